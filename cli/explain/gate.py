@@ -18,7 +18,7 @@ from webhook.dialects import Action
 from webhook.translate import Decision, is_genuine, mapping
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
     from cli.explain.scene import Scene
     from dra.objects import Pod
@@ -32,7 +32,7 @@ def words_on(pod: Pod, scene: Scene, configuration: Configuration) -> GateWords:
     """Read the record on a pod, or say what the gate would make of it now."""
     annotations = pod.metadata.annotations
     if names.ORIGINAL in annotations:
-        return _recorded(pod, scene)
+        return _recorded(pod, scene, configuration)
     raw = scene.raw.get(pod.metadata.key)
     if raw is None:
         return GateWords()
@@ -45,17 +45,77 @@ def words_on(pod: Pod, scene: Scene, configuration: Configuration) -> GateWords:
     )
 
 
-def _recorded(pod: Pod, scene: Scene) -> GateWords:
+def _recorded(pod: Pod, scene: Scene, configuration: Configuration) -> GateWords:
     annotations = pod.metadata.annotations
     original = _mapping(annotations.get(names.ORIGINAL))
     decision = _mapping(annotations.get(names.DECISION))
     scheduler = original.get("schedulerName")
+    trust = _trust(pod, scene)
+    removed = _removed(original)
+    decisions = tuple(_decisions(decision, pod))
+    raw = scene.raw.get(pod.metadata.key)
+    if raw is not None and trust is not Trust.FORGED:
+        decisions = _with_evidence(decisions, _restored(raw, removed, scheduler), scene, configuration)
     return GateWords(
-        trust=_trust(pod, scene),
-        removed=_removed(original),
+        trust=trust,
+        removed=removed,
         scheduler_name=_text(scheduler or ""),
-        decisions=tuple(_decisions(decision, pod)),
+        decisions=decisions,
     )
+
+
+def _with_evidence(
+    decisions: tuple[Decision, ...], before: dict[str, Any], scene: Scene, configuration: Configuration
+) -> tuple[Decision, ...]:
+    """Add to what was decided once on what the same would rest now: the record does not say it."""
+    state, _ = state_of(scene.gathered, configuration, scene.features)
+    bases: dict[tuple[str, str], str] = {}
+    now = decide_object(before, state)
+    for one in now.decisions:
+        place = one.container, one.key
+        bases.setdefault(place, one.basis)
+    told: list[Decision] = []
+    for one in decisions:
+        place = one.container, one.key
+        basis = bases.get(place, "")
+        told.append(msgspec.structs.replace(one, basis=basis))
+    return tuple(told)
+
+
+def _restored(raw: dict[str, Any], removed: dict[str, dict[str, Any]], scheduler: Any) -> dict[str, Any]:
+    """The pod with the words back that the gate took, and without what it wrote."""
+    metadata = {**mapping(raw.get("metadata"))}
+    annotations = mapping(metadata.get("annotations"))
+    metadata["annotations"] = _without(annotations, names.ANNOTATIONS)
+    spec = {**mapping(raw.get("spec"))}
+    spec.pop("resourceClaims", None)
+    if scheduler:
+        spec["schedulerName"] = scheduler
+    for part in ("initContainers", "containers"):
+        listed = spec.get(part)
+        if isinstance(listed, list):
+            restored = [_with_words(one, removed) for one in listed]
+            spec[part] = restored
+    pod = {**raw}
+    pod["metadata"] = metadata
+    pod["spec"] = spec
+    return pod
+
+
+def _with_words(raw: Any, removed: dict[str, dict[str, Any]]) -> Any:
+    container = mapping(raw)
+    words = removed.get(str(container.get("name")))
+    if not words:
+        return raw
+    resources = mapping(container.get("resources"))
+    limits = mapping(resources.get("limits"))
+    restored = _without(resources, ("claims",))
+    restored["limits"] = {**limits, **words}
+    return {**container, "resources": restored}
+
+
+def _without(words: dict[str, Any], left_out: Collection[str]) -> dict[str, Any]:
+    return {name: value for name, value in words.items() if name not in left_out}
 
 
 def _removed(original: dict[str, Any]) -> dict[str, dict[str, Any]]:

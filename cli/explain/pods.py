@@ -10,6 +10,7 @@ from cli.explain.gate import words_on
 from cli.explain.prospects import prospect_of, quota_of
 from cli.explain.stories import ClaimState, ClaimStory, GateWords, Keeper, PodStory, Prospect, Standing
 from dra.objects import Pod, claim_name, claim_names
+from webhook.dialects import Action
 from webhook.names import NAME, PREFIX
 from webhook.translate import mapping
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from dra.objects import PodResourceClaim, ResourceClaim
     from webhook.state import Configuration
 
+_CHANGING = frozenset((Action.TRANSLATED, Action.APPROXIMATED))
 _ALLOCATED = frozenset((ClaimState.ALLOCATED, ClaimState.RESERVED, ClaimState.PREPARED))
 
 
@@ -204,10 +206,19 @@ def _at_its_scheduler(case: _Case) -> Standing:
     states = {one.state for one in case.claims}
     if states and states <= _ALLOCATED:
         return _once_allocated(case)
-    unseen = not case.pod.metadata.uid
-    if unseen and case.gate.foretold and case.gate.decisions:
-        return Standing(keeper=Keeper.GATE, message="it has not passed the gate yet")
+    if case.gate.foretold and case.gate.decisions:
+        return _without_claims(case)
     message = f"it has no claims, so devices do not keep it; {name} places it"
+    return Standing(keeper=case.keeper, message=message)
+
+
+def _without_claims(case: _Case) -> Standing:
+    """Say of a pod that asks in legacy words, and has no claims for them, who serves it."""
+    changed = [one for one in case.gate.decisions if one.action in _CHANGING]
+    if changed and not case.pod.metadata.uid:
+        return Standing(keeper=Keeper.GATE, message="it has not passed the gate yet")
+    keys = dict.fromkeys(one.key for one in case.gate.decisions if one.key)
+    message = f"no claim stands for {', '.join(keys)}: {case.scheduler} places it where a device plugin has them"
     return Standing(keeper=case.keeper, message=message)
 
 

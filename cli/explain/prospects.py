@@ -9,7 +9,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from allocator import Options, allocate
-from allocator.answer import Stage, Verdict
+from allocator.answer import Answer, Stage, Verdict
 from allocator.decisions import Decider, Outlook, Serving, advice, try_out, wants_of
 from allocator.pods import elsewhere, refusal, requests_of, total
 from allocator.preemption import held_near
@@ -90,16 +90,16 @@ def _blockers(tried: Iterable[NodeGroup], claims: _Claims, stock: Stock) -> Iter
         if _HELD.isdisjoint(one.stage for one in group.stages):
             continue
         node = group.nodes[0]
-        whole = allocate(idle, node, claims, options=options)
-        if whole.feasible:
+        answer = allocate(idle, node, claims, options=options)
+        drivers = _drivers_of(answer)
+        if drivers:
             asked += 1
-            yield from _on(node, claims, stock, options)
+            yield from _on(node, claims, stock, drivers, options)
 
 
-def _on(node: str, claims: _Claims, stock: Stock, options: Options) -> Iterator[Blocker]:
+def _on(node: str, claims: _Claims, stock: Stock, drivers: set[str], options: Options) -> Iterator[Blocker]:
     """Name the holders on a node, those that have held for longest first, and ask of some whether they alone are in the way."""
     pools = {pool.id for pool in stock.pools(node)}
-    drivers = _drivers_of(claims, node, stock, options)
     keys = sorted(held_near(node, stock), key=lambda key: (since_of(stock.claims[key]), key))
     asked = 0
     for key in keys:
@@ -123,9 +123,8 @@ def _on(node: str, claims: _Claims, stock: Stock, options: Options) -> Iterator[
         )
 
 
-def _drivers_of(claims: _Claims, node: str, stock: Stock, options: Options) -> set[str]:
-    """The drivers whose devices would serve, were nothing in use."""
-    answer = allocate(stock.idle(), node, claims, options=options)
+def _drivers_of(answer: Answer) -> set[str]:
+    """The drivers of the devices that an answer gives."""
     results = [result for granted in answer.allocations for result in granted.allocation.devices.results]
     return {result.driver for result in results}
 

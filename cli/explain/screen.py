@@ -144,7 +144,8 @@ def _decision(one: Decision, *, foretold: bool) -> str:
     by = f"({one.dialect}) " if one.dialect else ""
     would = "would be " if foretold else ""
     detail = f": {one.detail}" if one.detail else ""
-    basis = f"; because {one.basis}" if one.basis else ""
+    why = "because" if foretold else "as it stands now,"
+    basis = f"; {why} {one.basis}" if one.basis else ""
     return f"{where}{key}{by}{would}{one.action}{detail}{basis}"
 
 

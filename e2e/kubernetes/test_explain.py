@@ -69,6 +69,11 @@ def test_a_pod_that_waits_is_told_who_has_its_device(control_plane, namespace, c
     assert (code, told["device"]["state"]) == (0, "held")
     assert [one["claim"] for one in told["device"]["holders"]] == [f"{namespace}/first"]
 
+    code, found, _ = drawbridge(looker, "matrix", "--node", node)
+    assert code == 0
+    [pool] = [one for one in found["pools"] if one["driver"] == DRIVER]
+    assert [(one["device"], one["claim"]) for one in pool["inUse"]] == [("only", f"{namespace}/first")]
+
     code, answer, said = drawbridge(looker, "explain", "pod", "secnd", "-n", namespace)
     assert code == 1
     assert f"did you mean {namespace}/second?" in said
