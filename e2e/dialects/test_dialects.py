@@ -1,18 +1,29 @@
 """The manifests of manifests/examples on a real API server, with the gate before it and the inventory of public drivers behind it.
 
 One of each dialect that is translated is created: kube-controller-manager makes its claims, and the stock scheduler places it on nodes that
-nobody runs. All others are put to the server as a dry run.
+nobody runs. All others are put to the server as a dry run, and so is what is made of pods that are made up.
 """
 
-from collections import Counter
+import random
+from collections import Counter, defaultdict
 
+import msgspec
 import pytest
 
 from cli.playground import pods_of
+from cli.state import state_of
+from cluster import manifests
+from cluster.patch import apply_json_patch
 from e2e.actors.client import ApiError
 from e2e.actors.gate import CONFIGURATION as PLAIN
 from e2e.actors.gate import claims_of, results_of
-from tests.cli.dialect_examples import CONFIGURATION, FILES, example, inventory
+from e2e.ground.images import BUSYBOX
+from tests.cli.dialect_examples import CONFIGURATION, DRIVERS, FILES, example, inventory
+from tests.webhook.dialects.test_vocabularies import CASES
+from tests.webhook.pods import configured
+from webhook.admission import decide_object
+from webhook.claims import template
+from webhook.refusals import INVALID
 
 pytestmark = pytest.mark.real
 
@@ -111,3 +122,91 @@ def test_the_api_server_takes_or_refuses_every_manifest_as_it_says(control_plane
         told[name] = f"[{one.refused}]" in said if one.refused else (bool(claims), said)
         expected[name] = True if one.refused else (bool(one.devices), "")
     assert told == expected
+
+
+# Made up of all dialects' words
+
+
+AMOUNTS = (0, 1, 1, 1, 2, 2, 3, 8, 16, 33, 50, 100, 101, 200, 4000, 24576, "1k", "8Gi", "0.5", "1500m", "-1", "x", "")
+WHOLE = {"nvidia.com/gpu": "whole"}
+WORDS = defaultdict(list)
+for case, (_, row) in CASES.items():
+    WORDS[case.partition(":")[0]].append(row.pod)
+
+
+def made_up(dice, dialect, namespace):
+    """A pod with some words of a dialect, and now and then one of another, over some containers and with amounts of any kind."""
+    said = dice.sample(WORDS[dialect], min(len(WORDS[dialect]), dice.randint(1, 3)))
+    if dice.random() < 0.2:
+        said.append(dice.choice(WORDS[dice.choice(sorted(WORDS))]))
+    metadata = {"name": "made-up", "namespace": namespace, "annotations": {}, "labels": {}}
+    spec = {"nodeSelector": {}, "containers": [container(f"c{i}") for i in range(dice.randint(1, 2))]}
+    if dice.random() < 0.3:
+        restart = dice.choice(({}, {"restartPolicy": "Always"}))
+        spec["initContainers"] = [container("i0") | restart]
+    everywhere = [*spec["containers"], *spec.get("initContainers", [])]
+    for one in said:
+        for name in ("annotations", "labels"):
+            metadata[name] |= one["metadata"].get(name, {})
+        spec["nodeSelector"] |= one["spec"].get("nodeSelector", {})
+        spec |= {name: one["spec"][name] for name in ("schedulerName", "affinity") if name in one["spec"]}
+        for asking in one["spec"]["containers"]:
+            into = dice.choice(everywhere)
+            into["env"] += asking.get("env", [])
+            for key, amount in asking.get("resources", {}).get("limits", {}).items():
+                into["resources"]["limits"][key] = str(dice.choice((amount, amount, dice.choice(AMOUNTS))))
+    for one in everywhere:
+        limits = one["resources"]["limits"]
+        if limits and dice.random() < 0.2:
+            one["resources"]["requests"] = dict(limits)
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def container(name):
+    return {"name": name, "image": BUSYBOX, "env": [], "resources": {"limits": {}}}
+
+
+def refusal(cluster, value):
+    """Why the API server does not take an object; nothing if it does."""
+    try:
+        cluster.create(value, dryRun="All")
+    except ApiError as error:
+        if error.code not in (400, 403, 422):
+            raise
+        return error.message
+    return ""
+
+
+@pytest.fixture(scope="module")
+def world():
+    """The inventory of all drivers. What no node could serve is another question, so nobody asks it here."""
+    configuration = configured(approximations="allow", meanings=WHOLE, nvidia={"consumableShares": True})
+    known = state_of([], manifests.read([DRIVERS]), configuration)
+    return msgspec.structs.replace(known, stock=None)
+
+
+@pytest.mark.parametrize("seed", [1, 20, 300, 4000])
+def test_what_is_made_of_any_words_of_any_dialect_is_taken_by_the_api_server(control_plane, namespace, world, seed):
+    """And what is said to be the server's own refusal is one."""
+    dice = random.Random(seed)
+    changed, refused, templates = Counter(), Counter(), {}
+    for number in range(30 * len(WORDS)):
+        dialect = sorted(WORDS)[number % len(WORDS)]
+        asked = made_up(dice, dialect, namespace)
+        done = decide_object(asked, world)
+        codes = {one.code for one in done.decisions if one.action == "refused"}
+        by_server = {code for code in codes if code[0] == "D" or code in INVALID}
+        if codes - by_server:
+            continue  # the legacy system's refusal: the server knows nothing of it
+        said = refusal(control_plane, apply_json_patch(asked, done.operations))
+        assert bool(said) == bool(by_server), (asked, codes, said)
+        changed[dialect] += done.changed
+        refused[dialect] += bool(said)
+        templates |= done.templates
+    assert sum(changed.values()) >= 100
+    assert len(+changed) >= 10
+    assert sum(refused.values()) >= 20
+    assert len(templates) >= 40
+    for name, spec in templates.items():
+        (stored,) = control_plane.create(template.object_of(name, spec, namespace), dryRun="All")
+        assert template.name_of({"spec": stored["spec"]["spec"]}) == name
