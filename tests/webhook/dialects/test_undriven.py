@@ -1,5 +1,7 @@
 """Devices without a DRA driver: they stay, and nothing else on the pod is kept from moving by them."""
 
+import pytest
+
 from tests.webhook.dialects.rows import rows_left
 from tests.webhook.pods import KOORD, WHOLE, actions, became, exactly, patched, pod, untouched
 from webhook.dialects.plugins.undriven import DIALECT
@@ -22,11 +24,12 @@ def test_where_there_is_a_driver_the_reason_says_why_it_does_not_serve_this():
     assert "no DRA driver" not in done.warnings[0]
 
 
-def test_a_gpu_beside_another_vendors_device_moves():
-    value = pod({"nvidia.com/gpu": 1, "mthreads.com/vgpu": 1})
+@pytest.mark.parametrize("key", ["mthreads.com/vgpu", "vke.volcengine.com/rdma"])
+def test_a_gpu_beside_another_vendors_device_moves(key):
+    value = pod({"nvidia.com/gpu": 1, key: 1})
     done = became(value, **WHOLE)
     assert exactly(done) == [{"class": "gpu.nvidia.com", "count": 1}]
-    assert patched(value, done)["spec"]["containers"][0]["resources"]["limits"] == {"mthreads.com/vgpu": 1}
+    assert patched(value, done)["spec"]["containers"][0]["resources"]["limits"] == {key: 1}
 
 
 def test_the_scheduler_that_counts_another_vendors_device_is_kept():

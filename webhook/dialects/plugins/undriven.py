@@ -54,6 +54,7 @@ _VENDORS = {
     "furiosa.ai": ("FuriosaAI NPU", ("rngd", "warboy"), ()),
     "tenstorrent.com": ("Tenstorrent card", ("<card>",), ()),
     "ibm.com": ("IBM Spyre card", ("spyre_<kind>",), ()),
+    "vke.volcengine.com": ("Volcengine RDMA NIC", ("rdma",), ()),
 }
 _YOUNG = (
     "its vendor's DRA driver has no table here: one of your own (`dialects:`, `targets:`) can say what it publishes"

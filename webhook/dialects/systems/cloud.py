@@ -11,7 +11,6 @@ from webhook.dialects.table import Action, Dialect, Position, Row, Unit
 
 _SCHEDULER = "the vendor's scheduler divides it over cards by rules of its own: it stays with it"
 _NOS = "a slice under MPS has no counterpart: no driver enforces a part of a GPU by that name"
-_NODES = "no DRA driver for NICs of the vendor's nodes is known: its device plugin goes on serving it"
 _BAIDU = "the model is part of the name, and nothing says which published product is meant"
 _NUMBERS = {
     "tencent.com/vcuda-core": ("compute, 100 is one GPU (gpu-manager)", _SCHEDULER),
@@ -23,7 +22,6 @@ _NUMBERS = {
     "elasticgpu.com/gpu-memory": ("memory (qGPU's open sibling)", _SCHEDULER),
     "vke.volcengine.com/mgpu-core": ("compute in percent, a total (mGPU)", _SCHEDULER),
     "vke.volcengine.com/mgpu-memory": ("memory in MiB, a total (mGPU)", _SCHEDULER),
-    "vke.volcengine.com/rdma": ("RDMA NICs of a node (VKE)", _NODES),
     "baidu.com/<model>_cgpu": ("shares of GPUs of a model", _BAIDU),
     "baidu.com/<model>_cgpu_core": ("compute in percent, a total", _BAIDU),
     "baidu.com/<model>_cgpu_memory": ("memory in GiB, a total", _BAIDU),
