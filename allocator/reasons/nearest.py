@@ -15,6 +15,7 @@ import msgspec
 
 from allocator.reasons import relax
 from allocator.reasons.amounts import largest, largest_amount
+from dra.errors import NodeSelectorError
 from dra.objects import DeviceTaint, DeviceToleration, blocks
 from dra.quantity import Quantity
 from dra.stock import PoolStatus
@@ -96,7 +97,7 @@ def nearest(
     )
     try:
         hints.extend(_Finder(stock, node, tuple(claims), try_once).hints())
-    except _Spent:
+    except (_Spent, NodeSelectorError):  # or nobody knows which pools the node can reach
         pass
     return hints
 

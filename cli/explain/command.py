@@ -72,6 +72,7 @@ def command(
     """
     if not what:
         return _help(ctx, output)
+    what = _as_words(what)
     kind = _KIND_OF.get(what[0])
     if kind is None:
         _refuse_idle_options(files, kubeconfig, context, namespace)
@@ -88,6 +89,14 @@ def command(
     configuration = configuration_of(config, files)
     scene = _scene(files, kubeconfig, context, namespace, name)
     return _explain(_Asked(kind, name, namespace), scene, configuration, output)
+
+
+def _as_words(what: tuple[str, ...]) -> tuple[str, ...]:
+    """Read pod/NAME as kubectl does."""
+    word, slash, name = what[0].partition("/")
+    if slash and word in _KIND_OF:
+        return (word, name, *what[1:])
+    return what
 
 
 def _help(ctx: click.Context, output: str) -> Exit:

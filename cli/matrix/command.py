@@ -60,14 +60,18 @@ def _scene(files: Sequence[str], kubeconfig: str, context: str) -> Scene:
 
 def _reachable(stock: Stock, node: str | None) -> dict[str, Pool]:
     """The pools that a node can reach, or any, by driver/pool."""
+    from dra.errors import NodeSelectorError
+
     if node and node not in stock.nodes:
         raise Broken(f"no Node {node} in what was read", f"there are: {_few(list(stock.nodes))}")
     reachable: dict[str, Pool] = {}
     looking = [node] if node else list(stock.nodes)
-    for name in looking:
-        for pool in stock.pools(name):
-            full_name = "/".join(pool.id)
-            reachable.setdefault(full_name, pool)
+    try:
+        every = [pool for name in looking for pool in stock.pools(name)]
+    except NodeSelectorError as error:
+        raise Broken(str(error), "no node can be told what it reaches: mend this slice, or leave it out") from None
+    for pool in every:
+        reachable.setdefault("/".join(pool.id), pool)
     in_order = sorted(reachable)
     return {name: reachable[name] for name in in_order}
 

@@ -81,6 +81,12 @@ def test_a_namespace_chooses_among_those_of_one_name(name, tmp_path):
     assert (code, told["pod"]["name"]) == (0, "b/web")
 
 
+@pytest.mark.parametrize("what", ["pod/worker-1", "po/default/worker-1", "claim/gpu-claim"])
+def test_a_kind_and_a_name_may_be_one_word(what, tmp_path):
+    code, _ = explain_json(tmp_path, what, *TWICE)
+    assert code == 0
+
+
 @pytest.mark.parametrize("name", ["n1/gpu-1", f"{DRIVER}/n1/gpu-1"])
 def test_the_end_of_a_name_is_enough_where_it_names_one_device(name, tmp_path):
     code, told = explain_json(tmp_path, f"device {name}", *fleet())

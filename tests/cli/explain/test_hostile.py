@@ -1,0 +1,94 @@
+"""No object that somebody stores or sends ends an explanation: each odd one beside a sound fleet, one after the other."""
+
+import copy
+
+import pytest
+
+from cli.explain import screen
+from cli.explain.devices import tell_device
+from cli.explain.lone_claims import tell_loner
+from cli.explain.naming import device_names
+from cli.explain.pods import tell_pod
+from cli.explain.scene import scene_of, trim
+from cli.output import printable
+from dra.wire import builtins
+from tests.cli.explain.scenes import claim, dump, fleet, full, held, phased, pod
+from tests.cli.running import run
+from tests.cluster.hostile import ODD, odd_objects
+from webhook.state import Configuration, Features
+
+CONFIGURATION, FEATURES = Configuration(), Features(minor=37)
+TERM = {"matchExpressions": [{"key": "a", "operator": "Near", "values": ["b"]}]}
+BROKEN = {"nodeSelectorTerms": [TERM]}
+
+
+def tell_all(objects):
+    """Tell of everything that can be named, for people and for programs."""
+    scene = scene_of(map(trim, objects), FEATURES)
+    for key in scene.pods:
+        told = tell_pod(key, scene, CONFIGURATION)
+        assert builtins(told)["name"] == key
+        assert all(map(printable, screen.screen_of_pod(told)))
+    for key in scene.stock.claims:
+        told = tell_loner(key, scene, CONFIGURATION)
+        assert builtins(told)["claim"]["name"] == key
+        assert all(map(printable, screen.screen_of_claim(told)))
+    for name in device_names(scene.stock):
+        assert list(screen.screen_of_device(tell_device(name, scene)))
+    return scene
+
+
+def test_odd_objects_are_left_out_or_told():
+    sound = [*full("c3"), claim("c"), pod("w", "c")]
+    odd = list(odd_objects())
+    assert len(odd) > 100
+    seen = 0
+    for one in odd:
+        scene = tell_all([*sound, one])
+        seen += bool(scene.unread)
+    assert seen > 20
+
+
+def places(value, way=()):
+    """Every place in an object."""
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield (*way, name)
+            yield from places(inner, (*way, name))
+    elif isinstance(value, list):
+        for at, inner in enumerate(value):
+            yield (*way, at)
+            yield from places(inner, (*way, at))
+
+
+def changed(obj, way, value):
+    after = copy.deepcopy(obj)
+    *steps, last = way
+    inner = after
+    for step in steps:
+        inner = inner[step]
+    inner[last] = value
+    return after
+
+
+@pytest.mark.parametrize("kind", ["ResourceClaim", "ResourceSlice", "Pod"])
+def test_an_odd_value_in_any_place_ends_nothing(kind):
+    objects = [*fleet(1, 2), held("c", "p", share={"memory": "1Gi"}), phased(pod("p", "c", nodeName="n0"), "Pending"), claim("w"), pod("w", "w")]  # fmt: skip
+    at = next(number for number, one in enumerate(objects) if one["kind"] == kind)
+    for way in places(objects[at]):
+        for value in (None, *ODD[:4]):
+            odd = changed(objects[at], way, value)
+            tell_all([*objects[:at], odd, *objects[at + 1 :]])
+
+
+def test_a_slice_whose_node_selector_cannot_be_read_is_told_and_ends_nothing(tmp_path):
+    objects = [*full(), claim("c"), pod("w", "c")]
+    slice_ = copy.deepcopy(next(one for one in objects if one["kind"] == "ResourceSlice"))
+    slice_["metadata"]["name"] = "broken"
+    slice_["spec"] |= {"pool": {"name": "broken", "generation": 1, "resourceSliceCount": 1}, "nodeSelector": BROKEN}
+    del slice_["spec"]["nodeName"]
+    tell_all([*objects, slice_])
+    for what in ("explain pod w", "explain claim c", "explain device n0/gpu-0", "matrix"):
+        done = run(*what.split(), "-f", dump(tmp_path, *objects, slice_))
+        assert "bug in drawbridge" not in done.output, done.output
+        assert "broken" in done.output
