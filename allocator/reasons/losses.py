@@ -236,7 +236,7 @@ class _RefusedRequest:
                 own = f"is in {', '.join(groups)}" if groups else "names no group"
                 return _Loss(Stage.GROUPS, f"{own}; on counter set {name} is {self._on(state, name)}")
         for other in in_the_way(place.name, state.conflicts, state.use):
-            rule = self._rule(place, other)
+            rule = self.rules.between(place.pool, place.name, other)
             return _Loss(Stage.COMPATIBILITY, f"{rule} keeps it apart from {other} ({self._holder(place.pool, other)})")
         for name, counters, _ in place.body.consumption:
             for counter, amount in counters:
@@ -317,19 +317,6 @@ class _RefusedRequest:
             and any(consumption.counter_set == counter_set for consumption in device.consumes_counters)
         ]
         return _few(found, 2)
-
-    def _rule(self, place: Candidate, other: str) -> str:
-        driver = place.pool.id[0]
-        beside = place.device
-        device = next(one for page in place.pool.pages() for one in page.devices if one.name == other)
-        for rule in self.rules.by_driver.get(driver, ()):
-            if not rule.restricts:
-                continue
-            theirs = rule.carried_by(driver, device) and not rule.allows(beside)
-            mine = rule.carried_by(driver, beside) and not rule.allows(device)
-            if theirs or mine:
-                return f"DeviceCompatibility/{rule.name}"
-        return "a rule"
 
 
 def _together(leaf: Leaf, left: int) -> str:

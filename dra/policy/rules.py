@@ -108,6 +108,24 @@ class Rules:
         """Say whether a device that declares no groups goes with everybody."""
         return any(rule.wild and rule.carried_by(driver, device) for rule in self.by_driver.get(driver, ()))
 
+    def between(self, pool: Pool, one: str, other: str) -> str:
+        """Name the rule that keeps two devices of a pool apart."""
+        driver = pool.id[0]
+        devices: dict[str, Device] = {}
+        for page in pool.pages():
+            for device in page.devices:
+                devices[device.name] = device
+        mine = devices[one]
+        theirs = devices[other]
+        for rule in self.by_driver.get(driver, ()):
+            if not rule.restricts:
+                continue
+            if rule.carried_by(driver, theirs) and not rule.allows(mine):
+                return f"DeviceCompatibility/{rule.name}"
+            if rule.carried_by(driver, mine) and not rule.allows(theirs):
+                return f"DeviceCompatibility/{rule.name}"
+        return "a rule"
+
     def conflicts(self, pool: Pool, budget: Budget | None = None) -> dict[str, frozenset[str]]:
         """Name, for each device of a pool, the others that it must not be in use with.
 

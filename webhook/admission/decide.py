@@ -22,7 +22,17 @@ from dra.budget import UNBOUNDED, Budget
 from dra.errors import OutOfBudget
 from dra.wire import Json, Wire, WireError
 from webhook.admission import admission_review as reviews
-from webhook.admission.validate import Found, all_claims, brought, find_legacy, foresee, inspect, leave_all, serve
+from webhook.admission.validate import (
+    DEFAULT_SCHEDULER,
+    Found,
+    all_claims,
+    brought,
+    find_legacy,
+    foresee,
+    inspect,
+    leave_all,
+    serve,
+)
 from webhook.claims import upkeep
 from webhook.refusals import INVALID, WAY_OUT, Code, sentence
 from webhook.state import Mode, doubts, mode_of, workload
@@ -83,6 +93,7 @@ class Outcome(Wire, frozen=True, kw_only=True):
     # All claims that the pod will have, and where it stands; and what is changed even if it is not given any.
     given: tuple[Given, ...] = ()
     namespace: str = ""
+    scheduler: str = ""
     restoring: tuple[dict[str, Json], ...] = ()
 
 
@@ -306,7 +317,19 @@ def answer(question: Question, ruling: Ruling, mode: Mode) -> Outcome:
     else:
         body = reviews.allow(request.uid, operations=operations, warnings=warnings, audit=audit)
     restoring = ruling.restoring if given else ()
-    return Outcome(body=body, record=record, given=given, namespace=request.namespace, restoring=restoring)
+    spec = question.object.get("spec") if given else None
+    scheduler = spec.get("schedulerName") if isinstance(spec, dict) else None
+    for operation in operations:
+        if operation["path"] == "/spec/schedulerName":
+            scheduler = operation["value"]
+    return Outcome(
+        body=body,
+        record=record,
+        given=given,
+        namespace=request.namespace,
+        scheduler=str(scheduler or DEFAULT_SCHEDULER),
+        restoring=restoring,
+    )
 
 
 def _claims(question: Question, ruling: Ruling, mode: Mode) -> tuple[Given, ...]:
@@ -336,7 +359,7 @@ def weigh(outcome: Outcome, state: State, *, impatient: Impatient = None, longes
         return outcome
     budget = Budget(STEPS, impatient, longest=longest)
     try:
-        found = serve(outcome.given, outcome.namespace, state, budget)
+        found = serve(outcome.given, outcome.namespace, state, budget, outcome.scheduler)
     except OutOfBudget as error:
         text = f"drawbridge did not judge this Pod: it could not be decided in time ({error})"
         return _told(outcome, UNDECIDED, (text,), (text,))

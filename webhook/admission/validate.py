@@ -19,13 +19,14 @@ from dra.objects import ObjectMeta, Pod, ResourceClaim, ResourceClaimSpec, Resou
 from webhook import names
 from webhook.admission.feasibility import Feasibility, judge
 from webhook.admission.parameters import parameter_warnings, warnings_of_pod
+from webhook.admission.risk import unheld
 from webhook.claims import template, upkeep
 from webhook.dialects import Action
 from webhook.refusals import Code, sentence
 from webhook.translate import Decision, Given, at, given_earlier, mapping, origin_of, paths, replay, translate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from dra.budget import Budget
     from dra.wire import Json
@@ -45,6 +46,7 @@ class Found(msgspec.Struct, frozen=True):
 
 
 NOTHING = Found()
+DEFAULT_SCHEDULER = "default-scheduler"
 _TAKEN_AWAY = (Action.TRANSLATED, Action.APPROXIMATED)
 # Steps for an object that is judged by the rules of `drawbridge check`: more than who shares a thread has for one piece.
 OBJECT = 100_000
@@ -117,7 +119,7 @@ def _pod(pod: Pod, obj: dict[str, Json], namespace: str, state: State, budget: B
         spec = proven.get(one.template, one.spec)
         claim = msgspec.structs.replace(one, spec=spec)
         asked.append(claim)
-    found = serve(asked, namespace, state, budget)
+    found = serve(asked, namespace, state, budget, pod.spec.scheduler_name or DEFAULT_SCHEDULER)
     all_warnings = (*warnings, *found.warnings)
     return msgspec.structs.replace(found, warnings=all_warnings)
 
@@ -155,8 +157,8 @@ def all_claims(pod: dict[str, Json], given: Iterable[Given]) -> tuple[Given, ...
     return (*there, *new)
 
 
-def serve(asked: Iterable[Given], namespace: str, state: State, budget: Budget) -> Found:
-    """Judge all claims of a pod together, as a scheduler would have to serve them."""
+def serve(asked: Iterable[Given], namespace: str, state: State, budget: Budget, scheduler: str = "") -> Found:
+    """Judge all claims of a pod together, as a scheduler would have to serve them; where it is known, that one."""
     claims: list[ResourceClaim] = []
     warnings: list[str] = []
     ours: list[Given] = []
@@ -170,7 +172,23 @@ def serve(asked: Iterable[Given], namespace: str, state: State, budget: Budget) 
             claims.append(claim)
     found = _fits(claims, state, budget, ours)
     told = warnings_of_pod(claims, state, budget)
+    stock = state.stock
+    ruled = stock is not None and bool(stock.compatibilities)
+    if ruled and scheduler and claims:
+        risks = _risks(claims, state, budget, scheduler)
+        warnings += risks
     return msgspec.structs.replace(found, warnings=(*found.warnings, *warnings, *told))
+
+
+def _risks(claims: Sequence[ResourceClaim], state: State, budget: Budget, scheduler: str) -> list[str]:
+    """Say what the scheduler of a pod may do because it does not know our rules."""
+    bridge = state.configuration.file.bridge
+    if state.stock is None or (bridge is not None and scheduler == bridge.scheduler_name):
+        return []
+    risk = unheld(state.stock, claims, budget, state.memo)
+    if not risk:
+        return []
+    return [f"{risk}: scheduler {scheduler} does not know DeviceCompatibility, only drawbridge's own keeps to it"]
 
 
 def serve_all(pod: dict[str, Json], done: Translation, namespace: str, state: State, budget: Budget) -> Found:

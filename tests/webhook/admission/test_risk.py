@@ -1,0 +1,100 @@
+"""What a scheduler that knows no DeviceCompatibility may do is told to who creates the pod, and nobody is turned back for it."""
+
+import msgspec
+import pytest
+
+from cluster import manifests
+from dra.budget import Budget
+from dra.objects import DeviceClass, DeviceCompatibility, Node, ResourceClaim, ResourceSlice
+from dra.stock import Stock
+from dra.validation import read
+from dra.wire import convert
+from tests.cli.running import MODES
+from tests.webhook.admission.test_decide import answer, review, state
+from webhook.admission import decide as admission
+from webhook.admission.risk import unheld
+from webhook.state import Configuration
+from webhook.state.schema import DEFAULT, Bridge
+
+NODE = "gpu-node"
+
+
+def documents(*names):
+    return [one.object for name in names for one in manifests.read([MODES / f"{name}.yaml"])]
+
+
+def claim(mode, held=""):
+    [found] = [read(one) for one in documents("claims") if one["metadata"]["name"] == mode]
+    meta = {"name": mode, "namespace": "ns", "uid": mode}
+    raw = {"metadata": meta, "spec": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": mode, "allocationMode": "ExactCount", "count": 1}}]}}}  # fmt: skip
+    if held:
+        result = {"request": "gpu", "driver": "gpu.example.com", "pool": NODE, "device": held}
+        raw["status"] = {"allocation": {"devices": {"results": [result]}}}
+    assert found.spec.devices.requests[0].exactly.device_class_name == mode
+    return convert(raw, ResourceClaim)
+
+
+def stock(*files, held=()):
+    objects = documents("classes", *files)
+    kinds = {"DeviceClass": DeviceClass, "ResourceSlice": ResourceSlice, "DeviceCompatibility": DeviceCompatibility}
+    of = {kind: [convert(one, type_) for one in objects if one["kind"] == kind] for kind, type_ in kinds.items()}
+    return Stock.of(
+        nodes=[convert({"metadata": {"name": NODE}}, Node)],
+        classes=of["DeviceClass"],
+        slices=of["ResourceSlice"],
+        compatibilities=of["DeviceCompatibility"],
+        claims=[claim(mode, device) for mode, device in held],
+    )
+
+
+BESIDE_MPS = [("mps", "gpu-0-mps-0")]
+SAID = "on gpu-node it may give gpu-0-mig-0 beside gpu-0-mps-0, against DeviceCompatibility/gpu-mig"
+
+
+@pytest.mark.parametrize(
+    ("files", "held", "mode", "said"),
+    [
+        (["plain", "expressions"], BESIDE_MPS, "mig", SAID),
+        (["plain", "expressions"], BESIDE_MPS, "fractioning", ""),
+        (["plain", "expressions"], [], "mig", ""),
+        (["plain"], BESIDE_MPS, "mig", ""),
+        (["groups"], BESIDE_MPS, "mig", ""),  # Kubernetes keeps groups apart by itself
+        (["plain", "expressions"], BESIDE_MPS, "exclusive", ""),  # the counters keep everybody from that
+    ],
+)
+def test_a_risk_is_what_the_rule_keeps_apart_and_nothing_else_does(files, held, mode, said):
+    assert unheld(stock(*files, held=held), [claim(mode)], Budget(1_000_000)) == said
+
+
+def test_a_class_of_devices_of_which_some_are_left_is_a_risk_as_long_as_others_would_be_taken():
+    """The rule leaves mig-0; who does not know it begins with what is published first."""
+    both = convert({"metadata": {"name": "both"}, "spec": {"selectors": [{"cel": {"expression": 'device.attributes["gpu.example.com"].mode in ["mig", "mps"]'}}]}}, DeviceClass)  # fmt: skip
+    asked = convert({"metadata": {"name": "c"}, "spec": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "both", "allocationMode": "ExactCount", "count": 1}}]}}}, ResourceClaim)  # fmt: skip
+    found = unheld(stock("plain", "expressions", held=[("mig", "gpu-0-mig-1")]).with_(both), [asked], Budget(1_000_000))
+    assert found == "on gpu-node it may give gpu-0-mps-0 beside gpu-0-mig-1, against DeviceCompatibility/gpu-mig"
+
+
+def world(bridge=None):
+    file = msgspec.structs.replace(DEFAULT, mode="enforce", bridge=bridge and convert(bridge, Bridge))
+    held = stock("plain", "expressions", held=BESIDE_MPS).with_(claim("mig"))
+    return msgspec.structs.replace(state(stock=held), configuration=Configuration(file))
+
+
+def warnings(scheduler, bridge=None):
+    entry = {"name": "gpu", "resourceClaimName": "mig"}
+    spec = {"containers": [{"name": "main"}], "resourceClaims": [entry]} | ({"schedulerName": scheduler} if scheduler else {})  # fmt: skip
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "ns"}, "spec": spec}
+    there = world(bridge)
+    outcome = admission.weigh(admission.mutate(review(pod), there), there)
+    assert answer(outcome)["allowed"]
+    return answer(outcome).get("warnings", [])
+
+
+OURS = {"schedulerName": "drawbridge", "drivers": ["gpu.example.com"]}
+
+
+def test_who_creates_a_pod_is_told_unless_the_pod_goes_to_a_scheduler_of_ours():
+    words = "scheduler default-scheduler does not know DeviceCompatibility"
+    assert any(words in one and SAID in one for one in warnings(""))
+    assert any("scheduler volcano does not" in one for one in warnings("volcano", OURS))
+    assert not any("does not know" in one for one in warnings("drawbridge", OURS))

@@ -1,0 +1,71 @@
+"""What a scheduler may do against a DeviceCompatibility that it has never heard of: only our own keep `compatibleOnlyWith`.
+
+A rule is installed, and a pod goes to another scheduler. Where the devices that this one may choose are not those that the rule leaves,
+that is said while somebody still looks; nobody is turned back for it, since what is chosen is not known yet.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from allocator import Options, Verdict, fleet
+from dra.policy import Rules, in_the_way
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from allocator import Answer, FleetMemo
+    from dra.budget import Budget
+    from dra.objects import ResourceClaim
+    from dra.stock import PoolId, Stock
+
+STEPS = 3_000  # of search on one kind of node, as for a verdict
+KINDS = 16  # of node that are looked at
+
+
+def unheld(stock: Stock, claims: Sequence[ResourceClaim], budget: Budget, memo: FleetMemo | None = None) -> str:
+    """Say against which rule a scheduler that knows none may serve claims, and where; "" if it would not."""
+    if not any(one.spec.compatible_only_with for one in stock.compatibilities.values()):
+        return ""
+    options = Options(steps=STEPS, budget=budget)
+    without_rules = replace(stock, compatibilities={})
+    kept = fleet(stock, claims, options=options, memo=memo)
+    free = fleet(without_rules, claims, options=options, memo=memo)
+    for nodes in kept.alike()[:KINDS]:
+        node = nodes[0]
+        if free.verdict(node) is not Verdict.FEASIBLE:
+            continue
+        chosen = _devices(free[node])
+        if kept.verdict(node) is Verdict.FEASIBLE and chosen == _devices(kept[node]):
+            continue
+        found = _conflict(stock, node, chosen, budget)
+        if found:
+            return f"on {node} {found}"
+    return ""
+
+
+def _devices(answer: Answer) -> list[tuple[PoolId, str]]:
+    found: list[tuple[PoolId, str]] = []
+    for granted in answer.allocations:
+        for one in granted.allocation.devices.results:
+            pool = one.driver, one.pool
+            found.append((pool, one.device))
+    return found
+
+
+def _conflict(stock: Stock, node: str, chosen: Iterable[tuple[PoolId, str]], budget: Budget) -> str:
+    """Name the first of some devices that may not be in use beside what is."""
+    rules = Rules(stock.compatibilities.values())
+    pools = {pool.id: pool for pool in stock.pools(node)}
+    for id_, device in chosen:
+        pool = pools[id_]
+        use = stock.use(id_)
+        conflicts = rules.conflicts(pool, budget)
+        others = in_the_way(device, conflicts, use)
+        if others:
+            first = others[0]
+            rule = rules.between(pool, device, first)
+            return f"it may give {device} beside {first}, against {rule}"
+    return ""
