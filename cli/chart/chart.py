@@ -71,6 +71,7 @@ def _schema(patterns: Mapping[str, str]) -> dict[str, Any]:
     from cli.schemas import text_of
 
     schema: dict[str, Any] = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
+    _require_all(schema)
     whole = json.loads(text_of("config"))
     schema["definitions"] |= whole["definitions"]
     schema["properties"]["configuration"] = {
@@ -84,3 +85,12 @@ def _schema(patterns: Mapping[str, str]) -> dict[str, Any]:
             place = place["properties"][name]
         place["pattern"] = f"^({pattern})?$"
     return schema
+
+
+def _require_all(schema: dict[str, Any]) -> None:
+    """Who sets a value to null takes it away, and a template would fail on it in words that nobody understands."""
+    members = schema.get("properties", {})
+    if members:
+        schema["required"] = [name for name in members if name != "global"]
+    for one in members.values():
+        _require_all(one)

@@ -231,6 +231,8 @@ def test_pods_have_what_the_values_say_of_them_and_others_keep_theirs(chart, tmp
         ("resources.webhook.limit.memory=1Gi", "limit"),
         ("bridge.way=plugin,bridge.schedulerImage=", "bridge.schedulerImage: bridge.way is plugin"),
         ("image=", "image: none is given"),
+        ("bridge=null", "missing property 'bridge'"),
+        ("webhooks.url=null", "missing property 'url'"),
         ("certificates.from=files", "--set-file certificates.caBundle=ca.crt"),
         ("configuration.dialects[0].name=x,configuration.dialects[0].title=t,configuration.dialects[0].target=gpu,configuration.dialects[0].keys[0].name=a.b/c,configuration.dialects[0].keys[0].meaning=d", "drawbridge manifests --helm DIR --config FILE"),
         ("configuration.keys.kai.a=b", "drawbridge manifests --helm DIR --config FILE"),
