@@ -202,7 +202,7 @@ async def test_who_waits_is_told_of_what_comes_free_only_if_there_is_room_for_hi
             _, found = await one.plugin("prefilter", {"pod": await one.pod(f"of-{name}")})
             assert found["verdict"] == "full"
         for name, told in (("a", {"default/of-p", "default/of-q"}), ("c", {"default/of-r"}), ("b", {"default/of-s"})):
-            assert await waked(one, free(cluster, name), {f"default/of-{name}"}) == told
+            assert await waked(one, free(cluster, name), {f"default/of-{held}" for held in "abc"}) == told
 
 
 async def waked(one, change, holders):
