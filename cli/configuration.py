@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from cli.contract import Decorator
     from cluster.manifests import Document
+    from dra.server import Server
     from webhook.service import Source
     from webhook.state import Configuration, Features, State
 
@@ -80,12 +81,22 @@ def among(documents: Sequence[Document], known: Sequence[Document] = (), *, judg
     return configuration
 
 
-def features_of(version: str) -> Features:
-    """Say what a version of Kubernetes, such as 1.37, understands."""
+def server_named(kubernetes: str, feature_gates: str) -> Server | None:
+    """Read `--kubernetes` and `--feature-gates`; None if neither was said."""
+    from dra.errors import ServerError
+    from dra.server import read_server
+
+    if not kubernetes and not feature_gates:
+        return None
+    try:
+        return read_server(kubernetes, feature_gates)
+    except ServerError as error:
+        option = "--feature-gates" if feature_gates else "--kubernetes"
+        raise Broken(f"{option}: {error}", error.remedy) from error
+
+
+def features_of(server: Server | None) -> Features:
+    """Say what a server understands: all of its gates, or those of the newest version if none was named."""
     from webhook.state import Features
 
-    major, _, minor = version.removeprefix("v").partition(".")
-    number = minor.partition(".")[0]
-    if major != "1" or not number.isdecimal():
-        raise Broken(f"{version!r} is not a version of Kubernetes", "write it like 1.37")
-    return Features(minor=int(number))
+    return Features() if server is None else Features.of(server)

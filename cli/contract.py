@@ -249,6 +249,26 @@ def inventory() -> Decorator:
     )
 
 
+def server() -> Decorator:
+    """Give a command the options that say for which Kubernetes it answers."""
+    return all_of(
+        (
+            click.option(
+                "--kubernetes",
+                metavar="1.N",
+                default="",
+                help="The version to answer for, with the gates that are on in it by default: 1.34 to 1.37.",
+            ),
+            click.option(
+                "--feature-gates",
+                metavar="GATE=BOOL,...",
+                default="",
+                help="Feature gates that differ from that version's defaults. AllAlpha and AllBeta stand for many.",
+            ),
+        )
+    )
+
+
 def reached() -> Decorator:
     """Give a command the options that say which cluster, as kubectl calls them."""
     options = (

@@ -26,6 +26,7 @@ from dra.objects import (
     defaults,
     versions,
 )
+from dra.server import EVERYTHING
 from dra.stock import Stock
 from dra.wire import WireError, convert
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from cluster.manifests import Document
+    from dra.server import Server
 
 T = TypeVar("T")
 # Names that a warning lists.
@@ -62,8 +64,8 @@ class Given:
         """Give the objects of one kind."""
         return [obj for obj in self.objects if isinstance(obj, type_)]
 
-    def stock(self) -> Stock:
-        """Build the stock; claims with an allocation are in use."""
+    def stock(self, server: Server = EVERYTHING) -> Stock:
+        """Build the stock, as the allocator of a server reads it; claims with an allocation are in use."""
         return Stock.of(
             slices=self.of(ResourceSlice),
             classes=self.of(DeviceClass),
@@ -71,6 +73,7 @@ class Given:
             rules=self.of(DeviceTaintRule),
             compatibilities=self.of(DeviceCompatibility),
             claims=[claim for claim in self.of(ResourceClaim) if claim.status.allocation is not None],
+            server=server,
         )
 
     def open_claims(self) -> list[ResourceClaim]:

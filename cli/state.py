@@ -90,7 +90,7 @@ def _with_fleet(state: State, documents: Iterable[Document]) -> State:
     shown = msgspec.structs.replace(state, fleet=fleet, templates=templates)
     if not (classes and slices and nodes):
         return shown
-    stock = given.stock()
+    stock = given.stock(state.features.server)
     possible = prospects(file.node_templates, stock)
     return msgspec.structs.replace(shown, stock=stock, prospects=possible)
 

@@ -21,6 +21,7 @@ from dra.objects import (
     ResourceSlice,
     defaults,
 )
+from dra.server import EVERYTHING
 from dra.stock import Stock
 from dra.validation import Problem, Reviewed, findings, name, read
 from dra.wire import WireError, builtins, convert
@@ -28,6 +29,7 @@ from dra.wire import WireError, builtins, convert
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from dra.server import Server
     from webhook.state import NodeTemplate
 
     Object = dict[str, Any]
@@ -38,7 +40,9 @@ _MOST: Final = 500
 _SAID: Final = frozenset({"D301", "D302", "D303", "D304", "D305", "D306", "D307", "D314"})
 
 
-def never(objects: Sequence[Object], known: Sequence[Object], found: Sequence[Reviewed]) -> list[Reviewed]:
+def never(
+    objects: Sequence[Object], known: Sequence[Object], found: Sequence[Reviewed], server: Server = EVERYTHING
+) -> list[Reviewed]:
     """Find the claims, templates and pods among the objects that an idle fleet could not serve."""
     explained: set[int] = set()
     for number, finding in found:
@@ -46,7 +50,7 @@ def never(objects: Sequence[Object], known: Sequence[Object], found: Sequence[Re
             explained.add(number)
     values = [_read(value) for value in objects]
     others = [_read(value) for value in known]
-    stock = _stock([value for value in (*values, *others) if value is not None])
+    stock = _stock([value for value in (*values, *others) if value is not None], server)
     if stock is None:
         return []
     answers: dict[bytes, list[Problem]] = {}
@@ -99,7 +103,7 @@ def _read(value: Object) -> Any:
         return None
 
 
-def _stock(values: Sequence[Any]) -> Stock | None:
+def _stock(values: Sequence[Any], server: Server = EVERYTHING) -> Stock | None:
     """Build the idle fleet; None if the input does not describe one."""
     slices = [value for value in values if isinstance(value, ResourceSlice)]
     classes = [value for value in values if isinstance(value, DeviceClass)]
@@ -112,6 +116,7 @@ def _stock(values: Sequence[Any]) -> Stock | None:
         nodes=nodes,
         rules=[value for value in values if isinstance(value, DeviceTaintRule)],
         compatibilities=[value for value in values if isinstance(value, DeviceCompatibility)],
+        server=server,
     )
 
 

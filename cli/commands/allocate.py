@@ -47,6 +47,7 @@ _EXITS = {"feasible": Exit.FINE, "infeasible": Exit.REFUSED, "undecided": Exit.U
 @click.option("--strategy", default="first-fit", show_default=True, metavar="NAME", help="How to choose among devices that fit; `--strategy help` lists them.")  # fmt: skip
 @click.option("--budget-ms", type=click.IntRange(min=1), metavar="N", help="Give up as undecided after this long, on each node.")  # fmt: skip
 @click.option("--hints/--no-hints", default=True, help="Look for what would fit instead, when nothing does.")
+@inputs.server()
 @inputs.output("text", "json", default="text")
 def command(
     *,
@@ -57,17 +58,22 @@ def command(
     strategy: str,
     budget_ms: int | None,
     hints: bool,
+    kubernetes: str,
+    feature_gates: str,
     output: str,
 ) -> Exit:
     """Say which devices claims get on a node, or why not.
 
     Reads Node, DeviceClass, ResourceSlice, DeviceTaintRule, DeviceCompatibility and ResourceClaim objects. Claims that
-    have an allocation are in use; the others are to be allocated, together, in input order.
+    have an allocation are in use; the others are to be allocated, together, in input order. Without --kubernetes and --feature-gates
+    the answer is that of 1.37 with every gate on.
     """
     import allocator.strategies.choose  # noqa: F401  loaded here, so that no import is timed as search
     from allocator.strategies import STRATEGIES
+    from cli.configuration import server_named
     from cli.devices import choose_claims, read_objects, warn_of_passed_over
     from dra.objects import ResourceClaim, ResourceClaimTemplate
+    from dra.server import EVERYTHING
 
     if strategy == "help":
         for one in STRATEGIES.values():
@@ -77,6 +83,7 @@ def command(
         raise Broken(f"no strategy named {strategy}", f"there are: {', '.join(STRATEGIES)}")
     if bool(node) == all_nodes:
         raise Broken("say which node to look at", "give either --node NAME or --all-nodes")
+    server = server_named(kubernetes, feature_gates) or EVERYTHING
     began = perf_counter()
     documents = inputs.read(files)
     warn_of_passed_over(documents)
@@ -89,7 +96,7 @@ def command(
             err=True,
         )
     loaded = perf_counter()
-    stock = given.stock()
+    stock = given.stock(server)
     if node and node not in stock.nodes:
         raise Broken(f"no Node {node} in what was read", f"there are: {_some(list(stock.nodes)) or 'none'}")
     if not stock.nodes:

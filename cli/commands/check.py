@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from cli import contract as inputs
-from cli.configuration import among, configuration_of, in_mode, mode_option
+from cli.configuration import among, configuration_of, features_of, in_mode, mode_option, server_named
 from cli.contract import Broken, Exit
 from cli.state import besides, state_of
 
@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 
     from cli.check import Placed
     from cluster.manifests import Document
-    from dra.validation import Gates, Reviewed
-    from webhook.state import Configuration
+    from dra.server import Server
+    from dra.validation import Reviewed
+    from webhook.state import Configuration, Features
 
 _LEVELS = ("error", "warning", "info")
 
@@ -37,12 +38,7 @@ _LEVELS = ("error", "warning", "info")
     show_default=True,
     help="The mildest finding that makes the exit 1.",
 )
-@click.option(
-    "--feature-gates",
-    metavar="GATE=BOOL,...",
-    default="",
-    help="Feature gates of the API server that differ from 1.37's defaults. AllAlpha and AllBeta stand for many.",
-)
+@inputs.server()
 @click.option("--explain", metavar="CODE", help="Say what a code means and what helps; `all` lists every code.")
 def command(
     *,
@@ -52,12 +48,13 @@ def command(
     mode: str | None,
     output: str,
     fail_on: str,
+    kubernetes: str,
     feature_gates: str,
     explain: str | None,
 ) -> Exit:
     """Find what the API server, the fleet or a driver would refuse.
 
-    Objects are judged by the rules of Kubernetes 1.37 and against each other; --inventory adds classes, slices and nodes
+    Objects are judged by the rules of Kubernetes 1.37, or of --kubernetes, and against each other; --inventory adds classes, slices and nodes
     that are known but not judged. Exit 1 if anything is found at or above --fail-on, 2 if the input cannot be read.
     """
     if explain is not None:
@@ -66,9 +63,11 @@ def command(
         return explain_codes(explain, output)
     if not files:
         raise Broken("nothing to check", "name manifests with -f FILE, -f DIR or -f -")
+    from dra.server import server_of
     from dra.validation import review
 
-    gates = _gates(feature_gates)
+    server = server_named(kubernetes, feature_gates)
+    features = features_of(server)
     given = configuration_of(config, files, inventory) if config else None
     documents = inputs.read_what_can_be(files, inventory)
     if not documents:
@@ -78,10 +77,10 @@ def command(
     configuration = given or among(documents, known, judged=True)
     around = _objects(known)
     around += _prospects(documents, known, configuration)
-    found = review(_objects(documents), around, gates)
+    found = review(_objects(documents), around, server or server_of())
     found += _configurations(documents)
-    found += _infeasible(_objects(documents), around, found)
-    found = _refused(documents, known, found, configuration, mode)
+    found += _infeasible(_objects(documents), around, found, features.server)
+    found = _refused(documents, known, found, configuration, mode, features=features)
     placed = _place(documents, found)
     _print(placed, documents, output)
     return _verdict(placed, fail_on)
@@ -136,14 +135,17 @@ def _prospects(
 
 
 def _infeasible(
-    objects: Sequence[dict[str, object]], known: Sequence[dict[str, object]], found: Sequence[Reviewed]
+    objects: Sequence[dict[str, object]],
+    known: Sequence[dict[str, object]],
+    found: Sequence[Reviewed],
+    server: Server,
 ) -> list[Reviewed]:
     """Ask the allocator, where there is a fleet to ask about."""
     if not any(value.get("kind") == "ResourceSlice" for value in (*objects, *known)):
         return []
     from cli.check import never
 
-    return never(objects, known, found)
+    return never(objects, known, found, server)
 
 
 def _refused(
@@ -152,31 +154,18 @@ def _refused(
     found: Sequence[Reviewed],
     configuration: Configuration,
     mode: str | None,
+    *,
+    features: Features,
 ) -> list[Reviewed]:
     """Add what the gate would say of pods and workloads."""
     from cli.check import at_the_gate
 
     every = [*known, *documents]
-    state = in_mode(state_of(every, (), configuration), mode)
+    state = in_mode(state_of(every, (), configuration, features), mode)
     # Where no fleet is told, it is no reason to refuse anything.
     state = msgspec.structs.replace(state, confirmed=state.fleet.known)
     objects = _objects(documents)
     return at_the_gate(objects, state, found)
-
-
-def _gates(text: str) -> Gates:
-    from dra.validation import gates
-
-    enabled = set(gates.DEFAULT)
-    for part in filter(None, (part.strip() for part in text.split(","))):
-        name, _, value = part.partition("=")
-        named = {"AllAlpha": gates.ALPHA, "AllBeta": gates.BETA}.get(name, frozenset({name}))
-        if value not in ("true", "false") or not named <= gates.ALL:
-            raise Broken(
-                f"--feature-gates: {part!r} is not GATE=true or GATE=false", f"known: {', '.join(sorted(gates.ALL))}"
-            )
-        enabled = enabled | named if value == "true" else enabled - named
-    return frozenset(enabled)
 
 
 def _place(documents: Sequence[Document], found: Sequence[Reviewed]) -> list[Placed]:

@@ -14,7 +14,7 @@ import click
 import msgspec
 
 from cli import contract as inputs
-from cli.configuration import among, configuration_of, in_mode, mode_option
+from cli.configuration import among, configuration_of, features_of, in_mode, mode_option, server_named
 from cli.contract import Broken, Exit
 
 if TYPE_CHECKING:
@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     from cli.devices import Given
     from cluster.manifests import Document
     from dra.objects import Pod, ResourceClaim, ResourceClaimTemplate
+    from dra.server import Server
     from dra.stock import Stock
-    from webhook.state import Configuration, NodeTemplate
+    from webhook.state import Configuration, Features, NodeTemplate
 
     _Input = tuple[Workload | None, Snapshot | None, dict[str, str], Sequence[NodeTemplate]]
 
@@ -54,6 +55,7 @@ EMPTY: dict[str, Any] = {"strategy": "", "pods": [], "totals": dict.fromkeys(_CO
 @click.option("--pods", type=click.IntRange(min=1), default=400, show_default=True, help="With --generate.")
 @click.option("--load", type=inputs.Number(0.01), default=1.0, show_default=True, help="With --generate: what is asked for on average, as a multiple of the fleet.")  # fmt: skip
 @click.option("--patience", type=inputs.Number(0), metavar="T", help="In a workload, pods that wait longer than this give up.")  # fmt: skip
+@inputs.server()
 @inputs.output("text", "json", "svg", default="text")
 def command(
     *,
@@ -68,6 +70,8 @@ def command(
     pods: int,
     load: float,
     patience: float | None,
+    kubernetes: str,
+    feature_gates: str,
     output: str,
 ) -> Exit:
     """Schedule the pending pods of a snapshot, or replay a workload.
@@ -85,10 +89,11 @@ def command(
         )
     chosen = _strategies(strategies)
     given = configuration_of(config, files) if config else None
+    features = features_of(server_named(kubernetes, feature_gates))
     workload, snapshot, refused, templates = (
         (KINDS[generate](random.Random(seed).random, nodes=nodes, pods=pods, load=load), None, {}, ())  # noqa: S311  a simulation, not a secret
         if generate
-        else _read(files, given, mode)
+        else _read(files, given, mode, features)
     )
     if workload is not None:
         return _replay(workload, chosen, budget_ms, patience, output)
@@ -111,7 +116,7 @@ def _strategies(named: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(named)) or [DEFAULT]
 
 
-def _read(files: Sequence[str], given: Configuration | None, mode: str | None) -> _Input:
+def _read(files: Sequence[str], given: Configuration | None, mode: str | None, features: Features) -> _Input:
     """Read a workload, or a snapshot, the pods that the gate would turn back and the nodes that may come."""
     from allocator.simulation import KIND, Snapshot, is_workload
     from cli.arrivals import brings_pods
@@ -128,13 +133,13 @@ def _read(files: Sequence[str], given: Configuration | None, mode: str | None) -
     read = read_objects(others)
     workloads = [one for one in others if is_workload(one.object)]
     if workloads:
-        return _replayed(workloads, read), None, {}, ()
+        return _replayed(workloads, read, features.server), None, {}, ()
     configuration = given or among(documents)
-    arriving, made, refused = _arrive(pods, others, configuration, mode)
+    arriving, made, refused = _arrive(pods, others, configuration, mode, features)
     templates = (*read.of(ResourceClaimTemplate), *made)
     claims = tuple(read.of(ResourceClaim))
     budgets = tuple(read.of(PodDisruptionBudget))
-    stock = read.stock()
+    stock = read.stock(features.server)
     snapshot = Snapshot(
         stock,
         arriving,
@@ -146,7 +151,7 @@ def _read(files: Sequence[str], given: Configuration | None, mode: str | None) -
     return None, snapshot, refused, configuration.file.node_templates
 
 
-def _replayed(workloads: Sequence[Document], given: Given) -> Workload:
+def _replayed(workloads: Sequence[Document], given: Given, server: Server) -> Workload:
     """Read what arrives when; raise ManifestError with everything that is wrong with it."""
     from allocator.simulation import Workload, name_of, read_arrivals
     from cluster.manifests import ManifestError
@@ -161,12 +166,16 @@ def _replayed(workloads: Sequence[Document], given: Given) -> Workload:
             document = workloads[one.document]
             wrong.append((document, one.pointer, one.message))
         raise ManifestError(inputs.problems(wrong))
-    stock = given.stock()
+    stock = given.stock(server)
     return Workload(name_of(objects), stock, tuple(found))
 
 
 def _arrive(
-    pods: Sequence[Document], others: Sequence[Document], configuration: Configuration, mode: str | None
+    pods: Sequence[Document],
+    others: Sequence[Document],
+    configuration: Configuration,
+    mode: str | None,
+    features: Features,
 ) -> tuple[tuple[Pod, ...], tuple[ResourceClaimTemplate, ...], dict[str, str]]:
     """Let the pods through the gate; workloads make as many as they say."""
     from cli.arrivals import arrivals
@@ -176,7 +185,7 @@ def _arrive(
     from dra.wire import WireError, convert
     from webhook.translate import name_of
 
-    state = in_mode(state_of(pods, others, configuration), mode)
+    state = in_mode(state_of(pods, others, configuration, features), mode)
     came = arrivals(pods, state)
     made = tuple([defaults.template(convert(one, ResourceClaimTemplate)) for one in came.templates])
     arriving: dict[str, Pod] = {}

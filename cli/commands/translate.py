@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cli import contract as inputs
-from cli.configuration import among, configuration_of, features_of, in_mode, mode_option
+from cli.configuration import among, configuration_of, features_of, in_mode, mode_option, server_named
 from cli.contract import Broken, Exit
 from cli.edited import Result
 from cli.state import state_of
@@ -35,7 +35,7 @@ _TEMPLATE = "ResourceClaimTemplate"
 @click.option("--config", metavar="FILE", help="A DrawbridgeConfiguration; without it, the one among the files, or the defaults.")  # fmt: skip
 @mode_option()
 @click.option("--all-kinds", is_flag=True, help="Look for pod templates in kinds we do not know, too.")
-@click.option("--kubernetes", default="1.37", show_default=True, metavar="1.N", help="The version that the result is for.")  # fmt: skip
+@inputs.server()
 @click.option(
     "--in-place", is_flag=True, help="Write it into the files: only the lines that change, comments and order stay."
 )
@@ -50,6 +50,7 @@ def command(
     mode: str | None,
     all_kinds: bool,
     kubernetes: str,
+    feature_gates: str,
     in_place: bool,
     dry_run: bool,
     output: str,
@@ -66,7 +67,7 @@ def command(
     around = inputs.read(inventory, files) if inventory else []
     documents = inputs.read_what_can_be(files)
     configuration = given or among(documents, around)
-    state = state_of(documents, around, configuration, features_of(kubernetes))
+    state = state_of(documents, around, configuration, features_of(server_named(kubernetes, feature_gates)))
     state = in_mode(state, mode)
     results = list(_translate_all(documents, state, unknown=all_kinds))
     if in_place or dry_run:

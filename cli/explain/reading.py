@@ -42,14 +42,13 @@ KINDS: tuple[Resource[Any], ...] = (
     resources.LIMIT_RANGES,
     resources.PODS,
 )
-_KUBERNETES = "1.37"
 
 
 def read_dump(files: Sequence[str]) -> Scene:
     """Read files; what cannot be read is named, and the rest goes on."""
     documents = inputs.read_what_can_be(files, keep=trim)
     objects = [document.object for document in documents]
-    return scene_of(objects, features_of(_KUBERNETES), seals=seals_among(objects))
+    return scene_of(objects, features_of(None), seals=seals_among(objects))
 
 
 def visit(

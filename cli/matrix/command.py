@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 @click.option("--node", metavar="NAME", help="Only pools that this node can reach.")
 @click.option("--pool", "pools", multiple=True, metavar="DRIVER/POOL|POOL", help="Only this pool. May be repeated.")
 @click.option("--counter-set", "sets", multiple=True, metavar="NAME", help="Only devices that draw on this counter set. May be repeated.")  # fmt: skip
+@inputs.server()
 @inputs.output("text", "json", "svg", "html", default="text")
 def command(
     *,
@@ -34,6 +35,8 @@ def command(
     node: str | None,
     pools: tuple[str, ...],
     sets: tuple[str, ...],
+    kubernetes: str,
+    feature_gates: str,
     output: str,
 ) -> Exit:
     """Say for every two devices of a pool whether they can be in use together, name the rule in the way, and say who is in use.
@@ -41,12 +44,14 @@ def command(
     Reads ResourceSlice, Node, DeviceCompatibility and ResourceClaim objects, of a live cluster if no files are named; nothing is ever
     written. What is in use now changes no cell; the matrix is about devices two by two. Pools that look alike are shown once.
     """
+    from cli.configuration import server_named
     from cli.matrix.fleet import judge
 
+    server = server_named(kubernetes, feature_gates)
     if files and (kubeconfig or context):
         raise Broken("files are read, or a cluster", "leave -f out, or --kubeconfig and --context")
     scene = _scene(files, kubeconfig, context)
-    stock = scene.stock
+    stock = scene.stock if server is None else scene.stock.as_read_by(server)
     wanted = _choose(_reachable(stock, node), pools)
     _print(judge(wanted, stock, sets), scene, output)
     return Exit.FINE

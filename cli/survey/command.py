@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cli import contract as inputs
-from cli.configuration import configuration_of, features_of
+from cli.configuration import configuration_of, features_of, server_named
 from cli.contract import Broken, Exit, Failed
 
 if TYPE_CHECKING:
@@ -37,9 +37,7 @@ EMPTY: dict[str, object] = {
 @inputs.files(required=False, help="A dump of a cluster, or manifests, instead of a live cluster. May be repeated.")
 @inputs.cluster()
 @click.option("--config", metavar="FILE", default="", help="A DrawbridgeConfiguration; without it, the defaults.")
-@click.option(
-    "--kubernetes", default="1.37", show_default=True, metavar="1.N", help="With -f: the version to judge for."
-)
+@inputs.server()
 @click.option("--probe", is_flag=True, help="Ask the server which feature gates are on, by dry runs (needs `create`).")
 @click.option(
     "--fail-on",
@@ -59,6 +57,7 @@ def command(
     selector: str,
     config: str,
     kubernetes: str,
+    feature_gates: str,
     probe: bool,
     fail_on: str,
     output: str,
@@ -72,11 +71,16 @@ def command(
         raise Broken("files are read, or a cluster", "leave -f out, or --kubeconfig and --context")
     if namespace and all_namespaces:
         raise Broken("-n and -A contradict", "leave one of them out")
+    server = server_named(kubernetes, feature_gates)
+    if server is not None and not files:
+        raise Broken(
+            "a live cluster says for itself which Kubernetes it is", "leave --kubernetes and --feature-gates out"
+        )
     configuration = configuration_of(config, files)
     scope = _scope(namespace, selector)
     if files:
         gathered = _read(files)
-        features = features_of(kubernetes)
+        features = features_of(server)
     else:
         gathered, features = _visit(kubeconfig, context, namespace, probe=probe)
     seen = _look(gathered, configuration, features, scope)

@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from dra.server import OLDEST
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -26,6 +28,12 @@ SERVED: Final = {
     BETA_2: _KINDS | {"DeviceTaintRule"},
     BETA_1: _KINDS,
     ALPHA_3: frozenset({"DeviceTaintRule", "ResourcePoolStatusRequest"}),
+}
+# The first minor that has a kind in a version, where that is not the oldest that has v1 at all.
+_SINCE: Final = {
+    (CURRENT, "DeviceTaintRule"): 37,
+    (BETA_2, "DeviceTaintRule"): 36,
+    (ALPHA_3, "ResourcePoolStatusRequest"): 36,
 }
 _EXACT: Final = (
     "deviceClassName",
@@ -63,6 +71,11 @@ def upgrade(value: dict[str, Any]) -> Upgrade:
     if convert is not None and isinstance(spec, dict):
         current["spec"] = convert(spec, "/spec", unknown)
     return Upgrade(current, tuple(unknown))
+
+
+def served_since(version: str, kind: str) -> int:
+    """Name the first minor of 1.x, from 1.34 on, that knows a kind in a version, be it off by default."""
+    return _SINCE.get((version, kind), OLDEST)
 
 
 def written_pointer(pointer: str, version: str, kind: str) -> str:

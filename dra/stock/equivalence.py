@@ -160,7 +160,7 @@ def body(device: Device, *, shares: bool = True, closed: str = "") -> Body:
     )
     plain = _PLAINS.token(alone, Plain)
     consumed = device.consumes_counters
-    if consumed and not closed:
+    if consumed:
         consumption = tuple([_counter_use(one) for one in consumed])
     key = plain, consumption
 

@@ -75,7 +75,8 @@ def page(slice_: ResourceSlice, rules: Iterable[DeviceTaintRule] = (), reading: 
         bodies = tuple([body(device) for device in devices])
         return Page(slice_, devices, bodies, (driver, pool), content(spec, devices, bodies))
     shares = reading.on(gates.CAPACITY)
-    bodies = tuple([body(device, shares=shares, closed=reading.closed(device)) for device in devices])
+    closed = map(reading.closed, spec.devices)
+    bodies = tuple([body(device, shares=shares, closed=gate) for device, gate in zip(devices, closed, strict=True)])
     return Page(
         slice_,
         devices,

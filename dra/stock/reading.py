@@ -78,10 +78,12 @@ class Reading(msgspec.Struct, frozen=True):
         changes: dict[str, object] = {}
         if device.taints and not self.on(gates.TAINTS):
             changes["taints"] = ()
+        if device.consumes_counters and not self.on(gates.COUNTERS):
+            changes["consumes_counters"] = ()
         if self.stable and device.allow_multiple_allocations is not None:
             changes["allow_multiple_allocations"] = None
         if not self.newest:
-            changes |= self._of_later(device)
+            changes = self._of_later(device) | changes
         return replace(device, **changes) if changes else device
 
     def _of_later(self, device: Device) -> dict[str, object]:

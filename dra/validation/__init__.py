@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dra.validation.codes import CODES, Code
 from dra.validation.fields import gates, names, shape
-from dra.validation.fields.gates import Gates
 from dra.validation.judgement import errors, findings
 from dra.validation.objects.judge import TYPES, is_ours, problems, read
 from dra.validation.objects.updates import update_errors
@@ -21,7 +20,6 @@ __all__ = [
     "CODES",
     "TYPES",
     "Code",
-    "Gates",
     "Problem",
     "Reviewed",
     "asks_for_channels",

@@ -16,7 +16,7 @@ from dra.objects import (
     ResourceClaimTemplate,
     template_site,
 )
-from dra.validation.fields import gates as feature_gates
+from dra.server import server_of
 from dra.validation.fleet.domains import channel_problems, domain_problems, domains_of
 from dra.validation.fleet.held import held_problems
 from dra.validation.fleet.peers import peer_problems
@@ -34,8 +34,9 @@ if TYPE_CHECKING:
 
     from dra.finding import Finding
     from dra.objects import DeviceClaim
-    from dra.validation.fields.gates import Gates
+    from dra.server import Server
 
+_NEWEST: Final = server_of()
 _CLUSTER_KINDS: Final = frozenset(
     {"ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition", "Namespace", "Node"}
 )
@@ -51,10 +52,10 @@ class Reviewed(NamedTuple):
 def review(
     objects: Sequence[dict[str, Any]],
     inventory: Sequence[dict[str, Any]] = (),
-    gates: Gates = feature_gates.DEFAULT,
+    server: Server = _NEWEST,
 ) -> list[Reviewed]:
-    """Judge all objects; the inventory is known but not judged."""
-    judged = [judge(value, gates) if is_ours(value) else Judged([], None) for value in objects]
+    """Judge all objects as a server would; the inventory is known but not judged."""
+    judged = [judge(value, server.gates, server.minor) if is_ours(value) else Judged([], None) for value in objects]
     typed = [one.typed for one in judged]
     known = [read(value) for value in inventory]
     world = World(typed, known, domains_of(objects, inventory))

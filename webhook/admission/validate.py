@@ -72,7 +72,7 @@ def inspect(request: Request, obj: dict[str, Json], state: State, budget: Budget
         case (("apps" | "batch"), _):
             return _workload(obj, namespace, state, budget)
         case (("resource.k8s.io" | names.DOMAIN), _):
-            return _object(obj, budget)
+            return _object(obj, state, budget)
     return NOTHING
 
 
@@ -273,7 +273,7 @@ def _foreseen(done: Translation, state: State, budget: Budget) -> Found:
         return NOTHING
 
 
-def _object(obj: dict[str, Json], budget: Budget) -> Found:
+def _object(obj: dict[str, Json], state: State, budget: Budget) -> Found:
     """Judge a slice, a class, or an object of our own by the rules of `drawbridge check`.
 
     A driver is only ever told: what is wrong with a slice the API server refuses by itself, and the rest must not stop it.
@@ -285,7 +285,7 @@ def _object(obj: dict[str, Json], budget: Budget) -> Found:
     version = str(obj.get("apiVersion", ""))
     ours = version.startswith(f"{names.DOMAIN}/")
     kind = str(obj.get("kind", ""))
-    problems = validation.problems(obj)
+    problems = validation.problems(obj, state.features.likely.gates)
     for finding in validation.findings(problems, kind):
         text = f"{finding.code} {finding.path}: {finding.message}"
         if finding.hint:

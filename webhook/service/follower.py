@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from cluster import resources
 from cluster.errors import ApiError
 from cluster.informers import Informer, Quarantine
+from dra import server as gates
 from webhook.service.pace import Pace
 from webhook.state import OF_DEVICES, OF_NAMESPACES, Features, doubts
 
@@ -185,9 +186,14 @@ def _kinds(kinds: Iterable[Any]) -> list[Resource[Any]]:
 def features(server: Server) -> Features:
     """What translation must know of a server; what could not be found out follows from its version."""
     found = {
-        "DRAConsumableCapacity": server.features.consumable_capacity,
-        "DRAPartitionableDevices": server.features.partitionable_devices,
-        "DRADeviceTaints": server.features.device_taints,
-        "DRAExtendedResource": server.features.extended_resources,
+        gates.CAPACITY: server.features.consumable_capacity,
+        gates.DERIVED: server.features.derived_attributes,
+        gates.BINDING: server.features.binding_conditions,
+        gates.COUNTERS: server.features.partitionable_devices,
+        gates.GROUPS: server.features.compatibility_groups,
+        gates.LISTS: server.features.list_attributes,
+        gates.TAINTS: server.features.device_taints,
+        gates.EXTENDED: server.features.extended_resources,
+        gates.NODE_RESOURCES: server.features.node_allocatable,
     }
     return Features(minor=server.minor, gates={gate: on for gate, on in found.items() if on is not None})

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from dra.objects import ObjectMeta
+    from dra.server import Server
     from webhook.state.configuration import Configuration
     from webhook.state.features import Features
 
@@ -102,6 +103,7 @@ class StateBuilder:
             self._set(unsure=unsure)
         if features is not None:
             self._set(features=features)
+            self._read_anew(features.server)
         if keys is not None:
             self._set(keys=keys)
 
@@ -170,6 +172,15 @@ class StateBuilder:
             case _:
                 assert_never(obj)
 
+    def _read_anew(self, server: Server) -> None:
+        """A server that was upgraded, or has other gates, has another allocator."""
+        stock = self._stock
+        if stock is None or stock.reading.server == server:
+            return
+        self._stock = stock.as_read_by(server)
+        self._fleet_is_old = True
+        self._set(stock=self._stock)
+
     def settle(self) -> None:
         """Everything has been read once: from here on there is a stock."""
         if self._stock is not None:
@@ -182,6 +193,7 @@ class StateBuilder:
             rules=[o for o in seen if isinstance(o, DeviceTaintRule)],
             compatibilities=[o for o in seen if isinstance(o, DeviceCompatibility)],
             claims=[o for o in seen if isinstance(o, ResourceClaim)],
+            server=self._state.features.server,
         )
         self._collected = {}
         self._fleet_is_old = True

@@ -11,19 +11,14 @@ from collections.abc import Mapping
 
 import msgspec
 
+from dra import server as servers
+from dra.server import Server
 from webhook.dialects import Scheduler
 
-EXTENDED = "DRAExtendedResource"  # classes that serve a legacy name by themselves
-
+EXTENDED = servers.EXTENDED  # classes that serve a legacy name by themselves
 # Gate: the first minor version of Kubernetes 1.x that has it on by default.
-_ON_SINCE = {
-    "DynamicResourceAllocation": 34,
-    "DRAPrioritizedList": 34,
-    "DRAConsumableCapacity": 36,
-    "DRAPartitionableDevices": 36,
-    "DRADeviceTaints": 36,
-    EXTENDED: 36,
-}
+_DECIDING = (servers.CLAIMS, servers.ALTERNATIVES, servers.CAPACITY, servers.COUNTERS, servers.TAINTS, EXTENDED)
+_ON_SINCE = {gate: min(stage.since for stage in servers.GATES[gate] if stage.on) for gate in _DECIDING}
 
 
 class Need(msgspec.Struct, frozen=True, gc=False):
@@ -60,6 +55,29 @@ class Features(msgspec.Struct, frozen=True, kw_only=True):
 
     minor: int = 37
     gates: Mapping[str, bool] = {}
+
+    @classmethod
+    def of(cls, server: Server) -> Features:
+        """Take all gates from a server that is known in every respect."""
+        return cls(minor=server.minor, gates={gate: server.on(gate) for gate in servers.known_gates(server.minor)})
+
+    @property
+    def server(self) -> Server:
+        """The server whose allocator a claim is judged by. What is not known of its gates is on: nobody is refused for a guess."""
+        if self.minor == servers.NEWEST and not self.gates:
+            return servers.EVERYTHING
+        minor = min(max(self.minor, servers.OLDEST), servers.NEWEST)
+        known = servers.known_gates(minor)
+        on = [gate for gate in known if self.gates.get(gate, True)]
+        return Server(minor, frozenset(on))
+
+    @property
+    def likely(self) -> Server:
+        """The server whose API drops fields: what is not known of its gates is as its version has it by default."""
+        minor = min(max(self.minor, servers.OLDEST), servers.NEWEST)
+        usual = servers.server_of(minor)
+        on = [gate for gate in servers.known_gates(minor) if self.gates.get(gate, usual.on(gate))]
+        return Server(minor, frozenset(on))
 
     def on(self, gate: str) -> bool:
         """Say whether the server has a gate on."""

@@ -1,4 +1,4 @@
-"""Feature gates of Kubernetes 1.37 that decide which fields of resource.k8s.io exist (pkg/features, pkg/registry/resource).
+"""Feature gates that decide which fields of resource.k8s.io exist (pkg/registry/resource); `dra.server` has their defaults.
 
 A field whose gate is off is dropped by the API server before it validates; so it can be as wrong as it likes, and it has
 no effect either, which is what the problem says.
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from dra import server
 from dra.pointer import member
 from dra.validation.problem import Problem, Problems
 
@@ -18,23 +19,20 @@ if TYPE_CHECKING:
 
 Gates = frozenset[str]
 
-FRACTIONAL: Final = "DRAFractionalCapacityRange"
-BETA: Final = frozenset(
-    {"DRAConsumableCapacity", "DRADeviceBindingConditions", "DRADeviceTaints", FRACTIONAL, "DRAPartitionableDevices"}
-)
+# Those that decide about fields. A server of 1.37 keeps FRACTIONAL off unless it is started with --min-compatibility-version=1.37.
+BETA: Final = frozenset({server.CAPACITY, server.BINDING, server.TAINTS, server.FRACTIONAL, server.COUNTERS})
 ALPHA: Final = frozenset(
     {
-        "DRADerivedAttributes",
-        "DRADeviceCompatibilityGroups",
-        "DRAListTypeAttributes",
-        "DRANodeAllocatableResources",
-        "DRAOptionalNodeOperations",
-        "DRAPartitionableDevicesType",
+        server.DERIVED,
+        server.GROUPS,
+        server.LISTS,
+        server.NODE_RESOURCES,
+        server.OPTIONAL_OPERATIONS,
+        server.PARTITION_TYPE,
     }
 )
-# A server of 1.37 keeps this one off unless it is started with --min-compatibility-version=1.37.
-DEFAULT: Final[Gates] = BETA - {FRACTIONAL}
 ALL: Final[Gates] = BETA | ALPHA
+DEFAULT: Final[Gates] = server.server_of().gates & ALL
 
 _ANY = "*"
 _DEVICE = ("spec", "devices", _ANY)
@@ -102,9 +100,10 @@ def drop(kind: str, value: dict[str, Any], gates: Gates) -> tuple[dict[str, Any]
             found = list(_find(value, path, ""))
         for parent, name, pointer in found:
             del parent[name]
-            problems.append(
-                Problem("D006", pointer, f"{name} is dropped by the API server unless the feature gate {gate} is on")
-            )
+            since = server.GATES[gate][0].since
+            new = f", which there is from 1.{since} on," if since > server.OLDEST else ""
+            message = f"{name} is dropped by the API server unless the feature gate {gate}{new} is on"
+            problems.append(Problem("D006", pointer, message))
     return value, problems
 
 

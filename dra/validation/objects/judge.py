@@ -17,6 +17,7 @@ from dra.objects import (
     ResourceSlice,
     versions,
 )
+from dra.server import NEWEST
 from dra.validation.fields import gates as feature_gates
 from dra.validation.fields import shape
 from dra.validation.fields.metadata import annotation_map, label_map, managed_fields, metadata
@@ -70,11 +71,11 @@ def problems(value: dict[str, Any], gates: Gates = feature_gates.DEFAULT) -> lis
     return judge(value, gates).problems
 
 
-def judge(value: dict[str, Any], gates: Gates = feature_gates.DEFAULT) -> Judged:
+def judge(value: dict[str, Any], gates: Gates = feature_gates.DEFAULT, minor: int = NEWEST) -> Judged:
     """Judge one object of resource.k8s.io or drawbridge.dev, and read it."""
     kind = str(value.get("kind"))
     version = str(value.get("apiVersion"))
-    found = list(_version(kind, version))
+    found = list(_version(kind, version, minor))
     if kind not in TYPES:
         return Judged(found, None)
     current, unknown = versions.upgrade(value)
@@ -103,7 +104,7 @@ def lead_back(problem: Problem, value: dict[str, Any]) -> Problem:
     return problem._replace(path=versions.written_pointer(problem.path, version, kind))
 
 
-def _version(kind: str, version: str) -> Problems:
+def _version(kind: str, version: str, minor: int) -> Problems:
     """Complain about versions and kinds that are outdated or that nobody serves."""
     group = version.partition("/")[0]
     if group == _OUR_GROUP:
@@ -118,7 +119,19 @@ def _version(kind: str, version: str) -> Problems:
     elif kind not in versions.SERVED.get(version, ()):
         newer = f"write apiVersion: {versions.CURRENT}" if kind in versions.SERVED[versions.CURRENT] else ""
         yield Problem("D004", "/apiVersion", f"no supported API server knows {kind} in {version}", newer)
-    elif version != versions.CURRENT and kind != "ResourcePoolStatusRequest":
+    elif minor < (since := versions.served_since(version, kind)):
+        known = [
+            one for one in versions.SERVED if kind in versions.SERVED[one] and versions.served_since(one, kind) <= minor
+        ]
+        hint = f"write {known[0]}" if known else f"Kubernetes 1.{minor} has no {kind}"
+        yield Problem(
+            "D004", "/apiVersion", f"Kubernetes 1.{minor} does not know {kind} in {version}, 1.{since} does", hint
+        )
+    elif (
+        version != versions.CURRENT
+        and kind != "ResourcePoolStatusRequest"
+        and minor >= versions.served_since(versions.CURRENT, kind)
+    ):
         yield Problem("D003", "/apiVersion", f"{version} is outdated and off by default", _modern(version, kind))
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from dra.pointer import member
+from dra.server import FRACTIONAL
 from dra.validation.fields import names
-from dra.validation.fields.gates import FRACTIONAL
 from dra.validation.fields.limits import duplicates, empty_or_wrong_format, too_many, wrong_format
 from dra.validation.fields.metadata import node_selector
 from dra.validation.fields.request_policy import request_policy

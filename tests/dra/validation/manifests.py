@@ -1,6 +1,7 @@
 """Short ways to write the objects of a case, and to read what a review says of them."""
 
 from cluster import manifests
+from dra.server import NEWEST, Server
 from dra.validation.fields import gates
 from dra.validation.review import review
 
@@ -11,7 +12,7 @@ def found(text, inventory="", enabled=gates.ALL):
     """Codes and paths of the findings about a text of manifests."""
     objects = [document.object for document in manifests.parse(text)]
     known = [document.object for document in manifests.parse(inventory)]
-    return {(one.finding.code, one.finding.path) for one in review(objects, known, enabled)}
+    return {(one.finding.code, one.finding.path) for one in review(objects, known, Server(NEWEST, enabled))}
 
 
 def codes(text, inventory="", enabled=gates.ALL):
@@ -21,7 +22,7 @@ def codes(text, inventory="", enabled=gates.ALL):
 def messages(text, inventory=""):
     objects = [document.object for document in manifests.parse(text)]
     known = [document.object for document in manifests.parse(inventory)]
-    return [one.finding.message + " " + one.finding.hint for one in review(objects, known, gates.ALL)]
+    return [one.finding.message + " " + one.finding.hint for one in review(objects, known, Server(NEWEST, gates.ALL))]
 
 
 def join(*texts):

@@ -1,0 +1,118 @@
+"""`--kubernetes` and `--feature-gates`: for which server the commands answer."""
+
+import json
+
+import pytest
+import yaml
+
+from tests.cli.running import run
+
+API = "resource.k8s.io/v1"
+
+
+def slice_(name, **spec):
+    pool = {"name": "p", "generation": 1, "resourceSliceCount": 2}
+    metadata = {"name": name}
+    return {"apiVersion": API, "kind": "ResourceSlice", "metadata": metadata, "spec": {"driver": "g", "nodeName": "n0", "pool": pool} | spec}  # fmt: skip
+
+
+USE = [{"counterSet": "s", "counters": {"m": {"value": "1"}}}]
+ASKED = {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu"}}]}}
+SHARE = {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu", "capacity": {"requests": {"m": "1"}}}}]}}  # fmt: skip
+FLEET = [
+    {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n0"}},
+    {"apiVersion": API, "kind": "DeviceClass", "metadata": {"name": "gpu"}, "spec": {}},
+    slice_("a", sharedCounters=[{"name": "s", "counters": {"m": {"value": "1"}}}]),
+    slice_("b", devices=[{"name": "part", "consumesCounters": USE}]),
+]
+CLAIM = {"apiVersion": API, "kind": "ResourceClaim", "metadata": {"name": "c", "namespace": "d"}, "spec": ASKED}
+POD = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "p", "namespace": "d"},
+    "spec": {"containers": [{"name": "c", "image": "i"}], "resourceClaims": [{"name": "c", "resourceClaimName": "c"}]},
+}
+TAINT = {"key": "k", "effect": "NoSchedule"}
+RULE = {"apiVersion": API, "kind": "DeviceTaintRule", "metadata": {"name": "r"}, "spec": {"taint": TAINT}}
+
+
+def text(*objects):
+    return yaml.safe_dump_all(objects)
+
+
+def answer(*words, stdin):
+    result = run(*words, "-f", "-", "-o", "json", stdin=stdin)
+    return result.exit_code, json.loads(result.stdout)
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        ((), 0),
+        (("--kubernetes", "1.36"), 0),
+        (("--kubernetes", "1.35"), 1),
+        (("--kubernetes", "1.37", "--feature-gates", "DRAPartitionableDevices=false"), 1),
+    ],
+)
+def test_a_partition_is_allocated_where_the_gate_is_on(words, code):
+    found, told = answer("allocate", "--node", "n0", *words, stdin=text(*FLEET, CLAIM))
+    assert found == code
+    assert [reason["stage"] for reason in told["reasons"]] == ["gate"] * code
+
+
+def test_a_pod_waits_in_a_simulation_of_an_older_server():
+    _, newest = answer("simulate", stdin=text(*FLEET, CLAIM, POD))
+    _, older = answer("simulate", "--kubernetes", "1.35", stdin=text(*FLEET, CLAIM, POD))
+    assert [one["pods"][0]["node"] for one in (newest, older)] == ["n0", None]
+
+
+def test_a_check_says_what_a_server_drops_and_what_it_cannot_serve():
+    def codes(*words):
+        _, told = answer("check", *words, stdin=text(*FLEET, CLAIM | {"spec": SHARE}, RULE))
+        return {(one["code"], one["object"].partition("/")[0]) for one in told["findings"]}
+
+    drops, kinds = ("D006", "ResourceClaim"), ("D004", "DeviceTaintRule")
+    assert not codes() & {drops, kinds}
+    assert codes("--kubernetes", "1.36") & {drops, kinds} == {kinds}
+    assert codes("--kubernetes", "1.35") >= {drops, kinds, ("D006", "ResourceSlice")}
+
+
+def test_a_kind_is_told_in_which_version_an_older_server_has_it():
+    hints = {}
+    for minor in ("1.36", "1.35"):
+        _, told = answer("check", "--kubernetes", minor, stdin=text(RULE))
+        hints[minor] = [one["hint"] for one in told["findings"] if one["code"] == "D004"]
+    assert hints == {"1.36": ["write resource.k8s.io/v1beta2"], "1.35": ["write resource.k8s.io/v1alpha3"]}
+
+
+def test_the_pairs_of_a_matrix_are_those_of_the_server():
+    _, newest = answer("matrix", stdin=text(*FLEET))
+    older, told = answer(
+        "matrix", "--kubernetes", "1.35", stdin=text(*FLEET[:2], slice_("b", devices=[{"name": "part"}]))
+    )
+    assert newest["pools"][0]["status"] == "ok"
+    assert (older, told["pools"][0]["status"]) == (0, "incomplete")
+
+
+def test_a_survey_judges_for_the_server_that_is_named():
+    _, told = answer("survey", "--kubernetes", "1.36", "--feature-gates", "DRAConsumableCapacity=false", stdin=text(*FLEET, POD))  # fmt: skip
+    assert told["features"]["DRAConsumableCapacity"] is False
+    live = run("survey", "--kubernetes", "1.36", "--kubeconfig", "/nowhere")
+    assert live.exit_code == 2
+    assert "says for itself" in live.stderr
+
+
+@pytest.mark.parametrize("command", ["allocate --all-nodes", "check", "matrix", "simulate", "survey", "translate"])
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--feature-gates", "DRAConsumableCapacty=true"), "did you mean DRAConsumableCapacity?"),
+        (("--feature-gates", "DRAPrioritizedList=false"), "locked to true"),
+        (("--kubernetes", "1.33"), "1.34 to 1.37 are"),
+        (("--kubernetes", "next"), "no version of Kubernetes"),
+    ],
+)
+def test_what_no_server_starts_with_is_broken_usage_everywhere(command, words, says):
+    result = run(*command.split(), *words, "-f", "-", stdin=text(*FLEET))
+    assert result.exit_code == 2
+    assert says in result.stderr
