@@ -20,6 +20,7 @@ SUITES = {
         "dra.cel",
         "dra.stock",
         "cluster.following",
+        "node.preparing",
         "allocator.allocation",
         "allocator.fragmentation",
         "allocator.scheduling",

@@ -7,14 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from cluster.manifests import dump
+from cluster.manifests import dump, read
 from e2e.actors import fleet
-from e2e.actors.workloads import container, pod, request, template, using_template
+from e2e.actors.workloads import claim, container, limits, pod, request, template, using, using_template
 from e2e.ground.node import KUBELET
 
 pytestmark = [pytest.mark.real, pytest.mark.node]
 
 DRIVER = "devices.example.com"
+ROOT = Path(__file__).parents[2]
 PROGRAM = Path(sys.executable).with_name("drawbridge")
 GPU = {"memory": "40Gi", "product": fleet.A100, "place": {"deviceNodes": ["/dev/zero:/dev/card"]}}
 LAYOUT = {
@@ -178,3 +179,151 @@ def test_a_container_sees_its_device_and_nothing_else_and_gives_it_back(control_
     for name in ("whole", "part", "share", "plain"):
         control_plane.delete(f"/api/v1/namespaces/{namespace}/pods/{name}", gracePeriodSeconds=0)
     freed(driver, before)
+
+
+def test_a_killed_driver_loses_nothing_and_its_successor_frees_what_it_gave(control_plane, driver, namespace, created):
+    """SIGKILL while a container runs: the container stays, the device stays taken, and is freed when the pod goes."""
+    before = driver.prepared()
+    created(
+        template(
+            "share", namespace, request("r", "e2e-own-shared", capacity={"requests": {"memory": "30Gi", "cores": "60"}})
+        ),
+        user(namespace, "p", driver.node.name, [using_template("share")]),
+    )
+    assert seen(driver, namespace, "p")["DRAWBRIDGE_DEVICE_GPU_2_SHARED_CORES"] == "60"
+    running = control_plane.wait_phase(namespace, "p", "Running")["status"]["containerStatuses"][0]
+    driver.running.stop(hard=True)
+    driver.start()
+    assert len(driver.prepared()) == len(before) + 1
+    doors = driver.node.outside(f"{KUBELET}/plugins_registry").glob(f"{DRIVER}-*.sock")
+    assert len(list(doors)) == 1  # the killed one's is swept
+    after = control_plane.wait_phase(namespace, "p", "Running")["status"]["containerStatuses"][0]
+    assert (after["containerID"], after["restartCount"]) == (running["containerID"], 0)
+    control_plane.delete(f"/api/v1/namespaces/{namespace}/pods/p", gracePeriodSeconds=0)
+    freed(driver, before)
+
+
+def test_a_pod_that_goes_while_the_driver_is_dead_is_freed_by_the_next_one(control_plane, driver, namespace, created):
+    before = driver.prepared()
+    created(
+        template("part", namespace, request("r", "e2e-own-mig")),
+        user(namespace, "p", driver.node.name, [using_template("part")]),
+    )
+    seen(driver, namespace, "p")
+    driver.running.stop(hard=True)
+    control_plane.delete(f"/api/v1/namespaces/{namespace}/pods/p", gracePeriodSeconds=0)
+    driver.start()
+    freed(driver, before)
+
+
+def test_a_kubelet_that_starts_again_finds_the_driver_its_slices_and_what_was_prepared(
+    control_plane, driver, namespace, created
+):
+    before = driver.prepared()
+    created(
+        template("part", namespace, request("r", "e2e-own-mig")),
+        user(namespace, "p", driver.node.name, [using_template("part")]),
+    )
+    seen(driver, namespace, "p")
+    running = control_plane.wait_phase(namespace, "p", "Running")["status"]["containerStatuses"][0]
+    driver.node.restart_kubelet()
+    control_plane.until("the node is ready again", driver.node.ready)
+    after = control_plane.wait_phase(namespace, "p", "Running")["status"]["containerStatuses"][0]
+    assert (after["containerID"], after["restartCount"]) == (running["containerID"], 0)
+    control_plane.until("the slices are there again", driver.slices, 60)
+    created(
+        template("whole", namespace, request("r", "e2e-own-gpu")),
+        user(namespace, "q", driver.node.name, [using_template("whole")]),
+    )
+    assert "card" in seen(driver, namespace, "q")
+    for name in ("p", "q"):
+        control_plane.delete(f"/api/v1/namespaces/{namespace}/pods/{name}", gracePeriodSeconds=0)
+    freed(driver, before)
+
+
+def test_in_a_rolling_update_the_new_driver_takes_over_before_the_old_one_goes(
+    control_plane, driver, namespace, created
+):
+    before = driver.prepared()
+    created(
+        template("whole", namespace, request("r", "e2e-own-gpu")),
+        user(namespace, "p", driver.node.name, [using_template("whole")]),
+    )
+    seen(driver, namespace, "p")
+    old = driver.running
+    driver.start()
+    old.stop()
+    created(user(namespace, "q", driver.node.name, [using_template("whole")]))
+    one, two = seen(driver, namespace, "p"), seen(driver, namespace, "q")
+    assert one.keys() ^ two.keys() == {"DRAWBRIDGE_DEVICE_GPU_0", "DRAWBRIDGE_DEVICE_GPU_1"}
+    for name in ("p", "q"):
+        control_plane.delete(f"/api/v1/namespaces/{namespace}/pods/{name}", gracePeriodSeconds=0)
+    freed(driver, before)
+    assert driver.slices()
+
+
+def test_a_device_that_a_second_allocator_gave_away_again_reaches_no_second_container(
+    control_plane, driver, namespace, created
+):
+    """The API server takes such a claim, and the kubelet asks for it; the guard names the holder in the pod's events."""
+    before = driver.prepared()
+    created(
+        claim("first", namespace, request("r", "e2e-own-gpu")),
+        user(namespace, "p", driver.node.name, [using("first")]),
+        claim("second", namespace, request("r", "e2e-own-gpu")),
+    )
+    seen(driver, namespace, "p")
+    claims = f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims"
+    allocation = control_plane.get(f"{claims}/first")["status"]["allocation"]
+    control_plane.patch(f"{claims}/second/status", {"status": {"allocation": allocation}})
+    item = user(namespace, "q", "", [using("second")])
+    item["spec"]["nodeName"] = driver.node.name
+    created(item)
+
+    def told():
+        events = control_plane.get(f"/api/v1/namespaces/{namespace}/events", fieldSelector="involvedObject.name=q")[
+            "items"
+        ]
+        return any(f"is prepared for {namespace}/first" in event["message"] for event in events)
+
+    control_plane.until("the pod is told who has the device", told, 60)
+    assert len(driver.prepared()) == len(before) + 1
+    assert not driver.node.environment(namespace, "q", "main")
+    control_plane.delete(f"/api/v1/namespaces/{namespace}/pods/p", gracePeriodSeconds=0)
+    assert "card" in seen(driver, namespace, "q")
+    control_plane.delete(f"/api/v1/namespaces/{namespace}/pods/q", gracePeriodSeconds=0)
+    freed(driver, before)
+
+
+def test_an_unmodified_pod_gets_its_gpu_through_gate_scheduler_and_our_driver(control_plane, node_cluster, gated, gate):
+    """`nvidia.com/gpu: 1` and nothing else; the driver has the name that the gate knows."""
+    made = fleet.classes(extended=False)
+    gpu = GPU | {"name": "gpu-0", "uuid": "GPU-7"}
+    with installed(node_cluster, fleet.NVIDIA, {"visibleDevices": "NVIDIA_VISIBLE_DEVICES", "gpus": [gpu]}) as one:
+        control_plane.create(*made)
+        try:
+            item = pod("p", gated, container(command=SPEAK, **limits(**{"nvidia.com/gpu": 1})), node=node_cluster.name)
+
+            def translated():
+                answer = control_plane.create(item, dryRun="All")[0]
+                return "drawbridge.dev/original" in answer["metadata"].get("annotations", {})
+
+            control_plane.until("the gate knows the classes", translated, 60)
+            control_plane.create(item)
+            assert seen(one, gated, "p") == {"DRAWBRIDGE_DEVICE_GPU_0": "GPU-7", "card": "yes"}
+            assert node_cluster.environment(gated, "p", "main")["NVIDIA_VISIBLE_DEVICES"] == "GPU-7"
+            control_plane.delete(f"/api/v1/namespaces/{gated}/pods/p", gracePeriodSeconds=0)
+            freed(one, set())
+        finally:
+            control_plane.remove(*made)
+
+
+def test_the_installation_is_what_an_api_server_takes(control_plane):
+    """The policy's expressions are compiled by the server itself."""
+    folder = ROOT / "manifests" / "driver"
+    files = [path for path in sorted(folder.glob("*.yaml")) if path.name != "kustomization.yaml"]
+    for document in read(files):
+        item = document.object
+        if item["kind"] in {"DaemonSet", "ServiceAccount"}:
+            item["metadata"]["namespace"] = "default"
+        control_plane.create(item, dryRun="All")

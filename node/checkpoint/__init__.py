@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from node.checkpoint.file import Broken, Checkpoint, decode, encode
 from node.checkpoint.record import HeldDevice, Prepared
-from node.checkpoint.steps import Remove, Rename, Step, SyncFile, SyncFolder, Write, removed, written
+from node.checkpoint.steps import Remove, Rename, Step, SyncFile, SyncFolder, Write, shown, written
 
 __all__ = [
     "Broken",
@@ -19,6 +19,6 @@ __all__ = [
     "Write",
     "decode",
     "encode",
-    "removed",
+    "shown",
     "written",
 ]

@@ -46,15 +46,13 @@ Step = Write | SyncFile | Rename | SyncFolder | Remove
 
 
 def written(path: str, data: bytes) -> tuple[Step, ...]:
-    """Say how a file gets a content."""
+    """Say how a file gets a content that outlives a loss of power."""
     new = path + TEMPORARY
-    return Write(new, data), SyncFile(new), Rename(new, path), SyncFolder(_folder(path))
+    folder = path.rpartition("/")[0] or "/"
+    return Write(new, data), SyncFile(new), Rename(new, path), SyncFolder(folder)
 
 
-def removed(path: str) -> tuple[Step, ...]:
-    """Say how a file goes."""
-    return Remove(path), SyncFolder(_folder(path))
-
-
-def _folder(path: str) -> str:
-    return path.rpartition("/")[0] or "/"
+def shown(path: str, data: bytes) -> tuple[Step, ...]:
+    """Say how a file gets a content that others read, and that can be made again: no disk is waited for."""
+    new = path + TEMPORARY
+    return Write(new, data), Rename(new, path)

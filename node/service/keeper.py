@@ -4,6 +4,8 @@ Preparing writes the record first, then the file that a container is made from; 
 there is no file without a record but what a kill left, and that is swept at the start; a record without its file is mended there, or when
 the kubelet asks again, as it does until it has an answer. In between a device is held by one claim too long, never by two.
 
+The disk is waited for where the checkpoint is written, and nowhere else: after a loss of power the files are made again.
+
 Nothing is remembered between two calls. In a rolling update two drivers stand beside each other, and either reads what the other wrote.
 """
 
@@ -13,7 +15,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from node.cdi import answer_of, file_name, is_ours, spec_of, uid_of
-from node.checkpoint import Checkpoint, Prepared, decode, encode, removed, written
+from node.checkpoint import Checkpoint, Prepared, Remove, decode, encode, shown, written
 from node.messages import PreparedClaim, UnpreparedClaim
 
 if TYPE_CHECKING:
@@ -76,8 +78,7 @@ class Keeper:
             if not known:
                 return
             for uid in known:
-                path = self._path(uid)
-                self._disk.carry_out(removed(path))
+                self._disk.take(Remove(self._path(uid)))
             self._write(checkpoint.without(*known))
 
     def claims(self) -> Mapping[str, Prepared]:
@@ -94,7 +95,7 @@ class Keeper:
             for name in self._disk.names(self._cdi):
                 if is_ours(driver, name) and uid_of(driver, name) not in checkpoint.claims:
                     logger.warning("a CDI file of a claim that is not prepared goes", extra={"file": name})
-                    self._disk.carry_out(removed(f"{self._cdi}/{name}"))
+                    self._disk.take(Remove(f"{self._cdi}/{name}"))
             for record in checkpoint.claims.values():
                 self._show(record)
 
@@ -136,7 +137,7 @@ class Keeper:
         path = self._path(record.uid)
         spec = spec_of(record, self._machine)
         if self._disk.read(path) != spec:
-            self._disk.carry_out(written(path, spec))
+            self._disk.carry_out(shown(path, spec))
 
     def _path(self, uid: str) -> str:
         return f"{self._cdi}/{file_name(self._machine.driver, uid)}"

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from dra.quantity import parse
-from node.checkpoint import Broken, Checkpoint, HeldDevice, Prepared, Write, decode, encode, removed, written
+from node.checkpoint import Broken, Checkpoint, HeldDevice, Prepared, Write, decode, encode, shown, written
 from node.checkpoint.file import _sum
 
 HELD = HeldDevice(request="r", device="d", share_id="s", consumed={"memory": parse("1Gi")}, cpus="0-3")
@@ -80,4 +80,4 @@ def test_the_steps_write_beside_and_put_in_place_at_the_end():
     steps = written("/a/b", b"x")
     assert steps[0] == Write("/a/b.new", b"x")
     assert [type(step).__name__ for step in steps] == ["Write", "SyncFile", "Rename", "SyncFolder"]
-    assert [type(step).__name__ for step in removed("/a/b")] == ["Remove", "SyncFolder"]
+    assert shown("/a/b", b"x") == (steps[0], steps[2])

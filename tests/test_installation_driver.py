@@ -1,0 +1,55 @@
+"""The manifests of the reference driver: its arguments exist, it runs where a label says so, and it may write no more than it has to."""
+
+from cli.commands.manifests import BASE
+from cli.node.driver import command
+from cluster import manifests
+
+DRIVER = BASE.parent / "driver"
+
+
+def stored(kind):
+    files = [path for path in sorted(DRIVER.glob("*.yaml")) if path.name != "kustomization.yaml"]
+    return [document.object for document in manifests.read(files) if document.object["kind"] == kind]
+
+
+def test_kustomize_lists_every_file():
+    listed = manifests.read([DRIVER / "kustomization.yaml"])[0].object["resources"]
+    assert sorted(listed) == sorted(path.name for path in DRIVER.glob("*.yaml") if path.name != "kustomization.yaml")
+
+
+def test_its_arguments_are_options_of_the_command():
+    [daemon_set] = stored("DaemonSet")
+    [container] = daemon_set["spec"]["template"]["spec"]["containers"]
+    name, *options = [argument.removeprefix("--").partition("=")[0] for argument in container["args"]]
+    assert name == command.name
+    assert set(options) <= {option.removeprefix("--") for one in command.params for option in one.opts}
+    folders = {mount["mountPath"] for mount in container["volumeMounts"]}
+    assert folders >= {"/var/lib/kubelet/plugins", "/var/lib/kubelet/plugins_registry", "/var/run/cdi"}
+
+
+def test_it_runs_on_no_node_that_does_not_say_so_and_comes_before_the_old_one_goes():
+    [daemon_set] = stored("DaemonSet")
+    spec = daemon_set["spec"]
+    assert spec["template"]["spec"]["nodeSelector"] == {"drawbridge.dev/driver": "reference"}
+    assert spec["updateStrategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
+
+
+def test_it_writes_slices_and_the_status_of_claims_of_its_own_node_and_nothing_else():
+    [role] = stored("ClusterRole")
+    writing = {
+        resource: sorted(set(rule["verbs"]) - {"get", "list", "watch"})
+        for rule in role["rules"]
+        for resource in rule["resources"]
+        if not {"get", "list", "watch"}.issuperset(rule["verbs"])
+    }
+    assert writing == {
+        "resourceclaims/status": ["patch"],
+        "resourceclaims/driver": ["associated-node:patch"],
+        "resourceslices": ["create", "delete", "patch"],
+    }
+    [policy] = stored("ValidatingAdmissionPolicy")
+    [binding] = stored("ValidatingAdmissionPolicyBinding")
+    [account] = stored("ServiceAccount")
+    assert binding["spec"]["policyName"] == policy["metadata"]["name"]
+    [condition] = policy["spec"]["matchConditions"]
+    assert f"drawbridge-system:{account['metadata']['name']}" in condition["expression"]
