@@ -2,8 +2,22 @@
 
 from __future__ import annotations
 
+from node.inventory.described import DeviceInventory
+from node.inventory.discovered import NumaFound, PciDevice, discovered
 from node.inventory.machine import Machine, Offer, machine_of
 from node.inventory.numbers import listed, numbers_of
-from node.inventory.reading import read
+from node.inventory.reading import read, unpublishable
 
-__all__ = ["Machine", "Offer", "listed", "machine_of", "numbers_of", "read"]
+__all__ = [
+    "DeviceInventory",
+    "Machine",
+    "NumaFound",
+    "Offer",
+    "PciDevice",
+    "discovered",
+    "listed",
+    "machine_of",
+    "numbers_of",
+    "read",
+    "unpublishable",
+]

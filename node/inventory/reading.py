@@ -42,7 +42,7 @@ def read(value: Any) -> tuple[DeviceInventory | None, list[Problem]]:
     problems = list(_nonsense(inventory))
     if not problems:
         machine = machine_of(inventory)
-        problems = list(_unpublishable(machine))
+        problems = list(unpublishable(machine))
     if problems:
         return None, problems
     return inventory, []
@@ -157,7 +157,7 @@ def _twice(path: str, names: Iterable[object]) -> Iterator[Problem]:
             yield Problem(CODE, path, f"{name} stands here {count} times", "give each its own")
 
 
-def _unpublishable(machine: Machine) -> Iterator[Problem]:
+def unpublishable(machine: Machine) -> Iterator[Problem]:
     """Say what an API server would refuse: each device by itself, so that the answer names it."""
     if len(machine.devices) > MOST_DEVICES:
         yield Problem(CODE, "", f"{len(machine.devices)} devices are more than {MOST_DEVICES}")

@@ -7,5 +7,6 @@ from node.service.driver import Driver, NodePaths
 from node.service.keeper import Keeper
 from node.service.preparing import Preparing
 from node.service.publisher import Publisher
+from node.service.sysfs import numa_nodes, pci_devices
 
-__all__ = ["Disk", "Driver", "Keeper", "NodePaths", "Preparing", "Publisher"]
+__all__ = ["Disk", "Driver", "Keeper", "NodePaths", "Preparing", "Publisher", "numa_nodes", "pci_devices"]

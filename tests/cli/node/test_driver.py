@@ -66,3 +66,25 @@ def test_a_checkpoint_that_lost_a_byte_ends_the_driver_with_what_to_do(tmp_path_
     assert done.exit_code == 3
     assert "checkpoint cannot be read: it does not begin as a checkpoint does" in done.stderr
     assert "drain the node" in done.stderr
+
+
+def test_what_is_discovered_is_printed_as_a_file_that_is_read_again(tmp_path):
+    node = tmp_path / "devices/system/node/node0"
+    node.mkdir(parents=True)
+    (node / "cpulist").write_text("0-3\n")
+    done = run("driver", "--discover", "devices.example.com", "--sysfs", tmp_path, "--print")
+    assert (done.exit_code, "cpus: '0-3'" in done.stdout) == (0, True)
+    file = tmp_path / "i.yaml"
+    file.write_text(done.stdout)
+    assert run("driver", "--inventory", file, "--print").stdout == done.stdout
+
+
+@pytest.mark.parametrize("options", [(), ("--inventory", "i.yaml", "--discover", "devices.example.com")])
+def test_what_a_node_has_is_said_once(options):
+    done = run("driver", *options)
+    assert (done.exit_code, "either --inventory FILE or --discover DRIVER" in done.stderr) == (2, True)
+
+
+def test_a_name_that_is_none_of_a_driver_is_told(tmp_path):
+    done = run("driver", "--discover", "Not A Driver", "--sysfs", tmp_path)
+    assert (done.exit_code, "no API server takes" in done.stderr) == (2, True)

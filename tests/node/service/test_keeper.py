@@ -160,6 +160,14 @@ def test_a_reboot_that_empties_the_folder_of_files_is_mended(tmp_path):
     assert (tmp_path / "cdi" / FILE).read_bytes() == written
 
 
+def test_a_file_that_somebody_changed_is_put_right_when_the_kubelet_asks_again(tmp_path):
+    first = prepare(keeper(tmp_path), A)
+    written = (tmp_path / "cdi" / FILE).read_bytes()
+    (tmp_path / "cdi" / FILE).write_bytes(b"{}")
+    assert prepare(keeper(tmp_path), A) == first
+    assert (tmp_path / "cdi" / FILE).read_bytes() == written
+
+
 def test_files_that_nothing_is_prepared_for_go_and_others_stay(tmp_path):
     prepare(keeper(tmp_path), A)
     for name in (

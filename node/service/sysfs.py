@@ -1,0 +1,95 @@
+"""Reads what sysfs tells of a machine's devices. What cannot be read is not known; nothing there ends a process."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from node.inventory import NumaFound, PciDevice
+
+_ROOT = re.compile(r"pci[0-9a-f]{4}:[0-9a-f]{2}").fullmatch
+_NODE = re.compile(r"node(\d+)").fullmatch
+_PAGES = re.compile(r"hugepages-(\d+)kB").fullmatch
+
+
+def pci_devices(sysfs: str) -> list[PciDevice]:
+    """List the devices on the PCI bus."""
+    return [_device(path) for path in _folders(Path(sysfs, "bus/pci/devices"))]
+
+
+def numa_nodes(sysfs: str) -> list[NumaFound]:
+    """List the NUMA nodes, with their CPUs and huge pages."""
+    found: list[NumaFound] = []
+    for path in _folders(Path(sysfs, "devices/system/node")):
+        match = _NODE(path.name)
+        if match is None:
+            continue
+        pages: dict[int, int] = {}
+        for folder in _folders(path / "hugepages"):
+            size = _PAGES(folder.name)
+            if size is not None:
+                pages[int(size[1])] = _number(folder / "nr_hugepages")
+        node = NumaFound(number=int(match[1]), cpus=_text(path / "cpulist"), pages=pages)
+        found.append(node)
+    return sorted(found, key=lambda node: node.number)
+
+
+def _device(path: Path) -> PciDevice:
+    numa_node = _number(path / "numa_node", -1)
+    nets = _nets(path)
+    interface = _first(nets)
+    rdma_device = _first(path / "infiniband")
+    files = [f"/dev/dri/{name}" for name in _names(path / "drm") if name.startswith(("card", "renderD"))]
+    files += [f"/dev/infiniband/{name}" for name in _names(path / "infiniband_verbs")]
+    roots = [part for part in path.resolve().parts if _ROOT(part)]
+    return PciDevice(
+        address=path.name,
+        kind=_number(path / "class") >> 16,
+        name=f"{_text(path / 'vendor')}:{_text(path / 'device')}".strip(":"),
+        root=roots[0] if roots else "",
+        numa_node=numa_node if numa_node >= 0 else None,
+        memory=_number(path / "mem_info_vram_total"),
+        files=tuple(files),
+        interface=interface,
+        rdma_device=rdma_device,
+        megabits=_number(nets / interface / "speed") if interface else 0,
+        parent=_parent(path / "physfn"),
+    )
+
+
+def _nets(path: Path) -> Path:
+    """Find where a device's interfaces stand: a virtual machine's are below its virtio device."""
+    return next(iter(sorted(path.glob("virtio*/net"))), path / "net")
+
+
+def _parent(link: Path) -> str:
+    return link.resolve().name if link.exists() else ""
+
+
+def _folders(path: Path) -> list[Path]:
+    try:
+        return sorted(path.iterdir())
+    except OSError:
+        return []
+
+
+def _names(path: Path) -> list[str]:
+    return [one.name for one in _folders(path)]
+
+
+def _first(path: Path) -> str:
+    return next(iter(_names(path)), "")
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="ascii", errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def _number(path: Path, otherwise: int = 0) -> int:
+    try:
+        return int(_text(path), 0)
+    except ValueError:
+        return otherwise

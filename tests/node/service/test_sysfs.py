@@ -1,0 +1,89 @@
+"""What sysfs tells, on a made-up tree and on this machine's own."""
+
+from node.inventory import discovered, machine_of, unpublishable
+from node.service import numa_nodes, pci_devices
+
+DRIVER = "devices.example.com"
+
+
+def tree(folder, files, links=()):
+    """A sysfs: devices stand below their root, and are linked from the bus."""
+    for path, text in files.items():
+        file = folder / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(f"{text}\n")
+    bus = folder / "bus/pci/devices"
+    bus.mkdir(parents=True)
+    for device in sorted(folder.glob("devices/pci*/**/class")):
+        (bus / device.parent.name).symlink_to(device.parent)
+    for link, target in links:
+        (folder / link).symlink_to(folder / target)
+    return str(folder)
+
+
+GPU = "devices/pci0000:3a/0000:3a:00.0/0000:3b:00.0"
+NIC = "devices/pci0000:3a/0000:3a:01.0/0000:3c:00.0"
+VF = "devices/pci0000:3a/0000:3a:01.0/0000:3c:00.2"
+NODE = "devices/system/node"
+FILES = {
+    f"{GPU}/class": "0x030200", f"{GPU}/vendor": "0x10de", f"{GPU}/device": "0x20b0", f"{GPU}/numa_node": "1",
+    f"{GPU}/drm/card0/dev": "226:0", f"{GPU}/drm/renderD128/dev": "226:128", f"{GPU}/mem_info_vram_total": str(40 << 30),
+    f"{NIC}/class": "0x020000", f"{NIC}/numa_node": "-1", f"{NIC}/net/ens1f0/speed": "100000",
+    f"{NIC}/infiniband/mlx5_0/x": "", f"{NIC}/infiniband_verbs/uverbs0/x": "",
+    f"{VF}/class": "0x020000", f"{VF}/net/ens1f0v0/speed": "-1",
+    "devices/pci0000:00/0000:00:1f.0/class": "0x060100",
+    f"{NODE}/node0/cpulist": "0-3", f"{NODE}/node1/cpulist": "4-7",
+    f"{NODE}/node1/hugepages/hugepages-2048kB/nr_hugepages": "512",
+    f"{NODE}/node1/hugepages/hugepages-1048576kB/nr_hugepages": "0",
+}  # fmt: skip
+
+
+def found(sysfs):
+    return discovered(DRIVER, pci_devices(sysfs), numa_nodes(sysfs))
+
+
+def test_cards_functions_and_nodes_are_found_where_they_are(tmp_path):
+    inventory = found(tree(tmp_path, FILES, [(f"{VF}/physfn", NIC)]))
+    [gpu], [nic] = inventory.gpus, inventory.nics
+    assert (gpu.name, gpu.uuid, gpu.product, str(gpu.memory)) == (
+        "gpu-0000-3b-00-0",
+        "0000:3b:00.0",
+        "0x10de:0x20b0",
+        "40Gi",
+    )
+    assert (gpu.place.pcie_root, gpu.place.numa_node) == ("pci0000:3a", 1)
+    assert gpu.place.device_nodes == ("/dev/dri/card0", "/dev/dri/renderD128")
+    assert (nic.interface, nic.rdma_device, str(nic.bandwidth)) == ("ens1f0", "mlx5_0", "100G")
+    assert (nic.place.numa_node, nic.place.device_nodes) == (None, ("/dev/infiniband/uverbs0",))
+    assert [(one.name, one.interface, one.bandwidth) for one in nic.virtual_functions] == [
+        ("vf-0000-3c-00-2", "ens1f0v0", None)
+    ]
+    assert [(one.number, one.cpus, one.hugepages) for one in inventory.numa_nodes] == [
+        (0, "0-3", {}),
+        (1, "4-7", {"2Mi": 512}),
+    ]
+    machine = machine_of(inventory)
+    assert list(unpublishable(machine)) == []
+    assert {device.name for device in machine.devices} == {
+        "gpu-0000-3b-00-0", "vf-0000-3c-00-2", "nic-0000-3c-00-0", "cpus-numa-0", "cpus-numa-1", "hugepages-2mi-numa-1",
+    }  # fmt: skip
+
+
+def test_an_interface_of_a_virtual_machine_stands_below_its_virtio_device(tmp_path):
+    card = "devices/pci0000:00/0000:00:03.0"
+    inventory = found(tree(tmp_path, {f"{card}/class": "0x020000", f"{card}/virtio2/net/eth0/speed": "-1"}))
+    assert [(nic.interface, nic.bandwidth) for nic in inventory.nics] == [("eth0", None)]
+
+
+def test_what_cannot_be_read_is_not_known(tmp_path):
+    card = "devices/pci0000:00/0000:00:03.0"
+    inventory = found(tree(tmp_path, {f"{card}/class": "0x038000", f"{card}/numa_node": "much"}))
+    [gpu] = inventory.gpus
+    assert (gpu.place.numa_node, gpu.memory.nano) == (None, 0)
+    assert list(unpublishable(machine_of(inventory))) == []
+    assert found(str(tmp_path / "nothing")).gpus == ()
+
+
+def test_this_machine_can_be_published():
+    machine = machine_of(found("/sys"))
+    assert list(unpublishable(machine)) == []
