@@ -1,5 +1,6 @@
 """What a kill at any step, a full disk and a second process leave: never one device for two claims, never one held for ever."""
 
+import fcntl
 import os
 import threading
 from pathlib import Path
@@ -216,6 +217,25 @@ def test_of_two_drivers_at_once_one_gives_the_device(tmp_path):
         thread.join()
     assert sum(not answer.error for answer in answers.values()) == 1
     assert len(keeper(tmp_path).claims()) == 1
+
+
+def test_nobody_else_is_inside_while_a_claim_is_prepared_or_unprepared(tmp_path):
+    """Another process is as far away as another descriptor of the file."""
+    steps = []
+
+    class Watched(Disk):
+        def take(self, step):
+            with (tmp_path / "lock").open() as other:
+                try:
+                    fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    steps.append(type(step).__name__)
+            super().take(step)
+
+    prepare(keeper(tmp_path, Watched()), A)
+    keeper(tmp_path, Watched()).unprepare([reference("a")])
+    checkpoint = ["Write", "SyncFile", "Rename", "SyncFolder"]
+    assert steps == [*checkpoint, "Write", "Rename", "Remove", *checkpoint]
 
 
 def test_what_a_second_driver_wrote_is_seen_by_the_first(tmp_path):
