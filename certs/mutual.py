@@ -1,4 +1,5 @@
-"""A TLS context that lets in only who shows a certificate, from files that somebody else keeps: a mounted Secret, cert-manager's.
+"""A TLS context from files that somebody else keeps: a mounted Secret, cert-manager's. It lets in only who shows a certificate, if it is
+said of which authority.
 
 Files change under us, one after the other: what does not go together is not used, and what was good is served meanwhile. When they
 have changed there is a new context, because one that trusts an authority cannot be made to forget it.
@@ -22,7 +23,7 @@ class UnusableFile(Exception):  # noqa: N818  the name of what is wrong
 
 
 class Files(NamedTuple):
-    """Paths: what we show, its key, and the authorities whose certificates others have to show."""
+    """Paths: what we show, its key, and the authorities whose certificates others have to show, or "" for anybody."""
 
     certificate: str
     key: str
@@ -68,7 +69,7 @@ class Mutual:
 def read(files: Files) -> Content:
     """Read the files, and see that certificate and key belong together. Raises UnusableFile."""
     pair = Pair(_bytes(files.certificate), _bytes(files.key))
-    client_ca = _bytes(files.client_ca)
+    client_ca = _bytes(files.client_ca) if files.client_ca else b""
     try:
         authority.span(pair.certificate)
     except ValueError:
@@ -83,12 +84,14 @@ def read(files: Files) -> Content:
 
 
 def context_of(content: Content, files: Files) -> ssl.SSLContext:
-    """Make a context that shows a certificate and demands one. Raises UnusableFile."""
+    """Make a context that shows a certificate, and demands one where it is said of whom. Raises UnusableFile."""
     made = reload.context()
     try:
         reload.load(made, content.pair)
     except ssl.SSLError as error:
         raise UnusableFile(f"{files.certificate} cannot be served: {error.reason or error}") from None
+    if not files.client_ca:
+        return made
     made.verify_mode = ssl.CERT_REQUIRED
     # Between certificates anything may stand, whose names in any script for one.
     bundle = content.client_ca.decode("ascii", "ignore")

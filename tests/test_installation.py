@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from certs.store import authoritys_name, seals_name
-from cli.commands.manifests import BASE, CLUSTER_WIDE, command, rest, webhooks_text
+from cli.commands.manifests import BASE, CLUSTER_WIDE, QUOTA, command, quota_text, rest, webhooks_text
 from cluster import manifests
 from webhook.admission.registration import Registration
 from webhook.names import MODE_LABEL
@@ -217,3 +217,33 @@ def test_the_images_are_built_on_bases_that_can_be_pinned_with_the_builder_of_th
     assert bases == ["${BASE}", "${GO}", "scratch", "${BASE}"], "what is on none of these is pinned by nobody"
     (locked,) = re.findall(r"^(hatchling==\S+)", (root / "requirements.lock").read_text(), re.MULTILINE)
     assert f" {locked} " in " ".join(lines)
+
+
+@pytest.mark.parametrize("way", [(), ("--apart",), ("--plugin",)])
+def test_quotas_at_the_door_are_a_port_of_the_allocator_a_service_and_a_configuration(way):
+    images = ["--image=registry.example/drawbridge:1", "--scheduler-image=registry.example/scheduler:1"]
+    asked = ["--bridge", *way, "--quota", "--namespace=elsewhere", "--api-server=10.0.0.1"]
+    said = CliRunner().invoke(command, [*images, *asked])
+    assert said.exit_code == 0, said.output
+    made = {(one.object["kind"], one.object["metadata"]["name"]): one.object for one in manifests.parse(said.output)}
+    pod = made["Deployment", "drawbridge-allocator"]["spec"]["template"]["spec"]
+    allocator = pod["containers"][0]
+    assert {"--quota=0.0.0.0:9443", "--quota-certs=/etc/quota"} <= set(allocator["args"])
+    assert {"name": "quota", "containerPort": 9443} in allocator["ports"]
+    assert {"name": "quota", "secret": {"secretName": "drawbridge"}} in pod["volumes"]
+    service = made["Service", "drawbridge-quota"]
+    assert service["metadata"]["namespace"] == "elsewhere"
+    registered = made["ValidatingWebhookConfiguration", "drawbridge-quota"]
+    called = {one["clientConfig"]["service"]["name"] for one in registered["webhooks"]}
+    spaces = {one["clientConfig"]["service"]["namespace"] for one in registered["webhooks"]}
+    assert (called, spaces) == ({"drawbridge-quota"}, {"elsewhere"})
+    ingress = made["NetworkPolicy", "drawbridge-quota"]["spec"]["ingress"]
+    assert ingress[0]["from"] == [{"ipBlock": {"cidr": "10.0.0.1/32"}}]
+
+
+def test_quotas_at_the_door_are_off_unless_they_are_asked_for_and_need_the_bridge():
+    images = ["--image=registry.example/drawbridge:1", "--scheduler-image=registry.example/scheduler:1"]
+    assert "drawbridge-quota" not in "".join(CliRunner().invoke(command, [*images, "--bridge"]).output.split("resourceNames")[0:1])  # fmt: skip
+    said = CliRunner().invoke(command, [*images, "--quota"])
+    assert said.exit_code == 2
+    assert (QUOTA / "webhooks.yaml").read_text() == quota_text()

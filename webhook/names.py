@@ -13,6 +13,9 @@ DOMAIN = "drawbridge.dev"
 NAMESPACE = "drawbridge-system"
 API_VERSION = f"{DOMAIN}/v1alpha1"
 
+# The Service, and the configuration, by which API servers ask about quotas.
+QUOTA = f"{NAME}-quota"
+
 # On namespaces: how far we go there. On pods: "true" passes a pod by.
 MODE_LABEL = f"{DOMAIN}/mode"
 SKIP_LABEL = f"{DOMAIN}/skip"

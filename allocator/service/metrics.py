@@ -50,6 +50,12 @@ class Metrics(MetricsPort):
             ("outcome",),
             registry=self.registry,
         )
+        self._reviews = Counter(
+            "drawbridge_quota_reviews",
+            "Pods and claims at the door of quotas, by what became of them.",
+            ("outcome",),
+            registry=self.registry,
+        )
         self._closed = Counter(
             "drawbridge_allocator_made_room",
             "Connections closed to make room, by what there was too much of.",
@@ -64,6 +70,10 @@ class Metrics(MetricsPort):
     def count_bind(self, outcome: str) -> None:
         """Count a binding that an extender was asked for."""
         self._binds.labels(outcome).inc()
+
+    def count_review(self, outcome: str) -> None:
+        """Count an answer at the door of quotas."""
+        self._reviews.labels(outcome).inc()
 
     def count_outlook(self, outlook: str, seconds: float) -> None:
         """Count an answer about a pod."""

@@ -33,6 +33,7 @@ class Listening(NamedTuple):
     extender: Address | Path | None
     api: Address | Path | None
     metrics: Address | None
+    quota: Address | None = None
 
 
 class Ports:
@@ -45,6 +46,8 @@ class Ports:
         self._doors: list[Door] = []  # those that speak TLS if anybody does
         self._others: list[Door] = []
         self._mutual = Mutual(settings.tls) if settings.tls else None
+        self._reviewed = Mutual(settings.quota_tls) if settings.quota_tls else None  # what API servers are shown
+        self._quota_doors: list[Door] = []
         if self._mutual:
             metrics.gauge(
                 "drawbridge_allocator_certificate_days", "Until what schedulers are shown expires.", self.days
@@ -66,6 +69,16 @@ class Ports:
         context = self._mutual.context if self._mutual else None
         return where._replace(port=door.open(where.host, where.port, context))
 
+    def open_quota(self, routes: Routes) -> Address | None:
+        """Open the door that API servers ask at, and say where it is. They show nothing, unless it is said of which authority."""
+        where = self._settings.quota
+        if where is None:
+            return None
+        door = Door(App(routes), LIMITS, self._metrics.count_closure)
+        self._quota_doors.append(door)
+        context = self._reviewed.context if self._reviewed else None
+        return where._replace(port=door.open(where.host, where.port, context))
+
     def open_metrics(self) -> Address | None:
         """Open the port for metrics and probes, and say where it is."""
         where = self._settings.metrics
@@ -77,18 +90,23 @@ class Ports:
 
     async def follow(self) -> None:
         """Look at the files of TLS for ever."""
-        while self._mutual:
+        while self._mutual or self._reviewed:
             await asyncio.sleep(self._settings.look)
-            self._look(self._mutual)
+            for mutual, doors in ((self._mutual, self._doors), (self._reviewed, self._quota_doors)):
+                if mutual:
+                    self._look(mutual, doors)
 
-    def _look(self, mutual: Mutual) -> None:
+    def _look(self, mutual: Mutual, doors: list[Door]) -> None:
         before = mutual.problem
         if mutual.look():
-            logger.info("serving by new files of TLS", extra={"days": round(self.days())})
-            for door in self._doors:
+            now = dt.datetime.now(dt.UTC)
+            days = mutual.days(now)
+            logger.info("serving by new files of TLS", extra={"days": round(days)})
+            for door in doors:
                 door.renew(mutual.context)
         elif mutual.problem and mutual.problem != before:
-            logger.warning("the files of TLS cannot be used; the last good ones are", extra={"problem": mutual.problem})
+            problem = {"problem": mutual.problem}
+            logger.warning("the files of TLS cannot be used; the last good ones are", extra=problem)
 
     def days(self) -> float:
         """Days until what we show expires."""
@@ -96,12 +114,15 @@ class Ports:
 
     def what_is_wrong(self) -> str:
         """Say why nobody can believe us, or "" if they can."""
-        return "expired" if self._mutual and self.days() <= 0 else ""
+        now = dt.datetime.now(dt.UTC)
+        both = (self._mutual, self._reviewed)
+        return "expired" if any(mutual.days(now) <= 0 for mutual in both if mutual) else ""
 
     def note(self) -> str:
         """Say what is worth knowing of the files, or ""."""
-        return self._mutual.problem if self._mutual else ""
+        both = (self._mutual, self._reviewed)
+        return "; ".join(mutual.problem for mutual in both if mutual and mutual.problem)
 
     async def end(self) -> None:
         """Let go of everybody."""
-        await asyncio.gather(*(door.end(_GRACE) for door in (*self._doors, *self._others)))
+        await asyncio.gather(*(door.end(_GRACE) for door in (*self._doors, *self._quota_doors, *self._others)))

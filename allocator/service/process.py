@@ -14,7 +14,9 @@ from allocator.reports import Drift
 from allocator.service.bridge import Bridge
 from allocator.service.extender import Extender
 from allocator.service.fairness.evictions import Evictions
+from allocator.service.fairness.intake import Intake
 from allocator.service.fairness.pressing import Preempting, Pressing
+from allocator.service.fairness.reviews import PLACE, Reviews, Trust
 from allocator.service.metrics import Metrics
 from allocator.service.plugin import Plugin
 from allocator.service.ports import LOOK_SECONDS, Listening, Ports
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
     from pathlib import Path
 
+    from allocator.service.fairness.reviews import Reviewing
     from allocator.service.queries import Translate
     from certs.mutual import Files
     from cluster.protocol import Cluster
@@ -50,6 +53,10 @@ class Settings(NamedTuple):
     extender: Address | Path | None = None
     api: Address | Path | None = None
     metrics: Address | None = None
+    quota: Address | None = None  # where API servers ask about quotas
+    quota_tls: Files | None = None
+    quota_place: str = ""  # where other replicas find us for that; by default the address itself
+    quota_trust: Trust = Trust()
     tls: Files | None = None  # for addresses
     client_names: tuple[str, ...] = ()  # who of those with a certificate may ask; any if empty
     token_file: str = ""
@@ -63,7 +70,14 @@ class Settings(NamedTuple):
 class Service:
     """What one process does: a bridge, its ports and its lease."""
 
-    def __init__(self, cluster: Cluster, settings: Settings, translate: Translate | None = None) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        settings: Settings,
+        translate: Translate | None = None,
+        reviewing: Reviewing | None = None,
+    ) -> None:
+        """With `reviewing`, which says how reviews are read, quotas are asked about at the door."""
         self._settings = settings
         self.metrics = Metrics()
         self.ports = Ports(settings, self.metrics)
@@ -106,6 +120,11 @@ class Service:
             foresee=self.evictions.foresee,
             quota_lines=self.bridge.quotas.lines,
         )
+        self._intake: Intake | None = None
+        self._reviews: Reviews | None = None
+        if settings.quota is not None and reviewing is not None:
+            self._intake = Intake(cluster, self.bridge, reviewing.wants_of_pod, count=self.metrics.count_review)
+            self._reviews = Reviews(self._intake, self.election, reviewing, settings.quota_trust)
         self._gauges()
 
     async def run(self, stop: asyncio.Event, listening: Callable[[Listening], None]) -> None:
@@ -118,6 +137,8 @@ class Service:
                 self._say(ports, listening),
             )
             tasks = [group.create_task(work) for work in works]
+            if self._intake is not None:
+                tasks.append(group.create_task(self._intake.run()))
             await stop.wait()
             logger.info("stopping")
             for task in tasks:
@@ -169,7 +190,11 @@ class Service:
         api = api_routes(self._queries)
         ports = self.ports
         try:
+            quota = ports.open_quota({("POST", "/quota"): self._reviews.answer}) if self._reviews else None
+            if quota is not None:
+                self.election.notes[PLACE] = settings.quota_place or str(quota)
             yield Listening(
+                quota=quota,
                 plugin=ports.open(settings.plugin, plugin),
                 extender=ports.open(settings.extender, extender, asks_token=False),
                 api=ports.open(settings.api, api),
@@ -177,6 +202,8 @@ class Service:
             )
         finally:
             await ports.end()
+            if self._reviews is not None:
+                await self._reviews.close()
 
     def _readiness(self) -> tuple[Mapping[str, str], Mapping[str, str]]:
         """What keeps this process from its work, and what is only worth knowing. Who does not lead is ready to."""

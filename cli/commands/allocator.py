@@ -92,6 +92,22 @@ def _tls(certificate: str, key: str, client_ca: str, names: tuple[str, ...]) -> 
     return files
 
 
+def _quota_tls(folder: str, client_ca: str) -> Files | None:
+    """Read what API servers are shown at the door of quotas: a folder as the Secret `drawbridge` is mounted."""
+    from certs import mutual
+
+    if not folder:
+        if client_ca:
+            raise Broken("--quota-client-ca is for a door that speaks TLS", "give --quota-certs, too")
+        return None
+    files = mutual.Files(f"{folder}/tls.crt", f"{folder}/tls.key", client_ca)
+    try:
+        mutual.Mutual(files)
+    except mutual.UnusableFile as error:
+        raise Broken(str(error), "give a folder with tls.crt, tls.key and ca.crt (docs/quota.md)") from None
+    return files
+
+
 def _demand_loopback(**places: Address | Path | None) -> None:
     """Without TLS nothing may leave the machine."""
     for option, place in places.items():
@@ -119,6 +135,21 @@ def _is_loopback(host: str) -> bool:
 @click.option("--plugin", type=PlaceType(), help="Where the scheduler's plugin asks. Off loopback only by mutual TLS.")
 @click.option("--extender", type=PlaceType(), help="Where a stock kube-scheduler asks, as its HTTP extender.")
 @click.option("--api", type=PlaceType(), help="Where people ask: /api/v1/simulate-schedule, /claims, /fleet.")
+@click.option(
+    "--quota", type=AddressType(), help="Where API servers ask whether a quota lets a pod or claim in (/quota)."
+)
+@click.option(
+    "--quota-certs",
+    metavar="DIR",
+    default="",
+    help="What --quota shows and whom replicas believe: a folder with tls.crt, tls.key, ca.crt, followed while they change.",
+)
+@click.option(
+    "--quota-client-ca",
+    metavar="FILE",
+    default="",
+    help="Answer at --quota only to who shows a certificate of this authority.",
+)
 @click.option(
     "--metrics-listen", type=AddressType(), default="127.0.0.1:9091", show_default=True, help="Where to show metrics."
 )
@@ -185,6 +216,9 @@ def command(
     plugin: Address | Path | None,
     extender: Address | Path | None,
     api: Address | Path | None,
+    quota: Address | None,
+    quota_certs: str,
+    quota_client_ca: str,
     metrics_listen: Address,
     tls_cert: str,
     tls_key: str,
@@ -203,27 +237,35 @@ def command(
     log_level: str,
 ) -> Exit:
     """Decide which devices pods get, for the schedulers that ask, and write it into their claims."""
-    from allocator.service import Preempting, Settings
+    from allocator.service import Preempting, Settings, Trust
     from cli.configuration import source_of
     from cluster.errors import ClusterError
+    from webhook import names
     from webhook.service import log
 
-    if read_only and not (plugin is None and extender is None):
-        raise Broken("--read-only decides nothing, so no scheduler can ask", "leave --plugin and --extender away")
-    if not read_only and plugin is None and extender is None and api is None:
-        raise Broken("nobody could ask", "say at least one of --plugin, --extender and --api")
+    asked = (plugin, extender, quota)
+    if read_only and any(place is not None for place in asked):
+        problem = "--read-only decides nothing, so neither a scheduler nor an API server can ask"
+        raise Broken(problem, "leave --plugin, --extender and --quota away")
+    if not read_only and all(place is None for place in (*asked, api)):
+        raise Broken("nobody could ask", "say at least one of --plugin, --extender, --quota and --api")
     tls = _tls(tls_cert, tls_key, client_ca, client_names)
     if tls is None:
         _demand_loopback(plugin=plugin, extender=extender, api=api)
+    quota_tls = _quota_tls(quota_certs, quota_client_ca)
+    if quota_tls is None:
+        _demand_loopback(quota=quota)
     if token_file and not os.access(token_file, os.R_OK):
         raise Broken(f"--token-file {token_file} cannot be read", "give a file that holds the token and nothing else")
     log.configure(log_level)
     source = source_of(config)
     read_rules = partial(rules_of, strategy=strategy, most_pods=most_pods_per_node)
+    space = namespace or own_namespace()
+    own_address = os.environ.get("POD_IP", "")
     settings = Settings(
         # The policy that fences the lease compares it with the pod's name, so nothing is added to that.
         identity=identity or os.environ.get("POD_NAME") or socket.gethostname(),
-        namespace=namespace or own_namespace(),
+        namespace=space,
         schedulers=schedulers,
         rules=read_rules(source.current),
         preempting=Preempting(extender_preemption),
@@ -231,6 +273,10 @@ def command(
         extender=extender,
         api=api,
         metrics=metrics_listen,
+        quota=quota,
+        quota_tls=quota_tls,
+        quota_place=str(quota._replace(host=own_address)) if quota and own_address else "",
+        quota_trust=Trust(f"{quota_certs}/ca.crt", f"{names.QUOTA}.{space}.svc") if quota_tls else Trust(),
         tls=tls,
         client_names=client_names,
         token_file=token_file,
@@ -249,13 +295,17 @@ def command(
 async def _serve(
     settings: Settings, source: Source, read_rules: ReadRules, kubeconfig: str, context: str, *, read_only: bool
 ) -> None:
-    from allocator.service import Onlooker, Service
+    from allocator.service import Onlooker, Reviewing, Service
     from cluster.kubernetes import Kubernetes
+    from webhook.admission import review_quota, wants_of_pod
 
     cluster = Kubernetes.connect(kubeconfig=kubeconfig, context=context)
-    process = Onlooker if read_only else Service
     try:
-        service = process(cluster, settings, translator(source))
+        translate = translator(source)
+        reviewing = Reviewing(review_quota, wants_of_pod)
+        service = (
+            Onlooker(cluster, settings, translate) if read_only else Service(cluster, settings, translate, reviewing)
+        )
         async with asyncio.TaskGroup() as group:
             following = group.create_task(source.follow(lambda new: service.place_by(read_rules(new))))
             await service.run(loop.stopping(), _announce)

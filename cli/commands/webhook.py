@@ -118,6 +118,7 @@ def command(
 ) -> Exit:
     """Run the admission webhook, its controllers and its authority, or some of them."""
     from cluster.serving import Credentials
+    from webhook.names import QUOTA
     from webhook.service import Settings, log
 
     if bool(tls_cert) != bool(tls_key):
@@ -127,7 +128,8 @@ def command(
     settings = Settings(
         identity=f"{os.environ.get('POD_NAME') or socket.gethostname()}_{os.getpid()}",
         namespace=space,
-        names=(f"{service}.{space}.svc", f"{service}.{space}.svc.cluster.local", f"{service}.{space}", *names),
+        # The allocator shows the same where API servers ask about quotas.
+        names=(*_names_of(service, space), *_names_of(QUOTA, space), *names),
         gate=gate,
         controllers=controllers,
         authority=controllers if authority is None else authority,
@@ -139,6 +141,11 @@ def command(
         sweep_after=sweep_after,
     )
     return _run(config, settings, kubeconfig, context, decisions)
+
+
+def _names_of(service: str, space: str) -> tuple[str, ...]:
+    """The names of a Service."""
+    return f"{service}.{space}.svc", f"{service}.{space}.svc.cluster.local", f"{service}.{space}"
 
 
 def _run(config: str, settings: Settings, kubeconfig: str, context: str, decisions: Decisions) -> Exit:

@@ -19,7 +19,7 @@ from cluster.errors import AlreadyExists, ApiError, Conflict, NotFound
 from cluster.patch import Merge
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping
 
     from cluster.objects import Lease
     from cluster.protocol import Cluster
@@ -48,13 +48,17 @@ class Election:
         self._cluster = cluster
         self._namespace = namespace
         self._name = name
-        self._identity = identity
+        self.identity = identity
         self._terms = terms or Terms()
         self._seen: tuple[str, float] = ("", 0.0)  # the record's version, and when we first saw it
         self._taken = False  # the last look showed another, living holder
         self._renewed = -inf  # by our clock: when the last renewal that went through was begun
         self._ended = -inf  # when we led last
         self.leading = False
+        self.notes: dict[
+            str, str
+        ] = {}  # annotations that we put on the lease when we hold it, such as where we can be asked
+        self.holders_notes: Mapping[str, str] = {}  # of the last look, of whoever held the lease then
 
     def is_sure(self) -> bool:
         """Whether nobody else can have begun to lead. False for a leader that was stopped for a while, and does not know yet."""
@@ -74,7 +78,7 @@ class Election:
 
     async def _term(self, lead: Callable[[], Awaitable[None]]) -> None:
         self.leading = True
-        logger.info("leading", extra={"lease": self._name, "identity": self._identity})
+        logger.info("leading", extra={"lease": self._name, "identity": self.identity})
         work = asyncio.ensure_future(lead())
         renewal = asyncio.ensure_future(self._renew())
         try:
@@ -87,7 +91,7 @@ class Election:
             for task in (work, renewal):
                 task.cancel()
             await asyncio.gather(work, renewal, return_exceptions=True)
-        logger.warning("no longer leading", extra={"lease": self._name, "identity": self._identity})
+        logger.warning("no longer leading", extra={"lease": self._name, "identity": self.identity})
 
     async def _renew(self) -> None:
         """Return when the lease is lost."""
@@ -131,9 +135,11 @@ class Election:
 
     async def _read(self) -> Lease | None:
         try:
-            return await self._cluster.get(resources.LEASES, self._name, self._namespace)
+            lease = await self._cluster.get(resources.LEASES, self._name, self._namespace)
         except NotFound:
             return None
+        self.holders_notes = lease.metadata.annotations if lease.spec.holder_identity else {}
+        return lease
 
     def _free(self, lease: Lease) -> bool:
         now = asyncio.get_running_loop().time()
@@ -141,28 +147,30 @@ class Election:
         if self._seen[0] != version:
             self._seen = version, now
         holder = lease.spec.holder_identity
-        if not holder or holder == self._identity:
+        if not holder or holder == self.identity:
             return True
         return now - self._seen[1] > (lease.spec.lease_duration_seconds or self._terms.duration)
 
     def _rests(self, lease: Lease) -> bool:
         """Whether somebody else has led since we did, and that was not long ago."""
-        if self.leading or lease.spec.holder_identity == self._identity:
+        if self.leading or lease.spec.holder_identity == self.identity:
             return False
         return asyncio.get_running_loop().time() - self._ended < self._terms.rest
 
     def _record(self, lease: Lease | None) -> resources.Raw:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-        mine = lease is not None and lease.spec.holder_identity == self._identity
+        mine = lease is not None and lease.spec.holder_identity == self.identity
         spec: dict[str, object] = {
-            "holderIdentity": self._identity,
+            "holderIdentity": self.identity,
             "leaseDurationSeconds": max(1, round(self._terms.duration)),
             "renewTime": now,
         }
         if not mine:
             spec["acquireTime"] = now
             spec["leaseTransitions"] = (lease.spec.lease_transitions or 0) + 1 if lease else 0
-        metadata = {"name": self._name, "namespace": self._namespace}
+        metadata: dict[str, object] = {"name": self._name, "namespace": self._namespace}
+        if self.notes:
+            metadata["annotations"] = self.notes
         if lease is not None:
             metadata["resourceVersion"] = lease.metadata.resource_version
         return {
@@ -176,7 +184,7 @@ class Election:
         """Let the next candidate start at once instead of after a whole term."""
         try:
             lease = await self._read()
-            if lease is not None and lease.spec.holder_identity == self._identity:
+            if lease is not None and lease.spec.holder_identity == self.identity:
                 version = {"resourceVersion": lease.metadata.resource_version}
                 body = {"metadata": version, "spec": {"holderIdentity": None, "leaseDurationSeconds": 1}}
                 await self._cluster.patch(resources.LEASES, self._name, Merge(body), self._namespace)

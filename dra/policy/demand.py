@@ -23,7 +23,7 @@ from dra.errors import CapacityError, OutOfBudget, SelectorError
 from dra.stock import ALL_CLASSES, DEVICES, ONE, charges, held_of, total
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from dra.cel import Selector
     from dra.objects import (
@@ -42,65 +42,124 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 ALL = 32  # what core's quota counts where a claim wants all, and as many as one claim can have
-STEPS = 50_000  # of looking at devices for one claim, of about a microsecond each
+STEPS = 50_000  # of looking at devices for one question at a time, of about a microsecond each
 REMEMBERED = 256  # questions
 _LOOKED = 4  # steps for one device, besides its selectors
+_RECALLED = 1  # ... for a slice that was looked at before
 
 
 class Most(msgspec.Struct, frozen=True):
-    """The most that one device that would do has, and all that one node has of them."""
+    """The most that one device that would do has, and all that there is of them: of a slice, or of one node."""
 
     one: dict[str, int]
     all: dict[str, int]
 
 
 class Demands:
-    """Says what claims may come to hold; remembers what it has said of a stock as long as devices and classes stay the same."""
+    """Says what claims may come to hold. What was looked at is remembered slice by slice, so that the next look goes on from there."""
 
     def __init__(self, steps: int = STEPS) -> None:
         self._steps = steps
-        self._seen: tuple[object, object] = (None, None)
-        self._most: dict[object, Most | None] = {}
+        self._classes: object = None
+        self._pages: object = None
+        self._looked: dict[object, dict[Page, Most]] = {}
+        self._most: dict[object, Most] = {}
 
-    def of(self, spec: ResourceClaimSpec, stock: Stock) -> Amounts:
-        """Say how much a claim of this spec may come to hold at most."""
-        return total(self._request(request, stock) for request in spec.devices.requests)
+    def of(self, spec: ResourceClaimSpec, stock: Stock, budget: Budget | None = None) -> Amounts:
+        """Say how much a claim of this spec may come to hold at most. A budget is for all that somebody asks."""
+        whole = budget or Budget()
+        return total(self._request(request, stock, whole) for request in spec.devices.requests)
 
-    def _request(self, request: DeviceRequest, stock: Stock) -> Amounts:
+    def _request(self, request: DeviceRequest, stock: Stock, budget: Budget) -> Amounts:
         exactly = request.exactly
         if exactly is not None and exactly.admin_access:
             return {}
         asks = request.first_available if exactly is None else (exactly,)
         found: dict[tuple[str, str], int] = {}
         for ask in asks:
-            held = self._ask(ask, stock)
+            held = self._ask(ask, stock, budget)
             for class_name in (ask.device_class_name, ALL_CLASSES):
                 named = {(class_name, what): amount for what, amount in held.items()}
                 _raise(found, named)
         return found
 
-    def _ask(self, ask: Ask, stock: Stock) -> Mapping[str, int]:
+    def _ask(self, ask: Ask, stock: Stock, budget: Budget) -> Mapping[str, int]:
         wants_all = ask.allocation_mode == "All"
-        most = self._look(ask, stock)
+        most = self._look(ask, stock, budget)
         if most is None or not most.one:
             return _times(_said(ask), ALL if wants_all else ask.count)
         if wants_all:
             return most.all
         return _times(most.one, ask.count)
 
-    def _look(self, ask: Ask, stock: Stock) -> Most | None:
-        """Look at all devices for those that would do; None if there are too many to look at."""
-        pages, classes = self._seen
-        if stock.pages_of is not pages or stock.classes is not classes:
-            self._seen = stock.pages_of, stock.classes
-            self._most.clear()
+    def _look(self, ask: Ask, stock: Stock, budget: Budget) -> Most | None:
+        """Look at all devices for those that would do; None if there are too many to look at now."""
+        self._forget(stock)
         key = _key(ask)
-        if key not in self._most:
-            if len(self._most) >= REMEMBERED:
-                self._most.clear()
-            budget = Budget(self._steps)
-            self._most[key] = _most(ask, stock, budget)
-        return self._most[key]
+        known = self._most.get(key)
+        if known is not None:
+            return known
+        looked = self._looked.get(key)
+        if looked is None:
+            if len(self._looked) >= REMEMBERED:
+                self._looked.clear()
+            looked = self._looked[key] = {}
+        try:
+            found = _look_at_all(ask, stock, looked, budget.part(self._steps))
+        except OutOfBudget:
+            return None
+        except SelectorError:
+            found = Most({}, {})  # a selector that cannot be read selects nothing
+        self._most[key] = found
+        return found
+
+    def _forget(self, stock: Stock) -> None:
+        """Forget what may not be so any more."""
+        if stock.classes is not self._classes:
+            self._classes = stock.classes
+            self._looked.clear()
+            self._pages = None
+        if stock.pages_of is not self._pages:
+            self._pages = stock.pages_of
+            self._most.clear()
+
+
+def _look_at_all(ask: Ask, stock: Stock, looked: dict[Page, Most], budget: Budget) -> Most:
+    class_ = stock.classes.get(ask.device_class_name)
+    if class_ is None:
+        return Most({}, {})
+    selectors = _selectors((*class_.spec.selectors, *ask.selectors), budget)
+    one: dict[str, int] = {}
+    nodes: dict[str, dict[str, int]] = {"": {}}  # "" is what no single node has
+    kept: dict[Page, Most] = {}
+    for page in stock.pages.values():
+        budget.charge(_RECALLED)
+        most = looked.get(page)
+        if most is None:
+            most = looked[page] = _look_at(page, ask, selectors, budget)
+        kept[page] = most
+        _raise(one, most.one)
+        here = nodes.setdefault(page.node_name, {})
+        _add(here, most.all)
+    looked.clear()
+    looked.update(kept)
+    everywhere = nodes.pop("")
+    everything = dict(everywhere)
+    for here in nodes.values():
+        _add(here, everywhere)
+        _raise(everything, here)
+    return Most(one, everything)
+
+
+def _look_at(page: Page, ask: Ask, selectors: Sequence[Selector], budget: Budget) -> Most:
+    one: dict[str, int] = {}
+    together: dict[str, int] = {}
+    for device in page.devices:
+        held = _held(ask, selectors, page, device, budget)
+        if held is not None:
+            _raise(one, held)
+            _add(together, held)
+    return Most(one, together)
 
 
 def _said(ask: Ask) -> dict[str, int]:
@@ -117,40 +176,6 @@ def _key(ask: Ask) -> object:
 
 def _capacity(ask: Ask) -> dict[str, Quantity]:
     return ask.capacity.requests if ask.capacity is not None else {}
-
-
-def _most(ask: Ask, stock: Stock, budget: Budget) -> Most | None:
-    class_ = stock.classes.get(ask.device_class_name)
-    if class_ is None:
-        return Most({}, {})
-    one: dict[str, int] = {}
-    nodes: dict[str, dict[str, int]] = {}  # "" is what no single node has
-    try:
-        selectors = _selectors((*class_.spec.selectors, *ask.selectors), budget)
-        for page, device in _devices(stock):
-            held = _held(ask, selectors, page, device, budget)
-            if held is None:
-                continue
-            _raise(one, held)
-            here = nodes.setdefault(page.node_name or device.node_name or "", {})
-            for what, amount in held.items():
-                here[what] = here.get(what, 0) + amount
-    except OutOfBudget:
-        return None
-    except SelectorError:
-        return Most({}, {})  # a selector that cannot be read selects nothing
-    everywhere = nodes.pop("", {})
-    everything = dict(everywhere)
-    for here in nodes.values():
-        _raise(everything, {what: amount + everywhere.get(what, 0) for what, amount in here.items()})
-    return Most(one, everything)
-
-
-def _devices(stock: Stock) -> Iterator[tuple[Page, Device]]:
-    for pages in stock.pages_of.values():
-        for page in pages:
-            for device in page.devices:
-                yield page, device
 
 
 def _selectors(all_of_them: Iterable[DeviceSelector], budget: Budget) -> list[Selector]:
@@ -179,6 +204,11 @@ def _held(
 def _raise(most: dict[T, int], held: Mapping[T, int]) -> None:
     for what, amount in held.items():
         most[what] = max(most.get(what, 0), amount)
+
+
+def _add(into: dict[str, int], held: Mapping[str, int]) -> None:
+    for what, amount in held.items():
+        into[what] = into.get(what, 0) + amount
 
 
 def _times(held: Mapping[str, int], count: int) -> dict[str, int]:

@@ -111,12 +111,16 @@ SAME = [
     (["bridge.way=extender"], WITH_SCHEDULER),
     (["bridge.way=apart"], [*WITH_SCHEDULER, "--apart"]),
     (["bridge.way=plugin"], [*WITH_SCHEDULER, "--plugin"]),
+    *[
+        ([f"bridge.way={way}", "bridge.quota=true"], [*WITH_SCHEDULER, *option, "--quota"])
+        for way, option in (("extender", ()), ("apart", ("--apart",)), ("plugin", ("--plugin",)))
+    ],
     (["onlooker=true"], ["--onlooker"]),
     (["guards=true"], ["--guards"]),
 ]
 
 
-@pytest.mark.parametrize(("values", "options"), SAME, ids=[one[0] for one, _ in SAME])
+@pytest.mark.parametrize(("values", "options"), SAME, ids=[",".join(one) for one, _ in SAME])
 @pytest.mark.parametrize("namespace", ["123", "kube-system"])
 def test_a_value_does_what_the_option_does(chart, values, options, namespace):
     said = [part for one in (*values, f"namespace={namespace}") for part in ("--set-string" if one.startswith("namespace=") else "--set", one)]  # fmt: skip

@@ -8,6 +8,7 @@ from webhook.admission.decide import REFUSED, UNDECIDED, Outcome, Record
 from webhook.admission.elsewhere import asks_elsewhere
 from webhook.admission.feasibility import Feasibility, judge
 from webhook.admission.late import answer_late
+from webhook.admission.quota import review_quota, wants_of_pod
 from webhook.admission.registration import Registration, configurations
 from webhook.admission.validate import refuses
 from webhook.admission.verdict import answer_of_api_server, decide_object
@@ -29,4 +30,6 @@ __all__ = [
     "judge",
     "refuses",
     "registration",
+    "review_quota",
+    "wants_of_pod",
 ]

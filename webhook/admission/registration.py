@@ -37,6 +37,12 @@ _EVERYWHERE = ("cpu", "memory", "ephemeral-storage")
 _AMOUNTS = frozenset(
     (Role.COUNT, Role.MEMORY, Role.MEMORY_PERCENT, Role.CORES, Role.SHARES, Role.PROFILE, Role.COMBINED, Role.NIC)
 )
+# Who makes claims for pods: of templates, and for extended resources.
+_MAKERS = (
+    "system:serviceaccount:kube-system:resource-claim-controller",
+    "system:kube-controller-manager",
+    "system:kube-scheduler",
+)
 WORKLOADS = (
     ("apps", "v1", ("deployments", "statefulsets", "daemonsets", "replicasets")),
     ("batch", "v1", ("jobs", "cronjobs")),
@@ -97,6 +103,29 @@ def validating(dialects: Sequence[Dialect], options: Registration) -> Json:
     if options.devices:
         webhooks.append(_devices(options))
     return _configuration("ValidatingWebhookConfiguration", webhooks, options)
+
+
+def at_quotas(options: Registration) -> Json:
+    """Generate the ValidatingWebhookConfiguration by which API servers ask about quotas; pods without claims never get there.
+
+    It stands apart: another process answers, and remembers whom it has let in, so a dry run is told from what happens. Neither labels of
+    pods nor the mode of a namespace pass by it. Claims that Kubernetes makes of templates were counted with their pods.
+    """
+    ours = options._replace(service=names.QUOTA)
+    makers = f"request.userInfo.username in {_list(_MAKERS)}"
+    pods = _webhook(f"pods.quota.{names.DOMAIN}", "/quota", ours) | {
+        "rules": [_rule("", "v1", ("pods",), "CREATE")],
+        "matchConditions": [{"name": "has-claims", "expression": _has_claims("object")}],
+    }
+    claims = _webhook(f"claims.quota.{names.DOMAIN}", "/quota", ours) | {
+        "rules": [_rule("resource.k8s.io", "v1", ("resourceclaims",), "CREATE")],
+        "matchConditions": [{"name": "made-by-a-person", "expression": f"!({makers})"}],
+    }
+    for webhook in (pods, claims):
+        webhook["failurePolicy"] = options.failure_policy
+        webhook["sideEffects"] = "NoneOnDryRun"
+        webhook["namespaceSelector"] = _namespaces(options, every_mode=not options.opt_in)
+    return _configuration("ValidatingWebhookConfiguration", [pods, claims], ours, names.QUOTA)
 
 
 def _workloads(dialects: Sequence[Dialect], options: Registration) -> Json:
@@ -280,7 +309,7 @@ def _client(path: str, options: Registration) -> Json:
     return client
 
 
-def _namespaces(options: Registration) -> Json:
+def _namespaces(options: Registration, *, every_mode: bool = False) -> Json:
     # Our own namespace is always out: we must be able to start while we are away.
     others = [name for name in options.exclude if name != options.namespace]
     out = [options.namespace, *others]
@@ -289,12 +318,10 @@ def _namespaces(options: Registration) -> Json:
     if options.opt_in:
         operator = "In"
         modes = ["observe", "warn", "enforce"]
-    return {
-        "matchExpressions": [
-            {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": out},
-            {"key": names.MODE_LABEL, "operator": operator, "values": modes},
-        ]
-    }
+    expressions: list[Json] = [{"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": out}]
+    if not every_mode:
+        expressions.append({"key": names.MODE_LABEL, "operator": operator, "values": modes})
+    return {"matchExpressions": expressions}
 
 
 def _not_skipped() -> Json:
@@ -321,13 +348,13 @@ def _without_rules(webhook: dict[str, Json]) -> dict[str, Json]:
     return {key: value for key, value in webhook.items() if key != "rules"}
 
 
-def _configuration(kind: str, webhooks: Sequence[dict[str, Json]], options: Registration) -> Json:
+def _configuration(kind: str, webhooks: Sequence[dict[str, Json]], options: Registration, name: str = NAME) -> Json:
     """A configuration that can be called at once if it has its bundle, and else as soon as the bundle is put in.
 
     Without rules a webhook is asked nothing. They wait in an annotation, from where whoever puts in the bundle (`certs.inject`)
     takes them; a manifest without rules, applied again, does not take them away.
     """
-    metadata: dict[str, Json] = {"name": NAME, "labels": {"app.kubernetes.io/name": NAME}}
+    metadata: dict[str, Json] = {"name": name, "labels": {"app.kubernetes.io/name": NAME}}
     if options.ca_bundle:
         metadata["annotations"] = {BUNDLE_KEEPER: "other"}
     else:

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("drawbridge.service")
 # Who collects metrics is one or two, and their port is as open to a crowd as the other.
 METRICS_LIMITS = Limits(body=0, connections=32, peer=16)
+# The webhook configurations whose bundle the authority keeps: the gate's, and that of quotas, where there is one.
+CONFIGURATIONS = (registration.NAME, names.QUOTA)
 # A grace of nothing is no reason to sweep without a pause.
 LEAST_SWEEP_SECONDS = 1.0
 
@@ -185,7 +187,7 @@ class Service:
             namespace=settings.namespace,
             name=settings.secret,
             names=settings.names,
-            webhooks=[registration.NAME],
+            webhooks=CONFIGURATIONS,
             policy=settings.policy,
             new_seal=lambda: secrets.token_bytes(SEAL_BYTES),
         )
@@ -207,7 +209,7 @@ class Service:
             secrets.append(settings.secret)
         if settings.authority:
             secrets.append(authoritys_name(settings.secret))
-        webhooks = [registration.NAME] if settings.authority else []
+        webhooks = CONFIGURATIONS if settings.authority else ()
         return Bell(self._cluster, namespace=settings.namespace, secrets=secrets, webhooks=webhooks)
 
     def _readiness(self) -> tuple[Mapping[str, str], Mapping[str, str]]:

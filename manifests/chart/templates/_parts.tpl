@@ -18,6 +18,9 @@
 {{- if and (ne $values.bridge.way "none") (not $values.bridge.schedulerImage) -}}
   {{- fail (printf "\n\nbridge.schedulerImage: bridge.way is %s, which runs a scheduler, and no image of one is given. Say --set bridge.schedulerImage=REGISTRY/…" $values.bridge.way) -}}
 {{- end -}}
+{{- if and $values.bridge.quota (eq $values.bridge.way "none") -}}
+  {{- fail "\n\nbridge.quota: the bridge's allocator is asked, and there is none. Say --set bridge.way=extender, plugin or apart" -}}
+{{- end -}}
 {{- range $key := list "dialects" "keys" -}}
   {{- if index $values.configuration $key -}}
     {{- fail (printf "\n\nconfiguration.%s: names of your own change whom the API server asks, and that is written when the chart is made. Put them into a file, and run drawbridge manifests --helm DIR --config FILE" $key) -}}
@@ -55,7 +58,7 @@ deployment
 file
 {{- else if and (eq .kind "ConfigMap") (eq .metadata.name "drawbridge-managed-drivers") -}}
 managed
-{{- else if and (eq .kind "NetworkPolicy") (eq .metadata.name "drawbridge-webhook") -}}
+{{- else if and (eq .kind "NetworkPolicy") (has .metadata.name (list "drawbridge-webhook" "drawbridge-quota")) -}}
 callers
 {{- else if hasSuffix "WebhookConfiguration" .kind -}}
 registration
@@ -111,6 +114,13 @@ other
     {{- $_ := set $container "args" (concat $container.args .) -}}
   {{- end -}}
 {{- end -}}
+{{- if and (eq $part "allocator") (ne $values.certificates.from "own") -}}
+  {{- range $volume := $pod.volumes -}}
+    {{- if eq $volume.name "quota" -}}
+      {{- $_ := set $volume.secret "secretName" $values.certificates.secret -}}
+    {{- end -}}
+  {{- end -}}
+{{- end -}}
 {{- if and (eq $part "webhook") (ne $values.certificates.from "own") -}}
   {{- $webhook := first $pod.containers -}}
   {{- $folder := "/etc/drawbridge-tls" -}}
@@ -134,7 +144,7 @@ other
   {{- $_ := set $annotations "drawbridge.dev/ca-bundle" "other" -}}
 {{- end -}}
 {{- range $webhook := $object.webhooks -}}
-  {{- if hasPrefix "pods." $webhook.name -}}
+  {{- if or (hasPrefix "pods." $webhook.name) (contains ".quota." $webhook.name) -}}
     {{- $_ := set $webhook "failurePolicy" $values.webhooks.failurePolicy -}}
   {{- end -}}
   {{- if $values.webhooks.url -}}

@@ -54,7 +54,8 @@ def fleet(nodes=2, each=2):
 class Sidecar:
     """Asks a service that runs."""
 
-    def __init__(self, cluster, service, sessions):
+    def __init__(self, cluster, service, sessions, listening):
+        self.listening = listening
         self.cluster = cluster
         self.service = service
         self.bridge = service.bridge
@@ -94,14 +95,17 @@ class Sidecar:
 
 
 @contextlib.asynccontextmanager
-async def running(cluster, *, identity="one", leads=True, **settings):
+async def running(cluster, *, identity="one", leads=True, reviewing=None, **settings):
     """A service on its sockets; it leads as soon as this is entered, if it is to."""
     with tempfile.TemporaryDirectory() as folder:
         sockets = {name: Path(folder, name) for name in ("plugin", "extender", "api")}
         chosen = {"terms": TERMS, "tick": 0.05} | settings
-        service = Service(cluster, Settings(identity=identity, namespace="default", **sockets, **chosen))
+        service = Service(
+            cluster, Settings(identity=identity, namespace="default", **sockets, **chosen), reviewing=reviewing
+        )
         stop, ready = asyncio.Event(), asyncio.Event()
-        run = asyncio.create_task(service.run(stop, lambda _: ready.set()))
+        places = []
+        run = asyncio.create_task(service.run(stop, lambda where: (places.append(where), ready.set())))
         try:
             await until(lambda: run.done() or (ready.is_set() and (service.bridge.leads or not leads)))
             if run.done():
@@ -111,7 +115,7 @@ async def running(cluster, *, identity="one", leads=True, **settings):
                 for group, path in sockets.items():
                     session = aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(path)))
                     sessions[group] = await stack.enter_async_context(session)
-                yield Sidecar(cluster, service, sessions)
+                yield Sidecar(cluster, service, sessions, places[0])
         finally:
             stop.set()
             await run

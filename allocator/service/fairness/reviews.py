@@ -1,0 +1,107 @@
+"""Reviews of `/quota`, answered by the one replica that leads; one that follows hands them on, as they are, and hands back the answer.
+
+It forwards because an API server asks once: "ask another" would be a call that failed, and turn people back, or let them pass uncounted, as
+often as a Service happens to pick who follows. Where the leader is asked stands on its lease. Who gets a review that was
+handed on and does not lead any more says so, and hands on nothing: then the call has failed, and the failurePolicy says what that means.
+"""
+
+from __future__ import annotations
+
+import ssl
+from typing import TYPE_CHECKING, NamedTuple
+
+import aiohttp
+
+from allocator.service.bridge import Refusal
+from cluster.serving import Reply
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Mapping
+
+    from allocator.intake import Newcomer, Wanted
+    from allocator.service.fairness.intake import Intake
+    from cluster.controllers import Election
+    from cluster.serving import Head
+    from dra.objects import Pod
+
+PLACE = "drawbridge.dev/quota"  # on the lease: where the leader is asked
+FORWARDED = "X-Drawbridge-Forwarded"
+JSON = "application/json"
+SECONDS = 2.5  # for a review that is handed on; the API server waits for three
+LARGEST = 1 << 20  # an answer
+
+
+class Reviewing(NamedTuple):
+    """How reviews are read and answered, and which claims will be made for a pod."""
+
+    review: Callable[[bytes, Callable[[Newcomer], str]], bytes]
+    wants_of_pod: Callable[[Pod], Mapping[str, Wanted]]
+
+
+class Trust(NamedTuple):
+    """How a leader is known that is asked by address: by a file of authorities and a name in its certificate. In the clear without."""
+
+    authorities: str = ""
+    name: str = ""
+
+
+class Reviews:
+    """Answers reviews, or has them answered."""
+
+    def __init__(self, intake: Intake, election: Election, reviewing: Reviewing, trust: Trust) -> None:
+        self._intake = intake
+        self._election = election
+        self._review = reviewing.review
+        self._trust = trust
+        self._session: aiohttp.ClientSession | None = None
+
+    def answer(self, head: Head, body: bytes) -> Reply | Coroutine[None, None, Reply]:
+        """Answer a review if we lead, and else hand it on."""
+        election = self._election
+        if election.is_sure():
+            return self._count(body)
+        place = election.holders_notes.get(PLACE)
+        own = election.notes.get(PLACE)
+        if place in (None, own) or FORWARDED in head.headers:
+            raise Refusal(503, "nobody is known to lead who could count this", "ask again in a moment")
+        return self._forward(place, body)
+
+    def _count(self, body: bytes) -> Reply:
+        try:
+            answer = self._review(body, self._intake.admit)
+        except ValueError as error:
+            raise Refusal(400, str(error), "send an AdmissionReview of admission.k8s.io/v1") from None
+        return Reply(200, answer, JSON)
+
+    async def _forward(self, place: str, body: bytes) -> Reply:
+        trust = self._trust
+        scheme = "https" if trust.authorities else "http"
+        headers = {"Content-Type": JSON, FORWARDED: self._election.identity}
+        try:
+            context = ssl.create_default_context(cafile=trust.authorities) if trust.authorities else True
+            session = self._open()
+            asking = session.post(
+                f"{scheme}://{place}/quota",
+                data=body,
+                headers=headers,
+                ssl=context,
+                server_hostname=trust.name or None,
+                allow_redirects=False,
+            )
+            async with asking as response:
+                said = await response.content.read(LARGEST)
+                return Reply(response.status, said, JSON)
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+            problem = f"the replica that leads, at {place}, could not be asked: {error or type(error).__name__}"
+            raise Refusal(503, problem, "ask again in a moment") from None
+
+    def _open(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            timeout = aiohttp.ClientTimeout(total=SECONDS)
+            self._session = aiohttp.ClientSession(timeout=timeout, trust_env=False)
+        return self._session
+
+    async def close(self) -> None:
+        """Let go of the leader."""
+        if self._session is not None:
+            await self._session.close()

@@ -1,0 +1,192 @@
+"""What was let in and waits: whatever happens in whatever order, each thing counts once, and nothing stays behind."""
+
+from math import inf
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from allocator.intake import Book, Newcomer, Wanted
+from dra.objects import DeviceQuota, Pod, ResourceClaim, ResourceClaimSpec
+from dra.policy import Demands
+from dra.stock import Stock
+from dra.wire import convert
+from tests.dra.policy import quota_samples
+
+ENTRIES = ("gpu", "nic")
+PODS = ("p", "q")
+CLAIMS = ("a", "b", "c")
+CLASSES = ("", "high")
+QUOTA = convert(quota_samples.quota({"gpu/devices": 99}), DeviceQuota)
+HIGH = convert(quota_samples.quota({"gpu/devices": 99}, quota_samples.scope("In", "high")), DeviceQuota)
+
+
+def spec(count):
+    request = {"name": "r", "exactly": {"deviceClassName": "gpu", "count": count}}
+    return convert({"devices": {"requests": [request]}}, ResourceClaimSpec)
+
+
+WANTS = {"gpu": Wanted("one", spec(1)), "nic": Wanted("three", spec(3))}
+COUNTS = {"gpu": 1, "nic": 3}
+
+
+def pod(uid, *, phase="", priority_class="", without=()):
+    entries = [{"name": entry, "resourceClaimTemplateName": WANTS[entry].template} for entry in ENTRIES]
+    statuses = [{"name": entry} for entry in without]
+    meta = {"name": uid, "namespace": "team", "uid": uid}
+    status = {"phase": phase, "resourceClaimStatuses": statuses}
+    body = {
+        "metadata": meta,
+        "spec": {"resourceClaims": entries, "priorityClassName": priority_class},
+        "status": status,
+    }
+    return convert(body, Pod)
+
+
+def claim(uid, owner=None, *, allocated=False, count=5):
+    meta = {"name": uid, "namespace": "team", "uid": uid}
+    if owner:
+        meta["ownerReferences"] = [{"kind": "Pod", "name": owner[0], "uid": owner[0], "controller": True}]
+        meta["annotations"] = {"resource.kubernetes.io/pod-claim-name": owner[1]}
+    status = {"allocation": {}} if allocated else {}
+    request = {"name": "r", "exactly": {"deviceClassName": "gpu", "count": count}}
+    return convert({"metadata": meta, "spec": {"devices": {"requests": [request]}}, "status": status}, ResourceClaim)
+
+
+class World:
+    """What is so, beside a book that is told of it."""
+
+    def __init__(self):
+        self.book = Book()
+        self.now = 0
+        self.door = {}  # by uid: until, priority class, whether a pod
+        self.pods = {}
+        self.claims = {}
+        self.owners = {}  # a claim's never changes
+
+    def admit(self, uid, lasts, priority_class):
+        is_claim = uid in CLAIMS
+        wants = {"": Wanted(spec=spec(5))} if is_claim else WANTS
+        self.book.admit(Newcomer(uid, "team", uid, "" if is_claim else priority_class, wants), self.now + lasts)
+        if uid not in self.pods:
+            self.door[uid] = self.now + lasts, "" if is_claim else priority_class
+
+    def pass_time(self, seconds):
+        self.now += seconds
+        self.book.expire(self.now)
+        self.door = {uid: one for uid, one in self.door.items() if one[0] > self.now}
+
+    def see_pod(self, uid, phase, priority_class):
+        seen = pod(uid, phase=phase, priority_class=priority_class)
+        self.book.see_pod(seen, WANTS)
+        self.door.pop(uid, None)
+        self.pods.pop(uid, None)
+        if not phase:
+            self.pods[uid] = priority_class
+
+    def lose_pod(self, uid):
+        self.book.lose_pod(pod(uid))
+        self.door.pop(uid, None)
+        self.pods.pop(uid, None)
+
+    def see_claim(self, uid, owner, allocated):
+        owner = self.owners.setdefault(uid, owner)
+        seen = self.claims[uid] = claim(uid, owner, allocated=allocated)
+        self.book.see_claim(seen)
+        self.door.pop(uid, None)
+
+    def lose_claim(self, uid):
+        self.book.lose_claim(claim(uid))
+        self.claims.pop(uid, None)
+        self.owners.pop(uid, None)
+        self.door.pop(uid, None)
+
+    def counted(self, quota, but=""):
+        stock = Stock.of(claims=self.claims.values())
+        known = {uid: pod(uid, priority_class=name) for uid, name in self.pods.items()}
+        found = self.book.waiting(
+            quota,
+            stock,
+            demand=lambda one: Demands().of(one, stock),
+            find_pod=lambda namespace, name: known.get(name) if namespace == "team" else None,
+            find_spec=lambda *_: None,
+            but=but,
+        )
+        return found.get(("gpu", "devices"), 0) // 10**9
+
+    def by_hand(self, quota, but=""):
+        made = {self.owners[uid] for uid in self.claims if self.owners[uid]}
+        about = {name for name in CLASSES if quota is QUOTA or name == "high"}
+        count = 0
+        guests = {uid: name for uid, (_, name) in self.door.items()} | self.pods
+        for uid, name in guests.items():
+            if uid != but and name in about:
+                parts = {"": 5} if uid in CLAIMS else COUNTS
+                count += sum(many for entry, many in parts.items() if (uid, entry) not in made)
+        for uid, one in self.claims.items():
+            owner = self.owners[uid]
+            name = self.pods.get(owner[0], "") if owner else ""
+            if uid != but and one.status.allocation is None and name in about:
+                count += 5
+        return count
+
+
+owners = st.one_of(st.none(), st.tuples(st.sampled_from(PODS), st.sampled_from(ENTRIES)))
+uids = st.sampled_from(PODS)
+claim_uids = st.sampled_from(CLAIMS)
+steps = st.one_of(
+    st.tuples(st.just("admit"), st.sampled_from(PODS + CLAIMS), st.integers(1, 5), st.sampled_from(CLASSES)),
+    st.tuples(st.just("pass_time"), st.integers(1, 3)),
+    st.tuples(st.just("see_pod"), uids, st.sampled_from(["", "", "Succeeded"]), st.sampled_from(CLASSES)),
+    st.tuples(st.just("lose_pod"), uids),
+    st.tuples(st.just("see_claim"), claim_uids, owners, st.booleans()),
+    st.tuples(st.just("lose_claim"), claim_uids),
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.lists(steps, max_size=30))
+def test_whatever_happens_each_thing_counts_once_and_nothing_stays_behind(happened):
+    world = World()
+    for what, *how in happened:
+        if what == "admit" and how[0] in world.claims:
+            continue  # nothing is created that is there
+        getattr(world, what)(*how)
+        for quota in (QUOTA, HIGH):
+            for but in ("", "p", "a"):
+                assert world.counted(quota, but) == world.by_hand(quota, but), (what, how)
+    for uid in PODS:
+        world.lose_pod(uid)
+    for uid in CLAIMS:
+        world.lose_claim(uid)
+    world.pass_time(100)
+    kept = {name: value for name, value in vars(world.book).items() if value and name != "_specs"}
+    assert kept == {}
+
+
+def test_an_entry_that_needs_no_claim_counts_for_nothing():
+    world = World()
+    world.book.see_pod(pod("p", without=("nic",)), WANTS)
+    assert world.counted(QUOTA) == 1
+
+
+def test_a_template_that_is_stored_goes_before_what_a_pod_says_of_it():
+    book = Book()
+    book.admit(Newcomer("p", "team", "p", "", {"gpu": Wanted("one", spec(1))}), inf)
+    stock = Stock.of()
+    found = book.waiting(
+        QUOTA,
+        stock,
+        demand=lambda one: Demands().of(one, stock),
+        find_pod=lambda *_: None,
+        find_spec=lambda namespace, name: spec(7) if (namespace, name) == ("team", "one") else None,
+    )
+    assert found["gpu", "devices"] == 7 * 10**9
+
+
+def test_a_crowd_at_the_door_is_bounded():
+    book = Book()
+    for at in range(20_000):
+        book.admit(Newcomer(f"{at}", f"n{at % 3}", "p", "", WANTS), 30.0)
+    assert sum(len(one) for one in vars(book)["_guests"].values()) == 16384
+    book.expire(31.0)
+    assert not vars(book)["_guests"]

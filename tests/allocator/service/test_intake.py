@@ -1,0 +1,242 @@
+"""The door under quotas, over the embedded store: who is let in, what counts, and what holds when the leader goes."""
+
+import asyncio
+import contextlib
+import json
+import uuid
+
+import aiohttp
+import pytest
+
+from allocator.service import Reviewing
+from cluster import resources
+from cluster.controllers import Terms
+from cluster.patch import Merge
+from cluster.serving import Address
+from tests.allocator.service.sidecar import claim, fleet, loaded, pod, running, until
+from tests.allocator.service.test_quotas import quota
+from webhook.admission import review_quota, wants_of_pod
+from webhook.claims import template as ours
+
+REVIEWING = Reviewing(review_quota, wants_of_pod)
+HERE = {"reviewing": REVIEWING, "quota": Address("127.0.0.1", 0)}
+
+
+def template(name, count=1):
+    request = {"name": "r", "exactly": {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": count}}
+    meta = {"name": name, "namespace": "default"}
+    return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate", "metadata": meta, "spec": {"spec": {"devices": {"requests": [request]}}}}  # fmt: skip
+
+
+def using(name, *templates, **spec):
+    entries = [{"name": f"e{at}", "resourceClaimTemplateName": one} for at, one in enumerate(templates)]
+    return pod(name, resourceClaims=entries, **spec)
+
+
+def review(thing, *, dry_run=False, operation="CREATE"):
+    kind = thing["kind"]
+    group = "" if kind == "Pod" else "resource.k8s.io"
+    request = {
+        "uid": str(uuid.uuid4()),
+        "kind": {"group": group, "version": "v1", "kind": kind},
+        "namespace": thing["metadata"]["namespace"],
+        "operation": operation,
+        "dryRun": dry_run,
+        "object": thing,
+    }
+    return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+
+
+async def post(where, body, **headers):
+    async with aiohttp.ClientSession() as session, session.post(f"http://{where}/quota", data=body, headers=headers) as said:  # fmt: skip
+        return said.status, await said.json(content_type=None)
+
+
+async def ask(one, thing, **how):
+    """Ask at the door; "" if it was let in."""
+    status, said = await post(one.listening.quota, json.dumps(review(thing, **how)))
+    if status != 200:
+        return f"{status}: {said['error']}"
+    response = said["response"]
+    assert response["allowed"] == ("status" not in response)
+    return "" if response["allowed"] else response["status"]["message"]
+
+
+def count(one):
+    """How much waits of what the quota is about."""
+    intake = one.service._intake
+    [found] = one.bridge.knowledge.quotas.objects.values()
+    stock = one.bridge.knowledge.stock
+    waits = intake.book.waiting(
+        found,
+        stock,
+        demand=lambda spec: intake._demands.of(spec, stock),
+        find_pod=one.bridge.knowledge.pod,
+        find_spec=intake._spec,
+    )
+    return waits.get(("gpu", "devices"), 0) // 10**9
+
+
+async def test_a_pod_beyond_a_line_is_turned_back_with_what_is_used_and_what_would_pass():
+    cluster = loaded(*fleet(1, 8), quota(gpu__devices=3), template("two", 2), template("one"))
+    async with running(cluster, **HERE) as one:
+        assert await ask(one, using("p", "two")) == ""
+        words = "quota default/team: gpu/devices: 2 asked for, 2 of 3 used, 2 of it by what waits for devices; the most that would pass is 1"
+        assert await ask(one, using("q", "two")) == words
+        assert await ask(one, using("q", "one")) == ""
+        assert (await ask(one, using("r", "one"))).endswith("the most that would pass is 0")
+
+
+async def test_who_is_asked_about_twice_counts_once():
+    cluster = loaded(*fleet(1, 8), quota(gpu__devices=2), template("two", 2))
+    async with running(cluster, **HERE) as one:
+        for _ in range(3):
+            assert await ask(one, using("p", "two")) == ""
+        assert count(one) == 2
+
+
+async def test_a_dry_run_is_answered_by_what_is_so_and_leaves_nothing():
+    cluster = loaded(*fleet(1, 8), quota(gpu__devices=2), template("two", 2))
+    async with running(cluster, **HERE) as one:
+        assert await ask(one, using("p", "two"), dry_run=True) == ""
+        assert count(one) == 0
+        assert await ask(one, using("p", "two")) == ""
+        assert "2 of 2 used" in await ask(one, using("q", "two"), dry_run=True)
+
+
+async def test_from_the_door_to_the_device_a_pod_counts_once_all_the_way():
+    cluster = loaded(*fleet(1, 8), quota(gpu__devices=3), template("two", 2))
+    async with running(cluster, **HERE) as one:
+        assert await ask(one, using("p", "two")) == ""
+        cluster.load([using("p", "two")])
+        await until(lambda: one.bridge.knowledge.pod("default", "p") is not None)
+        assert count(one) == 2
+        stored = await one.pod("p")
+        made = claim("made", 2)
+        owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": stored["metadata"]["uid"], "controller": True}
+        made["metadata"] |= {"ownerReferences": [owner], "annotations": {"resource.kubernetes.io/pod-claim-name": "e0"}}
+        cluster.load([made])
+        await until(lambda: "default/made" in one.bridge.knowledge.stock.claims)
+        assert count(one) == 2
+        status = {"status": {"resourceClaimStatuses": [{"name": "e0", "resourceClaimName": "made"}]}}
+        await cluster.patch(resources.PODS, "p", Merge(status), "default", subresource="status")
+        await until(lambda: one.bridge.knowledge.pod("default", "p").status.resource_claim_statuses)
+        assert "2 of 3 used, 2 of it" in await ask(one, using("q", "two"))
+        _, found = await one.plugin("prefilter", {"pod": await one.pod("p")})
+        assert (await one.plugin("reserve", {"token": found["token"], "node": "n0"}))[0] == 200
+        assert count(one) == 0
+        assert "2 of 3 used; " in await ask(one, using("q", "two")), "reserved, and not counted a second time"
+
+
+async def test_a_claim_at_the_door_counts_until_it_is_gone():
+    cluster = loaded(*fleet(1, 8), quota(gpu__devices=3))
+    async with running(cluster, **HERE) as one:
+        assert await ask(one, claim("a", 2)) == ""
+        assert "2 of 3 used" in await ask(one, claim("b", 2))
+        cluster.load([claim("a", 2)])
+        await until(lambda: "default/a" in one.bridge.knowledge.stock.claims)
+        assert "2 of 3 used" in await ask(one, claim("b", 2))
+        await cluster.delete(resources.RESOURCE_CLAIMS, "a", "default")
+        await until(lambda: "default/a" not in one.bridge.knowledge.stock.claims)
+        assert await ask(one, claim("b", 2)) == ""
+
+
+async def test_who_was_let_in_and_never_stored_is_forgotten_in_time():
+    cluster = loaded(*fleet(1, 8), quota(gpu__devices=2), template("two", 2))
+    async with running(cluster, **HERE) as one:
+        assert await ask(one, using("p", "two")) == ""
+        assert "2 of 2 used" in await ask(one, using("q", "two"))
+        one.service._intake.book.expire(float("inf"))
+        assert await ask(one, using("q", "two")) == ""
+
+
+async def test_a_template_that_only_the_pod_has_yet_counts_if_its_name_says_what_is_in_it():
+    spec = template("x", 2)["spec"]
+    name = ours.name_of(spec)
+    sealed = ours.seal({name: spec, "drawbridge-" + "0" * 32: template("x", 1)["spec"]}, b"k", ours.Bearer("default"))
+    cluster = loaded(*fleet(1, 8), quota(gpu__devices=1))
+    async with running(cluster, **HERE) as one:
+        thing = using("p", name)
+        thing["metadata"]["annotations"] = {"drawbridge.dev/templates": sealed}
+        assert "2 asked for" in await ask(one, thing)
+        forged = using("p", "drawbridge-" + "0" * 32)
+        forged["metadata"]["annotations"] = {"drawbridge.dev/templates": sealed}
+        assert await ask(one, forged) == "", "nothing is known of it; its claim counts once it is made"
+
+
+async def test_pods_of_other_classes_than_a_quota_is_about_are_none_of_its_business():
+    scoped = quota(gpu__devices=1)
+    scoped["spec"]["scopeSelector"] = {"matchExpressions": [{"scopeName": "PriorityClass", "operator": "In", "values": ["high"]}]}  # fmt: skip
+    cluster = loaded(*fleet(1, 8), scoped, template("two", 2))
+    async with running(cluster, **HERE) as one:
+        assert await ask(one, using("p", "two")) == ""
+        assert "2 asked for, 0 of 1 used" in await ask(one, using("q", "two", priorityClassName="high"))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"{}", b"[" * 5000, b'{"kind": "AdmissionReview"}', b"\xff\xfe"],
+    ids=["nothing", "an empty object", "deep", "no request", "no text"],
+)
+async def test_what_is_no_review_is_a_bad_request(body):
+    async with running(loaded(*fleet(1, 1)), **HERE) as one:
+        status, said = await post(one.listening.quota, body)
+        assert (status, bool(said["error"])) == (400, True)
+
+
+@pytest.mark.parametrize(
+    "thing",
+    [
+        {"apiVersion": "v1", "kind": "Pod", "metadata": {"namespace": "default"}, "spec": {"resourceClaims": 3}},
+        {"apiVersion": "v1", "kind": "Pod", "metadata": {"namespace": "default"}, "spec": None},
+        {"apiVersion": "v1", "kind": "Secret", "metadata": {"namespace": "default"}},
+    ],
+    ids=["a pod of another shape", "a pod without a spec", "another kind"],
+)
+async def test_what_cannot_be_counted_is_let_in(thing):
+    async with running(loaded(*fleet(1, 1), quota(gpu__devices=0)), **HERE) as one:
+        assert await ask(one, thing) == ""
+
+
+async def test_a_replica_that_follows_hands_a_review_on_and_one_that_was_handed_on_goes_no_further():
+    cluster = loaded(*fleet(1, 8), quota(gpu__devices=2), template("two", 2))
+    async with running(cluster, **HERE) as leader, running(cluster, identity="two", leads=False, **HERE) as follower:
+        await until(lambda: follower.service.election.holders_notes)
+        assert await ask(follower, using("p", "two")) == ""
+        assert count(leader) == 2
+        assert "2 of 2 used" in await ask(leader, using("q", "two"))
+        assert "2 of 2 used" in await ask(follower, using("q", "two"))
+        body = json.dumps(review(using("q", "two")))
+        status, said = await post(follower.listening.quota, body, **{"X-Drawbridge-Forwarded": "one"})
+        assert (status, said["error"]) == (503, "nobody is known to lead who could count this")
+
+
+async def test_two_hundred_at_once_at_both_doors_never_overshoot():
+    """And each of those who are let in is let in once more when the API server asks again."""
+    cluster = loaded(*fleet(1, 8), quota(gpu__devices=37), template("one"))
+    async with running(cluster, **HERE) as one, running(cluster, identity="two", leads=False, **HERE) as two:
+        await until(lambda: two.service.election.holders_notes)
+        doors = [one, two] * 100
+        said = await asyncio.gather(*(ask(door, using(f"p{at}", "one")) for at, door in enumerate(doors)))
+        assert said.count("") == 37
+        assert len({words for words in said if words}) == 1
+        again = await asyncio.gather(*(ask(door, using(f"p{at}", "one")) for at, door in enumerate(doors)))
+        assert [bool(words) for words in again] == [bool(words) for words in said]
+
+
+async def test_what_was_let_in_and_stored_counts_for_the_next_leader_and_what_was_not_is_forgotten():
+    """The leader dies between a review and the reservation."""
+    cluster = loaded(*fleet(1, 8), quota(gpu__devices=3), template("two", 2), template("one"))
+    async with running(cluster, identity="two", leads=False, **HERE) as two, contextlib.AsyncExitStack() as stack:
+        await until(lambda: two.bridge.leads)
+        one = await stack.enter_async_context(running(cluster, identity="three", leads=False, **HERE))
+        assert await ask(two, using("stored", "two")) == ""
+        cluster.load([using("stored", "two")])
+        assert await ask(two, using("lost", "one")) == ""
+        assert "3 of 3 used" in await ask(two, using("q", "one"))
+        await until(lambda: one.bridge.knowledge.pod("default", "stored") is not None)
+        two.service.election._terms = Terms(renew_deadline=0.0, retry=3600.0)  # it never renews again
+        await two.service.election._release()
+        await until(lambda: one.bridge.leads)
+        assert "2 of 3 used, 2 of it" in await ask(one, using("q", "two"))
+        assert await ask(one, using("q", "one")) == "", "who was never stored does not count any more"

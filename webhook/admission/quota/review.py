@@ -1,0 +1,101 @@
+"""The reviews of `/quota`: who is at the door, and the answer of whoever counts (`allocator.intake`). Pure.
+
+A pod brings its templates: those that the gate has written on it, each believed as far as its name is the hash of it, and those that are
+stored, which whoever counts looks up. A claim is what it says. Anything else is let in: nothing of it is counted.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from allocator.intake import Newcomer, Wanted
+from dra.objects import Pod, ResourceClaim, ResourceClaimTemplateSpec, claim_spec
+from dra.wire import WireError, convert
+from webhook import names
+from webhook.admission import admission_review
+from webhook.admission.admission_review import Request, Status
+from webhook.claims import template
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from dra.objects import ResourceClaimSpec
+
+    Admit = Callable[[Newcomer], str]  # why not, "" if it may come in
+
+REASON = "QuotaExceeded"
+
+
+def review_quota(body: bytes, admit: Admit) -> bytes:
+    """Answer a review; raise ReviewError where there is nothing to answer to."""
+    request = admission_review.decode(body)
+    try:
+        newcomer = newcomer_of(request)
+    except WireError as error:
+        return admission_review.allow(request.uid, warnings=[f"drawbridge: not counted for any quota: {error}"])
+    why_not = admit(newcomer) if newcomer is not None and newcomer.wants else ""
+    if not why_not:
+        return admission_review.allow(request.uid)
+    return admission_review.deny(request.uid, Status(code=403, reason=REASON, message=why_not))
+
+
+def newcomer_of(request: Request) -> Newcomer | None:
+    """Say who is at the door; None if it is nobody who is counted."""
+    if request.operation != "CREATE" or request.sub_resource:
+        return None
+    match request.kind.group, request.kind.kind:
+        case "", "Pod":
+            return _pod(request)
+        case "resource.k8s.io", "ResourceClaim":
+            return _claim(request)
+    return None
+
+
+def _pod(request: Request) -> Newcomer:
+    raw = admission_review.read(request.object)
+    pod = convert(raw, Pod)
+    return Newcomer(
+        # A server gives a uid before it asks. One that does not is asked about once, and the review tells it from others.
+        pod.metadata.uid or request.uid,
+        request.namespace,
+        pod.metadata.name or pod.metadata.generate_name,
+        pod.spec.priority_class_name,
+        wants_of_pod(pod),
+        dry_run=bool(request.dry_run),
+    )
+
+
+def wants_of_pod(pod: Pod) -> dict[str, Wanted]:
+    """Say which claims will be made for a pod, by its entries."""
+    templates = {
+        entry.name: entry.resource_claim_template_name
+        for entry in pod.spec.resource_claims
+        if entry.resource_claim_template_name
+    }
+    if not templates:
+        return {}
+    written = _written(pod.metadata.annotations)
+    return {entry: Wanted(name, written.get(name)) for entry, name in templates.items()}
+
+
+def _written(annotations: Mapping[str, str]) -> dict[str, ResourceClaimSpec]:
+    """Read the templates that the gate has written on a pod, or somebody in its place."""
+    found: dict[str, ResourceClaimSpec] = {}
+    for name, spec in template.read_unproven(annotations.get(names.TEMPLATES, "")).items():
+        try:
+            read = convert(spec, ResourceClaimTemplateSpec)
+        except WireError:
+            continue
+        found[name] = claim_spec(read.spec)
+    return found
+
+
+def _claim(request: Request) -> Newcomer:
+    claim = convert(admission_review.read(request.object), ResourceClaim)
+    return Newcomer(
+        claim.metadata.uid or request.uid,
+        request.namespace,
+        claim.metadata.name or claim.metadata.generate_name,
+        wants={"": Wanted(spec=claim_spec(claim.spec))},
+        dry_run=bool(request.dry_run),
+    )
