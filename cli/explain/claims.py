@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from dra.quantity import Quantity
 
 FALSE = "False"
+UNKNOWN = "unknown"
 
 
 def tell_claim(claim: ResourceClaim, scene: Scene, *, entry: str = "", template: str = "") -> ClaimStory:
@@ -124,7 +125,7 @@ def _template_of(claim: ResourceClaim) -> str:
 def _consumer(name: str, uid: str, claim: ResourceClaim, scene: Scene) -> Consumer:
     pod = scene.pods.get(f"{claim.metadata.namespace or 'default'}/{name}")
     if pod is None or pod.metadata.uid != uid:
-        return Consumer(name=name, uid=uid)
+        return Consumer(name=name, uid=uid, phase="" if scene.knows_pods else UNKNOWN)
     return Consumer(name=name, uid=uid, phase=pod.status.phase or "Pending", node=pod.spec.node_name)
 
 

@@ -50,9 +50,9 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def knows_pods(self) -> bool:
-        """Whether it can say which pods there are: a dump without any cannot."""
+        """Whether it can say which pods there are: a dump without any cannot, nor who may read those of one namespace only."""
         whole = all(one.kind != "pods" for one in self.unread)
-        return bool(self.pods) or (self.is_live and whole)
+        return whole and (bool(self.pods) or self.is_live)
 
     def find_pod(self, namespace: str, name: str) -> Pod | None:
         """Look up a pod."""

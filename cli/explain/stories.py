@@ -59,7 +59,7 @@ class Standing(_Camel, frozen=True, kw_only=True):
 
 
 class Consumer(_Camel, frozen=True, kw_only=True):
-    """A pod that a claim is reserved for. Its phase is "" if it does not exist, or if no pods were read."""
+    """A pod that a claim is reserved for. Its phase is "" if it does not exist, and unknown if not all pods were read."""
 
     name: str
     uid: str

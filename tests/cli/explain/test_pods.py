@@ -2,7 +2,11 @@
 
 import pytest
 
+from cli.explain.lone_claims import tell_loner
+from cli.explain.scene import scene_of
+from cli.survey import Unread
 from tests.cli.explain.scenes import DRIVER, claim, explain, explain_json, fleet, full, held, phased, pod, prepared
+from webhook.state import Configuration, Features
 
 TEMPLATE = {
     "apiVersion": "resource.k8s.io/v1",
@@ -131,6 +135,16 @@ def test_a_ghost_that_holds_a_device_is_called_one(tmp_path):
 def test_a_dump_without_pods_calls_nobody_a_ghost(tmp_path):
     _, told = explain_json(tmp_path, "claim c", *fleet(), held("c", "p"))
     assert told["claim"]["claim"]["remarks"] == []
+
+
+def test_who_may_read_the_pods_of_one_namespace_only_calls_nobody_a_ghost():
+    unread = [Unread("pods", "forbidden")]
+    scene = scene_of([*fleet(), held("c", "p"), pod("another")], Features(minor=37), unread=unread)
+    told = tell_loner("default/c", scene, Configuration())
+    assert told.claim.remarks == ()
+    assert [one.phase for one in told.claim.reserved_for] == ["unknown"]
+    known = scene_of([*fleet(), held("c", "p"), pod("another")], Features(minor=37))
+    assert "does not exist any more" in tell_loner("default/c", known, Configuration()).claim.remarks[0]
 
 
 def test_the_quota_of_its_namespace_says_what_is_used_and_what_would_come_to_it(tmp_path):
