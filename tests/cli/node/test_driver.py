@@ -1,5 +1,8 @@
 """How `drawbridge driver` reads what it is told, before it asks anybody anything."""
 
+import tempfile
+from pathlib import Path
+
 import pytest
 
 from tests.cli.running import run
@@ -48,20 +51,26 @@ def test_a_file_of_several_objects_is_refused(tmp_path):
     assert (done.exit_code, "holds 2 objects" in done.stderr) == (2, True)
 
 
-def test_a_checkpoint_that_lost_a_byte_ends_the_driver_with_what_to_do(tmp_path_factory):
-    tmp_path = tmp_path_factory.mktemp("k")  # a socket's path is short
-    state = tmp_path / "plugins" / "devices.drawbridge.dev"
+@pytest.fixture
+def folder():
+    """A folder whose name leaves room for that of a socket."""
+    with tempfile.TemporaryDirectory(prefix="k", dir="/tmp") as name:
+        yield Path(name)
+
+
+def test_a_checkpoint_that_lost_a_byte_ends_the_driver_with_what_to_do(folder):
+    state = folder / "plugins" / "devices.drawbridge.dev"
     state.mkdir(parents=True)
-    (tmp_path / "plugins_registry").mkdir()
+    (folder / "plugins_registry").mkdir()
     (state / "checkpoint").write_bytes(b"drawbridge-checkpoint 1 1 3 00\n{}\n")
-    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig = folder / "kubeconfig"
     kubeconfig.write_text(
         "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters: [{name: c, cluster: {server: 'http://127.0.0.1:9'}}]\n"
         "users: [{name: u, user: {token: t}}]\ncontexts: [{name: c, context: {cluster: c, user: u}}]\n"
     )
     done = run(
-        "driver", "--inventory", EXAMPLES / "sriov-edge.yaml", "--node-name", "n", "--kubelet-dir", tmp_path,
-        "--cdi-dir", tmp_path / "cdi", "--kubeconfig", kubeconfig,
+        "driver", "--inventory", EXAMPLES / "sriov-edge.yaml", "--node-name", "n", "--kubelet-dir", folder,
+        "--cdi-dir", folder / "cdi", "--kubeconfig", kubeconfig,
     )  # fmt: skip
     assert done.exit_code == 3
     assert "checkpoint cannot be read: it does not begin as a checkpoint does" in done.stderr

@@ -3,6 +3,8 @@
 import asyncio
 import contextlib
 import socket
+import tempfile
+from pathlib import Path
 
 import pytest
 from grpclib.client import Channel, UnaryStreamMethod, UnaryUnaryMethod
@@ -91,9 +93,15 @@ class Kubelet:
 
 
 @pytest.fixture
-def kubelet(tmp_path_factory):
-    # A socket's path is short.
-    return Kubelet(tmp_path_factory.mktemp("k"))
+def folder():
+    """A folder whose name leaves room for that of a socket."""
+    with tempfile.TemporaryDirectory(prefix="k", dir="/tmp") as name:
+        yield Path(name)
+
+
+@pytest.fixture
+def kubelet(folder):
+    return Kubelet(folder)
 
 
 @contextlib.asynccontextmanager
@@ -230,8 +238,7 @@ async def test_two_drivers_stand_beside_each_other_in_a_rolling_update(cluster, 
             assert (await kubelet.prepare(old.endpoint, other))[other.uid].error == ""
 
 
-def test_sockets_of_killed_drivers_go_and_those_that_answer_stay(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("s")
+def test_sockets_of_killed_drivers_go_and_those_that_answer_stay(folder):
     with socket.socket(socket.AF_UNIX) as dead, socket.socket(socket.AF_UNIX) as alive:
         dead.bind(str(folder / "dra-1.sock"))
         alive.bind(str(folder / "dra-2.sock"))
