@@ -397,6 +397,11 @@ class Bridge:
             del self._waiting[pod.metadata.uid]
         self.wakes.wake(pod.metadata.key for pod in ready)
 
+    def _refuse(self, pod: Pod) -> None:
+        """Keep a pod in mind that may be tried again once something comes free."""
+        shape = shape_of(wants_of(pod, self.knowledge.stock))
+        self._refused.put(pod.metadata.uid, pod.metadata.key, shape)
+
     def _may_fit(self, uid: str) -> bool:
         """Say whether there may be room for a pod by now."""
         pod = self._pods.get(uid)
@@ -412,8 +417,7 @@ class Bridge:
         found = self._look_around(pod)
         self._count_outlook(str(found.outlook), self._clock() - begun)
         if found.outlook in _WORTH_WAKING:
-            shape = shape_of(wants_of(pod, self.knowledge.stock))
-            self._refused.put(pod.metadata.uid, pod.metadata.key, shape)
+            self._refuse(pod)
         if found.outlook is Outlook.NEVER:
             self._hopeless[pod.metadata.uid] = pod.metadata.key
         if found.outlook is Outlook.WAITING:
@@ -568,7 +572,7 @@ class Bridge:
             if isinstance(effect, Declined):
                 raise self._again(pod, effect.sentence)
             if isinstance(effect, Exceeded):
-                self._refused.put(pod.metadata.uid, pod.metadata.key)
+                self._refuse(pod)
                 raise _over(effect.line)
         self._refused.pop(pod.metadata.uid)
 
