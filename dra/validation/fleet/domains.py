@@ -13,7 +13,6 @@ import msgspec
 from dra.objects import template_site
 from dra.pointer import split
 from dra.validation.parameters.judge import recognise
-from dra.validation.parameters.nvidia import COMPUTE_DOMAIN
 from dra.validation.problem import Located, Problem, Problems
 
 if TYPE_CHECKING:
@@ -24,7 +23,8 @@ if TYPE_CHECKING:
     _Object = dict[str, Any]
 
 _API: Final = "resource.nvidia.com/"
-_KINDS: Final = frozenset(COMPUTE_DOMAIN.kinds)
+# The claims of daemons are the driver's own, in its namespace.
+_CHANNEL: Final = "ComputeDomainChannelConfig"
 # Kinds that say how many pods they have at once.
 _COUNTED: Final = frozenset(("Deployment", "Job", "ReplicaSet", "StatefulSet"))
 _TEMPLATE: Final = "/spec/channel/resourceClaimTemplate/name"
@@ -82,7 +82,7 @@ def channel_problems(devices: DeviceClaim, path: str, namespace: str, domains: S
         if config.opaque is None:
             continue
         known = recognise(config.opaque)
-        if known is None or known.name not in _KINDS:
+        if known is None or known.name != _CHANNEL:
             continue
         uid = _text(known.parameters, "/domainID")
         at = f"{path}/config/{index}/opaque/parameters/domainID"

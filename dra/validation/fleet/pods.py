@@ -13,6 +13,7 @@ from dra.validation.fields import names, shape
 from dra.validation.fields.limits import some, wrong_format
 from dra.validation.fields.metadata import annotation_map, label_map, metadata
 from dra.validation.objects.extended_resources import extended_problems
+from dra.validation.parameters.sharing import strategy_of
 from dra.validation.problem import Problem, Problems
 
 if TYPE_CHECKING:
@@ -210,6 +211,7 @@ class _Judge:
                 )
             if complete and self._devices(entry) is None and not self._is_made(entry):
                 yield from self._absent(entry, at)
+            yield from self._alone(entry, at)
             if many and entry.resource_claim_name is not None:
                 message = f"all pods of this workload share the one claim {entry.resource_claim_name!r}, and so its devices and its node"
                 yield Problem("D207", f"{at}/resourceClaimName", message)
@@ -219,6 +221,19 @@ class _Judge:
                 f"{self._path}/nodeName",
                 "with nodeName set the pod bypasses the scheduler, and it is the scheduler that allocates devices",
             )
+
+    def _alone(self, entry: PodResourceClaim, at: str) -> Problems:
+        """Point out a claim of the pod's own that is set up for sharing, and that one container alone uses."""
+        devices = self._devices(entry) if entry.resource_claim_template_name is not None else None
+        strategy = strategy_of(devices) if devices is not None else ""
+        containers = (*self._spec.containers, *self._spec.init_containers)
+        users = [one.name for one in containers if entry.name in {use.name for use in one.resources.claims}]
+        if strategy and len(users) == 1:
+            message = (
+                f"the claim {entry.name!r} is set up for sharing ({strategy}), and container {users[0]!r} alone uses it"
+            )
+            hint = "every pod gets a claim of its own from a template: only its own containers share the devices"
+            yield Problem("D708", at, message, hint)
 
     def _is_made(self, entry: PodResourceClaim) -> bool:
         return (self._namespace, entry.resource_claim_template_name or "") in self._world.made

@@ -12,7 +12,9 @@ from dra.validation.fields.limits import some
 from dra.validation.parameters.channels import channel_lacks
 from dra.validation.parameters.driver import Order
 from dra.validation.parameters.judge import parameter_problems, recognise
+from dra.validation.parameters.nvidia import GPU
 from dra.validation.parameters.scope import DeviceScope
+from dra.validation.parameters.sharing import sharing_problems
 from dra.validation.parameters.table import DRIVERS
 from dra.validation.problem import Problem, Problems
 
@@ -79,6 +81,8 @@ def reach_problems(
         yield from _kinds(scope, entry, reached)
         yield from _lists(entry)
     yield from _overridden(entries)
+    yield from _passed_through(scope, leaves, entries, path)
+    yield from sharing_problems(devices, path)
 
 
 def class_settings(device_class: DeviceClass) -> Problems:
@@ -193,7 +197,8 @@ def _lists(entry: _Setting) -> Problems:
             else "it names no request"
         )
         message = f"{said}, and {driver.name} applies an entry without names to no device"
-        yield Problem("D707", f"{entry.path}/requests", message)  # fmt: skip
+        hint = "name some of several requests: the driver has to learn that an empty list means all"
+        yield Problem("D707", f"{entry.path}/requests", message, hint)  # fmt: skip
     if entry.whole:
         return
     for index, name in enumerate(entry.config.requests[:_MOST]):
@@ -225,3 +230,24 @@ def _covers(rival: _Setting, entry: _Setting) -> bool:
     if rival.known is None or entry.known is None or rival.known.kind is not entry.known.kind:
         return False
     return all(leaf in rival.leaves for leaf in entry.leaves)
+
+
+def _passed_through(scope: DeviceScope, leaves: list[_Leaf], entries: list[_Setting], path: str) -> Problems:
+    """Complain about several set-ups of devices that are passed through: the driver takes one a claim, and what it assumes is one as well."""
+    vfio = [entry for entry in entries if entry.known is not None and entry.known.name == "VfioDeviceConfig"]
+    if not vfio:
+        return
+    taken: set[str] = set()
+    for leaf in leaves:
+        if _types(scope, GPU, [leaf]) == ["vfio"]:
+            setup = _last(vfio, leaf)
+            taken.add(setup)
+    if len(taken) > 1:
+        listed = " and ".join(sorted(taken))
+        message = f"devices are passed through by {listed}, and the driver takes one set-up for all of a claim"
+        yield Problem("D704", f"{path}/config", message, "write one entry for all requests, or two claims")
+
+
+def _last(entries: list[_Setting], leaf: _Leaf) -> str:
+    reaching = [entry.path for entry in entries if leaf in entry.leaves]
+    return reaching[-1] if reaching else "what the driver assumes"

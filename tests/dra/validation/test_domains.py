@@ -100,6 +100,10 @@ def test_an_entry_names_a_domain_by_the_uid_that_a_cluster_gave_it():
     assert of_domains(claim(channel(), namespace="other"), domain(uid=UID)) == {at}
     assert not of_domains(claim(channel(), namespace="other"), domain())
     assert not of_domains(claim(channel()))
+    # The driver makes the claims of its daemons in a namespace of its own.
+    daemon = typed("ComputeDomainDaemonConfig", domainID=UID)
+    theirs = claim(daemon, namespace="driver", class_name="compute-domain-daemon.nvidia.com")
+    assert not of_domains(theirs, domain(uid=UID))
 
 
 def test_the_template_that_a_domain_makes_need_not_be_among_the_manifests():

@@ -307,6 +307,82 @@ def test_of_several_entries_for_a_device_one_counts():
     assert not codes(claim(TWO, kinds), TWO_CLASSES)
 
 
+# Sharing against the request
+
+
+def limited(*names, count=1):
+    limits = sharing("MPS", mpsConfig={"defaultPerDevicePinnedMemoryLimit": dict.fromkeys(names, "1Gi")})
+    return claim(request(exactly=f"deviceClassName: c, count: {count}"), config(entry(GPU, limits)))
+
+
+def test_limits_are_for_devices_that_the_claim_gets():
+    at = f"{PARAMETERS}/sharing/mpsConfig/defaultPerDevicePinnedMemoryLimit"
+    assert codes(limited("0", "GPU-1"), GPU_CLASS) <= GATES
+    assert ("D703", f"{at}/1") in found(limited("0", "1"), GPU_CLASS)
+    assert codes(limited("0", "1", count=2), GPU_CLASS) <= GATES
+    assert ("D703", f"{at}/2") in found(limited("2", count=2), GPU_CLASS)
+    every = limited("7").replace("count: 1", "allocationMode: All")
+    assert codes(every, GPU_CLASS) <= GATES
+
+
+def test_mps_is_refused_beside_shares():
+    mps = config(entry(GPU, sharing("MPS")))
+    for name in ("shares", f"{GPU}/shares"):
+        text = claim(request(exactly=f"deviceClassName: c, capacity: {{requests: {{{name}: 1}}}}"), mps)
+        assert ("D704", f"{PARAMETERS}/sharing/strategy") in found(text, GPU_CLASS)
+    memory = claim(request(exactly="deviceClassName: c, capacity: {requests: {memory: 1Gi}}"), mps)
+    assert codes(memory, GPU_CLASS) <= GATES
+
+
+VFIO = typed("VfioDeviceConfig")
+VFIO_CLASSES = join(picking(GPU, "vfio"), picking(GPU, "gpu", "m"))
+TWICE = TWO.replace("deviceClassName: m", "deviceClassName: c")
+
+
+@pytest.mark.parametrize(
+    ("requests", "entries", "refused"),
+    [
+        (TWICE, [entry(GPU, VFIO)], False),
+        (TWICE, [entry(GPU, VFIO, ["one", "two"])], False),
+        (TWICE, [entry(GPU, VFIO, ["one"])], True),
+        (TWICE, [entry(GPU, VFIO, ["one"]), entry(GPU, VFIO, ["two"])], True),
+        (TWICE, [], False),
+        (TWO, [entry(GPU, VFIO, ["one"])], False),
+    ],
+    ids=["for all", "for all by name", "for one of two", "one each", "none", "beside a GPU"],
+)
+def test_devices_that_are_passed_through_have_one_setup_a_claim(requests, entries, refused):
+    told = found(claim(requests, config(*entries)), VFIO_CLASSES)
+    assert (("D704", "/spec/devices/config") in told) is refused
+    assert {code for code, _ in told} <= GATES | ({"D704"} if refused else set())
+
+
+def sharing_pod(*names, by="resourceClaimTemplateName"):
+    containers = [{"name": name, "image": "x", "resources": {"claims": [{"name": "gpu"}]}} for name in names]
+    spec = {"containers": containers, "resourceClaims": [{"name": "gpu", by: "t"}]}
+    return json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec})
+
+
+def shared_template(parameters, kind="ResourceClaimTemplate", **more):
+    exactly = {"deviceClassName": "c"} | more
+    spec = {"devices": {"requests": [{"name": "r", "exactly": exactly}], "config": [entry(GPU, parameters)]}}
+    spec = {"spec": spec} if kind == "ResourceClaimTemplate" else spec
+    return json.dumps({"apiVersion": "resource.k8s.io/v1", "kind": kind, "metadata": {"name": "t"}, "spec": spec})
+
+
+def test_sharing_that_one_container_alone_makes_use_of_is_pointed_out():
+    at = ("D708", "/spec/resourceClaims/0")
+    mps = shared_template(sharing("MPS"))
+    assert at in found(join(mps, sharing_pod("main")))
+    assert at not in found(join(mps, sharing_pod("main", "other")))
+    assert at not in found(join(shared_template(typed("GpuConfig")), sharing_pod("main")))
+    # Of one device in shares others are beside it, and so are the other pods that use one claim.
+    part = shared_template(sharing("TimeSlicing"), capacity={"requests": {"shares": "1"}})
+    assert at not in found(join(part, sharing_pod("main")))
+    claim_of_many = shared_template(sharing("MPS"), "ResourceClaim")
+    assert at not in found(join(claim_of_many, sharing_pod("main", by="resourceClaimName")))
+
+
 @pytest.mark.parametrize(
     ("text", "parts"),
     [
