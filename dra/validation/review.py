@@ -17,7 +17,7 @@ from dra.objects import (
     template_site,
 )
 from dra.server import server_of
-from dra.validation.fleet.domains import channel_problems, domain_problems, domains_of
+from dra.validation.fleet.domains import ComputeDomains, channel_problems, domain_problems
 from dra.validation.fleet.held import held_problems
 from dra.validation.fleet.peers import peer_problems
 from dra.validation.fleet.pods import pod_problems
@@ -58,7 +58,7 @@ def review(
     judged = [judge(value, server.gates, server.minor) if is_ours(value) else Judged([], None) for value in objects]
     typed = [one.typed for one in judged]
     known = [read(value) for value in inventory]
-    world = World(typed, known, domains_of(objects, inventory))
+    world = World(typed, known, ComputeDomains(objects, inventory))
     # Without an inventory, and without a claim or a template, what is not there may be in the cluster.
     complete = bool(inventory or world.claims or world.templates)
     together = _together(world, [*objects, *inventory])

@@ -6,9 +6,8 @@ channel claims are for channel 0, so the pods that use a domain's template are o
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
-
-import msgspec
 
 from dra.objects import template_site
 from dra.pointer import split
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from dra.objects import DeviceClaim, TemplateSite
 
     _Object = dict[str, Any]
+    _Key = tuple[str, str]  # namespace, name
 
 _API: Final = "resource.nvidia.com/"
 # The claims of daemons are the driver's own, in its namespace.
@@ -41,10 +41,32 @@ class Domain(NamedTuple):
     nodes: int
 
 
-def domains_of(judged: Iterable[_Object], inventory: Iterable[_Object]) -> list[Domain]:
-    """Find the ComputeDomains of the input."""
-    numbered = [*enumerate(judged), *((None, value) for value in inventory)]
-    return [_read(number, value) for number, value in numbered if _is_domain(value)]
+class ComputeDomains:
+    """The ComputeDomains of the input, by what others know them by."""
+
+    def __init__(self, judged: Iterable[_Object] = (), inventory: Iterable[_Object] = ()) -> None:
+        numbered = [*enumerate(judged), *((None, value) for value in inventory)]
+        self.all = [_read(number, value) for number, value in numbered if _is_domain(value)]
+        self.by_uid = {one.uid: one for one in self.all if one.uid}
+
+    @cached_property
+    def by_namespace(self) -> dict[str, list[Domain]]:
+        """In the order of the input."""
+        found: dict[str, list[Domain]] = {}
+        for one in self.all:
+            of_namespace = found.setdefault(one.namespace, [])
+            of_namespace.append(one)
+        return found
+
+    @cached_property
+    def by_template(self) -> dict[_Key, list[Domain]]:
+        """By namespace and name of the template that they make."""
+        found: dict[_Key, list[Domain]] = {}
+        for one in self.all:
+            if one.template:
+                of_template = found.setdefault((one.namespace, one.template), [])
+                of_template.append(one)
+        return found
 
 
 def _is_domain(value: _Object) -> bool:
@@ -74,9 +96,9 @@ def _member(value: Any, path: str) -> Any:
     return value
 
 
-def channel_problems(devices: DeviceClaim, path: str, namespace: str, domains: Sequence[Domain]) -> Problems:
+def channel_problems(devices: DeviceClaim, path: str, namespace: str, domains: ComputeDomains) -> Problems:
     """Judge which ComputeDomain the entries of a claim name; nothing where the input holds none."""
-    if not domains:
+    if not domains.all:
         return
     for index, config in enumerate(devices.config):
         if config.opaque is None:
@@ -90,61 +112,90 @@ def channel_problems(devices: DeviceClaim, path: str, namespace: str, domains: S
             yield from _named(uid, at, namespace, domains)
 
 
-def _named(uid: str, at: str, namespace: str, domains: Sequence[Domain]) -> Problems:
-    here = [one for one in domains if one.namespace == namespace]
-    for domain in domains:
-        if domain.uid == uid:
-            if domain.namespace != namespace:
-                message = f"the ComputeDomain {domain.name!r} is in namespace {domain.namespace}"
-                hint = "make the claim there: the driver refuses those of other namespaces"
-                yield Problem("D710", at, message, hint)
-            return
-    if here:
-        by_name = [one for one in here if one.name == uid]
-        made = (by_name or here)[0].template
+def _named(uid: str, at: str, namespace: str, domains: ComputeDomains) -> Problems:
+    domain = domains.by_uid.get(uid)
+    here = domains.by_namespace.get(namespace, [])
+    if domain is not None and domain.namespace != namespace:
+        message = f"the ComputeDomain {domain.name!r} is in namespace {domain.namespace}"
+        hint = "make the claim there: the driver refuses those of other namespaces"
+        yield Problem("D710", at, message, hint)
+    elif domain is None and here:
         message = f"no ComputeDomain of the input has the uid {uid!r}, which the API server gives when one is created"
-        hint = f"let the pods use the template that the ComputeDomain makes: {made}"
+        hint = f"let the pods use the template that the ComputeDomain makes: {here[0].template}"
         yield Problem("D710", at, message, hint)
 
 
-def domain_problems(objects: Sequence[_Object], domains: Sequence[Domain]) -> list[Located]:
+def domain_problems(objects: Sequence[_Object], domains: ComputeDomains) -> list[Located]:
     """Judge ComputeDomains beside templates, each other, and the workloads that use their channels."""
+    if not domains.all:
+        return []
+    using = _users(objects, domains)
+    owners = {(value.get("kind"), _text(value, "/metadata/name")) for value in objects}
     found: list[Located] = []
-    for domain in domains:
-        if domain.number is not None and domain.template:
-            problems = [*_same_name(domain, domains), *_template(domain, objects), *_nodes(domain, objects)]
+    for key, makers in domains.by_template.items():
+        for domain in makers:
+            if domain.number is None:
+                continue
+            problems = list(_same_name(domain, makers))
+            if not problems:
+                problems += _by_hand(domain, using[key])
+                problems += _nodes(domain, using[key], owners)
             found += [Located(domain.number, problem) for problem in problems]
     return found
 
 
-def _same_name(domain: Domain, domains: Sequence[Domain]) -> Problems:
-    for other in domains:
-        same = (other.namespace, other.template) == (domain.namespace, domain.template)
-        if same and other.name != domain.name:
-            message = f"the ComputeDomain {other.name!r} makes a template {domain.template!r} as well"
-            yield Problem("D711", _TEMPLATE, message, "give each ComputeDomain a template name of its own")
+def _users(objects: Sequence[_Object], domains: ComputeDomains) -> dict[_Key, list[_Object]]:
+    """Find the objects that have the name of a domain's template in them, but for claims and ComputeDomains."""
+    using: dict[_Key, list[_Object]] = {key: [] for key in domains.by_template}
+    for value in objects:
+        if value.get("kind") in ("ComputeDomain", "ResourceClaim"):
+            continue
+        namespace = _text(value, "/metadata/namespace") or "default"
+        if namespace in domains.by_namespace:
+            for text in _texts(value):
+                if (namespace, text) in using:
+                    using[namespace, text].append(value)
+    return using
+
+
+def _texts(value: _Object) -> set[str]:
+    """All texts in an object."""
+    texts: set[str] = set()
+    left: list[Any] = [value]
+    while left:
+        one = left.pop()
+        if isinstance(one, str):
+            texts.add(one)
+        elif isinstance(one, dict):
+            left += one.values()
+        elif isinstance(one, list):
+            left += one
+    return texts
+
+
+def _same_name(domain: Domain, makers: Sequence[Domain]) -> Problems:
+    others = [one.name for one in makers[:2] if one.name != domain.name]
+    if others:
+        message = f"the ComputeDomain {others[0]!r} makes a template {domain.template!r} as well"
+        yield Problem("D711", _TEMPLATE, message, "give each ComputeDomain a template name of its own")
+
+
+def _by_hand(domain: Domain, using: Sequence[_Object]) -> Problems:
+    """Complain about a template that is written by hand although the domain makes it; one from a cluster was made."""
+    for value in using:
+        written = value.get("kind") == "ResourceClaimTemplate" and not _text(value, "/metadata/uid")
+        if written and _text(value, "/metadata/name") == domain.template:
+            message = f"the ComputeDomain makes the template {domain.template!r}, which is among the manifests"
+            yield Problem("D711", _TEMPLATE, message, "leave the template out")
             return
 
 
-def _template(domain: Domain, objects: Sequence[_Object]) -> Problems:
-    """Complain about a template that is written by hand although the domain makes it; one from a cluster was made."""
-    for value in objects:
-        place = _text(value, "/metadata/namespace") or "default", _text(value, "/metadata/name")
-        by_hand = value.get("kind") == "ResourceClaimTemplate" and not _text(value, "/metadata/uid")
-        if by_hand and place == (domain.namespace, domain.template):
-            message = f"the ComputeDomain makes the template {domain.template!r}, which is among the manifests"
-            yield Problem("D711", _TEMPLATE, message, "leave the template out")
-
-
-def _nodes(domain: Domain, objects: Sequence[_Object]) -> Problems:
+def _nodes(domain: Domain, using: Sequence[_Object], owners: set[tuple[Any, str]]) -> Problems:
     """Compare the nodes that a domain waits for with the pods that use its channel, where the input shows them all."""
     if domain.nodes < 1:
         return
-    owners = {(value.get("kind"), _text(value, "/metadata/name")) for value in objects}
     pods = 0
-    for value in objects:
-        if not _mentions(value, domain):
-            continue
+    for value in using:
         count = _pods(value, domain, owners)
         if count is None:
             return
@@ -156,19 +207,11 @@ def _nodes(domain: Domain, objects: Sequence[_Object]) -> Problems:
         yield Problem("D711", "/spec/numNodes", message, hint)
 
 
-def _mentions(value: _Object, domain: Domain) -> bool:
-    """Whether an object other than templates and ComputeDomains has the name of the domain's template in it."""
-    if value.get("kind") in ("ComputeDomain", "ResourceClaim", "ResourceClaimTemplate"):
-        return False
-    at_home = (_text(value, "/metadata/namespace") or "default") == domain.namespace
-    return at_home and domain.template.encode() in msgspec.json.encode(value, enc_hook=str)
-
-
 def _pods(value: _Object, domain: Domain, owners: set[tuple[Any, str]]) -> int | None:
     """How many pods of an object use the channel of a domain; None if nobody can tell."""
     site = template_site(value)
     if site is None:
-        return None
+        return 0 if value.get("kind") == "ResourceClaimTemplate" else None
     entries = _member(value, f"{site.path}/spec/resourceClaims")
     names = [_text(entry, "/resourceClaimTemplateName") for entry in _list(entries)]
     if domain.template not in names:

@@ -5,6 +5,7 @@ Errors are what the API server answers; the rest is what it takes without a word
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from dra.objects import ObjectMeta, PodSpec, template_site
@@ -222,16 +223,23 @@ class _Judge:
                 "with nodeName set the pod bypasses the scheduler, and it is the scheduler that allocates devices",
             )
 
+    @cached_property
+    def _users(self) -> dict[str, dict[str, None]]:
+        """The containers that use each claim."""
+        users: dict[str, dict[str, None]] = {}
+        for container in (*self._spec.containers, *self._spec.init_containers):
+            for use in container.resources.claims:
+                of_claim = users.setdefault(use.name, {})
+                of_claim[container.name] = None
+        return users
+
     def _alone(self, entry: PodResourceClaim, at: str) -> Problems:
         """Point out a claim of the pod's own that is set up for sharing, and that one container alone uses."""
         devices = self._devices(entry) if entry.resource_claim_template_name is not None else None
         strategy = strategy_of(devices) if devices is not None else ""
-        containers = (*self._spec.containers, *self._spec.init_containers)
-        users = [one.name for one in containers if entry.name in {use.name for use in one.resources.claims}]
+        users = self._users.get(entry.name, ())
         if strategy and len(users) == 1:
-            message = (
-                f"the claim {entry.name!r} is set up for sharing ({strategy}), and container {users[0]!r} alone uses it"
-            )
+            message = f"the claim {entry.name!r} is set up for sharing ({strategy}), and container {next(iter(users))!r} alone uses it"
             hint = "every pod gets a claim of its own from a template: only its own containers share the devices"
             yield Problem("D708", at, message, hint)
 

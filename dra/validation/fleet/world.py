@@ -9,15 +9,15 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from dra.objects import DeviceClass, DeviceCompatibility, ResourceClaim, ResourceClaimTemplate, ResourceSlice
+from dra.validation.fleet.domains import ComputeDomains
 from dra.validation.fleet.held import Holder
 from dra.validation.fleet.pools import Piece
 from dra.validation.fleet.published import Fleet
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from dra.objects import DeviceClaim
-    from dra.validation.fleet.domains import Domain
 
 
 _Key = tuple[str, str]  # namespace, name
@@ -27,9 +27,9 @@ class World:
     """Objects of our kinds, by what others name them with. The first of several with one name counts."""
 
     def __init__(
-        self, judged: Iterable[Any] = (), inventory: Iterable[Any] = (), domains: Sequence[Domain] = ()
+        self, judged: Iterable[Any] = (), inventory: Iterable[Any] = (), domains: ComputeDomains | None = None
     ) -> None:
-        self.domains = domains
+        self.domains = domains or ComputeDomains()
         self.classes: dict[str, DeviceClass] = {}
         self.claims: dict[_Key, ResourceClaim] = {}
         self.templates: dict[_Key, ResourceClaimTemplate] = {}
@@ -68,7 +68,7 @@ class World:
     @cached_property
     def made(self) -> frozenset[_Key]:
         """The templates that ComputeDomains make."""
-        return frozenset([(one.namespace, one.template) for one in self.domains])
+        return frozenset(self.domains.by_template)
 
     @cached_property
     def homes(self) -> dict[str, list[str]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from dra.validation.parameters.judge import recognise
 from dra.validation.parameters.nvidia import CLASSES
@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
     from dra.objects import DeviceClaim, DeviceClass, OpaqueDeviceConfiguration
 
+# More requests and entries than these are refused by the API server.
+_MOST: Final = 32
+
 
 def asks_for_channels(devices: DeviceClaim) -> bool:
     """Whether a claim names a class of the driver's chart."""
@@ -21,7 +24,7 @@ def asks_for_channels(devices: DeviceClaim) -> bool:
 
 def channel_lacks(devices: DeviceClaim, path: str, classes: Mapping[str, DeviceClass]) -> Problems:
     """Complain about a request for a channel, or for a daemon, that belongs to no ComputeDomain."""
-    for index, request in enumerate(devices.requests):
+    for index, request in enumerate(devices.requests[:_MOST]):
         name = request.exactly.device_class_name if request.exactly is not None else ""
         kind = CLASSES.get(name)
         if kind is None:
@@ -39,6 +42,6 @@ def _of_request(devices: DeviceClaim, name: str, class_: DeviceClass | None) -> 
     for of_class in class_.spec.config if class_ is not None else ():
         if of_class.opaque is not None:
             yield of_class.opaque
-    for config in devices.config:
+    for config in devices.config[:_MOST]:
         if config.opaque is not None and (not config.requests or name in config.requests):
             yield config.opaque

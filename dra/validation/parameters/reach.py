@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 # More entries and requests than these are refused by the API server.
 _MOST: Final = 32
+_ALTERNATIVES: Final = 8
 
 
 class _Leaf(NamedTuple):
@@ -51,6 +52,7 @@ class _Setting(NamedTuple):
     driver: str
     known: Recognised | None
     leaves: list[_Leaf]
+    names: frozenset[str]  # of the leaves
     # It is for every request, by an empty list or by one that names them all.
     whole: bool
 
@@ -109,7 +111,7 @@ def _leaves(devices: DeviceClaim, classes: Mapping[str, DeviceClass]) -> list[_L
         if request.exactly is not None:
             picks = _picks(request.exactly, classes)
             leaves.append(_Leaf(request.name, request.name, picks))
-        for sub in request.first_available:
+        for sub in request.first_available[:_ALTERNATIVES]:
             picks = _picks(sub, classes)
             name = f"{request.name}/{sub.name}"
             leaves.append(_Leaf(request.name, name, picks))
@@ -132,7 +134,8 @@ def _entries(devices: DeviceClaim, path: str, leaves: list[_Leaf]) -> list[_Sett
         at, driver = f"{path}/config/{index}", config.opaque.driver
         known = recognise(config.opaque)
         whole = len(reached) == len(leaves)
-        entry = _Setting(config, at, driver, known, reached, whole)
+        names = frozenset([leaf.name for leaf in reached])
+        entry = _Setting(config, at, driver, known, reached, names, whole)
         entries.append(entry)
     return entries
 
@@ -229,7 +232,7 @@ def _covers(rival: _Setting, entry: _Setting) -> bool:
     """Whether an entry of the same kind reaches all that another one does."""
     if rival.known is None or entry.known is None or rival.known.kind is not entry.known.kind:
         return False
-    return all(leaf in rival.leaves for leaf in entry.leaves)
+    return rival.names >= entry.names
 
 
 def _passed_through(scope: DeviceScope, leaves: list[_Leaf], entries: list[_Setting], path: str) -> Problems:
@@ -249,5 +252,5 @@ def _passed_through(scope: DeviceScope, leaves: list[_Leaf], entries: list[_Sett
 
 
 def _last(entries: list[_Setting], leaf: _Leaf) -> str:
-    reaching = [entry.path for entry in entries if leaf in entry.leaves]
+    reaching = [entry.path for entry in entries if leaf.name in entry.names]
     return reaching[-1] if reaching else "what the driver assumes"

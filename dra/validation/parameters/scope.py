@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
     from dra.budget import Budget
 
-# Longer parts are not about drivers and types, and a claim has few that are.
+# Longer selectors, and longer parts, are not about drivers and types, and a claim has few that are.
+_LONGEST_WHOLE: Final = 2_000
 _LONGEST: Final = 300
 _MOST: Final = 64
 # A text, a bracket or an operator: what decides where a part ends. What holds comments, escapes or tripled quotes is not taken apart.
@@ -32,23 +33,38 @@ class DeviceScope:
     def __init__(self, budget: Budget | None = None) -> None:
         self._budget = budget
         self._parts: dict[str, list[cel.Selector]] = {}
+        self._known: dict[tuple[str, str, str], bool] = {}
         self._left = _MOST
 
     def may_pick(self, expressions: Iterable[str], driver: str, type_: str = "") -> bool:
         """Say whether selectors may pick a device of a driver, and of a type where one is given; only a no is certain."""
+        for expression in expressions:
+            if self._budget is not None:
+                self._budget.charge()
+            key = expression, driver, type_
+            if key not in self._known:
+                self._known[key] = self._ask(*key)
+            if not self._known[key]:
+                return False
+        return True
+
+    def _ask(self, expression: str, driver: str, type_: str) -> bool:
         attributes = {driver: {"type": type_}} if type_ else {}
         view = cel.DeviceView(driver, attributes, {})
         known = {("attributes", driver, "type")} if type_ else set()
-        return all(self._holds(part, view, known) for one in expressions for part in self._taken_apart(one))
+        return all(self._holds(part, view, known) for part in self._taken_apart(expression))
 
     def _taken_apart(self, expression: str) -> list[cel.Selector]:
         parts = self._parts.get(expression)
         if parts is None:
             parts = self._parts[expression] = []
-            for text in conjuncts(expression):
-                if self._left and len(text) <= _LONGEST:
-                    self._left -= 1
-                    parts += self._compiled(text)
+            if self._budget is not None:
+                self._budget.charge(len(expression) // 16)
+            short = len(expression) <= _LONGEST_WHOLE
+            texts = [text for text in conjuncts(expression) if len(text) <= _LONGEST] if short else []
+            for text in texts[: self._left]:
+                self._left -= 1
+                parts += self._compiled(text)
         return parts
 
     def _compiled(self, text: str) -> list[cel.Selector]:

@@ -16,11 +16,13 @@ if TYPE_CHECKING:
 
 _MPS: Final = "MPS"
 _MANY: Final = 1 << 31
+# More requests and entries than these are refused by the API server.
+_MOST: Final = 32
 
 
 def sharing_problems(devices: DeviceClaim, path: str) -> Problems:
     """Judge the MPS settings of a claim against what it asks for."""
-    for index, config in enumerate(devices.config):
+    for index, config in enumerate(devices.config[:_MOST]):
         sharing = _sharing(config)
         if sharing.get("strategy") != _MPS:
             continue
@@ -36,7 +38,7 @@ def strategy_of(devices: DeviceClaim) -> str:
     """The strategy by which a claim wants its devices shared among the containers of a pod; "" if it has none, or asks for a part of a device."""
     if any(one.exactly is None or one.exactly.capacity is not None for one in devices.requests):
         return ""
-    for config in devices.config:
+    for config in devices.config[:_MOST]:
         strategy = _sharing(config).get("strategy")
         if isinstance(strategy, str) and strategy:
             return strategy
@@ -50,7 +52,7 @@ def _sharing(config: DeviceClaimConfiguration) -> Mapping[str, Any]:
 
 
 def _reached(devices: DeviceClaim, config: DeviceClaimConfiguration) -> Iterator[ExactDeviceRequest]:
-    for request in devices.requests:
+    for request in devices.requests[:_MOST]:
         if request.exactly is not None and (not config.requests or request.name in config.requests):
             yield request.exactly
 

@@ -1,9 +1,13 @@
 """ComputeDomains: channels that belong to none, template names, and the nodes that a domain waits for."""
 
 import json
+import time
 
 import pytest
 
+from dra.objects import ResourceClaim
+from dra.validation.fleet.domains import ComputeDomains, channel_problems, domain_problems
+from dra.wire import convert
 from tests.dra.validation.manifests import codes, found, join, messages
 from tests.dra.validation.test_parameters import UID, typed
 
@@ -163,6 +167,38 @@ def test_a_domain_that_waits_for_another_number_of_nodes_is_pointed_out(texts, p
     assert f"write numNodes: {pods}, or leave it out" in " ".join(messages(everything))
     assert NODES not in found(join(domain(nodes=0), *texts))
     assert NODES not in found(join(domain(), *texts))
+
+
+MANY = 20_000
+
+
+@pytest.mark.parametrize(
+    "objects",
+    [
+        lambda: [domain(f"d{n}", nodes=1) for n in range(MANY)],
+        lambda: [
+            *(domain(f"d{n}", template=f"t{n}", nodes=1) for n in range(MANY // 2)),
+            *([workload(2, uses="t1")] * (MANY // 2)),
+        ],
+        lambda: [domain(nodes=1), *(pod(f"p{n}") for n in range(MANY))],
+        lambda: [text for n in range(MANY // 3) for text in (domain(f"d{n}", nodes=1), pod(f"p{n}"))],
+        lambda: [*(domain(f"d{n}", uid=f"u{n}") for n in range(MANY // 2)), *([claim(channel("u7"))] * (MANY // 2))],
+    ],
+    ids=["of one template", "and workloads", "and pods", "of one template and pods", "and claims"],
+)
+def test_very_many_domains_are_judged_in_bounded_time(objects):
+    values = [json.loads(text) for text in objects()]
+    began = time.process_time()
+    domains = ComputeDomains(values)
+    found = [problem for _, problem in domain_problems(values, domains)]
+    for value in values:
+        if value["kind"] == "ResourceClaim":
+            typed_claim = convert(value, ResourceClaim)
+            found += channel_problems(typed_claim.spec.devices, "", "other", domains)
+    # Far above what is needed on a busy machine, far below what anything quadratic takes.
+    assert time.process_time() - began < 15
+    assert {problem.code for problem in found} <= {"D710", "D711"}
+    assert found
 
 
 @pytest.mark.parametrize(

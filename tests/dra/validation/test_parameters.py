@@ -2,14 +2,17 @@
 
 import json
 import random
+import time
 from pathlib import Path
 
 import pytest
 
-from dra.objects import OpaqueDeviceConfiguration
+from dra.objects import OpaqueDeviceConfiguration, ResourceClaim
 from dra.validation.parameters.judge import parameter_problems
+from dra.validation.parameters.reach import claim_settings
 from dra.validation.parameters.scope import DeviceScope, conjuncts
 from dra.validation.parameters.table import DRIVERS
+from dra.wire import convert
 from tests.dra.validation.manifests import claim, class_, codes, found, join, messages, request
 
 NVIDIA = "resource.nvidia.com/v1beta1"
@@ -405,6 +408,9 @@ def test_a_hostile_number_of_selectors_is_not_compiled_for_parameters():
     many = [f"device.driver == 'd{number}'" for number in range(64)]
     assert not scope.may_pick(many, GPU)
     assert DeviceScope().may_pick(["device.driver == device.driver"] * 3 + [f"{'(' * 290}true{')' * 290}"], GPU)
+    chain = [f"device.driver != 'd{number}'" for number in range(64)]
+    assert not DeviceScope().may_pick([" && ".join([*chain[1:], "device.driver == 'other'"])], GPU)
+    assert DeviceScope().may_pick([" && ".join([*chain, "device.driver == 'other'"])], GPU)  # the 65th part
     beyond = DeviceScope()
     assert beyond.may_pick([f"device.driver != 'd{number}'" for number in range(64)], GPU)
     assert beyond.may_pick(["device.driver == 'other'"], GPU)  # asked too often: nothing is known
@@ -438,6 +444,28 @@ def test_no_json_makes_the_judge_fail(seed):
         for problem in parameter_problems(opaque, "/opaque"):
             assert problem.path.startswith("/opaque/parameters")
             assert problem.message
+
+
+def test_a_hostile_claim_is_judged_in_bounded_time():
+    def selectors(*of):
+        text = f"device.driver == 'd' && device.attributes['{GPU}'].type != '{of}'"
+        return [
+            {"cel": {"expression": text if number else f"{text} && {'(' * 900}true{')' * 900}"}} for number in range(40)
+        ]
+
+    requests = [
+        {"name": f"r{n}", "firstAvailable": [{"name": f"s{m}", "deviceClassName": "c", "selectors": selectors(n, m)} for m in range(40)]}
+        for n in range(40)
+    ]  # fmt: skip
+    nonsense = {f"sharin{number}": "x" for number in range(500)}
+    entries = [entry(GPU, typed("GpuConfig", **nonsense), [f"r{n}" for n in range(40)]) for _ in range(40)]
+    value = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "c"}, "spec": {"devices": {"requests": requests, "config": entries}}}  # fmt: skip
+    devices = convert(value, ResourceClaim).spec.devices
+    began = time.process_time()
+    found = list(claim_settings(devices, "", {}))
+    # Far above what is needed on a busy machine, far below what asking everything about everything takes.
+    assert time.process_time() - began < 15
+    assert len(found) < 32 * 32
 
 
 def test_an_entry_full_of_nonsense_is_told_in_a_few_findings():
