@@ -175,6 +175,29 @@ def test_configuration_features_and_keys_are_taken_over(fresh):
     assert (state.configuration.file.mode, state.features.minor, state.keys) == ("warn", 34, (b"k",))
 
 
+def test_devices_are_judged_by_the_allocator_of_the_server():
+    made = settled(CLASS, SLICE, NODE)
+    whole = made.state(fresh=True).stock
+    made.learn(features=Features(minor=37))
+    assert made.state(fresh=True).stock is whole  # gates that nobody told are taken to be on
+    made.learn(features=Features(minor=36, gates={"DRAConsumableCapacity": False}))
+    stock = made.state(fresh=True).stock
+    assert (stock.reading.server.minor, stock.reading.on("DRAConsumableCapacity")) == (36, False)
+    assert stock.slices == whole.slices
+    assert made.survey() is not None
+    made.learn(features=Features(minor=36, gates={"DRAConsumableCapacity": False}))
+    assert made.state(fresh=True).stock is stock
+    assert settled_as(Features(minor=35)).state(fresh=True).stock.reading.server.minor == 35
+
+
+def settled_as(features):
+    made = StateBuilder(Configuration())
+    made.learn(features=features)
+    made.put(CLASS)
+    made.settle()
+    return made
+
+
 EIGHT = [{"name": "big", "devices": [{"driver": "gpu.nvidia.com", "count": 8}]}]
 
 

@@ -1,0 +1,75 @@
+"""A real API server with gates off: what it drops is what we say, and asked by dry runs it tells what is off."""
+
+import json
+
+import pytest
+
+from cluster.kubernetes import Kubernetes
+from dra import server as gates
+from dra.pointer import member
+from dra.server import server_of
+from dra.validation.fields.gates import drop
+from e2e.actors.client import ApiError
+from e2e.ground.controlplane import ControlPlane
+from e2e.kubernetes.test_validation import PATHS
+from tests.dra.validation import corpus
+from webhook.service import features
+
+pytestmark = pytest.mark.real
+
+OFF = (gates.CAPACITY, gates.COUNTERS, gates.BINDING)
+SERVER = server_of(37, dict.fromkeys(OFF, False))
+
+
+@pytest.fixture(scope="module")
+def closed():
+    with ControlPlane(name="gates", feature_gates=dict.fromkeys(OFF, False)) as running:
+        yield running
+
+
+async def test_a_server_tells_by_dry_runs_which_gates_are_off(closed):
+    cluster = Kubernetes.connect(kubeconfig=str(closed.kubeconfig))
+    try:
+        told = features(await cluster.server())
+    finally:
+        await cluster.close()
+    assert {gate: told.on(gate) for gate in told.known()} == {gate: SERVER.on(gate) for gate in told.known()}
+    found = {gate for gate, on in told.gates.items() if not on}
+    assert found == {gate for gate in told.gates if not SERVER.on(gate)}
+    assert set(OFF) <= found
+    assert told.likely == SERVER
+
+
+def lost(sent, answer, at=""):
+    """Point to whatever was sent and is not in the answer."""
+    if isinstance(sent, dict):
+        for name, value in sent.items():
+            here = member(at, name)
+            if value and name not in answer:
+                yield here
+            elif value:  # what is empty is the same as not there
+                yield from lost(value, answer[name], here)
+    elif isinstance(sent, list):
+        for index, value in enumerate(sent):
+            yield from lost(value, answer[index], f"{at}/{index}")
+
+
+def test_what_the_server_drops_is_what_we_say_it_drops(closed):
+    taken = dropped = 0
+    for original in corpus.VALID.values():
+        value = json.loads(json.dumps(original))
+        kind = value["kind"]
+        value["metadata"].pop("namespace", None)
+        value.pop("status", None)
+        if kind not in PATHS:
+            continue
+        _, said = drop(kind, value, SERVER.gates)
+        try:
+            answer = closed.post(f"/apis/{corpus.API}/{PATHS[kind]}", value, dryRun="All")
+        except ApiError:
+            continue  # without the field it is not whole
+        taken += 1
+        dropped += len(said)
+        assert sorted(lost(value["spec"], answer["spec"], "/spec")) == sorted(one.path for one in said)
+    assert taken >= 4
+    assert dropped >= 3
