@@ -55,14 +55,16 @@ def _said(what: str) -> object:
 def tell(lines: Iterable[str], *, styled: bool = False) -> None:
     """Print lines for people. On a terminal, one that is too long goes on below itself, further in.
 
-    What is `styled` was made for the terminal already, by somebody who took the escapes out of what others wrote.
+    What is `styled` was made for the terminal already, by somebody who took the escapes out of what others wrote; a line with
+    escapes of its own fits.
     """
     columns = width()
     for text in lines:
-        if styled:
+        if styled and "\x1b" in text:
             click.echo(text, color=True)
             continue
-        for piece in _pieces(printable(text), columns):
+        shown = text if styled else printable(text)
+        for piece in _pieces(shown, columns):
             click.echo(piece)
 
 

@@ -101,7 +101,7 @@ def _read(files: Sequence[str]) -> Gathered:
 
     documents = inputs.read_what_can_be(files, keep=Trimmer().trim)
     objects = [document.object for document in documents]
-    places = [(document.file, document.first_line) for document in documents]
+    places = [document.origin for document in documents]
     return Gathered(objects=tuple(objects), places=tuple(places))
 
 

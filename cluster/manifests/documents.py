@@ -132,6 +132,12 @@ class Document:
         return self._text.first_line
 
     @property
+    def origin(self) -> tuple[str, int]:
+        """The file, and the line in it on which its text begins; both at once known, and as `place_of` names them."""
+        source = self._text.source if self.file == "-" else ""
+        return (source, 1) if source else (self.file, self.first_line)
+
+    @property
     def is_item(self) -> bool:
         """Whether it stands in a List."""
         return bool(self._inside)
@@ -404,7 +410,8 @@ def _load_kept(chunk: bytes, first_line: int, keep: Keep) -> tuple[Any, _Text]:
         if isinstance(value, dict) and value.get("kind") == "List":
             return value, _Text(b"", first_line, (), is_kept=True)
     value, _ = yamltext.load(chunk, first_line)
-    return value, _Text(b"", first_line, ())
+    source = _SOURCE.match(chunk)
+    return value, _Text(source.group() if source else b"", first_line, ())
 
 
 def _is_single(item: Any) -> bool:

@@ -236,6 +236,16 @@ def test_what_is_decided_together_is_not_decided_without_a_part(mixed):
     assert len(answer(result)["errors"]) == 2
 
 
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [("trnslate", "Did you mean 'translate'?"), ("xyz", "No such command 'xyz'.\n"), ("--x", "--x")],
+)
+def test_a_misspelt_command_is_told_which_was_meant(written, said):
+    done = run(written)
+    assert done.exit_code == 2
+    assert said in done.stderr
+
+
 def on_a_terminal(columns, *arguments):
     """Run the command with its standard output on a real terminal of so many columns; give exit code and text."""
     ours, theirs = os.openpty()
@@ -265,6 +275,8 @@ EXAMPLES = Path(__file__).parents[2] / "manifests" / "examples"
         ["simulate", "-f", str(EXAMPLES / "modes")],
         ["simulate", "--generate", "mig", "--pods", "10", "--strategy", "all"],
         ["translate", "-f", str(EXAMPLES / "pods"), "-o", "report"],
+        ["survey", "-f", str(EXAMPLES / "pods"), "-f", str(EXAMPLES / "fleet"), "-o", "text"],
+        ["survey", "-f", str(EXAMPLES / "pods"), "-f", str(EXAMPLES / "fleet"), "-o", "wide"],
         ["dialects"],
         ["check", "--explain", "all"],
     ],

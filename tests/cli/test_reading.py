@@ -102,8 +102,9 @@ spec:
 """
 
 
-def test_behind_a_pipe_findings_stand_in_the_file_that_was_rendered():
-    said = run("check", "-f", "-", "-o", "github", stdin=RENDERED).stdout.splitlines()
+@pytest.mark.parametrize("command", ["check", "translate", "survey"])
+def test_behind_a_pipe_findings_stand_in_the_file_that_was_rendered(command):
+    said = run(command, "-f", "-", "-o", "github", stdin=RENDERED).stdout.splitlines()
     assert "file=shop/templates/pod.yaml,line=1," in said[0]
     assert "passwd" not in said[-1]
     found = json.loads(run("check", "-f", "-", "-o", "json", stdin=RENDERED).stdout)["findings"]
