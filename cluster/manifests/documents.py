@@ -406,12 +406,26 @@ def _texts(
 def _load_kept(chunk: bytes, first_line: int, keep: Keep) -> tuple[Any, _Text]:
     """Read a document of which little is kept: not its text, and of a List as kubectl writes it each item cut down before the next."""
     if _LISTED in chunk:
-        value, _ = yamltext.load(chunk, first_line, lambda item: keep(item) if _is_single(item) else item)
-        if isinstance(value, dict) and value.get("kind") == "List":
+        value, _ = yamltext.load(chunk, first_line, _kept_items(keep))
+        if _is_list(value):
             return value, _Text(b"", first_line, (), is_kept=True)
     value, _ = yamltext.load(chunk, first_line)
+    return value, _Text(_head(chunk), first_line, ())
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, dict) and value.get("kind") == "List"
+
+
+def _head(chunk: bytes) -> bytes:
+    """What a renderer says of the document."""
     source = _SOURCE.match(chunk)
-    return value, _Text(source.group() if source else b"", first_line, ())
+    return source.group() if source else b""
+
+
+def _kept_items(keep: Keep) -> Callable[[Any], Any]:
+    """Cut down items that are objects; a List among them is flattened first."""
+    return lambda item: keep(item) if _is_single(item) else item
 
 
 def _is_single(item: Any) -> bool:
