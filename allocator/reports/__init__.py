@@ -9,18 +9,22 @@ from __future__ import annotations
 from allocator.reports.coverage import Seen, look, rule_of, status_of
 from allocator.reports.drift import Drift, drift
 from allocator.reports.nodes import DeviceReport, DeviceState, NodeReport, node_report
+from allocator.reports.quotas import HolderOfLine, QuotaReport, report_quota
 from allocator.reports.shares import Share, shares
 
 __all__ = [
     "DeviceReport",
     "DeviceState",
     "Drift",
+    "HolderOfLine",
     "NodeReport",
+    "QuotaReport",
     "Seen",
     "Share",
     "drift",
     "look",
     "node_report",
+    "report_quota",
     "rule_of",
     "shares",
     "status_of",

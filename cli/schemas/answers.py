@@ -11,6 +11,7 @@ import msgspec
 
 from allocator import Granted, Reason, Verdict
 from allocator.reasons import Hint
+from allocator.reports import QuotaReport
 from allocator.simulation import Replay, Simulation
 from cli.explain import OfClaim, OfDevice, OfPod
 from cli.matrix import PoolMatrix
@@ -134,6 +135,14 @@ class Matrices(msgspec.Struct, frozen=True, kw_only=True):
     unread: list[Unread]
 
 
+class Limited(msgspec.Struct, frozen=True, kw_only=True):
+    """`drawbridge quota -o json`."""
+
+    quotas: list[QuotaReport]
+    # What could not be read, so that nothing is said of it.
+    unread: list[Unread]
+
+
 class Diagnosed(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that is wrong in a cluster."""
 
@@ -181,6 +190,7 @@ ANSWERS: dict[str, tuple[type[msgspec.Struct], ...]] = {
     "doctor": (Examined,),
     "explain": (Explained, OfPod, OfClaim, OfDevice),
     "matrix": (Matrices,),
+    "quota": (Limited,),
     "simulate": (Simulated, Compared),
     "snapshot": (Saved,),
     "survey": (Surveyed,),

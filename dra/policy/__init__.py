@@ -16,6 +16,7 @@ from dra.policy.quota import (
     quota_lines,
     read_key,
     whose,
+    write_amount,
 )
 from dra.policy.rules import NO_GROUPS, GroupState, Rule, Rules, admits, group_states, in_the_way, own_state
 
@@ -41,4 +42,5 @@ __all__ = [
     "quota_lines",
     "read_key",
     "whose",
+    "write_amount",
 ]

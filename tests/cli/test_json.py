@@ -30,6 +30,7 @@ COMMANDS = {
     "`simulate` of a snapshot": ["simulate", "-f", MODES],
     "`simulate` of a workload": ["simulate", "--generate", "mig", "--pods", "5"],
     "`matrix`": ["matrix", "-f", MODES],
+    "`quota`": ["quota", "-f", WHY],
     "`doctor`": ["doctor", "-f", MODES],
     "`snapshot`": ["snapshot", "--to", "snapshot.json"],
     "`dialects`": ["dialects"],

@@ -1,0 +1,104 @@
+"""`drawbridge quota`: what the DeviceQuotas of a namespace leave, who has what of them, and which keys limit nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from cli import contract as inputs
+from cli.contract import Broken, Exit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from allocator.reports import HolderOfLine, QuotaReport
+    from cli.explain import Scene
+
+_COLUMNS = ("LINE", "HARD", "USED", "WAITING", "LEFT")
+
+
+@inputs.command("quota", empty={"quotas": [], "unread": []})
+@inputs.files(
+    required=False, help="Quotas, claims, pods and slices, or a dump, instead of a live cluster. May be repeated."
+)
+@inputs.reached()
+@click.option("-n", "--namespace", metavar="NAME", help="Only quotas of this namespace.")
+@click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="Quotas of all namespaces, as without -n.")
+@inputs.output("text", "wide", "json", default="text")
+def command(
+    *, files: tuple[str, ...], kubeconfig: str, context: str, namespace: str | None, everywhere: bool, output: str
+) -> Exit:
+    """Say of each line of each DeviceQuota how much is used, how much waits for devices, and what is left.
+
+    Reads a live cluster if no files are named; nothing is ever written. `-o wide` names who has what.
+    """
+    from cli.explain import read_dump, visit
+    from dra.wire import builtins
+
+    if files and (kubeconfig or context):
+        raise Broken("files are read, or a cluster", "leave -f out, or --kubeconfig and --context")
+    if namespace and everywhere:
+        raise Broken("-n names one namespace, and -A means all", "say one of them")
+    scene = read_dump(files) if files else visit(kubeconfig, context)
+    reports = [one for one in _reports(scene) if not namespace or one.quota.startswith(f"{namespace}/")]
+    for one in scene.unread:
+        inputs.warn(f"not read: {one.kind}: {one.reason}")
+    if output == "json":
+        inputs.write_json({"quotas": builtins(reports), "unread": builtins(list(scene.unread))})
+    elif reports:
+        inputs.tell(_text(reports, wide=output == "wide"))
+    else:
+        inputs.tell(["no DeviceQuota: nothing is limited"])
+    return Exit.FINE
+
+
+def _reports(scene: Scene) -> Iterator[QuotaReport]:
+    from functools import partial
+
+    from allocator.intake import Book
+    from allocator.reports import report_quota
+    from dra.policy import Demands
+    from webhook.admission import wants_of_pod
+
+    book = Book()
+    for claim in scene.stock.claims.values():
+        book.see_claim(claim)
+    for pod in scene.pods.values():
+        book.see_pod(pod, wants_of_pod(pod))
+    specs = {key: one.spec.spec for key, one in scene.templates.items()}
+    waiting = partial(
+        book.waiting,
+        stock=scene.stock,
+        demand=partial(Demands().of, stock=scene.stock),
+        find_pod=scene.find_pod,
+        find_spec=lambda namespace, name: specs.get(f"{namespace}/{name}"),
+    )
+    for quota in sorted(scene.quotas, key=lambda one: one.metadata.key):
+        yield report_quota(quota, scene.stock, scene.find_pod, waiting)
+
+
+def _text(reports: list[QuotaReport], *, wide: bool) -> Iterator[str]:
+    for report in reports:
+        yield report.quota
+        rows = [_COLUMNS]
+        rows += [(line.key, line.hard, line.used, line.waiting, line.left) for line in report.lines]
+        columns = zip(*rows, strict=True)
+        widths = [max(map(len, column)) for column in columns]
+        yield _row(_COLUMNS, widths)
+        for row, line in zip(rows[1:], report.lines, strict=True):
+            yield _row(row, widths)
+            if wide:
+                yield from map(_holder, line.holders)
+        if report.idle:
+            yield f"  {report.idle}"
+
+
+def _row(row: Sequence[str], widths: Sequence[int]) -> str:
+    cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
+    return f"  {'  '.join(cells)}".rstrip()
+
+
+def _holder(holder: HolderOfLine) -> str:
+    pods = f" of {', '.join(holder.pods)}" if holder.pods else ""
+    return f"    {holder.amount}: {holder.claim}{pods}"

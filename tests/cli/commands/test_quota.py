@@ -1,0 +1,88 @@
+"""`drawbridge quota`: what is used of each line, what waits, what is left, who has it, and which keys limit nothing."""
+
+import json
+
+import pytest
+
+from tests.cli.running import run
+
+DUMP = """
+apiVersion: drawbridge.dev/v1alpha1
+kind: DeviceQuota
+metadata: {name: limits, namespace: team}
+spec: {hard: {gpu/devices: 4, gpu/memory: 100Gi, "gpu": 1}}
+---
+apiVersion: drawbridge.dev/v1alpha1
+kind: DeviceQuota
+metadata: {name: limits, namespace: other}
+spec: {hard: {"*/devices": 1}}
+---
+apiVersion: resource.k8s.io/v1
+kind: DeviceClass
+metadata: {name: gpu}
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceSlice
+metadata: {name: s}
+spec:
+  driver: d.example
+  pool: {name: p, generation: 1, resourceSliceCount: 1}
+  nodeName: node-a
+  devices: [{name: a, capacity: {memory: {value: 40Gi}}}, {name: b, capacity: {memory: {value: 40Gi}}}]
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: held, namespace: team, uid: held}
+spec: {devices: {requests: [{name: r, exactly: {deviceClassName: gpu}}]}}
+status:
+  allocation: {devices: {results: [{request: r, driver: d.example, pool: p, device: a}]}}
+  reservedFor: [{resource: pods, name: train, uid: train}]
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: one, namespace: team}
+spec: {spec: {devices: {requests: [{name: r, exactly: {deviceClassName: gpu}}]}}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: waits, namespace: team, uid: waits}
+spec:
+  containers: [{name: c, image: i}]
+  resourceClaims: [{name: gpu, resourceClaimTemplateName: one}]
+"""
+
+
+@pytest.fixture
+def dump(tmp_path):
+    file = tmp_path / "dump.yaml"
+    file.write_text(DUMP)
+    return file
+
+
+def test_each_line_says_what_is_used_what_waits_and_what_is_left(dump):
+    done = run("quota", "-f", dump, "-n", "team", "-o", "wide")
+    assert done.exit_code == 0, done.stderr
+    said = [" ".join(line.split()) for line in done.stdout.splitlines()]
+    assert said[:6] == [
+        "team/limits",
+        "LINE HARD USED WAITING LEFT",
+        "gpu/devices 4 1 1 2",
+        "1: team/held of train",
+        "gpu/memory 100Gi 40Gi 40Gi 20Gi",
+        "40Gi: team/held of train",
+    ]
+    assert said[6].startswith("limits nothing by 'gpu'")
+
+
+def test_all_namespaces_are_told_of_without_a_name_and_json_has_who_holds_what(dump):
+    said = json.loads(run("quota", "-f", dump, "-o", "json").stdout)
+    assert [one["quota"] for one in said["quotas"]] == ["other/limits", "team/limits"]
+    first = said["quotas"][1]["lines"][0]
+    assert first["holders"] == [{"claim": "team/held", "pods": ["train"], "amount": "1"}]
+
+
+def test_what_contradicts_itself_is_refused_and_nothing_is_said_of_no_quota(dump, tmp_path):
+    assert run("quota", "-f", dump, "-n", "team", "-A").exit_code == 2
+    empty = tmp_path / "empty.yaml"
+    empty.write_text("apiVersion: v1\nkind: Namespace\nmetadata: {name: a}\n")
+    assert "nothing is limited" in run("quota", "-f", empty).stdout
