@@ -7,16 +7,23 @@ It runs on the node, beside the kubelet: it publishes the devices, prepares them
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from cli import contract as inputs
 from cli import loop
 from cli.contract import Broken, Exit, Failed
+from cli.node.adapted import NAME, facts_in, tell_classes
 
 if TYPE_CHECKING:
-    from node.inventory import DeviceInventory, Machine
+    import asyncio
+    from collections.abc import Awaitable, Callable
+
+    from cluster import Cluster
+    from node.inventory import DeviceInventory
+    from node.plugins import Facts
     from node.service import NodePaths
 
 
@@ -27,6 +34,21 @@ if TYPE_CHECKING:
 )
 @click.option("--sysfs", metavar="DIR", default="/sys", show_default=True, help="Where --discover looks.")
 @click.option("--print", "show", is_flag=True, help="Print the inventory and end.")
+@click.option(
+    "--adapt", metavar="DIR", default="", help="Or: be the kubelet to device plugins whose sockets are there."
+)
+@click.option(
+    "--facts", metavar="FILE", default="", help="With --adapt: what plugins do not tell of their devices, by id."
+)
+@click.option(
+    "--driver-name", metavar="NAME", default=NAME, show_default=True, help="With --adapt: our name as a driver."
+)
+@click.option(
+    "--classes",
+    metavar="RESOURCE",
+    multiple=True,
+    help="Print the DeviceClass that stands for a resource of a plugin, and end. May be repeated.",
+)
 @click.option(
     "--node-name", metavar="NAME", default="", help="The node we run on. Default: NODE_NAME of the environment."
 )
@@ -47,6 +69,10 @@ def command(
     discover: str,
     sysfs: str,
     show: bool,
+    adapt: str,
+    facts: str,
+    driver_name: str,
+    classes: tuple[str, ...],
     node_name: str,
     kubelet_dir: str,
     cdi_dir: str,
@@ -54,19 +80,27 @@ def command(
     context: str,
     log_level: str,
 ) -> Exit:
-    """Publish the devices of this node and prepare them for pods, as a DRA driver."""
-    from node.inventory import machine_of
+    """Publish the devices of this node and prepare them for pods, as a DRA driver.
 
-    if bool(inventory) == bool(discover):
-        raise Broken("what this node has is said once", "give either --inventory FILE or --discover DRIVER")
-    described = inventory_in(inventory) if inventory else found_in(sysfs, discover)
+    They are described in a file, found in sysfs, or told by device plugins, which go on as they are (docs/driver.md, docs/adapter.md).
+    """
+    if classes:
+        tell_classes(driver_name, classes)
+        return Exit.FINE
+    if sum(map(bool, (inventory, discover, adapt))) != 1:
+        raise Broken(
+            "what this node has is said once", "give either --inventory FILE, --discover DRIVER or --adapt DIR"
+        )
+    described = inventory_in(inventory) if inventory else found_in(sysfs, discover) if discover else None
     if show:
+        if described is None:
+            raise Broken("device plugins tell what they have while they run", "leave --print out")
         inputs.tell(printed(described).splitlines())
         return Exit.FINE
-    machine = machine_of(described)
     node = node_name or os.environ.get("NODE_NAME", "")
     if not node:
         raise Broken("nobody says which node this is", "give --node-name, or NODE_NAME as the DaemonSet does")
+    offering = _described(described) if described else _adapting(Path(adapt), driver_name, facts_in(facts))
     try:
         from node.service import NodePaths
     except ImportError as error:
@@ -78,10 +112,10 @@ def command(
     log.configure(log_level)
     paths = NodePaths(node, kubelet_dir.rstrip("/"), cdi_dir.rstrip("/"))
     try:
-        loop.run(_serve(machine, paths, kubeconfig, context))
+        loop.run(_serve(offering, paths, kubeconfig, context))
     except* BrokenCheckpoint as group:
         raise Failed(
-            f"{paths.state(machine.driver)}/checkpoint cannot be read: {loop.first(group)}",
+            f"{paths.state(offering.name)}/checkpoint cannot be read: {loop.first(group)}",
             "drain the node, so that no pod has a device of ours, and remove the file; or start the version that wrote it",
         ) from None
     except* (ClusterError, OSError) as group:
@@ -138,12 +172,43 @@ def _without_defaults(value: Any) -> Any:
     return [_without_defaults(one) for one in value] if isinstance(value, list) else value
 
 
-async def _serve(machine: Machine, paths: NodePaths, kubeconfig: str, context: str) -> None:
+class _Offering(NamedTuple):
+    """Whose devices these are, and what runs them until it is told to stop."""
+
+    name: str
+    run: Callable[[Cluster, NodePaths, asyncio.Event], Awaitable[None]]
+
+
+def _described(inventory: DeviceInventory) -> _Offering:
+    from node.inventory import machine_of
+
+    machine = machine_of(inventory)
+
+    async def run(cluster: Cluster, paths: NodePaths, stop: asyncio.Event) -> None:
+        from node.service import Driver
+
+        await Driver(cluster, machine, paths).run(stop)
+
+    return _Offering(machine.driver, run)
+
+
+def _adapting(folder: Path, name: str, facts: dict[str, Facts]) -> _Offering:
+    if not folder.is_dir():
+        raise Broken(f"{folder} is no folder", "make it, and mount it where the plugins look for the kubelet's sockets")
+
+    async def run(cluster: Cluster, paths: NodePaths, stop: asyncio.Event) -> None:
+        from node.service import Adapter
+
+        await Adapter(cluster, name, folder, facts, paths).run(stop)
+
+    return _Offering(name, run)
+
+
+async def _serve(offering: _Offering, paths: NodePaths, kubeconfig: str, context: str) -> None:
     from cluster.kubernetes import Kubernetes
-    from node.service import Driver
 
     cluster = Kubernetes.connect(kubeconfig=kubeconfig, context=context)
     try:
-        await Driver(cluster, machine, paths).run(loop.stopping())
+        await offering.run(cluster, paths, loop.stopping())
     finally:
         await cluster.close()

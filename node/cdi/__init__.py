@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from node.cdi.spec import answer_of, file_name, is_ours, spec_of, uid_of
+from node.cdi.spec import answer_of, file_name, is_ours, kind_of, spec_of, uid_of
 
-__all__ = ["answer_of", "file_name", "is_ours", "spec_of", "uid_of"]
+__all__ = ["answer_of", "file_name", "is_ours", "kind_of", "spec_of", "uid_of"]

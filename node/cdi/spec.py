@@ -53,7 +53,7 @@ def spec_of(record: Prepared, machine: Machine) -> bytes:
         {"name": f"{record.uid}-{number}", "containerEdits": _edits(held, _listed(request, given, machine), machine)}
         for number, ((request, _), held) in enumerate(given.items())
     ]
-    return encode({"cdiVersion": VERSION, "kind": _kind(machine.driver), "devices": devices})
+    return encode({"cdiVersion": VERSION, "kind": kind_of(machine.driver), "devices": devices})
 
 
 def answer_of(record: Prepared, driver: str) -> PreparedClaim:
@@ -61,10 +61,10 @@ def answer_of(record: Prepared, driver: str) -> PreparedClaim:
     numbers = {key: number for number, key in enumerate(_given(record))}
     devices = [
         PreparedDevice(
-            requests=(_base(held.request),),
+            requests=(held.asked,),
             pool=record.pool,
             device=held.device,
-            cdi=(f"{_kind(driver)}={record.uid}-{numbers[_base(held.request), held.device]}",),
+            cdi=(f"{kind_of(driver)}={record.uid}-{numbers[held.asked, held.device]}",),
             share=held.share_id,
         )
         for held in record.devices
@@ -77,19 +77,16 @@ def _prefix(driver: str) -> str:
     return f"drawbridge_{driver}_"
 
 
-def _kind(driver: str) -> str:
+def kind_of(driver: str) -> str:
+    """Name the kind of all CDI devices of a driver."""
     return f"{driver}/claim"
-
-
-def _base(request: str) -> str:
-    return request.partition("/")[0]
 
 
 def _given(record: Prepared) -> Given:
     """Sort what a claim has by request and device: two shares of one device are more of it."""
     given: Given = {}
     for held in record.devices:
-        shares = given.setdefault((_base(held.request), held.device), [])
+        shares = given.setdefault((held.asked, held.device), [])
         shares.append(held)
     return given
 

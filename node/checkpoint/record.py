@@ -16,6 +16,11 @@ class HeldDevice(Wire, frozen=True, kw_only=True):
     consumed: dict[str, Quantity] = {}
     cpus: str = ""
 
+    @property
+    def asked(self) -> str:
+        """The request, without the alternative that was chosen."""
+        return self.request.partition("/")[0]
+
 
 class Prepared(Wire, frozen=True, kw_only=True):
     """A claim that is prepared. `pool` is the one pool of this node."""

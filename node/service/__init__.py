@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from node.service.adapter import Adapter
 from node.service.disk import Disk
 from node.service.driver import Driver, NodePaths
 from node.service.keeper import Keeper
@@ -9,4 +10,14 @@ from node.service.preparing import Preparing
 from node.service.publisher import Publisher
 from node.service.sysfs import numa_nodes, pci_devices
 
-__all__ = ["Disk", "Driver", "Keeper", "NodePaths", "Preparing", "Publisher", "numa_nodes", "pci_devices"]
+__all__ = [
+    "Adapter",
+    "Disk",
+    "Driver",
+    "Keeper",
+    "NodePaths",
+    "Preparing",
+    "Publisher",
+    "numa_nodes",
+    "pci_devices",
+]

@@ -25,7 +25,9 @@ from node.service.sockets import LONGEST, Listening, Plugin, Registration, sweep
 
 if TYPE_CHECKING:
     from cluster import Cluster
+    from dra.objects import Device
     from node.inventory import Machine
+    from node.service.keeper import Writer
 
 SETTLING = 60.0
 BELIEVED = 30
@@ -56,7 +58,14 @@ class UnusablePath(OSError):  # noqa: N818  what it is
 class Driver:
     """Publishes a machine and prepares its devices."""
 
-    def __init__(self, cluster: Cluster, machine: Machine, paths: NodePaths, disk: Disk | None = None) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        machine: Machine,
+        paths: NodePaths,
+        disk: Disk | None = None,
+        writer: Writer | None = None,
+    ) -> None:
         self._cluster = cluster
         self._machine = machine
         self._paths = paths
@@ -70,8 +79,9 @@ class Driver:
             if len(path.encode()) > LONGEST:
                 raise UnusablePath(f"{path} is longer than the {LONGEST} bytes that a socket's path may have")
         disk.make_folder(state)
+        self._rules = Rules()
         self._guard = Guard(machine, paths.node)
-        self._keeper = Keeper(machine, self._guard, disk, state, paths.cdi)
+        self._keeper = Keeper(machine, self._guard, disk, state, paths.cdi, writer=writer)
         self._preparing = Preparing(cluster, machine, self._keeper, clock=time.monotonic)
         self.publisher = Publisher(cluster, machine, paths.node)
         self.registration = Registration(machine.driver, self._endpoint)
@@ -92,21 +102,35 @@ class Driver:
             settling.cancel()
         await self._preparing.finish()
 
+    def offer(self, machine: Machine) -> None:
+        """Publish and prepare what the machine has now. Claims that are prepared stay so."""
+        self._machine = machine
+        self._guard = Guard(machine, self._paths.node, self._rules)
+        self._keeper.judge_by(self._guard)
+        self.publisher.offer(machine)
+
     def health(self) -> HealthReport:
-        """Say how the devices fare: one whose file in /dev is gone does not fare well."""
+        """Say how the devices fare: one that has a taint, or whose file in /dev is gone, does not fare well."""
         now = int(time.time())
         devices: list[DeviceHealth] = []
-        for name, offer in self._machine.offers.items():
-            missing = [path for path in offer.files if not Path(path.partition(":")[0]).exists()]
+        for device in self._machine.devices:
+            ill = self._illness(device)
             health = DeviceHealth(
-                device=DeviceIdentifier(pool=self._paths.node, device=name),
-                health=NOT_WELL if missing else WELL,
+                device=DeviceIdentifier(pool=self._paths.node, device=device.name),
+                health=NOT_WELL if ill else WELL,
                 updated=now,
                 seconds=BELIEVED,
-                message=f"{missing[0]} is not there" if missing else "",
+                message=ill,
             )
             devices.append(health)
         return HealthReport(devices=tuple(devices))
+
+    def _illness(self, device: Device) -> str:
+        if device.taints:
+            return device.taints[0].key
+        files = self._machine.offers[device.name].files
+        missing = [path for path in files if not Path(path.partition(":")[0]).exists()]
+        return f"{missing[0]} is not there" if missing else ""
 
     def _sweep(self) -> None:
         sweep(self._paths.state(self._machine.driver), "dra-")
@@ -129,4 +153,5 @@ class Driver:
         except ApiError as error:
             logger.debug("no rules about devices", extra={"why": str(error)})
             return
-        self._guard.follow(Rules(page.items))
+        self._rules = Rules(page.items)
+        self._guard.follow(self._rules)

@@ -12,7 +12,7 @@ Nothing is remembered between two calls. In a rolling update two drivers stand b
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from node.cdi import answer_of, file_name, is_ours, spec_of, uid_of
 from node.checkpoint import Checkpoint, Prepared, Remove, decode, encode, shown, written
@@ -33,17 +33,57 @@ if TYPE_CHECKING:
 logger = logging.getLogger("drawbridge.driver")
 
 
+class Unshown(Exception):  # noqa: N818  what the file is
+    """There is nothing to make a container from."""
+
+
+class Writer(Protocol):
+    """Who knows what a container is made from. `there` is the file as it is, None if there is none."""
+
+    def spec(self, record: Prepared, there: bytes | None) -> bytes:
+        """Give a claim's CDI file as it should be; Unshown if that cannot be said now."""
+        ...
+
+    def answer(self, record: Prepared, spec: bytes) -> PreparedClaim:
+        """Tell the kubelet what is in a file."""
+        ...
+
+
+class MachineWriter:
+    """Writes what a machine's description says."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+
+    def spec(self, record: Prepared, there: bytes | None) -> bytes:
+        """Give a claim's CDI file, whatever is there."""
+        del there
+        return spec_of(record, self._machine)
+
+    def answer(self, record: Prepared, spec: bytes) -> PreparedClaim:
+        """Tell the kubelet what is in every such file."""
+        del spec
+        return answer_of(record, self._machine.driver)
+
+
 class Keeper:
     """The prepared claims of one driver on one node."""
 
-    def __init__(self, machine: Machine, guard: Guard, disk: Disk, state: str, cdi: str) -> None:
+    def __init__(
+        self, machine: Machine, guard: Guard, disk: Disk, state: str, cdi: str, *, writer: Writer | None = None
+    ) -> None:
         """`state` and `cdi` are folders."""
-        self._machine = machine
+        self._driver = machine.driver
+        self._writer = writer or MachineWriter(machine)
         self._guard = guard
         self._disk = disk
         self._cdi = cdi
         self._file = f"{state}/checkpoint"
         self._lock = f"{state}/lock"
+
+    def judge_by(self, guard: Guard) -> None:
+        """Go by this guard from the next call on: the devices have changed."""
+        self._guard = guard
 
     def prepare(self, references: Iterable[ClaimReference], found: Found) -> dict[str, PreparedClaim]:
         """Prepare claims and answer for each. What fails keeps nothing of the others back."""
@@ -91,13 +131,16 @@ class Keeper:
         self._disk.make_folder(self._cdi)
         with self._disk.alone(self._lock):
             checkpoint = self._read()
-            driver = self._machine.driver
+            driver = self._driver
             for name in self._disk.names(self._cdi):
                 if is_ours(driver, name) and uid_of(driver, name) not in checkpoint.claims:
                     logger.warning("a CDI file of a claim that is not prepared goes", extra={"file": name})
                     self._disk.take(Remove(f"{self._cdi}/{name}"))
             for record in checkpoint.claims.values():
-                self._show(record)
+                try:
+                    self._show(record)
+                except Unshown as error:
+                    logger.warning("not mended until the kubelet asks", extra={"uid": record.uid, "why": str(error)})
 
     def _judge(self, reference: ClaimReference, known: Checkpoint, claim: ResourceClaim | str | None) -> Prepared | str:
         if claim is None:
@@ -125,22 +168,26 @@ class Keeper:
         answers: dict[str, PreparedClaim] = {}
         for record in records:
             try:
-                self._show(record)
+                spec = self._show(record)
             except OSError as error:
                 answers[record.uid] = PreparedClaim(error=f"cannot write the CDI file: {error}")
-                continue
-            answers[record.uid] = answer_of(record, self._machine.driver)
+            except Unshown as error:
+                answers[record.uid] = _refused(record, str(error))
+            else:
+                answers[record.uid] = self._writer.answer(record, spec)
         return answers
 
-    def _show(self, record: Prepared) -> None:
+    def _show(self, record: Prepared) -> bytes:
         """Write the file that containers are made from, if it is not there as it should be."""
         path = self._path(record.uid)
-        spec = spec_of(record, self._machine)
-        if self._disk.read(path) != spec:
+        there = self._disk.read(path)
+        spec = self._writer.spec(record, there)
+        if there != spec:
             self._disk.carry_out(shown(path, spec))
+        return spec
 
     def _path(self, uid: str) -> str:
-        return f"{self._cdi}/{file_name(self._machine.driver, uid)}"
+        return f"{self._cdi}/{file_name(self._driver, uid)}"
 
     def _read(self) -> Checkpoint:
         data = self._disk.read(self._file)
@@ -150,7 +197,7 @@ class Keeper:
         self._disk.carry_out(written(self._file, encode(checkpoint)))
 
 
-def _refused(reference: ClaimReference, why: str) -> PreparedClaim:
+def _refused(reference: ClaimReference | Prepared, why: str) -> PreparedClaim:
     named = f"{reference.namespace}/{reference.name}"
     logger.warning("not prepared", extra={"claim": named, "uid": reference.uid, "why": why})
     return PreparedClaim(error=f"ResourceClaim {named}: {why}")

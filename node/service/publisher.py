@@ -43,6 +43,13 @@ class Publisher:
         self._echoes: dict[bytes, bytes] = {}
         self.published = asyncio.Event()
 
+    def offer(self, machine: Machine) -> None:
+        """Publish another machine from now on."""
+        wanted = pages_of(machine, self._node)
+        if wanted != self._wanted:
+            self._wanted = wanted
+            self._changed.set()
+
     async def run(self) -> None:
         """Follow the slices and put them right, until cancelled."""
         informer = Informer(self._cluster, RESOURCE_SLICES, fields=self._fields)

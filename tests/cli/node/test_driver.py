@@ -91,7 +91,7 @@ def test_what_is_discovered_is_printed_as_a_file_that_is_read_again(tmp_path):
 @pytest.mark.parametrize("options", [(), ("--inventory", "i.yaml", "--discover", "devices.example.com")])
 def test_what_a_node_has_is_said_once(options):
     done = run("driver", *options)
-    assert (done.exit_code, "either --inventory FILE or --discover DRIVER" in done.stderr) == (2, True)
+    assert (done.exit_code, "either --inventory FILE, --discover DRIVER or --adapt DIR" in done.stderr) == (2, True)
 
 
 def test_a_name_that_is_none_of_a_driver_is_told(tmp_path):

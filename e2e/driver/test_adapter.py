@@ -1,0 +1,154 @@
+"""Kubernetes' sample device plugin, as it is, behind our adapter on a real node: unmodified pods get its devices by claims."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from e2e.actors.workloads import container, limits, pod
+from e2e.build import program
+from e2e.ground.node import KUBELET
+
+pytestmark = [pytest.mark.real, pytest.mark.node]
+
+DRIVER = "plugins.drawbridge.dev"
+RESOURCE = "example.com/resource"
+OTHER = "example.com/other"
+ROOT = Path(__file__).parents[2]
+PROGRAM = Path(sys.executable).with_name("drawbridge")
+SOCKETS = f"{KUBELET}/device-plugins"
+
+
+class Adapted:
+    """The adapter on a node, and a device plugin that takes it for the kubelet."""
+
+    def __init__(self, node):
+        self.node = node
+        self.cluster = node.cluster
+        self.folder = node.root / "adapted"
+        self.folder.mkdir(exist_ok=True)
+        self.started = 0
+        self.running = None
+
+    def start(self):
+        self.started += 1
+        self.running = self.node.spawn(
+            f"adapter-{self.started}",
+            [
+                PROGRAM, "driver", "--adapt", self.folder, "--node-name", self.node.name, "--kubelet-dir", KUBELET,
+                "--cdi-dir", "/run/cdi", "--kubeconfig", self.cluster.kubeconfig,
+            ],
+        )  # fmt: skip
+
+        def registered():
+            self.running.check()
+            return "the kubelet has registered us" in self.running.log.read_text()
+
+        self.cluster.until("the adapter is registered", registered, 60)
+
+    def kill(self):
+        os.kill(self.running.pid, signal.SIGKILL)
+        self.running.child.wait(30)
+
+    def stop(self):
+        self.running.stop()
+
+    def plug(self):
+        """Start the sample plugin; what it knows as the kubelet's folder is ours, as its DaemonSet would mount it."""
+        script = f"mount --bind {self.folder} {SOCKETS} && exec {program('sample-device-plugin')}"
+        return self.node.spawn("adapted-plugin", ["unshare", "--mount", "sh", "-c", script])
+
+    def devices(self):
+        fields = f"spec.driver={DRIVER},spec.nodeName={self.node.name}"
+        items = self.cluster.get("/apis/resource.k8s.io/v1/resourceslices", fieldSelector=fields)["items"]
+        return [device for item in items for device in item["spec"].get("devices", ())]
+
+    def healthy(self):
+        return sorted(one["attributes"]["id"]["string"] for one in self.devices() if not one.get("taints"))
+
+
+@pytest.fixture(scope="module")
+def adapted(control_plane, node_cluster):
+    command = [PROGRAM, "driver", "--classes", RESOURCE]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+    class_ = yaml.safe_load(printed)
+    one = Adapted(node_cluster)
+    with contextlib.ExitStack() as ending:
+        control_plane.create(class_)
+        ending.callback(control_plane.remove, class_)
+        one.start()
+        ending.callback(one.stop)
+        plugin = one.plug()
+        ending.callback(plugin.stop)
+        control_plane.until("the plugin's devices are published", lambda: one.healthy() == ["Dev-1", "Dev-2"], 60)
+        yield one
+
+
+def spoken(adapted, namespace, name):
+    """The device files that a container saw."""
+    adapted.cluster.wait_phase(namespace, name, "Succeeded", seconds=90)
+    return adapted.node.logs(namespace, name, "main").split()
+
+
+def asking(namespace, name, command="ls /tmp", resource=RESOURCE, amount=1):
+    return pod(name, namespace, container(command=command, **limits(**{resource: amount})))
+
+
+def test_an_unmodified_pod_gets_a_device_of_an_unmodified_plugin(control_plane, adapted, namespace, created):
+    created(asking(namespace, "one"), asking(namespace, "both", amount=2))
+    assert set(spoken(adapted, namespace, "both")) == {"Dev-1", "Dev-2"}
+    [device] = spoken(adapted, namespace, "one")
+    assert device in {"Dev-1", "Dev-2"}
+    assert RESOURCE not in adapted.node.allocatable(), "the kubelet knows nothing of the plugin"
+    ran = control_plane.get(f"/api/v1/namespaces/{namespace}/pods/one")
+    assert ran["status"]["extendedResourceClaimStatus"]["requestMappings"][0]["resourceName"] == RESOURCE
+
+
+def test_what_two_pods_hold_a_third_waits_for(control_plane, adapted, namespace, created):
+    created(asking(namespace, "a", "ls /tmp; sleep 600"), asking(namespace, "b", "ls /tmp; sleep 600"))
+    for name in ("a", "b"):
+        control_plane.wait_phase(namespace, name, "Running", seconds=90)
+    seen = [adapted.node.logs(namespace, name, "main").split() for name in ("a", "b")]
+    assert sorted(seen) == [["Dev-1"], ["Dev-2"]]
+    created(asking(namespace, "c"))
+    control_plane.delete(f"/api/v1/namespaces/{namespace}/pods/a", gracePeriodSeconds=0)
+    [freed] = seen[0]
+    assert spoken(adapted, namespace, "c") == [freed]
+
+
+def test_kills_and_restarts_take_nothing_from_those_who_run(control_plane, adapted, namespace, created):
+    created(asking(namespace, "runs", "ls /tmp; sleep 600"))
+    control_plane.wait_phase(namespace, "runs", "Running", seconds=90)
+    [device] = adapted.node.logs(namespace, "runs", "main").split()
+    adapted.kill()
+    adapted.start()
+    assert sorted(one["attributes"]["id"]["string"] for one in adapted.devices()) == ["Dev-1", "Dev-2"], "remembered"
+    control_plane.until("the plugin is back", lambda: adapted.healthy() == ["Dev-1", "Dev-2"], 90)
+    adapted.node.restart_kubelet()
+    created(asking(namespace, "next"))
+    [other] = spoken(adapted, namespace, "next")
+    assert {device, other} == {"Dev-1", "Dev-2"}
+    assert control_plane.get(f"/api/v1/namespaces/{namespace}/pods/runs")["status"]["phase"] == "Running"
+    assert (
+        control_plane.get(f"/api/v1/namespaces/{namespace}/pods/runs")["status"]["containerStatuses"][0]["restartCount"]
+        == 0
+    )
+
+
+def test_beside_it_a_plugin_of_the_kubelets_own_goes_on(control_plane, adapted, namespace, created):
+    command = [sys.executable, "-m", "tests.node.service.device_plugin", SOCKETS, OTHER, "x", "y"]
+    plugin = adapted.node.spawn("plain-plugin", command, {"PYTHONPATH": str(ROOT)})
+    try:
+        control_plane.until("the node offers it", lambda: adapted.node.allocatable().get(OTHER) == "2", 60)
+        both = {RESOURCE: 1, OTHER: 1}
+        created(pod("mixed", namespace, container(command="ls /tmp; echo $THINGS", **limits(**both))))
+        device, thing = spoken(adapted, namespace, "mixed")
+        assert device in {"Dev-1", "Dev-2"}
+        assert thing in {"x", "y"}
+    finally:
+        plugin.stop()

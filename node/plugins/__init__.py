@@ -1,0 +1,24 @@
+"""Device plugins as they are: what they say becomes devices, and what they answer becomes a CDI file."""
+
+from __future__ import annotations
+
+from node.plugins.answers import PluginFault, answer_of, read_answer, spec_of
+from node.plugins.classes import class_of
+from node.plugins.offered import Facts, Plugged, identify, machine_of
+from node.plugins.preference import Preference
+from node.plugins.registration import VERSION, refusal
+
+__all__ = [
+    "VERSION",
+    "Facts",
+    "Plugged",
+    "PluginFault",
+    "Preference",
+    "answer_of",
+    "class_of",
+    "identify",
+    "machine_of",
+    "read_answer",
+    "refusal",
+    "spec_of",
+]

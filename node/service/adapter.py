@@ -1,0 +1,81 @@
+"""Device plugins as a DRA driver: what they have is published and prepared as if it were the driver's own."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from node.checkpoint import written
+from node.plugins import Plugged, machine_of
+from node.service.disk import Disk
+from node.service.driver import Driver
+from node.service.plugin_host import PluginHost
+from node.service.plugin_writer import PluginWriter
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from cluster import Cluster
+    from node.inventory import Machine
+    from node.plugins import Facts
+    from node.service.driver import NodePaths
+
+logger = logging.getLogger("drawbridge.driver")
+
+
+class Adapter:
+    """All device plugins of a node, as one driver."""
+
+    def __init__(self, cluster: Cluster, name: str, folder: Path, facts: Mapping[str, Facts], paths: NodePaths) -> None:
+        self._name = name
+        self._facts = facts
+        self._disk = Disk()
+        self._file = f"{paths.state(name)}/plugins"
+        self.host = PluginHost(folder, self._hear)
+        loop = asyncio.get_running_loop()
+        writer = PluginWriter(name, self.host, loop)
+        nothing = self._machine(())
+        self.driver = Driver(cluster, nothing, paths, self._disk, writer)
+        self._said: tuple[Plugged, ...] = ()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Serve until told to stop."""
+        remembered = self._recall()
+        self._follow(remembered)
+        async with self.host.serving(remembered):
+            await self.driver.run(stop)
+
+    def _machine(self, plugins: tuple[Plugged, ...]) -> Machine:
+        return machine_of(self._name, plugins, self._facts)
+
+    def _hear(self) -> None:
+        plugins = self.host.plugins()
+        if plugins != self._said:
+            self._follow(plugins)
+            self._remember(plugins)
+
+    def _follow(self, plugins: tuple[Plugged, ...]) -> None:
+        self._said = plugins
+        self.driver.offer(self._machine(plugins))
+
+    def _remember(self, plugins: tuple[Plugged, ...]) -> None:
+        """Write down what there is, so that a restart takes nothing away until the plugins are back."""
+        try:
+            self._disk.carry_out(written(self._file, msgspec.json.encode(plugins)))
+        except OSError as error:
+            logger.warning("the plugins' devices are not remembered", extra={"why": str(error)})
+
+    def _recall(self) -> tuple[Plugged, ...]:
+        data = self._disk.read(self._file)
+        if data is None:
+            return ()
+        try:
+            known = msgspec.json.decode(data, type=tuple[Plugged, ...])
+        except msgspec.DecodeError as error:
+            logger.warning("what plugins had is not remembered", extra={"why": str(error)})
+            return ()
+        return tuple(msgspec.structs.replace(one, connected=False) for one in known)

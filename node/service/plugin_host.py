@@ -1,0 +1,261 @@
+"""The kubelet's side of device plugins: they register at our socket, tell their devices, and are asked for them.
+
+A plugin is believed for as long as its list of devices streams. When it breaks off, or another registers for the same resource, what it had is kept
+as disconnected for the kubelet's five minutes: an update of a DaemonSet takes less. A plugin is asked for one thing at a time, as the
+kubelet does, and has so many seconds for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from grpclib.client import Channel, UnaryStreamMethod, UnaryUnaryMethod
+from grpclib.const import Cardinality, Handler, Status
+from grpclib.exceptions import GRPCError, ProtocolError, StreamTerminatedError
+
+from node.messages import (
+    AllocateRequest,
+    AllocateResponse,
+    DeviceIds,
+    MessageError,
+    NothingSaid,
+    PluginDevices,
+    PluginOptions,
+    PreferenceRequest,
+    PreferenceResponse,
+    RegisterRequest,
+)
+from node.plugins import Plugged, PluginFault, Preference, read_answer, refusal
+from node.service.sockets import Codec, Listening
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from grpclib.server import Stream
+
+    from node.messages import Edits, PluginDevice
+
+logger = logging.getLogger("drawbridge.node")
+
+SOCKET = "kubelet.sock"
+MOST_PLUGINS = 64
+_BROKEN = (GRPCError, ProtocolError, StreamTerminatedError, MessageError, OSError, TimeoutError)
+_SERVICE = "/v1beta1.DevicePlugin"
+
+
+class PluginPatience(NamedTuple):
+    """How long is waited for what, in seconds."""
+
+    gone: float = 300.0  # until what a plugin had goes, too: the kubelet's time (endpointStopGracePeriod)
+    answer: float = 20.0
+    start: float = 15.0
+    choice: float = 2.0
+
+
+class PluginHost:
+    """All plugins of a node. `changed` is called when one of them says something new."""
+
+    def __init__(
+        self,
+        folder: Path,
+        changed: Callable[[], None],
+        patience: PluginPatience | None = None,
+        most: int = MOST_PLUGINS,
+    ) -> None:
+        self._folder = folder
+        self._patience = patience or PluginPatience()
+        self._most = most
+        self._changed = changed
+        self._sessions: dict[str, _Session] = {}
+        self._door = Listening(self, str(folder / SOCKET))
+
+    @asynccontextmanager
+    async def serving(self, remembered: Iterable[Plugged] = ()) -> AsyncIterator[None]:
+        """Listen. Plugins that are there see our socket come, as after a restart of the kubelet, and register again.
+
+        Until then what they had is `remembered`.
+        """
+        for plugin in remembered:
+            absent = RegisterRequest(resource=plugin.resource)
+            session = _Session(absent, self._folder, plugin.devices, self._tell, self._patience)
+            self._sessions[plugin.resource] = session
+            session.start()
+        try:
+            async with self._door:
+                yield
+        finally:
+            for session in self._sessions.values():
+                await session.close()
+
+    def plugins(self) -> tuple[Plugged, ...]:
+        """Say what there is now, in the order of resources."""
+        return tuple(session.plugin for _, session in sorted(self._sessions.items()))
+
+    async def allocate(self, resource: str, devices: Mapping[str, Sequence[str]]) -> dict[str, Edits]:
+        """Ask for devices, by the requests that get them; PluginFault if there is nothing that can be used."""
+        session = self._sessions.get(resource)
+        if session is None or not session.plugin.connected:
+            raise PluginFault(f"the device plugin of {resource} is not connected")
+        return await session.allocate(devices)
+
+    def __mapping__(self) -> dict[str, Handler]:
+        """Say what we serve, as the library wants to know it."""
+        register = Handler(self._register, Cardinality.UNARY_UNARY, RegisterRequest, NothingSaid)
+        return {"/v1beta1.Registration/Register": register}
+
+    async def _register(self, stream: Stream[Any, Any]) -> None:
+        request = await stream.recv_message()
+        if request is None:
+            return
+        problem = refusal(request)
+        if not problem and request.resource not in self._sessions and len(self._sessions) >= self._most:
+            problem = f"{self._most} resources are registered, which is all that one node may have"
+        if problem:
+            logger.warning("a device plugin is not taken", extra={"resource": request.resource, "problem": problem})
+            raise GRPCError(Status.INVALID_ARGUMENT, problem)
+        await stream.send_message(NothingSaid())
+        await self._meet(request)
+
+    async def _meet(self, request: RegisterRequest) -> None:
+        before = self._sessions.get(request.resource)
+        devices: tuple[PluginDevice, ...] = ()
+        if before is not None:
+            devices = before.plugin.devices
+            await before.close()
+        session = _Session(request, self._folder, devices, self._tell, self._patience)
+        self._sessions[request.resource] = session
+        session.start()
+        note = {"resource": request.resource, "endpoint": request.endpoint}
+        logger.info("a device plugin registered", extra=note)
+
+    def _tell(self, session: _Session) -> None:
+        resource = session.plugin.resource
+        if session.is_gone and self._sessions.get(resource) is session:
+            del self._sessions[resource]
+        self._changed()
+
+
+class _Session:
+    """One plugin, from its registration to its end."""
+
+    def __init__(
+        self,
+        request: RegisterRequest,
+        folder: Path,
+        devices: tuple[PluginDevice, ...],
+        tell: Callable[[_Session], None],
+        patience: PluginPatience,
+    ) -> None:
+        self.plugin = Plugged(resource=request.resource, devices=devices, connected=False)
+        self.is_gone = False
+        self._options = request.options
+        self._folder = folder
+        # "" for one that has not registered yet, since we started.
+        self._endpoint = request.endpoint
+        self._tell = tell
+        self._patience = patience
+        self._turn = asyncio.Lock()
+        self._channel: Channel | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to follow what the plugin says."""
+        self._task = asyncio.create_task(self._follow())
+
+    async def close(self) -> None:
+        """End it, without a word to anybody."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        self._hang_up()
+
+    async def allocate(self, devices: Mapping[str, Sequence[str]]) -> dict[str, Edits]:
+        """Ask for devices as the kubelet would before a container starts."""
+        containers = [DeviceIds(ids=tuple(ids)) for ids in devices.values()]
+        request = AllocateRequest(containers=tuple(containers))
+        requests = tuple(devices)
+        patience = self._patience
+        wants = self._options.before_start
+        async with self._turn:
+            answer = await self._ask("Allocate", request, AllocateResponse, patience.answer)
+            edits = read_answer(answer, requests)
+            told = containers if wants else ()
+            for one in told:
+                await self._ask("PreStartContainer", one, NothingSaid, patience.start)
+        return edits
+
+    async def _ask(self, method: str, request: Any, answers: type[Any], seconds: float) -> Any:
+        if self._channel is None:
+            raise PluginFault(f"the device plugin of {self.plugin.resource} is not connected")
+        call = UnaryUnaryMethod(self._channel, f"{_SERVICE}/{method}", type(request), answers)
+        try:
+            return await call(request, timeout=seconds)
+        except _BROKEN as error:
+            why = str(error) or type(error).__name__
+            raise PluginFault(f"the device plugin of {self.plugin.resource} does not answer {method}: {why}") from None
+
+    async def _follow(self) -> None:
+        """Follow the list of devices to its end, wait for the plugin to come back, and forget it."""
+        resource = self.plugin.resource
+        if self._endpoint:
+            problem = await self._listen_to_the_end()
+            logger.warning("a device plugin is gone", extra={"resource": resource, "problem": problem})
+        self._say(connected=False)
+        await asyncio.sleep(self._patience.gone)
+        self.is_gone = True
+        self._tell(self)
+
+    async def _listen_to_the_end(self) -> str:
+        """Follow the list of devices; say how it ended."""
+        self._channel = Channel(path=str(self._folder / self._endpoint), codec=Codec())
+        try:
+            await self._learn_options()
+            await self._listen()
+        except _BROKEN as error:
+            return str(error) or type(error).__name__
+        finally:
+            self._hang_up()
+        return "it ended its list of devices"
+
+    async def _learn_options(self) -> None:
+        """Ask what else it wants to be asked: what it said when it registered need not be all."""
+        with suppress(PluginFault):
+            self._options = await self._ask(
+                "GetDevicePluginOptions", NothingSaid(), PluginOptions, self._patience.answer
+            )
+
+    async def _listen(self) -> None:
+        assert self._channel is not None
+        call = UnaryStreamMethod(self._channel, f"{_SERVICE}/ListAndWatch", NothingSaid, PluginDevices)
+        async with call.open() as stream:
+            await stream.send_message(NothingSaid(), end=True)
+            async for said in stream:
+                self._say(connected=True, devices=await self._ordered(said.devices))
+
+    async def _ordered(self, devices: tuple[PluginDevice, ...]) -> tuple[PluginDevice, ...]:
+        """Put devices into the order in which the plugin would hand them out, so that the first that do are those it prefers."""
+        if not self._options.prefers:
+            return devices
+        preference = Preference(devices)
+        with suppress(PluginFault):
+            while choice := preference.next_choice():
+                request = PreferenceRequest(containers=(choice,))
+                answer = await self._ask("GetPreferredAllocation", request, PreferenceResponse, self._patience.choice)
+                preference.learn(answer)
+        return preference.ordered()
+
+    def _say(self, *, connected: bool, devices: tuple[PluginDevice, ...] | None = None) -> None:
+        kept = self.plugin.devices if devices is None else devices
+        now = Plugged(resource=self.plugin.resource, devices=kept, connected=connected)
+        if now != self.plugin:
+            self.plugin = now
+            self._tell(self)
+
+    def _hang_up(self) -> None:
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None

@@ -1,0 +1,77 @@
+"""The CDI files of claims on devices of plugins: a plugin is asked once for what a claim has, and the file remembers what it answered."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from node.plugins import PluginFault, answer_of, identify, spec_of
+from node.service.keeper import Unshown
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from node.checkpoint import Prepared
+    from node.messages import Edits, PreparedClaim
+    from node.service.plugin_host import PluginHost
+
+# For all plugins of a claim together; the kubelet waits for 45.
+SECONDS = 40.0
+Asked = dict[str, dict[str, list[str]]]
+
+
+class PluginWriter:
+    """Writes what plugins answer. Its functions run in threads, beside the loop of the host."""
+
+    def __init__(self, driver: str, host: PluginHost, loop: asyncio.AbstractEventLoop) -> None:
+        self._driver = driver
+        self._host = host
+        self._loop = loop
+
+    def spec(self, record: Prepared, there: bytes | None) -> bytes:
+        """Give the file of a claim: the one that is there, or else what the plugins say now."""
+        if there is not None and self._is_whole(record, there):
+            return there
+        edits: dict[str, Edits] = {}
+        try:
+            for resource, devices in self._asked(record).items():
+                asking = asyncio.run_coroutine_threadsafe(self._host.allocate(resource, devices), self._loop)
+                edits |= _wait(asking, resource)
+        except PluginFault as fault:
+            raise Unshown(str(fault)) from None
+        return spec_of(self._driver, record, edits)
+
+    def answer(self, record: Prepared, spec: bytes) -> PreparedClaim:
+        """Tell the kubelet what is in a file."""
+        return answer_of(self._driver, record, spec)
+
+    def _is_whole(self, record: Prepared, there: bytes) -> bool:
+        try:
+            answer_of(self._driver, record, there)
+        except PluginFault:
+            return False
+        return True
+
+    def _asked(self, record: Prepared) -> Asked:
+        """Say what is to be asked of whom: by resource, by request, the ids."""
+        known = identify(self._host.plugins())
+        asked: Asked = {}
+        owners: dict[str, str] = {}
+        for held in record.devices:
+            one = known.get(held.device)
+            if one is None:
+                raise PluginFault(f"no device plugin has {held.device} any more")
+            if owners.setdefault(held.asked, one.resource) != one.resource:
+                raise PluginFault(f"the request {held.asked} has devices of two plugins: make it two requests")
+            requests = asked.setdefault(one.resource, {})
+            ids = requests.setdefault(held.asked, [])
+            ids.append(one.id)
+        return asked
+
+
+def _wait(asking: Future[dict[str, Edits]], resource: str) -> dict[str, Edits]:
+    try:
+        return asking.result(SECONDS)
+    except TimeoutError:
+        asking.cancel()
+        raise PluginFault(f"the device plugin of {resource} has not answered in {SECONDS:.0f} s") from None

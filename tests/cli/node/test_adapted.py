@@ -1,0 +1,42 @@
+"""What `drawbridge driver --adapt` reads and prints, before it asks anybody anything."""
+
+import pytest
+import yaml
+
+from tests.cli.running import run
+
+
+def test_the_class_of_a_resource_is_printed():
+    done = run("driver", "--classes", "nvidia.com/gpu", "--classes", "huawei.com/Ascend910")
+    assert done.exit_code == 0
+    first, second = yaml.safe_load_all(done.stdout)
+    assert (first["kind"], first["spec"]["extendedResourceName"]) == ("DeviceClass", "nvidia.com/gpu")
+    assert second["metadata"]["name"] == "ascend910.huawei.com.plugins.drawbridge.dev"
+
+
+def test_its_classes_are_what_the_api_server_takes(tmp_path):
+    file = tmp_path / "classes.yaml"
+    file.write_text(run("driver", "--classes", "nvidia.com/gpu").stdout)
+    checked = run("check", "-f", file)
+    assert checked.exit_code == 0, checked.output
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--classes", "gpu"), "'gpu' is no name of a resource"),
+        ((), "what this node has is said once"),
+        (("--adapt", "{folder}", "--inventory", "x"), "what this node has is said once"),
+        (("--adapt", "{folder}/no", "--node-name", "n"), "is no folder"),
+        (("--adapt", "{folder}"), "give --node-name"),
+        (("--adapt", "{folder}", "--node-name", "n", "--facts", "{folder}/two.yaml"), "holds 2 objects"),
+        (("--adapt", "{folder}", "--node-name", "n", "--facts", "{folder}/facts.yaml"), "unknown field `pciebus`"),
+    ],
+)
+def test_what_makes_no_sense_is_told(tmp_path, options, words):
+    (tmp_path / "facts.yaml").write_text("GPU-1: {pciebus: x}\n")
+    (tmp_path / "two.yaml").write_text("GPU-1: {}\n---\nGPU-2: {}\n")
+    given = [option.format(folder=tmp_path) for option in options]
+    done = run("driver", *given)
+    assert done.exit_code == 2
+    assert words in done.stderr

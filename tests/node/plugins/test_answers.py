@@ -1,0 +1,88 @@
+"""What a plugin answers, as a CDI file that a runtime obeys as root."""
+
+import json
+
+import pytest
+
+from node.checkpoint import HeldDevice, Prepared
+from node.messages import AllocateResponse, CdiName, Edits, PluginMount, PluginNode
+from node.plugins import PluginFault, answer_of, read_answer, spec_of
+
+DRIVER = "plugins.drawbridge.dev"
+
+
+def answered(*edits):
+    return AllocateResponse(containers=edits)
+
+
+def test_a_file_has_a_device_for_each_request():
+    first = Edits(
+        variables={"NVIDIA_VISIBLE_DEVICES": "GPU-1", "A": "b"},
+        mounts=(PluginMount(container_path="/in", host_path="/out", read_only=True),),
+        nodes=(PluginNode(container_path="/dev/x0", host_path="/dev/y0", permissions="rw"),),
+        annotations={"vendor.com/devices": "1"},
+    )
+    edits = read_answer(answered(first, Edits()), ["a", "b"])
+    held = (HeldDevice(request="a", device="x"), HeldDevice(request="b", device="y"))
+    record = Prepared(uid="u-1", namespace="n", name="c", pool="node", devices=held)
+    spec = json.loads(spec_of(DRIVER, record, edits))
+    assert (spec["cdiVersion"], spec["kind"]) == ("0.6.0", f"{DRIVER}/claim")
+    one, two = spec["devices"]
+    assert (one["name"], two["name"]) == ("u-1-0", "u-1-1")
+    assert one["containerEdits"] == {
+        "env": ["A=b", "NVIDIA_VISIBLE_DEVICES=GPU-1"],
+        "deviceNodes": [{"path": "/dev/x0", "hostPath": "/dev/y0", "permissions": "rw"}],
+        "mounts": [{"hostPath": "/out", "containerPath": "/in", "options": ["rbind", "ro"]}],
+    }
+    assert two["containerEdits"] == {"env": []}
+    assert "vendor.com" not in json.dumps(spec), "containers cannot be annotated by a claim"
+
+
+def test_the_kubelet_is_told_what_the_file_has():
+    named = Edits(cdi=(CdiName(name="vendor.com/gpu=0"), CdiName(name="vendor.com/gpu=1")))
+    held = tuple(
+        HeldDevice(request=request, device=name) for request, name in (("a/x", "d1"), ("a/x", "d2"), ("b", "d3"))
+    )
+    record = Prepared(uid="u", namespace="n", name="c", pool="node", devices=held)
+    spec = spec_of(DRIVER, record, {"a": named, "b": Edits()})
+    told = [(one.requests, one.device, one.cdi) for one in answer_of(DRIVER, record, spec).devices]
+    ours = f"{DRIVER}/claim=u"
+    assert told == [
+        (("a",), "d1", (f"{ours}-0", "vendor.com/gpu=0", "vendor.com/gpu=1")),
+        (("a",), "d2", ()),
+        (("b",), "d3", (f"{ours}-1",)),
+    ]
+
+
+@pytest.mark.parametrize("spec", [b"", b"{}", b"[]", b'{"devices":[{"name":"x"}]}', b'{"devices":1}'])
+def test_a_file_that_somebody_spoilt_is_not_told_of(spec):
+    record = Prepared(uid="u", namespace="n", name="c", pool="node", devices=(HeldDevice(request="a", device="d"),))
+    with pytest.raises(PluginFault):
+        answer_of(DRIVER, record, spec)
+
+
+LIES = {
+    "a path that is none": Edits(mounts=(PluginMount(container_path="in", host_path="/out"),)),
+    "a path that leads elsewhere": Edits(mounts=(PluginMount(container_path="/in", host_path="/dev/../etc"),)),
+    "a line break in a path": Edits(nodes=(PluginNode(container_path="/dev/a\n", host_path="/dev/a"),)),
+    "a path of the wrong length": Edits(nodes=(PluginNode(container_path="/" + "a" * 5000, host_path="/dev/a"),)),
+    "no path": Edits(nodes=(PluginNode(container_path="/dev/a"),)),
+    "permissions that are none": Edits(nodes=(PluginNode(container_path="/a", host_path="/a", permissions="rwx"),)),
+    "no variable": Edits(variables={"A=B": "c"}),
+    "a variable with a zero": Edits(variables={"A": "b\0c"}),
+    "a variable that is too long": Edits(variables={"A": "b" * 40_000}),
+    "too many variables": Edits(variables={f"A{number}": "" for number in range(300)}),
+    "no name of a CDI device": Edits(cdi=(CdiName(name="gpu0"),)),
+}
+
+
+@pytest.mark.parametrize("what", LIES)
+def test_a_lie_is_refused_with_what_is_wrong(what):
+    with pytest.raises(PluginFault):
+        read_answer(answered(LIES[what]), ["a"])
+
+
+@pytest.mark.parametrize("count", [0, 2])
+def test_an_answer_to_another_question_is_refused(count):
+    with pytest.raises(PluginFault, match=f"asked for 1 requests, and answered for {count}"):
+        read_answer(answered(*[Edits()] * count), ["a"])

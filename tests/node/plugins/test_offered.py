@@ -1,0 +1,102 @@
+"""Devices of plugins as devices of a driver."""
+
+import re
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dra.objects import DeviceTaint
+from node.messages import NumaId, NumaNodes, PluginDevice
+from node.plugins import Facts, Plugged, identify, machine_of
+
+DRIVER = "plugins.drawbridge.dev"
+UUID = "GPU-fef8089b-4820-abfc-e83e-94318197576e"
+
+
+def device(id_="dev-1", health="Healthy", numa=()):
+    nodes = tuple(NumaId(number=number) for number in numa)
+    return PluginDevice(id=id_, health=health, topology=NumaNodes(nodes=nodes))
+
+
+def machine(*devices, resource="example.com/thing", connected=True, facts=None):
+    plugin = Plugged(resource=resource, devices=devices, connected=connected)
+    return machine_of(DRIVER, [plugin], facts or {})
+
+
+def only(*args, **kwargs):
+    [one] = machine(*args, **kwargs).devices
+    return one
+
+
+def texts(one):
+    return {name: value.string for name, value in one.attributes.items() if value.string is not None}
+
+
+def test_a_device_says_whose_it_is():
+    one = only(device())
+    assert one.name == "example-com-thing-dev-1"
+    assert texts(one) == {"resource": "example.com/thing", "id": "dev-1"}
+    assert one.taints == ()
+
+
+def test_what_an_id_tells_is_told():
+    assert texts(only(device(UUID)))["uuid"] == UUID
+    pci = only(device("0000:3b:00.0"))
+    assert texts(pci)["resource.kubernetes.io/pciBusID"] == "0000:3b:00.0"
+    near = only(device(numa=[1]))
+    assert near.attributes["resource.kubernetes.io/numaNode"].int_ == 1
+    between = only(device(numa=[0, 1]))
+    assert "resource.kubernetes.io/numaNode" not in between.attributes
+
+
+def test_a_file_knows_better():
+    facts = {"dev-1": Facts(numa_node=0, pcie_root="pci0000:17", product="A100")}
+    one = only(device(numa=[1]), facts=facts)
+    assert one.attributes["resource.kubernetes.io/numaNode"].int_ == 0
+    assert texts(one)["resource.kubernetes.io/pcieRoot"] == "pci0000:17"
+    assert texts(one)["product"] == "A100"
+
+
+def test_replicas_are_devices_that_tell_their_card():
+    first, second = machine(device(f"{UUID}::0"), device(f"{UUID}::1")).devices
+    assert {texts(one)["card"] for one in (first, second)} == {UUID}
+    assert {texts(one)["uuid"] for one in (first, second)} == {UUID}
+    assert first.name != second.name
+
+
+def test_what_is_unhealthy_or_gone_is_tainted():
+    assert only(device(health="Unhealthy")).taints == (DeviceTaint(key=f"{DRIVER}/unhealthy", effect="NoSchedule"),)
+    assert only(device(health="")).taints[0].key == f"{DRIVER}/unhealthy"
+    assert only(device(), connected=False).taints[0].key == f"{DRIVER}/disconnected"
+
+
+def test_an_id_that_stands_twice_is_nobodys():
+    assert [one.name for one in machine(device("a"), device("a"), device("b")).devices] == ["example-com-thing-b"]
+
+
+def test_ids_of_two_plugins_do_not_meet():
+    plugins = [Plugged(resource=resource, devices=(device("0"),)) for resource in ("nvidia.com/gpu", "amd.com/gpu")]
+    assert len(machine_of(DRIVER, plugins, {}).devices) == 2
+
+
+def test_absurd_ids_are_passed_over():
+    assert machine(device(""), device("a" * 65), device("a\n"), device("\0")).devices == ()
+
+
+def test_a_plugin_with_too_many_is_cut_off():
+    assert len(machine(*[device(str(number)) for number in range(3000)]).devices) == 1024
+
+
+LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?").fullmatch
+IDS = st.text(st.characters(categories=["L", "N", "P", "S"]), min_size=1, max_size=64)
+
+
+@settings(max_examples=300, deadline=None)
+@given(ids=st.sets(IDS | st.from_regex(r"[A-Za-z0-9:._-]{1,64}", fullmatch=True), max_size=8))
+def test_every_id_has_a_name_of_its_own_that_leads_back(ids):
+    devices = tuple(device(one) for one in sorted(ids))
+    plugin = Plugged(resource="example.com/thing", devices=devices)
+    made = machine_of(DRIVER, [plugin], {})
+    known = identify([plugin])
+    assert sorted(known[one.name].id for one in made.devices) == sorted(ids)
+    assert all(LABEL(one.name) and len(one.name) <= 63 for one in made.devices)

@@ -1,0 +1,61 @@
+"""In which order a plugin would hand out its devices."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from node.messages import DeviceIds, PluginDevice, PreferenceResponse
+from node.plugins import Preference
+
+
+def devices(*ids, sick=()):
+    return tuple(PluginDevice(id=one, health="Unhealthy" if one in sick else "Healthy") for one in ids)
+
+
+def ask(preference, chooses):
+    """Ask a plugin until it has no more to say; the questions."""
+    asked = []
+    while choice := preference.next_choice():
+        asked.append(choice)
+        preference.learn(PreferenceResponse(containers=(DeviceIds(ids=tuple(chooses(choice))),)))
+    return asked
+
+
+def pairs(choice):
+    """A plugin that knows 0 and 2 to be near each other, and 1 and 3."""
+    want = ["0", "2", "1", "3"]
+    return sorted(
+        choice.included
+        + tuple([one for one in want if one not in choice.included][: choice.size - len(choice.included)])
+    )
+
+
+def test_the_devices_stand_as_the_plugin_would_choose():
+    preference = Preference(devices("0", "1", "2", "3"))
+    asked = ask(preference, pairs)
+    assert [one.id for one in preference.ordered()] == ["0", "2", "1", "3"]
+    assert [one.size for one in asked] == [1, 2, 3]
+    assert [one.included for one in asked] == [(), ("0",), ("0", "2")]
+
+
+def test_what_is_unhealthy_is_not_offered_and_stands_last():
+    preference = Preference(devices("0", "1", "2", sick=("0",)))
+    [first] = ask(preference, lambda _: ["2"])
+    assert first.available == ("1", "2")
+    assert [one.id for one in preference.ordered()] == ["2", "0", "1"]
+
+
+def test_a_plugin_that_answers_nonsense_is_asked_no_more():
+    for nonsense in ([], ["9"], ["0", "1"]):
+        preference = Preference(devices("0", "1", "2"))
+        assert len(ask(preference, lambda _, said=nonsense: said)) == 1
+        assert [one.id for one in preference.ordered()] == ["0", "1", "2"]
+
+
+@settings(max_examples=200, deadline=None)
+@given(data=st.data(), count=st.integers(0, 40))
+def test_whatever_a_plugin_answers_every_device_stands_once_and_the_questions_end(data, count):
+    every = [str(number) for number in range(count)]
+    preference = Preference(devices(*every))
+    asked = ask(preference, lambda choice: data.draw(st.lists(st.sampled_from([*every, "x"]), max_size=4)) if data.draw(st.booleans()) else list(choice.available[: choice.size]))  # fmt: skip
+    assert len(asked) <= 16
+    assert sorted(one.id for one in preference.ordered()) == sorted(every)

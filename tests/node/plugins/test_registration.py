@@ -1,0 +1,41 @@
+"""Who may register as a device plugin."""
+
+import pytest
+
+from node.messages import RegisterRequest
+from node.plugins import refusal
+
+
+def asked(**changes):
+    return RegisterRequest(**{"version": "v1beta1", "endpoint": "nvidia.sock", "resource": "nvidia.com/gpu"} | changes)
+
+
+@pytest.mark.parametrize(
+    "resource", ["nvidia.com/gpu", "huawei.com/Ascend910", "rdma/hca_shared_devices_a", "a.b/c.d-e_f"]
+)
+def test_what_the_kubelet_takes_is_taken(resource):
+    expected = "" if "." in resource.partition("/")[0] else "is no name of a resource"
+    assert expected in refusal(asked(resource=resource))
+    assert bool(refusal(asked(resource=resource))) == bool(expected)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"version": "v1alpha1"}, "only v1beta1 is spoken"),
+        ({"version": ""}, "only v1beta1 is spoken"),
+        ({"endpoint": "../kubelet/pods.sock"}, "is no name of a socket"),
+        ({"endpoint": "/etc/passwd"}, "is no name of a socket"),
+        ({"endpoint": ".."}, "is no name of a socket"),
+        ({"endpoint": ""}, "is no name of a socket"),
+        ({"endpoint": "a" * 101}, "is no name of a socket"),
+        ({"endpoint": "kubelet.sock"}, "where we listen ourselves"),
+        ({"resource": "cpu"}, "is no name of a resource"),
+        ({"resource": "kubernetes.io/x"}, "Kubernetes' own"),
+        ({"resource": "a.kubernetes.io/x"}, "Kubernetes' own"),
+        ({"resource": 'a.b/c" || true || "'}, "is no name of a resource"),
+        ({"resource": "a.b/" + "c" * 61}, "64 characters at most"),
+    ],
+)
+def test_what_is_no_plugin_is_told_why(changes, said):
+    assert said in refusal(asked(**changes))

@@ -1,0 +1,112 @@
+"""A device plugin that does as it is told: well, late, wrongly, or not at all."""
+
+import asyncio
+import sys
+from pathlib import Path
+
+from grpclib.client import Channel, UnaryUnaryMethod
+from grpclib.const import Cardinality, Handler
+from grpclib.server import Server
+
+from node.messages import (
+    AllocateRequest,
+    AllocateResponse,
+    DeviceIds,
+    Edits,
+    NothingSaid,
+    PluginDevice,
+    PluginDevices,
+    PluginOptions,
+    PreferenceRequest,
+    PreferenceResponse,
+    RegisterRequest,
+)
+from node.service.sockets import Codec
+
+UNARY, STREAM = Cardinality.UNARY_UNARY, Cardinality.UNARY_STREAM
+
+
+class DevicePlugin:
+    """One plugin; `answers` and `prefers` are functions that a test may change, `asked` is what it was asked."""
+
+    def __init__(self, folder, resource="example.com/thing", *ids, endpoint="thing.sock"):
+        self.folder, self.resource, self.endpoint = folder, resource, endpoint
+        self.devices = [PluginDevice(id=one, health="Healthy") for one in ids]
+        self.options = PluginOptions()
+        self.asked = []
+        self.changed = asyncio.Event()
+        self.answers = lambda request: AllocateResponse(
+            containers=tuple(Edits(variables={"THINGS": ",".join(one.ids)}) for one in request.containers)
+        )
+        self.prefers = lambda _: PreferenceResponse()
+        self.server = None
+
+    def __mapping__(self):
+        rows = {
+            "GetDevicePluginOptions": (self._tell_options, UNARY, NothingSaid, PluginOptions),
+            "ListAndWatch": (self._list, STREAM, NothingSaid, PluginDevices),
+            "Allocate": (self._allocate, UNARY, AllocateRequest, AllocateResponse),
+            "PreStartContainer": (self._start, UNARY, DeviceIds, NothingSaid),
+            "GetPreferredAllocation": (self._prefer, UNARY, PreferenceRequest, PreferenceResponse),
+        }
+        return {f"/v1beta1.DevicePlugin/{name}": Handler(*row) for name, row in rows.items()}
+
+    async def start(self):
+        self.server = Server([self], codec=Codec())
+        await self.server.start(path=str(self.folder / self.endpoint))
+
+    async def stop(self):
+        self.server.close()
+        await self.server.wait_closed()
+
+    async def register(self, **changes):
+        asked = {"version": "v1beta1", "endpoint": self.endpoint, "resource": self.resource, "options": self.options}
+        channel = Channel(path=str(self.folder / "kubelet.sock"), codec=Codec())
+        try:
+            call = UnaryUnaryMethod(channel, "/v1beta1.Registration/Register", RegisterRequest, NothingSaid)
+            await call(RegisterRequest(**asked | changes), timeout=10)
+        finally:
+            channel.close()
+
+    def change(self, *devices):
+        self.devices = list(devices)
+        self.changed.set()
+
+    async def _list(self, stream):
+        await stream.recv_message()
+        while True:
+            self.changed.clear()
+            await stream.send_message(PluginDevices(devices=tuple(self.devices)))
+            await self.changed.wait()
+
+    async def _tell_options(self, stream):
+        await stream.recv_message()
+        await stream.send_message(self.options)
+
+    async def _allocate(self, stream):
+        request = await stream.recv_message()
+        self.asked.append(("allocate", tuple(one.ids for one in request.containers)))
+        answer = self.answers(request)
+        await stream.send_message(await answer if asyncio.iscoroutine(answer) else answer)
+
+    async def _start(self, stream):
+        request = await stream.recv_message()
+        self.asked.append(("start", request.ids))
+        await stream.send_message(NothingSaid())
+
+    async def _prefer(self, stream):
+        request = await stream.recv_message()
+        self.asked.append(("prefer", request.containers[0].size))
+        await stream.send_message(self.prefers(request))
+
+
+async def serve(folder, resource, *ids):
+    """Be a plugin until somebody ends this process."""
+    plugin = DevicePlugin(Path(folder), resource, *ids)
+    await plugin.start()
+    await plugin.register()
+    await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(serve(*sys.argv[1:]))

@@ -1,0 +1,198 @@
+"""Device plugins as a driver: what they say is published and prepared, and remembered over a restart."""
+
+import asyncio
+import json
+from contextlib import asynccontextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from cluster import Merge
+from cluster.embedded import Embedded
+from cluster.resources import NAMESPACES, NODES, RESOURCE_CLAIMS, RESOURCE_SLICES
+from dra.objects import Node, ObjectMeta
+from node.messages import AllocateResponse, CdiName, ClaimReference, Edits, PluginDevice, PrepareRequest
+from node.plugins import Facts
+from node.service import Adapter, NodePaths
+from tests.limits import PATIENCE
+from tests.node.machines import NODE
+from tests.node.service.device_plugin import DevicePlugin
+
+DRIVER = "plugins.drawbridge.dev"
+THING = "example.com/thing"
+
+
+@pytest.fixture
+def tmp_path():
+    """A folder whose name leaves room for a socket's path."""
+    with TemporaryDirectory(prefix="db-") as folder:
+        yield Path(folder)
+
+
+@pytest.fixture
+async def cluster():
+    made = Embedded()
+    await made.create(NODES, Node(metadata=ObjectMeta(name=NODE)))
+    await made.create(NAMESPACES, {"metadata": {"name": "ns"}})
+    yield made
+    await made.close()
+
+
+@asynccontextmanager
+async def adapting(cluster, folder):
+    """An adapter that runs, and what it looks like from the cluster."""
+    for name in ("sockets", "kubelet/plugins_registry"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    paths = NodePaths(NODE, str(folder / "kubelet"), str(folder / "cdi"))
+    facts = {"a": Facts(pcie_root="pci0000:17")}
+    adapter = Adapter(cluster, DRIVER, folder / "sockets", facts, paths)
+    stop = asyncio.Event()
+    running = asyncio.create_task(adapter.run(stop))
+    try:
+        yield adapter
+    finally:
+        stop.set()
+        await running
+
+
+@asynccontextmanager
+async def plugged(folder, *ids):
+    plugin = DevicePlugin(folder / "sockets", THING, *ids)
+    await plugin.start()
+    try:
+        yield plugin
+    finally:
+        await plugin.stop()
+
+
+async def published(cluster, expected):
+    """Wait until the cluster knows devices, by id, with their taints."""
+    async with asyncio.timeout(PATIENCE):
+        while (found := await devices(cluster)) != expected:  # noqa: ASYNC110  slices of another task have no event
+            await asyncio.sleep(0.01)
+    return found
+
+
+async def devices(cluster):
+    page = await cluster.list(RESOURCE_SLICES)
+    every = [device for one in page.items for device in one.spec.devices]
+    return {one.attributes["id"].string: [taint.key for taint in one.taints] for one in every}
+
+
+async def claim(cluster, name, *names, request="r"):
+    """A claim that has been given devices."""
+    results = [{"request": request, "driver": DRIVER, "pool": NODE, "device": one} for one in names]
+    asked = {"name": request, "exactly": {"deviceClassName": "c", "count": max(1, len(names))}}
+    made = {"metadata": {"name": name, "namespace": "ns"}, "spec": {"devices": {"requests": [asked]}}}
+    stored = await cluster.create(RESOURCE_CLAIMS, made)
+    reserved = [{"resource": "pods", "name": "p", "uid": "1"}]
+    status = {"status": {"allocation": {"devices": {"results": results}}, "reservedFor": reserved}}
+    await cluster.patch(RESOURCE_CLAIMS, name, Merge(status), "ns", subresource="status")
+    return ClaimReference(namespace="ns", uid=stored.metadata.uid, name=name)
+
+
+async def prepare(adapter, reference):
+    answer = await adapter.driver._preparing.prepare(PrepareRequest(claims=(reference,)))
+    return answer.claims[reference.uid]
+
+
+def name(id_):
+    return f"example-com-thing-{id_}"
+
+
+async def test_what_a_plugin_has_is_published_prepared_and_given_back(cluster, tmp_path):
+    async with adapting(cluster, tmp_path) as adapter, plugged(tmp_path, "a", "b") as plugin:
+        await published(cluster, {})
+        await plugin.register()
+        await published(cluster, {"a": [], "b": []})
+        page = await cluster.list(RESOURCE_SLICES)
+        [device] = [one for one in page.items[0].spec.devices if one.name == name("a")]
+        assert device.attributes["resource.kubernetes.io/pcieRoot"].string == "pci0000:17"
+        plugin.answers = lambda _: AllocateResponse(
+            containers=(Edits(variables={"THINGS": "a"}, cdi=(CdiName(name="vendor.com/x=1"),)),)
+        )
+        reference = await claim(cluster, "one", name("a"))
+        told = await prepare(adapter, reference)
+        assert told.error == ""
+        assert told.devices[0].cdi == (f"{DRIVER}/claim={reference.uid}-0", "vendor.com/x=1")
+        [file] = (tmp_path / "cdi").iterdir()
+        assert json.loads(file.read_text())["devices"][0]["containerEdits"]["env"] == ["THINGS=a"]
+        assert await prepare(adapter, reference) == told
+        assert plugin.asked == [("allocate", (("a",),))], "asked once"
+        await adapter.driver._preparing.unprepare(PrepareRequest(claims=(reference,)))
+        assert list((tmp_path / "cdi").iterdir()) == []
+
+
+async def test_a_device_of_another_claim_is_not_even_asked_for(cluster, tmp_path):
+    async with adapting(cluster, tmp_path) as adapter, plugged(tmp_path, "a") as plugin:
+        await plugin.register()
+        await published(cluster, {"a": []})
+        assert (await prepare(adapter, await claim(cluster, "one", name("a")))).error == ""
+        refused = await prepare(adapter, await claim(cluster, "two", name("a")))
+        assert "Taken" in refused.error
+        assert len(plugin.asked) == 1
+
+
+async def test_a_plugin_that_lies_is_named_and_asked_again(cluster, tmp_path):
+    async with adapting(cluster, tmp_path) as adapter, plugged(tmp_path, "a") as plugin:
+        await plugin.register()
+        await published(cluster, {"a": []})
+        honest, plugin.answers = plugin.answers, lambda _: AllocateResponse()
+        reference = await claim(cluster, "one", name("a"))
+        assert "answered for 0" in (await prepare(adapter, reference)).error
+        assert list((tmp_path / "cdi").iterdir()) == []
+        plugin.answers = honest
+        assert (await prepare(adapter, reference)).error == ""
+
+
+async def test_a_restart_takes_nothing_away_and_asks_nothing_again(cluster, tmp_path):
+    async with adapting(cluster, tmp_path) as adapter, plugged(tmp_path, "a", "b") as plugin:
+        await plugin.register()
+        await published(cluster, {"a": [], "b": []})
+        reference = await claim(cluster, "one", name("a"))
+        told = await prepare(adapter, reference)
+    async with adapting(cluster, tmp_path) as adapter, plugged(tmp_path, "a", "b") as plugin:
+        gone = f"{DRIVER}/disconnected"
+        await published(cluster, {"a": [gone], "b": [gone]})
+        assert await prepare(adapter, reference) == told
+        assert plugin.asked == []
+        waiting = await claim(cluster, "two", name("b"))
+        assert "not connected" in (await prepare(adapter, waiting)).error
+        await plugin.register()
+        await published(cluster, {"a": [], "b": []})
+        assert (await prepare(adapter, waiting)).error == ""
+
+
+async def test_files_that_a_reboot_took_are_made_anew_when_the_kubelet_asks(cluster, tmp_path):
+    async with adapting(cluster, tmp_path) as adapter, plugged(tmp_path, "a") as plugin:
+        await plugin.register()
+        await published(cluster, {"a": []})
+        reference = await claim(cluster, "one", name("a"))
+        told = await prepare(adapter, reference)
+        for spoil in ("gone", "half"):
+            [file] = (tmp_path / "cdi").iterdir()
+            whole = file.read_bytes()
+            file.unlink() if spoil == "gone" else file.write_bytes(whole[:40])
+            assert await prepare(adapter, reference) == told
+            assert file.read_bytes() == whole
+        assert len(plugin.asked) == 3
+
+
+async def test_a_memory_that_was_spoilt_is_left(cluster, tmp_path):
+    folder = tmp_path / "kubelet/plugins" / DRIVER
+    folder.mkdir(parents=True)
+    (folder / "plugins").write_bytes(b'[{"resource": 1')
+    async with adapting(cluster, tmp_path), plugged(tmp_path, "a") as plugin:
+        await plugin.register()
+        await published(cluster, {"a": []})
+
+
+async def test_health_follows_the_plugin(cluster, tmp_path):
+    async with adapting(cluster, tmp_path) as adapter, plugged(tmp_path, "a", "b") as plugin:
+        await plugin.register()
+        await published(cluster, {"a": [], "b": []})
+        plugin.change(PluginDevice(id="a", health="Unhealthy"), PluginDevice(id="b", health="Healthy"))
+        await published(cluster, {"a": [f"{DRIVER}/unhealthy"], "b": []})
+        report = adapter.driver.health()
+        assert {one.device.device: one.health for one in report.devices} == {name("a"): 2, name("b"): 1}

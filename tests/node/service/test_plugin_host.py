@@ -1,0 +1,174 @@
+"""The kubelet's side of device plugins, with plugins that come, go, lie and sleep."""
+
+import asyncio
+import sys
+from contextlib import asynccontextmanager
+
+import pytest
+from grpclib.exceptions import GRPCError
+
+from node.messages import AllocateResponse, DeviceIds, PluginDevice, PluginOptions, PreferenceResponse
+from node.plugins import Plugged, PluginFault
+from node.service.plugin_host import PluginHost, PluginPatience
+from tests.limits import PATIENCE
+from tests.node.service.device_plugin import DevicePlugin
+
+THING = "example.com/thing"
+
+
+@asynccontextmanager
+async def hosting(folder, *remembered, **settings):
+    """A host, and an event for each time that something changed."""
+    changed = asyncio.Event()
+    host = PluginHost(folder, changed.set, **settings)
+    async with host.serving(remembered):
+        yield host, changed
+
+
+@asynccontextmanager
+async def plugged(folder, *ids, **settings):
+    plugin = DevicePlugin(folder, THING, *ids, **settings)
+    await plugin.start()
+    try:
+        yield plugin
+    finally:
+        await plugin.stop()
+
+
+async def until(changed, holds):
+    """Wait until something holds, looking whenever the host tells of a change."""
+    async with asyncio.timeout(PATIENCE):
+        while not holds():
+            changed.clear()
+            if holds():
+                return
+            await changed.wait()
+
+
+def ids(host):
+    return [(one.resource, one.connected, [device.id for device in one.devices]) for one in host.plugins()]
+
+
+async def test_a_plugin_that_registers_is_followed(tmp_path):
+    async with hosting(tmp_path) as (host, changed), plugged(tmp_path, "a", "b") as plugin:
+        await plugin.register()
+        await until(changed, lambda: ids(host) == [(THING, True, ["a", "b"])])
+        plugin.change(PluginDevice(id="a", health="Unhealthy"))
+        await until(changed, lambda: ids(host) == [(THING, True, ["a"])])
+        assert host.plugins()[0].devices[0].health == "Unhealthy"
+
+
+async def test_devices_are_asked_for_by_request_and_then_started(tmp_path):
+    async with hosting(tmp_path) as (host, changed), plugged(tmp_path, "a", "b", "c") as plugin:
+        plugin.options = PluginOptions(before_start=True)
+        await plugin.register()
+        await until(changed, lambda: ids(host) == [(THING, True, ["a", "b", "c"])])
+        edits = await host.allocate(THING, {"one": ["a", "b"], "two": ["c"]})
+        assert {name: one.variables for name, one in edits.items()} == {
+            "one": {"THINGS": "a,b"},
+            "two": {"THINGS": "c"},
+        }
+        assert plugin.asked == [("allocate", (("a", "b"), ("c",))), ("start", ("a", "b")), ("start", ("c",))]
+
+
+async def test_what_the_plugin_prefers_stands_first(tmp_path):
+    async with hosting(tmp_path) as (host, changed), plugged(tmp_path, "a", "b", "c") as plugin:
+        plugin.options = PluginOptions(prefers=True)
+        plugin.prefers = lambda request: PreferenceResponse(
+            containers=(
+                DeviceIds(
+                    ids=tuple(sorted(request.containers[0].available, reverse=True)[: request.containers[0].size])
+                ),
+            )
+        )
+        await plugin.register()
+        await until(changed, lambda: ids(host) == [(THING, True, ["c", "b", "a"])])
+
+
+@pytest.mark.parametrize("changes", [{"version": "v9"}, {"endpoint": "../x"}, {"resource": "cpu"}])
+async def test_who_is_no_plugin_is_told_so(tmp_path, changes):
+    async with hosting(tmp_path) as (host, _), plugged(tmp_path, "a") as plugin:
+        with pytest.raises(GRPCError) as refused:
+            await plugin.register(**changes)
+        assert refused.value.message
+        assert host.plugins() == ()
+
+
+async def test_a_plugin_that_is_gone_keeps_its_devices_for_a_while(tmp_path):
+    async with hosting(tmp_path, patience=PluginPatience(gone=0.05)) as (host, changed):
+        command = [sys.executable, "-m", "tests.node.service.device_plugin", str(tmp_path), THING, "a"]
+        process = await asyncio.create_subprocess_exec(*command)
+        await until(changed, lambda: ids(host) == [(THING, True, ["a"])])
+        seen = []
+        host._changed = lambda: (seen.append(ids(host)), changed.set())
+        process.kill()
+        await process.wait()
+        await until(changed, lambda: ids(host) == [])
+        assert seen[0] == [(THING, False, ["a"])]
+        with pytest.raises(PluginFault, match="not connected"):
+            await host.allocate(THING, {"one": ["a"]})
+
+
+async def test_a_new_version_takes_over_from_the_old(tmp_path):
+    async with hosting(tmp_path) as (host, changed), plugged(tmp_path, "a") as old:
+        await old.register()
+        await until(changed, lambda: ids(host) == [(THING, True, ["a"])])
+        async with plugged(tmp_path, "b", endpoint="new.sock") as new:
+            await new.register()
+            await until(changed, lambda: ids(host) == [(THING, True, ["b"])])
+            await host.allocate(THING, {"one": ["b"]})
+            assert (old.asked, len(new.asked)) == ([], 1)
+
+
+async def test_a_plugin_that_has_no_socket_costs_nothing(tmp_path):
+    async with hosting(tmp_path) as (host, _), plugged(tmp_path, "a") as plugin:
+        await plugin.register(endpoint="missing.sock", resource="example.com/missing")
+        await plugin.register()
+        with pytest.raises(PluginFault, match="not connected"):
+            await host.allocate("example.com/missing", {"one": ["a"]})
+
+
+async def test_one_that_lies_or_sleeps_is_named(tmp_path):
+    async with (
+        hosting(tmp_path, patience=PluginPatience(answer=2.0)) as (host, changed),
+        plugged(tmp_path, "a") as plugin,
+    ):
+        await plugin.register()
+        await until(changed, lambda: ids(host) == [(THING, True, ["a"])])
+        plugin.answers = lambda _: AllocateResponse()
+        with pytest.raises(PluginFault, match="answered for 0"):
+            await host.allocate(THING, {"one": ["a"]})
+
+        def fail(request):
+            raise RuntimeError("no card")
+
+        plugin.answers = fail
+        with pytest.raises(PluginFault, match="does not answer Allocate"):
+            await host.allocate(THING, {"one": ["a"]})
+        plugin.answers = lambda _: asyncio.sleep(60)
+        with pytest.raises(PluginFault, match="does not answer Allocate"):
+            await host.allocate(THING, {"one": ["a"]})
+
+
+async def test_there_are_so_many_plugins_and_no_more(tmp_path):
+    async with hosting(tmp_path, most=2), plugged(tmp_path, "a") as plugin:
+        await plugin.register(resource="example.com/a")
+        await plugin.register(resource="example.com/b")
+        with pytest.raises(GRPCError, match="2 resources are registered"):
+            await plugin.register(resource="example.com/c")
+        await plugin.register(resource="example.com/b")
+
+
+async def test_what_a_plugin_had_is_remembered_until_it_is_back(tmp_path):
+    known = Plugged(resource=THING, devices=(PluginDevice(id="a", health="Healthy"),), connected=False)
+    async with hosting(tmp_path, known) as (host, changed), plugged(tmp_path, "a", "b") as plugin:
+        assert ids(host) == [(THING, False, ["a"])]
+        await plugin.register()
+        await until(changed, lambda: ids(host) == [(THING, True, ["a", "b"])])
+
+
+async def test_a_host_that_starts_again_takes_the_place_of_the_old(tmp_path):
+    (tmp_path / "kubelet.sock").write_text("left behind")
+    async with hosting(tmp_path) as (host, changed), plugged(tmp_path, "a") as plugin:
+        await plugin.register()
+        await until(changed, lambda: ids(host) == [(THING, True, ["a"])])
