@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 # Distinct demands that are searched; a directory of manifests has a handful.
 _MOST: Final = 500
+_RISK: Final = 200_000  # steps for what a scheduler may do against a rule
 # Findings that already say why a claim cannot be served.
 _SAID: Final = frozenset({"D301", "D302", "D303", "D304", "D305", "D306", "D307", "D314"})
 
@@ -55,6 +56,9 @@ def never(
         return []
     answers: dict[bytes, list[Problem]] = {}
     told: list[Reviewed] = []
+    everything = [*values, *others]
+    in_use = filter(_holds, everything)
+    busy = stock.with_all(in_use)
     for number, value in enumerate(values):
         demand = _demand(value)
         if demand is None or number in explained:
@@ -62,7 +66,8 @@ def never(
         key = msgspec.json.encode(demand.spec, enc_hook=str)
         if key not in answers and len(answers) < _MOST:
             answers[key] = _never(stock, demand)
-        problems = answers.get(key, [])
+        risks = _risks(busy, demand)
+        problems = [*answers.get(key, ()), *risks]
         for finding in findings(problems, name(objects[number])):
             reviewed = Reviewed(number, finding)
             told.append(reviewed)
@@ -134,6 +139,21 @@ def _demand(value: Any) -> ResourceClaim | None:
         case ResourceClaimTemplate():
             return defaults.claim(ResourceClaim(metadata=value.metadata, spec=value.spec.spec))
     return None
+
+
+def _holds(value: Any) -> bool:
+    return isinstance(value, ResourceClaim) and value.status.allocation is not None
+
+
+def _risks(busy: Stock, claim: ResourceClaim) -> list[Problem]:
+    """Say against which rule Kubernetes' own scheduler may serve a claim beside what is in use."""
+    if not busy.compatibilities:
+        return []
+    from dra.budget import Budget
+    from webhook.admission import unheld
+
+    risk = unheld(busy, [claim], Budget(_RISK))
+    return [Problem("D507", "/spec", f"kube-scheduler knows no DeviceCompatibility: {risk}")] if risk else []
 
 
 def _never(stock: Stock, claim: ResourceClaim) -> list[Problem]:

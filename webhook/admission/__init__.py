@@ -10,6 +10,7 @@ from webhook.admission.feasibility import Feasibility, judge
 from webhook.admission.late import answer_late
 from webhook.admission.quota import review_quota, wants_of_pod
 from webhook.admission.registration import Registration, configurations
+from webhook.admission.risk import unheld
 from webhook.admission.validate import refuses
 from webhook.admission.verdict import answer_of_api_server, decide_object
 
@@ -31,5 +32,6 @@ __all__ = [
     "refuses",
     "registration",
     "review_quota",
+    "unheld",
     "wants_of_pod",
 ]

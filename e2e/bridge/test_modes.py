@@ -1,0 +1,161 @@
+"""The GPU of manifests/examples/modes, in four ways that exclude each other, on a real control plane: by groups, and by our own rules.
+
+What can never be is turned back at the gate. What only excludes each other now is held by our schedulers. Kubernetes' own keeps groups
+apart, and knows none of our rules: there the gate says what may happen, and the allocator finds what did.
+"""
+
+import json
+
+import pytest
+
+from cluster import manifests
+from e2e.actors.bridge import PLUGIN_SCHEDULER, SCHEDULER, plugin_configuration
+from e2e.actors.gate import ROOT
+from e2e.actors.workloads import claim, pod, request, using
+from e2e.build import program
+
+pytestmark = pytest.mark.real
+EXAMPLES = ROOT / "manifests/examples/modes"
+NODE = "fourway-0"
+DRIVER = "fourway.example.com"
+FORMS = {"groups": ("classes", "groups"), "rules": ("classes", "plain", "expressions")}
+STOCK = "default-scheduler"
+IN_THE_WAY = {
+    "groups": "share hardware with something of another compatibility group",
+    "rules": "DeviceCompatibility/gpu-mig keeps it apart from gpu-0-mps-0",
+}
+
+
+def example(*names):
+    """The example's objects as they are, on a node and with a driver of this file's own."""
+    texts = [(EXAMPLES / f"{name}.yaml").read_text() for name in names]
+    text = "\n---\n".join(texts).replace("gpu-node", NODE).replace("gpu.example.com", DRIVER)
+    objects = [document.object for document in manifests.parse(text)]
+    return [one for one in objects if one["kind"] != "Node"]
+
+
+@pytest.fixture(scope="module")
+def schedulers(control_plane, bridge):
+    """The stock scheduler that asks our extender is the bridge's; beside it runs ours, with the plugin."""
+    ours = plugin_configuration(bridge.socket)
+    running = control_plane.start_scheduler(ours, name="modes-scheduler", binary=program("drawbridge-scheduler"))
+    control_plane.add_fake_nodes(1, prefix="fourway-")
+    try:
+        yield
+    finally:
+        running.stop()
+        control_plane.remove({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}})
+
+
+@pytest.fixture(params=FORMS)
+def form(request, control_plane, bridge, schedulers, created):
+    """One form of the example, known to everybody who decides."""
+    created(*example(*FORMS[request.param]))
+    rules = request.param == "rules"
+
+    def known():
+        pools = [one for one in bridge.ask("/api/v1/fleet")[1].get("pools", ()) if one["driver"] == DRIVER]
+        return bool(pools) and (not rules or all(has_status(control_plane, name) for name in ("gpu-mig", "gpu-shared")))
+
+    control_plane.until("the devices and the rules are known", known, 30)
+    return request.param
+
+
+def has_status(cluster, name):
+    rule = cluster.get(f"/apis/drawbridge.dev/v1alpha1/devicecompatibilities/{name}")
+    return rule.get("status", {}).get("devices")
+
+
+def wanting(mode, namespace, scheduler, name=""):
+    """A claim for a device in one mode, and a pod that uses it."""
+    name = name or mode
+    return claim(name, namespace, request("gpu", mode)), pod(name, namespace, schedulerName=scheduler, resourceClaims=[using(name)])  # fmt: skip
+
+
+def let_go(cluster, namespace, *names):
+    for name in names:
+        cluster.delete(f"/api/v1/namespaces/{namespace}/pods/{name}", gracePeriodSeconds=0)
+
+
+def device(cluster, namespace, name):
+    found = cluster.get(f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims/{name}")
+    allocation = found.get("status", {}).get("allocation")
+    return allocation["devices"]["results"][0]["device"] if allocation else None
+
+
+@pytest.fixture
+def free(control_plane, namespace):
+    """A namespace whose pods are gone when the test is over: nobody runs them, so nobody would end them."""
+    yield namespace
+    control_plane.delete(f"/api/v1/namespaces/{namespace}/pods", gracePeriodSeconds=0)
+
+
+@pytest.mark.parametrize("scheduler", [SCHEDULER, PLUGIN_SCHEDULER])
+def test_what_excludes_each_other_waits_with_a_reason_and_what_goes_together_joins(
+    control_plane, form, free, scheduler
+):
+    control_plane.create(*wanting("mps", free, scheduler))
+    control_plane.wait_scheduled(free, "mps")
+    control_plane.create(*wanting("mig", free, scheduler))
+    who = f"held by {free}/mps"
+    control_plane.until(
+        "it is told who is in the way", lambda: has_said(control_plane, free, "mig", IN_THE_WAY[form], who), 60
+    )
+    control_plane.create(*wanting("fractioning", free, scheduler))
+    control_plane.wait_scheduled(free, "fractioning")
+    assert device(control_plane, free, "mig") is None
+    let_go(control_plane, free, "mps", "fractioning")
+    control_plane.wait_scheduled(free, "mig", 60)
+    assert device(control_plane, free, "mig") == "gpu-0-mig-0"
+
+
+def has_said(cluster, namespace, name, *words):
+    """Whether an event of a pod that waits says all of these."""
+    return any(all(word in said for word in words) for said in cluster.events(namespace, name))
+
+
+def test_what_can_never_be_used_together_is_turned_back_at_the_gate_and_what_can_passes(control_plane, form, gated):
+    def asked(first, second):
+        both = claim("both", gated, request("one", first), request("other", second))
+        done = control_plane.kubectl("create", "--dry-run=server", "-f", "-", input=json.dumps(both), check=False)
+        return done.stderr
+
+    def refused(first, second):
+        said = asked(first, second)
+        return "(Forbidden)" in said and "could not serve this pod even if idle" in said
+
+    control_plane.until("the gate refuses MPS beside MIG", lambda: refused("mps", "mig"), 30)
+    control_plane.until("and a share beside the whole", lambda: refused("exclusive", "fractioning"), 30)
+    assert asked("mps", "fractioning") == ""
+
+
+def test_where_kubernetes_own_scheduler_allocates_our_rule_is_a_risk_that_is_told_and_found(
+    control_plane, bridge, form, gated
+):
+    """Groups it keeps apart by itself."""
+    control_plane.create(*wanting("mps", gated, STOCK))
+    control_plane.wait_scheduled(gated, "mps")
+    chosen, second = wanting("mig", gated, STOCK)
+    control_plane.create(chosen)
+
+    def said():
+        text = json.dumps(second)
+        return control_plane.kubectl("create", "--dry-run=server", "-f", "-", input=text).stderr
+
+    if form == "groups":
+        control_plane.until("the gate knows what is in use", lambda: "waits until devices are free" in said(), 30)
+        assert "does not know" not in said()
+        control_plane.create(second)
+        control_plane.wait_unschedulable(gated, "mig")
+        assert device(control_plane, gated, "mig") is None
+        return
+    words = f"on {NODE} it may give gpu-0-mig-0 beside gpu-0-mps-0, against DeviceCompatibility/gpu-mig: scheduler {STOCK} does not know"  # fmt: skip
+    control_plane.until(words, lambda: words in said(), 30)
+    control_plane.create(second)
+    control_plane.wait_scheduled(gated, "mig")
+    both = {f"{gated}/mps", f"{gated}/mig"}
+    control_plane.until(
+        "the allocator finds both", lambda: both <= set(bridge.ask("/api/v1/drift")[1]["overlapping"]), 30
+    )
+    let_go(control_plane, gated, "mig")
+    control_plane.until("one is gone", lambda: not both & set(bridge.ask("/api/v1/drift")[1]["overlapping"]), 30)

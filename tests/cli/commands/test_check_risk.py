@@ -1,0 +1,35 @@
+"""`check` says where Kubernetes' own scheduler may act against a DeviceCompatibility, with what is in use."""
+
+import pytest
+
+from tests.cli.running import manifest, modes, run_json
+
+
+def held(tmp_path, device):
+    result = {"request": "gpu", "driver": "gpu.example.com", "pool": "gpu-node", "device": device}
+    claim = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": "holder", "namespace": "default"},
+        "spec": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "mps"}}]}},
+        "status": {"allocation": {"devices": {"results": [result]}}},
+    }
+    return ["--inventory", manifest(tmp_path / "held.yaml", claim)]
+
+
+@pytest.mark.parametrize(
+    ("files", "device", "expected"),
+    [
+        (["plain", "expressions"], "gpu-0-mps-0", ["ResourceClaim/default/mig", "ResourceClaim/default/mig-too"]),
+        (["plain"], "gpu-0-mps-0", []),
+        (["groups"], "gpu-0-mps-0", []),
+        (["plain", "expressions"], "", []),
+    ],
+)
+def test_a_claim_that_may_be_served_against_a_rule_is_found(tmp_path, files, device, expected):
+    inventory = held(tmp_path, device) if device else []
+    _, found = run_json("check", *modes("classes", "claims", *files), *inventory)
+    told = [one for one in found["findings"] if one["code"] == "D507"]
+    assert [one["object"] for one in told] == expected
+    for one in told:
+        assert "it may give gpu-0-mig-0 beside gpu-0-mps-0, against DeviceCompatibility/gpu-mig" in one["message"]

@@ -1,0 +1,62 @@
+"""No false denial: whom the gate turns back for good, Kubernetes' own allocator cannot serve either, with nothing in use."""
+
+import os
+from collections import Counter
+
+import pytest
+
+from dra.objects.claim import ResourceClaim
+from dra.wire import convert
+from tests.allocator.differ import stock_of
+from tests.allocator.generate import FAMILIES, case_of
+from webhook.admission.feasibility import Feasibility, judge
+
+CASES = 60  # a family, in the default form: 720 in all
+LONG = int(os.environ.get("DRAWBRIDGE_CASES", "20000"))
+FIRST = int(os.environ.get("DRAWBRIDGE_FIRST_CASE", "0"))
+
+
+def compare(oracle, family, seeds):
+    """Compare a stretch of cases; answers with how often which verdicts met."""
+    met = Counter()
+    cases = [case_of(family, seed) for seed in seeds]
+    idle = [case | {"allocatedClaims": []} for case in cases]
+    for seed, case, theirs in zip(seeds, cases, oracle.ask_all(idle), strict=True):
+        claims = [convert(one, ResourceClaim) for one in case["claims"]]
+        found = judge(stock_of(case), claims)
+        met[found.verdict, theirs["verdict"]] += 1
+        denied_falsely = found.verdict is Feasibility.NEVER and theirs["verdict"] == "feasible"
+        assert not denied_falsely, f"{family} {seed}: {found.text}"
+        promised_falsely = found.verdict is Feasibility.FITS and theirs["verdict"] == "infeasible"
+        assert not promised_falsely, f"{family} {seed}"
+    return met
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("family", FAMILIES)
+def test_whom_the_gate_turns_back_for_good_no_idle_fleet_could_serve(allocate_oracle, family):
+    met = compare(allocate_oracle, family, range(CASES))
+    assert sum(met.values()) == CASES
+
+
+@pytest.mark.oracle
+def test_the_gate_says_never_often_enough_for_that_to_mean_something(allocate_oracle):
+    met = Counter()
+    for family in FAMILIES:
+        met += compare(allocate_oracle, family, range(CASES, CASES + 20))
+    assert met[Feasibility.NEVER, "infeasible"] >= 20
+    assert met[Feasibility.BUSY, "feasible"] >= 5
+
+
+@pytest.mark.long
+@pytest.mark.oracle
+def test_no_false_denial_for_as_long_as_it_takes(allocate_oracle):
+    met = Counter()
+    each, step = LONG // len(FAMILIES) + 1, 100
+    for first in range(FIRST, FIRST + each, step):
+        for family in FAMILIES:
+            stretch = range(2_000_000 + first, 2_000_000 + min(first + step, FIRST + each))
+            met += compare(allocate_oracle, family, stretch)
+        print(f"after {first + step - FIRST} cases a family: {dict(met)}", flush=True)
+    assert sum(met.values()) >= LONG
+    assert met[Feasibility.NEVER, "infeasible"] >= LONG / 20
