@@ -247,3 +247,10 @@ def test_quotas_at_the_door_are_off_unless_they_are_asked_for_and_need_the_bridg
     said = CliRunner().invoke(command, [*images, "--quota"])
     assert said.exit_code == 2
     assert (QUOTA / "webhooks.yaml").read_text() == quota_text()
+
+
+def test_what_the_authority_may_patch_it_may_patch_only_as_the_policy_says():
+    [policy] = of("ValidatingAdmissionPolicy", "drawbridge-registration")
+    [held] = policy["spec"]["matchConstraints"]["resourceRules"]
+    [may] = [rule for rule in rules("drawbridge-authority") if "validatingwebhookconfigurations" in rule["resources"]]
+    assert sorted(held["resourceNames"]) == sorted(may["resourceNames"]) == ["drawbridge", "drawbridge-quota"]
