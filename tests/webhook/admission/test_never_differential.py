@@ -17,7 +17,10 @@ FIRST = int(os.environ.get("DRAWBRIDGE_FIRST_CASE", "0"))
 
 
 def compare(oracle, family, seeds):
-    """Compare a stretch of cases; answers with how often which verdicts met."""
+    """Compare a stretch of cases; answers with how often which verdicts met.
+
+    Nothing is said of whom the gate lets pass: what fits beside a device in use, of which a further share is free, need not fit an idle fleet.
+    """
     met = Counter()
     cases = [case_of(family, seed) for seed in seeds]
     idle = [case | {"allocatedClaims": []} for case in cases]
@@ -27,8 +30,6 @@ def compare(oracle, family, seeds):
         met[found.verdict, theirs["verdict"]] += 1
         denied_falsely = found.verdict is Feasibility.NEVER and theirs["verdict"] == "feasible"
         assert not denied_falsely, f"{family} {seed}: {found.text}"
-        promised_falsely = found.verdict is Feasibility.FITS and theirs["verdict"] == "infeasible"
-        assert not promised_falsely, f"{family} {seed}"
     return met
 
 
