@@ -132,6 +132,8 @@ def named_difference(case: Case, ours: str, theirs: str) -> str:
             return (
                 "1.36 and older: a share without amounts does not count as one, so a further one charges counters again"
             )
+        if '"step"' in text and ours == theirs:
+            return "1.36 and older: an amount that was rounded to a step is written in binary units"
     if server.minor < NEWEST - 1 and "bindingConditions" in text:
         return "1.35 and older: slices with binding conditions come last in their pool"
     return ""
