@@ -116,7 +116,7 @@ def test_what_two_pods_hold_a_third_waits_for(control_plane, adapted, namespace,
     seen = [adapted.node.logs(namespace, name, "main").split() for name in ("a", "b")]
     assert sorted(seen) == [["Dev-1"], ["Dev-2"]]
     created(asking(namespace, "c"))
-    control_plane.delete(f"/api/v1/namespaces/{namespace}/pods/a", gracePeriodSeconds=0)
+    control_plane.delete(f"/api/v1/namespaces/{namespace}/pods/a", gracePeriodSeconds=1)
     [freed] = seen[0]
     assert spoken(adapted, namespace, "c") == [freed]
 
