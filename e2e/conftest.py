@@ -1,18 +1,28 @@
 """Fixtures of the gate, for the tests in this directory."""
 
+from pathlib import Path
+
 import pytest
 
 from e2e.actors import fleet
 from e2e.actors.bridge import Bridge
 from e2e.actors.gate import DEVICES, NODE, Gate, knows_classes
 
+HERE = Path(__file__).parent
+OWN = {"driver": "driven", "bridge": "bridged", "chaos": "bridged"}
+
 
 @pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
 def pytest_collection_modifyitems(items):
-    """Mark what is tested with drawbridge installed and without a node: it runs on a control plane of its own, beside the rest."""
+    """Mark what runs on a control plane of its own, beside the rest: our drivers, the bridge, and what needs our gate and no node."""
     for item in items:
         asked = getattr(item, "fixturenames", ())
-        if item.get_closest_marker("real") and "gate" in asked and "node_cluster" not in asked:
+        if not item.get_closest_marker("real"):
+            continue
+        folder = item.path.relative_to(HERE).parts[0] if item.path.is_relative_to(HERE) else ""
+        if folder in OWN:
+            item.add_marker(OWN[folder])
+        elif "gate" in asked and "node_cluster" not in asked:
             item.add_marker("gated")
 
 

@@ -95,6 +95,18 @@ def spoken(adapted, namespace, name):
     return adapted.node.logs(namespace, name, "main").split()
 
 
+# What it holds it gives back as soon as it is told to end.
+HOLD = "ls /tmp; trap 'exit 0' TERM; sleep 600 & wait"
+
+
+def gone(adapted, namespace, *names):
+    """End pods in good order, and wait until the node has nothing of theirs: the kubelet asks again late for what it could not have."""
+    for name in names:
+        adapted.cluster.delete(f"/api/v1/namespaces/{namespace}/pods/{name}", gracePeriodSeconds=1)
+    folder = adapted.node.outside("/run/cdi")
+    adapted.cluster.until("the node has given all back", lambda: not list(folder.glob(f"drawbridge_{DRIVER}_*")), 90)
+
+
 def asking(namespace, name, command="ls /tmp", resource=RESOURCE, amount=1):
     return pod(name, namespace, container(command=command, **limits(**{resource: amount})))
 
@@ -107,22 +119,23 @@ def test_an_unmodified_pod_gets_a_device_of_an_unmodified_plugin(control_plane, 
     assert RESOURCE not in adapted.node.allocatable(), "the kubelet knows nothing of the plugin"
     ran = control_plane.get(f"/api/v1/namespaces/{namespace}/pods/one")
     assert ran["status"]["extendedResourceClaimStatus"]["requestMappings"][0]["resourceName"] == RESOURCE
+    gone(adapted, namespace, "one", "both")
 
 
 def test_what_two_pods_hold_a_third_waits_for(control_plane, adapted, namespace, created):
-    created(asking(namespace, "a", "ls /tmp; sleep 600"), asking(namespace, "b", "ls /tmp; sleep 600"))
+    created(asking(namespace, "a", HOLD), asking(namespace, "b", HOLD), asking(namespace, "c"))
     for name in ("a", "b"):
         control_plane.wait_phase(namespace, name, "Running", seconds=90)
     seen = [adapted.node.logs(namespace, name, "main").split() for name in ("a", "b")]
     assert sorted(seen) == [["Dev-1"], ["Dev-2"]]
-    created(asking(namespace, "c"))
     control_plane.delete(f"/api/v1/namespaces/{namespace}/pods/a", gracePeriodSeconds=1)
     [freed] = seen[0]
     assert spoken(adapted, namespace, "c") == [freed]
+    gone(adapted, namespace, "b", "c")
 
 
 def test_kills_and_restarts_take_nothing_from_those_who_run(control_plane, adapted, namespace, created):
-    created(asking(namespace, "runs", "ls /tmp; sleep 600"))
+    created(asking(namespace, "runs", HOLD))
     control_plane.wait_phase(namespace, "runs", "Running", seconds=90)
     [device] = adapted.node.logs(namespace, "runs", "main").split()
     adapted.kill()
@@ -133,11 +146,9 @@ def test_kills_and_restarts_take_nothing_from_those_who_run(control_plane, adapt
     created(asking(namespace, "next"))
     [other] = spoken(adapted, namespace, "next")
     assert {device, other} == {"Dev-1", "Dev-2"}
-    assert control_plane.get(f"/api/v1/namespaces/{namespace}/pods/runs")["status"]["phase"] == "Running"
-    assert (
-        control_plane.get(f"/api/v1/namespaces/{namespace}/pods/runs")["status"]["containerStatuses"][0]["restartCount"]
-        == 0
-    )
+    runs = control_plane.get(f"/api/v1/namespaces/{namespace}/pods/runs")["status"]
+    assert (runs["phase"], runs["containerStatuses"][0]["restartCount"]) == ("Running", 0)
+    gone(adapted, namespace, "runs", "next")
 
 
 def test_beside_it_a_plugin_of_the_kubelets_own_goes_on(control_plane, adapted, namespace, created):
@@ -150,5 +161,6 @@ def test_beside_it_a_plugin_of_the_kubelets_own_goes_on(control_plane, adapted, 
         device, thing = spoken(adapted, namespace, "mixed")
         assert device in {"Dev-1", "Dev-2"}
         assert thing in {"x", "y"}
+        gone(adapted, namespace, "mixed")
     finally:
         plugin.stop()

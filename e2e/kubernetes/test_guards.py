@@ -8,7 +8,7 @@ from cluster import manifests
 from e2e.actors import fleet
 from e2e.actors.client import ApiError, Client
 from e2e.actors.gate import ROOT, SYSTEM
-from e2e.actors.workloads import claim, pod, request, template, using
+from e2e.actors.workloads import claim, container, pod, request, template, using
 
 pytestmark = pytest.mark.real
 DRIVER = "guarded.example.com"
@@ -80,11 +80,22 @@ def guards(control_plane):
         control_plane.remove(*reversed(rules), *reversed(made), *nodes)
 
 
+RESTRICTED = {
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+    "runAsNonRoot": True,
+    "runAsUser": 1000,
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+
+
 def token(cluster, name, node=""):
     """A token as an account has it: by itself, or in a pod on a node."""
     spec = {}
     if node:
-        item = pod(f"{name}-{node}", SYSTEM, serviceAccountName=name, nodeName=node)
+        # Our namespace may be there as we ship it, and then it takes restricted pods alone.
+        main = container(securityContext=RESTRICTED)
+        item = pod(f"{name}-{node}", SYSTEM, main, serviceAccountName=name, nodeName=node)
         found = cluster.read(item) or cluster.create(item)[0]
         spec = {"boundObjectRef": {"kind": "Pod", "apiVersion": "v1", "name": item["metadata"]["name"], "uid": found["metadata"]["uid"]}}  # fmt: skip
     path = f"/api/v1/namespaces/{SYSTEM}/serviceaccounts/{name}/token"
