@@ -11,6 +11,7 @@ import click
 
 from cli import contract as inputs
 from cli.contract import Broken, Exit
+from cli.strategies import HELP, refuse_unknown, tell_strategies
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -40,7 +41,7 @@ _EXITS = {"feasible": Exit.FINE, "infeasible": Exit.REFUSED, "undecided": Exit.U
 
 
 @inputs.command("allocate", empty=EMPTY)
-@inputs.files()
+@inputs.files(required=False)
 @click.option("--node", metavar="NAME", help="The node to look at.")
 @click.option("--all-nodes", is_flag=True, help="Look at every node that was read.")
 @click.option("--claim", "claims", multiple=True, metavar="NS/NAME", help="Only this claim. May be repeated.")
@@ -69,18 +70,17 @@ def command(
     the answer is that of 1.37 with every gate on.
     """
     import allocator.strategies.choose  # noqa: F401  loaded here, so that no import is timed as search
-    from allocator.strategies import STRATEGIES
     from cli.configuration import server_named
     from cli.devices import choose_claims, read_objects, warn_of_passed_over
     from dra.objects import ResourceClaim, ResourceClaimTemplate
     from dra.server import EVERYTHING
 
-    if strategy == "help":
-        for one in STRATEGIES.values():
-            click.echo(f"{one.name:<22} {one.summary}")
+    if strategy == HELP:
+        tell_strategies()
         return Exit.FINE
-    if strategy not in STRATEGIES:
-        raise Broken(f"no strategy named {strategy}", f"there are: {', '.join(STRATEGIES)}")
+    refuse_unknown([strategy])
+    if not files:
+        raise Broken("nothing to allocate", "name files, folders or - for standard input: -f FILE")
     if bool(node) == all_nodes:
         raise Broken("say which node to look at", "give either --node NAME or --all-nodes")
     server = server_named(kubernetes, feature_gates) or EVERYTHING

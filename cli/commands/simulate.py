@@ -16,6 +16,7 @@ import msgspec
 from cli import contract as inputs
 from cli.configuration import among, configuration_of, features_of, in_mode, mode_option, server_named
 from cli.contract import Broken, Exit
+from cli.strategies import HELP, refuse_unknown, tell_strategies
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -47,7 +48,7 @@ EMPTY: dict[str, Any] = {"strategy": "", "pods": [], "totals": dict.fromkeys(_CO
 @inputs.files(required=False)
 @click.option("--config", metavar="FILE", help="A DrawbridgeConfiguration; without it, the one among the files, or the defaults.")  # fmt: skip
 @mode_option()
-@click.option("--strategy", "strategies", multiple=True, metavar="NAME", help="How to choose nodes and devices [default: first-fit]. For a workload it may be repeated, or be `all`.")  # fmt: skip
+@click.option("--strategy", "strategies", multiple=True, metavar="NAME", help="How to choose nodes and devices [default: first-fit]; `--strategy help` lists them. For a workload it may be repeated, or be `all`.")  # fmt: skip
 @click.option("--budget-ms", type=click.IntRange(min=1), metavar="N", help="Give up as undecided after this long, on each node.")  # fmt: skip
 @click.option("--generate", type=click.Choice(("mig", "shares", "pairs")), help="Replay a generated workload instead of files.")  # fmt: skip
 @click.option("--seed", type=int, default=1, show_default=True, help="With --generate: the same seed gives the same workload.")  # fmt: skip
@@ -82,6 +83,9 @@ def command(
     """
     from allocator.simulation import KINDS
 
+    if HELP in strategies:
+        tell_strategies()
+        return Exit.FINE
     if bool(generate) == bool(files):
         raise Broken(
             "nothing to simulate" if not files else "-f and --generate exclude each other",
@@ -110,9 +114,7 @@ def _strategies(named: Sequence[str]) -> list[str]:
 
     if "all" in named:
         return list(STRATEGIES)
-    for name in named:
-        if name not in STRATEGIES:
-            raise Broken(f"no strategy named {name}", f"there are: {', '.join(STRATEGIES)}")
+    refuse_unknown(named)
     return list(dict.fromkeys(named)) or [DEFAULT]
 
 

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 # The conditions under which an API server calls us hold every name, and each is compared with each word of a pod.
 MOST_ROWS = 512
 MOST_TARGETS = 64
+MOST_NAMED = 20  # names that there are, in a message about one that there is not
 _LONGEST_TEXT = 1_024
 _PART = re.compile(r"<[A-Za-z]+>")
 _VARIABLE = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]{0,252}").fullmatch
@@ -47,7 +48,7 @@ _COUNTED = {Role.COUNT: (Unit.COUNT,), Role.MEMORY: (Unit.BYTES, Unit.MIB, Unit.
 
 def unknown(path: str, names_: Iterable[str], known: Iterable[str], what: str) -> Iterator[Mistake]:
     """Names that nothing here has; a list is pointed into by position, a mapping by key."""
-    known = list(known)
+    known = sorted(known)
     for at, name in enumerate(names_):
         if name in known:
             continue
@@ -59,7 +60,9 @@ def one_of(name: str, known: Sequence[str]) -> str:
     """Say which names there are, the likeliest first."""
     near = shape.nearest(name, list(known))
     meant = f"did you mean {near}? " if near else ""
-    return f"{meant}one of {', '.join(known)}"
+    few = ", ".join(known[:MOST_NAMED])
+    more = f" and {len(known) - MOST_NAMED} more" if len(known) > MOST_NAMED else ""
+    return f"{meant}one of {few}{more}"
 
 
 def wrong_tables(file: File, targets: Mapping[str, Target]) -> Iterator[Mistake]:

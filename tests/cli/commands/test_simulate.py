@@ -176,3 +176,17 @@ def test_pods_without_any_node_are_told_so(tmp_path):
     done = run("simulate", "-f", manifest(tmp_path / "pod.yaml", pod))
     assert done.exit_code == 1
     assert "no Node in what was read" in done.stdout
+
+
+@pytest.mark.parametrize("command", [("simulate",), ("allocate",)])
+def test_the_strategies_are_told_to_who_asks_for_help(command):
+    done = run(*command, "--strategy", "help")
+    assert done.exit_code == 0
+    assert [line.split()[0] for line in done.stdout.splitlines()][:2] == ["first-fit", "CompactFirst"]
+
+
+@pytest.mark.parametrize("command", [("simulate", "-f", MODES), ("allocate", "-f", MODES, "--all-nodes")])
+def test_a_strategy_that_there_is_not_is_told_with_those_that_there_are(command):
+    done = run(*command, "--strategy", "compact")
+    assert done.exit_code == 2
+    assert "no strategy named compact (there are: first-fit, CompactFirst" in done.stderr

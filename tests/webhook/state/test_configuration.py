@@ -335,3 +335,10 @@ def test_a_table_of_pod_scope_adds_up_and_is_seen_by_who_asks():
     after = patched(value, done)["spec"]
     every = [*after["initContainers"], *after["containers"]]
     assert [bool(one["resources"].get("claims")) for one in every] == [True, True, True, False]
+
+
+def test_of_many_names_that_there_are_some_are_told_in_order():
+    _, [finding] = read({**HEAD, "keys": {"nvidia": {"gpuu": "x"}}})
+    told = finding.hint.removeprefix("one of ").split(", ")
+    assert told == sorted(told)
+    assert told[-1].endswith(" more")
