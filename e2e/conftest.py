@@ -9,21 +9,21 @@ from e2e.actors.bridge import Bridge
 from e2e.actors.gate import DEVICES, NODE, Gate, knows_classes
 
 HERE = Path(__file__).parent
-OWN = {"driver": "driven", "bridge": "bridged", "chaos": "bridged"}
+OWN = {"driver": "killed", "chaos": "killed", "bridge": "bridged"}
 
 
 @pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
 def pytest_collection_modifyitems(items):
-    """Mark what runs on a control plane of its own, beside the rest: our drivers, the bridge, and what needs our gate and no node."""
+    """Mark what runs on a control plane of its own, beside the rest: what is killed, the bridge, and what needs our gate and no node."""
     for item in items:
         asked = getattr(item, "fixturenames", ())
         if not item.get_closest_marker("real"):
             continue
         folder = item.path.relative_to(HERE).parts[0] if item.path.is_relative_to(HERE) else ""
-        if folder in OWN:
-            item.add_marker(OWN[folder])
-        elif "gate" in asked and "node_cluster" not in asked:
+        if "gate" in asked and "node_cluster" not in asked:
             item.add_marker("gated")
+        elif folder in OWN:
+            item.add_marker(OWN[folder])
 
 
 @pytest.fixture(scope="session")

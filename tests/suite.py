@@ -35,8 +35,8 @@ ORACLE = "oracle and not (real or node or long)"
 CLUSTER = "(real or node) and not long"
 GATED = f"{CLUSTER} and gated"
 BRIDGED = f"{CLUSTER} and bridged"
-DRIVEN = f"{CLUSTER} and driven"
-THE_REST = f"{CLUSTER} and not (gated or bridged or driven)"
+KILLED = f"{CLUSTER} and killed"
+THE_REST = f"{CLUSTER} and not (gated or bridged or killed)"
 # The flags of every Go build of ours, so that modules with the same dependencies share what is compiled.
 GO = {"CGO_ENABLED": "0", "GOFLAGS": "-trimpath -mod=readonly -buildvcs=false", "GOTOOLCHAIN": "local"}
 
@@ -193,16 +193,16 @@ def beside(name: str, marks: str, *options: str) -> Iterator[Callable[[], Outcom
 
 
 def on_clusters() -> Iterator[Outcome]:
-    """The tests on real clusters: those of the gate, the bridge and our drivers on control planes of their own, because all mostly wait."""
+    """The tests on real clusters: those of the gate, the bridge and what is killed on control planes of their own, because all mostly wait."""
     with (
         beside("real cluster, gated", GATED, "e2e") as gated,  # the marks are given there and nowhere else
         beside("real cluster, bridged", BRIDGED, "e2e") as bridged,
-        beside("real cluster, driven", DRIVEN, "e2e") as driven,
+        beside("real cluster, killed", KILLED, "e2e") as killed,
     ):
         yield pytest_suite("real cluster", THE_REST, strict=True)
         yield gated()
         yield bridged()
-        yield driven()
+        yield killed()
 
 
 def gates() -> Iterator[Outcome]:
