@@ -12,7 +12,9 @@ import signal
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Awaitable, Callable, Coroutine
+
+    from cluster.kubernetes import Kubernetes
 
 T = TypeVar("T")
 
@@ -29,6 +31,26 @@ def run(main: Coroutine[object, object, T]) -> T:
         return asyncio.run(main)
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         return runner.run(main)
+
+
+def visit(kubeconfig: str, context: str, look: Callable[[Kubernetes], Awaitable[T]], page: str) -> T:
+    """Look at the cluster that kubectl talks to; `page` says which rights that takes."""
+    from cli.contract import Failed
+    from cluster.errors import ClusterError
+    from cluster.kubernetes import Kubernetes
+
+    async def there() -> T:
+        cluster = Kubernetes.connect(kubeconfig=kubeconfig, context=context)
+        try:
+            return await look(cluster)
+        finally:
+            await cluster.close()
+
+    try:
+        return run(there())
+    except* ClusterError as group:
+        remedy = f"check --kubeconfig, --context and your rights ({page})"
+        raise Failed(str(first(group)), remedy) from None
 
 
 def settle() -> None:

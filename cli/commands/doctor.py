@@ -5,7 +5,6 @@ It reads a live cluster, or with `-f` a dump of one. A repair holds only while i
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -14,12 +13,13 @@ import click
 
 from cli import contract as inputs
 from cli.configuration import configuration_of
-from cli.contract import Broken, Exit, Failed
+from cli.contract import Broken, Exit
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from cli.doctor import Ill, Seen
+    from cluster.protocol import Cluster
     from webhook.state import Configuration
 
 Outcome = dict[str, Any]
@@ -105,22 +105,14 @@ def _visit(
     ask: bool,
 ) -> list[Outcome]:
     """Look at a live cluster, and put right what may be."""
+    from cli import loop
     from cli.doctor import diagnose, survey
-    from cluster.errors import ClusterError
-    from cluster.kubernetes import Kubernetes
 
-    async def look() -> list[Outcome]:
-        cluster = Kubernetes.connect(kubeconfig=kubeconfig, context=context)
-        try:
-            ills = diagnose(await survey(cluster, datetime.now(UTC), fenced, configuration))
-            return [await _treat(cluster, ill, ask=ask) if repair else _outcome(ill) for ill in ills]
-        finally:
-            await cluster.close()
+    async def look(cluster: Cluster) -> list[Outcome]:
+        ills = diagnose(await survey(cluster, datetime.now(UTC), fenced, configuration))
+        return [await _treat(cluster, ill, ask=ask) if repair else _outcome(ill) for ill in ills]
 
-    try:
-        return asyncio.run(look())
-    except ClusterError as error:
-        raise Failed(str(error), "check --kubeconfig, --context and your rights") from None
+    return loop.visit(kubeconfig, context, look, "docs/operating.md")
 
 
 async def _treat(cluster: Any, ill: Ill, *, ask: bool) -> Outcome:

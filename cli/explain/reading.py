@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from cli import contract as inputs
 from cli.configuration import features_of
-from cli.contract import Failed
 from cli.explain.scene import Scene, scene_of, trim
 from cli.survey import Unread, Visit
 from cluster import resources
-from cluster.errors import ClusterError
 from webhook import names
 
 if TYPE_CHECKING:
@@ -56,20 +54,11 @@ def visit(
 ) -> Scene:
     """Read a live cluster; `pod` is the name of the one whose whole object is kept."""
     from cli import loop
-    from cluster.kubernetes import Kubernetes
 
-    async def look() -> Scene:
-        cluster = Kubernetes.connect(kubeconfig=kubeconfig, context=context)
-        try:
-            return await gather(cluster, namespace, pod, kinds)
-        finally:
-            await cluster.close()
+    async def look(cluster: Cluster) -> Scene:
+        return await gather(cluster, namespace, pod, kinds)
 
-    try:
-        return loop.run(look())
-    except* ClusterError as group:
-        [error, *_] = group.exceptions
-        raise Failed(str(error), "check --kubeconfig, --context and your rights (docs/explain.md)") from None
+    return loop.visit(kubeconfig, context, look, "docs/explain.md")
 
 
 async def gather(cluster: Cluster, namespace: str, pod: str = "", kinds: Sequence[Resource[Any]] = KINDS) -> Scene:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from cli.snapshot.recording import Recorded
     from cli.snapshot.redaction import Redaction
+    from cluster.protocol import Cluster
     from webhook.state import Configuration
 
 EMPTY: dict[str, object] = {"file": "", "server": "", "objects": 0, "bytes": 0, "leftOut": 0, "unread": []}
@@ -76,22 +77,12 @@ def _redaction(configuration: Configuration) -> Redaction:
 def _visit(kubeconfig: str, context: str, namespace: str, redaction: Redaction) -> Recorded:
     from cli import loop
     from cli.snapshot.recording import record
-    from cluster.errors import ClusterError
-    from cluster.kubernetes import Kubernetes
 
-    async def look() -> Recorded:
-        cluster = Kubernetes.connect(kubeconfig=kubeconfig, context=context)
-        try:
-            with inputs.progress() as tell:
-                return await record(cluster, namespace or None, tell, redaction)
-        finally:
-            await cluster.close()
+    async def look(cluster: Cluster) -> Recorded:
+        with inputs.progress() as tell:
+            return await record(cluster, namespace or None, tell, redaction)
 
-    try:
-        return loop.run(look())
-    except* ClusterError as group:
-        [error, *_] = group.exceptions
-        raise Failed(str(error), "check --kubeconfig, --context and your rights (docs/survey.md)") from None
+    return loop.visit(kubeconfig, context, look, "docs/survey.md")
 
 
 def _write(recorded: Recorded, path: Path, *, force: bool) -> None:

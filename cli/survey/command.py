@@ -11,13 +11,14 @@ import click
 
 from cli import contract as inputs
 from cli.configuration import configuration_of, features_of, server_named
-from cli.contract import Broken, Exit, Failed
+from cli.contract import Broken, Exit
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from cli.survey import Gathered, Scope
     from cli.survey.overview import Overview
+    from cluster.protocol import Cluster
     from webhook.state import Configuration, Features
 
 FORMS = ("text", "wide", "json", "csv", "html", "sarif", "github", "junit")
@@ -109,23 +110,14 @@ def _visit(kubeconfig: str, context: str, namespace: str, *, probe: bool) -> tup
     """Read a live cluster."""
     from cli import loop
     from cli.survey import gather
-    from cluster.errors import ClusterError
-    from cluster.kubernetes import Kubernetes
     from webhook.service import features
 
-    async def look() -> Gathered:
-        cluster = Kubernetes.connect(kubeconfig=kubeconfig, context=context)
-        try:
-            with inputs.progress() as tell:
-                return await gather(cluster, namespace or None, tell, probe=probe)
-        finally:
-            await cluster.close()
+    async def look(cluster: Cluster) -> Gathered:
+        where = namespace or None
+        with inputs.progress() as tell:
+            return await gather(cluster, where, tell, probe=probe)
 
-    try:
-        gathered = loop.run(look())
-    except* ClusterError as group:
-        [error, *_] = group.exceptions
-        raise Failed(str(error), "check --kubeconfig, --context and your rights (docs/survey.md)") from None
+    gathered = loop.visit(kubeconfig, context, look, "docs/survey.md")
     assert gathered.server is not None
     return gathered, features(gathered.server)
 
