@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 @click.option(
     "--discover", metavar="DRIVER", default="", help="Instead: publish under this name what sysfs tells of this node."
 )
-@click.option("--sysfs", metavar="DIR", default="/sys", show_default=True, help="Where --discover looks.")
+@click.option("--sysfs", metavar="DIR", default="/sys", show_default=True, help="Where --discover and --adapt look.")
 @click.option("--print", "show", is_flag=True, help="Print the inventory and end.")
 @click.option(
     "--adapt", metavar="DIR", default="", help="Or: be the kubelet to device plugins whose sockets are there."
@@ -100,7 +100,7 @@ def command(
     node = node_name or os.environ.get("NODE_NAME", "")
     if not node:
         raise Broken("nobody says which node this is", "give --node-name, or NODE_NAME as the DaemonSet does")
-    offering = _described(described) if described else _adapting(Path(adapt), driver_name, facts_in(facts))
+    offering = _described(described) if described else _adapting(Path(adapt), driver_name, facts_in(facts), sysfs)
     try:
         from node.service import NodePaths
     except ImportError as error:
@@ -192,14 +192,24 @@ def _described(inventory: DeviceInventory) -> _Offering:
     return _Offering(machine.driver, run)
 
 
-def _adapting(folder: Path, name: str, facts: dict[str, Facts]) -> _Offering:
+def _adapting(folder: Path, name: str, facts: dict[str, Facts], sysfs: str) -> _Offering:
     if not folder.is_dir():
         raise Broken(f"{folder} is no folder", "make it, and mount it where the plugins look for the kubelet's sockets")
 
     async def run(cluster: Cluster, paths: NodePaths, stop: asyncio.Event) -> None:
-        from node.service import Adapter
+        from node.plugins import Lore, facts_of
+        from node.service import Adapter, pci_devices
 
-        await Adapter(cluster, name, folder, facts, paths).run(stop)
+        plugged_in = pci_devices(sysfs)
+        found = facts_of(plugged_in)
+        adapter = Adapter(
+            cluster,
+            name,
+            folder,
+            Lore(facts, found),
+            paths,
+        )
+        await adapter.run(stop)
 
     return _Offering(name, run)
 

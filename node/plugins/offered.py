@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Mapping
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
@@ -16,11 +17,11 @@ import msgspec
 from msgspec.structs import replace
 
 from dra.objects import Device, DeviceAttribute, DeviceTaint
-from node.inventory import Machine, Offer, label
+from node.inventory import Machine, Offer, PciDevice, label
 from node.messages import PluginDevice
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
 
 HEALTHY = "Healthy"
 # The most that a plugin may have: eight slices of it.
@@ -59,13 +60,25 @@ class _Identity(msgspec.Struct, frozen=True):
     id: str
 
 
-def machine_of(driver: str, plugins: Iterable[Plugged], facts: Mapping[str, Facts]) -> Machine:
+class Lore(msgspec.Struct, frozen=True):
+    """What is known besides what plugins say: `told` in a file, by id or card, and `found` in sysfs, by PCI address."""
+
+    told: Mapping[str, Facts] = {}
+    found: Mapping[str, Facts] = {}
+
+
+def machine_of(driver: str, plugins: Iterable[Plugged], lore: Lore) -> Machine:
     """Say what all plugins of a node offer together. What one cannot mean is left out: an id twice, one that is none, too many."""
-    found = [one for plugin in plugins for one in _devices(driver, plugin, facts)]
+    found = [one for plugin in plugins for one in _devices(driver, plugin, lore)]
     names = Counter(one.name for one in found)
     devices = tuple(one for one in found if names[one.name] == 1)
     offers = {device.name: Offer(device.name) for device in devices}
     return Machine(driver, devices, offers=offers)
+
+
+def facts_of(devices: Iterable[PciDevice]) -> dict[str, Facts]:
+    """Say by their addresses where devices are plugged in."""
+    return {one.address: Facts(numa_node=one.numa_node, pci_bus_id=one.address, pcie_root=one.root) for one in devices}
 
 
 def identify(plugins: Iterable[Plugged]) -> dict[str, _Identity]:
@@ -87,11 +100,11 @@ def name_of(resource: str, id_: str) -> str:
     return f"{short}-{sign}"
 
 
-def _devices(driver: str, plugin: Plugged, facts: Mapping[str, Facts]) -> Iterator[Device]:
+def _devices(driver: str, plugin: Plugged, lore: Lore) -> Iterator[Device]:
     for one in plugin.devices[:MOST_DEVICES]:
         if not 0 < len(one.id) <= _LONGEST_TEXT or not one.id.isprintable():
             continue
-        known = _known(one, facts)
+        known = _known(one, lore)
         yield Device(
             name=name_of(plugin.resource, one.id),
             attributes=_attributes(plugin.resource, one, known),
@@ -99,21 +112,25 @@ def _devices(driver: str, plugin: Plugged, facts: Mapping[str, Facts]) -> Iterat
         )
 
 
-def _known(one: PluginDevice, facts: Mapping[str, Facts]) -> Facts:
-    """Put together what is known of a device: a file's word counts before the plugin's."""
+def _known(one: PluginDevice, lore: Lore) -> Facts:
+    """Put together what is known of a device: a file's word counts before the plugin's, and that before what sysfs has at its address."""
     card = _card(one.id)
-    told = facts.get(one.id) or facts.get(card) or Facts()
+    told = lore.told.get(one.id) or lore.told.get(card) or Facts()
+    bus_id = told.pci_bus_id or (card if _PCI(card) else "")
+    found = lore.found.get(bus_id) or Facts()
     numa_node = told.numa_node
     near = [node.number for node in one.topology.nodes]
     # A device between two NUMA nodes has none that one attribute could say.
     if numa_node is None and len(near) == 1:
         [numa_node] = near
-    bus_id = card if _PCI(card) else ""
+    if not near and numa_node is None:
+        numa_node = found.numa_node
     uuid = card if _UUID(card) else ""
     return replace(
         told,
         numa_node=numa_node,
-        pci_bus_id=told.pci_bus_id or bus_id,
+        pci_bus_id=bus_id,
+        pcie_root=told.pcie_root or found.pcie_root,
         uuid=told.uuid or uuid,
     )
 

@@ -16,12 +16,11 @@ from node.service.plugin_host import PluginHost
 from node.service.plugin_writer import PluginWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
     from cluster import Cluster
     from node.inventory import Machine
-    from node.plugins import Facts
+    from node.plugins import Lore
     from node.service.driver import NodePaths
 
 logger = logging.getLogger("drawbridge.driver")
@@ -30,9 +29,9 @@ logger = logging.getLogger("drawbridge.driver")
 class Adapter:
     """All device plugins of a node, as one driver."""
 
-    def __init__(self, cluster: Cluster, name: str, folder: Path, facts: Mapping[str, Facts], paths: NodePaths) -> None:
+    def __init__(self, cluster: Cluster, name: str, folder: Path, lore: Lore, paths: NodePaths) -> None:
         self._name = name
-        self._facts = facts
+        self._lore = lore
         self._disk = Disk()
         self._file = f"{paths.state(name)}/plugins"
         self.host = PluginHost(folder, self._hear)
@@ -50,7 +49,7 @@ class Adapter:
             await self.driver.run(stop)
 
     def _machine(self, plugins: tuple[Plugged, ...]) -> Machine:
-        return machine_of(self._name, plugins, self._facts)
+        return machine_of(self._name, plugins, self._lore)
 
     def _hear(self) -> None:
         plugins = self.host.plugins()

@@ -6,8 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dra.objects import DeviceTaint
+from node.inventory import PciDevice
 from node.messages import NumaId, NumaNodes, PluginDevice
-from node.plugins import Facts, Plugged, identify, machine_of
+from node.plugins import Facts, Lore, Plugged, facts_of, identify, machine_of
 
 DRIVER = "plugins.drawbridge.dev"
 UUID = "GPU-fef8089b-4820-abfc-e83e-94318197576e"
@@ -18,9 +19,9 @@ def device(id_="dev-1", health="Healthy", numa=()):
     return PluginDevice(id=id_, health=health, topology=NumaNodes(nodes=nodes))
 
 
-def machine(*devices, resource="example.com/thing", connected=True, facts=None):
+def machine(*devices, resource="example.com/thing", connected=True, facts=None, found=None):
     plugin = Plugged(resource=resource, devices=devices, connected=connected)
-    return machine_of(DRIVER, [plugin], facts or {})
+    return machine_of(DRIVER, [plugin], Lore(facts or {}, found or {}))
 
 
 def only(*args, **kwargs):
@@ -57,6 +58,17 @@ def test_a_file_knows_better():
     assert texts(one)["product"] == "A100"
 
 
+def test_what_sysfs_has_at_an_address_is_told():
+    found = facts_of([PciDevice(address="0000:3b:00.0", kind=2, root="pci0000:3a", numa_node=1)])
+    one = only(device("0000:3b:00.0"), found=found)
+    assert texts(one)["resource.kubernetes.io/pcieRoot"] == "pci0000:3a"
+    assert one.attributes["resource.kubernetes.io/numaNode"].int_ == 1
+    named = only(device(UUID), facts={UUID: Facts(pci_bus_id="0000:3b:00.0")}, found=found)
+    assert texts(named)["resource.kubernetes.io/pcieRoot"] == "pci0000:3a"
+    nearer = only(device("0000:3b:00.0", numa=[0]), found=found)
+    assert nearer.attributes["resource.kubernetes.io/numaNode"].int_ == 0, "the plugin knows better"
+
+
 def test_replicas_are_devices_that_tell_their_card():
     first, second = machine(device(f"{UUID}::0"), device(f"{UUID}::1")).devices
     assert {texts(one)["card"] for one in (first, second)} == {UUID}
@@ -76,7 +88,7 @@ def test_an_id_that_stands_twice_is_nobodys():
 
 def test_ids_of_two_plugins_do_not_meet():
     plugins = [Plugged(resource=resource, devices=(device("0"),)) for resource in ("nvidia.com/gpu", "amd.com/gpu")]
-    assert len(machine_of(DRIVER, plugins, {}).devices) == 2
+    assert len(machine_of(DRIVER, plugins, Lore()).devices) == 2
 
 
 def test_absurd_ids_are_passed_over():
@@ -96,7 +108,7 @@ IDS = st.text(st.characters(categories=["L", "N", "P", "S"]), min_size=1, max_si
 def test_every_id_has_a_name_of_its_own_that_leads_back(ids):
     devices = tuple(device(one) for one in sorted(ids))
     plugin = Plugged(resource="example.com/thing", devices=devices)
-    made = machine_of(DRIVER, [plugin], {})
+    made = machine_of(DRIVER, [plugin], Lore())
     known = identify([plugin])
     assert sorted(known[one.name].id for one in made.devices) == sorted(ids)
     assert all(LABEL(one.name) and len(one.name) <= 63 for one in made.devices)

@@ -13,7 +13,7 @@ from cluster.embedded import Embedded
 from cluster.resources import NAMESPACES, NODES, RESOURCE_CLAIMS, RESOURCE_SLICES
 from dra.objects import Node, ObjectMeta
 from node.messages import AllocateResponse, CdiName, ClaimReference, Edits, PluginDevice, PrepareRequest
-from node.plugins import Facts
+from node.plugins import Facts, Lore
 from node.service import Adapter, NodePaths
 from tests.limits import PATIENCE
 from tests.node.machines import NODE
@@ -45,8 +45,8 @@ async def adapting(cluster, folder):
     for name in ("sockets", "kubelet/plugins_registry"):
         (folder / name).mkdir(parents=True, exist_ok=True)
     paths = NodePaths(NODE, str(folder / "kubelet"), str(folder / "cdi"))
-    facts = {"a": Facts(pcie_root="pci0000:17")}
-    adapter = Adapter(cluster, DRIVER, folder / "sockets", facts, paths)
+    lore = Lore({"a": Facts(pcie_root="pci0000:17")})
+    adapter = Adapter(cluster, DRIVER, folder / "sockets", lore, paths)
     stop = asyncio.Event()
     running = asyncio.create_task(adapter.run(stop))
     try:
