@@ -9,13 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from node.messages import OneChoice
+from node.plugins.offered import HEALTHY
 
 if TYPE_CHECKING:
     from node.messages import PluginDevice, PreferenceResponse
 
 # A question each; beyond that many the rest stays in the plugin's own order.
 MOST_QUESTIONS = 16
-HEALTHY = "Healthy"
 
 
 class Preference:

@@ -88,7 +88,7 @@ class PluginHost:
             async with self._door:
                 yield
         finally:
-            for session in self._sessions.values():
+            for session in tuple(self._sessions.values()):
                 await session.close()
 
     def plugins(self) -> tuple[Plugged, ...]:
@@ -125,9 +125,12 @@ class PluginHost:
         devices: tuple[PluginDevice, ...] = ()
         if before is not None:
             devices = before.plugin.devices
-            await before.close()
         session = _Session(request, self._folder, devices, self._tell, self._patience)
         self._sessions[request.resource] = session
+        if before is not None:
+            await before.close()
+        if self._sessions.get(request.resource) is not session:
+            return  # yet another has registered meanwhile
         session.start()
         note = {"resource": request.resource, "endpoint": request.endpoint}
         logger.info("a device plugin registered", extra=note)

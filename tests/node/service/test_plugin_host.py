@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import pytest
 from grpclib.exceptions import GRPCError
 
-from node.messages import AllocateResponse, DeviceIds, PluginDevice, PluginOptions, PreferenceResponse
+from node.messages import AllocateResponse, DeviceIds, PluginDevice, PluginOptions, PreferenceResponse, RegisterRequest
 from node.plugins import Plugged, PluginFault
 from node.service.plugin_host import PluginHost, PluginPatience
 from tests.limits import PATIENCE
@@ -118,6 +118,17 @@ async def test_a_new_version_takes_over_from_the_old(tmp_path):
             await until(changed, lambda: ids(host) == [(THING, True, ["b"])])
             await host.allocate(THING, {"one": ["b"]})
             assert (old.asked, len(new.asked)) == ([], 1)
+
+
+async def test_of_many_that_register_at_once_the_last_is_followed_and_nobody_else(tmp_path):
+    async with hosting(tmp_path) as (host, changed), plugged(tmp_path, "a") as plugin:
+        await plugin.register()
+        await until(changed, lambda: ids(host) == [(THING, True, ["a"])])
+        asked = [RegisterRequest(version="v1beta1", endpoint="thing.sock", resource=THING) for _ in range(8)]
+        await asyncio.gather(*map(host._meet, asked))
+        await until(changed, lambda: ids(host) == [(THING, True, ["a"])])
+        followed = [task for task in asyncio.all_tasks() if "_Session._follow" in str(task.get_coro())]
+        assert len(followed) == 1
 
 
 async def test_a_plugin_that_has_no_socket_costs_nothing(tmp_path):
