@@ -5,13 +5,14 @@ It only reads: a live cluster, or with `-f` a dump or manifests. It decides noth
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from cli import contract as inputs
 from cli.check import explain_codes
-from cli.configuration import configuration_of
+from cli.configuration import configuration_of, server_named
 from cli.contract import Broken, Exit
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ class _Asked(NamedTuple):
     help="Where the pod or the claim is; not needed where only one has the name.",
 )
 @click.option("--config", metavar="FILE", default="", help="The DrawbridgeConfiguration; without it, the defaults.")
+@inputs.server()
 @inputs.output("text", "json", "markdown", default="text")
 @click.pass_context
 def command(
@@ -62,12 +64,15 @@ def command(
     context: str,
     namespace: str,
     config: str,
+    kubernetes: str,
+    feature_gates: str,
     output: str,
 ) -> Exit:
     """Say why a pod, a claim or a device is as it is, or what a code means and what helps; `all` lists every code.
 
     Of a pod: what it asked for, what the gate made of that, what its claims have and wait for, who is in the way, and who has to act
     next. Of a device: who holds it since when, and what could join. Without -f the live cluster is read; nothing is ever written.
+    The answer is for the server that --kubernetes and --feature-gates name, else for the cluster's version with every gate on.
     Codes begin with R (the gate refuses it), D (`drawbridge check` found it) or C (the configuration). Exit 1 if there is nothing of that name.
     """
     if not what:
@@ -75,7 +80,7 @@ def command(
     what = _as_words(what)
     kind = _KIND_OF.get(what[0])
     if kind is None:
-        _refuse_idle_options(files, kubeconfig, context, namespace)
+        _refuse_idle_options(files, kubeconfig, context, namespace, kubernetes, feature_gates)
         return explain_codes(" ".join(what), output, also=tuple(_KINDS))
     if output == "markdown":
         raise Broken("markdown is for codes", "take -o text or -o json")
@@ -83,11 +88,15 @@ def command(
         raise Broken(f"`explain {what[0]}` takes one name", f"write `drawbridge explain {kind} NAME`")
     if files and (kubeconfig or context):
         raise Broken("files are read, or a cluster", "leave -f out, or --kubeconfig and --context")
+    from cli.explain.scene import for_server
+
     name = what[1]
     if kind != "device" and namespace and name.partition("/")[1] and name.partition("/")[0] != namespace:
         raise Broken(f"{name!r} and -n {namespace} contradict", "leave one of them out")
+    if files or kubernetes:
+        server_named(kubernetes, feature_gates)  # a misspelt one is told before anything is read
     configuration = configuration_of(config, files)
-    scene = _scene(files, kubeconfig, context, namespace, name)
+    scene = for_server(_scene(files, kubeconfig, context, namespace, name), kubernetes, feature_gates)
     return _explain(_Asked(kind, name, namespace), scene, configuration, output)
 
 
@@ -150,6 +159,7 @@ def _tell(asked: _Asked, scene: Scene, configuration: Configuration) -> tuple[di
     from cli.explain import screen
     from cli.explain.devices import tell_device
     from cli.explain.lone_claims import tell_loner
+    from cli.explain.scene import meant
     from cli.explain.naming import find, find_device
     from cli.explain.pods import tell_pod
     from dra.wire import builtins
@@ -166,12 +176,6 @@ def _tell(asked: _Asked, scene: Scene, configuration: Configuration) -> tuple[di
         case _:
             told = tell_device(find_device(name, scene.stock), scene)
             lines = screen.screen_of_device(told)
-    document = {kind: builtins(told), "unread": builtins(list(scene.unread))}
-    return document, _with_unread(lines, scene)
-
-
-def _with_unread(lines: Iterator[str], scene: Scene) -> Iterator[str]:
-    from cli.explain import screen
-
-    yield from lines
-    yield from screen.screen_of_unread(scene.unread)
+    server = meant(scene)
+    document = {kind: builtins(told), "server": builtins(server), "unread": builtins(list(scene.unread))}
+    return document, chain(lines, screen.screen_of_server(server), screen.screen_of_unread(scene.unread))

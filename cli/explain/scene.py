@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from cli.configuration import features_of, server_named
 from cli.devices import read_object
+from cli.explain.stories import MeantBy, ServerMeant
 from cli.survey import Gathered, Unread, owner_of, who
 from dra.objects import DeviceQuota, Pod, ResourceClaim, ResourceClaimTemplate
+from dra.server import known_gates
 from dra.stock import Stock
 from dra.wire import WireError
 from webhook.state import Features
@@ -42,6 +45,8 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
     raw: dict[str, _Object]
     unread: tuple[Unread, ...] = ()
     seals: tuple[bytes, ...] = ()
+    # Whether somebody named the server that all this is read for.
+    named: bool = False
 
     @property
     def is_live(self) -> bool:
@@ -120,7 +125,7 @@ def scene_of(
         elif raw is None or read.metadata.name in raw:
             raw_pods[key] = obj
     return Scene(
-        stock=_stock(objects_of),
+        stock=_stock(objects_of, features),
         pods=objects_of.get("Pod", {}),
         templates=objects_of.get("ResourceClaimTemplate", {}),
         quotas=tuple(objects_of.get("DeviceQuota", {}).values()),
@@ -132,7 +137,34 @@ def scene_of(
     )
 
 
-def _stock(objects_of: dict[str, dict[str, Any]]) -> Stock:
+def for_server(scene: Scene, kubernetes: str, feature_gates: str) -> Scene:
+    """Read what there is as the server does that was named; gates alone change a cluster that is read, not the newest version.
+
+    Which gates a live cluster has is not asked: that takes the right to create, and an explanation only reads.
+    """
+    version = kubernetes
+    if scene.is_live and not kubernetes:
+        version = f"1.{scene.features.minor}"
+    server = server_named(version, feature_gates) if kubernetes or feature_gates else None
+    if server is None:
+        return scene
+    stock = scene.stock.as_read_by(server)
+    return msgspec.structs.replace(scene, stock=stock, features=features_of(server), named=True)
+
+
+def meant(scene: Scene) -> ServerMeant:
+    """Say which server the stock was read as."""
+    server = scene.stock.reading.server
+    minor = server.minor
+    said_by = MeantBy.OPTIONS if scene.named else MeantBy.NOBODY
+    if scene.is_live and not scene.named:
+        said_by = MeantBy.CLUSTER
+        minor = scene.features.minor  # which may be newer than what is known here
+    gates = {gate: server.on(gate) for gate in sorted(known_gates(server.minor))}
+    return ServerMeant(kubernetes=f"1.{minor}", features=gates, said_by=said_by)
+
+
+def _stock(objects_of: dict[str, dict[str, Any]], features: Features) -> Stock:
     def all_of(kind: str) -> Iterable[Any]:
         return objects_of.get(kind, {}).values()
 
@@ -143,6 +175,7 @@ def _stock(objects_of: dict[str, dict[str, Any]]) -> Stock:
         rules=all_of("DeviceTaintRule"),
         compatibilities=all_of("DeviceCompatibility"),
         claims=map(_identified, all_of("ResourceClaim")),
+        server=features.server,
     )
 
 

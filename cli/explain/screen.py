@@ -16,18 +16,20 @@ from cli.explain.stories import (
     GateWords,
     Keeper,
     Loner,
+    MeantBy,
     NodesAlike,
     PodStory,
     Prospect,
     Standing,
     Trust,
 )
+from dra.server import Server, read_minor
 from webhook.dialects import Action
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from cli.explain.stories import Blocker, Neighbour, QuotaUse
+    from cli.explain.stories import Blocker, Neighbour, QuotaUse, ServerMeant
     from cli.survey import Unread
     from webhook.translate import Decision
 
@@ -97,6 +99,20 @@ def screen_of_unread(unread: Sequence[Unread]) -> Iterator[str]:
     for one in unread[:_ROWS]:
         yield _row("not read", f"{one.kind}: {one.reason}")
     yield from _rest(unread, _ROWS, "thing")
+
+
+def screen_of_server(told: ServerMeant) -> Iterator[str]:
+    """Say which server the answer is for, unless nobody said anything of one."""
+    match told.said_by:
+        case MeantBy.OPTIONS:
+            gates = frozenset([gate for gate, on in told.features.items() if on])
+            server = Server(read_minor(told.kubernetes), gates)
+            yield _row("server", f"{server}, as the options say")
+        case MeantBy.CLUSTER:
+            version = f"Kubernetes {told.kubernetes}"
+            yield _row("server", f"{version}, as the cluster says; its gates were not asked for, and count as on")
+        case MeantBy.NOBODY:
+            return
 
 
 def _row(head: str, text: str) -> str:

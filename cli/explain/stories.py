@@ -240,10 +240,27 @@ class DeviceStory(_Camel, frozen=True, kw_only=True):
     remarks: tuple[str, ...]
 
 
+class MeantBy(StrEnum):
+    """Who says which server the answer is for."""
+
+    OPTIONS = "options"
+    CLUSTER = "cluster"
+    NOBODY = "nobody"
+
+
+class ServerMeant(_Camel, frozen=True, kw_only=True):
+    """The server whose allocator the answer is that of. What nobody said of its gates counts as on."""
+
+    kubernetes: str
+    features: dict[str, bool]
+    said_by: MeantBy
+
+
 class OfPod(msgspec.Struct, frozen=True, kw_only=True):
     """`drawbridge explain pod NAME -o json`."""
 
     pod: PodStory
+    server: ServerMeant
     # What could not be read, so that nothing is said of it.
     unread: list[Unread]
 
@@ -252,6 +269,7 @@ class OfClaim(msgspec.Struct, frozen=True, kw_only=True):
     """`drawbridge explain claim NAME -o json`."""
 
     claim: Loner
+    server: ServerMeant
     unread: list[Unread]
 
 
@@ -259,4 +277,5 @@ class OfDevice(msgspec.Struct, frozen=True, kw_only=True):
     """`drawbridge explain device NAME -o json`."""
 
     device: DeviceStory
+    server: ServerMeant
     unread: list[Unread]

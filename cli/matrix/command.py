@@ -45,15 +45,16 @@ def command(
     written. What is in use now changes no cell; the matrix is about devices two by two. Pools that look alike are shown once.
     """
     from cli.configuration import server_named
+    from cli.explain import for_server
     from cli.matrix.fleet import judge
 
-    server = server_named(kubernetes, feature_gates)
+    if files or kubernetes:
+        server_named(kubernetes, feature_gates)  # a misspelt one is told before anything is read
     if files and (kubeconfig or context):
         raise Broken("files are read, or a cluster", "leave -f out, or --kubeconfig and --context")
-    scene = _scene(files, kubeconfig, context)
-    stock = scene.stock if server is None else scene.stock.as_read_by(server)
-    wanted = _choose(_reachable(stock, node), pools)
-    _print(judge(wanted, stock, sets), scene, output)
+    scene = for_server(_scene(files, kubeconfig, context), kubernetes, feature_gates)
+    wanted = _choose(_reachable(scene.stock, node), pools)
+    _print(judge(wanted, scene.stock, sets), scene, output)
     return Exit.FINE
 
 

@@ -2,10 +2,14 @@
 
 import json
 
+import msgspec
 import pytest
 import yaml
 
-from tests.cli.running import run
+from cluster.embedded import Embedded
+from cluster.kubernetes import Kubernetes
+from cluster.server import Features
+from tests.cli.running import run, run_json
 
 API = "resource.k8s.io/v1"
 
@@ -102,7 +106,9 @@ def test_a_survey_judges_for_the_server_that_is_named():
     assert "says for itself" in live.stderr
 
 
-@pytest.mark.parametrize("command", ["allocate --all-nodes", "check", "matrix", "simulate", "survey", "translate"])
+@pytest.mark.parametrize(
+    "command", ["allocate --all-nodes", "check", "explain pod p", "matrix", "simulate", "survey", "translate"]
+)
 @pytest.mark.parametrize(
     ("words", "says"),
     [
@@ -116,3 +122,47 @@ def test_what_no_server_starts_with_is_broken_usage_everywhere(command, words, s
     result = run(*command.split(), *words, "-f", "-", stdin=text(*FLEET))
     assert result.exit_code == 2
     assert says in result.stderr
+
+
+def test_an_explanation_is_of_the_server_that_is_named_and_says_so():
+    waits = ("explain", "pod", "p")
+    _, newest = answer(*waits, stdin=text(*FLEET, CLAIM, POD))
+    _, older = answer(*waits, "--kubernetes", "1.35", stdin=text(*FLEET, CLAIM, POD))
+    assert [one["pod"]["prospect"]["outlook"] for one in (newest, older)] == ["fits", "never"]
+    assert [one["server"]["saidBy"] for one in (newest, older)] == ["nobody", "options"]
+    assert (older["server"]["kubernetes"], older["server"]["features"]["DRAPartitionableDevices"]) == ("1.35", False)
+    shown = run(*waits, "--feature-gates", "DRAPartitionableDevices=false", "-f", "-", stdin=text(*FLEET, CLAIM, POD))
+    assert "server      Kubernetes 1.37 with DRAPartitionableDevices=false, as the options say" in shown.stdout
+    assert "server " not in run(*waits, "-f", "-", stdin=text(*FLEET, CLAIM, POD)).stdout
+
+
+class Older(Embedded):
+    """A cluster of 1.36 that nobody may try anything on."""
+
+    async def server(self, *, probe=True):
+        found = await super().server(probe=probe)
+        return msgspec.structs.replace(found, minor=36, features=Features())
+
+
+@pytest.mark.parametrize(
+    ("words", "outlook", "server"),
+    [
+        ((), "fits", "Kubernetes 1.36, as the cluster says"),
+        (("--feature-gates", "DRAPartitionableDevices=false"), "never", "1.36 with DRAPartitionableDevices=false"),
+        (("--kubernetes", "1.35"), "never", "Kubernetes 1.35, as the options say"),
+    ],
+)
+def test_an_explanation_of_a_cluster_is_of_its_version_until_options_say_otherwise(words, outlook, server, monkeypatch):
+    cluster = Older()
+    cluster.load([*FLEET, CLAIM, POD])
+    monkeypatch.setattr(Kubernetes, "connect", lambda **_: cluster)
+    assert server in run("explain", "pod", "p", *words).stdout
+    _, told = run_json("explain", "pod", "p", *words)
+    assert told["pod"]["prospect"]["outlook"] == outlook
+
+
+def test_a_gate_that_the_cluster_does_not_have_is_broken_usage(monkeypatch):
+    monkeypatch.setattr(Kubernetes, "connect", lambda **_: Older())
+    done = run("explain", "pod", "p", "--feature-gates", "DRADerivedAttributes=true")
+    assert done.exit_code == 2
+    assert "1.37 is the first that has" in done.stderr
