@@ -159,9 +159,9 @@ def _tell(asked: _Asked, scene: Scene, configuration: Configuration) -> tuple[di
     from cli.explain import screen
     from cli.explain.devices import tell_device
     from cli.explain.lone_claims import tell_loner
-    from cli.explain.scene import meant
     from cli.explain.naming import find, find_device
     from cli.explain.pods import tell_pod
+    from cli.explain.scene import meant
     from dra.wire import builtins
 
     told: Any

@@ -159,6 +159,7 @@ def test_an_explanation_of_a_cluster_is_of_its_version_until_options_say_otherwi
     assert server in run("explain", "pod", "p", *words).stdout
     _, told = run_json("explain", "pod", "p", *words)
     assert told["pod"]["prospect"]["outlook"] == outlook
+    assert "DRADerivedAttributes" not in told["server"]["features"]  # which 1.37 was the first to have
 
 
 def test_a_gate_that_the_cluster_does_not_have_is_broken_usage(monkeypatch):
