@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from allocator.decisions import Outlooks
     from allocator.service.bridge import Bridge
+    from allocator.service.fairness.nudges import Nudges
     from allocator.service.fairness.pressing import Pressing
     from cluster.protocol import Cluster
     from cluster.serving import Head, Reply
@@ -64,12 +65,14 @@ class Extender:
         bridge: Bridge,
         cluster: Cluster,
         pressing: Pressing,
+        nudges: Nudges,
         *,
         count_bind: Callable[[str], None],
         bind_seconds: float = BIND_SECONDS,
     ) -> None:
         self._bridge = bridge
         self._pressing = pressing
+        self._nudges = nudges
         self._cluster = cluster
         self._count_bind = count_bind
         self._bind_seconds = bind_seconds
@@ -99,7 +102,10 @@ class Extender:
         self._remember(uid, fitting)
         kept = [name for name in names if name in fitting and name not in promised]
         refused = [name for name in names if name not in fitting]
-        if not kept:
+        if kept:
+            self._nudges.forget(args.pod)
+        else:
+            self._nudges.note(args.pod)
             self._pressing.note(args.pod, names, found)
         return _filter_reply(kept, _why(found, refused) | promised)
 

@@ -15,6 +15,7 @@ from allocator.service.bridge import Bridge
 from allocator.service.extender import Extender
 from allocator.service.fairness.evictions import Evictions
 from allocator.service.fairness.intake import Intake
+from allocator.service.fairness.nudges import Nudges
 from allocator.service.fairness.pressing import Preempting, Pressing
 from allocator.service.fairness.reviews import PLACE, Reviews, Trust
 from allocator.service.metrics import Metrics
@@ -109,7 +110,8 @@ class Service:
         )
         self._plugin = Plugin(self.bridge, self.evictions, settings.identity, expires=self.bridge.ledger.terms.assumed)
         self.pressing = Pressing(self.bridge, self.evictions, settings.preempting)
-        self._extender = Extender(self.bridge, cluster, self.pressing, count_bind=self.metrics.count_bind)
+        self._nudges = Nudges(cluster, self.bridge, now_of_the_wall, count=self.metrics.count_write)
+        self._extender = Extender(self.bridge, cluster, self.pressing, self._nudges, count_bind=self.metrics.count_bind)
         self.rounds = Rounds(self.bridge, clock=clock, sweep_seconds=settings.sweep)
         self._queries = Queries(
             self.bridge.knowledge,
@@ -160,6 +162,7 @@ class Service:
         async with self.bridge.leading(), asyncio.TaskGroup() as group:
             group.create_task(self._keep_statuses())
             group.create_task(self.pressing.run())
+            group.create_task(self._nudges.run())
             self.rounds.begin()
             while True:
                 await asyncio.sleep(self._settings.tick)

@@ -261,6 +261,21 @@ def test_an_important_pod_is_told_who_would_have_to_go_and_by_option_that_pod_go
     control_plane.until(words, lambda: any(words in said for said in control_plane.events(ours, gone)), 60)
 
 
+def test_a_pod_gets_a_device_that_is_published_while_it_waits_though_its_scheduler_hears_nothing_of_slices(
+    control_plane, gpus, ours
+):
+    late = fleet.slices("late.example.com", NODES[0], [fleet.device("gpu-0", {})], by_name=True)
+    kind = fleet.device_class("bridge-late", "device.driver == 'late.example.com'")
+    try:
+        control_plane.create(kind, claim("c", ours, request("gpu", "bridge-late")), wanting("p", ours, using("c")))
+        control_plane.until("it is set aside", lambda: any("FailedScheduling" in said for said in control_plane.events(ours, "p")), 60)  # fmt: skip
+        control_plane.create(*late)
+        control_plane.wait_scheduled(ours, "p", 60)
+    finally:
+        control_plane.delete(f"/api/v1/namespaces/{ours}/pods/p", gracePeriodSeconds=0)
+        control_plane.remove(*late, kind)
+
+
 def test_what_a_pod_is_told_names_nobody_of_another_namespace(control_plane, gpus, ours):
     """Two tenants share a GPU by memory. What is left does not do for the second, whose events name its own claim only."""
     theirs = control_plane.namespace("bridge-theirs")
