@@ -22,7 +22,7 @@ from cluster.resources import NAMESPACES, NODES, RESOURCE_CLAIMS
 from node.inventory import machine_of, read
 from node.messages import ClaimReference, PrepareRequest, PrepareResponse, UnprepareResponse
 from node.service import Driver, NodePaths
-from node.service.sockets import Codec
+from node.service.grpc import Codec
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 HEALTHY = "Healthy"
-# The most that a plugin may have: eight slices of it.
-MOST_DEVICES = 1024
 _STANDARD = "resource.kubernetes.io"
 _LONGEST_NAME = 63
 _LONGEST_TEXT = 64
@@ -68,7 +66,7 @@ class Lore(msgspec.Struct, frozen=True):
 
 
 def machine_of(driver: str, plugins: Iterable[Plugged], lore: Lore) -> Machine:
-    """Say what all plugins of a node offer together. What one cannot mean is left out: an id twice, one that is none, too many."""
+    """Say what all plugins of a node offer together. What one cannot mean is left out: an id twice, one that is none."""
     found = [one for plugin in plugins for one in _devices(driver, plugin, lore)]
     names = Counter(one.name for one in found)
     devices = tuple(one for one in found if names[one.name] == 1)
@@ -101,7 +99,7 @@ def name_of(resource: str, id_: str) -> str:
 
 
 def _devices(driver: str, plugin: Plugged, lore: Lore) -> Iterator[Device]:
-    for one in plugin.devices[:MOST_DEVICES]:
+    for one in plugin.devices:
         if not 0 < len(one.id) <= _LONGEST_TEXT or not one.id.isprintable():
             continue
         known = _known(one, lore)

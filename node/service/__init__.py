@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from node.service.adapter import Adapter
+from node.service.adapting import Adapter
 from node.service.disk import Disk
 from node.service.driver import Driver, NodePaths
 from node.service.keeper import Keeper

@@ -1,7 +1,6 @@
 """The sockets of a driver: one by which the kubelet finds it, one by which it asks.
 
-gRPC is grpclib's; it is known to this file alone, and only by what it calls: a handler is whatever says which function has which path, a
-codec whatever turns messages into bytes.
+gRPC is grpclib's, and only what it calls is known here: a handler is whatever says which function has which path.
 """
 
 from __future__ import annotations
@@ -13,22 +12,18 @@ import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from grpclib import GRPCError
-from grpclib.const import Cardinality, Handler, Status
-from grpclib.server import Server
+from grpclib.const import Cardinality, Handler
 
 from node.messages import (
     HealthReport,
-    MessageError,
     NothingSaid,
     PluginInfo,
     PrepareRequest,
     PrepareResponse,
     RegistrationStatus,
     UnprepareResponse,
-    decode,
-    encode,
 )
+from node.service.grpc import server_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -42,24 +37,6 @@ LONGEST = 106  # bytes of a socket's path, and a dot while it is being made
 # An answer about health is believed for thirty seconds.
 HEARTBEAT = 10.0
 logger = logging.getLogger("drawbridge.driver")
-
-
-class Codec:
-    """Our messages, for grpclib."""
-
-    __content_subtype__ = "proto"
-
-    def encode(self, message: Any, message_type: Any) -> bytes:
-        """Write a message."""
-        del message_type
-        return encode(message)
-
-    def decode(self, data: bytes, message_type: Any) -> Any:
-        """Read a message."""
-        try:
-            return decode(data, message_type)
-        except MessageError as error:
-            raise GRPCError(Status.INVALID_ARGUMENT, str(error)) from None
 
 
 class Registration:
@@ -131,23 +108,35 @@ class Listening:
     """A socket with a handler behind it, until it is closed."""
 
     def __init__(self, handler: Any, path: str) -> None:
-        self._server = Server([handler], codec=Codec())
+        self._server = server_of(handler)
         self._path = path
+        self._ours: tuple[int, int] | None = None
 
     async def __aenter__(self) -> Self:
         bound = _bind(self._path)
+        self._ours = _identity(self._path)
         await self._server.start(sock=bound)
         return self
 
     async def __aexit__(self, *failure: object) -> None:
-        # Who can find it no more asks nothing new; what was asked is answered.
-        _remove(self._path)
+        # Who can find it no more asks nothing new; what was asked is answered. A successor may listen by the same name by now.
+        if _identity(self._path) == self._ours:
+            _remove(self._path)
         self._server.close()
         await self._server.wait_closed()
 
 
 def _remove(path: str) -> None:
     Path(path).unlink(missing_ok=True)
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    """Tell a file from another that has got its name."""
+    try:
+        found = Path(path).stat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _bind(path: str) -> socket.socket:

@@ -21,7 +21,7 @@ from node.messages import (
     PreferenceResponse,
     RegisterRequest,
 )
-from node.service.sockets import Codec
+from node.service.grpc import Codec
 
 UNARY, STREAM = Cardinality.UNARY_UNARY, Cardinality.UNARY_STREAM
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 from contextlib import asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,7 +15,7 @@ from cluster.resources import NAMESPACES, NODES, RESOURCE_CLAIMS, RESOURCE_SLICE
 from dra.objects import Node, ObjectMeta
 from node.messages import AllocateResponse, CdiName, ClaimReference, Edits, PluginDevice, PrepareRequest
 from node.plugins import Facts, Lore
-from node.service import Adapter, NodePaths
+from node.service import Adapter, Disk, NodePaths
 from tests.limits import PATIENCE
 from tests.node.machines import NODE
 from tests.node.service.device_plugin import DevicePlugin
@@ -49,6 +50,9 @@ async def adapting(cluster, folder):
     adapter = Adapter(cluster, DRIVER, folder / "sockets", lore, paths)
     stop = asyncio.Event()
     running = asyncio.create_task(adapter.run(stop))
+    async with asyncio.timeout(PATIENCE):
+        while not (folder / "sockets/kubelet.sock").exists() and not running.done():  # noqa: ASYNC110  a socket has no event
+            await asyncio.sleep(0.01)
     try:
         yield adapter
     finally:
@@ -196,3 +200,56 @@ async def test_health_follows_the_plugin(cluster, tmp_path):
         await published(cluster, {"a": [f"{DRIVER}/unhealthy"], "b": []})
         report = adapter.driver.health()
         assert {one.device.device: one.health for one in report.devices} == {name("a"): 2, name("b"): 1}
+
+
+@pytest.fixture
+def slow_disk(monkeypatch):
+    """A disk that stands still before what plugins have is written, until it is let go; and what was written."""
+    go, wrote = threading.Event(), []
+    carry_out = Disk.carry_out
+
+    def slowly(disk, steps):
+        steps = tuple(steps)
+        if steps[0].path.endswith("/plugins.new"):
+            wrote.append([one["devices"][0]["id"] for one in json.loads(steps[0].data)])
+            assert go.wait(PATIENCE)
+        carry_out(disk, steps)
+
+    monkeypatch.setattr(Disk, "carry_out", slowly)
+    yield go, wrote
+    go.set()
+
+
+async def says(adapter, id_):
+    async with asyncio.timeout(PATIENCE):
+        while [one.devices[0].id for one in adapter.host.plugins() if one.devices] != [id_]:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+async def test_what_plugins_say_is_on_the_disk_before_it_is_published_and_the_disk_holds_nobody(
+    cluster, tmp_path, slow_disk
+):
+    go, wrote = slow_disk
+    async with adapting(cluster, tmp_path) as adapter, plugged(tmp_path, "a") as plugin:
+        await plugin.register()
+        await says(adapter, "a")
+        for id_ in ("b", "c"):
+            plugin.change(PluginDevice(id=id_, health="Healthy"))
+            await says(adapter, id_)
+        assert await devices(cluster) == {}
+        go.set()
+        await published(cluster, {"c": []})
+    assert wrote == [["a"], ["c"]], "each time the last, in order"
+    kept = json.loads((tmp_path / f"kubelet/plugins/{DRIVER}/plugins").read_bytes())
+    assert [one["id"] for one in kept[0]["devices"]] == ["c"]
+
+
+async def test_the_last_word_is_written_on_the_way_out(cluster, tmp_path, slow_disk):
+    go, wrote = slow_disk
+    async with adapting(cluster, tmp_path) as adapter, plugged(tmp_path, "a") as plugin:
+        await plugin.register()
+        await says(adapter, "a")
+        plugin.change(PluginDevice(id="b", health="Healthy"))
+        await says(adapter, "b")
+        asyncio.get_running_loop().call_soon(go.set)
+    assert wrote[-1] == ["b"]

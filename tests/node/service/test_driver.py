@@ -13,6 +13,7 @@ from grpclib.exceptions import GRPCError
 from cluster import Merge
 from cluster.embedded import Embedded
 from cluster.errors import Unavailable
+from cluster.informers import Backoff
 from cluster.resources import NAMESPACES, NODES, RESOURCE_CLAIMS, RESOURCE_SLICES
 from dra.objects import Node, ObjectMeta
 from node.guard import Guard
@@ -28,8 +29,9 @@ from node.messages import (
     UnprepareResponse,
 )
 from node.service import Disk, Driver, Keeper, NodePaths, Preparing, Publisher
+from node.service.grpc import Codec
 from node.service.preparing import GONE
-from node.service.sockets import SERVICES, Codec, sweep
+from node.service.sockets import SERVICES, Listening, Registration, sweep
 from tests.limits import PATIENCE
 from tests.node.machines import DRIVER, NODE, described, gpu, result
 
@@ -247,6 +249,20 @@ def test_sockets_of_killed_drivers_go_and_those_that_answer_stay(folder):
         assert [path.name for path in folder.iterdir()] == ["dra-2.sock"]
 
 
+async def test_who_ends_leaves_its_successors_socket(folder):
+    path = str(folder / "kubelet.sock")
+    handler = Registration(DRIVER, "x")
+    async with Listening(handler, path):
+        pass
+    assert not (folder / "kubelet.sock").exists()
+    old, new = Listening(handler, path), Listening(handler, path)
+    await old.__aenter__()
+    async with new:
+        await old.__aexit__()
+        with socket.socket(socket.AF_UNIX) as asking:
+            asking.connect(path)
+
+
 async def test_a_path_that_no_socket_can_have_is_said(cluster, tmp_path):
     with pytest.raises(OSError, match="longer than the 106 bytes"):
         Driver(cluster, machine(), NodePaths(NODE, f"{tmp_path}/{'x' * 100}", str(tmp_path)))
@@ -286,6 +302,38 @@ async def test_what_changed_is_published_in_place(cluster):
     await Publisher(cluster, machine(gpus=[gpu(7)]), NODE).round()
     [one] = await slices(cluster)
     assert ([device.name for device in one.spec.devices], one.spec.pool.generation) == (["gpu-7"], 1)
+
+
+class Noted(Backoff, frozen=True):
+    """Waits for nothing, and notes for what it was asked."""
+
+    asked: list[int] = []
+
+    def seconds(self, failures, fraction, error=None):
+        del fraction, error
+        self.asked.append(failures)
+        return 0.0
+
+
+async def test_slices_that_change_again_and_again_are_written_slower_and_slower(cluster):
+    noted = Noted(asked=[])
+    publisher = Publisher(cluster, machine(), NODE, noted)
+    carry_out = publisher._carry_out
+
+    async def change_meanwhile(decided):
+        await carry_out(decided)
+        if len(noted.asked) < 5:
+            publisher.offer(machine(gpus=[gpu(len(noted.asked))]))
+
+    publisher._carry_out = change_meanwhile
+    running = asyncio.create_task(publisher.run())
+
+    async def asked():
+        return len(noted.asked) >= 6
+
+    await eventually(asked)
+    running.cancel()
+    assert noted.asked == [1, 2, 3, 4, 5, 6]
 
 
 # A world without an API server, and claims that are gone

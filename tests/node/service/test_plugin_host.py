@@ -7,9 +7,17 @@ from contextlib import asynccontextmanager
 import pytest
 from grpclib.exceptions import GRPCError
 
-from node.messages import AllocateResponse, DeviceIds, PluginDevice, PluginOptions, PreferenceResponse, RegisterRequest
+from node.messages import (
+    AllocateResponse,
+    DeviceIds,
+    Edits,
+    PluginDevice,
+    PluginOptions,
+    PreferenceResponse,
+    RegisterRequest,
+)
 from node.plugins import Plugged, PluginFault
-from node.service.plugin_host import PluginHost, PluginPatience
+from node.service.adapting.plugin_host import PluginHost, PluginPatience
 from tests.limits import PATIENCE
 from tests.node.service.device_plugin import DevicePlugin
 
@@ -168,6 +176,42 @@ async def test_there_are_so_many_plugins_and_no_more(tmp_path):
         with pytest.raises(GRPCError, match="2 resources are registered"):
             await plugin.register(resource="example.com/c")
         await plugin.register(resource="example.com/b")
+
+
+async def test_a_plugin_that_has_too_many_devices_offers_the_first_and_is_named(tmp_path):
+    async with hosting(tmp_path) as (host, changed), plugged(tmp_path, *map(str, range(1030))) as plugin:
+        await plugin.register()
+        await until(changed, lambda: host.plugins() and host.plugins()[0].connected)
+        assert [one.id for one in host.plugins()[0].devices] == [str(number) for number in range(1024)]
+        assert host.problems() == {THING: "it has 6 devices more than the 1024 that are offered"}
+        plugin.change(PluginDevice(id="a", health="Healthy"))
+        await until(changed, lambda: ids(host) == [(THING, True, ["a"])])
+        assert host.problems() == {}
+
+
+async def test_a_message_that_is_too_long_is_not_read_and_its_plugin_is_named(tmp_path):
+    async with hosting(tmp_path) as (host, changed), plugged(tmp_path, "a") as plugin:
+        await plugin.register()
+        await until(changed, lambda: ids(host) == [(THING, True, ["a"])])
+        plugin.change(PluginDevice(id="x" * (5 << 20), health="Healthy"))
+        await until(changed, lambda: ids(host) == [(THING, False, ["a"])])
+        assert "4194304 are the most that are taken" in host.problems()[THING]
+        with pytest.raises(PluginFault, match="not connected"):
+            await host.allocate(THING, {"one": ["a"]})
+        async with plugged(tmp_path, "b", endpoint="other.sock") as other:
+            await other.register(resource="example.com/other")
+            await until(changed, lambda: ("example.com/other", True, ["b"]) in ids(host))
+
+
+async def test_an_answer_that_is_too_long_is_not_read(tmp_path):
+    async with hosting(tmp_path) as (host, changed), plugged(tmp_path, "a") as plugin:
+        await plugin.register()
+        await until(changed, lambda: ids(host) == [(THING, True, ["a"])])
+        plugin.answers = lambda _: AllocateResponse(containers=(Edits(variables={"A": "x" * (5 << 20)}),))
+        with pytest.raises(PluginFault, match="4194304 are the most"):
+            await host.allocate(THING, {"one": ["a"]})
+        with pytest.raises(GRPCError, match="4194304 are the most"):
+            await plugin.register(version="x" * (5 << 20))
 
 
 async def test_what_a_plugin_had_is_remembered_until_it_is_back(tmp_path):

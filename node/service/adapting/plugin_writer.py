@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from node.checkpoint import Prepared
     from node.messages import Edits, PreparedClaim
-    from node.service.plugin_host import PluginHost
+    from node.service.adapting.plugin_host import PluginHost
 
 # For all plugins of a claim together; the kubelet waits for 45.
 SECONDS = 40.0

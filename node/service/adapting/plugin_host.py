@@ -12,7 +12,7 @@ import logging
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from grpclib.client import Channel, UnaryStreamMethod, UnaryUnaryMethod
+from grpclib.client import UnaryStreamMethod, UnaryUnaryMethod
 from grpclib.const import Cardinality, Handler, Status
 from grpclib.exceptions import GRPCError, ProtocolError, StreamTerminatedError
 
@@ -27,9 +27,12 @@ from node.messages import (
     PreferenceRequest,
     PreferenceResponse,
     RegisterRequest,
+    decode,
 )
 from node.plugins import Plugged, PluginFault, Preference, read_answer, refusal
-from node.service.sockets import Codec, Listening
+from node.service.adapting.latest import Latest
+from node.service.grpc import channel_to
+from node.service.sockets import Listening
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
@@ -43,7 +46,9 @@ logger = logging.getLogger("drawbridge.node")
 
 SOCKET = "kubelet.sock"
 MOST_PLUGINS = 64
-_BROKEN = (GRPCError, ProtocolError, StreamTerminatedError, MessageError, OSError, TimeoutError)
+MOST_DEVICES = 1024  # of a plugin: eight slices of it
+# The library does not implement compression, which nobody asks for.
+_BROKEN = (GRPCError, ProtocolError, StreamTerminatedError, MessageError, OSError, TimeoutError, NotImplementedError)
 _SERVICE = "/v1beta1.DevicePlugin"
 
 
@@ -54,6 +59,7 @@ class PluginPatience(NamedTuple):
     answer: float = 20.0
     start: float = 15.0
     choice: float = 2.0
+    rest: float = 0.5  # between two looks at what a plugin says
 
 
 class PluginHost:
@@ -94,6 +100,10 @@ class PluginHost:
     def plugins(self) -> tuple[Plugged, ...]:
         """Say what there is now, in the order of resources."""
         return tuple(session.plugin for _, session in sorted(self._sessions.items()))
+
+    def problems(self) -> dict[str, str]:
+        """Say what is wrong with plugins, by their resources."""
+        return {resource: session.problem for resource, session in sorted(self._sessions.items()) if session.problem}
 
     async def allocate(self, resource: str, devices: Mapping[str, Sequence[str]]) -> dict[str, Edits]:
         """Ask for devices, by the requests that get them; PluginFault if there is nothing that can be used."""
@@ -155,6 +165,7 @@ class _Session:
     ) -> None:
         self.plugin = Plugged(resource=request.resource, devices=devices, connected=False)
         self.is_gone = False
+        self.problem = ""
         self._options = request.options
         self._folder = folder
         # "" for one that has not registered yet, since we started.
@@ -162,7 +173,7 @@ class _Session:
         self._tell = tell
         self._patience = patience
         self._turn = asyncio.Lock()
-        self._channel: Channel | None = None
+        self._channel: Any = None
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -203,10 +214,9 @@ class _Session:
 
     async def _follow(self) -> None:
         """Follow the list of devices to its end, wait for the plugin to come back, and forget it."""
-        resource = self.plugin.resource
         if self._endpoint:
             problem = await self._listen_to_the_end()
-            logger.warning("a device plugin is gone", extra={"resource": resource, "problem": problem})
+            self._complain(f"it is gone: {problem}")
         self._say(connected=False)
         await asyncio.sleep(self._patience.gone)
         self.is_gone = True
@@ -214,7 +224,7 @@ class _Session:
 
     async def _listen_to_the_end(self) -> str:
         """Follow the list of devices; say how it ended."""
-        self._channel = Channel(path=str(self._folder / self._endpoint), codec=Codec())
+        self._channel = channel_to(str(self._folder / self._endpoint))
         try:
             await self._learn_options()
             await self._listen()
@@ -233,11 +243,25 @@ class _Session:
 
     async def _listen(self) -> None:
         assert self._channel is not None
-        call = UnaryStreamMethod(self._channel, f"{_SERVICE}/ListAndWatch", NothingSaid, PluginDevices)
+        call = UnaryStreamMethod(self._channel, f"{_SERVICE}/ListAndWatch", NothingSaid, bytes)
         async with call.open() as stream:
             await stream.send_message(NothingSaid(), end=True)
-            async for said in stream:
-                self._say(connected=True, devices=await self._ordered(said.devices))
+            latest = Latest(stream)
+            try:
+                async for said in latest:
+                    await self._hear(said)
+                    await asyncio.sleep(self._patience.rest)
+            finally:
+                await latest.close()
+
+    async def _hear(self, said: bytes) -> None:
+        """Take in a list of devices. A long one is read beside the loop."""
+        plugged = await asyncio.to_thread(decode, said, PluginDevices)
+        offered = plugged.devices[:MOST_DEVICES]
+        over = len(plugged.devices) - len(offered)
+        self._complain(f"it has {over} devices more than the {MOST_DEVICES} that are offered" if over else "")
+        devices = await self._ordered(offered)
+        self._say(connected=True, devices=devices)
 
     async def _ordered(self, devices: tuple[PluginDevice, ...]) -> tuple[PluginDevice, ...]:
         """Put devices into the order in which the plugin would hand them out, so that the first that do are those it prefers."""
@@ -250,6 +274,14 @@ class _Session:
                 answer = await self._ask("GetPreferredAllocation", request, PreferenceResponse, self._patience.choice)
                 preference.learn(answer)
         return preference.ordered()
+
+    def _complain(self, problem: str) -> None:
+        """Keep what is wrong, or that nothing is, and say so once."""
+        if problem and problem != self.problem:
+            logger.warning(
+                "a device plugin has a problem", extra={"resource": self.plugin.resource, "problem": problem}
+            )
+        self.problem = problem
 
     def _say(self, *, connected: bool, devices: tuple[PluginDevice, ...] | None = None) -> None:
         kept = self.plugin.devices if devices is None else devices

@@ -1,19 +1,24 @@
-"""Device plugins as a DRA driver: what they have is published and prepared as if it were the driver's own."""
+"""Device plugins as a DRA driver: what they have is published and prepared as if it were the driver's own.
+
+What they say is written down before it is published, so that a kill takes nothing away that the cluster knows of; and however often they
+say something new, that is done once in a while.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from node.checkpoint import written
 from node.plugins import Plugged, machine_of
+from node.service.adapting.plugin_host import PluginHost
+from node.service.adapting.plugin_writer import PluginWriter
 from node.service.disk import Disk
 from node.service.driver import Driver
-from node.service.plugin_host import PluginHost
-from node.service.plugin_writer import PluginWriter
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,6 +28,8 @@ if TYPE_CHECKING:
     from node.plugins import Lore
     from node.service.driver import NodePaths
 
+# Between two times that what plugins say is written down and published.
+REST = 0.5
 logger = logging.getLogger("drawbridge.driver")
 
 
@@ -34,7 +41,9 @@ class Adapter:
         self._lore = lore
         self._disk = Disk()
         self._file = f"{paths.state(name)}/plugins"
-        self.host = PluginHost(folder, self._hear)
+        self._heard = asyncio.Event()
+        self._over = asyncio.Event()
+        self.host = PluginHost(folder, self._heard.set)
         loop = asyncio.get_running_loop()
         writer = PluginWriter(name, self.host, loop)
         nothing = self._machine(())
@@ -43,19 +52,32 @@ class Adapter:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until told to stop."""
-        remembered = self._recall()
+        remembered = await asyncio.to_thread(self._recall)
         self._follow(remembered)
-        async with self.host.serving(remembered):
-            await self.driver.run(stop)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._keep())
+            async with self.host.serving(remembered):
+                await self.driver.run(stop)
+            self._over.set()
+            self._heard.set()
 
     def _machine(self, plugins: tuple[Plugged, ...]) -> Machine:
         return machine_of(self._name, plugins, self._lore)
 
-    def _hear(self) -> None:
-        plugins = self.host.plugins()
-        if plugins != self._said:
-            self._follow(plugins)
-            self._remember(plugins)
+    async def _keep(self) -> None:
+        """Follow what plugins say, each time the last of it; at the end the very last."""
+        over = False
+        while not over:
+            await self._heard.wait()
+            self._heard.clear()
+            over = self._over.is_set()
+            plugins = self.host.plugins()
+            if plugins != self._said:
+                await asyncio.to_thread(self._remember, plugins)
+                self._follow(plugins)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(REST):
+                    await self._over.wait()
 
     def _follow(self, plugins: tuple[Plugged, ...]) -> None:
         self._said = plugins
@@ -63,8 +85,10 @@ class Adapter:
 
     def _remember(self, plugins: tuple[Plugged, ...]) -> None:
         """Write down what there is, so that a restart takes nothing away until the plugins are back."""
+        steps = written(self._file, msgspec.json.encode(plugins))
         try:
-            self._disk.carry_out(written(self._file, msgspec.json.encode(plugins)))
+            with self._disk.alone(f"{self._file}.lock"):
+                self._disk.carry_out(steps)
         except OSError as error:
             logger.warning("the plugins' devices are not remembered", extra={"why": str(error)})
 

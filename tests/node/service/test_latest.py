@@ -1,0 +1,50 @@
+"""What is heard of somebody who says much."""
+
+import asyncio
+
+import pytest
+
+from node.service.adapting.latest import Latest
+
+
+async def test_what_was_overtaken_is_not_heard_and_the_last_word_is():
+    said = asyncio.Event()
+
+    async def much():
+        yield 0
+        await said.wait()
+        for number in range(1, 1000):
+            yield number
+
+    latest = Latest(much(), breath=0.0)
+    assert await anext(latest) == 0
+    said.set()
+    await latest._reading
+    assert [one async for one in latest] == [999]
+
+
+async def test_no_more_is_read_than_there_is_time_for():
+    read = []
+
+    async def much():
+        for number in range(1000):
+            read.append(number)
+            yield number
+
+    latest = Latest(much(), breath=3600.0)
+    assert await anext(latest) == 0
+    await asyncio.sleep(0)
+    assert read == [0]
+    await latest.close()
+
+
+async def test_what_ended_the_stream_is_told_after_its_last_word():
+    async def broken():
+        yield 1
+        raise OSError("gone")
+
+    latest = Latest(broken(), breath=0.0)
+    assert await anext(latest) == 1
+    for _ in range(2):
+        with pytest.raises(OSError, match="gone"):
+            await anext(latest)
