@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,7 +20,7 @@ from node.service.disk import Disk
 from node.service.keeper import Keeper
 from node.service.preparing import Preparing
 from node.service.publisher import Publisher
-from node.service.sockets import LONGEST, Listening, Plugin, Registration, sweep
+from node.service.sockets import LONGEST, Listening, Plugin, Registration, successor, sweep
 
 if TYPE_CHECKING:
     from cluster import Cluster
@@ -71,8 +70,8 @@ class Driver:
         self._paths = paths
         disk = disk or Disk()
         state = paths.state(machine.driver)
-        # Two of us may be there at once, in containers that have the same process id.
-        instance = os.urandom(4).hex()
+        # Two of us may be there at once, in containers that have the same process id; the later one has the later name.
+        instance = f"{time.monotonic_ns() // 1000:012x}"
         self._endpoint = f"{state}/dra-{instance}.sock"
         self._door = f"{paths.registry}/{machine.driver}-{instance}-reg.sock"
         for path in (self._endpoint, self._door):
@@ -83,7 +82,7 @@ class Driver:
         self._guard = Guard(machine, paths.node)
         self._keeper = Keeper(machine, self._guard, disk, state, paths.cdi, writer=writer)
         self._preparing = Preparing(cluster, machine, self._keeper, clock=time.monotonic)
-        self.publisher = Publisher(cluster, machine, paths.node)
+        self.publisher = Publisher(cluster, machine, paths.node, overtaken=self.overtaken)
         self.registration = Registration(machine.driver, self._endpoint)
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -108,6 +107,10 @@ class Driver:
         self._guard = Guard(machine, self._paths.node, self._rules)
         self._keeper.judge_by(self._guard)
         self.publisher.offer(machine)
+
+    def overtaken(self) -> bool:
+        """Say whether a later driver of this node is there, as in a rolling update: what the node has is then its word."""
+        return bool(successor(self._endpoint))
 
     def health(self) -> HealthReport:
         """Say how the devices fare: one that has a taint, or whose file in /dev is gone, does not fare well."""

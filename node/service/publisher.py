@@ -2,6 +2,9 @@
 
 A kubelet deletes all slices of its node when it starts, and those of a driver half a minute after it is gone. An informer tells when
 something happened; what is there is then read anew, because a copy that lags would have slices made twice.
+
+Of two drivers on a node, which a rolling update has for a while, the later one publishes. They may have different inventories, and would undo each
+other's slices. When the later one has gone the earlier one goes on.
 """
 
 from __future__ import annotations
@@ -19,20 +22,29 @@ from dra.objects import ObjectMeta, OwnerReference, ResourceSlice
 from node.slices import dropped, pages_of, plan
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from cluster import Cluster
     from dra.objects import ResourceSliceSpec
     from node.inventory import Machine
     from node.slices import Plan
 
+# Between two looks whether a later driver is still there.
+LOOK = 2.0
 logger = logging.getLogger("drawbridge.driver")
 
 
 class Publisher:
     """Publishes one machine as one node's pool."""
 
-    def __init__(self, cluster: Cluster, machine: Machine, node: str, backoff: Backoff | None = None) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        machine: Machine,
+        node: str,
+        backoff: Backoff | None = None,
+        overtaken: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._cluster = cluster
         self._driver = machine.driver
         self._node = node
@@ -41,6 +53,8 @@ class Publisher:
         self._backoff = backoff or Backoff()
         self._changed = asyncio.Event()
         self._echoes: dict[bytes, bytes] = {}
+        self._overtaken = overtaken
+        self.leads = True
         self.published = asyncio.Event()
 
     def offer(self, machine: Machine) -> None:
@@ -68,6 +82,7 @@ class Publisher:
         self._changed.set()
         while True:
             await self._changed.wait()
+            await self._stand_aside()
             self._changed.clear()
             error: ApiError | None = None
             try:
@@ -79,6 +94,17 @@ class Publisher:
             failures = failures + 1 if wrote else 0
             if wrote:
                 await asyncio.sleep(self._backoff.seconds(failures, random.random(), error))  # noqa: S311
+
+    async def _stand_aside(self) -> None:
+        """Wait for as long as a later driver of this node is there."""
+        while self._overtaken():
+            if self.leads:
+                logger.info("a later driver of this node publishes from now on")
+            self.leads = False
+            await asyncio.sleep(LOOK)
+        if not self.leads:
+            logger.info("the later driver is gone, and we publish again")
+        self.leads = True
 
     async def round(self) -> bool:
         """Write what has to be written, and say whether that was anything."""

@@ -154,10 +154,26 @@ def _bind(path: str) -> socket.socket:
 def sweep(folder: str, prefix: str) -> None:
     """Remove sockets that a killed process has left: nobody answers there. The kubelet would try them for ever."""
     for path in sorted(Path(folder).glob(f"{prefix}*.sock")):
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
-            try:
-                asking.connect(str(path))
-            except ConnectionRefusedError:
-                path.unlink(missing_ok=True)
-            except OSError:
-                continue
+        if not _answers(path):
+            path.unlink(missing_ok=True)
+
+
+def successor(path: str) -> str:
+    """Name a socket beside this one that is of a later process and answers; "" if there is none. By their names later ones stand later."""
+    own = Path(path)
+    kind = own.name.partition("-")[0]
+    later = (other for other in sorted(own.parent.glob(f"{kind}-*.sock")) if other.name > own.name)
+    return next((other.name for other in later if _answers(other)), "")
+
+
+def _answers(path: Path) -> bool:
+    """Say whether somebody listens. Who has no room for another caller does, and who stands still does, too."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
+        asking.setblocking(False)
+        try:
+            asking.connect(str(path))
+        except (ConnectionRefusedError, FileNotFoundError):
+            return False
+        except OSError:
+            return True
+    return True

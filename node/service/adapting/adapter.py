@@ -84,7 +84,9 @@ class Adapter:
         self.driver.offer(self._machine(plugins))
 
     def _remember(self, plugins: tuple[Plugged, ...]) -> None:
-        """Write down what there is, so that a restart takes nothing away until the plugins are back."""
+        """Write down what there is, so that a restart takes nothing away until the plugins are back: they may have gone to a later adapter."""
+        if self.driver.overtaken():
+            return
         steps = written(self._file, msgspec.json.encode(plugins))
         try:
             with self._disk.alone(f"{self._file}.lock"):

@@ -31,7 +31,7 @@ from node.messages import (
 from node.service import Disk, Driver, Keeper, NodePaths, Preparing, Publisher
 from node.service.grpc import Codec
 from node.service.preparing import GONE
-from node.service.sockets import SERVICES, Listening, Registration, sweep
+from node.service.sockets import SERVICES, Listening, Registration, successor, sweep
 from tests.limits import PATIENCE
 from tests.node.machines import DRIVER, NODE, described, gpu, result
 
@@ -238,6 +238,53 @@ async def test_two_drivers_stand_beside_each_other_in_a_rolling_update(cluster, 
             assert "Taken" in (await kubelet.prepare(new, other))[other.uid].error
             await kubelet.unprepare(new, reference)
             assert (await kubelet.prepare(old.endpoint, other))[other.uid].error == ""
+
+
+async def test_of_two_drivers_the_later_one_publishes_and_when_it_is_gone_the_earlier_one(cluster, kubelet):
+    async def names():
+        return [device.name for one in await slices(cluster) for device in one.spec.devices]
+
+    async def until(*expected):
+        async with asyncio.timeout(PATIENCE):
+            while await names() != list(expected):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+
+    async with running(cluster, kubelet, machine(gpus=[gpu(0)])) as earlier:
+        await until("gpu-0")
+        rounds = []
+        honest, earlier.publisher.round = earlier.publisher.round, lambda: rounds.append(1)
+        async with running(cluster, kubelet, machine(gpus=[gpu(7)])) as later:
+            await until("gpu-7")
+            for _ in range(3):
+                [one] = await slices(cluster)
+                await cluster.delete(RESOURCE_SLICES, one.metadata.name)
+                await until("gpu-7")
+            async with asyncio.timeout(PATIENCE):
+                while earlier.publisher.leads:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+            assert (rounds, later.publisher.leads) == ([], True)
+            earlier.publisher.round = honest
+        await until("gpu-0")
+        assert earlier.publisher.leads
+
+
+def test_a_later_driver_counts_while_it_answers(folder):
+    with (
+        socket.socket(socket.AF_UNIX) as dead,
+        socket.socket(socket.AF_UNIX) as alive,
+        contextlib.ExitStack() as callers,
+    ):
+        dead.bind(str(folder / "dra-3.sock"))
+        alive.bind(str(folder / "dra-2.sock"))
+        alive.listen(0)
+        # It stands still: nobody takes these calls, and there is no room for more.
+        with contextlib.suppress(BlockingIOError):
+            for _ in range(64):
+                caller = callers.enter_context(socket.socket(socket.AF_UNIX))
+                caller.setblocking(False)
+                caller.connect(str(folder / "dra-2.sock"))
+        found = [successor(str(folder / name)) for name in ("dra-1.sock", "dra-2.sock", "dra-3.sock")]
+        assert found == ["dra-2.sock", "", ""]
 
 
 def test_sockets_of_killed_drivers_go_and_those_that_answer_stay(folder):
