@@ -42,6 +42,8 @@ def state_of(
     )
     if features is not None:
         state = msgspec.structs.replace(state, features=features)
+    if configuration.file.mixed:
+        state = msgspec.structs.replace(state, uses=_uses(both))
     of_devices = around or any(str(document.object.get("kind")) in _OF_DEVICES for document in documents)
     return _with_fleet(state, both) if of_devices else state
 
@@ -93,6 +95,23 @@ def _with_fleet(state: State, documents: Iterable[Document]) -> State:
     stock = given.stock(state.features.server)
     possible = prospects(file.node_templates, stock)
     return msgspec.structs.replace(shown, stock=stock, prospects=possible)
+
+
+def _uses(documents: Iterable[Document]) -> dict[str, dict[str, int]] | None:
+    """What pods ask for on their nodes; files that hold no such pod do not say that there is none."""
+    from allocator.pods import total
+    from dra.objects import Pod
+    from dra.wire import WireError, convert
+
+    pods: list[Pod] = []
+    for document in documents:
+        if document.object.get("kind") == "Pod":
+            try:
+                pods.append(convert(document.object, Pod))
+            except WireError:
+                continue  # said where it is translated
+    used = total(pods)
+    return used or None
 
 
 def _namespaces(documents: Iterable[Document]) -> dict[str, dict[str, str]]:

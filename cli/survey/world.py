@@ -13,6 +13,7 @@ from dra.objects import (
     DeviceCompatibility,
     DeviceTaintRule,
     Node,
+    Pod,
     ResourceClaim,
     ResourceClaimTemplate,
     ResourceSlice,
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 _TYPES: dict[tuple[str, str], type[Any]] = {
     ("", "Node"): Node,
+    ("", "Pod"): Pod,
     ("", "Namespace"): Namespace,
     ("", "ResourceQuota"): ResourceQuota,
     ("", "LimitRange"): LimitRange,
@@ -47,6 +49,8 @@ def state_of(gathered: Gathered, configuration: Configuration, features: Feature
     unread: list[Unread] = []
     for one in gathered.objects:
         type_ = _type_of(one)
+        if type_ is Pod and not configuration.file.mixed:
+            continue
         if type_ is None:
             continue
         try:
@@ -56,6 +60,7 @@ def state_of(gathered: Gathered, configuration: Configuration, features: Feature
             unread.append(Unread(f"{name.kind} {name.name}", str(error)))
             continue
         builder.put(read)
+    builder.follow_pods(followed=bool(gathered.of("Pod")) or gathered.server is not None)
     missing = [kind for kind in _REFERRED if not gathered.of(kind)]
     unsure = gathered.server is None or gathered.unread
     builder.learn(features=features, incomplete=frozenset(missing if unsure else ()))

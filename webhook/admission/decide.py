@@ -27,14 +27,18 @@ from webhook.admission.validate import (
     Found,
     all_claims,
     brought,
+    choose_side,
     find_legacy,
     foresee,
     inspect,
     leave_all,
+    prefer_side,
     serve,
+    tell_side,
 )
 from webhook.claims import upkeep
 from webhook.refusals import INVALID, WAY_OUT, Code, sentence
+from webhook.sides import Preference
 from webhook.state import Mode, doubts, mode_of, workload
 from webhook.translate import Decision, Given, Translation, clean, is_passed_by, replay, translate
 
@@ -42,6 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from webhook.admission.admission_review import Request
+    from webhook.sides import Choice
     from webhook.state import State
 
     # Asked now and then whether somebody still waits for the answer.
@@ -95,6 +100,10 @@ class Outcome(Wire, frozen=True, kw_only=True):
     namespace: str = ""
     scheduler: str = ""
     restoring: tuple[dict[str, Json], ...] = ()
+    # On which side of a mixed fleet it would rather be served; None if it has no choice.
+    preference: Preference | None = None
+    # Why it is served on the side on which it is.
+    side: str = ""
 
 
 class Question(NamedTuple):
@@ -119,6 +128,7 @@ class Ruling(msgspec.Struct, frozen=True, kw_only=True):
     templates: tuple[str, ...] = ()
     given: tuple[Given, ...] = ()
     problems: tuple[str, ...] = ()
+    preference: Preference | None = None
 
 
 NOTHING = Ruling(outcome=UNTOUCHED)
@@ -216,12 +226,25 @@ def _create(question: Question, state: State, budget: Budget, *, foretell: bool)
         elif done.cleaning:
             outcome = "cleaned"
         return _ruling(outcome, done)
+    preference = _prefer(question, done, state) if state.configuration.file.mixed else None
     if not foretell:
-        return _ruling("translated", done)
+        ruling = _ruling("translated", done)
+        return ruling if preference is None else msgspec.structs.replace(ruling, preference=preference)
+    choice = choose_side(preference, done.given, namespace, state, budget)
+    if choice is not None and not choice.moved:
+        decisions = leave_all(done.decisions, choice.why)
+        operations = done.cleaning
+        return Ruling(outcome="left", operations=operations, restoring=operations, decisions=decisions)
     # Nobody will ask to validate the claims of a pod that stays as it is, so what they would meet is said here.
     ahead = foresee(done, state, budget)
     warnings = (*ahead, *done.warnings)
     return _ruling("translated", done, warnings=warnings, problems=ahead)
+
+
+def _prefer(question: Question, done: Translation, state: State) -> Preference | None:
+    metadata = question.object.get("metadata")
+    who = workload(question.request.namespace, metadata if isinstance(metadata, dict) else {})
+    return prefer_side(question.object, done, who, state)
 
 
 def _ruling(outcome: str, done: Translation, **more: tuple[str, ...]) -> Ruling:
@@ -329,6 +352,7 @@ def answer(question: Question, ruling: Ruling, mode: Mode) -> Outcome:
         namespace=request.namespace,
         scheduler=str(scheduler or DEFAULT_SCHEDULER),
         restoring=restoring,
+        preference=ruling.preference if given else None,
     )
 
 
@@ -359,10 +383,17 @@ def weigh(outcome: Outcome, state: State, *, impatient: Impatient = None, longes
         return outcome
     budget = Budget(STEPS, impatient, longest=longest)
     try:
+        choice = None
+        if outcome.preference is not None:
+            choice = choose_side(outcome.preference, outcome.given, outcome.namespace, state, budget)
+        if choice is not None and not choice.moved:
+            return _leave(outcome, choice.why, choice=choice)
         found = serve(outcome.given, outcome.namespace, state, budget, outcome.scheduler)
     except OutOfBudget as error:
         text = f"drawbridge did not judge this Pod: it could not be decided in time ({error})"
         return _told(outcome, UNDECIDED, (text,), (text,))
+    if choice is not None:
+        outcome = _beside(outcome, choice)
     record = outcome.record
     if found.denials and record.mode == Mode.ENFORCE:
         still = find_legacy(record.decisions, state)
@@ -386,6 +417,8 @@ def _told(outcome: Outcome, became: str, warnings: tuple[str, ...], problems: tu
     record = outcome.record
     mode = record.mode
     audit = {"outcome": became, "mode": mode}
+    if outcome.side:
+        audit["side"] = outcome.side
     all_problems = (*record.problems, *problems)
     told = msgspec.structs.replace(
         record,
@@ -426,23 +459,36 @@ def _would_refuse(kind: str, mode: str) -> str:
     return f"drawbridge would refuse this {kind} ({mode}): "
 
 
-def _leave(outcome: Outcome, reason: str) -> Outcome:
-    """Leave a pod as it was written, after all: what serves it there was not asked by us."""
+def _beside(outcome: Outcome, choice: Choice) -> Outcome:
+    """Say with a pod that is translated why it is served on nodes that have moved."""
+    record = outcome.record
+    record = msgspec.structs.replace(record, decisions=tell_side(record.decisions, choice))
+    audit = {"outcome": record.outcome, "mode": record.mode, "side": choice.why}
+    warnings = () if choice.preferred else (choice.why,)
+    body = reviews.warn(outcome.body, warnings, audit)
+    return msgspec.structs.replace(outcome, body=body, record=record, side=choice.why)
+
+
+def _leave(outcome: Outcome, reason: str, *, choice: Choice | None = None) -> Outcome:
+    """Leave a pod as it was written, after all: what serves it there was not asked by us, or is its side of a mixed fleet."""
     before = outcome.record
-    warning = f"left as it is: {reason}"
+    warnings: tuple[str, ...] = (f"left as it is: {reason}",)
+    audit = {"outcome": "left", "mode": before.mode}
+    if choice is not None:
+        audit["side"] = reason
+        warnings = () if choice.preferred else warnings
     decisions = leave_all(before.decisions, reason)
     record = msgspec.structs.replace(
         before,
         outcome="left",
         decisions=decisions,
         templates=(),
-        problems=(warning,),
+        problems=warnings,
     )
-    audit = {"outcome": "left", "mode": before.mode}
     body = reviews.allow(
         before.uid,
         operations=outcome.restoring,
-        warnings=(warning,),
+        warnings=warnings,
         audit=audit,
     )
     return Outcome(body=body, record=record)

@@ -36,16 +36,20 @@ _STAYING = (Action.LEFT, Action.NOT_UNDERSTOOD)
 def mode_in_files(obj: _Object, state: State) -> Mode:
     """Say how far the gate would go for the pods of an object."""
     kind = group_kind(obj)
+    mode = mode_of(state, workload_in_files(obj))
+    if mode is Mode.WARN and kind not in (_POD, *_NAMED) and not why_not(state, namespace_of(obj)):
+        return Mode.ENFORCE
+    return mode
+
+
+def workload_in_files(obj: _Object) -> Workload:
+    """Name the controller of the pods of an object, as they will name it."""
+    kind = group_kind(obj)
     namespace = namespace_of(obj)
     metadata = mapping(obj.get("metadata"))
     if kind == _POD:
-        return mode_of(state, workload(namespace, metadata))
-    name = str(metadata.get("name") or "")
-    who = Workload(namespace, controller_kind(kind[1]), name)
-    mode = mode_of(state, who)
-    if mode is Mode.WARN and kind not in _NAMED and not why_not(state, namespace):
-        return Mode.ENFORCE
-    return mode
+        return workload(namespace, metadata)
+    return Workload(namespace, controller_kind(kind[1]), str(metadata.get("name") or ""))
 
 
 def come_to(done: Translation, obj: _Object, mode: Mode, state: State) -> Translation:

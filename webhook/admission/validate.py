@@ -23,6 +23,7 @@ from webhook.admission.risk import unheld
 from webhook.claims import template, upkeep
 from webhook.dialects import Action
 from webhook.refusals import Code, sentence
+from webhook.sides import choose, read_preference
 from webhook.translate import Decision, Given, at, given_earlier, mapping, origin_of, paths, replay, translate
 
 if TYPE_CHECKING:
@@ -32,7 +33,8 @@ if TYPE_CHECKING:
     from dra.wire import Json
     from webhook.admission.admission_review import Request
     from webhook.admission.feasibility import Judgement
-    from webhook.state import State
+    from webhook.sides import Choice, Preference
+    from webhook.state import State, Workload
     from webhook.translate import Translation
 
 
@@ -259,6 +261,38 @@ def leave_all(decisions: Iterable[Decision], reason: str) -> tuple[Decision, ...
             stays = msgspec.structs.replace(decision, action=Action.LEFT, detail=reason)
         left.append(stays)
     return tuple(left)
+
+
+def choose_side(
+    preference: Preference | None, given: Iterable[Given], namespace: str, state: State, budget: Budget
+) -> Choice | None:
+    """Choose on which side of a mixed fleet a pod is served that would be given these claims; None if it has no choice."""
+    if preference is None:
+        return None
+    claims = [_claim_of(one, namespace, state) for one in given]
+    return choose(preference, [claim for claim in claims if isinstance(claim, ResourceClaim)], state, budget)
+
+
+def prefer_side(pod: Json, done: Translation, who: Workload, state: State) -> Preference | None:
+    """Read on which side a pod would rather be served that is translated now."""
+    if not state.configuration.file.mixed or not done.templates:
+        return None
+    view = mapping(pod)
+    known = {decision.key for decision in done.decisions if decision.action in _TAKEN_AWAY}
+    asked = [key for key in known if state.configuration.resource(key)]
+    return read_preference(view, who, asked, state)
+
+
+def tell_side(decisions: Iterable[Decision], choice: Choice) -> tuple[Decision, ...]:
+    """Say with each word that claims replace why it is served on nodes that have moved."""
+    told: list[Decision] = []
+    for decision in decisions:
+        stays = decision
+        if decision.action in _TAKEN_AWAY:
+            known = f"{decision.basis}; " if decision.basis else ""
+            stays = msgspec.structs.replace(decision, basis=known + choice.why)
+        told.append(stays)
+    return tuple(told)
 
 
 def refuses(done: Translation, state: State, budget: Budget) -> bool:

@@ -20,9 +20,18 @@ from dra.errors import OutOfBudget
 from dra.finding import Severity
 from dra.pointer import split
 from webhook.admission.elsewhere import look_elsewhere
-from webhook.admission.modes import come_to, mode_in_files
+from webhook.admission.modes import come_to, mode_in_files, workload_in_files
 from webhook.admission.remainder import remainder
-from webhook.admission.validate import NOTHING, Found, find_legacy, leave_all, serve_all
+from webhook.admission.validate import (
+    NOTHING,
+    Found,
+    choose_side,
+    find_legacy,
+    leave_all,
+    prefer_side,
+    serve_all,
+    tell_side,
+)
 from webhook.claims import upkeep
 from webhook.dialects import Action
 from webhook.refusals import Code, sentence
@@ -42,6 +51,7 @@ from webhook.translate import (
 if TYPE_CHECKING:
     from dra.finding import Finding
     from dra.wire import Json
+    from webhook.sides import Choice
     from webhook.state import State
 
     _Object = dict[str, Any]
@@ -161,12 +171,19 @@ def _judge(obj: dict[str, Json], path: str, done: Translation, state: State) -> 
     taken = _taken(obj, done, state)
     if taken:
         return _refuse(done, taken)
+    choice = _choose(obj, path, done, state)
+    if choice is not None and not choice.moved:
+        return _leave(done, choice.why, quiet=choice.preferred)
     found = _serve(obj, path, done, state)
     still = find_legacy(done.decisions, state)
     if still and found.denials and done.given:
         return _leave(done, f"{still}, and no claim would do: {found.denials[0]}")
     warnings = (*found.warnings, *done.warnings)
     warned = msgspec.structs.replace(done, warnings=warnings)
+    if choice is not None:
+        beside = () if choice.preferred else (choice.why,)
+        decisions = tell_side(done.decisions, choice)
+        warned = msgspec.structs.replace(done, decisions=decisions, warnings=(*beside, *warnings))
     name = name_of(obj)
     named: list[Decision] = []
     for one in found.decisions:
@@ -195,6 +212,15 @@ def _serve(obj: dict[str, Json], path: str, done: Translation, state: State) -> 
         return Found(warnings=(f"it could not be decided in time whether a node can serve this ({error})",))
 
 
+def _choose(obj: dict[str, Json], path: str, done: Translation, state: State) -> Choice | None:
+    """Choose on which side of a mixed fleet the pods are served."""
+    preference = prefer_side(at(obj, path), done, workload_in_files(obj), state)
+    try:
+        return choose_side(preference, done.given, namespace_of(obj), state, Budget(STEPS))
+    except OutOfBudget:
+        return None
+
+
 def _refuse(done: Translation, decisions: list[Decision]) -> Translation:
     """Turn it back for these, if there are any: then nothing is changed."""
     if not decisions:
@@ -210,13 +236,13 @@ def _refuse(done: Translation, decisions: list[Decision]) -> Translation:
     )
 
 
-def _leave(done: Translation, reason: str) -> Translation:
-    """Leave it as it was written: what serves it there was not asked by us."""
+def _leave(done: Translation, reason: str, *, quiet: bool = False) -> Translation:
+    """Leave it as it was written: what serves it there was not asked by us, or is its side of a mixed fleet."""
     return Translation(
         decisions=leave_all(done.decisions, reason),
         operations=done.cleaning,
         cleaning=done.cleaning,
-        warnings=(f"left as it is: {reason}",),
+        warnings=() if quiet else (f"left as it is: {reason}",),
     )
 
 

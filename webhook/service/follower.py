@@ -11,6 +11,7 @@ from cluster.errors import ApiError
 from cluster.informers import Informer, Quarantine
 from dra import server as gates
 from webhook.service.pace import Pace
+from webhook.service.pod_survey import LIVING
 from webhook.state import OF_DEVICES, OF_NAMESPACES, Features, doubts
 
 if TYPE_CHECKING:
@@ -37,6 +38,9 @@ DECLARED: tuple[Resource[Any], ...] = (
 # Followed where the server has them; a server of the right group may still lack a kind, so nobody waits for these long (`Pace.extra`).
 EXTRA: tuple[Resource[Any], ...] = (resources.DEVICE_TAINT_RULES, resources.DEVICE_COMPATIBILITIES)
 
+# Pods that hold what device plugins hand out.
+ON_NODES = f"spec.nodeName!=,{LIVING}"
+
 # More namespaces than these are counted, not named.
 NAMED = 5
 
@@ -58,6 +62,8 @@ class Follower:
         self._pace = pace
         self._world = world
         self._informers: list[Informer[Any]] = []
+        # Pods on nodes, from when a policy for a mixed fleet asks for them.
+        self._pods: Informer[Any] | None = None
         # Objects that could not be read or taken in: each is left out until it changes.
         self.quarantine = Quarantine()
         self._settled = asyncio.Event()
@@ -82,6 +88,10 @@ class Follower:
             self._settled.set()
             group.create_task(self._watch_server())
             while True:
+                if self._pods is None and self._holders and self._world.asks_for_pods:
+                    self._pods = self._informer(resources.PODS, fields=ON_NODES)
+                    self._pods.listen(self._take)
+                    group.create_task(self._pods.run())
                 if survey := self._world.survey():
                     # On 5,000 nodes a look takes 100 ms, in which reviews want to be answered.
                     await asyncio.to_thread(survey.look)
@@ -136,7 +146,23 @@ class Follower:
     def state(self) -> State:
         """Hand out what is known now, and of what it is known that it is not."""
         self._world.learn(incomplete=self.incomplete(), unsure=self._unsure())
+        self._world.follow_pods(followed=self._knows_pods())
         return self._world.state(fresh=True)
+
+    def _knows_pods(self) -> bool:
+        """Say whether what pods ask for on their nodes is known as it is now."""
+        pods = self._pods
+        if pods is None or not pods.health.synced or pods.incomplete:
+            return False
+        return asyncio.get_running_loop().time() - pods.confirmed_at <= self._pace.fresh
+
+    def uncounted(self) -> str:
+        """Say why nobody knows what device plugins have left, where a policy asks for it; "" if all is well."""
+        if not (self._settled.is_set() and self._holders and self._world.asks_for_pods) or self._knows_pods():
+            return ""
+        error = self._pods.health.error if self._pods is not None else ""
+        why = f" ({error})" if error else ""
+        return f"pods stay on the side that `mixed` prefers, because those on nodes could not be counted lately{why}"
 
     def unsure(self) -> str:
         """Name the namespaces in which nothing is done, because what may be done there is not known; "" if there are none."""
@@ -169,9 +195,9 @@ class Follower:
         """Say whether what we know may refuse something."""
         return self.age() <= self._pace.fresh
 
-    def _informer(self, kind: Resource[Any]) -> Informer[Any]:
+    def _informer(self, kind: Resource[Any], *, fields: str = "") -> Informer[Any]:
         clock = asyncio.get_running_loop().time
-        return Informer(self._cluster, kind, quarantine=self.quarantine, clock=clock)
+        return Informer(self._cluster, kind, fields=fields, quarantine=self.quarantine, clock=clock)
 
     def _take(self, batch: Batch[Seen]) -> None:
         there = [delta.new for delta in batch.deltas if delta.new is not None]

@@ -217,7 +217,12 @@ class Service:
         problems = {"certificate": self.certificate.unready()}
         if self._settings.looks:
             problems = {"cluster": self.follower.what_is_unread()} | problems
-        notes = {"stock": self.follower.stale(), "namespaces": self.follower.unsure(), **self._source.notes()}
+        notes = {
+            "stock": self.follower.stale(),
+            "namespaces": self.follower.unsure(),
+            "pods": self.follower.uncounted(),
+            **self._source.notes(),
+        }
         aside = {
             "objects read": str(self.follower.quarantine),
             "objects worked on": str(self.quarantine),

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from webhook.state import configuration
 from webhook.state.builder import Seen, StateBuilder
-from webhook.state.canary import Workload, workload
+from webhook.state.canary import Workload, covers, workload
 from webhook.state.configuration import Configuration, Known, read
 from webhook.state.features import ALTERNATIVES, CLAIMS, EXTENDED, SHARES, Features, Need
 from webhook.state.inventory import Inventory, Served, Supply, unknown
 from webhook.state.mode import Mode, doubts, everywhere, mistake_of, mode_of, why_not
 from webhook.state.near import near_key, rows_at
 from webhook.state.node_templates import prospects
-from webhook.state.schema import Bridge, Joint, NodeTemplate, Placing
+from webhook.state.schema import Bridge, Joint, MixedFleet, NodeTemplate, Placing, Sides
 from webhook.state.state import OF_DEVICES, OF_NAMESPACES, State
 
 __all__ = [
@@ -27,17 +27,20 @@ __all__ = [
     "Inventory",
     "Joint",
     "Known",
+    "MixedFleet",
     "Mode",
     "Need",
     "NodeTemplate",
     "Placing",
     "Seen",
     "Served",
+    "Sides",
     "State",
     "StateBuilder",
     "Supply",
     "Workload",
     "configuration",
+    "covers",
     "doubts",
     "everywhere",
     "mistake_of",

@@ -13,12 +13,15 @@ from typing import TYPE_CHECKING, assert_never
 
 import msgspec
 
+from allocator.pods import requests
 from cluster.objects import LimitRange, Namespace, ResourceQuota
 from dra.objects import (
     DeviceClass,
     DeviceCompatibility,
     DeviceTaintRule,
     Node,
+    Pod,
+    PodSpec,
     ResourceClaim,
     ResourceClaimSpec,
     ResourceClaimTemplate,
@@ -39,13 +42,14 @@ if TYPE_CHECKING:
     from webhook.state.features import Features
 
 Stocked = Node | ResourceSlice | DeviceClass | DeviceTaintRule | DeviceCompatibility | ResourceClaim
-Noted = Namespace | ResourceQuota | LimitRange | ResourceClaimTemplate
+Noted = Namespace | ResourceQuota | LimitRange | ResourceClaimTemplate | Pod
 Seen = Stocked | Noted
 _STOCKED = (Node, ResourceSlice, DeviceClass, DeviceTaintRule, DeviceCompatibility, ResourceClaim)
 
 
 _Keys = dict[str, frozenset[str]]  # of resources, by the name of the object that limits them
 _TemplateKey = tuple[str, str]  # namespace, name
+_Holder = tuple[str, dict[str, int]]  # node, and what is asked for there, in nano-units
 
 
 class StateBuilder:
@@ -61,6 +65,11 @@ class StateBuilder:
         self._collected: dict[tuple[str, str, str], Stocked] = {}
         self._stock: Stock | None = None
         self._fleet_is_old = False
+        # What pods on nodes ask for, by the pod's key, and summed up by node; what was handed out of it never changes.
+        self._holders: dict[str, _Holder] = {}
+        self._used: dict[str, dict[str, int]] = {}
+        self._followed = False
+        self._uses_are_old = False
         self._outdated = False  # whether namespaces or templates changed since the state was made
         self._state = State(
             configuration=configuration,
@@ -77,6 +86,9 @@ class StateBuilder:
                 templates=dict(self._templates),
                 template_owners=dict(self._template_owners),
             )
+        if self._uses_are_old:
+            self._uses_are_old = False
+            self._set(uses=dict(self._used) if self._followed else None)
         if fresh or not self._state.confirmed:
             return self._state
         return msgspec.structs.replace(self._state, stock=None, confirmed=False)
@@ -106,6 +118,17 @@ class StateBuilder:
             self._read_anew(features.server)
         if keys is not None:
             self._set(keys=keys)
+
+    @property
+    def asks_for_pods(self) -> bool:
+        """Whether a decision depends on what pods hold of what device plugins hand out."""
+        return bool(self._state.configuration.file.mixed)
+
+    def follow_pods(self, *, followed: bool) -> None:
+        """Say whether what pods ask for is known, of all of them and as it is now."""
+        if followed != self._followed:
+            self._followed = followed
+            self._uses_are_old = True
 
     def put(self, obj: Seen) -> None:
         """Take in an object that is there, new or changed."""
@@ -150,8 +173,31 @@ class StateBuilder:
                 if owner := _stranger(meta):
                     self._template_owners[key] = owner
                 self._outdated = True
+            case Pod():
+                self._hold(obj)
             case _:
                 assert_never(obj)
+
+    def _hold(self, pod: Pod) -> None:
+        """Note what a pod asks for on its node; one that has ended, or is gone, asks for nothing."""
+        key, node = pod.metadata.key, pod.spec.node_name
+        asked = requests(pod) if node and not pod.has_ended else {}
+        devices = [name for name in asked if "/" in name and asked[name]]
+        amounts = {name: asked[name] for name in devices}
+        before = self._holders.pop(key, None)
+        if before:
+            self._add_up(before, -1)
+        if amounts:
+            self._holders[key] = node, amounts
+            self._add_up((node, amounts), 1)
+
+    def _add_up(self, holder: _Holder, sign: int) -> None:
+        node, amounts = holder
+        used = dict(self._used.get(node, {}))
+        for name, amount in amounts.items():
+            used[name] = used.get(name, 0) + sign * amount
+        self._used[node] = used
+        self._uses_are_old = True
 
     def _forget(self, obj: Noted) -> None:
         meta = obj.metadata
@@ -169,6 +215,8 @@ class StateBuilder:
                 self._templates.pop((meta.namespace, meta.name), None)
                 self._template_owners.pop((meta.namespace, meta.name), None)
                 self._outdated = True
+            case Pod():
+                self._hold(msgspec.structs.replace(obj, spec=PodSpec()))
             case _:
                 assert_never(obj)
 

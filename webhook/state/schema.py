@@ -90,6 +90,23 @@ class Evidence(_Declared, frozen=True, kw_only=True):
     node_selector: dict[str, str] = {}
 
 
+class Sides(_Declared, frozen=True, kw_only=True):
+    """Which nodes are preferred for pods, while a fleet moves node by node. One of the three is said."""
+
+    # Nodes that publish devices to a driver, or those whose device plugins hand the name out.
+    prefer: Literal["dra", "plugin"] | None = None
+    # Percent of the workloads that prefer nodes with a driver.
+    percent: int | None = None
+    # Pods that demand these labels of their node prefer nodes with a driver.
+    node_selector: dict[str, str] = {}
+
+
+class MixedFleet(Sides, frozen=True, kw_only=True):
+    """The same, for a name; and for pods of some namespaces otherwise."""
+
+    namespaces: dict[str, Sides] = {}
+
+
 class Kueue(_Declared, frozen=True, kw_only=True):
     """What Kueue can account for: classes that its `deviceClassMappings` name, with its gate for DRA on."""
 
@@ -131,6 +148,8 @@ class File(_Declared, frozen=True, kw_only=True):
     canary: int = 100
     # What claims can only say roughly.
     approximations: Literal["allow", "warn", "leave"] = "warn"
+    # Name: which nodes are preferred for pods that ask by it, where some nodes have moved from device plugins to drivers.
+    mixed: dict[str, MixedFleet] = {}
     # Percentages where no device size is known.
     unresolved: Literal["leave", "refuse"] = "leave"
     # Claims that the pod's scheduler would not understand.
@@ -203,6 +222,7 @@ def contradictions(file: File) -> Iterable[Mistake]:
     if not 0 <= file.canary <= 100:
         yield Mistake("/canary", f"{file.canary} is not a percentage", "write 0 to 100")
     yield from _meanings(file, dialects)
+    yield from _mixed(file, dialects.values())
     yield from wrong_targets(file, targets)
     for i, model in enumerate(file.models):
         if not bytes_of(model.memory):
@@ -259,6 +279,39 @@ def _meanings(file: File, dialects: Mapping[str, Dialect]) -> Iterable[Mistake]:
         if meant:
             hint = f"did you mean {meant}? {hint}"
         yield Mistake(path, f"unknown meaning {meaning!r}", hint)
+
+
+def _mixed(file: File, dialects: Iterable[Dialect]) -> Iterable[Mistake]:
+    """A policy is for a name that device plugins hand out, and says one thing."""
+    known: set[str] = set()
+    for names in file.keys.values():
+        known.update(names.values())
+    for dialect in dialects:
+        known.update([row.name for row in dialect.keys if row.place is Position.RESOURCE])
+    for key, policy in file.mixed.items():
+        path = f"/mixed/{escape(key)}"
+        if key not in known and not any(pattern(row)(key) for row in known if "<" in row):
+            yield Mistake(path, f"no dialect knows the key {key!r}", "`drawbridge dialects` lists those there are")
+        yield from _one_side(path, policy)
+        for namespace, own in policy.namespaces.items():
+            where = f"{path}/namespaces/{escape(namespace)}"
+            if not _NAMESPACE(namespace):
+                reason = f"{namespace!r} is not the name of a namespace"
+                yield Mistake(where, reason, "write the whole name; patterns are not read")
+            yield from _one_side(where, own)
+
+
+def _one_side(path: str, sides: Sides) -> Iterable[Mistake]:
+    said = [sides.prefer is not None, sides.percent is not None, bool(sides.node_selector)]
+    if sum(said) != 1:
+        reason = (
+            "nothing says which nodes are preferred"
+            if not any(said)
+            else "more than one word says which nodes are preferred"
+        )
+        yield Mistake(path, reason, "write one of prefer: dra, prefer: plugin, percent or nodeSelector")
+    if sides.percent is not None and not 0 <= sides.percent <= 100:
+        yield Mistake(f"{path}/percent", f"{sides.percent} is not a percentage", "write 0 to 100")
 
 
 def _joints(file: File, dialects: Iterable[Dialect]) -> Iterable[Mistake]:

@@ -50,6 +50,8 @@ class State(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     templates: Mapping[tuple[str, str], ResourceClaimSpec] = {}
     # Whose those templates are that have a name of our form and not our label.
     template_owners: Mapping[tuple[str, str], str] = {}
+    # What pods ask for on each node, in nano-units; None if nobody knows. Only who is weighed depends on it, as on the stock.
+    uses: Mapping[str, Mapping[str, int]] | None = None
     # What was found out about this and earlier stocks. It changes no decision, only how long the next one takes.
     memo: FleetMemo = msgspec.field(default_factory=FleetMemo)
 

@@ -7,9 +7,10 @@ from cluster.embedded.embedded import Embedded
 from cluster.errors import Forbidden, NotFound
 from cluster.informers import Batch, Delta
 from cluster.informers.quarantine import REMEMBERED
-from cluster.resources import DEVICE_CLASSES, LIMIT_RANGES, NAMESPACES, RESOURCE_QUOTAS
+from cluster.resources import DEVICE_CLASSES, LIMIT_RANGES, NAMESPACES, PODS, RESOURCE_QUOTAS
 from cluster.server import Features, Server
 from tests.limits import PATIENCE
+from tests.webhook.pods import configured
 from tests.webhook.state.test_builder import claim
 from webhook.service.deciding.gate import Gate
 from webhook.service.follower import NAMED, Follower, features
@@ -101,6 +102,70 @@ async def test_who_does_not_ask_what_is_free_does_not_follow_who_holds_devices()
     everything, declared = await followed(), await followed(holders=False)
     assert everything - declared == {"resourceclaims"}
     assert declared < everything
+
+
+MIXED = {"nvidia.com/gpu": {"prefer": "plugin"}}
+
+
+def gpu_pod(name, node, phase="Running"):
+    resources = {"limits": {"nvidia.com/gpu": "2"}, "requests": {"nvidia.com/gpu": "2"}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "ns"},
+        "spec": {"nodeName": node, "containers": [{"name": "c", "image": "i", "resources": resources}]},
+        "status": {"phase": phase},
+    }
+
+
+async def until(check):
+    async with asyncio.timeout(PATIENCE):
+        while not check():  # noqa: ASYNC110  what is waited for happens in another task
+            await asyncio.sleep(0.01)
+
+
+async def test_pods_on_nodes_are_counted_from_when_a_policy_asks_for_them():
+    cluster = Embedded.of([gpu_pod("one", "a"), gpu_pod("two", "a"), gpu_pod("ended", "a", "Succeeded")])
+    world = StateBuilder(Configuration())
+    follower = Follower(cluster, world, Pace(refresh=0.01))
+    task = asyncio.create_task(follower.run())
+    try:
+        async with asyncio.timeout(PATIENCE):
+            await follower.wait_for_sync()
+        assert follower.state().uses is None
+        assert follower.uncounted() == ""
+        world.configure(configured(mixed=MIXED))
+        assert "could not be counted" in follower.uncounted(), "not yet"
+        await until(lambda: follower.state().uses is not None)
+        before = follower.state().uses
+        assert before == {"a": {"nvidia.com/gpu": 4 * 10**9}}
+        assert follower.uncounted() == ""
+        await cluster.delete(PODS, "one", "ns")
+        await until(lambda: follower.state().uses != before)
+        assert follower.state().uses == {"a": {"nvidia.com/gpu": 2 * 10**9}}
+        assert before == {"a": {"nvidia.com/gpu": 4 * 10**9}}, "what was handed out never changes"
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_pods_that_may_not_be_listed_are_told_and_stop_nothing():
+    class Blind(Embedded):
+        def watch(self, resource, *args, **kwargs):
+            if resource.plural == "pods":
+                raise Forbidden("pods is forbidden: User cannot watch")
+            return super().watch(resource, *args, **kwargs)
+
+    follower = Follower(Blind(), StateBuilder(configured(mixed=MIXED)), Pace(refresh=0.01))
+    task = asyncio.create_task(follower.run())
+    try:
+        await until(lambda: "forbidden" in follower.uncounted())
+        assert follower.what_is_unread() == ""
+        assert follower.fresh()
+        assert follower.state().uses is None
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 async def test_a_right_that_is_missing_is_named():

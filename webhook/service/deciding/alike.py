@@ -5,7 +5,7 @@ name `kube-api-access-…`, which the service account plugin gives to a volume o
 reviews that differ by that end alone are one review with a name changed throughout, so a decision in which the name does not
 appear is the decision of both.
 
-What a mutating decision reads of the state is all but the stock, in mode enforce; the memory holds for as long as those
+What a mutating decision reads of the state is all but the stock and what pods use, in mode enforce; the memory holds for as long as those
 parts are the very same objects. It is bounded by bytes. What it is not: a cache of verdicts. Those depend on who holds which
 device, which changes with every pod.
 """
@@ -34,7 +34,7 @@ _END = 5
 # No JSON holds this byte, so no review holds the name that stands for all others.
 _NAME = b'"name":"%b"'  # as an API server writes it
 _ANY = _VOLUME + b"\0"
-_PARTS = tuple(name for name in State.__struct_fields__ if name not in ("stock", "memo"))
+_PARTS = tuple(name for name in State.__struct_fields__ if name not in ("stock", "memo", "uses"))
 _patch = msgspec.json.Decoder(dict[str, object])
 
 

@@ -90,6 +90,7 @@ class Gate:
         return {
             "stock": self._follower.stale(),
             "namespaces": self._follower.unsure(),
+            "pods": self._follower.uncounted(),
             "objects read": f"set aside: {aside}" if aside else "",
             **self._configuration(),
         }

@@ -1,0 +1,372 @@
+"""A pod of the old kind finds its devices on either side of a mixed fleet: the gate and the files say which, and why."""
+
+import json
+
+import msgspec
+import pytest
+
+from cli.state import state_of
+from cluster import manifests
+from tests.webhook.admission.test_decide import KEY, answer, applied, device, review
+from tests.webhook.pods import configured
+from webhook.admission import decide, decide_object
+from webhook.names import MODE_LABEL
+from webhook.state.configuration import read
+
+GPU, DRIVER = "nvidia.com/gpu", "gpu.nvidia.com"
+DRA, PLUGIN = {"prefer": "dra"}, {"prefer": "plugin"}
+CLASS = {
+    "apiVersion": "resource.k8s.io/v1",
+    "kind": "DeviceClass",
+    "metadata": {"name": DRIVER},
+    "spec": {"selectors": [{"cel": {"expression": f"device.driver == '{DRIVER}'"}}]},
+}
+
+
+def node(name, amount=None, *, labels=None, **spec):
+    status = {"allocatable": {GPU: str(amount)}} if amount is not None else {}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": labels or {}},
+        "spec": spec,
+        "status": status,
+    }
+
+
+def published(name, count=4):
+    pool = {"name": name, "generation": 1, "resourceSliceCount": 1}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": {"name": name},
+        "spec": {"driver": DRIVER, "nodeName": name, "pool": pool, "devices": [device(i) for i in range(count)]},
+    }
+
+
+def old(name, amount=4, **more):
+    """A node whose device plugin hands GPUs out."""
+    return [node(name, amount, **more)]
+
+
+def new(name, count=4, **more):
+    """A node that has moved; its kubelet still knows the name, of which it has none left."""
+    return [node(name, 0, **more), published(name, count)]
+
+
+def held(name, count):
+    """A claim that holds so many devices of a node."""
+    results = [{"request": "r", "driver": DRIVER, "pool": name, "device": f"gpu-{i}"} for i in range(count)]
+    request = {"name": "r", "exactly": {"deviceClassName": DRIVER, "count": count}}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": f"of-{name}", "namespace": "x", "uid": name},
+        "spec": {"devices": {"requests": [request]}},
+        "status": {"allocation": {"devices": {"results": results}}},
+    }
+
+
+def pod(name="p", amount=1, *, on="", namespace="ns", **spec):
+    container = {"name": "main", "image": "i", "resources": {"limits": {GPU: amount}, "requests": {GPU: amount}}}
+    where = {"nodeName": on} if on else {}
+    metadata = {"name": name, "namespace": namespace}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": metadata,
+        "spec": {"containers": [container], **where, **spec},
+    }
+
+
+IDLE = pod("idle", 0, on="elsewhere") | {"metadata": {"name": "idle", "namespace": "x"}}
+IDLE["spec"]["containers"][0]["resources"] = {"limits": {"example.com/other": 1}}
+
+
+def fleet(*objects, policy=None, counted=True, **fields):
+    """A state of these objects; with `counted`, pods are known, those that there are."""
+    flat = [CLASS, *(IDLE for _ in range(counted))]
+    for one in objects:
+        flat += one if isinstance(one, list) else [one]
+    if policy is not None:
+        fields["mixed"] = {GPU: policy}
+    state = state_of([], manifests.parse(manifests.dump(flat)), configured(mode="enforce", **fields))
+    return msgspec.structs.replace(state, keys=(KEY,))
+
+
+def decided(asked, world):
+    """Which side the gate sends a pod to, and why; the files say the same."""
+    outcome = decide.weigh(decide.mutate(review(asked, namespace=asked["metadata"]["namespace"]), world), world)
+    said = answer(outcome)
+    assert said["allowed"], said
+    translated = "patch" in said
+    done = decide_object(asked, world)
+    assert bool(done.operations) is translated, "files and gate agree"
+    assert not done.refusals
+    told = {one.key: one.basis if translated else one.detail for one in outcome.record.decisions}
+    filed = {one.key: one.basis if translated else one.detail for one in done.decisions}
+    assert told[GPU] == filed[GPU]
+    assert {str(one.action) for one in outcome.record.decisions} == {"translated" if translated else "left"}
+    if not translated:
+        assert applied(asked, outcome) == asked
+        assert outcome.record.templates == ()
+    return ("dra" if translated else "plugin"), told[GPU], said
+
+
+MIXED = (*old("old-1"), *old("old-2"), *old("old-3"), *new("new-1"))
+OLD_FULL = tuple(pod(f"full-{i}", 4, on=f"old-{i}") for i in (1, 2, 3))
+NEW_FULL = held("new-1", 4)
+
+
+def test_without_a_policy_nodes_that_still_hand_the_name_out_are_a_reason_to_leave_it():
+    outcome = decide.mutate(review(pod()), fleet(*MIXED))
+    assert outcome.record.outcome == "left"
+    assert "still hands it out" in outcome.record.decisions[0].detail
+
+
+@pytest.mark.parametrize(
+    ("policy", "besides", "side", "words"),
+    [
+        (DRA, (), "dra", "nodes that have moved are preferred"),
+        (PLUGIN, (), "plugin", "nodes with a device plugin are preferred"),
+        (
+            DRA,
+            (NEW_FULL,),
+            "plugin",
+            "all devices there are in use; node old-1, whose device plugin hands it out, has a free one",
+        ),
+        (PLUGIN, OLD_FULL, "dra", "all devices there are in use; node new-1, which has moved, has a free one"),
+        (DRA, (NEW_FULL, *OLD_FULL), "dra", "no device is free on the other side either"),
+        (PLUGIN, (NEW_FULL, *OLD_FULL), "plugin", "no device is free on the other side either"),
+        (PLUGIN, OLD_FULL[:2], "plugin", "nodes with a device plugin are preferred"),
+    ],
+    ids=["dra", "plugin", "dra is full", "plugins are full", "all full, dra", "all full, plugin", "one node is free"],
+)
+def test_the_preferred_side_is_taken_unless_it_is_full_and_the_other_is_not(policy, besides, side, words):
+    went, why, said = decided(pod(), fleet(*MIXED, *besides, policy=policy))
+    assert went == side
+    assert words in why
+    assert said["auditAnnotations"]["side"] == why.rpartition("publish it as a whole GPU (class gpu.nvidia.com); ")[2]
+
+
+def test_who_gets_the_preferred_side_is_told_nothing_and_who_does_not_is_warned():
+    assert "warnings" not in decided(pod(), fleet(*MIXED, policy=PLUGIN))[2]
+    assert "warnings" not in decided(pod(), fleet(*MIXED, policy=DRA))[2]
+    [told] = decided(pod(), fleet(*MIXED, NEW_FULL, policy=DRA))[2]["warnings"]
+    assert "all devices there are in use" in told
+    [told] = decided(pod(), fleet(*MIXED, *OLD_FULL, policy=PLUGIN))[2]["warnings"]
+    assert "node new-1, which has moved, has a free one" in told
+
+
+def test_what_a_side_could_never_serve_goes_to_the_other_even_if_that_is_busy():
+    wide = fleet(*old("old-1", 2), *new("new-1", 4), held("new-1", 4), policy=PLUGIN)
+    assert decided(pod(amount=4), wide)[0] == "dra"
+    narrow = fleet(*old("old-1", 8), *new("new-1", 4), *new("new-2", 4), pod("full", 8, on="old-1"), policy=DRA)
+    side, why, _ = decided(pod(amount=8), narrow)
+    assert side == "plugin"
+    assert "none of them could serve this pod" in why
+
+
+def test_devices_that_are_spread_over_nodes_serve_no_pod():
+    """Four are free on the old side, and no node has two."""
+    ones = [pod(f"full-{i}", 3, on=f"old-{i}") for i in (1, 2, 3)]
+    assert decided(pod(amount=2), fleet(*MIXED, *ones, policy=PLUGIN))[0] == "dra"
+    assert decided(pod(amount=1), fleet(*MIXED, *ones, policy=PLUGIN))[0] == "plugin"
+
+
+WHERE = {
+    "its selector": {"nodeSelector": {"pool": "a"}},
+    "its affinity": {
+        "affinity": {
+            "nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": {
+                    "nodeSelectorTerms": [{"matchExpressions": [{"key": "pool", "operator": "In", "values": ["a"]}]}]
+                }
+            }
+        }
+    },
+    "its node's name": {
+        "affinity": {
+            "nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": {
+                    "nodeSelectorTerms": [
+                        {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["in-a"]}]}
+                    ]
+                }
+            }
+        }
+    },
+}
+
+
+@pytest.mark.parametrize("where", WHERE.values(), ids=WHERE)
+def test_a_pod_that_may_run_on_one_side_only_goes_there_whatever_is_preferred(where):
+    in_a, in_b = {"labels": {"pool": "a"}}, {"labels": {"pool": "b"}}
+    asked = pod(**where)
+    side, why, _ = decided(asked, fleet(*old("in-a", **in_a), *new("in-b", **in_b), policy=DRA))
+    assert side == "plugin"
+    assert "none of them could serve this pod" in why
+    assert decided(asked, fleet(*new("in-a", **in_a), *old("in-b", **in_b), policy=PLUGIN))[0] == "dra"
+
+
+def test_a_node_that_is_being_drained_has_nothing_free():
+    assert decided(pod(), fleet(*old("old-1", unschedulable=True), *new("new-1"), policy=PLUGIN))[0] == "dra"
+    taint = {"key": "moving", "effect": "NoSchedule"}
+    assert decided(pod(), fleet(*old("old-1"), *new("new-1", taints=[taint]), policy=DRA))[0] == "plugin"
+    tolerant = pod(tolerations=[{"key": "moving", "operator": "Exists"}])
+    assert decided(tolerant, fleet(*old("old-1"), *new("new-1", taints=[taint]), policy=DRA))[0] == "dra"
+
+
+def test_pods_that_have_ended_or_have_no_node_hold_nothing():
+    ended = pod("ended", 4, on="old-1") | {"status": {"phase": "Succeeded"}}
+    assert decided(pod(), fleet(*old("old-1"), *new("new-1"), ended, pod("waits", 4), policy=PLUGIN))[0] == "plugin"
+    runs = pod("runs", 4, on="old-1") | {"status": {"phase": "Running"}}
+    assert decided(pod(), fleet(*old("old-1"), *new("new-1"), runs, policy=PLUGIN))[0] == "dra"
+
+
+def test_what_is_not_known_to_be_in_use_keeps_nobody_from_the_preferred_side():
+    uncounted = {"counted": False}
+    assert decided(pod(), fleet(*MIXED, policy=PLUGIN, **uncounted))[0] == "plugin"
+    side, why, _ = decided(pod(), fleet(*MIXED, NEW_FULL, policy=DRA, **uncounted))
+    assert side == "dra", "nobody knows that the others have a free one"
+    assert "no device is free on the other side either" not in why
+    # What no plugin has at all is known without counting pods.
+    assert decided(pod(amount=4), fleet(*old("old-1", 2), *new("new-1"), policy=PLUGIN, **uncounted))[0] == "dra"
+
+
+def test_an_old_copy_of_the_cluster_moves_nobody_to_the_other_side():
+    world = msgspec.structs.replace(fleet(*MIXED, *OLD_FULL, policy=PLUGIN), stock=None, confirmed=False)
+    outcome = decide.weigh(decide.mutate(review(pod()), world), world)
+    assert outcome.record.outcome == "left"
+    assert "what is free is not known" in outcome.record.decisions[0].detail
+
+
+def test_when_all_nodes_have_moved_the_policy_is_over():
+    side, why, said = decided(pod(), fleet(*new("new-1"), *new("new-2"), policy=PLUGIN))
+    assert side == "dra"
+    assert "side" not in said["auditAnnotations"]
+    assert "prefer" not in why
+
+
+def test_before_any_node_has_moved_everything_stays():
+    outcome = decide.mutate(review(pod()), fleet(*old("old-1"), *old("old-2"), policy=DRA))
+    assert outcome.record.outcome == "left"
+
+
+def test_a_namespace_may_have_a_policy_of_its_own():
+    policy = DRA | {"namespaces": {"slow": PLUGIN}}
+    assert decided(pod(), fleet(*MIXED, policy=policy))[0] == "dra"
+    side, why, _ = decided(pod(namespace="slow"), fleet(*MIXED, policy=policy))
+    assert side == "plugin"
+    assert "in namespace slow nodes with a device plugin are preferred" in why
+
+
+def test_labels_that_a_pod_demands_of_its_node_deal_it():
+    """All nodes have the label, so that nothing but the policy decides."""
+    both = {"labels": {"tier": "fast"}}
+    world = fleet(*old("old-1", **both), *new("new-1", **both), policy={"nodeSelector": {"tier": "fast"}})
+    assert decided(pod(nodeSelector={"tier": "fast"}), world)[0] == "dra"
+    side, why, _ = decided(pod(), world)
+    assert side == "plugin"
+    assert "does not demand tier=fast" in why
+
+
+def owned(number, kind="ReplicaSet", name="web-5d9"):
+    asked = pod(f"{name}-{number}")
+    asked["metadata"] |= {
+        "labels": {"pod-template-hash": "5d9"},
+        "ownerReferences": [{"apiVersion": "apps/v1", "kind": kind, "name": name, "uid": "u", "controller": True}],
+    }
+    return asked
+
+
+def test_a_percentage_deals_workloads_always_the_same_way_and_growing_only_adds():
+    sides = {}
+    for percent in (0, 20, 60, 100):
+        world = fleet(*MIXED, policy={"percent": percent})
+        sides[percent] = {name for name in map(str, range(40)) if decided(pod(name), world)[0] == "dra"}
+        assert sides[percent] == {name for name in map(str, range(40)) if decided(pod(name), world)[0] == "dra"}
+    assert not sides[0]
+    assert sides[0] < sides[20] < sides[60] < sides[100]
+    assert len(sides[100]) == 40
+    half = fleet(*MIXED, policy={"percent": 50})
+    assert len({decided(owned(number), half)[0] for number in range(8)}) == 1, "the pods of a workload stay together"
+
+
+def test_a_deployment_in_a_file_goes_where_its_pods_go_at_the_gate():
+    half = fleet(*MIXED, policy={"percent": 50})
+    for name in map("app-{}".format, range(12)):
+        template = {"metadata": {"labels": {"a": "b"}}, "spec": pod()["spec"]}
+        deployment = {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": {"name": name, "namespace": "ns"},
+            "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template},
+        }
+        asked = owned(1, name=f"{name}-5d9")
+        assert bool(decide_object(deployment, half).operations) is (decided(asked, half)[0] == "dra")
+
+
+def test_in_observe_and_warn_the_same_is_decided_and_nothing_done():
+    for mode in ("observe", "warn"):
+        for policy, would in ((PLUGIN, "left"), (DRA, "would translate")):
+            world = fleet(*MIXED, policy=policy)
+            world = msgspec.structs.replace(world, namespaces={"ns": {MODE_LABEL: mode}})
+            outcome = decide.weigh(decide.mutate(review(pod(), namespace="ns"), world), world)
+            assert outcome.record.outcome == would
+            assert "patch" not in answer(outcome)
+
+
+def test_a_pod_with_claims_of_its_own_has_no_choice():
+    asked = pod(resourceClaims=[{"name": "own", "resourceClaimName": "c"}])
+    outcome = decide.weigh(decide.mutate(review(asked), fleet(*MIXED, policy=PLUGIN)), fleet(*MIXED, policy=PLUGIN))
+    assert outcome.record.outcome == "translated"
+
+
+def test_a_pod_that_was_translated_stays_so_in_a_second_round():
+    """A neighbour's change makes the API server ask again; by then the devices may be in use."""
+    before = fleet(*MIXED, policy=DRA)
+    after = applied(pod(), decide.weigh(decide.mutate(review(pod()), before), before))
+    full = fleet(*MIXED, NEW_FULL, policy=DRA)
+    outcome = decide.weigh(decide.mutate(review(after), full), full)
+    assert "patch" not in answer(outcome)
+
+
+def test_a_node_that_lies_about_what_it_has_decides_for_itself_only():
+    """What a stolen node hands out draws pods to it, as it does without us; it takes no free device of another out of account."""
+    liar = node("liar", 10**9)
+    assert decided(pod(), fleet(*MIXED, liar, policy=DRA))[0] == "dra"
+    assert decided(pod(), fleet(*MIXED, node("liar", -4), policy=PLUGIN))[0] == "plugin"
+    beyond = pod("beyond", 10**9, on="liar")
+    assert decided(pod(), fleet(*MIXED, liar, beyond, policy=PLUGIN))[0] == "plugin"
+
+
+def test_labels_that_say_shared_count_all_the_same():
+    """A policy says which nodes are preferred, and not what a unit is: replicas stay with their plugin."""
+    shared = {"nvidia.com/gpu.sharing-strategy": "time-slicing"}
+    nodes = [one for i in range(3) for one in old(f"shared-{i}", labels=shared)]
+    outcome = decide.mutate(review(pod()), fleet(*nodes, *new("new-1"), policy=DRA))
+    assert outcome.record.outcome == "left"
+    assert "time-slicing" in outcome.record.decisions[0].detail
+
+
+WRONG = {
+    "nothing said": ({GPU: {}}, "/mixed/nvidia.com~1gpu", "nothing says"),
+    "two words": ({GPU: {"prefer": "dra", "percent": 3}}, "/mixed/nvidia.com~1gpu", "more than one word"),
+    "no percentage": ({GPU: {"percent": 101}}, "/mixed/nvidia.com~1gpu/percent", "101 is not a percentage"),
+    "no side": ({GPU: {"prefer": "both"}}, "/mixed/nvidia.com~1gpu/prefer", ""),
+    "nobody's key": ({"example.com/x": DRA}, "/mixed/example.com~1x", "no dialect knows"),
+    "no namespace": ({GPU: DRA | {"namespaces": {"A*": DRA}}}, "/mixed/nvidia.com~1gpu/namespaces/A*", "not the name"),
+    "nothing for a namespace": ({GPU: DRA | {"namespaces": {"a": {}}}}, "/mixed/nvidia.com~1gpu/namespaces/a", "nothing says"),
+    "one in another": ({GPU: DRA | {"namespaces": {"a": DRA | {"namespaces": {}}}}}, "/mixed/nvidia.com~1gpu/namespaces/a", ""),
+    "no mapping": ([], "/mixed", ""),
+    "a text": ({GPU: "dra"}, "/mixed/nvidia.com~1gpu", ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("mixed", "path", "words"), WRONG.values(), ids=WRONG)
+def test_a_bad_policy_is_named_and_never_in_force(mixed, path, words):
+    value = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", "mixed": mixed}
+    configuration, findings = read(json.loads(json.dumps(value)))
+    assert configuration is None
+    assert any(one.path.startswith(path) and words in one.message for one in findings), findings

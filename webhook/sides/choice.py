@@ -1,0 +1,157 @@
+"""Which side of a mixed fleet a pod goes to: the preferred one, unless the other can serve it and that one cannot. Pure.
+
+| preferred side | other side | the pod goes to |
+|---|---|---|
+| has a free device, or nobody knows | any | the preferred side |
+| all that could serve it is in use | has a free device | the other |
+| all that could serve it is in use | any other | the preferred side, where it waits |
+| could not serve it even if idle | could, if idle | the other |
+| could not serve it even if idle | could not either | the preferred side |
+
+Looked at are nodes where the pod may run (cordons, taints, node selector, required affinity), and devices; not cpu and memory. What
+changes after this moment the pod does not follow: who waits is made again, and so decided again.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from allocator import Options, Verdict, fleet
+from allocator.pods import refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dra.budget import Budget
+    from dra.objects import Node, ResourceClaim
+    from dra.stock import Stock
+    from webhook.sides.preference import Preference
+    from webhook.state import State
+
+# As much search on one kind of node as whether claims fit at all may take (`webhook.admission.feasibility`).
+STEPS = 3_000
+
+
+class Room(IntEnum):
+    """What a side has for a pod."""
+
+    NEVER = 0  # not even if idle
+    BUSY = 1  # only in use
+    UNKNOWN = 2
+    FREE = 3
+
+
+class Choice(msgspec.Struct, frozen=True):
+    """The side that a pod goes to, and why; `preferred` if it is the one that the policy wants."""
+
+    moved: bool
+    why: str
+    preferred: bool
+
+
+class _Offer(NamedTuple):
+    """What a side has for a pod, and the node that shows it."""
+
+    room: Room
+    node: str = ""
+
+
+class _Sides:
+    """The two sides of a fleet as one pod sees them, each looked at only if somebody has to know."""
+
+    def __init__(
+        self, preference: Preference, claims: Sequence[ResourceClaim], stock: Stock, state: State, budget: Budget
+    ) -> None:
+        self._preference = preference
+        self._claims = claims
+        self._stock = stock
+        self._state = state
+        self._budget = budget
+
+    def look(self, *, moved: bool) -> _Offer:
+        return self._among_drivers() if moved else self._among_plugins()
+
+    def _among_plugins(self) -> _Offer:
+        """Look for a node whose device plugins have so many to hand out, by what pods on it ask for."""
+        best = _Offer(Room.NEVER)
+        for name in sorted(_givers(self._preference, self._state)):
+            self._budget.charge()
+            node = self._stock.nodes.get(name)
+            if node is None:
+                continue
+            room = self._room_of(node)
+            if room > best.room and self._is_open(node):
+                best = _Offer(room, name)
+            if room is Room.FREE and best.room is room:
+                break
+        return best
+
+    def _room_of(self, node: Node) -> Room:
+        uses = self._state.uses
+        used = uses.get(node.metadata.name, {}) if uses is not None else {}
+        room = Room.FREE if uses is not None else Room.UNKNOWN
+        for key, amount in self._preference.needs.items():
+            has = node.status.allocatable[key].nano
+            if amount > has:
+                return Room.NEVER
+            if amount > has - used.get(key, 0):
+                room = Room.BUSY
+        return room
+
+    def _among_drivers(self) -> _Offer:
+        """Look for a node on which the claims can be served now, or could if it were idle."""
+        found = self._find_served(idle=False)
+        if found is None:
+            found = self._find_served(idle=True)
+            return found or _Offer(Room.NEVER)
+        return found
+
+    def _find_served(self, *, idle: bool) -> _Offer | None:
+        unsure = None
+        options = Options(steps=STEPS, budget=self._budget)
+        answers = fleet(self._stock, self._claims, options=options, idle=idle, memo=self._state.memo)
+        for name in answers:
+            self._budget.charge()
+            verdict = answers.verdict(name)
+            if verdict is Verdict.INFEASIBLE or not self._is_open(self._stock.nodes[name]):
+                continue
+            if verdict is Verdict.FEASIBLE:
+                return _Offer(Room.BUSY if idle else Room.FREE, name)
+            unsure = _Offer(Room.UNKNOWN, name)
+        return unsure
+
+    def _is_open(self, node: Node) -> bool:
+        return not refusal(self._preference.place, node, {})
+
+
+def choose(preference: Preference, claims: Sequence[ResourceClaim], state: State, budget: Budget) -> Choice | None:
+    """Choose the side of a pod that would ask by these claims on nodes that have moved; None if no node hands its keys out."""
+    if not _givers(preference, state):
+        return None
+    moved, why = preference.moved, preference.why
+    if state.stock is None:
+        return Choice(moved, f"{why}; what is free is not known", preferred=True)
+    sides = _Sides(preference, claims, state.stock, state, budget)
+    here = sides.look(moved=moved)
+    if here.room in (Room.FREE, Room.UNKNOWN):
+        return Choice(moved, why, preferred=True)
+    there = sides.look(moved=not moved)
+    is_better = there.room is Room.FREE
+    if here.room is Room.NEVER:
+        is_better = there.room is not Room.NEVER
+    if not is_better:
+        free = "is known to be free" if there.room is Room.UNKNOWN else "is free"
+        return Choice(moved, f"{why}; no device {free} on the other side either", preferred=True)
+    none = "all devices there are in use" if here.room is Room.BUSY else "none of them could serve this pod"
+    kind = "whose device plugin hands it out" if moved else "which has moved"
+    has = "has a free one" if there.room is Room.FREE else "could"
+    return Choice(not moved, f"{why}, but {none}; node {there.node}, {kind}, {has}", preferred=False)
+
+
+def _givers(preference: Preference, state: State) -> frozenset[str]:
+    """Find the nodes whose device plugins hand out everything that a pod needs."""
+    of_each = [state.fleet.handed_out.get(key, frozenset()) for key in preference.needs]
+    return frozenset.intersection(*of_each)
