@@ -52,14 +52,14 @@ class Choice(msgspec.Struct, frozen=True):
     preferred: bool
 
 
-class _Offer(NamedTuple):
+class _Vacancy(NamedTuple):
     """What a side has for a pod, and the node that shows it."""
 
     room: Room
     node: str = ""
 
 
-class _Sides:
+class _BothSides:
     """The two sides of a fleet as one pod sees them, each looked at only if somebody has to know."""
 
     def __init__(
@@ -71,12 +71,12 @@ class _Sides:
         self._state = state
         self._budget = budget
 
-    def look(self, *, moved: bool) -> _Offer:
+    def look(self, *, moved: bool) -> _Vacancy:
         return self._among_drivers() if moved else self._among_plugins()
 
-    def _among_plugins(self) -> _Offer:
+    def _among_plugins(self) -> _Vacancy:
         """Look for a node whose device plugins have so many to hand out, by what pods on it ask for."""
-        best = _Offer(Room.NEVER)
+        best = _Vacancy(Room.NEVER)
         for name in sorted(_givers(self._preference, self._state)):
             self._budget.charge()
             node = self._stock.nodes.get(name)
@@ -84,7 +84,7 @@ class _Sides:
                 continue
             room = self._room_of(node)
             if room > best.room and self._is_open(node):
-                best = _Offer(room, name)
+                best = _Vacancy(room, name)
             if room is Room.FREE and best.room is room:
                 break
         return best
@@ -101,15 +101,15 @@ class _Sides:
                 room = Room.BUSY
         return room
 
-    def _among_drivers(self) -> _Offer:
+    def _among_drivers(self) -> _Vacancy:
         """Look for a node on which the claims can be served now, or could if it were idle."""
         found = self._find_served(idle=False)
         if found is None:
             found = self._find_served(idle=True)
-            return found or _Offer(Room.NEVER)
+            return found or _Vacancy(Room.NEVER)
         return found
 
-    def _find_served(self, *, idle: bool) -> _Offer | None:
+    def _find_served(self, *, idle: bool) -> _Vacancy | None:
         unsure = None
         options = Options(steps=STEPS, budget=self._budget)
         answers = fleet(self._stock, self._claims, options=options, idle=idle, memo=self._state.memo)
@@ -119,8 +119,8 @@ class _Sides:
             if verdict is Verdict.INFEASIBLE or not self._is_open(self._stock.nodes[name]):
                 continue
             if verdict is Verdict.FEASIBLE:
-                return _Offer(Room.BUSY if idle else Room.FREE, name)
-            unsure = _Offer(Room.UNKNOWN, name)
+                return _Vacancy(Room.BUSY if idle else Room.FREE, name)
+            unsure = _Vacancy(Room.UNKNOWN, name)
         return unsure
 
     def _is_open(self, node: Node) -> bool:
@@ -134,7 +134,7 @@ def choose(preference: Preference, claims: Sequence[ResourceClaim], state: State
     moved, why = preference.moved, preference.why
     if state.stock is None:
         return Choice(moved, f"{why}; what is free is not known", preferred=True)
-    sides = _Sides(preference, claims, state.stock, state, budget)
+    sides = _BothSides(preference, claims, state.stock, state, budget)
     here = sides.look(moved=moved)
     if here.room in (Room.FREE, Room.UNKNOWN):
         return Choice(moved, why, preferred=True)
