@@ -180,16 +180,17 @@ class StateBuilder:
 
     def _hold(self, pod: Pod) -> None:
         """Note what a pod asks for on its node; one that has ended, or is gone, asks for nothing."""
-        key, node = pod.metadata.key, pod.spec.node_name
-        asked = requests(pod) if node and not pod.has_ended else {}
-        devices = [name for name in asked if "/" in name and asked[name]]
-        amounts = {name: asked[name] for name in devices}
+        key = pod.metadata.key
         before = self._holders.pop(key, None)
         if before:
             self._add_up(before, -1)
+        node = pod.spec.node_name
+        asked = requests(pod) if node and not pod.has_ended else {}
+        amounts = {name: amount for name, amount in asked.items() if "/" in name}
         if amounts:
-            self._holders[key] = node, amounts
-            self._add_up((node, amounts), 1)
+            holder = node, amounts
+            self._holders[key] = holder
+            self._add_up(holder, 1)
 
     def _add_up(self, holder: _Holder, sign: int) -> None:
         node, amounts = holder
