@@ -18,7 +18,7 @@ from allocator.problem.candidates import (
 )
 from allocator.problem.compiler import compile  # noqa: A004  the verb for what it does
 from allocator.problem.disjoint import Disjoint
-from allocator.problem.occupancy import PoolState, pool_state
+from allocator.problem.occupancy import PoolState, Vicinity, pool_state
 from allocator.problem.packing import bitset, members, spans, union
 from allocator.problem.problem import Item, Problem, Unit, Value
 from allocator.problem.question import MAX_RESULTS, Leaf, Question, question_of
@@ -43,6 +43,7 @@ __all__ = [
     "Unit",
     "Value",
     "Values",
+    "Vicinity",
     "bitset",
     "candidates_of",
     "compile",

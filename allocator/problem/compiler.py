@@ -15,6 +15,7 @@ from allocator.answer import Cause, Fatal
 from allocator.problem.candidates import Fault, Judge, Offer, candidates_of
 from allocator.problem.layout import Lineup, irregular_counters, look_at_pools, units_of
 from allocator.problem.matching import Matching, constrained_values, match, narrow_by_values, number_alike
+from allocator.problem.occupancy import Vicinity
 from allocator.problem.packing import Fields, bitset, side_by_side
 from allocator.problem.problem import Problem, share_fields
 from allocator.problem.question import MAX_RESULTS
@@ -59,7 +60,9 @@ def compile(  # noqa: A001  the verb for what it does
 
     wanted = _list_wanted(lineup, cache)
     budget.charge(len(wanted))
-    occupancy = look_at_pools(lineup, wanted, pools, use, cache.rules, budget=budget)
+    rules = cache.rules
+    across = rules.conflicts_across(pools, node.metadata.name, budget)
+    occupancy = look_at_pools(lineup, wanted, pools, Vicinity(use, across), rules, budget=budget)
     layout = units_of(lineup, wanted, occupancy, cache, budget)
 
     left, common = Fields(), Fields()

@@ -8,19 +8,19 @@ import msgspec
 
 from allocator.problem.cache import Alone
 from allocator.problem.candidates import Candidate
-from allocator.problem.occupancy import PoolState, held_share, pool_state, start, tie, unit_members
+from allocator.problem.occupancy import PoolState, Vicinity, held_share, pool_state, start, tie, unit_members
 from allocator.problem.problem import Unit
 from dra.stock import PoolId
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from allocator.problem.cache import CompileCache, Takes
     from allocator.problem.packing import Fields
     from allocator.problem.problem import Shared
     from dra.budget import Budget
     from dra.policy import Rules
-    from dra.stock import Pool, PoolUse
+    from dra.stock import Pool
 
 
 _LAID_OUT = 3  # steps of a microsecond for a device's part in its unit
@@ -57,7 +57,7 @@ def look_at_pools(
     lineup: Lineup,
     wanted: list[int],
     pools: Sequence[Pool],
-    use: Callable[[PoolId], PoolUse],
+    vicinity: Vicinity,
     rules: Rules,
     *,
     budget: Budget,
@@ -72,7 +72,7 @@ def look_at_pools(
         if places is None:
             continue
         candidates = [lineup.candidates[place] for place in places]
-        state = found.states[pool.id] = pool_state(pool, use(pool.id), rules, candidates, budget)
+        state = found.states[pool.id] = pool_state(pool, vicinity, rules, candidates, budget)
         if state.is_untouched:
             continue
         for place, candidate in zip(places, candidates, strict=True):
@@ -109,7 +109,7 @@ def units_of(
         state = occupancy.states[first.pool.id]
         single = len(group) == 1 and not first.body.consumption
         if single and group[0] not in occupancy.used:
-            alone = _alone(lineup, group[0], state, cache, budget)
+            alone = _alone(lineup, group[0], occupancy, cache, budget)
             found = alone.pattern
             full = alone.full
             siblings = alone.siblings
@@ -117,11 +117,11 @@ def units_of(
             if state.use.dedicated or state.use.shared:
                 left -= held_share(found, 0, first, state.use)
         else:
-            described, sets = unit_members(group, candidates, takes, state)
+            described, sets = unit_members(group, candidates, takes, occupancy.states)
             found = cache.pattern(described, budget)
             exchangeable = [_exchangeable(lineup, place) for place in group]
             full, siblings = cache.interchangeable(found, tuple(exchangeable))
-            left, common = start(found, sets, group, candidates, state)
+            left, common = start(found, sets, group, candidates, occupancy.states)
         for at, place in enumerate(group):
             unit_of[place] = number, at
         unit = Unit(number, found, group, base, common_base, full, siblings, left, common)
@@ -140,7 +140,7 @@ def units_of(
 def _alone(
     lineup: Lineup,
     place: int,
-    state: PoolState,
+    occupancy: Occupancy,
     cache: CompileCache,
     budget: Budget,
 ) -> Alone:
@@ -151,7 +151,7 @@ def _alone(
     if known is not None and not ordered:
         return known
     takes = cache.takes[kind]
-    described, _ = unit_members([place], lineup.candidates, lambda _: takes, state)
+    described, _ = unit_members([place], lineup.candidates, lambda _: takes, occupancy.states)
     found = cache.pattern(described, budget)
     exchangeable = _exchangeable(lineup, place)
     full, siblings = cache.interchangeable(found, (exchangeable,))

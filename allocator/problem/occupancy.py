@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
 from allocator.problem.candidates import Candidate
 from allocator.problem.disjoint import Disjoint
 from allocator.problem.unit import Member
-from dra.policy import NO_GROUPS, GroupState, admits, group_states, in_the_way, own_state
-from dra.stock import Counters, CounterUse, Pool, PoolUse, available, overdrawn
+from dra.policy import NO_GROUPS, DeviceId, GroupState, admits, away, group_states, in_the_way, own_state
+from dra.stock import Counters, CounterUse, Pool, PoolId, PoolUse, available, overdrawn
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from allocator.problem.cache import Takes
     from allocator.problem.unit import Amounts, Pattern
     from dra.budget import Budget
     from dra.policy import Rules
-    from dra.stock import Consumption, PoolId
+    from dra.stock import Consumption
+
+SetId: TypeAlias = "tuple[PoolId, str]"  # a counter set, and whose
 
 
 class PoolState(msgspec.Struct, frozen=True, eq=False):
@@ -33,12 +35,14 @@ class PoolState(msgspec.Struct, frozen=True, eq=False):
     irregular: bool  # some candidate may raise a counter
     overdrawn: bool  # a counter is below zero and nobody can raise it
     conflicts: dict[str, frozenset[str]]
+    across: dict[str, frozenset[DeviceId]]  # likewise, devices of other pools
+    away: dict[str, tuple[DeviceId, ...]]  # device → those in use in other pools that it must not be beside
     goes_with_all: Callable[[Candidate], bool]  # as a device that declares no groups
 
     @property
     def is_untouched(self) -> bool:
         """Say whether nothing in use concerns anybody."""
-        return not (self.use.dedicated or self.use.shared or self.overdrawn)
+        return not (self.use.dedicated or self.use.shared or self.overdrawn or self.away)
 
     def is_shared(self, place: Candidate) -> bool:
         """Say whether somebody holds a share of the device, so that a further one charges no counters."""
@@ -48,7 +52,7 @@ class PoolState(msgspec.Struct, frozen=True, eq=False):
         """Say whether counters, groups or rules keep the device from being taken, whatever else is chosen."""
         if self.is_shared(place):
             return False
-        if in_the_way(place.name, self.conflicts, self.use):
+        if place.name in self.away or in_the_way(place.name, self.conflicts, self.use):
             return True
         consumption = place.body.consumption
         if not consumption:
@@ -62,9 +66,20 @@ class PoolState(msgspec.Struct, frozen=True, eq=False):
         return False
 
 
-def pool_state(pool: Pool, use: PoolUse, rules: Rules, candidates: Iterable[Candidate], budget: Budget) -> PoolState:
+class Vicinity(msgspec.Struct, frozen=True, eq=False):
+    """Who is in use in the pools of a node, and what rules say between two of them."""
+
+    use: Callable[[PoolId], PoolUse]
+    across: dict[PoolId, dict[str, frozenset[DeviceId]]] = {}
+
+
+def pool_state(
+    pool: Pool, vicinity: Vicinity, rules: Rules, candidates: Iterable[Candidate], budget: Budget
+) -> PoolState:
     """Look at one pool."""
     budget.charge(sum(len(page.devices) for page in pool.pages()) // 2)
+    use = vicinity.use(pool.id)
+    across = vicinity.across.get(pool.id, {})
     left = available(pool, use)
     irregular = _may_raise(candidates)
     return PoolState(
@@ -75,6 +90,8 @@ def pool_state(pool: Pool, use: PoolUse, rules: Rules, candidates: Iterable[Cand
         irregular,
         bool(overdrawn(left)) and not irregular,
         rules.conflicts(pool, budget),
+        across,
+        away(across, vicinity.use),
         lambda place: rules.wild(pool.id[0], place.device),
     )
 
@@ -100,42 +117,53 @@ def tie(places: Sequence[Candidate], wanted: list[int], states: dict[PoolId, Poo
         for use in where.body.consumption:
             sets.join(place, drawing.setdefault((where.pool.id, use.counter_set), place))
             loose = False
-        conflicts = states[where.pool.id].conflicts
-        if conflicts:
-            loose = False
-            by_name[where.id] = place
-            for other in conflicts.get(where.name, ()):
-                at = by_name.get((*where.pool.id, other))
-                if at is not None:
-                    sets.join(place, at)
+        state = states[where.pool.id]
+        if not (state.conflicts or state.across):
+            continue
+        loose = False
+        by_name[where.id] = place
+        for other in others_apart(where, state):
+            at = by_name.get(other)
+            if at is not None:
+                sets.join(place, at)
     return [[place] for place in wanted] if loose else sets.groups(wanted)
+
+
+def others_apart(place: Candidate, state: PoolState) -> Iterable[DeviceId]:
+    """Name the devices that one must not be in use with, in its pool and in others."""
+    pool = place.pool.id
+    others = state.conflicts.get(place.name)
+    mine = [(*pool, other) for other in others] if others else []
+    return [*mine, *state.across.get(place.name, ())] if state.across else mine
 
 
 def unit_members(
     group: list[int],
     places: Sequence[Candidate],
     takes: Callable[[int], Takes],
-    state: PoolState,
-) -> tuple[tuple[Member, ...], list[str]]:
+    states: Mapping[PoolId, PoolState],
+) -> tuple[tuple[Member, ...], list[SetId]]:
     """Describe a unit's devices in terms that do not depend on their names; also names its counter sets in order."""
     first = places[group[0]]
     if len(group) == 1 and not first.body.consumption:
         taken = takes(group[0])
-        alone = _member(first, taken, state, (), ())
+        alone = _member(first, taken, states[first.pool.id], (), ())
         return (alone,), []
-    position = {places[place].name: at for at, place in enumerate(group)}
-    sets: dict[str, str] = {}
+    position = {places[place].id: at for at, place in enumerate(group)}
+    sets: dict[SetId, str] = {}
     members: list[Member] = []
     for at in group:
         place = places[at]
+        pool = place.pool.id
+        state = states[pool]
         consumption: list[CounterUse] = []
         for use in place.body.consumption:
             next_set = str(len(sets))
-            set_ = sets.setdefault(use.counter_set, next_set)
+            set_ = sets.setdefault((pool, use.counter_set), next_set)
             counters = () if state.irregular else use.counters
             groups = _declare_groups(use.groups, state, place)
             consumption.append(CounterUse(set_, counters, groups))
-        others = state.conflicts.get(place.name, ())
+        others = others_apart(place, state)
         apart = [position[other] for other in others if other in position]
         apart.sort()
         taken = takes(at)
@@ -170,25 +198,27 @@ def _stretch(declared: Amounts, use: PoolUse, place: Candidate) -> Amounts:
 
 def start(
     pattern: Pattern,
-    sets: list[str],
+    sets: list[SetId],
     group: list[int],
     places: Sequence[Candidate],
-    state: PoolState,
+    states: Mapping[PoolId, PoolState],
 ) -> tuple[int, int]:
     """Compute a unit's initial state from what is in use."""
-    left, use = pattern.ready, state.use
-    if use.dedicated or use.shared:
-        for at, place in enumerate(group):
-            left -= held_share(pattern, at, places[place], use)
+    left = pattern.ready
+    for at, number in enumerate(group):
+        place = places[number]
+        use = states[place.pool.id].use
+        if use.dedicated or use.shared:
+            left -= held_share(pattern, at, place, use)
     for (counter_set, name), (begin, unit, most) in pattern.counters.items():
-        set_name = sets[int(counter_set)]
-        there = state.left[set_name][name]
+        pool, set_name = sets[int(counter_set)]
+        there = states[pool].left[set_name][name]
         whole_units = max(0, there // unit)
         left |= min(most, whole_units) << begin
     common = pattern.open
     for counter_set, (begin, names) in pattern.groups.items():
-        set_name = sets[int(counter_set)]
-        admitted = state.groups.get(set_name)
+        pool, set_name = sets[int(counter_set)]
+        admitted = states[pool].groups.get(set_name)
         if admitted is None or admitted.isdisjoint(names):
             continue
         for bit, name in enumerate(names, begin):

@@ -26,6 +26,7 @@ from allocator.problem import (
     Question,
     Refused,
     Values,
+    Vicinity,
     candidates_of,
     pool_state,
     question_of,
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 
     from dra.budget import Budget
     from dra.objects import DeviceRequestAllocationResult, ResourceClaim
-    from dra.stock import Page, Pool, Stock
+    from dra.stock import Page, Pool, PoolId, Stock
 
     Serve = Callable[[Stock, Sequence[ResourceClaim]], Answer]
 
@@ -147,8 +148,9 @@ class _RefusedRequest:
         self.places = candidates_of(self.pools)
         self.rules = rules = Rules(stock.compatibilities.values())
         self.cache = CompileCache(self.question, rules)
+        vicinity = Vicinity(stock.use, rules.conflicts_across(self.pools, node, budget))
         self.states = {
-            pool.id: pool_state(pool, stock.use(pool.id), rules, [p for p in self.places if p.pool is pool], budget)
+            pool.id: pool_state(pool, vicinity, rules, [p for p in self.places if p.pool is pool], budget)
             for pool in self.pools
         }
         self.holders = _holders(stock, self.pools, claim.metadata.key, asked)
@@ -223,7 +225,7 @@ class _RefusedRequest:
     def _in_use(self, leaf: Leaf, place: Candidate) -> _Loss | None:
         if leaf.admin or place.name not in self.states[place.pool.id].use.dedicated:
             return None
-        return _Loss(Stage.IN_USE, self._holder(place.pool, place.name))
+        return _Loss(Stage.IN_USE, self._holder(place.pool.id, place.name))
 
     def _hardware(self, leaf: Leaf, place: Candidate) -> _Loss | None:
         """Look at what devices share with others: groups, rules about each other, counters."""
@@ -235,9 +237,9 @@ class _RefusedRequest:
             if not admits(state.groups.get(name), own_state(groups, wild=wild)):
                 own = f"is in {', '.join(groups)}" if groups else "names no group"
                 return _Loss(Stage.GROUPS, f"{own}; on counter set {name} is {self._on(state, name)}")
-        for other in in_the_way(place.name, state.conflicts, state.use):
-            rule = self.rules.between(place.pool, place.name, other)
-            return _Loss(Stage.COMPATIBILITY, f"{rule} keeps it apart from {other} ({self._holder(place.pool, other)})")
+        apart = self._apart(place, state)
+        if apart:
+            return _Loss(Stage.COMPATIBILITY, apart)
         for name, counters, _ in place.body.consumption:
             for counter, amount in counters:
                 have = state.left[name][counter]
@@ -249,6 +251,22 @@ class _RefusedRequest:
         del leaf
         return None
 
+    def _apart(self, place: Candidate, state: PoolState) -> str:
+        """Name a device in use that a rule keeps this one apart from, the rule, and who has it; "" if there is none."""
+        own = place.pool.id
+        here = in_the_way(place.name, state.conflicts, state.use)
+        beside = [(*own, name) for name in here]
+        beside += state.away.get(place.name, ())
+        if not beside:
+            return ""
+        first = beside[0]
+        driver, pool, name = first
+        there = driver, pool
+        rule = self.rules.between(place.id, first, self.pools)
+        holder = self._holder(there, name)
+        where = "" if there == own else f" of pool {pool}"
+        return f"{rule} keeps it apart from {name}{where} ({holder})"
+
     def _capacity(self, place: Candidate, offer: Offer) -> _Loss | None:
         state = self.states[place.pool.id]
         used = state.use.used.get(place.name, {})
@@ -259,7 +277,7 @@ class _RefusedRequest:
             whole = place.device.capacity[name].value
             want = Quantity.from_nano(amount, whole.format)
             have = Quantity.from_nano(max(0, left), whole.format)
-            who = self._holder(place.pool, place.name)
+            who = self._holder(place.pool.id, place.name)
             cause = f"{name}: {want} asked for, {have} of {whole} left ({who})"
             return _Loss(Stage.CAPACITY, cause)
         return None
@@ -304,13 +322,13 @@ class _RefusedRequest:
                     agreed[at] = before | values
         return agreed
 
-    def _holder(self, pool: Pool, device: str) -> str:
-        return _few(self.holders.get((*pool.id, device), [])) or "in use"
+    def _holder(self, pool: PoolId, device: str) -> str:
+        return _few(self.holders.get((*pool, device), [])) or "in use"
 
     def _on(self, state: PoolState, counter_set: str) -> str:
         """Name what is in use on a counter set."""
         found = [
-            f"{device.name} ({self._holder(state.pool, device.name)}{_groups(device.consumes_counters, counter_set)})"
+            f"{device.name} ({self._holder(state.pool.id, device.name)}{_groups(device.consumes_counters, counter_set)})"
             for page in state.pool.pages()
             for device in page.devices
             if state.use.holds(device.name)

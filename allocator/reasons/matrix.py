@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from allocator.answer import Stage
-from dra.policy import admits, own_state
+from dra.policy import Peer, admits, own_state
 from dra.stock import body
 
 if TYPE_CHECKING:
@@ -52,18 +52,18 @@ class Matrix(msgspec.Struct, frozen=True):
 
 def matrix(pool: Pool, rules: Rules, *, only: Sequence[str] = ()) -> Matrix:
     """Judge all pairs of a pool's devices, or of those that draw on the counter sets `only`."""
-    devices = [
-        device
+    peers = [
+        Peer(pool.id, page.slice.spec.node_of(device), device)
         for page in pool.pages()
         for device in page.devices
         if not only or any(consumption.counter_set in only for consumption in device.consumes_counters)
     ]
-    judge = _Pairs(pool, rules, devices)
+    judge = _Pairs(pool, rules, peers)
     groups = judge.alike()
     # One pair of devices speaks for all pairs of their groups; within a group, two different ones if there are two.
     rows = tuple(
         Row(
-            tuple(devices[at].name for at in mine),
+            tuple(peers[at].device.name for at in mine),
             tuple(judge.cell(mine[0], other[-1 if other is mine else 0]) for other in groups),
         )
         for mine in groups
@@ -72,9 +72,11 @@ def matrix(pool: Pool, rules: Rules, *, only: Sequence[str] = ()) -> Matrix:
 
 
 class _Pairs:
-    def __init__(self, pool: Pool, rules: Rules, devices: Sequence[Device]) -> None:
+    def __init__(self, pool: Pool, rules: Rules, peers: Sequence[Peer]) -> None:
         self.pool = pool
-        self.devices = devices
+        self.peers = peers
+        self.devices: list[Device] = [peer.device for peer in peers]
+        devices = self.devices
         self.driver = driver = pool.id[0]
         self.carried: list[list[Rule]] = []
         self.wild: list[bool] = []
@@ -159,14 +161,10 @@ class _Pairs:
         """Find the rule of one device that forbids another."""
         if bearer == beside:
             return None
-        one = self.devices[bearer]
-        other = self.devices[beside]
-        own = {consumption.counter_set for consumption in one.consumes_counters}
-        theirs = {consumption.counter_set for consumption in other.consumes_counters}
+        one = self.peers[bearer]
+        other = self.peers[beside]
         for rule in self.carried[bearer]:
-            if rule.narrow and own.isdisjoint(theirs):
-                continue
-            if not rule.allows(other):
+            if rule.reaches(one, other) and not rule.allows(other.device):
                 return rule
         return None
 

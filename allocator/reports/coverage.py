@@ -15,7 +15,7 @@ from dra.budget import Budget
 from dra.cel import view_of
 from dra.errors import OutOfBudget, SelectorError
 from dra.objects import CompatibilityFinding, DeviceCompatibilityStatus
-from dra.policy import Rules
+from dra.policy import COUNTER_SET, NODE, Rules
 from dra.wire import encode
 
 if TYPE_CHECKING:
@@ -33,12 +33,13 @@ _RULE_PATH = "/spec/compatibleOnlyWith"
 
 
 class Seen(msgspec.Struct, frozen=True):
-    """What one page shows of a rule. Devices that may meet are those of one place: a pool, or a counter set of it."""
+    """What one page shows of a rule. Devices that may meet are those of one place: a pool, a counter set of it, or a node."""
 
     carriers: int
-    permitted: dict[str, str]  # place in the pool → a device that carries the rule and is permitted by it
+    permitted: dict[str, str]  # place → a device that carries the rule and is permitted by it
     refused: dict[str, str]  # likewise, one that is not
     failing: str = ""  # the first device on which an expression failed, and how
+    anywhere: str = ""  # the first device that is on no node, of which a rule about nodes says nothing
 
 
 def rule_of(compatibility: DeviceCompatibility) -> Rule:
@@ -54,40 +55,47 @@ def look(rule: Rule, page: Page) -> Seen:
     carriers = 0
     permitted: dict[str, str] = {}
     refused: dict[str, str] = {}
-    failing = ""
+    failing = anywhere = ""
     for device in page.devices:
         carried, problem = _carries(rule, driver, device, budget)
         failing = failing or problem
         if not carried:
+            continue
+        node = page.slice.spec.node_of(device)
+        if not node and rule.scope == NODE:
+            anywhere = anywhere or device.name
             continue
         carriers += 1
         if not rule.restricts:
             continue
         welcome, problem = _ask(rule.permits, driver, device, budget)
         failing = failing or problem
-        for place in _places(rule, device):
+        for place in _places(rule, page.pool[1], node, device):
             told = permitted if welcome else refused
             told.setdefault(place, device.name)
-    return Seen(carriers, permitted, refused, failing)
+    return Seen(carriers, permitted, refused, failing, anywhere)
 
 
 def status_of(compatibility: DeviceCompatibility, seen: Iterable[tuple[Page, Seen]]) -> DeviceCompatibilityStatus:
     """Say what the rule comes to, from what all pages of its driver show."""
     spec = compatibility.spec
     carriers = 0
-    failing = ""
-    permitted: dict[tuple[str, str], str] = {}
-    refused: dict[tuple[str, str], str] = {}
+    failing = anywhere = ""
+    permitted: dict[str, str] = {}
+    refused: dict[str, str] = {}
     for page, one in seen:
         carriers += one.carriers
         failing = failing or one.failing
-        pool = page.pool[1]
-        permitted |= {(pool, place): device for place, device in one.permitted.items()}
-        refused |= {(pool, place): device for place, device in one.refused.items()}
+        anywhere = anywhere or (one.anywhere and f"{one.anywhere!r} of pool {page.pool[1]!r}")
+        permitted |= one.permitted
+        refused |= one.refused
     findings = _own(compatibility)
     if not carriers:
         where = "/spec/selector" if spec.selector else "/spec/driver"
         findings.append(_finding("D503", where, f"no published device of {spec.driver!r} carries the rule"))
+    if anywhere:
+        text = f"{anywhere} is on no single node, so the rule does not hold for it"
+        findings.append(_finding("D508", "/spec/scope", text))
     if failing:
         findings.append(_finding("D505", _RULE_PATH, f"it fails, which counts as no: {failing}"))
     if torn := sorted(permitted.keys() & refused.keys()):
@@ -119,10 +127,13 @@ def _ask(selector: Selector | None, driver: str, device: Device, budget: Budget)
         return False, f"on {device.name!r}: it takes too long to be looked at"
 
 
-def _places(rule: Rule, device: Device) -> Iterable[str]:
-    if not rule.narrow:
-        return ("",)
-    return [consumption.counter_set for consumption in device.consumes_counters]
+def _places(rule: Rule, pool: str, node: str, device: Device) -> Iterable[str]:
+    """Name where a device meets others, in the words of a finding."""
+    if rule.scope == NODE:
+        return (f"node {node!r}",)
+    if rule.scope != COUNTER_SET:
+        return (f"pool {pool!r}",)
+    return [f"counter set {one.counter_set!r} of pool {pool!r}" for one in device.consumes_counters]
 
 
 def _own(compatibility: DeviceCompatibility) -> list[CompatibilityFinding]:
@@ -139,13 +150,13 @@ def _own(compatibility: DeviceCompatibility) -> list[CompatibilityFinding]:
 
 
 def _contradiction(
-    where: tuple[str, str],
-    permitted: dict[tuple[str, str], str],
-    refused: dict[tuple[str, str], str],
+    where: str,
+    permitted: dict[str, str],
+    refused: dict[str, str],
 ) -> CompatibilityFinding:
     welcome, unwelcome = permitted[where], refused[where]
     message = (
-        f"it contradicts itself: {welcome!r} and {unwelcome!r} of pool {where[0]!r} both carry it, and of the two it permits "
+        f"it contradicts itself: {welcome!r} and {unwelcome!r} of {where} both carry it, and of the two it permits "
         f"{welcome!r} only, so that {unwelcome!r} is never in use beside another that carries it"
     )
     return _finding("D501", _RULE_PATH, message)

@@ -14,7 +14,7 @@ import msgspec
 
 from allocator.reservations.events import Overlapped
 from dra.objects import Device, DeviceRequestAllocationResult
-from dra.policy import Rules, admits, own_state
+from dra.policy import Rules, admits, away, own_state
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -44,6 +44,9 @@ def overlaps(stock: Stock, pools: Iterable[PoolId] | None = None) -> tuple[Overl
     found: dict[frozenset[str], None] = {}
     for pool in stock.held if pools is None else pools:
         held = _holdings_of(stock, pool)
+        for claims in _pairs_across(held, stock, pool, rules):
+            if len(claims) > 1:
+                found[claims] = None
         holders = {one.claim for holdings in held.values() for one in holdings}
         if len(holders) < 2:
             continue
@@ -135,6 +138,36 @@ def _pairs(held: _ByDevice, stock: Stock, pool: PoolId, rules: Rules) -> Iterato
                 for other in sorted(others):
                     if name < other and other in held:
                         yield _claims([*held[name], *held[other]])
+
+
+def _pairs_across(held: _ByDevice, stock: Stock, pool: PoolId, rules: Rules) -> Iterator[frozenset[str]]:
+    """Yield who holds a device of the pool that does not go with one that is held in another pool of its node."""
+    ruled = {rule.driver for rule in rules.about_nodes}
+    if pool[0] not in ruled:
+        return
+    for node in _nodes_of(held, stock, pool):
+        pools = stock.pools(node)
+        across = rules.conflicts_across(pools, node)
+        mine = across.get(pool, {})
+        found = away(mine, stock.use)
+        for name in sorted(found.keys() & held.keys()):
+            for driver, where, device in found[name]:
+                there = driver, where
+                others = _holdings_of(stock, there)
+                both = held[name] + others[device]
+                yield _claims(both)
+
+
+def _nodes_of(held: _ByDevice, stock: Stock, pool: PoolId) -> list[str]:
+    """Name the nodes that devices which are held are on."""
+    nodes: set[str] = set()
+    for page in stock.newest_pages(pool):
+        spec = page.slice.spec
+        for device in page.devices:
+            node = spec.node_of(device)
+            if device.name in held and node in stock.nodes:
+                nodes.add(node)
+    return sorted(nodes)
 
 
 def _groups(held: _ByDevice, published: _Published, pool: PoolId, rules: Rules) -> Iterator[frozenset[str]]:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from allocator import Stage
 from allocator.reasons import matrix
 from allocator.reports import DeviceReport, DeviceState, node_report
 from cli.explain.claims import pods_of, since_of, texts, wrongs
 from cli.explain.naming import device_names
 from cli.explain.stories import DeviceStory, Holder, Neighbour, Taint
-from dra.errors import DraError
+from dra.budget import Budget
+from dra.errors import DraError, OutOfBudget
 from dra.objects import selects
-from dra.policy import Rules
+from dra.policy import DeviceId, Rules
 from dra.stock import reaches
 from dra.wire import builtins
 
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from dra.stock import Page, Pool, PoolId, Stock
 
 _PAIRED = 256  # devices of a pool that are compared two by two
+_ACROSS = 2_000_000  # steps for those of a node's other pools
 _GONE = "gone"
 
 
@@ -59,7 +62,7 @@ def tell_device(name: str, scene: Scene) -> DeviceStory:
         available=texts(report.available) if report is not None else {},
         taints=tuple(_taints(seen, pool_id, stock)),
         holders=holders,
-        neighbours=tuple(_neighbours(seen, stock, remarks)),
+        neighbours=(*_neighbours(seen, stock, remarks), *_neighbours_across(seen, stock, remarks)),
         rules=tuple(_rules(seen.device, driver, stock)),
         remarks=tuple(remarks),
     )
@@ -220,6 +223,34 @@ def _neighbours(seen: _Sighting, stock: Stock, remarks: list[str]) -> Iterator[N
             stage=cell.stage or "",
             text=cell.text,
             free=sum(_could_be_had(seen.reports.get(one)) for one in others),
+        )
+
+
+def _neighbours_across(seen: _Sighting, stock: Stock, remarks: list[str]) -> Iterator[Neighbour]:
+    """Say of the devices in other pools of its node which it must not be in use with."""
+    node = seen.page.slice.spec.node_of(seen.device)
+    if seen.pool is None or not node:
+        return
+    rules = Rules(stock.compatibilities.values())
+    pools = stock.pools(node)
+    pool_id = seen.pool.id
+    try:
+        apart = rules.conflicts_across(pools, node, Budget(_ACROSS)).get(pool_id, {})
+    except OutOfBudget:
+        remarks.append("its node has more devices in other pools than could be compared with it")
+        return
+    by_pool: dict[PoolId, list[DeviceId]] = {}
+    for other in sorted(apart.get(seen.device.name, ())):
+        by_pool.setdefault(other[:2], []).append(other)
+    for pool, others in by_pool.items():
+        rule = rules.between((*pool_id, seen.device.name), others[0], pools)
+        use = stock.use(pool)
+        yield Neighbour(
+            devices=tuple(f"{pool[1]}/{name}" for _, _, name in others),
+            together=False,
+            stage=Stage.COMPATIBILITY,
+            text=f"{rule}: not on one node",
+            free=sum(not use.holds(name) for _, _, name in others),
         )
 
 

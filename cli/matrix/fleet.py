@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from allocator.reasons import Matrix, matrix
-from dra.policy import Rules
+from dra.budget import Budget
+from dra.errors import OutOfBudget
+from dra.policy import DeviceId, Rules
 from dra.wire import encode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from dra.objects import Device, DeviceRequestAllocationResult, ResourceClaim
-    from dra.stock import Pool, Stock
+    from dra.stock import Pool, PoolId, Stock
 
 _PAIRS = 2_000_000  # of devices that are judged in one run: some seconds
 NOT_JUDGED = "not judged: there are too many pairs of devices; choose with --pool, --node or --counter-set"
@@ -69,6 +71,7 @@ def judge(pools: Iterable[Pool], stock: Stock, only: Sequence[str]) -> list[Pool
     rules = Rules(stock.compatibilities.values())
     known: dict[bytes, Matrix] = {}
     left = _PAIRS
+    budget = Budget(_PAIRS)
     judged: list[PoolMatrix] = []
     for pool in pools:
         look = _look(pool, rules)
@@ -77,7 +80,8 @@ def judge(pools: Iterable[Pool], stock: Stock, only: Sequence[str]) -> list[Pool
             left -= _pairs(pool, only)
             found = matrix(pool, rules, only=only) if left >= 0 else Matrix(*pool.id, (), (NOT_JUDGED,))
             known[look] = found
-        told = _told(pool, found, stock)
+        beyond = tuple(_beyond(pool, rules, stock, budget))
+        told = _told(pool, found, beyond, stock)
         judged.append(told)
     return judged
 
@@ -92,12 +96,40 @@ def likenesses(pools: Iterable[PoolMatrix]) -> list[Likeness]:
     return [Likeness(tuple(alike)) for alike in groups.values()]
 
 
-def _told(pool: Pool, found: Matrix, stock: Stock) -> PoolMatrix:
+def _beyond(pool: Pool, rules: Rules, stock: Stock, budget: Budget) -> Iterator[str]:
+    """Name the rules that also hold between the pool and others of its nodes, each with an example; equal pools get equal words."""
+    if not any(rule.driver == pool.id[0] for rule in rules.about_nodes):
+        return
+    nodes: set[str] = set()
+    for page in pool.pages():
+        nodes.update(map(page.slice.spec.node_of, page.devices))
+    told: set[str] = set()
+    opening = "across the pools of a node"
+    try:
+        for node in sorted(nodes & stock.nodes.keys()):
+            pools = stock.pools(node)
+            across = rules.conflicts_across(pools, node, budget)
+            for mine, other in _pairs_of(pool.id, across.get(pool.id, {})):
+                rule = rules.between(mine, other, pools)
+                if rule not in told:
+                    told.add(rule)
+                    yield f"{opening}: {rule} keeps {mine[2]} apart from {other[2]}, for one"
+    except OutOfBudget:
+        yield f"{opening}: {NOT_JUDGED}"
+
+
+def _pairs_of(pool: PoolId, apart: Mapping[str, Iterable[DeviceId]]) -> Iterator[tuple[DeviceId, DeviceId]]:
+    for name, others in sorted(apart.items()):
+        for other in sorted(others):
+            yield (*pool, name), other
+
+
+def _told(pool: Pool, found: Matrix, beyond: tuple[str, ...], stock: Stock) -> PoolMatrix:
     return PoolMatrix(
         driver=found.driver,
         pool=pool.id[1],
         rows=found.rows,
-        notes=found.notes,
+        notes=found.notes + beyond,
         status=pool.status,
         reason=pool.reason,
         in_use=tuple(_in_use(pool, stock)),

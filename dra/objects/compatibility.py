@@ -15,7 +15,8 @@ class DeviceCompatibilitySpec(Wire, frozen=True, kw_only=True):
     selector: str = ""
     # CEL over the *other* device. Empty means no restriction of this kind.
     compatible_only_with: str = ""
-    # Who counts as a peer: every device of the pool, or only those that share a counter set.
+    # Who counts as a peer: every device of the pool, only those that share a counter set (counterSet), or every device of the driver
+    # on the same node, in whichever pool (node).
     scope: str = "pool"
     # What "no groups" means on this driver's devices: compatible only with others without groups (upstream, KEP-5963),
     # or with all (proposal).

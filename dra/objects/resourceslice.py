@@ -26,6 +26,11 @@ class ResourceSliceSpec(Wire, frozen=True, kw_only=True):
     partition_type_attribute: str | None = None
     skip_node_operations: tuple[str, ...] = ()
 
+    def node_of(self, device: Device) -> str:
+        """Name the one node that a device of the slice is on; "" if it is offered to several."""
+        node = device.node_name if self.per_device_node_selection else self.node_name
+        return node or ""
+
 
 class ResourceSlice(Wire, frozen=True, kw_only=True):
     api_version: str = "resource.k8s.io/v1"

@@ -10,20 +10,24 @@ or evaluated permits nothing: slice content is the driver's, and must neither op
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from dra.cel import Selector, view_of
 from dra.cel import compile as compile_selector
 from dra.errors import SelectorError
+from dra.objects import Device
+from dra.stock import PoolId
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from dra.budget import Budget
-    from dra.objects import Device, DeviceCompatibility
-    from dra.stock import Pool, PoolUse
+    from dra.objects import DeviceCompatibility
+    from dra.stock import Page, Pool, PoolUse
+
+DeviceId = tuple[str, str, str]  # driver, pool, name
 
 # What the members of a counter set have in common: the names of groups, or NO_GROUPS if they have none.
 # Nobody there is None. A device's own groups are put the same way; ANYBODY is a device that goes with all.
@@ -31,6 +35,9 @@ GroupState = frozenset[str] | None
 NO_GROUPS: frozenset[str] = frozenset({""})  # no DNS label is empty
 ANYBODY: GroupState = None
 _EVALUATED = 10  # steps for judging a device by one expression
+POOL: Final = "pool"  # the scopes of a rule
+COUNTER_SET: Final = "counterSet"
+NODE: Final = "node"
 
 
 def own_state(groups: Iterable[str], *, wild: bool = False) -> GroupState:
@@ -68,17 +75,41 @@ def group_states(pool: Pool, use: PoolUse, rules: Rules) -> dict[str, GroupState
     return states
 
 
+class Peer(msgspec.Struct, frozen=True, eq=False):
+    """A device where it stands, as rules about two of them see it."""
+
+    pool: PoolId
+    node: str  # the one that it is on; "" if it may be used from several
+    device: Device
+
+    @property
+    def id(self) -> DeviceId:
+        return (*self.pool, self.device.name)
+
+
 class Rule(msgspec.Struct, frozen=True):
     """One DeviceCompatibility, compiled. An expression that is None does not compile, and permits nothing."""
 
     name: str
     driver: str
-    narrow: bool
+    scope: str
     wild: bool
     picks: Selector | None
     permits: Selector | None
     selective: bool
     restricts: bool
+
+    def reaches(self, one: Peer, other: Peer) -> bool:
+        """Say whether two devices of the rule's driver are near enough for the rule to be about them."""
+        if self.scope == NODE:
+            return bool(one.node) and one.node == other.node
+        if one.pool != other.pool:
+            return False
+        return self.scope != COUNTER_SET or not _sets(one.device).isdisjoint(_sets(other.device))
+
+    def parts(self, bearer: Peer, other: Peer) -> bool:
+        """Say whether one device carries the rule, and the other is not permitted beside it."""
+        return self.carried_by(self.driver, bearer.device) and not self.allows(other.device)
 
     def carried_by(self, driver: str, device: Device) -> bool:
         """Say whether the rule is about a device; one that cannot be judged carries it."""
@@ -97,6 +128,8 @@ class Rules:
         for compatibility in compatibilities:
             rule = _rule(compatibility)
             self.by_driver.setdefault(rule.driver, []).append(rule)
+        every = [rule for rules in self.by_driver.values() for rule in rules]
+        self.about_nodes = [rule for rule in every if rule.restricts and rule.scope == NODE]
 
     def selectors(self) -> Iterator[Selector]:
         """List every expression that says something about devices."""
@@ -108,56 +141,134 @@ class Rules:
         """Say whether a device that declares no groups goes with everybody."""
         return any(rule.wild and rule.carried_by(driver, device) for rule in self.by_driver.get(driver, ()))
 
-    def between(self, pool: Pool, one: str, other: str) -> str:
-        """Name the rule that keeps two devices of a pool apart."""
-        driver = pool.id[0]
-        devices: dict[str, Device] = {}
-        for page in pool.pages():
-            for device in page.devices:
-                devices[device.name] = device
-        mine = devices[one]
-        theirs = devices[other]
-        for rule in self.by_driver.get(driver, ()):
-            if not rule.restricts:
-                continue
-            if rule.carried_by(driver, theirs) and not rule.allows(mine):
-                return f"DeviceCompatibility/{rule.name}"
-            if rule.carried_by(driver, mine) and not rule.allows(theirs):
+    def between(self, mine: DeviceId, theirs: DeviceId, pools: Iterable[Pool]) -> str:
+        """Name the rule that keeps two devices of some pools apart."""
+        ids = mine[:2], theirs[:2]
+        peers: dict[DeviceId, Peer] = {}
+        for pool in pools:
+            if pool.id in ids:
+                found = _peers(pool.id, (*pool.pages(), *pool.unusable))
+                for peer in found.values():
+                    peers[peer.id] = peer
+        one = peers[mine]
+        other = peers[theirs]
+        rules = self._restricting(mine[0])
+        for rule in rules:
+            if rule.reaches(one, other) and (rule.parts(one, other) or rule.parts(other, one)):
                 return f"DeviceCompatibility/{rule.name}"
         return "a rule"
 
+    def _restricting(self, driver: str) -> list[Rule]:
+        declared = self.by_driver.get(driver, ())
+        return [rule for rule in declared if rule.restricts]
+
     def conflicts(self, pool: Pool, budget: Budget | None = None) -> dict[str, frozenset[str]]:
-        """Name, for each device of a pool, the others that it must not be in use with.
+        """Name, for each device of a pool, the others of the pool that it must not be in use with.
 
         There may be as many pairs as devices squared: they are charged before they are looked at.
         """
-        charge = budget.charge if budget is not None else _ignore
-        driver = pool.id[0]
-        rules = [rule for rule in self.by_driver.get(driver, ()) if rule.restricts]
+        driver, _ = pool.id
+        rules = self._restricting(driver)
         if not rules:
             return {}
-        devices: dict[str, Device] = {}
-        for page in pool.pages():
-            for device in page.devices:
-                devices[device.name] = device
-        against: dict[str, set[str]] = {name: set() for name in devices}
+        charge = budget.charge if budget is not None else _ignore
+        by_name = _peers(pool.id, pool.pages())
+        peers = list(by_name.values())
+        against: dict[str, set[str]] = {name: set() for name in by_name}
         for rule in rules:
-            charge(2 * _EVALUATED * len(devices))
-            unwelcome = [device for device in devices.values() if not rule.allows(device)]
-            if not unwelcome:
-                continue
-            for bearer in devices.values():
-                if not rule.carried_by(driver, bearer):
-                    continue
-                charge(len(unwelcome))
-                for other in unwelcome:
-                    if other is bearer:
-                        continue
-                    if rule.narrow and _sets(bearer).isdisjoint(_sets(other)):
-                        continue
-                    against[bearer.name].add(other.name)
-                    against[other.name].add(bearer.name)
+            wide = rule.scope == POOL
+            clashes = _clashes(rule, peers, charge)
+            for bearer, other in clashes:
+                if wide or rule.reaches(bearer, other):
+                    one = bearer.device.name
+                    two = other.device.name
+                    against[one].add(two)
+                    against[two].add(one)
         return {name: frozenset(others) for name, others in against.items() if others}
+
+    def conflicts_across(
+        self, pools: Iterable[Pool], node: str, budget: Budget | None = None
+    ) -> dict[PoolId, dict[str, frozenset[DeviceId]]]:
+        """Name, for the devices of each pool of a node, those of its other pools that they must not be in use with."""
+        if not self.about_nodes:
+            return {}
+        charge = budget.charge if budget is not None else _ignore
+        by_driver: dict[str, list[Pool]] = {}
+        for pool in pools:
+            driver, _ = pool.id
+            mine = by_driver.setdefault(driver, [])
+            mine.append(pool)
+        against: dict[PoolId, dict[str, set[DeviceId]]] = {}
+        for rule in self.about_nodes:
+            mine = by_driver.get(rule.driver, [])
+            if len(mine) < 2:
+                continue
+            peers = _peers_on(node, mine)
+            for bearer, other in _clashes(rule, peers, charge):
+                if bearer.pool != other.pool:
+                    _put(against, bearer, other)
+                    _put(against, other, bearer)
+        found: dict[PoolId, dict[str, frozenset[DeviceId]]] = {}
+        for pool_id, by_name in against.items():
+            found[pool_id] = {name: frozenset(others) for name, others in by_name.items()}
+        return found
+
+
+def _put(against: dict[PoolId, dict[str, set[DeviceId]]], one: Peer, other: Peer) -> None:
+    by_name = against.setdefault(one.pool, {})
+    others = by_name.setdefault(one.device.name, set())
+    others.add(other.id)
+
+
+def _peers_on(node: str, pools: Iterable[Pool]) -> list[Peer]:
+    """List the devices of some pools that are on a node, those of a pool included that cannot be used just now."""
+    found: list[Peer] = []
+    for pool in pools:
+        peers = _peers(pool.id, (*pool.here, *pool.unusable))
+        found += [peer for peer in peers.values() if peer.node == node]
+    return found
+
+
+def _peers(pool: PoolId, pages: Iterable[Page]) -> dict[str, Peer]:
+    """List devices by name. Nodes may use a name twice: the pages that the looking node can reach come first, and count."""
+    found: dict[str, Peer] = {}
+    for page in pages:
+        spec = page.slice.spec
+        for device in page.devices:
+            if device.name not in found:
+                found[device.name] = Peer(pool, spec.node_of(device), device)
+    return found
+
+
+def _clashes(rule: Rule, peers: Sequence[Peer], charge: Callable[[int], None]) -> Iterator[tuple[Peer, Peer]]:
+    """Yield who carries a rule and who is not permitted beside it, near enough or not."""
+    charge(2 * _EVALUATED * len(peers))
+    unwelcome = [peer for peer in peers if not rule.allows(peer.device)]
+    if not unwelcome:
+        return
+    for bearer in peers:
+        if not rule.carried_by(rule.driver, bearer.device):
+            continue
+        charge(len(unwelcome))
+        for other in unwelcome:
+            if other is not bearer:
+                yield bearer, other
+
+
+def away(
+    across: Mapping[str, frozenset[DeviceId]], use: Callable[[PoolId], PoolUse]
+) -> dict[str, tuple[DeviceId, ...]]:
+    """Name, for devices of a pool, those in use in other pools that keep them from being taken."""
+    found: dict[str, tuple[DeviceId, ...]] = {}
+    for name, others in across.items():
+        busy: list[DeviceId] = []
+        for driver, pool, device in sorted(others):
+            held = use((driver, pool))
+            if held.holds(device):
+                busy.append((driver, pool, device))
+        if busy:
+            found[name] = tuple(busy)
+    return found
 
 
 def _ignore(steps: int) -> None:
@@ -178,7 +289,7 @@ def _rule(compatibility: DeviceCompatibility) -> Rule:
     return Rule(
         compatibility.metadata.name,
         spec.driver,
-        spec.scope == "counterSet",
+        spec.scope,
         spec.groups == "proposal",
         _selector(spec.selector),
         _selector(spec.compatible_only_with),

@@ -105,6 +105,8 @@ class Pool(msgspec.Struct, frozen=True, eq=False):
     elsewhere: tuple[Page, ...] = ()
     counters: dict[str, dict[str, int]] = {}  # counter set → counter → declared value in nano-units
     binding: bool = False
+    # Of a pool that is not OK: what is known of it. Nobody is given its devices now; who holds one goes on holding it.
+    unusable: tuple[Page, ...] = ()
 
     def pages(self) -> tuple[Page, ...]:
         """Every page with devices, those that can be reached first."""
@@ -140,9 +142,17 @@ def gather(
     pools: list[Pool] = []
     for id_, pages in kept.items():
         pool = _pool(id_, pages, every[id_], reading)
-        if pool is not None:
-            pools.append(pool)
+        if pool is None:
+            continue
+        if pool.status is not PoolStatus.OK:
+            known = sorted(every[id_], key=_newest_first)
+            pool = msgspec.structs.replace(pool, unusable=tuple(known))
+        pools.append(pool)
     return sorted(pools, key=_order)
+
+
+def _newest_first(one: Page) -> int:
+    return -one.generation
 
 
 def usable(slices: Iterable[ResourceSlice]) -> list[ResourceSlice]:

@@ -5,8 +5,43 @@ nothing is cut, so keep cases small.
 """
 
 from dra import cel
+from dra.errors import SelectorError
 from dra.policy.rules import Rules, admits, group_states, join, own_state
 from dra.stock.counters import available
+from dra.stock.pool import reaches
+
+
+def home(slice_, device):
+    """Name the one node a device is on; None where it is offered to several."""
+    return device.node_name if slice_.spec.per_device_node_selection else slice_.spec.node_name
+
+
+def apart(compatibilities, one, other):
+    """Say whether a rule keeps two devices apart, each given as (driver and pool, node, device): the rules as they are written."""
+    for rule in compatibilities:
+        spec = rule.spec
+        if spec.driver != one[0][0] or spec.driver != other[0][0] or not spec.compatible_only_with:
+            continue
+        sets = [{consumption.counter_set for consumption in device.consumes_counters} for *_, device in (one, other)]
+        near = {
+            "pool": one[0] == other[0],
+            "counterSet": one[0] == other[0] and bool(sets[0] & sets[1]),
+            "node": one[1] is not None and one[1] == other[1],
+        }
+        if not near[spec.scope]:
+            continue
+        for bearer, beside in ((one, other), (other, one)):
+            picked = not spec.selector or said(spec.selector, bearer, failing=True)
+            if picked and not said(spec.compatible_only_with, beside, failing=False):
+                return True
+    return False
+
+
+def said(expression, one, *, failing):
+    try:
+        return cel.compile(expression).matches(cel.view_of(one[0][0], one[2]))
+    except SelectorError:
+        return failing
 
 
 class Brute:
@@ -15,8 +50,20 @@ class Brute:
         self.rules = Rules(stock.compatibilities.values())
         self.pools = {pool.id: pool for pool in stock.pools(node)}
         self.devices = [
-            (pool.id, device) for pool in self.pools.values() for page in pool.here for device in page.devices
+            (pool.id, device)
+            for pool in self.pools.values()
+            for page in pool.here
+            for device in page.devices
+            if not page.slice.spec.per_device_node_selection or reaches(device, stock.nodes[node])
         ]
+        # Devices are found by their names: whatever is published under one, of whichever generation.
+        newest = sorted(stock.pages.values(), key=lambda page: -page.generation)
+        pages = sorted(newest, key=lambda page: page.pool in self.pools and page not in self.pools[page.pool].here)
+        self.placed = {}
+        for page in pages:
+            for device in page.devices:
+                self.placed.setdefault((page.pool, device.name), (page.pool, home(page.slice, device), device))
+        self.held = [one for key, one in self.placed.items() if stock.use(key[0]).holds(key[1])]
         self.wanted = [
             (claim, request.exactly, number)
             for claim in claims
@@ -49,10 +96,11 @@ class Brute:
         use = self.stock.use(pool)
         if use.holds(device.name) or any(other.name == device.name for where, other in chosen if where == pool):
             return False
-        conflicts = self.rules.conflicts(self.pools[pool]).get(device.name, ())
-        mates = [other for where, other in chosen if where == pool]
-        if any(use.holds(name) for name in conflicts) or any(other.name in conflicts for other in mates):
+        others = [*self.held, *(self.placed[where, other.name] for where, other in chosen)]
+        mine = self.placed[pool, device.name]
+        if any(apart(self.stock.compatibilities.values(), mine, other) for other in others):
             return False
+        mates = [other for where, other in chosen if where == pool]
         left = available(self.pools[pool], use)
         states = group_states(self.pools[pool], use, self.rules)
         for mate in mates:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from allocator import Options, Verdict, fleet
-from dra.policy import Rules, in_the_way
+from dra.policy import Rules, away, in_the_way
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -58,14 +58,21 @@ def _devices(answer: Answer) -> list[tuple[PoolId, str]]:
 def _conflict(stock: Stock, node: str, chosen: Iterable[tuple[PoolId, str]], budget: Budget) -> str:
     """Name the first of some devices that may not be in use beside what is."""
     rules = Rules(stock.compatibilities.values())
-    pools = {pool.id: pool for pool in stock.pools(node)}
+    found = stock.pools(node)
+    pools = {pool.id: pool for pool in found}
+    across = rules.conflicts_across(found, node, budget)
     for id_, device in chosen:
-        pool = pools[id_]
-        use = stock.use(id_)
-        conflicts = rules.conflicts(pool, budget)
-        others = in_the_way(device, conflicts, use)
+        conflicts = rules.conflicts(pools[id_], budget)
+        here = in_the_way(device, conflicts, stock.use(id_))
+        apart = across.get(id_, {})
+        elsewhere = away(apart, stock.use)
+        others = [(*id_, other) for other in here]
+        others += elsewhere.get(device, ())
         if others:
             first = others[0]
-            rule = rules.between(pool, device, first)
-            return f"it may give {device} beside {first}, against {rule}"
+            driver, pool, name = first
+            mine = (*id_, device)
+            rule = rules.between(mine, first, found)
+            where = "" if (driver, pool) == id_ else f" of pool {pool}"
+            return f"it may give {device} beside {name}{where}, against {rule}"
     return ""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from dra import cel
 from dra.errors import SelectorError
+from dra.policy import NODE, POOL
 from dra.validation.problem import Problem, Problems
 
 if TYPE_CHECKING:
@@ -36,41 +37,66 @@ def peer_problems(rule: DeviceCompatibility, world: World) -> Problems:
     permits = _compile(rule.spec.compatible_only_with)
     if permits is None:
         return
+    yield from _anywhere(rule, carriers)
+    spots = _by_spot(rule, world.fleet.devices)
     seen: set[str] = set()
-    for pool in _pools(carriers):
-        peers = [d for d in world.fleet.devices if (d.driver, d.pool) == pool][:_MAX_DEVICES]
-        for problem in _pool(
-            rule, permits, [d for d in carriers if (d.driver, d.pool) == pool][:_MAX_DEVICES], peers, world
-        ):
+    for spot, mine in _by_spot(rule, carriers).items():
+        peers = spots[spot][:_MAX_DEVICES]
+        for problem in _judge(rule, permits, mine[:_MAX_DEVICES], peers, world):
             if problem.code not in seen:  # one example of each is enough
                 seen.add(problem.code)
                 yield problem._replace(path=path)
 
 
-def _pools(devices: Sequence[Published]) -> list[tuple[str, str]]:
-    return list(dict.fromkeys((published.driver, published.pool) for published in devices))
+def _anywhere(rule: DeviceCompatibility, carriers: Sequence[Published]) -> Problems:
+    """Find devices of which a rule about nodes says nothing, since they are on none."""
+    found = [published.reference for published in carriers if not published.node]
+    if rule.spec.scope == NODE and found:
+        more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+        verb = "are" if more else "is"
+        yield Problem(
+            "D508", "/spec/scope", f"{found[0]}{more} {verb} on no single node, so the rule does not hold there"
+        )
 
 
-def _pool(
+def _by_spot(rule: DeviceCompatibility, devices: Sequence[Published]) -> dict[tuple[str, str], list[Published]]:
+    """Gather the devices of the rule's driver by where they can meet: a pool, or a node."""
+    spots: dict[tuple[str, str], list[Published]] = {}
+    about_nodes = rule.spec.scope == NODE
+    for published in devices:
+        spot = "pool", published.pool
+        if about_nodes:
+            spot = "node", published.node
+        _, where = spot
+        if where and published.driver == rule.spec.driver:
+            found = spots.setdefault(spot, [])
+            found.append(published)
+    return spots
+
+
+def _judge(
     rule: DeviceCompatibility,
     permits: cel.Selector,
     carriers: Sequence[Published],
     peers: Sequence[Published],
     world: World,
 ) -> Problems:
-    verdicts = {peer.device.name: _permits(permits, peer) for peer in peers}
-    failed = next((peer for peer in peers if isinstance(verdicts[peer.device.name], str)), None)
+    """Judge a rule on the devices of one spot."""
+    verdicts = {peer.reference: _permits(permits, peer) for peer in peers}
+    failed = next((peer for peer in peers if isinstance(verdicts[peer.reference], str)), None)
     if failed is not None:
-        yield Problem("D505", "", f"it fails on {failed.reference}, which counts as no: {verdicts[failed.device.name]}")
+        yield Problem("D505", "", f"it fails on {failed.reference}, which counts as no: {verdicts[failed.reference]}")
     yield from _disagreement(rule, carriers, peers, verdicts, world)
-    refused = [peer for peer in peers if verdicts[peer.device.name] is not True]
-    if rule.spec.scope == "pool":
+    refused = [peer for peer in peers if verdicts[peer.reference] is not True]
+    if rule.spec.scope == POOL:
         yield from _reach(permits, carriers, peers, refused)
     if len(refused) == len(peers) and len(peers) > 1:
+        first = carriers[0]
+        where = f"on the node {first.node!r}" if rule.spec.scope == NODE else f"of the pool {first.pool!r}"
         yield Problem(
             "D504",
             "",
-            f"no device of the pool {carriers[0].pool!r} is permitted: {carriers[0].device.name!r} can only be in use alone",
+            f"no device {where} is permitted: {first.device.name!r} can only be in use alone",
         )
 
 
@@ -87,13 +113,15 @@ def _disagreement(
         opposite = _compile(other.spec.compatible_only_with)
         if opposite is None:
             continue
-        answers = {mine.device.name: _permits(opposite, mine) for mine in carriers}
-        theirs = {peer.device.name for peer in _carriers(other, peers)}
+        answers = {mine.reference: _permits(opposite, mine) for mine in carriers}
+        theirs = {peer.reference for peer in _carriers(other, peers)}
         for mine in carriers:
             for peer in peers:
-                if peer.device.name not in theirs or peer.device.name == mine.device.name:
+                if peer.reference not in theirs or peer.reference == mine.reference:
                     continue
-                if verdicts[peer.device.name] is True and answers[mine.device.name] is not True:
+                if mine.pool != peer.pool and other.spec.scope != NODE:
+                    continue
+                if verdicts[peer.reference] is True and answers[mine.reference] is not True:
                     whose = "" if other is rule else f" by {other.metadata.name!r}"
                     message = f"{mine.reference} permits {peer.device.name!r}, but is not permitted by it{whose}"
                     yield Problem("D501", "", message)

@@ -27,6 +27,7 @@ class Published(NamedTuple):
     pool: str
     slice: str
     device: Device
+    node: str = ""  # the one that it is on; "" if it is offered to several
 
     @property
     def reference(self) -> str:
@@ -74,7 +75,8 @@ class Fleet:
             spec = piece.spec
             driver, pool = spec.driver, spec.pool.name
             for device in spec.devices:
-                published = Published(driver, pool, piece.metadata.name, device)
+                node = spec.node_of(device)
+                published = Published(driver, pool, piece.metadata.name, device, node)
                 devices.append(published)
             for counter_set in spec.shared_counters:
                 for name, counter in counter_set.counters.items():

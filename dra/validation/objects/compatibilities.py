@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from dra.policy import COUNTER_SET, NODE, POOL
 from dra.validation.fields import names
 from dra.validation.fields.limits import empty_or_wrong_format
 from dra.validation.fields.selectors import expression
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from dra.objects import DeviceCompatibility
     from dra.validation.fields.gates import Gates
 
-SCOPES: Final = ("pool", "counterSet")
+SCOPES: Final = (POOL, COUNTER_SET, NODE)
 READINGS: Final = ("upstream", "proposal")
 
 

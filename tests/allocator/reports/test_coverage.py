@@ -17,6 +17,10 @@ def device(name, mode, counter_set=""):
 
 def status(rule, *devices, second=()):
     slices = [slice_("a", *devices), *([slice_("b", *second, pool="q")] if second else [])]
+    return status_on(rule, slices)
+
+
+def status_on(rule, slices):
     stock = Stock.of(slices=slices, nodes=[node()], compatibilities=[rule])
     compiled = rule_of(rule)
     pages = [page for pool in stock.pages_of for page in stock.newest_pages(pool)]
@@ -63,6 +67,20 @@ def test_devices_that_never_meet_do_not_contradict_each_other():
     assert codes(status(compatibility("r", **rule), *apart)) == []
     assert codes(status(compatibility("r", **rule), *apart, device("mps-1", "mps", "one"))) == ["D501"]
     assert codes(status(compatibility("r", MIG), device("mig-0", "mig"), second=[device("mps-0", "mps")])) == []
+
+
+def test_a_rule_about_nodes_looks_across_pools_and_at_no_device_that_several_nodes_may_use():
+    rule = compatibility("r", MIG, scope="node")
+    mig, mps = device("mig-0", "mig"), device("mps-0", "mps")
+    found = status(rule, mig, second=[mps])
+    assert (found.devices, codes(found)) == (2, ["D501"])
+    assert "'mig-0' and 'mps-0' of node 'n0' both carry it" in found.findings[0].message
+    elsewhere = [slice_("a", mig), slice_("b", mps, pool="q", node="n1")]
+    assert codes(status_on(rule, elsewhere)) == []
+    found = status_on(rule, [slice_("a", mig), slice_("b", mps, pool="q", allNodes=True)])
+    assert (found.devices, codes(found)) == (1, ["D508"])
+    assert found.findings[0].path == "/spec/scope"
+    assert "'mps-0' of pool 'q' is on no single node" in found.findings[0].message
 
 
 def test_an_expression_that_takes_long_ends_and_is_told():

@@ -25,6 +25,14 @@ COUNTED = [consuming(name, k={"m": "2"}) for name in ("d0", "d1")]
 GROUPED = [consuming("d0", groups=["a"], k={"m": "1"}), consuming("d1", groups=["b"], k={"m": "1"})]
 ENOUGH, SCARCE = {"k": {"m": "4"}}, {"k": {"m": "3"}}
 
+EXCLUSIVE = compatibility(expression="false", scope="node")
+
+
+def two_pools(*claims, node_of_second="n0", rules=(EXCLUSIVE,)):
+    slices = [slice_("s", "d0"), slice_("t", "d0", pool="q", node=node_of_second)]
+    return Stock.of(slices=slices, nodes=[node(), node("n1")], claims=claims, compatibilities=rules)
+
+
 OVERLAPS = {
     "one device twice": stock(holding("c", "d0"), holding("e", "d0")),
     "a device, and a share of it": stock(holding("c", "d0"), holding("e", "d0", share="s")),
@@ -35,6 +43,7 @@ OVERLAPS = {
     ),
     "more of a counter than it has": stock(holding("c", "d0"), holding("e", "d1"), devices=COUNTED, counters=SCARCE),
     "devices that do not go together": stock(holding("c", "d0"), holding("e", "d1"), rules=[APART]),
+    "devices of two pools of a node": two_pools(holding("c", "d0"), holding("e", "d0", pool="q")),
     "groups with nothing in common": stock(holding("c", "d0"), holding("e", "d1"), devices=GROUPED, counters=ENOUGH),
 }
 FINE = {
@@ -46,6 +55,8 @@ FINE = {
     ),
     "counters that last": stock(holding("c", "d0"), holding("e", "d1"), devices=COUNTED, counters=ENOUGH),
     "one claim with one device twice": stock(holding("c", "d0", "d0")),
+    "devices of pools of two nodes": two_pools(holding("c", "d0"), holding("e", "d0", pool="q"), node_of_second="n1"),
+    "devices of two pools without a rule": two_pools(holding("c", "d0"), holding("e", "d0", pool="q"), rules=()),
     "a device that is not published": stock(holding("c", "x", share="s"), holding("e", "x", share="t")),
 }
 
@@ -64,3 +75,5 @@ def test_only_the_pools_that_are_asked_about_are_looked_at():
     found = OVERLAPS["one device twice"]
     assert overlaps(found, [(DRIVER, "other")]) == ()
     assert len(overlaps(found, [(DRIVER, "p")])) == 1
+    across = OVERLAPS["devices of two pools of a node"]
+    assert overlaps(across, [(DRIVER, "p")]) == overlaps(across, [(DRIVER, "q")]) == overlaps(across)

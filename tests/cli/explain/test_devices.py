@@ -3,6 +3,7 @@
 import pytest
 
 from tests.cli.explain.scenes import DRIVER, dump, explain, explain_json, fleet, held, phased, pod
+from tests.cli.matrix.test_fleet import two_pools_each
 from tests.cli.running import modes, run_json
 
 RULE = {
@@ -93,6 +94,16 @@ def test_what_could_join_is_what_the_matrix_says():
             assert neighbours[name]["together"] == (cell["stage"] is None), (at, column)
             assert neighbours[name]["text"] == cell["text"]
             assert neighbours[name]["free"] > 0
+
+
+def test_what_a_rule_keeps_apart_in_other_pools_of_the_node_is_told(tmp_path):
+    objects = [*two_pools_each(), held("c", on="n0/mig-1")]
+    told = told_of(tmp_path, *objects, name="n0-whole/whole")
+    [neighbour] = told["neighbours"]
+    assert (neighbour["devices"], neighbour["free"]) == (["n0/mig-0", "n0/mig-1"], 1)
+    assert (neighbour["together"], neighbour["stage"]) == (False, "compatibility")
+    assert neighbour["text"] == "DeviceCompatibility/mig: not on one node"
+    assert told_of(tmp_path, *two_pools_each("pool"), name="n0-whole/whole")["neighbours"] == []
 
 
 def test_what_is_blocked_by_a_neighbour_could_not_be_had(tmp_path):

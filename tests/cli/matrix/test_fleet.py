@@ -148,6 +148,35 @@ class Page(HTMLParser):
         self.attributes |= {name for name, _ in attrs}
 
 
+def two_pools_each(rule_scope="node"):
+    """Two nodes with a pool of MIG devices and one of whole ones, and a rule that keeps the two kinds apart."""
+    objects = fleet(2, 2)
+    for slice_ in [one for one in objects if one["kind"] == "ResourceSlice"]:
+        node_name = slice_["spec"]["nodeName"]
+        kind = {"kind": {"string": "mig"}}
+        slice_["spec"]["devices"] = [{"name": f"mig-{at}", "attributes": kind} for at in range(2)]
+        pool = {"name": f"{node_name}-whole", "generation": 1, "resourceSliceCount": 1}
+        whole = [{"name": "whole", "attributes": {"kind": {"string": "whole"}}}]
+        spec = slice_["spec"] | {"pool": pool, "devices": whole}
+        objects.append(slice_ | {"metadata": {"name": f"{node_name}-whole"}, "spec": spec})
+    only_mig = f'device.attributes["{DRIVER}"].kind == "mig"'
+    spec = {"driver": DRIVER, "selector": only_mig, "compatibleOnlyWith": only_mig, "scope": rule_scope}
+    rule = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DeviceCompatibility", "metadata": {"name": "mig"}}
+    return [*objects, rule | {"spec": spec}]
+
+
+def test_a_rule_that_holds_across_pools_is_told_of_each_and_pools_that_look_alike_stay_one(tmp_path):
+    code, found = run_json("matrix", "-f", dump(tmp_path, *two_pools_each()))
+    assert code == 0
+    notes = {one["pool"]: one["notes"] for one in found["pools"]}
+    across = "across the pools of a node: DeviceCompatibility/mig keeps"
+    assert notes["n0"] == notes["n1"] == [f"{across} mig-0 apart from whole, for one"]
+    assert notes["n0-whole"] == [f"{across} whole apart from mig-0, for one"]
+    shown = told(tmp_path, *two_pools_each()).stdout
+    assert f"2 pools alike: n0, n1 of driver {DRIVER}" in shown
+    assert across not in told(tmp_path, *two_pools_each("pool")).stdout
+
+
 def hostile():
     """Names that no API server takes, in a file that somebody sends."""
     objects = fleet(1, 2)

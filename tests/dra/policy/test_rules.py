@@ -2,6 +2,8 @@
 
 import pytest
 
+from dra.budget import Budget
+from dra.errors import OutOfBudget
 from dra.policy.rules import NO_GROUPS, Rules, admits, group_states, in_the_way, join, own_state
 from dra.stock.pool import PoolStatus
 from dra.stock.stock import Stock
@@ -130,3 +132,56 @@ def test_what_cannot_be_judged_permits_nothing(expression):
 def test_who_is_in_the_way_is_named():
     stock = Stock.of(claims=[holding("1", "S")])
     assert in_the_way("F", conflicts(*RULES), stock.use(POOL)) == ["S"]
+
+
+def on_nodes(scope="node", expression="false", **where):
+    """Two devices of each of two pools; what rules say of the first one, in its pool and beyond."""
+    slices = [slice_("a", "x", "y"), slice_("b", "x", "z", pool="q", **where)]
+    pools = Stock.of(slices=slices, nodes=[node()]).pools("n0")
+    rules = Rules([compatibility("r", expression, scope=scope)])
+    across = rules.conflicts_across(pools, "n0").get(POOL, {})
+    return rules.conflicts(pools[0]).get("x", frozenset()), across.get("x", frozenset())
+
+
+def test_a_rule_about_nodes_reaches_every_pool_of_the_node_and_a_narrower_one_none():
+    beyond = {(DRIVER, "q", "x"), (DRIVER, "q", "z")}
+    assert on_nodes() == ({"y"}, beyond)
+    assert on_nodes("pool") == ({"y"}, frozenset())
+    assert on_nodes("counterSet") == (frozenset(), frozenset())
+    assert on_nodes(expression="true") == (frozenset(), frozenset())
+
+
+def test_a_rule_about_nodes_is_about_one_driver_and_about_devices_of_one_node():
+    assert on_nodes(driver="nic.example.com") == ({"y"}, frozenset())
+    assert on_nodes(allNodes=True) == ({"y"}, frozenset())
+    here, there = {"name": "x", "nodeName": "n0"}, {"name": "z", "nodeName": "n1"}
+    slices = [slice_("a", "x"), slice_("b", here, there, pool="q", perDeviceNodeSelection=True)]
+    pools = Stock.of(slices=slices, nodes=[node()]).pools("n0")
+    found = Rules([compatibility("r", "false", scope="node")]).conflicts_across(pools, "n0")
+    assert found[POOL] == {"x": {(DRIVER, "q", "x")}}
+    assert "z" not in found[DRIVER, "q"]
+
+
+def test_devices_of_two_nodes_in_one_pool_do_not_meet_and_equal_names_are_two_devices():
+    def mine(scope):
+        slices = [slice_("a", "x", "y", count=2), slice_("b", "x", "z", node="n1", count=2)]
+        pool = Stock.of(slices=slices, nodes=[node(), node("n1")]).pools("n0")[0]
+        return Rules([compatibility("r", "false", scope=scope)]).conflicts(pool)["x"]
+
+    assert mine("node") == {"y"}
+    assert mine("pool") == {"y", "z"}
+
+
+def test_the_rule_that_is_named_is_one_that_reaches_both():
+    rules = Rules([compatibility("near", "false", scope="counterSet"), compatibility("far", "false", scope="node")])
+    pools = Stock.of(slices=[slice_("a", "x"), slice_("b", "x", pool="q")], nodes=[node()]).pools("n0")
+    assert rules.between((DRIVER, "p", "x"), (DRIVER, "q", "x"), pools) == "DeviceCompatibility/far"
+
+
+def test_pairs_across_pools_are_paid_for_before_they_are_looked_at():
+    names = [f"d{at}" for at in range(120)]
+    pools = Stock.of(slices=[slice_("a", *names), slice_("b", *names, pool="q")], nodes=[node()]).pools("n0")
+    rules = Rules([compatibility("r", "false", scope="node")])
+    with pytest.raises(OutOfBudget):
+        rules.conflicts_across(pools, "n0", Budget(20_000))
+    assert len(rules.conflicts_across(pools, "n0", Budget(200_000))[POOL]["d0"]) == 120

@@ -1,6 +1,6 @@
 """DeviceCompatibility: rules that are wrong, do nothing, disagree or reach too far."""
 
-from tests.dra.validation.manifests import codes, found, join, rule, slice_
+from tests.dra.validation.manifests import codes, found, join, messages, rule, slice_
 
 KIND = 'device.attributes["gpu.example.com"]'
 
@@ -32,7 +32,7 @@ def test_a_rule_that_makes_sense_has_no_findings():
 
 def test_broken_rules_are_errors():
     assert found(only("device.")) == {("D110", "/spec/compatibleOnlyWith")}
-    assert codes(rule(spec="scope: node, compatibleOnlyWith: 'true'")) == {"D106"}
+    assert codes(rule(spec="scope: card, compatibleOnlyWith: 'true'")) == {"D106"}
     assert codes(rule(spec="groups: mine, compatibleOnlyWith: 'true'")) == {"D106"}
     assert codes(rule(spec="selector: 'true'")) == {"D118"}
     assert not codes(rule(spec="groups: proposal"))
@@ -63,3 +63,34 @@ def test_a_rule_that_reaches_other_hardware_needs_the_narrow_scope_or_another_cl
 
 def test_a_device_that_permits_nobody_is_exclusive():
     assert codes(only("false", selector=MIG, more=", scope: counterSet"), FLEET) == {"D504"}
+
+
+def two_pools(first, second, where="nodeName: node"):
+    return join(
+        slice_("a", first, pool="p", count=1),
+        slice_("b", second, pool="q", count=1, nodes=where),
+    )
+
+
+def test_a_rule_about_nodes_is_judged_across_pools():
+    mine, theirs = plain("a", "mig"), plain("a", "mps")
+    one_sided = only(MIG, selector=f'{KIND}.mode != ""', more=", scope: node")
+    assert codes(one_sided, two_pools(mine, theirs)) == {"D501"}
+    assert codes(one_sided, two_pools(mine, theirs, where="nodeName: other")) == set()
+    exclusive = only("false", more=", scope: node")
+    assert codes(exclusive, two_pools(mine, theirs)) == {"D504"}
+    assert "on the node 'node' is permitted" in " ".join(messages(exclusive, two_pools(mine, theirs)))
+
+
+def test_a_rule_about_nodes_says_nothing_of_devices_that_are_on_none():
+    fleet = two_pools(plain("a", "mig"), plain("b", "mig"), where="allNodes: true")
+    scoped = only(MIG, selector=MIG, more=", scope: node")
+    assert found(scoped, fleet) == {("D508", "/spec/scope")}
+    assert "gpu.example.com/q/b is on no single node" in " ".join(messages(scoped, fleet))
+    assert not codes(only(MIG, selector=MIG), fleet)
+    named = two_pools(plain("a", "mig"), plain("b", "mig", "nodeName: n1, "), where="perDeviceNodeSelection: true")
+    assert not codes(scoped, named)
+
+
+def plain(name, mode, more=""):
+    return f"  - {{name: {name}, {more}attributes: {{mode: {{string: {mode}}}}}}}"

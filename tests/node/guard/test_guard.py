@@ -177,13 +177,14 @@ def test_devices_without_a_group_in_common_are_not_given_out_together():
     assert len(after(claim("a", result("gpu-0-1g-0")), claim("b", result("gpu-0-1g-1")), by=by)) == 2
 
 
-def rules(expression):
-    spec = {"driver": "devices.example.com", "compatibleOnlyWith": expression, "scope": "pool"}
+def rules(expression, scope="pool"):
+    spec = {"driver": "devices.example.com", "compatibleOnlyWith": expression, "scope": scope}
     return Rules([convert({"metadata": {"name": "r"}, "spec": spec}, DeviceCompatibility)])
 
 
-def test_a_declared_rule_about_who_goes_beside_whom_is_kept():
-    strict = guard(rules=rules("false"))
+@pytest.mark.parametrize("scope", ["pool", "node"])
+def test_a_declared_rule_about_who_goes_beside_whom_is_kept(scope):
+    strict = guard(rules=rules("false", scope))
     held = after(claim("a", result("gpu-1")), by=strict)
     answer = refused(claim("b", result("gpu-2")), held, by=strict)
     assert answer == GuardRefusal("Incompatible", "gpu-2 must not be in use beside gpu-1, which ns/a has")

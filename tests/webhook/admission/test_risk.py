@@ -9,7 +9,9 @@ from dra.objects import DeviceClass, DeviceCompatibility, Node, ResourceClaim, R
 from dra.stock import Stock
 from dra.validation import read
 from dra.wire import convert
+from tests.allocator.search.test_node_scope import MODE, asking, stocked
 from tests.cli.running import MODES
+from tests.dra.samples import compatibility, holding
 from tests.webhook.admission.test_decide import answer, review, state
 from webhook.admission import decide as admission
 from webhook.admission.risk import unheld
@@ -47,6 +49,8 @@ def stock(*files, held=()):
     )
 
 
+MIG = f'{MODE} == "mig"'
+ACROSS = "on n0 it may give full-0 beside mig-0 of pool p, against DeviceCompatibility/mig"
 BESIDE_MPS = [("mps", "gpu-0-mps-0")]
 SAID = "on gpu-node it may give gpu-0-mig-0 beside gpu-0-mps-0, against DeviceCompatibility/gpu-mig"
 
@@ -72,6 +76,13 @@ def test_a_class_of_devices_of_which_some_are_left_is_a_risk_as_long_as_others_w
     asked = convert({"metadata": {"name": "c"}, "spec": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "both", "allocationMode": "ExactCount", "count": 1}}]}}}, ResourceClaim)  # fmt: skip
     found = unheld(stock("plain", "expressions", held=[("mig", "gpu-0-mig-1")]).with_(both), [asked], Budget(1_000_000))
     assert found == "on gpu-node it may give gpu-0-mps-0 beside gpu-0-mig-1, against DeviceCompatibility/gpu-mig"
+
+
+@pytest.mark.parametrize(("scope", "said"), [("node", ACROSS), ("pool", "")])
+def test_a_rule_about_nodes_is_a_risk_across_pools(scope, said):
+    rule = compatibility("mig", MIG, MIG, scope=scope)
+    found = stocked(holding("theirs", "mig-0"), rules=[rule])
+    assert unheld(found, asking("full"), Budget(1_000_000)) == said
 
 
 def world(bridge=None):

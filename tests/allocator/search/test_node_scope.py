@@ -1,0 +1,196 @@
+"""Rules about nodes: devices of several pools that a node has, against a brute force that reads the rules as they are written."""
+
+import random
+
+import pytest
+
+from allocator import Options, Verdict, allocate, fleet
+from allocator.answer import Stage
+from allocator.search.walk import Cuts
+from dra.objects.claim import ResourceClaim
+from dra.stock.stock import Stock
+from dra.wire import convert
+from tests.allocator.brute import Brute
+from tests.allocator.search.test_compatibility import CLASSES, EXPRESSIONS, devices_of, question
+from tests.dra.samples import compatibility, holding, node, slice_
+
+MODE = 'device.attributes["gpu.example.com"].mode'
+
+
+def mode(name, kind, gpu="0", **more):
+    return {"name": name, "attributes": {"mode": {"string": kind}, "gpu": {"string": gpu}}, **more}
+
+
+def pool_of(rng, name):
+    """The slices of one pool: on the node, on two of them device by device, for all, or half of it on the way."""
+    shape = rng.choice(("own", "own", "own", "own", "counters", "devices", "all", "half"))
+    devices = []
+    for number in range(rng.choice((1, 1, 2, 3))):
+        more = {}
+        if shape == "counters":
+            amount = rng.choice(("1", "2"))
+            groups = {"compatibilityGroups": [rng.choice("ab")]} if rng.random() < 0.3 else {}
+            more["consumesCounters"] = [{"counterSet": "s", "counters": {"m": {"value": amount}}, **groups}]
+        if shape == "devices":
+            more |= rng.choice(({"nodeName": "n0"}, {"nodeName": "n0"}, {"nodeName": "n1"}, {"allNodes": True}))
+        # Equal names in two pools are two devices.
+        kind = rng.choice(("full", "mig", "mps"))
+        devices.append(mode(f"{rng.choice((name, 'd'))}{number}", kind, rng.choice("01"), **more))
+    where = {"devices": {"perDeviceNodeSelection": True}, "all": {"allNodes": True}}.get(shape, {})
+    slices = [slice_(f"{name}-a", *devices, pool=name, count=1 + (shape in ("counters", "half")), **where)]
+    if shape == "counters":
+        slices.append(slice_(f"{name}-c", pool=name, count=2, counters={"s": {"m": rng.choice(("2", "3"))}}))
+    return slices, [device["name"] for device in devices]
+
+
+def some_fleet(rng):
+    slices, held = [], []
+    for name in ("p", "q", "r")[: rng.choice((2, 2, 3))]:
+        of_pool, names = pool_of(rng, name)
+        slices += of_pool
+        held += [(name, one) for one in names if rng.random() < 0.15]
+    rules = [
+        compatibility(
+            f"r{number}",
+            rng.choice(EXPRESSIONS[1:]),
+            rng.choice(["", "", *[f'{MODE} == "{kind}"' for kind in ("full", "mig", "mps")], f"{MODE}.size() > 9"]),
+            scope=rng.choice(("node", "node", "node", "pool", "counterSet")),
+            groups=rng.choice(("upstream", "proposal")),
+        )
+        for number in range(rng.choice((1, 1, 2)))
+    ]
+    claims = [holding(f"h-{pool}-{name}", name, pool=pool) for pool, name in held]
+    return Stock.of(slices=slices, nodes=[node(), node("n1")], classes=CLASSES, compatibilities=rules, claims=claims)
+
+
+def placed(answer):
+    if not answer.feasible:
+        return None
+    return [(one.pool, one.device) for each in answer.allocations for one in each.allocation.devices.results]
+
+
+def ask(seed):
+    """The brute force's answer for a random case, which ours is compared with; and what it was about."""
+    rng = random.Random(seed)
+    stock, claims = some_fleet(rng), question(rng)
+    expected = Brute(stock, "n0", claims).first()
+    for cuts in (Cuts(), Cuts(patience=0)):
+        answer = allocate(stock, "n0", claims, options=Options(cuts=cuts))
+        assert answer.verdict in (Verdict.FEASIBLE, Verdict.INFEASIBLE), (seed, answer.error)
+        assert devices_of(answer) == expected, seed
+    return stock, claims, expected
+
+
+def test_the_same_devices_as_a_brute_force_finds_in_several_pools():
+    served = refused_by_a_rule = 0
+    for seed in range(400):
+        stock, claims, expected = ask(seed)
+        served += expected is not None
+        if expected is None:
+            without = Stock.of(
+                slices=stock.slices.values(),
+                nodes=stock.nodes.values(),
+                classes=CLASSES,
+                claims=stock.claims.values(),
+            )
+            refused_by_a_rule += allocate(without, "n0", claims).feasible
+    assert served > 80
+    assert refused_by_a_rule > 40
+
+
+@pytest.mark.long
+@pytest.mark.time_limit(900, "twenty thousand fleets, each with a brute force")
+@pytest.mark.slow_turn(900, "no loop is turned")
+def test_the_same_devices_as_a_brute_force_finds_in_twenty_thousand_fleets():
+    assert sum(ask(seed)[2] is not None for seed in range(1_000, 21_000)) > 4_000
+
+
+EXCLUSIVE = compatibility("mig", f'{MODE} == "mig"', f'{MODE} == "mig"', scope="node")
+
+
+def stocked(*claims, rules=(EXCLUSIVE,), slices=(), nodes=("n0", "n1")):
+    slices = slices or [
+        slice_("a", mode("mig-0", "mig"), mode("mig-1", "mig"), pool="p"),
+        slice_("b", mode("full-0", "full"), pool="q"),
+        slice_("c", mode("full-0", "full"), pool="r", node="n1"),
+    ]
+    return Stock.of(
+        slices=slices, nodes=[node(name) for name in nodes], classes=CLASSES, compatibilities=rules, claims=claims
+    )
+
+
+def asking(*modes):
+    wanted = {"allocationMode": "ExactCount", "count": 1}
+    requests = [{"name": f"r{at}", "exactly": {"deviceClassName": one, **wanted}} for at, one in enumerate(modes)]
+    meta = {"name": "c", "namespace": "team", "uid": "c"}
+    return [convert({"metadata": meta, "spec": {"devices": {"requests": requests}}}, ResourceClaim)]
+
+
+def test_what_is_in_use_in_one_pool_keeps_apart_what_is_in_another_and_is_named():
+    answer = fleet(stocked(holding("theirs", "mig-0")), asking("full"))["n0"]
+    assert not answer.feasible
+    [reason] = [one for one in answer.reasons if one.stage is Stage.COMPATIBILITY]
+    assert reason.text == "DeviceCompatibility/mig keeps it apart from mig-0 of pool p (held by team/theirs)"
+
+
+def test_another_node_is_another_matter():
+    assert placed(allocate(stocked(holding("theirs", "mig-0")), "n1", asking("full"))) == [("r", "full-0")]
+
+
+def test_two_pools_of_one_node_cannot_serve_one_claim_together():
+    assert not allocate(stocked(), "n0", asking("mig", "full")).feasible
+    assert allocate(stocked(), "n0", asking("mig", "mig")).feasible
+    assert allocate(stocked(rules=()), "n0", asking("mig", "full")).feasible
+
+
+def test_a_device_that_several_nodes_may_use_is_on_none_of_them():
+    slices = [
+        slice_("a", mode("mig-0", "mig"), pool="p"),
+        slice_("b", mode("full-0", "full"), pool="q", allNodes=True),
+    ]
+    assert allocate(stocked(slices=slices), "n0", asking("mig", "full")).feasible
+
+
+def test_a_device_that_its_slice_puts_on_a_node_by_itself_is_on_it():
+    both = [mode("here", "full", nodeName="n0"), mode("there", "full", nodeName="n1")]
+    slices = [
+        slice_("a", mode("mig-0", "mig"), pool="p"),
+        slice_("b", *both, pool="q", perDeviceNodeSelection=True),
+    ]
+    stock = stocked(holding("theirs", "mig-0"), slices=slices)
+    assert not allocate(stock, "n0", asking("full")).feasible
+    assert allocate(stock, "n1", asking("full")).feasible
+
+
+def test_a_device_in_a_pool_that_is_just_being_published_anew_goes_on_being_in_use():
+    """The driver is halfway: nobody gets devices of the pool, but whoever has one has it."""
+    slices = [
+        slice_("a1", mode("mig-0", "mig"), pool="p"),
+        slice_("a2", mode("mig-1", "mig"), pool="p", generation=2, count=2),
+        slice_("b", mode("full-0", "full"), pool="q"),
+    ]
+    assert allocate(stocked(slices=slices), "n0", asking("full")).feasible
+    for device in ("mig-0", "mig-1"):
+        stock = stocked(holding("theirs", device), slices=slices)
+        assert not allocate(stock, "n0", asking("full")).feasible
+        assert not fleet(stock, asking("full"))["n0"].feasible
+
+
+def test_nodes_that_differ_only_in_who_is_in_use_in_the_other_pool_are_told_apart():
+    slices = []
+    for name in ("n0", "n1", "n2"):
+        slices.append(slice_(f"a-{name}", mode("mig-0", "mig"), pool=f"p-{name}", node=name))
+        slices.append(slice_(f"b-{name}", mode("full-0", "full"), pool=f"q-{name}", node=name))
+    stock = stocked(holding("theirs", "mig-0", pool="p-n1"), slices=slices, nodes=("n0", "n1", "n2"))
+    assert fleet(stock, asking("full")).feasible == ["n0", "n2"]
+
+
+def test_a_further_share_of_what_is_in_use_joins_whoever_came_since():
+    """Whoever shares a device is not judged again: the device is in use already."""
+    slices = [
+        slice_("a", mode("mig-0", "mig"), pool="p"),
+        slice_("b", mode("full-0", "full", allowMultipleAllocations=True), pool="q"),
+    ]
+    held = (holding("theirs", "full-0", pool="q", share="s1"),)
+    assert allocate(stocked(*held, slices=slices), "n0", asking("full")).feasible
+    assert not allocate(stocked(*held, slices=slices), "n0", asking("mig")).feasible
