@@ -11,6 +11,7 @@ from allocator.decisions.decider import Decider, Outlook, Outlooks, Serving, Uns
 from allocator.decisions.discretion import discreet, names_for
 from allocator.decisions.others import with_pods
 from allocator.decisions.placement import (
+    STRATEGY,
     Placement,
     PlacementRules,
     UnknownStrategy,
@@ -24,6 +25,7 @@ from allocator.decisions.trial import NodeGroup, claims_for, try_out
 from allocator.decisions.wants import wants_of
 
 __all__ = [
+    "STRATEGY",
     "Decider",
     "NodeGroup",
     "Outlook",

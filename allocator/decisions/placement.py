@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from allocator.reservations import Ledger
     from dra.objects import Pod
 
-ANNOTATION = "drawbridge.dev/strategy"
+STRATEGY = "drawbridge.dev/strategy"
 MOST_WEIGHT = 100
 _LONGEST = 60  # characters of a wrong name that are said back
 
@@ -77,12 +77,12 @@ def read_placement(text: str) -> Placement:
 
 def placement_of(pod: Pod, namespace: Mapping[str, str], rules: PlacementRules) -> Placement:
     """Find how a pod is placed; `namespace` are the annotations of its Namespace."""
-    own = pod.metadata.annotations.get(ANNOTATION)
+    own = pod.metadata.annotations.get(STRATEGY)
     if own is not None:
-        return _read(f"annotation {ANNOTATION} of the pod", own)
-    shared = namespace.get(ANNOTATION)
+        return _read(f"annotation {STRATEGY} of the pod", own)
+    shared = namespace.get(STRATEGY)
     if shared is not None:
-        return _read(f"annotation {ANNOTATION} of Namespace {pod.metadata.namespace or 'default'}", shared)
+        return _read(f"annotation {STRATEGY} of Namespace {pod.metadata.namespace or 'default'}", shared)
     return rules.of(pod.metadata.namespace)
 
 

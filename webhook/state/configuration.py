@@ -25,6 +25,7 @@ from webhook.dialects import (
     Position,
     Role,
     Row,
+    Scheduler,
     Vocabulary,
     pattern,
     plain,
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
     from dra.validation import Problem
     from dra.wire import Json
-    from webhook.dialects import Scheduler, Target
+    from webhook.dialects import Target
 
 KIND = "DrawbridgeConfiguration"
 _LONGEST_NAME = 253 + 1 + 63  # of a resource, as the API server has it
@@ -227,6 +228,9 @@ def _schedulers(vocabularies: Iterable[Vocabulary[Any]], file: File) -> dict[str
     found = dict(SCHEDULERS)
     for one in vocabularies:
         found |= one.schedulers
+    if file.bridge is not None:
+        # Our allocator, whatever asks it, serves what the cluster's own does.
+        found[file.bridge.scheduler_name] = Scheduler(like_cluster=True)
     return found | file.schedulers
 
 

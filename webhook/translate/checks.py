@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
+from allocator.decisions import STRATEGY
 from dra.wire import Json
 from webhook.claims import POD_LIMIT, Grant, Impossible, Made, Sharing, Wish, Workshop, pass_fence, results, share
 from webhook.dialects import NUMA_NODE, Action, Demand, Keyed, Left, Note, Pairs, Role, Scope
@@ -48,6 +49,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     cases: tuple[Case, ...]
     shared: Sharing = Sharing(())
     scheduler: str = ""  # "" keeps what the pod names
+    strategy: str = ""  # by which the bridge places the pod, "" leaves it to what is said elsewhere
 
     @property
     def translated(self) -> tuple[Case, ...]:
@@ -55,6 +57,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Step = Callable[[Case, Context], Case]
+_NEAREST = "topology"  # the strategy of the bridge's
 
 
 def judge(cases: Sequence[Case], context: Context) -> Verdict:
@@ -69,14 +72,16 @@ def judge(cases: Sequence[Case], context: Context) -> Verdict:
     cases, scheduler = _schedule(cases, context)
     shared = _share(cases, context)
     bridge = context.configuration.file.bridge
-    if bridge and bridge.fence:
-        schedulers = (scheduler, context.scheduler)
-        if bridge.scheduler_name in schedulers:
-            shared = pass_fence(shared)
+    bridged = bridge is not None and bridge.scheduler_name == (scheduler or context.scheduler)
+    if bridge and bridge.fence and bridged:
+        shared = pass_fence(shared)
+    strategy = ""
+    if bridged:
+        cases, strategy = _place_near(cases, context.pod.annotations.get(STRATEGY))
     devices = sum([results(grant.spec) for grant in shared.grants])
     if devices > POD_LIMIT:
         return Verdict(cases=_too_many(cases, devices))
-    return Verdict(cases=_remark(cases, shared), shared=shared, scheduler=scheduler)
+    return Verdict(cases=_remark(cases, shared), shared=shared, scheduler=scheduler, strategy=strategy)
 
 
 def _take(cases: Sequence[Case], steps: Sequence[Step], context: Context) -> tuple[Case, ...]:
@@ -377,6 +382,26 @@ def _target(cases: tuple[Case, ...], context: Context) -> str:
     if own and file.target_scheduler != name:
         return file.target_scheduler
     return ""
+
+
+def _place_near(cases: tuple[Case, ...], own: Json) -> tuple[tuple[Case, ...], str]:
+    """Have the bridge place devices near each other where that is wished for and is no condition: a claim cannot say it, a strategy can.
+
+    A strategy of the pod's `own` stands.
+    """
+    placed: list[Case] = []
+    strategy = ""
+    for case in cases:
+        notes = list(case.notes)
+        for i, note in enumerate(notes):
+            if case.open and note.about is Role.JOINT:
+                text = f"no scope is required: the pod's own {STRATEGY} says where its devices are"
+                if own is None:
+                    strategy = _NEAREST
+                    text = f"no scope is required: the bridge prefers devices that are near ({STRATEGY}: {strategy})"
+                notes[i] = msgspec.structs.replace(note, detail=text)
+        placed.append(msgspec.structs.replace(case, notes=tuple(notes)))
+    return tuple(placed), strategy
 
 
 def _holds(case: Case, scheduler: str) -> bool:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from allocator.decisions import STRATEGY
 from dra.wire import Json
 from webhook import names
 from webhook.claims import template
@@ -59,6 +60,8 @@ class WrittenRecord(msgspec.Struct, frozen=True, kw_only=True):
     decisions: tuple[Json, ...] = ()
     devices: dict[str, Json] = {}
     templates: dict[str, Json] = {}
+    # How the bridge is to place the pod, "" where the pod does not care or says so itself; never read back.
+    strategy: str = ""
 
 
 NOTHING_WRITTEN = WrittenRecord()
@@ -125,6 +128,8 @@ def annotate(
         names.DEVICES: devices,
         names.ORIGINAL: original,
     }
+    if now.strategy:
+        annotations[STRATEGY] = now.strategy
     if key is not None:
         whose = template.bearer_of(pod.raw, namespace, asked=original)
         templates = {**before.templates, **now.templates}

@@ -113,7 +113,13 @@ def rewrite(
     templates: dict[str, Json] = {}
     for entry, one in zip(entries, given, strict=True):
         templates[entry["resourceClaimTemplateName"]] = one.spec
-    now = WrittenRecord(record=later, decisions=_write_decisions(report), devices=_devices(going), templates=templates)
+    now = WrittenRecord(
+        record=later,
+        decisions=_write_decisions(report),
+        devices=_devices(going),
+        templates=templates,
+        strategy=verdict.strategy,
+    )
     annotations = annotate(pod, written, now, namespace=namespace, key=key)
     if annotations is None:
         return Rewrite(too_large=True)

@@ -400,3 +400,75 @@ def test_where_a_pod_may_run_says_nothing_about_whom_its_numbers_are_for():
     value = pod({"nvidia.com/gpu": 2}, nodeSelector={"node.koordinator.sh/gpu-vendor": "nvidia"})
     done = became(value, fleet=example_fleet())
     assert [decision.dialect for decision in done.decisions] == ["nvidia"]
+
+
+def detail(done, key: str) -> str:
+    return "; ".join(one.detail for one in done.decisions if one.key == key)
+
+
+@pytest.mark.parametrize(
+    ("limits", "hint", "action", "words"),
+    [
+        ({"rdma": 100}, {"rdma": {"vfSelector": {}}}, "translated", "virtual functions only"),
+        ({"rdma": 100}, {"rdma": {"exclusivePolicy": "DeviceLevel"}}, "translated", "rdma.exclusivePolicy holds"),
+        ({"rdma": 100}, {"rdma": {"exclusivePolicy": "PCIeLevel"}}, "translated", "PCIeLevel has no effect"),
+        ({"rdma": 100}, {"rdma": {"requiredTopologyScope": "PCIe"}}, "translated", "rdma.requiredTopologyScope has no"),
+        ({"rdma": 200}, {"rdma": {"allocateStrategy": "ApplyForAll"}}, "translated", "rdma.allocateStrategy has no"),
+        ({"gpu": 100}, {"gpu": {"allocateStrategy": "ApplyForAll"}}, "translated", "gpu.allocateStrategy has no"),
+        ({"gpu": 100}, {"gpu": {"requiredTopologyScope": "PCIe"}}, "translated", "requiredTopologyScope PCIe holds"),
+        ({"gpu": 200}, {"gpu": {"requiredTopologyScope": "Node"}}, "translated", "requiredTopologyScope Node holds"),
+        ({"gpu": 200}, {"gpu": {"requiredTopologyScope": "Device"}}, "approximated", "Device is lost"),
+        ({"gpu": 100}, {"gpu": {"exclusivePolicy": "DeviceLevel"}}, "translated", "gpu.exclusivePolicy holds"),
+        (BOTH, {"gpu": {"exclusivePolicy": "DeviceLevel"}}, "approximated", "exclusivePolicy is lost"),
+        ({"gpu": 100}, {"rdma": {"vfSelector": {}}}, "translated", "nothing is asked for of type rdma"),
+    ],
+)
+def test_each_word_of_a_hint_is_in_the_report(limits, hint, action, words):
+    done = koordinator(limits, hints={HINT: hint})
+    assert actions(done)[HINT] == action
+    assert words in detail(done, HINT)
+
+
+def test_a_label_selector_on_gpus_is_not_lost_in_silence():
+    """A pod that wants certain GPUs must not be given any."""
+    done = koordinator({"gpu": 100}, hints={HINT: {"gpu": {"selector": {"matchLabels": {"a": "b"}}}}})
+    assert untouched(done)
+    assert "label selectors on GPUs" in detail(done, HINT)
+
+
+STRATEGY = "drawbridge.dev/strategy"
+NEAR = {JOINT: json.dumps({"deviceTypes": ["gpu", "rdma"]})}
+
+
+def joint_pod(**annotations: str) -> dict:
+    asked = {KOORD + "gpu": 100, KOORD + "rdma": 100}
+    return pod(asked, scheduler="koord-scheduler", annotations={**NEAR, **annotations})
+
+
+BRIDGE = {"bridge": {"schedulerName": "drawbridge", "drivers": ["gpu.nvidia.com"]}}
+
+
+def test_without_a_scope_the_bridge_is_told_to_place_devices_near_each_other():
+    value = joint_pod()
+    done = became(value, **BRIDGE)
+    after = patched(value, done)
+    assert after["spec"]["schedulerName"] == "drawbridge"
+    assert after["metadata"]["annotations"][STRATEGY] == "topology"
+    assert "the bridge prefers" in detail(done, JOINT)
+    assert "lost" not in detail(done, JOINT)
+
+
+def test_without_the_bridge_it_is_lost_and_a_strategy_of_the_pod_itself_stands():
+    plain = joint_pod()
+    done = became(plain)
+    assert STRATEGY not in patched(plain, done)["metadata"]["annotations"]
+    assert "lost" in detail(done, JOINT)
+    own = joint_pod(**{STRATEGY: "CompactFirst"})
+    done = became(own, **BRIDGE)
+    assert patched(own, done)["metadata"]["annotations"][STRATEGY] == "CompactFirst"
+    assert "the pod's own" in detail(done, JOINT)
+
+
+def test_a_required_scope_needs_no_strategy():
+    value = pod({KOORD + "gpu": 100, KOORD + "rdma": 100}, scheduler="koord-scheduler", annotations=PAIRED)
+    assert STRATEGY not in patched(value, became(value, **BRIDGE))["metadata"]["annotations"]

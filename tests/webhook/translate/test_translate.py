@@ -313,11 +313,12 @@ def test_a_pod_that_is_only_partly_translated_keeps_its_scheduler():
 
 def test_with_the_bridge_on_pods_for_managed_devices_get_its_scheduler():
     bridge = {"schedulerName": "drawbridge-scheduler", "drivers": ["gpu.nvidia.com"]}
-    known = {"drawbridge-scheduler": {"likeCluster": True}}
     value, other = pod(GPU), pod({"nvidia.com/gpumem": 1})
-    after = patched(value, became(value, **WHOLE, bridge=bridge, schedulers=known))
+    after = patched(value, became(value, **WHOLE, bridge=bridge))
     assert after["spec"]["schedulerName"] == "drawbridge-scheduler"
-    assert "schedulerName" not in patched(other, became(other, bridge=bridge, schedulers=known))["spec"]
+    assert "schedulerName" not in patched(other, became(other, bridge=bridge))["spec"]
+    unable = {"drawbridge-scheduler": {"claims": False}}
+    assert "schedulerName" not in patched(value, became(value, **WHOLE, bridge=bridge, schedulers=unable))["spec"]
 
 
 def test_only_claims_that_go_to_the_bridge_pass_the_fence():

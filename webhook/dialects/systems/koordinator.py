@@ -133,7 +133,7 @@ DIALECT = Dialect(
             meaning="GPU and RDMA devices under one PCIe switch (requiredScope SamePCIe), or as near as can be",
             role=Role.JOINT,
             action=Action.APPROXIMATED,
-            because="pairs are stricter than Koordinator's comparison of sets; without a scope nothing is demanded",
+            because="pairs are stricter than Koordinator's comparison of sets; without a scope only the bridge places them near each other",
         ),
         Row(
             name="scheduling.koordinator.sh/device-allocate-hint",
@@ -142,7 +142,7 @@ DIALECT = Dialect(
             meaning="by device type: ApplyForAll, RequestsAsCount, vfSelector, requiredTopologyScope",
             role=Role.HINT,
             action=Action.APPROXIMATED,
-            because="ApplyForAll fails if one matching device is taken; label selectors are left; scopes but NUMANode have no effect",
+            because="ApplyForAll fails if one matching device is taken; label selectors are left; of scopes PCIe and NUMANode hold, of several whole GPUs",
         ),
         Row(
             name="scheduling.koordinator.sh/gpu-partition-spec",
@@ -265,6 +265,7 @@ class DeviceHint(msgspec.Struct, frozen=True, rename="camel"):
 
 
 _NO_HINT = DeviceHint()
+_TYPES = 4  # of hints without a request that are named
 
 
 class PartitionSpec(msgspec.Struct, frozen=True, rename="camel"):
@@ -417,6 +418,7 @@ def _answer(pod: _Pod, said: tuple[Said, ...]) -> Answer:
     notes += nic_notes
     notes += joint_notes
     notes += _notes_of_annotations(pod, gpu)
+    notes += _notes_of_hints(pod, gpu, nic)
     told = {note.key for note in notes}
     for one in said:
         for amount in one.amounts:
@@ -442,10 +444,67 @@ def _notes_of_annotations(pod: _Pod, gpu: Demand | None) -> list[Note]:
         else:
             text = "the GPUs are one partition as the driver publishes it, of any score"
             notes.append(Note(key, Action.APPROXIMATED, text))
-    if gpu is not None and gpu.partial and pod.hint("gpu").exclusive_policy == "DeviceLevel":
-        text = "exclusivePolicy is lost: others may share the GPU"
-        notes.append(Note(pod.names[Role.HINT], Action.APPROXIMATED, text))
     return notes
+
+
+_SAME = frozenset(("", "PCIeLevel"))  # policies that change nothing in Koordinator
+
+
+def _notes_of_hints(pod: _Pod, gpu: Demand | None, nic: Demand | None) -> list[Note]:
+    """What becomes of each word of the hints, so that none is lost without being named."""
+    held: list[str] = []
+    lost: list[str] = []
+    others: list[str] = []
+    for name, hint in pod.hints.items():
+        if name == "gpu" and gpu is not None:
+            _weigh_gpu_hint(pod, hint, gpu, held, lost)
+        elif name == "rdma" and nic is not None:
+            _weigh_nic_hint(pod, hint, held)
+        else:
+            others.append(_show(name))
+    if others:
+        held.append(f"nothing is asked for of type {', '.join(others[:_TYPES])}")
+    if not held and not lost:
+        return []
+    action = Action.APPROXIMATED if lost else Action.TRANSLATED
+    return [Note(pod.names[Role.HINT], action, "; ".join((*lost, *held)))]
+
+
+def _weigh_gpu_hint(pod: _Pod, hint: DeviceHint, gpu: Demand, held: list[str], lost: list[str]) -> None:
+    scope = hint.required_topology_scope
+    if scope:
+        tied = gpu.same and pod.partition is None
+        if tied or gpu.count == 1 or scope == "Node":
+            held.append(f"gpu.requiredTopologyScope {_show(scope)} holds")
+        else:
+            lost.append(f"gpu.requiredTopologyScope {_show(scope)} is lost")
+    if gpu.partial and hint.exclusive_policy == "DeviceLevel":
+        lost.append("gpu.exclusivePolicy is lost: others may share the GPU")
+    else:
+        held += _for_whole("gpu", hint)
+    if hint.allocate_strategy:
+        held.append("gpu.allocateStrategy has no effect, as in Koordinator")
+
+
+def _weigh_nic_hint(pod: _Pod, hint: DeviceHint, held: list[str]) -> None:
+    if hint.vf_selector is not None:
+        held.append("rdma.vfSelector: virtual functions only")
+    held += _for_whole("rdma", hint)
+    value = pod.sums["rdma"]
+    if hint.allocate_strategy and value > 100 and value % 100 == 0:
+        held.append("rdma.allocateStrategy has no effect on whole devices, as in Koordinator")
+    if hint.required_topology_scope:
+        held.append("rdma.requiredTopologyScope has no effect, as in Koordinator")
+
+
+def _for_whole(kind: str, hint: DeviceHint) -> list[str]:
+    """Say what an exclusive policy comes to for devices that nobody shares."""
+    policy = hint.exclusive_policy
+    if not policy:
+        return []
+    if policy == "DeviceLevel":
+        return [f"{kind}.exclusivePolicy holds: the devices are whole"]
+    return [f"{kind}.exclusivePolicy {_show(policy)} has no effect, as in Koordinator"]
 
 
 # GPUs
@@ -457,6 +516,10 @@ def _gpu(pod: _Pod) -> tuple[Demand | None, list[Note]]:
     if not sums:
         return None, []
     key = pod.key("gpu", "count", "ratio", "memory", "core", "shared")
+    if pod.hint("gpu").selector:
+        raise _leave(
+            pod.names[Role.HINT], "label selectors on GPUs have no counterpart: slices have attributes, and no labels"
+        )
     if frozenset(sums) not in _ACCEPTED:
         have = sorted(pod.keys[_ROLES[name]] for name in sums if _ROLES[name] in pod.keys)
         listed = ", ".join(have) or key
@@ -568,7 +631,10 @@ def _nic(pod: _Pod) -> tuple[Demand | None, list[Note]]:
     key, hint = pod.key("rdma"), pod.hint("rdma")
     strategy = hint.allocate_strategy
     if hint.selector or hint.vf_selector:
-        raise _leave(pod.names[Role.HINT], "label selectors on network devices have no counterpart")
+        raise _leave(
+            pod.names[Role.HINT],
+            "label selectors on network devices have no counterpart: slices have attributes, and no labels",
+        )
     virtual = hint.vf_selector is not None
     nic = Demand(target="nic", virtual_function=virtual, rdma=True)
     whole, rest = divmod(value, 100)
@@ -625,7 +691,7 @@ def _together(pod: _Pod, gpu: Demand | None, nic: Demand | None) -> tuple[list[K
         return apart, [Note(annotation, Action.IGNORED, text)]
     if joint.required_scope != "SamePCIe":
         text = "no scope is required: placing them near each other is lost"
-        return apart, [Note(annotation, Action.APPROXIMATED, text)]
+        return apart, [Note(annotation, Action.APPROXIMATED, text, about=Role.JOINT)]
     if gpu.same:
         reason = f"can't be held together with a tie on {gpu.same}"
         raise _leave(annotation, reason)
