@@ -12,8 +12,9 @@ if TYPE_CHECKING:
 
     _Object = dict[str, Any]
 
-# Pods of one workload: who asks for more of them wants to know something else.
+# Pods of one workload that are made: who asks for more of them wants to know something else.
 MOST = 1_000
+_LARGEST = 2**31 - 1  # number of replicas that the API has
 # Fields that say how often there is what stands beside them: of Deployments and most others, of Jobs, of a worker group of Ray.
 _TIMES = ("replicas", "parallelism", "numOfHosts")
 
@@ -32,6 +33,7 @@ class Making(NamedTuple):
     name: str  # of its pods, before their number
     pod: _Object
     replicas: int
+    path: str = ""  # of the template in the object
 
 
 def arrivals(documents: Sequence[Document], state: State) -> Arrivals:
@@ -96,7 +98,7 @@ def makings(obj: _Object) -> Iterator[Making]:
         if scheduler:
             spec = {"schedulerName": scheduler} | spec
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
-        yield Making(name, pod, _count(obj, path))
+        yield Making(name, pod, _count(obj, path), path)
 
 
 def _templates(obj: _Object) -> list[str]:
@@ -140,7 +142,7 @@ def _count(obj: _Object, path: str) -> int:
         if "workerTemplate" in beside and path.endswith("/workerTemplate"):
             has_leader = "leaderTemplate" in beside  # who is one of the group of that size
             count *= _number(beside.get("size", 1)) - has_leader
-    return min(count, MOST)
+    return min(count, _LARGEST)
 
 
 def _pods(one: Making, pod: _Object) -> list[_Object]:
@@ -148,7 +150,7 @@ def _pods(one: Making, pod: _Object) -> list[_Object]:
     if not one.name:
         return [pod]
     made: list[_Object] = []
-    for number in range(one.replicas):
+    for number in range(min(one.replicas, MOST)):
         metadata = pod["metadata"] | {"name": f"{one.name}-{number}"}
         made.append(pod | {"metadata": metadata})
     return made

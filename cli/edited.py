@@ -22,7 +22,6 @@ from webhook.translate import Translation
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-
 Object = dict[str, Any]
 _MARK = "\ufeff"  # of the order of bytes
 
@@ -34,6 +33,7 @@ class Result(msgspec.Struct, frozen=True):
     translation: Translation
     object: Object
     templates: tuple[Object, ...] = ()
+    foretold: tuple[Any, ...] = ()  # what quotas say of it (`cli.quota`)
 
 
 class Edited(NamedTuple):

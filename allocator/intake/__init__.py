@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from allocator.intake.book import Book
+from allocator.intake.door import Indoors
 from allocator.intake.newcomer import Newcomer, Wanted
 
-__all__ = ["Book", "Newcomer", "Wanted"]
+__all__ = ["Book", "Indoors", "Newcomer", "Wanted"]

@@ -8,6 +8,7 @@ Nothing is preempted, and nodes are judged by devices alone, not by kube-schedul
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -32,7 +33,7 @@ from dra.objects import (
     ResourceClaimTemplate,
     claim_name,
 )
-from dra.policy import quota_lines, whose
+from dra.policy import held_of_quota, quota_lines, whose
 from dra.stock import Stock, amounts_of, total
 
 if TYPE_CHECKING:
@@ -257,7 +258,8 @@ class _Placing:
         """Find the line of a quota that would be crossed if a pod were given this."""
         given = as_granted(claims, answer)
         asked = total(amounts_of(claim, stock.pages_of) for claim in given)
-        lines = quota_lines(self.quotas, whose(pod), asked, stock, find_pod=self._find_pod)
+        held = partial(held_of_quota, stock=stock, find_pod=self._find_pod)
+        lines = quota_lines(self.quotas, whose(pod), asked, held)
         return next((line for line in lines if line.exceeded), None)
 
     def _find_pod(self, namespace: str, name: str) -> Pod | None:

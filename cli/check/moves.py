@@ -9,9 +9,10 @@ from cli.check.reports import APPROXIMATED, STAYS, Placed
 from webhook.dialects import Action
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from cluster.manifests import Document
+    from dra.validation import Reviewed
     from webhook.translate import Decision
 
 
@@ -28,6 +29,15 @@ def place_decisions(decided: Iterable[tuple[Document, Iterable[Decision]]]) -> l
             place = document.place_of(finding.path)
             found[Placed(number, finding, *place)] = None
     return list(found)
+
+
+def place(documents: Sequence[Document], found: Iterable[Reviewed]) -> list[Placed]:
+    """Give findings their places."""
+    placed: list[Placed] = []
+    for number, finding in found:
+        where = documents[number].place_of(finding.path)
+        placed.append(Placed(number, finding, *where))
+    return placed
 
 
 def _code(decision: Decision) -> str:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from cluster.manifests import Document
     from dra.server import Server
     from dra.validation import Reviewed
-    from webhook.state import Configuration, Features
+    from webhook.state import Configuration, State
 
 _LEVELS = ("error", "warning", "info")
 
@@ -72,7 +72,8 @@ def command(
     documents = inputs.read_what_can_be(files, inventory)
     if not documents:
         click.echo("warning: the input holds no objects", err=True)
-    known = besides(inputs.read(inventory, files) if inventory else [], documents)
+    inventoried = inputs.read(inventory, files) if inventory else []
+    known = besides(inventoried, documents)
     _warn_of_unreadable(known)
     configuration = given or among(documents, known, judged=True)
     around = _objects(known)
@@ -80,7 +81,9 @@ def command(
     found = review(_objects(documents), around, server or server_of())
     found += _configurations(documents)
     found += _infeasible(_objects(documents), around, found, features.server)
-    found = _refused(documents, known, found, configuration, mode, features=features)
+    state = in_mode(state_of([*known, *documents], (), configuration, features), mode)
+    found = _refused(documents, state, found)
+    found += _over_quota(documents, inventoried, state)
     placed = _place(documents, found)
     _print(placed, documents, output)
     return _verdict(placed, fail_on)
@@ -148,29 +151,30 @@ def _infeasible(
     return never(objects, known, found, server)
 
 
-def _refused(
-    documents: Sequence[Document],
-    known: Sequence[Document],
-    found: Sequence[Reviewed],
-    configuration: Configuration,
-    mode: str | None,
-    *,
-    features: Features,
-) -> list[Reviewed]:
+def _refused(documents: Sequence[Document], state: State, found: Sequence[Reviewed]) -> list[Reviewed]:
     """Add what the gate would say of pods and workloads."""
     from cli.check import at_the_gate
 
-    every = [*known, *documents]
-    state = in_mode(state_of(every, (), configuration, features), mode)
     # Where no fleet is told, it is no reason to refuse anything.
     state = msgspec.structs.replace(state, confirmed=state.fleet.known)
     objects = _objects(documents)
     return at_the_gate(objects, state, found)
 
 
+def _over_quota(documents: Sequence[Document], around: Sequence[Document], state: State) -> list[Reviewed]:
+    """Ask the quotas that are among the files."""
+    if not any(one.object.get("kind") == "DeviceQuota" for one in (*documents, *around)):
+        return []
+    from cli.quota import foretell, reviewed
+
+    objects = _objects(documents)
+    foretold = foretell(objects, _objects(around), state)
+    return list(reviewed(foretold, objects))
+
+
 def _place(documents: Sequence[Document], found: Sequence[Reviewed]) -> list[Placed]:
     """Give findings their places, in the order of the input; keys given twice are findings of the reader."""
-    from cli.check import Placed
+    from cli.check import Placed, place
     from dra.validation import Problem, findings, name
 
     by_document: dict[int, list[Placed]] = {}
@@ -180,11 +184,9 @@ def _place(documents: Sequence[Document], found: Sequence[Reviewed]) -> list[Pla
             (finding,) = findings([problem], name(document.object))
             placed = by_document.setdefault(index, [])
             placed.append(Placed(index, finding, document.file, line, 1))
-    for index, finding in found:
-        document = documents[index]
-        place = document.place_of(finding.path)
-        placed = by_document.setdefault(index, [])
-        placed.append(Placed(index, finding, *place))
+    for one in place(documents, found):
+        placed = by_document.setdefault(one.number, [])
+        placed.append(one)
     in_order: list[Placed] = []
     for index in sorted(by_document):
         placed = by_document[index]

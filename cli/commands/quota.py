@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from allocator.reports import HolderOfLine, QuotaReport
-    from cli.explain import Scene
 
 _COLUMNS = ("LINE", "HARD", "USED", "WAITING", "LEFT")
 
@@ -34,6 +33,7 @@ def command(
     Reads a live cluster if no files are named; nothing is ever written. `-o wide` names who has what.
     """
     from cli.explain import read_dump, visit
+    from cli.quota import report
     from dra.wire import builtins
 
     if files and (kubeconfig or context):
@@ -41,7 +41,7 @@ def command(
     if namespace and everywhere:
         raise Broken("-n names one namespace, and -A means all", "say one of them")
     scene = read_dump(files) if files else visit(kubeconfig, context)
-    reports = [one for one in _reports(scene) if not namespace or one.quota.startswith(f"{namespace}/")]
+    reports = [one for one in report(scene) if not namespace or one.quota.startswith(f"{namespace}/")]
     for one in scene.unread:
         inputs.warn(f"not read: {one.kind}: {one.reason}")
     if output == "json":
@@ -53,45 +53,20 @@ def command(
     return Exit.FINE
 
 
-def _reports(scene: Scene) -> Iterator[QuotaReport]:
-    from functools import partial
-
-    from allocator.intake import Book
-    from allocator.reports import report_quota
-    from dra.policy import Demands
-    from webhook.admission import wants_of_pod
-
-    book = Book()
-    for claim in scene.stock.claims.values():
-        book.see_claim(claim)
-    for pod in scene.pods.values():
-        book.see_pod(pod, wants_of_pod(pod))
-    specs = {key: one.spec.spec for key, one in scene.templates.items()}
-    waiting = partial(
-        book.waiting,
-        stock=scene.stock,
-        demand=partial(Demands().of, stock=scene.stock),
-        find_pod=scene.find_pod,
-        find_spec=lambda namespace, name: specs.get(f"{namespace}/{name}"),
-    )
-    for quota in sorted(scene.quotas, key=lambda one: one.metadata.key):
-        yield report_quota(quota, scene.stock, scene.find_pod, waiting)
-
-
 def _text(reports: list[QuotaReport], *, wide: bool) -> Iterator[str]:
-    for report in reports:
-        yield report.quota
+    for one in reports:
+        yield one.quota
         rows = [_COLUMNS]
-        rows += [(line.key, line.hard, line.used, line.waiting, line.left) for line in report.lines]
+        rows += [(line.key, line.hard, line.used, line.waiting, line.left) for line in one.lines]
         columns = zip(*rows, strict=True)
         widths = [max(map(len, column)) for column in columns]
         yield _row(_COLUMNS, widths)
-        for row, line in zip(rows[1:], report.lines, strict=True):
+        for row, line in zip(rows[1:], one.lines, strict=True):
             yield _row(row, widths)
             if wide:
                 yield from map(_holder, line.holders)
-        if report.idle:
-            yield f"  {report.idle}"
+        if one.idle:
+            yield f"  {one.idle}"
 
 
 def _row(row: Sequence[str], widths: Sequence[int]) -> str:

@@ -7,6 +7,7 @@ are rewritten at their pod templates, and that the claim templates stand in the 
 from __future__ import annotations
 
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -18,17 +19,20 @@ from cli.edited import Result
 from cli.state import state_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from cli.check import Placed
+    from cli.quota import Foretold
     from cluster.manifests import Document
     from webhook.state import State
+    from webhook.translate import Decision
 
     Object = dict[str, Any]
 
 _TEMPLATE = "ResourceClaimTemplate"
 
 
-@inputs.command("translate", empty={"items": [], "decisions": [], "warnings": [], "refusals": []})
+@inputs.command("translate", empty={"items": [], "decisions": [], "warnings": [], "refusals": [], "quotas": []})
 @inputs.files(required=False)
 @click.option("--cluster", is_flag=True, help="Survey the cluster that kubectl talks to instead: `drawbridge survey`.")
 @inputs.inventory()
@@ -69,7 +73,8 @@ def command(
     configuration = given or among(documents, around)
     state = state_of(documents, around, configuration, features_of(server_named(kubernetes, feature_gates)))
     state = in_mode(state, mode)
-    results = list(_translate_all(documents, state, unknown=all_kinds))
+    foretold = _foretell(documents, around, state)
+    results = list(_translate_all(documents, state, foretold, unknown=all_kinds))
     if in_place or dry_run:
         _write_into(results, dry_run=dry_run)
     else:
@@ -115,6 +120,7 @@ def _tell_not_looked_into(documents: Iterable[Document]) -> None:
 def _translate_all(
     documents: list[Document],
     state: State,
+    foretold: list[Foretold],
     *,
     unknown: bool,
 ) -> Iterator[Result]:
@@ -124,7 +130,7 @@ def _translate_all(
 
     # A template is written once in a namespace, and not at all where the input has it already.
     written = {(_namespace(d.object), _name(d.object)) for d in documents if d.object.get("kind") == _TEMPLATE}
-    for document in documents:
+    for number, document in enumerate(documents):
         namespace = _namespace(document.object)
         done = decide_object(document.object, state, unknown=unknown)
         new = [name for name in done.templates if (namespace, name) not in written]
@@ -134,7 +140,17 @@ def _translate_all(
             done,
             apply_json_patch(document.object, done.operations) if done.changed else document.object,
             tuple(template.object_of(name, done.templates[name], namespace) for name in new),
+            tuple(one for one in foretold if one.number == number),
         )
+
+
+def _foretell(documents: Sequence[Document], around: Sequence[Document], state: State) -> list[Foretold]:
+    """Ask the quotas that are among the files."""
+    if not any(one.object.get("kind") == "DeviceQuota" for one in (*documents, *around)):
+        return []
+    from cli.quota import foretell
+
+    return foretell([one.object for one in documents], [one.object for one in around], state)
 
 
 def _namespace(obj: Object) -> str:
@@ -158,14 +174,35 @@ def _as_yaml(results: list[Result]) -> None:
 
 
 def _as_json(results: list[Result]) -> None:
+    decisions: list[Decision] = []
+    warnings: list[str] = []
+    refusals: list[str] = []
+    quotas: list[Object] = []
+    for result in results:
+        done = result.translation
+        decisions += done.decisions
+        warnings += _named_texts(result, done.warnings)
+        refusals += _named_texts(result, done.refusals)
+        quotas += [_facts(result, one) for one in result.foretold]
     inputs.write_json(
         {
             "items": _objects(results),
-            "decisions": [decision for result in results for decision in result.translation.decisions],
-            "warnings": [text for result in results for text in _named_texts(result, result.translation.warnings)],
-            "refusals": [text for result in results for text in _named_texts(result, result.translation.refusals)],
+            "decisions": decisions,
+            "warnings": warnings,
+            "refusals": refusals,
+            "quotas": quotas,
         }
     )
+
+
+def _facts(result: Result, foretold: Foretold) -> Object:
+    return {
+        "object": _reference(result),
+        "path": foretold.path,
+        "replicas": foretold.replicas,
+        "replicasLeft": foretold.passing,
+        "lines": [{**line.facts(), "exceeded": line.exceeded} for line in foretold.lines],
+    }
 
 
 def _as_patch(results: list[Result]) -> None:
@@ -234,8 +271,9 @@ def _write_into(results: list[Result], *, dry_run: bool) -> None:
 def _as_report(results: list[Result]) -> None:
     """What became of each key, for people."""
     touched = [result for result in results if result.translation.decisions]
-    for result in touched:
-        inputs.tell(_story(result))
+    for result in results:
+        if result.translation.decisions or result.foretold:
+            inputs.tell(_story(result))
     refused = sum(bool(result.translation.refusals) for result in touched)
     changed = sum(result.translation.changed for result in touched)
     left, others = len(touched) - changed - refused, len(results) - len(touched)
@@ -258,6 +296,9 @@ def _story(result: Result) -> Iterator[str]:
         yield f"  toleration   {key}:NoSchedule  added, as the ExtendedResourceToleration plugin does for pods that ask for the key"
     for name in result.translation.templates:
         yield f"  template     {name}"
+    for one in result.foretold:
+        for line in one.lines:
+            yield f"  {'beyond' if line.exceeded else 'within':<12} {line}"
 
 
 def _tolerated(operations: Iterable[Mapping[str, Any]]) -> list[str]:
@@ -276,10 +317,31 @@ def _for_hosts(form: str, results: list[Result]) -> None:
     from cli.check import place_decisions, reports
     from dra.validation import name
 
+    decided: list[tuple[Document, Sequence[Decision]]] = []
+    checked: list[tuple[str, str]] = []
+    for result in results:
+        document = result.document
+        decided.append((document, result.translation.decisions))
+        file, *_ = document.place_of("")
+        checked.append((name(document.object), file))
+    placed = place_decisions(decided)
+    placed += _over_quota(results)
+    placed.sort(key=attrgetter("number"))
+    told = reports.for_hosts(form, placed, checked, "translate")
+    inputs.tell_hosts(told)
+
+
+def _over_quota(results: list[Result]) -> list[Placed]:
+    """Make findings of what quotas would turn back."""
+    foretold = [one for result in results for one in result.foretold]
+    if not foretold:
+        return []
+    from cli.check import place
+    from cli.quota import reviewed
+
     documents = [result.document for result in results]
-    placed = place_decisions([(result.document, result.translation.decisions) for result in results])
-    checked = [(name(document.object), document.place_of("")[0]) for document in documents]
-    inputs.tell_hosts(reports.for_hosts(form, placed, checked, "translate"))
+    found = reviewed(foretold, [document.object for document in documents])
+    return place(documents, found)
 
 
 _PRINTERS: dict[str, Callable[[list[Result]], None]] = {
@@ -309,10 +371,11 @@ def _tell(results: list[Result]) -> None:
     """Say on stderr what was refused, left or approximated, and where it stands."""
     for result in results:
         done = result.translation
-        if not done.refusals and not done.warnings:
+        warnings = [*done.warnings, *(str(line) for one in result.foretold for line in one.crossed)]
+        if not done.refusals and not warnings:
             continue
         where = f"{result.document.file}:{result.document.line}"
-        for kind, texts in (("error", done.refusals), ("warning", done.warnings)):
+        for kind, texts in (("error", done.refusals), ("warning", warnings)):
             for text in _named_texts(result, texts):
                 if kind == "error" or not inputs.quiet():
                     inputs.complain(f"{where}: {kind}: {text}")

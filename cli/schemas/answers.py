@@ -33,6 +33,18 @@ class Trouble(msgspec.Struct, frozen=True, kw_only=True):
     pointer: str = ""
 
 
+class OfQuotas(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What DeviceQuotas say of pods that are alike, or of a claim; `path` is of what asks, in the object."""
+
+    object: str
+    path: str
+    replicas: int
+    # How many of them pass.
+    replicas_left: int
+    # As a denial has them: line, asked, hard, used, largest, waiting, replicas, replicasLeft; and exceeded.
+    lines: list[dict[str, str | bool]]
+
+
 class Translated(msgspec.Struct, frozen=True, kw_only=True):
     """`drawbridge translate -o json`."""
 
@@ -41,6 +53,7 @@ class Translated(msgspec.Struct, frozen=True, kw_only=True):
     decisions: list[Decision]
     warnings: list[str]
     refusals: list[str]
+    quotas: list[OfQuotas]
 
 
 # An overview counts its fates itself, so here they are a field of their own.

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from dra.stock import Amounts, Stock
 
     FindPod = Callable[[str, str], Pod | None]  # by namespace and name
+    OfQuota = Callable[[DeviceQuota], Amounts]  # how much of what a quota is about
 
 MOST_LINES: Final = 64  # of one quota; the API server takes no more
 LONGEST_KEY: Final = 320
@@ -62,6 +63,7 @@ class QuotaLine(msgspec.Struct, frozen=True):
     hard: int
     used: int = 0
     waiting: int = 0  # of what is used: for pods and claims that were let in and have no devices yet
+    replicas: int = 1  # that are alike, and ask for it together
 
     @property
     def left(self) -> int:
@@ -72,6 +74,11 @@ class QuotaLine(msgspec.Struct, frozen=True):
     def exceeded(self) -> bool:
         return self.asked > self.left
 
+    @property
+    def replicas_left(self) -> int:
+        """How many of the replicas would pass."""
+        return min(self.replicas, self.left * self.replicas // self.asked) if self.asked else self.replicas
+
     def write(self, amount: int) -> str:
         """Write an amount of this line for people."""
         return write_amount(self.key, amount)
@@ -81,15 +88,21 @@ class QuotaLine(msgspec.Struct, frozen=True):
         amounts = {"asked": self.asked, "hard": self.hard, "used": self.used, "largest": self.left}
         if self.waiting:
             amounts["waiting"] = self.waiting
-        return {"line": self.key} | {name: self.write(amount) for name, amount in amounts.items()}
+        facts = {"line": self.key}
+        for name, amount in amounts.items():
+            facts[name] = self.write(amount)
+        if self.replicas != 1:
+            facts["replicas"] = str(self.replicas)
+            facts["replicasLeft"] = str(self.replicas_left)
+        return facts
 
     def __str__(self) -> str:
         asked, used, hard = map(self.write, (self.asked, self.used, self.hard))
         most = self.write(self.left)
         waiting = f", {self.write(self.waiting)} of it by what waits for devices" if self.waiting else ""
-        return (
-            f"quota {self.key}: {asked} asked for, {used} of {hard} used{waiting}; the most that would pass is {most}"
-        )
+        by = f" by {self.replicas} replicas" if self.replicas != 1 else ""
+        some = f", {self.replicas_left} of the replicas" if by and self.exceeded else ""
+        return f"quota {self.key}: {asked} asked for{by}, {used} of {hard} used{waiting}; the most that would pass is {most}{some}"
 
 
 def write_amount(key: str, amount: int) -> str:
@@ -203,14 +216,12 @@ def quota_lines(
     quotas: Iterable[DeviceQuota],
     who: tuple[str, str],
     asked: Amounts,
-    stock: Stock,
-    *,
-    find_pod: FindPod,
-    waiting: Callable[[DeviceQuota], Amounts] = lambda _: {},
+    held: OfQuota,
+    waiting: OfQuota = lambda _: {},
 ) -> tuple[QuotaLine, ...]:
     """Say what somebody adds to which lines of the quotas of a namespace, with a priority class (`whose`).
 
-    `waiting` says how much of what a quota is about was let in beside what claims have.
+    `held` says how much claims have of what a quota is about, `waiting` how much was let in besides.
     """
     namespace, priority_class = who
     found: list[QuotaLine] = []
@@ -219,7 +230,7 @@ def quota_lines(
             continue
         limits = [limit for limit in limits_of(quota) if amount_of(limit, asked)]
         if limits:
-            found += lines(limits, asked, held_of_quota(quota, stock, find_pod), waiting(quota))
+            found += lines(limits, asked, held(quota), waiting(quota))
     return tuple(found)
 
 

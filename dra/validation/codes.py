@@ -66,6 +66,8 @@ CODES: Final[dict[str, Code]] = {
     "D213": Code("a resource that a container cannot ask for", _ERROR, "write the domain as well, as in nvidia.com/gpu: only cpu, memory, ephemeral-storage and hugepages have none"),
     "D214": Code("a namespace whose mode is none", _ERROR, "write off, observe, warn or enforce, in quotes, or leave the label out: until then drawbridge does nothing there but tell"),
     "D215": Code("more in an object than is looked at", _WARNING, "split the object, or put what stands there to `drawbridge translate` by itself"),
+    "D216": Code("a DeviceQuota would turn it back", _WARNING, "ask for no more than what passes, give devices back, or have the quota raised: it holds where an allocator of drawbridge asks (docs/quota.md)"),
+    "D217": Code("a DeviceQuota has room for some of the replicas only", _INFO, "the others wait until devices of the namespace are given back: lower the number, or have the quota raised"),
     # Claims and classes against each other and against the fleet.
     "D301": Code("a class that does not exist", _WARNING, "create the class, or correct deviceClassName"),
     "D302": Code("no published device can match", _WARNING, "compare the selectors with what the drivers publish"),

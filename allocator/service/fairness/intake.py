@@ -10,13 +10,12 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING
 
-from allocator.intake import Book
+from allocator.intake import Book, Indoors
 from allocator.service.bridge import Refusal
 from cluster.informers import Informer
 from cluster.resources import RESOURCE_CLAIM_TEMPLATES
 from dra.budget import Budget
-from dra.policy import Demands, quota_lines
-from dra.stock import total
+from dra.policy import Demands, held_of_quota
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -76,8 +75,8 @@ class Intake:
         self.book.expire(self._clock())
         budget = Budget(STEPS)
         demand = partial(self._demands.of, stock=stock, budget=budget)
-        specs = [self._spec(newcomer.namespace, wanted.template) or wanted.spec for wanted in newcomer.wants.values()]
-        asked = total(demand(spec) for spec in specs if spec is not None)
+        quotas = knowledge.quotas.objects.values()
+        held = partial(held_of_quota, stock=stock, find_pod=knowledge.pod)
         waiting = partial(
             self.book.waiting,
             stock=stock,
@@ -86,14 +85,9 @@ class Intake:
             find_spec=self._spec,
             but=newcomer.uid,
         )
-        lines = quota_lines(
-            knowledge.quotas.objects.values(),
-            (newcomer.namespace, newcomer.priority_class),
-            asked,
-            stock,
-            find_pod=knowledge.pod,
-            waiting=waiting,
-        )
+        indoors = Indoors(quotas, held, waiting, demand, self._spec)
+        wanted = indoors.wanted_by(newcomer)
+        lines = indoors.lines_for(newcomer, wanted)
         crossed = [str(line) for line in lines if line.exceeded]
         self._count("refused" if crossed else "admitted")
         if lines and not crossed and not newcomer.dry_run:

@@ -6,6 +6,7 @@ Used is what claims hold as they are meant, so what is assumed counts before it 
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from cluster.errors import ApiError, Conflict, NotFound
@@ -50,7 +51,8 @@ class Quotas:
         """Say what newly allocated claims of a pod add to which lines."""
         asked = total(amounts_of(claim, stock.pages_of) for claim in given)
         quotas = self._knowledge.quotas.objects.values()
-        return quota_lines(quotas, whose(pod), asked, stock, find_pod=self._knowledge.pod)
+        held = partial(held_of_quota, stock=stock, find_pod=self._knowledge.pod)
+        return quota_lines(quotas, whose(pod), asked, held)
 
     def report(self, stock: Stock) -> list[Object]:
         """List every line, with what is written of it and what is only assumed yet."""

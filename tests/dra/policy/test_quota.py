@@ -1,5 +1,7 @@
 """What claims hold of what a quota limits, and which line they would cross."""
 
+from functools import partial
+
 import pytest
 from msgspec.structs import replace
 
@@ -198,8 +200,9 @@ def test_over_all_classes_every_device_counts_and_in_scope_only_those_who_ask():
     quotas = [of(quota_samples.quota({"*/devices": 2})), of(quota_samples.quota({"*/devices": 9}, quota_samples.scope("In", "high")))]  # fmt: skip
     stock = STOCK.with_(claim("a", {}, class_name="other"))
     asked = amounts([claim("b", {}, {})])
+    held = partial(held_of_quota, stock=stock, find_pod=lambda *_: None)
     for priority_class, lines_ in (("", 1), ("high", 2)):
-        found = quota_lines(quotas, ("team", priority_class), asked, stock, find_pod=lambda *_: None)
+        found = quota_lines(quotas, ("team", priority_class), asked, held)
         assert len(found) == lines_
         assert str(found[0]) == "quota team/q: */devices: 2 asked for, 1 of 2 used; the most that would pass is 1"
-    assert quota_lines(quotas, ("other", ""), asked, stock, find_pod=lambda *_: None) == ()
+    assert quota_lines(quotas, ("other", ""), asked, held) == ()

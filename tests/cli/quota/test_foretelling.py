@@ -1,0 +1,223 @@
+"""What a DeviceQuota would turn back: `check` and `translate` say it, of what is asked for and of what the translation makes of it."""
+
+import json
+
+import pytest
+
+from tests.cli.running import run, run_json
+
+CLASS = """
+apiVersion: resource.k8s.io/v1
+kind: DeviceClass
+metadata: {name: gpu.nvidia.com}
+---
+apiVersion: drawbridge.dev/v1alpha1
+kind: DrawbridgeConfiguration
+meanings: {nvidia.com/gpu: whole}
+"""
+QUOTA = """
+apiVersion: drawbridge.dev/v1alpha1
+kind: DeviceQuota
+metadata: {name: team, namespace: ml}
+spec: {hard: {gpu.nvidia.com/devices: HARD}}
+"""
+DEPLOYMENT = """
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: serve, namespace: ml}
+spec:
+  replicas: 3
+  selector: {matchLabels: {a: b}}
+  template:
+    metadata: {labels: {a: b}}
+    spec: {containers: [{name: c, image: i, resources: {limits: {nvidia.com/gpu: 1}}}]}
+"""
+JOB = """
+apiVersion: batch/v1
+kind: Job
+metadata: {name: train, namespace: ml}
+spec:
+  parallelism: 4
+  template:
+    spec: {restartPolicy: Never, containers: [{name: c, image: i, resources: {limits: {nvidia.com/gpu: 2}}}]}
+"""
+POD = """
+apiVersion: v1
+kind: Pod
+metadata: {name: late, namespace: ml}
+spec: {containers: [{name: c, image: i, resources: {limits: {nvidia.com/gpu: 4}}}]}
+"""
+CLAIM = """
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: one, namespace: ml}
+spec: {devices: {requests: [{name: r, exactly: {deviceClassName: gpu.nvidia.com, count: 2}}]}}
+"""
+TEMPLATE = """
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: two, namespace: ml}
+spec: {spec: {devices: {requests: [{name: r, exactly: {deviceClassName: gpu.nvidia.com, count: 2}}]}}}
+"""
+SET = """
+apiVersion: jobset.x-k8s.io/v1alpha2
+kind: JobSet
+metadata: {name: set, namespace: ml}
+spec:
+  replicatedJobs:
+  - name: workers
+    replicas: 2
+    template:
+      spec:
+        parallelism: 3
+        template:
+          spec:
+            containers: [{name: c, image: i, resources: {claims: [{name: d}]}}]
+            resourceClaims: [{name: d, resourceClaimTemplateName: two}]
+"""
+LEFT_BY_SERVE = "3 of 8 used, 3 of it by what waits for devices; the most that would pass is 5"
+
+
+def text_of(*parts, hard=8):
+    return "\n---\n".join((CLASS, QUOTA.replace("HARD", str(hard)), *parts))
+
+
+def found_in(text, *options):
+    """The findings about quotas, and their messages."""
+    _, said = run_json("check", "-f", "-", *options, stdin=text)
+    return [(one["code"], one["object"], one["message"]) for one in said["findings"] if one["code"] in ("D216", "D217")]
+
+
+def test_what_fits_is_not_mentioned():
+    assert found_in(text_of(DEPLOYMENT, POD)) == []
+
+
+def test_what_a_quota_turns_back_is_found_in_the_order_of_the_input_and_of_replicas_those_that_pass_have_come():
+    line = "quota ml/team: gpu.nvidia.com/devices"
+    assert found_in(text_of(DEPLOYMENT, JOB, POD, CLAIM)) == [
+        ("D217", "Job/ml/train", f"{line}: 8 asked for by 4 replicas, {LEFT_BY_SERVE}, 2 of the replicas"),
+        ("D216", "Pod/ml/late", f"{line}: 4 asked for, 7 of 8 used, 7 of it by what waits for devices; the most that would pass is 1"),
+        ("D216", "ResourceClaim/ml/one", f"{line}: 2 asked for, 7 of 8 used, 7 of it by what waits for devices; the most that would pass is 1"),
+    ]  # fmt: skip
+
+
+def test_templates_that_are_named_count_times_all_the_replicas_around_them():
+    [(code, who, message)] = found_in(text_of(TEMPLATE, SET))
+    assert (code, who) == ("D217", "JobSet/ml/set")
+    assert "12 asked for by 6 replicas, 0 of 8 used; the most that would pass is 8, 4 of the replicas" in message
+
+
+def test_of_replicas_none_of_which_passes_it_is_a_warning_that_can_fail_a_build():
+    text = text_of(JOB, hard=1)
+    [(code, _, message)] = found_in(text)
+    assert code == "D216"
+    assert message.endswith("the most that would pass is 1, 0 of the replicas")
+    assert run("check", "-f", "-", stdin=text).exit_code == 0
+    assert run("check", "-f", "-", "--fail-on", "warning", stdin=text).exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("metadata: {name: late, ", "metadata: {uid: u, name: late, "),
+        ("namespace: ml", "namespace: other"),
+        ("nvidia.com/gpu: 4", "cpu: 4"),
+        ("kind: Pod", "kind: PodTemplate"),
+    ],
+    ids=["there already", "another namespace", "no devices", "not asked for"],
+)
+def test_who_does_not_come_is_not_turned_back(before, after):
+    assert found_in(text_of(POD, hard=1))
+    assert found_in(text_of(POD.replace(before, after), hard=1)) == []
+
+
+def test_a_quota_about_a_priority_class_is_about_its_pods():
+    scope = "\n  scopeSelector: {matchExpressions: [{scopeName: PriorityClass, operator: In, values: [high]}]}"
+    text = text_of(hard=1) + scope.replace("\n ", "\n ")
+    assert found_in(f"{text}\n---\n{POD}") == []
+    text = text.replace("spec: {hard: {gpu.nvidia.com/devices: 1}}", "spec:\n  hard: {gpu.nvidia.com/devices: 1}")
+    assert found_in(f"{text}\n---\n{POD}") == []
+    important = POD.replace("spec: {", "spec: {priorityClassName: high, ")
+    assert [code for code, *_ in found_in(f"{text}\n---\n{important}")] == ["D216"]
+
+
+def test_where_nothing_is_translated_nothing_of_it_is_counted():
+    assert found_in(text_of(POD, hard=1), "--mode", "observe") == []
+
+
+def test_of_what_a_snapshot_has_already_only_more_replicas_ask(tmp_path):
+    """The snapshot has three replicas, of which two wait; the manifest says five."""
+    snapshot = tmp_path / "snapshot.yaml"
+    waiting = [
+        CLAIM.replace("{name: one,", f"{{name: serve-{one}, uid: u{one},").replace("count: 2", "count: 1")
+        for one in range(2)
+    ]
+    stored = DEPLOYMENT.replace("{name: serve,", "{name: serve, uid: d,")
+    snapshot.write_text(text_of(stored, *waiting, hard=3))
+    more = DEPLOYMENT.replace("replicas: 3", "replicas: 5")
+    for text, found in ((DEPLOYMENT, []), (more, ["2 asked for by 2 replicas, 2 of 3 used"])):
+        messages = [message for _, _, message in found_in(text, "--inventory", str(snapshot))]
+        assert len(messages) == len(found)
+        assert all(words in message for words, message in zip(found, messages, strict=True))
+
+
+def test_absurd_numbers_of_replicas_are_counted_and_none_is_made():
+    [(_, _, message)] = found_in(text_of(DEPLOYMENT.replace("replicas: 3", f"replicas: {10**15}")))
+    assert "by 2147483647 replicas" in message
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        POD.replace("spec: {", "spec: {resourceClaims: 7, "),
+        POD.replace("spec: {", "spec: {priorityClassName: [a], "),
+        CLAIM.replace("name: one", "name: broken").replace("requests: [", "requests: [7, "),
+    ],
+    ids=["claims", "priority", "requests"],
+)
+def test_what_cannot_be_read_is_not_asked_about_and_hides_nobody(broken):
+    text = text_of(broken, CLAIM, hard=1)
+    assert ("D216", "ResourceClaim/ml/one") in [(code, who) for code, who, _ in found_in(text)]
+
+
+def test_the_words_are_those_of_a_simulation():
+    fleet = """
+apiVersion: v1
+kind: Node
+metadata: {name: node-a}
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceSlice
+metadata: {name: s}
+spec:
+  driver: gpu.nvidia.com
+  nodeName: node-a
+  pool: {name: node-a, generation: 1, resourceSliceCount: 1}
+  devices: [{name: gpu-0}, {name: gpu-1}, {name: gpu-2}, {name: gpu-3}]
+"""
+    text = text_of(fleet, POD, hard=1)
+    [(_, _, message)] = found_in(text)
+    _, simulated = run_json("simulate", "-f", "-", stdin=text)
+    assert [one["summary"] for one in simulated["pods"]] == [message]
+
+
+def test_translate_says_the_same_in_each_form():
+    text = text_of(DEPLOYMENT, JOB)
+    [(_, _, message)] = found_in(text)
+    assert f"  beyond       {message}\n" in run("translate", "-f", "-", "-o", "report", stdin=text).stdout
+    plain = run("translate", "-f", "-", stdin=text)
+    assert plain.exit_code == 0
+    assert f"warning: Job/ml/train: {message}\n" in plain.stderr
+    assert "D217" in run("translate", "-f", "-", "-o", "github", stdin=text).stdout
+    said = json.loads(run("translate", "-f", "-", "-o", "json", stdin=text).stdout)["quotas"]
+    assert [(one["object"], one["path"], one["replicas"], one["replicasLeft"]) for one in said] == [
+        ("Deployment/ml/serve", "/spec/template", 3, 3),
+        ("Job/ml/train", "/spec/template", 4, 2),
+    ]
+    assert [line["exceeded"] for one in said for line in one["lines"]] == [False, True]
+
+
+def test_without_a_quota_nothing_is_said():
+    text = f"{CLASS}\n---\n{DEPLOYMENT}"
+    assert found_in(text) == []
+    assert "within" not in run("translate", "-f", "-", "-o", "report", stdin=text).stdout
