@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from cluster.manifests import Document, InputProblem, Keep
+    from cluster.serving import Address
 
     _Body = Callable[..., Any]
 
@@ -507,3 +508,20 @@ __all__ = [
     "width",
     "write_json",
 ]
+
+
+class AddressType(click.ParamType["Address"]):
+    """HOST:PORT, or :PORT for every address."""
+
+    name = "HOST:PORT"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> Address:
+        from cluster.serving import Address
+
+        host, colon, port = value.rpartition(":")
+        if not colon or not port.isdigit() or int(port) > 65535:
+            self.fail(f"{value!r} is not HOST:PORT", param, ctx)
+        host = host.strip("[]")
+        if not host:
+            host = "0.0.0.0"  # noqa: S104  an empty host means every address, as usual
+        return Address(host, int(port))

@@ -53,3 +53,19 @@ def test_it_writes_slices_and_the_status_of_claims_of_its_own_node_and_nothing_e
     assert binding["spec"]["policyName"] == policy["metadata"]["name"]
     [condition] = policy["spec"]["matchConditions"]
     assert f"drawbridge-system:{account['metadata']['name']}" in condition["expression"]
+
+
+def test_its_probes_and_metrics_are_on_the_port_that_it_is_told():
+    [daemon_set] = stored("DaemonSet")
+    [container] = daemon_set["spec"]["template"]["spec"]["containers"]
+    [port] = container["ports"]
+    assert f"--metrics-listen=0.0.0.0:{port['containerPort']}" in container["args"]
+    probes = {
+        container[f"{kind}Probe"]["httpGet"]["path"]: container[f"{kind}Probe"]["httpGet"]["port"]
+        for kind in ("readiness", "liveness")
+    }
+    assert probes == {"/readyz": port["name"], "/livez": port["name"]}
+    [network] = stored("NetworkPolicy")
+    labels = daemon_set["spec"]["template"]["metadata"]["labels"]
+    assert network["spec"]["podSelector"]["matchLabels"] == labels
+    assert [one["port"] for one in network["spec"]["ingress"][0]["ports"]] == [port["containerPort"]]

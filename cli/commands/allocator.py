@@ -22,8 +22,8 @@ import click
 from allocator.strategies import DEFAULT
 from cli import contract as inputs
 from cli import loop
-from cli.commands.webhook import AddressType, own_namespace
-from cli.contract import Broken, Exit, Failed
+from cli.commands.webhook import own_namespace
+from cli.contract import AddressType, Broken, Exit, Failed
 
 if TYPE_CHECKING:
     from collections.abc import Callable

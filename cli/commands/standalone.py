@@ -9,8 +9,7 @@ import click
 from cli import contract as inputs
 from cli import loop
 from cli.commands.demo import EXAMPLES
-from cli.commands.webhook import AddressType
-from cli.contract import Exit
+from cli.contract import AddressType, Exit
 
 if TYPE_CHECKING:
     from cluster.serving import Address

@@ -16,30 +16,13 @@ import click
 
 from cli import contract as inputs
 from cli import loop
-from cli.contract import Broken, Exit, Failed
+from cli.contract import AddressType, Broken, Exit, Failed
 
 if TYPE_CHECKING:
     from cluster.serving import Address
     from webhook.service import Decisions, Settings, Source
 
 IN_CLUSTER_NAMESPACE = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
-
-
-class AddressType(click.ParamType["Address"]):
-    """An address as an option gives it: HOST:PORT."""
-
-    name = "HOST:PORT"
-
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> Address:
-        from cluster.serving import Address
-
-        host, colon, port = value.rpartition(":")
-        if not colon or not port.isdigit() or int(port) > 65535:
-            self.fail(f"{value!r} is not HOST:PORT", param, ctx)
-        host = host.strip("[]")
-        if not host:
-            host = "0.0.0.0"  # noqa: S104  an empty host means every address, as usual
-        return Address(host, int(port))
 
 
 @inputs.command("webhook")

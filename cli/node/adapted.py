@@ -1,17 +1,20 @@
-"""What `drawbridge driver --adapt` reads and prints: facts about devices, and the classes that stand for resources."""
+"""Device plugins: what is known of their devices besides, the classes that stand for their resources, and the adapter that offers them."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from cli import contract as inputs
 from cli.contract import Broken
+from cli.node.offering import Offering
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from cli.node.offering import Rim
     from node.plugins import Facts
 
 NAME = "plugins.drawbridge.dev"
@@ -50,3 +53,23 @@ def tell_classes(driver: str, resources: Sequence[str]) -> None:
         if problem:
             raise Broken(problem, "name it as the pods do, such as nvidia.com/gpu")
     click.echo(dump([DEVICE_CLASSES.plain(class_of(driver, resource)) for resource in resources]))
+
+
+def adapting(path: str, name: str, facts: dict[str, Facts], sysfs: str) -> Offering:
+    """Offer what the device plugins have that register in a folder."""
+    folder = Path(path)
+    if not folder.is_dir():
+        remedy = "make it, and mount it where the plugins look for the kubelet's sockets"
+        raise Broken(f"{folder} is no folder", remedy)
+
+    async def run(rim: Rim) -> None:
+        from node.plugins import Lore, facts_of
+        from node.service import Adapter, pci_devices
+
+        found = facts_of(pci_devices(sysfs))
+        lore = Lore(facts, found)
+        adapter = Adapter(rim.cluster, name, folder, lore, rim.paths)
+        async with adapter.driver.metrics.shown(rim.metrics):
+            await adapter.run(rim.stop)
+
+    return Offering(name, run)

@@ -1,23 +1,19 @@
 """Our own driver on a real node: from a pod to what its container sees, and through a node's bad days."""
 
-import contextlib
-import json
-import sys
 from pathlib import Path
 
 import pytest
 
-from cluster.manifests import dump, read
+from cluster.manifests import read
 from e2e.actors import fleet
 from e2e.actors.workloads import claim, container, limits, pod, request, template, using, using_template
+from e2e.driver.installed import GPU, SPEAK, freed, installed, seen, user
 from e2e.ground.node import KUBELET
 
 pytestmark = [pytest.mark.real, pytest.mark.node]
 
 DRIVER = "devices.example.com"
 ROOT = Path(__file__).parents[2]
-PROGRAM = Path(sys.executable).with_name("drawbridge")
-GPU = {"memory": "40Gi", "product": fleet.A100, "place": {"deviceNodes": ["/dev/zero:/dev/card"]}}
 LAYOUT = {
     "name": "small",
     "slices": 2,
@@ -34,63 +30,6 @@ PARTS = {
         GPU | {"name": "gpu-3", "uuid": "GPU-3", "layout": "small"},
     ],
 }
-
-
-class Installed:
-    """Our driver on a node, which may be killed and started again."""
-
-    def __init__(self, node, driver, parts):
-        self.node, self.driver = node, driver
-        self.cluster = node.cluster
-        head = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DeviceInventory", "driver": driver}
-        self.file = node.root / f"{driver}.yaml"
-        self.file.write_text(dump([head | parts]))
-        self.running = None
-        self.started = 0
-
-    def start(self):
-        """Start one more, and wait until the kubelet and the API server know it."""
-        self.started += 1
-        started = self.node.spawn(
-            f"drawbridge-{self.driver}-{self.started}",
-            [
-                PROGRAM, "driver", "--inventory", self.file, "--node-name", self.node.name,
-                "--kubelet-dir", KUBELET, "--cdi-dir", "/run/cdi", "--kubeconfig", self.cluster.kubeconfig,
-            ],
-        )  # fmt: skip
-        self.running = started
-
-        def registered():
-            started.check()
-            return "the kubelet has registered us" in started.log.read_text() and self.slices()
-
-        self.cluster.until(f"{self.driver} is registered", registered, 60)
-        return started
-
-    def slices(self):
-        fields = f"spec.driver={self.driver},spec.nodeName={self.node.name}"
-        return self.cluster.get("/apis/resource.k8s.io/v1/resourceslices", fieldSelector=fields)["items"]
-
-    def files(self):
-        return list(self.node.outside("/run/cdi").glob(f"drawbridge_{self.driver}_*"))
-
-    def prepared(self):
-        """The uids in the checkpoint."""
-        file = self.node.outside(f"{KUBELET}/plugins/{self.driver}/checkpoint")
-        return set(json.loads(file.read_text().partition("\n")[2])["claims"]) if file.exists() else set()
-
-
-@contextlib.contextmanager
-def installed(node, driver, parts):
-    one = Installed(node, driver, parts)
-    try:
-        one.start()
-        yield one
-    finally:
-        if one.running is not None:
-            one.running.stop()
-        for item in one.slices():
-            node.cluster.delete(f"/apis/resource.k8s.io/v1/resourceslices/{item['metadata']['name']}")
 
 
 @pytest.fixture(scope="module")
@@ -110,33 +49,6 @@ def driver(control_plane, node_cluster):
     with installed(node_cluster, DRIVER, PARTS) as one:
         yield one
     control_plane.remove(*classes)
-
-
-def seen(driver, namespace, name):
-    """The variables of ours in a container that has said all it had to say."""
-    node = driver.node
-    node.cluster.until("the container has spoken", lambda: "spoken" in node.environment(namespace, name, "main"), 60)
-    environment = node.environment(namespace, name, "main")
-    return {key: value for key, value in environment.items() if key.startswith("DRAWBRIDGE_") or key == "card"}
-
-
-SPEAK = "env; ls /dev/card >/dev/null 2>&1 && echo card=yes; echo spoken=yes; sleep 600"
-
-
-def user(namespace, name, node, claims):
-    """A pod that uses claims by template and says what it sees."""
-    return pod(
-        name,
-        namespace,
-        container(command=SPEAK, resources={"claims": [{"name": one["name"]} for one in claims]}),
-        node=node,
-        resourceClaims=claims,
-    )
-
-
-def freed(driver, before):
-    driver.cluster.until("what was prepared is freed", lambda: driver.prepared() == before, 90)
-    driver.cluster.until("the files are gone", lambda: len(driver.files()) == len(before), 20)
 
 
 def test_a_container_sees_its_device_and_nothing_else_and_gives_it_back(control_plane, driver, namespace, created):

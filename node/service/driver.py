@@ -18,6 +18,7 @@ from node.guard import Guard
 from node.messages import DeviceHealth, DeviceIdentifier, HealthReport
 from node.service.disk import Disk
 from node.service.keeper import Keeper
+from node.service.metrics import DriverMetrics
 from node.service.preparing import Preparing
 from node.service.publisher import Publisher
 from node.service.sockets import LONGEST, Listening, Plugin, Registration, successor, sweep
@@ -81,9 +82,15 @@ class Driver:
         self._rules = Rules()
         self._guard = Guard(machine, paths.node)
         self._keeper = Keeper(machine, self._guard, disk, state, paths.cdi, writer=writer)
-        self._preparing = Preparing(cluster, machine, self._keeper, clock=time.monotonic)
-        self.publisher = Publisher(cluster, machine, paths.node, overtaken=self.overtaken)
+        self.metrics = DriverMetrics()
+        self._preparing = Preparing(cluster, machine, self._keeper, clock=time.monotonic, metrics=self.metrics)
+        self.publisher = Publisher(
+            cluster, machine, paths.node, overtaken=self.overtaken, count=self.metrics.count_publication
+        )
         self.registration = Registration(machine.driver, self._endpoint)
+        self._checkpoint_problem = ""
+        self._stopping = False
+        self._show()
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until told to stop. `Broken` of node.checkpoint if what was prepared cannot be read."""
@@ -97,6 +104,7 @@ class Driver:
             async with Listening(self.registration, self._door):
                 logger.info("ready", extra={"driver": self._machine.driver})
                 await stop.wait()
+            self._stopping = True
             publishing.cancel()
             settling.cancel()
         await self._preparing.finish()
@@ -128,6 +136,42 @@ class Driver:
             devices.append(health)
         return HealthReport(devices=tuple(devices))
 
+    def readiness(self) -> tuple[dict[str, str], dict[str, str]]:
+        """Say what keeps us from our work, and what is only worth knowing."""
+        publisher = self.publisher
+        known = publisher.published.is_set() or not publisher.leads
+        problems = {
+            "kubelet": self._unregistered(),
+            "slices": "" if known else f"nothing is published yet: {publisher.problem or 'it is being done'}",
+            "checkpoint": self._checkpoint_problem,
+            "serving": "shutting down" if self._stopping else "",
+        }
+        notes = {"slices": f"not as they should be: {publisher.problem}" if known and publisher.problem else ""}
+        if not publisher.leads:
+            notes["slices"] = "a later driver of this node publishes"
+        return problems, notes
+
+    def _unregistered(self) -> str:
+        registration = self.registration
+        if registration.refusal:
+            return f"the kubelet refuses us: {registration.refusal}"
+        return "" if registration.registered.is_set() else f"the kubelet has not found us yet, at {self._door}"
+
+    def _show(self) -> None:
+        self.metrics.readiness = self.readiness
+        gauge = self.metrics.gauge
+        gauge("drawbridge_driver_prepared_claims", "Claims that are prepared.", lambda: float(self._keeper.count))
+        gauge("drawbridge_driver_devices", "Devices that there are.", lambda: float(len(self._machine.devices)))
+        gauge("drawbridge_driver_unwell_devices", "Devices that do not fare well.", self._unwell)
+        gauge(
+            "drawbridge_driver_publishes",
+            "1 if it is us who publish, 0 while a later driver of this node does.",
+            lambda: float(self.publisher.leads),
+        )
+
+    def _unwell(self) -> float:
+        return float(sum(bool(self._illness(device)) for device in self._machine.devices))
+
     def _illness(self, device: Device) -> str:
         if device.taints:
             return device.taints[0].key
@@ -145,7 +189,9 @@ class Driver:
             await self._follow_rules()
             try:
                 await self._preparing.settle()
+                self._checkpoint_problem = ""
             except (OSError, Broken) as error:
+                self._checkpoint_problem = f"what is prepared cannot be read: {error}"
                 logger.error("what is prepared cannot be looked through", extra={"why": str(error)})  # noqa: TRY400
             await asyncio.sleep(SETTLING)
 

@@ -80,6 +80,8 @@ class Keeper:
         self._cdi = cdi
         self._file = f"{state}/checkpoint"
         self._lock = f"{state}/lock"
+        # How many claims are prepared, as far as we have seen.
+        self.count = 0
 
     def judge_by(self, guard: Guard) -> None:
         """Go by this guard from the next call on: the devices have changed."""
@@ -191,10 +193,13 @@ class Keeper:
 
     def _read(self) -> Checkpoint:
         data = self._disk.read(self._file)
-        return Checkpoint() if data is None else decode(data)
+        checkpoint = Checkpoint() if data is None else decode(data)
+        self.count = len(checkpoint.claims)
+        return checkpoint
 
     def _write(self, checkpoint: Checkpoint) -> None:
         self._disk.carry_out(written(self._file, encode(checkpoint)))
+        self.count = len(checkpoint.claims)
 
 
 def _refused(reference: ClaimReference | Prepared, why: str) -> PreparedClaim:

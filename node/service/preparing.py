@@ -12,6 +12,7 @@ from cluster.errors import NotFound
 from cluster.resources import RESOURCE_CLAIMS
 from dra.objects import ResourceClaim
 from node.messages import PrepareResponse, UnprepareResponse
+from node.service.metrics import DriverMetrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -33,27 +34,43 @@ logger = logging.getLogger("drawbridge.driver")
 class Preparing:
     """Answers the kubelet."""
 
-    def __init__(self, cluster: Cluster, machine: Machine, keeper: Keeper, *, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        machine: Machine,
+        keeper: Keeper,
+        *,
+        clock: Callable[[], float],
+        metrics: DriverMetrics | None = None,
+    ) -> None:
         self._cluster = cluster
         self._machine = machine
         self._keeper = keeper
         self._clock = clock
+        self._metrics = metrics or DriverMetrics()
         self._gone_since: dict[str, float] = {}
         self._telling: set[asyncio.Task[None]] = set()
 
     async def prepare(self, request: PrepareRequest) -> PrepareResponse:
         """Prepare claims. Only what touches no cluster is done while others wait."""
+        begun = self._clock()
         references = request.claims
         found = await self._read(references)
         answers = await asyncio.to_thread(self._keeper.prepare, references, found)
+        errors = [answer.error for answer in answers.values()]
         for uid, claim in found.items():
-            if isinstance(claim, ResourceClaim) and not answers[uid].error:
+            is_prepared = not answers[uid].error
+            if is_prepared and isinstance(claim, ResourceClaim):
                 self._tell_later(claim)
+        self._metrics.count_call("prepare", errors, self._clock() - begun)
         return PrepareResponse(claims=answers)
 
     async def unprepare(self, request: PrepareRequest) -> UnprepareResponse:
         """Unprepare claims."""
+        begun = self._clock()
         answers = await asyncio.to_thread(self._keeper.unprepare, request.claims)
+        errors = [answer.error for answer in answers.values()]
+        self._metrics.count_call("unprepare", errors, self._clock() - begun)
         return UnprepareResponse(claims=answers)
 
     async def settle(self) -> None:

@@ -43,7 +43,9 @@ class Publisher:
         machine: Machine,
         node: str,
         backoff: Backoff | None = None,
+        *,
         overtaken: Callable[[], bool] = lambda: False,
+        count: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._cluster = cluster
         self._driver = machine.driver
@@ -54,7 +56,9 @@ class Publisher:
         self._changed = asyncio.Event()
         self._echoes: dict[bytes, bytes] = {}
         self._overtaken = overtaken
+        self._count = count
         self.leads = True
+        self.problem = ""
         self.published = asyncio.Event()
 
     def offer(self, machine: Machine) -> None:
@@ -87,8 +91,13 @@ class Publisher:
             error: ApiError | None = None
             try:
                 wrote = await self.round()
+                self.problem = ""
+                if wrote:
+                    self._count("written")
             except ApiError as failed:
                 error, wrote = failed, True
+                self.problem = str(failed)
+                self._count("failed")
                 logger.warning("not published", extra={"why": str(failed)})
                 self._changed.set()
             failures = failures + 1 if wrote else 0

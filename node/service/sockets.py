@@ -45,6 +45,7 @@ class Registration:
     def __init__(self, driver: str, endpoint: str) -> None:
         self._info = PluginInfo(type="DRAPlugin", name=driver, endpoint=endpoint, supported_versions=SERVICES)
         self.registered = asyncio.Event()
+        self.refusal = ""
 
     def __mapping__(self) -> Mapping[str, Any]:
         """Say which function has which path."""
@@ -62,7 +63,9 @@ class Registration:
         if status.registered:
             logger.info("the kubelet has registered us")
             self.registered.set()
+            self.refusal = ""
         else:
+            self.refusal = status.error or "it does not say why"
             logger.error("the kubelet refuses us", extra={"why": status.error})
         return NothingSaid()
 

@@ -49,6 +49,14 @@ class Adapter:
         nothing = self._machine(())
         self.driver = Driver(cluster, nothing, paths, self._disk, writer)
         self._said: tuple[Plugged, ...] = ()
+        self.driver.metrics.readiness = self._readiness
+        gauge = self.driver.metrics.gauge
+        gauge("drawbridge_driver_plugins", "Device plugins that are connected.", self._connected)
+        gauge(
+            "drawbridge_driver_plugin_problems",
+            "Device plugins with which something is wrong.",
+            lambda: float(len(self.host.problems())),
+        )
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until told to stop."""
@@ -60,6 +68,16 @@ class Adapter:
                 await self.driver.run(stop)
             self._over.set()
             self._heard.set()
+
+    def _readiness(self) -> tuple[dict[str, str], dict[str, str]]:
+        """What the driver says, and what is wrong with plugins."""
+        problems, notes = self.driver.readiness()
+        for resource, problem in self.host.problems().items():
+            notes[f"plugin {resource}"] = problem
+        return problems, notes
+
+    def _connected(self) -> float:
+        return float(sum(plugin.connected for plugin in self.host.plugins()))
 
     def _machine(self, plugins: tuple[Plugged, ...]) -> Machine:
         return machine_of(self._name, plugins, self._lore)

@@ -253,3 +253,19 @@ async def test_the_last_word_is_written_on_the_way_out(cluster, tmp_path, slow_d
         await says(adapter, "b")
         asyncio.get_running_loop().call_soon(go.set)
     assert wrote[-1] == ["b"]
+
+
+async def test_what_is_wrong_with_a_plugin_is_told_and_takes_nobody_off(cluster, tmp_path):
+    async with adapting(cluster, tmp_path) as adapter, plugged(tmp_path, "a") as plugin:
+        await plugin.register()
+        await says(adapter, "a")
+        registry = adapter.driver.metrics.registry
+        assert registry.get_sample_value("drawbridge_driver_plugins") == 1
+        plugin.change(PluginDevice(id="x" * (5 << 20), health="Healthy"))
+        async with asyncio.timeout(PATIENCE):
+            while not adapter.host.problems():  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        problems, notes = adapter.driver.metrics.readiness()
+        assert "are the most that are taken" in notes[f"plugin {THING}"]
+        assert not any("plugin" in one for one in problems)
+        assert registry.get_sample_value("drawbridge_driver_plugin_problems") == 1

@@ -15,6 +15,7 @@ from cluster.embedded import Embedded
 from cluster.errors import Unavailable
 from cluster.informers import Backoff
 from cluster.resources import NAMESPACES, NODES, RESOURCE_CLAIMS, RESOURCE_SLICES
+from cluster.serving import Address
 from dra.objects import Node, ObjectMeta
 from node.guard import Guard
 from node.inventory import machine_of, read
@@ -313,6 +314,74 @@ async def test_who_ends_leaves_its_successors_socket(folder):
 async def test_a_path_that_no_socket_can_have_is_said(cluster, tmp_path):
     with pytest.raises(OSError, match="longer than the 106 bytes"):
         Driver(cluster, machine(), NodePaths(NODE, f"{tmp_path}/{'x' * 100}", str(tmp_path)))
+
+
+# Metrics and probes
+
+
+async def asked(where, path):
+    """What the port answers: the status, and the body's lines."""
+    reader, writer = await asyncio.open_connection(where.host, where.port)
+    writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+    head, _, body = (await reader.read()).decode().partition("\r\n\r\n")
+    writer.close()
+    return int(head.split()[1]), body.splitlines()
+
+
+async def test_it_is_ready_when_the_kubelet_knows_it_and_its_devices_are_published_and_counts_what_it_does(
+    cluster, kubelet
+):
+    async with running(cluster, kubelet) as driver, driver.metrics.shown(Address()) as where:
+        async with asyncio.timeout(PATIENCE):
+            await driver.publisher.published.wait()
+        status, lines = await asked(where, "/readyz")
+        assert (status, lines[0].partition(":")[0]) == (503, "[-]kubelet")
+        assert "has not found us yet" in lines[0]
+        info = await kubelet.register()
+        assert await asked(where, "/readyz") == (
+            200, ["[+]kubelet ok", "[+]slices ok", "[+]checkpoint ok", "[+]serving ok"],
+        )  # fmt: skip
+        one, two = await allocated(cluster, "a", result("gpu-1")), await allocated(cluster, "b", result("gpu-1"))
+        await kubelet.prepare(info.endpoint, one, two)
+        _, counted = await asked(where, "/metrics")
+        assert {
+            'drawbridge_driver_claims_total{call="prepare",outcome="done"} 1.0',
+            'drawbridge_driver_claims_total{call="prepare",outcome="refused"} 1.0',
+            'drawbridge_driver_call_seconds_count{call="prepare"} 1.0',
+            'drawbridge_driver_publications_total{outcome="written"} 1.0',
+            "drawbridge_driver_prepared_claims 1.0",
+            "drawbridge_driver_devices 3.0",
+            "drawbridge_driver_publishes 1.0",
+        } <= set(counted)
+        await kubelet.unprepare(info.endpoint, one)
+        _, counted = await asked(where, "/metrics")
+        assert "drawbridge_driver_prepared_claims 0.0" in counted
+
+
+async def test_a_kubelet_that_refuses_us_and_a_successor_are_told(cluster, kubelet):
+    async with running(cluster, kubelet) as driver:
+        [door] = kubelet.doors()
+        told = RegistrationStatus(registered=False, error="no such version")
+        await kubelet.call(door, REGISTRATION.format("NotifyRegistrationStatus"), told, NothingSaid)
+        assert driver.readiness()[0]["kubelet"] == "the kubelet refuses us: no such version"
+        async with asyncio.timeout(PATIENCE):
+            await driver.publisher.published.wait()
+        driver.publisher.leads = False
+        assert driver.readiness()[1]["slices"] == "a later driver of this node publishes"
+
+
+async def test_an_api_server_that_refuses_slices_is_told(cluster, kubelet):
+    async def refuse(*asked, **named):
+        raise Unavailable("out of order")
+
+    cluster.create = refuse
+    async with running(cluster, kubelet) as driver:
+
+        async def told():
+            return driver.publisher.problem
+
+        await eventually(told)
+        assert driver.readiness()[0]["slices"] == "nothing is published yet: out of order"
 
 
 # Publishing

@@ -1,0 +1,105 @@
+"""Our driver on a real node, and pods that say what they see of its devices."""
+
+import contextlib
+import json
+import sys
+from pathlib import Path
+
+from cluster.manifests import dump
+from e2e.actors import fleet
+from e2e.actors.workloads import container, pod
+from e2e.ground.node import KUBELET
+
+ROOT = Path(__file__).parents[2]
+PROGRAM = Path(sys.executable).with_name("drawbridge")
+GPU = {"memory": "40Gi", "product": fleet.A100, "place": {"deviceNodes": ["/dev/zero:/dev/card"]}}
+
+
+class Installed:
+    """Our driver on a node, which may be killed and started again."""
+
+    def __init__(self, node, driver, parts, kubeconfig=None):
+        self.node, self.driver = node, driver
+        self.cluster = node.cluster
+        self.file = node.root / f"{driver}.yaml"
+        self.offer(parts)
+        self.kubeconfig = kubeconfig or self.cluster.kubeconfig
+        self.running = None
+        self.started = 0
+
+    def offer(self, parts):
+        """Have the drivers that start from now on offer this."""
+        head = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DeviceInventory", "driver": self.driver}
+        self.file.write_text(dump([head | parts]))
+
+    def start(self, *program):
+        """Start one more, and wait until the kubelet and the API server know it."""
+        self.started += 1
+        started = self.node.spawn(
+            f"drawbridge-{self.driver}-{self.started}",
+            [
+                *(program or [PROGRAM]), "driver", "--inventory", self.file, "--node-name", self.node.name,
+                "--kubelet-dir", KUBELET, "--cdi-dir", "/run/cdi", "--kubeconfig", self.kubeconfig,
+            ],
+            {"PYTHONPATH": str(ROOT)},
+        )  # fmt: skip
+        self.running = started
+
+        def registered():
+            started.check()
+            return "the kubelet has registered us" in started.log.read_text() and self.slices()
+
+        self.cluster.until(f"{self.driver} is registered", registered, 60)
+        return started
+
+    def slices(self):
+        fields = f"spec.driver={self.driver},spec.nodeName={self.node.name}"
+        return self.cluster.get("/apis/resource.k8s.io/v1/resourceslices", fieldSelector=fields)["items"]
+
+    def files(self):
+        return list(self.node.outside("/run/cdi").glob(f"drawbridge_{self.driver}_*"))
+
+    def prepared(self):
+        """The uids in the checkpoint."""
+        file = self.node.outside(f"{KUBELET}/plugins/{self.driver}/checkpoint")
+        return set(json.loads(file.read_text().partition("\n")[2])["claims"]) if file.exists() else set()
+
+
+@contextlib.contextmanager
+def installed(node, driver, parts, *program, kubeconfig=None):
+    one = Installed(node, driver, parts, kubeconfig)
+    try:
+        one.start(*program)
+        yield one
+    finally:
+        if one.running is not None:
+            one.running.stop()
+        for item in one.slices():
+            node.cluster.delete(f"/apis/resource.k8s.io/v1/resourceslices/{item['metadata']['name']}")
+
+
+def seen(driver, namespace, name):
+    """The variables of ours in a container that has said all it had to say."""
+    node = driver.node
+    node.cluster.until("the container has spoken", lambda: "spoken" in node.environment(namespace, name, "main"), 60)
+    environment = node.environment(namespace, name, "main")
+    return {key: value for key, value in environment.items() if key.startswith("DRAWBRIDGE_") or key == "card"}
+
+
+SPEAK = "env; ls /dev/card >/dev/null 2>&1 && echo card=yes; echo spoken=yes; sleep 600"
+
+
+def user(namespace, name, node, claims):
+    """A pod that uses claims by template and says what it sees."""
+    return pod(
+        name,
+        namespace,
+        container(command=SPEAK, resources={"claims": [{"name": one["name"]} for one in claims]}),
+        node=node,
+        resourceClaims=claims,
+    )
+
+
+def freed(driver, before):
+    driver.cluster.until("what was prepared is freed", lambda: driver.prepared() == before, 90)
+    driver.cluster.until("the files are gone", lambda: len(driver.files()) == len(before), 20)
