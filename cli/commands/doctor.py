@@ -64,7 +64,7 @@ def command(
 def _read_dump(files: Sequence[str], fenced: tuple[str, ...], configuration: Configuration | None) -> Seen:
     """Read a dump. One without any pod says nothing about which pods there are."""
     from cli.devices import Given, read_objects, warn_of_passed_over
-    from cli.doctor import Seen, find_unasked, with_identity
+    from cli.doctor import Seen, find_sides, find_unasked, with_identity
     from cluster.objects import Lease, MutatingWebhookConfiguration
     from dra.objects import Pod, ResourceClaim, ResourceClaimTemplate
     from dra.wire import convert
@@ -77,8 +77,9 @@ def _read_dump(files: Sequence[str], fenced: tuple[str, ...], configuration: Con
     pods = tuple(given.of(Pod))
     if not pods:
         click.echo("warning: no pods were read, so nothing is said about claims that pods have left", err=True)
+    stock = given.stock()
     return Seen(
-        given.stock(),
+        stock,
         datetime.now(UTC),
         tuple(given.of(ResourceClaim)),
         pods or None,
@@ -86,6 +87,7 @@ def _read_dump(files: Sequence[str], fenced: tuple[str, ...], configuration: Con
         tuple(convert(one.object, Lease) for one in documents if one.object.get("kind") == "Lease"),
         fenced,
         find_unasked(registered, configuration),
+        find_sides(stock, configuration),
     )
 
 

@@ -20,6 +20,7 @@ from dra.objects import DeviceTaintRule, Pod, ResourceClaim, ResourceClaimTempla
 from dra.stock import Stock
 from webhook import names
 from webhook.claims import upkeep
+from webhook.sides import Standing
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -44,6 +45,7 @@ class Seen(msgspec.Struct, frozen=True):
     leases: tuple[Lease, ...] = ()
     fenced: tuple[str, ...] = ()  # drivers whose devices are to be fenced
     unasked: tuple[str, ...] = ()  # domains of names that the API server keeps from the gate, which would read them
+    sides: tuple[Standing, ...] = ()  # which nodes hand a name out, and which publish what it stands for
 
 
 class Ill(msgspec.Struct, frozen=True):
@@ -60,6 +62,8 @@ def diagnose(seen: Seen) -> tuple[Ill, ...]:
     """Name what is wrong, in the order in which it matters."""
     return (
         *_overlapping(seen),
+        *_two_keepers(seen),
+        *_halfway(seen),
         *_left_behind(seen),
         *_orphans(seen),
         *_idle_finalizers(seen),
@@ -113,6 +117,30 @@ def _allocated_at(claim: ResourceClaim) -> tuple[str, str]:
 def _users(claim: ResourceClaim) -> str:
     pods = [consumer.name for consumer in claim.status.reserved_for]
     return f"pods {', '.join(pods)}" if pods else "no pods"
+
+
+def _two_keepers(seen: Seen) -> Iterator[Ill]:
+    """Nodes on which a device plugin and a driver give out the same devices."""
+    for side in seen.sides:
+        for node in side.both:
+            yield Ill(
+                "two keepers",
+                f"Node {node}",
+                f"a device plugin hands {side.key} out, and a driver publishes the same devices: two pods could be given one",
+                "cordon it; take the device plugin or the driver off it, and drain what the other gave out (docs/migrate.md)",
+            )
+
+
+def _halfway(seen: Seen) -> Iterator[Ill]:
+    """Nodes that have left their device plugin, or whose plugin finds nothing healthy, and that no driver serves."""
+    for side in seen.sides:
+        for node in side.halfway:
+            yield Ill(
+                "half-way",
+                f"Node {node}",
+                f"it has none of {side.key} left, and no driver publishes such devices in a complete pool: nobody can use them",
+                "look at the driver's pod there, or at the device plugin's if the node is to stay on it (docs/migrate.md)",
+            )
 
 
 def _left_behind(seen: Seen) -> Iterator[Ill]:

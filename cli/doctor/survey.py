@@ -22,6 +22,8 @@ from cluster.resources import (
 from dra.stock import Stock
 from webhook import names
 from webhook.admission import registration
+from webhook.sides import standings
+from webhook.state import Configuration, Inventory
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -31,8 +33,9 @@ if TYPE_CHECKING:
     from cluster.protocol import Cluster
     from cluster.resources import Resource
     from dra.objects import ResourceClaim
-    from webhook.state import Configuration
+    from webhook.sides import Standing
 
+DEFAULT = Configuration()
 T = TypeVar("T")
 NO_CLAIMS = "this API server has no ResourceClaims (resource.k8s.io/v1), so there is nothing to look at"
 
@@ -64,7 +67,14 @@ async def survey(
         leases,
         fenced,
         unasked,
+        find_sides(stock, configuration),
     )
+
+
+def find_sides(stock: Stock, configuration: Configuration | None) -> tuple[Standing, ...]:
+    """Find where the nodes stand on the way from device plugins to drivers, by everybody's word."""
+    devices = Inventory.of(stock.classes.values(), stock.slices.values(), stock.nodes.values())
+    return standings(stock.nodes.values(), devices, configuration or DEFAULT)
 
 
 def find_unasked(

@@ -28,7 +28,7 @@ _LEVELS = ("refused", "unclear", "stays", "waits", "differs")
 EMPTY: dict[str, object] = {
     "server": "",
     **{key: {} for key in ("fates", "features", "classes", "modes")},
-    **{key: [] for key in ("workloads", "reasons", "obstacles", "plugins", "drivers", "unread")},
+    **{key: [] for key in ("workloads", "reasons", "obstacles", "plugins", "drivers", "sides", "unread")},
     "objects": 0,
     "pods": 0,
 }

@@ -15,6 +15,7 @@ from cli.survey.verdicts import STAYING, Foreteller, Judged, Key, Outlook, is_mo
 from cli.survey.world import state_of
 from webhook import names
 from webhook.admission import asks_elsewhere
+from webhook.sides import Standing, standings
 from webhook.translate import at, mapping, paths
 
 if TYPE_CHECKING:
@@ -76,6 +77,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     obstacles: tuple[Obstacle, ...]
     plugins: tuple[PluginStock, ...]
     drivers: tuple[DriverStock, ...]
+    sides: tuple[Standing, ...]
     classes: dict[str, int]
     modes: dict[str, str]
     unread: tuple[Unread, ...]
@@ -132,6 +134,7 @@ def overview(gathered: Gathered, configuration: Configuration, features: Feature
         obstacles=tuple(obstacles(gathered, state, concerned, plugins, wanted)),
         plugins=tuple(plugins),
         drivers=tuple(published(state.stock) if state.stock else ()),
+        sides=_sides(state),
         classes=_devices_of(state),
         modes=_modes(gathered, workloads, configuration),
         unread=(*gathered.unread, *odd),
@@ -197,6 +200,13 @@ def _held(everybody: Iterable[_Pronounced], state: State) -> list[PluginStock]:
     nodes = list(state.stock.nodes.values())
     drivers = publishing(state.stock)
     return held(nodes, moving, staying, drivers, state.configuration)
+
+
+def _sides(state: State) -> tuple[Standing, ...]:
+    """Which nodes hand a name out, and which publish what it stands for."""
+    if state.stock is None:
+        return ()
+    return standings(state.stock.nodes.values(), state.fleet, state.configuration)
 
 
 def _reasons(workloads: Iterable[Asking]) -> tuple[Reason, ...]:

@@ -14,9 +14,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from cli.survey.overview import Asking, Overview
+    from webhook.sides import Standing
 
     Paint = Callable[[str, str], str]
 
+_NAMED: Final = 5  # nodes that are named, of those that stand alike
 _SHOWN: Final = 25  # workloads of a namespace that are listed one by one
 _COLOURS: Final = {
     Outlook.MOVED: "green",
@@ -54,7 +56,7 @@ def screen(seen: Overview, *, columns: int | None, wide: bool, colour: bool) -> 
         yield from _table(workloads, columns, paint, wide=wide)
     yield from _reasons(seen, paint)
     yield from _obstacles(seen, paint)
-    yield from _devices(seen, paint)
+    yield from _devices(seen, paint, wide=wide)
     yield from _unread(seen, paint)
 
 
@@ -167,7 +169,7 @@ def _obstacles(seen: Overview, paint: Paint) -> Iterator[str]:
         yield f"      {one.remedy}"
 
 
-def _devices(seen: Overview, paint: Paint) -> Iterator[str]:
+def _devices(seen: Overview, paint: Paint, *, wide: bool) -> Iterator[str]:
     if not seen.plugins and not seen.drivers:
         return
     yield ""
@@ -178,6 +180,31 @@ def _devices(seen: Overview, paint: Paint) -> Iterator[str]:
         yield f"  {printable(one.key)}: {one.devices:,} on {count(one.nodes, 'node')}; {used}; {after}"
     for driver in seen.drivers:
         yield f"  driver {printable(driver.driver)}: {driver.devices:,} on {count(driver.nodes, 'node')}"
+    for side in seen.sides:
+        yield from _side(side, wide=wide)
+
+
+# In the order in which a node goes from one to the next.
+_STANDING: Final = {
+    "plugin": "hand it out",
+    "both": "hand it out and publish it",
+    "halfway": "have none left and publish nothing",
+    "driver": "publish it",
+    "neither": "do neither",
+}
+
+
+def _side(side: Standing, *, wide: bool) -> Iterator[str]:
+    """Where the nodes stand for a name: those that are few or in danger by name, all of them in the wide form."""
+    groups = {said: getattr(side, name) for name, said in _STANDING.items()}
+    parts = [f"{len(nodes):,} {said}" for said, nodes in groups.items() if nodes]
+    yield f"  {printable(side.key)}, node by node: {'; '.join(parts)}"
+    for said, nodes in groups.items():
+        if not nodes:
+            continue
+        shown = nodes if wide else nodes[:_NAMED]
+        more = f" and {len(nodes) - len(shown):,} more" if len(nodes) > len(shown) else ""
+        yield f"      {said}: {printable(', '.join(shown))}{more}"
 
 
 def _unread(seen: Overview, paint: Paint) -> Iterator[str]:

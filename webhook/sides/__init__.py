@@ -4,5 +4,6 @@ from __future__ import annotations
 
 from webhook.sides.choice import Choice, choose
 from webhook.sides.preference import Preference, read_preference
+from webhook.sides.standing import Standing, standings
 
-__all__ = ["Choice", "Preference", "choose", "read_preference"]
+__all__ = ["Choice", "Preference", "Standing", "choose", "read_preference", "standings"]

@@ -1,0 +1,92 @@
+"""A fleet that moves node by node, as `survey`, `doctor` and `translate` tell it: which node stands where, by number and by name."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from cli.doctor import diagnose, survey
+from cluster.embedded import Embedded
+from tests.cli.running import manifest, run, run_json
+from tests.webhook.sides.test_choice import CLASS, GPU, MIXED, OLD_FULL, PLUGIN, new, node, old, pod, published
+
+NAMES = ("plugin", "driver", "both", "halfway", "neither")
+MIG = {"nvidia.com/mig-1g.5gb": "7", GPU: "0"}
+CUT_UP = node("cut-up") | {"status": {"allocatable": MIG}}
+BOTH = [node("both-1", 4), published("both-1")]
+FLEET = [CLASS, *MIXED, *BOTH, node("half-1", 0), CUT_UP, node("cpu-1")]
+STANDING = {
+    "plugin": ["old-1", "old-2", "old-3"],
+    "driver": ["new-1"],
+    "both": ["both-1"],
+    "halfway": ["half-1"],
+    "neither": ["cpu-1", "cut-up"],
+}
+
+
+def surveyed(tmp_path, *objects, options=()):
+    code, answer = run_json("survey", "-f", manifest(tmp_path / "dump.yaml", *objects), *options)
+    return code, answer
+
+
+def test_every_node_stands_somewhere_for_a_name(tmp_path):
+    _, answer = surveyed(tmp_path, *FLEET)
+    assert answer["sides"] == [{"key": GPU} | STANDING]
+
+
+def test_on_a_screen_they_are_counted_and_some_are_named(tmp_path):
+    many = [one for i in range(12) for one in old(f"n-{i:02}")]
+    dump = manifest(tmp_path / "dump.yaml", CLASS, *many, *new("new-1"))
+    said = run("survey", "-f", dump).stdout
+    assert f"{GPU}, node by node: 12 hand it out; 1 publish it" in said
+    assert "hand it out: n-00, n-01, n-02, n-03, n-04 and 7 more" in said
+    assert "n-11" not in said
+    assert "n-11" in run("survey", "-f", dump, "-o", "wide").stdout
+
+
+def test_a_name_that_a_class_carries_is_followed_whoever_knows_it(tmp_path):
+    """Any plugin behind the adapter: no dialect has its name, and a class says what stands for it."""
+    carrying = {**CLASS, "spec": CLASS["spec"] | {"extendedResourceName": "example.com/resource"}}
+    there = node("a") | {"status": {"allocatable": {"example.com/resource": "2"}}}
+    _, answer = surveyed(tmp_path, carrying, there, node("b"), published("b"))
+    [side] = [one for one in answer["sides"] if one["key"] == "example.com/resource"]
+    assert (side["plugin"], side["driver"]) == (["a"], ["b"])
+
+
+def test_a_name_that_nothing_stands_for_is_nobody_s_move(tmp_path):
+    odd = node("a") | {"status": {"allocatable": {"example.com/odd": "2", "hugepages-2Mi": "0", "cpu": "4"}}}
+    _, answer = surveyed(tmp_path, CLASS, odd, *new("b"))
+    assert [one["key"] for one in answer["sides"]] == [GPU]
+
+
+def test_the_doctor_names_nodes_on_which_one_device_could_be_given_twice_and_those_half_way(tmp_path):
+    code, answer = run_json("doctor", "-f", manifest(tmp_path / "dump.yaml", *FLEET, pod("p")))
+    assert code == 1
+    found = {one["what"]: one for one in answer["findings"]}
+    assert {what: one["object"] for what, one in found.items()} == {
+        "two keepers": "Node both-1",
+        "half-way": "Node half-1",
+    }
+    assert GPU in found["two keepers"]["message"]
+    assert all("docs/migrate.md" in one["remedy"] for one in found.values())
+    mended = manifest(tmp_path / "mended.yaml", CLASS, *MIXED, CUT_UP, pod("p"))
+    assert run_json("doctor", "-f", mended) == (0, {"findings": []})
+
+
+async def test_the_doctor_sees_the_same_in_a_live_cluster():
+    ills = diagnose(await survey(Embedded.of(FLEET), datetime.now(UTC), ()))
+    assert [(one.what, one.object) for one in ills] == [("two keepers", "Node both-1"), ("half-way", "Node half-1")]
+
+
+@pytest.mark.parametrize(("full", "side"), [((), "left"), (OLD_FULL, "translated")])
+def test_translate_says_which_side_and_why(tmp_path, full, side):
+    configuration = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", "mixed": {GPU: PLUGIN}}
+    config = manifest(tmp_path / "config.yaml", configuration)
+    asked = manifest(tmp_path / "pod.yaml", pod())
+    idle = pod("idle", 1, on="new-1")  # so that somebody is known to be on nodes
+    fleet = manifest(tmp_path / "fleet.yaml", CLASS, *MIXED, *full, idle)
+    said = run("translate", "-f", asked, "--inventory", fleet, "--config", config, "-o", "report").stdout
+    assert side in said
+    assert "nodes with a device plugin are preferred" in said
+    assert ("node new-1, which has moved, has a free one" in said) is bool(full)
+    code, answer = run_json("check", "-f", asked, "--inventory", fleet, "--config", config)
+    assert code == 0, answer
