@@ -95,8 +95,17 @@ def server_named(kubernetes: str, feature_gates: str) -> Server | None:
         raise Broken(f"{option}: {error}", error.remedy) from error
 
 
-def features_of(server: Server | None) -> Features:
-    """Say what a server understands: all of its gates, or those of the newest version if none was named."""
+def features_of(server: Server | None, configuration: Configuration | None = None) -> Features:
+    """Say what a server understands: one that was named, else what the configuration declares of it, else the newest."""
     from webhook.state import Features
 
-    return Features() if server is None else Features.of(server)
+    if server is not None:
+        return Features.of(server)
+    newest = Features()
+    if configuration is None:
+        return newest
+    declared = configuration.file.kubernetes.said()
+    if not (declared.minor or declared.gates):
+        return newest
+    minor = declared.minor or newest.minor
+    return Features.seen(minor, {}, declared)

@@ -1,53 +1,51 @@
-"""What a server is and can do, as a value: version, API groups served, and the gates that matter to us.
+"""What a server is and can do, as a value: version, API groups served, and which feature gates it has on and off.
 
-A gate is not published where ordinary rights can read it, but a field behind a closed gate is dropped from what is
-created. So the server is asked to create small objects in a dry run, and the answer shows what survived. None means
-that this could not be found out (no right to create, say).
+A server tells all of its gates among its metrics, to who may read them. Who may not can try: a field behind a closed gate is dropped
+from what is created. So the server is asked to create small objects in a dry run, and the answer shows what survived. A gate
+of which nothing could be found out (no right to read the one, nor to create the other) is not named at all.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import re
+from collections.abc import Mapping
+from typing import Any, Final
 
 import msgspec
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from dra import server as gates
 
 Json = Any
-
-
-class Features(msgspec.Struct, frozen=True):
-    """The gates of resource.k8s.io that change what may be written."""
-
-    consumable_capacity: bool | None = None  # DRAConsumableCapacity, KEP-5075
-    derived_attributes: bool | None = None  # DRADerivedAttributes
-    binding_conditions: bool | None = None  # DRADeviceBindingConditions, KEP-5007
-    partitionable_devices: bool | None = None  # DRAPartitionableDevices, KEP-4815
-    compatibility_groups: bool | None = None  # DRADeviceCompatibilityGroups, KEP-5963
-    list_attributes: bool | None = None  # DRAListTypeAttributes
-    device_taints: bool | None = None  # DRADeviceTaints, KEP-5055
-    extended_resources: bool | None = None  # DRAExtendedResource, KEP-5004
-    node_allocatable: bool | None = None  # DRANodeAllocatableResources, KEP-5517
+METRICS: Final = "/metrics"
+_GATE = re.compile(rb'kubernetes_feature_enabled\{name="([A-Za-z0-9]{1,80})",stage="[A-Z]{0,16}"\} ([01])').fullmatch
 
 
 class Server(msgspec.Struct, frozen=True):
-    """An API server at one moment."""
+    """An API server at one moment, and the gates about devices of which it is known whether they are on."""
 
     version: str
     minor: int
     served: frozenset[str]
-    features: Features = Features()
+    gates: Mapping[str, bool] = {}
 
     def serves(self, api_version: str) -> bool:
         """Say whether an API version such as resource.k8s.io/v1 is served."""
         return api_version in self.served
 
 
+def gate_told(line: bytes) -> tuple[str, bool] | None:
+    """Read the line of a server's metrics that tells of one gate; None for other lines, and for gates that say nothing of devices."""
+    told = _GATE(line)
+    if told is None:
+        return None
+    name = told[1].decode("ascii")
+    return (name, told[2] == b"1") if name in gates.GATES else None
+
+
 class Probe(msgspec.Struct, frozen=True):
     """One gated field: the object that carries it, and where to look for it in the answer."""
 
-    feature: str
+    gate: str
     object: dict[str, Json]
     pointer: tuple[str | int, ...]
 
@@ -96,9 +94,9 @@ _DEVICE = ("spec", "devices", 0)
 _ATTRIBUTE = "probe.drawbridge.dev/a"
 _COUNTERS: dict[str, Json] = {"counters": {"c": {"value": "1"}}}
 PROBES = (
-    Probe("consumable_capacity", _claim({"capacity": {"requests": {"m": "1"}}}), (*_CLAIM, "capacity")),
+    Probe(gates.CAPACITY, _claim({"capacity": {"requests": {"m": "1"}}}), (*_CLAIM, "capacity")),
     Probe(
-        "derived_attributes",
+        gates.DERIVED,
         _claim(
             {"derivedAttributes": [{"name": _ATTRIBUTE, "expression": '"x"'}]},
             {"requests": ["r"], "matchAttribute": _ATTRIBUTE},
@@ -106,29 +104,29 @@ PROBES = (
         (*_CLAIM, "derivedAttributes"),
     ),
     Probe(
-        "binding_conditions",
+        gates.BINDING,
         _slice({"bindingConditions": ["ready"], "bindingFailureConditions": ["broken"]}),
         (*_DEVICE, "bindingConditions"),
     ),
     Probe(
-        "partitionable_devices",
+        gates.COUNTERS,
         _slice(None, sharedCounters=[{"name": "s"} | _COUNTERS]),
         ("spec", "sharedCounters"),
     ),
     Probe(
-        "compatibility_groups",
+        gates.GROUPS,
         _slice({"consumesCounters": [{"counterSet": "s", "compatibilityGroups": ["g"]} | _COUNTERS]}),
         (*_DEVICE, "consumesCounters", 0, "compatibilityGroups"),
     ),
-    Probe("list_attributes", _slice({"attributes": {"a": {"ints": [1]}}}), (*_DEVICE, "attributes", "a", "ints")),
-    Probe("device_taints", _slice({"taints": [{"key": "k", "effect": "NoSchedule"}]}), (*_DEVICE, "taints")),
+    Probe(gates.LISTS, _slice({"attributes": {"a": {"ints": [1]}}}), (*_DEVICE, "attributes", "a", "ints")),
+    Probe(gates.TAINTS, _slice({"taints": [{"key": "k", "effect": "NoSchedule"}]}), (*_DEVICE, "taints")),
     Probe(
-        "node_allocatable",
+        gates.NODE_RESOURCES,
         _slice({"nodeAllocatableResources": {"cpu": {"mapping": {"deviceMultiplier": "1"}}}}),
         (*_DEVICE, "nodeAllocatableResources"),
     ),
     Probe(
-        "extended_resources",
+        gates.EXTENDED,
         {
             "apiVersion": "resource.k8s.io/v1",
             "kind": "DeviceClass",
@@ -148,8 +146,3 @@ def survives(probe: Probe, answer: Json) -> bool:
         else:
             answer = answer.get(token) if isinstance(answer, dict) else None
     return answer is not None
-
-
-def features(answers: Mapping[str, bool | None]) -> Features:
-    """The features that a round of probes found."""
-    return msgspec.convert(dict(answers), Features)

@@ -11,6 +11,7 @@ resource.k8s.io/v1, and thus the oldest here.
 from __future__ import annotations
 
 import difflib
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
@@ -18,7 +19,7 @@ import msgspec
 from dra.errors import ServerError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator
 
 OLDEST: Final = 34
 NEWEST: Final = 37
@@ -105,6 +106,120 @@ class Server(msgspec.Struct, frozen=True):
         return f"Kubernetes 1.{self.minor}{' with ' if changed else ''}{', '.join(changed)}"
 
 
+class Declared(msgspec.Struct, frozen=True):
+    """What an administrator says of a server: its minor, 0 for nothing, and gates. It counts where the server tells nothing."""
+
+    minor: int = 0
+    gates: Mapping[str, bool] = {}
+    # What else was written, and is no version and no gate.
+    mistakes: tuple[str, ...] = ()
+
+
+class KnownServer(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a server: its minor, and of some gates whether they are on. By default nothing but the newest minor."""
+
+    minor: int = NEWEST
+    # Whoever says it: the server, its version, which has some locked, or who declared it.
+    gates: Mapping[str, bool] = {}
+    # What the server itself has told or shown.
+    found: Mapping[str, bool] = {}
+    declared: Declared = Declared()
+
+    @property
+    def server(self) -> Server:
+        """The server whose allocator a claim is judged by. What is not known of its gates is on: nobody is refused for a guess."""
+        if self.minor == NEWEST and not self.gates:
+            return EVERYTHING
+        minor = _nearest(self.minor)
+        return Server(minor, frozenset([gate for gate in known_gates(minor) if self.gates.get(gate, True)]))
+
+    @property
+    def likely(self) -> Server:
+        """The server whose API drops fields: what is not known of its gates is as its version has it by default."""
+        minor = _nearest(self.minor)
+        known = known_gates(minor)
+        return Server(minor, frozenset([gate for gate, stage in known.items() if self.gates.get(gate, stage.on)]))
+
+    @property
+    def guessed(self) -> dict[str, bool]:
+        """The gates of which nothing is known, each as its version has it by default."""
+        known = known_gates(_nearest(self.minor))
+        return {gate: stage.on for gate, stage in sorted(known.items()) if gate not in self.gates}
+
+    @property
+    def assumed(self) -> dict[str, bool]:
+        """The gates that are as they were declared, because the server told nothing of them."""
+        named = _spread(_nearest(self.minor), self.declared.gates)
+        return {gate: on for gate, on in sorted(self.gates.items()) if gate in named and gate not in self.found}
+
+    @property
+    def overruled(self) -> tuple[str, ...]:
+        """What was declared, and is not so."""
+        words: list[str] = []
+        declared = self.declared
+        if declared.minor not in {0, self.minor}:
+            words.append(f"version 1.{declared.minor}: it is 1.{self.minor}")
+        for gate, wanted in sorted(declared.gates.items()):
+            on = self.gates.get(gate)
+            if gate not in _MANY and on != wanted:
+                is_so = "the server does not have it" if on is None else f"it is {_word(on=on)}"
+                words.append(f"{gate}={_word(on=wanted)}: {is_so}")
+        return tuple(words)
+
+    def doubts(self) -> str:
+        """Say what of this is a guess, or was declared and not found out; "" if the server told everything."""
+        parts: list[str] = []
+        if guessed := [f"{gate} ({'on' if on else 'off'} by default)" for gate, on in self.guessed.items()]:
+            how = "counts as on where claims are judged, and by default for what is written"
+            parts.append(f"not found out, so that it {how}: {', '.join(guessed)}")
+        if assumed := [f"{gate}={_word(on=on)}" for gate, on in self.assumed.items()]:
+            parts.append(f"as declared, and not found out: {', '.join(assumed)}")
+        if self.declared.mistakes:
+            parts.append(f"declared and not understood: {', '.join(self.declared.mistakes)}")
+        if self.overruled:
+            parts.append(f"declared otherwise (`kubernetes` of the configuration): {', '.join(self.overruled)}")
+        return f"Kubernetes 1.{self.minor}: {'; '.join(parts)}" if parts else ""
+
+
+def known_of(minor: int, found: Mapping[str, bool], declared: Declared = Declared()) -> KnownServer:  # noqa: B008  a value
+    """Put together what is known of a server: what it tells goes before what was declared, and what its version has locked before both."""
+    nearest = _nearest(minor)
+    gates = _spread(nearest, declared.gates)
+    gates |= _impossible(nearest, found)
+    gates |= found
+    known = known_gates(nearest)
+    for gate, stage in known.items():
+        if stage.locked:
+            gates[gate] = stage.on
+    return KnownServer(minor=minor, gates=gates, found=dict(found), declared=declared)
+
+
+def _impossible(minor: int, found: Mapping[str, bool]) -> dict[str, bool]:
+    """Say which gates are off because others were found off that they need: the server would not have started."""
+    if minor < _CHECKED_SINCE:
+        return {}
+    off = {gate for gate, on in found.items() if not on}
+    return {gate: False for gate, needs in _NEEDS.items() if not off.isdisjoint(needs)}
+
+
+def _spread(minor: int, declared: Mapping[str, bool]) -> dict[str, bool]:
+    """Say of each gate of a version what was declared of it, by its name or by its stage."""
+    known = known_gates(minor)
+    spread: dict[str, bool] = {}
+    for word, maturity in _MANY.items():
+        if word in declared:
+            spread |= {gate: declared[word] for gate, stage in known.items() if stage.maturity == maturity}
+    return spread | {gate: on for gate, on in declared.items() if gate in known}
+
+
+def _nearest(minor: int) -> int:
+    return min(max(minor, OLDEST), NEWEST)
+
+
+def _word(*, on: bool) -> str:
+    return str(on).lower()
+
+
 def known_gates(minor: int) -> dict[str, Stage]:
     """List the gates that a server of a minor knows, each as it is there."""
     found: dict[str, Stage] = {}
@@ -139,6 +254,30 @@ def server_of(minor: int = NEWEST, changes: Mapping[str, bool] | None = None) ->
 def read_server(version: str = "", gates: str = "") -> Server:
     """Read what `--kubernetes` and `--feature-gates` say: `1.35`, and `GATE=true,GATE=false`."""
     return server_of(read_minor(version) if version else NEWEST, read_changes(gates))
+
+
+def mistakes(version: str, gates: Mapping[str, bool]) -> Iterator[tuple[str, ServerError]]:
+    """Say what no server is: of the version under "", of a gate under its name. Without a version any that is known will do."""
+    minors = [*range(NEWEST, OLDEST - 1, -1)]
+    try:
+        if version:
+            minors = [server_of(read_minor(version)).minor]
+    except ServerError as error:
+        yield "", error
+    for gate, on in gates.items():
+        wrong = [_refusal(gate, minor, on=on) for minor in minors]
+        if wrong[0] is not None and None not in wrong:
+            yield gate, wrong[0]
+
+
+def _refusal(gate: str, minor: int, *, on: bool) -> ServerError | None:
+    if gate in _MANY:
+        return None
+    try:
+        _permit(gate, minor, known_gates(minor), wanted=on)
+    except ServerError as error:
+        return error
+    return None
 
 
 def read_minor(version: str) -> int:

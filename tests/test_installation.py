@@ -33,14 +33,14 @@ def test_kustomize_lists_every_file():
     assert sorted(listed) == sorted(p.name for p in BASE.glob("*.yaml") if p.name != "kustomization.yaml")
 
 
+def every_rule(*names):
+    roles = [o for kind in ("ClusterRole", "Role") for o in of(kind)]
+    return [rule for o in roles if o["metadata"]["name"] in names for rule in o["rules"]]
+
+
 def rules(*names):
-    return [
-        rule
-        for kind in ("ClusterRole", "Role")
-        for o in of(kind)
-        if o["metadata"]["name"] in names
-        for rule in o["rules"]
-    ]
+    """Those about objects."""
+    return [rule for rule in every_rule(*names) if "nonResourceURLs" not in rule]
 
 
 def test_the_webhook_may_only_look():
@@ -117,6 +117,12 @@ def test_every_pod_of_ours_has_a_network_policy_that_opens_its_ports_and_no_othe
 def test_nobody_has_a_right_to_everything():
     for rule in rules(*ACCOUNTS):
         assert "*" not in [*rule["verbs"], *rule["resources"], *rule["apiGroups"]]
+
+
+def test_beside_objects_the_metrics_are_read_by_who_has_to_know_the_feature_gates():
+    beside = {name: [one for one in every_rule(name) if "nonResourceURLs" in one] for name in ACCOUNTS}
+    metrics = [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]
+    assert beside == {"drawbridge-webhook": metrics, "drawbridge-controller": metrics, "drawbridge-authority": []}
 
 
 SERVING, AUTHORITYS, SEALING = "drawbridge", authoritys_name("drawbridge"), seals_name("drawbridge")

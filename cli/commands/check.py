@@ -63,11 +63,9 @@ def command(
         return explain_codes(explain, output)
     if not files:
         raise Broken("nothing to check", "name manifests with -f FILE, -f DIR or -f -")
-    from dra.server import server_of
     from dra.validation import review
 
     server = server_named(kubernetes, feature_gates)
-    features = features_of(server)
     given = configuration_of(config, files, inventory) if config else None
     documents = inputs.read_what_can_be(files, inventory)
     if not documents:
@@ -76,9 +74,10 @@ def command(
     known = besides(inventoried, documents)
     _warn_of_unreadable(known)
     configuration = given or among(documents, known, judged=True)
+    features = features_of(server, configuration)
     around = _objects(known)
     around += _prospects(documents, known, configuration)
-    found = review(_objects(documents), around, server or server_of())
+    found = review(_objects(documents), around, features.likely)
     found += _configurations(documents)
     found += _infeasible(_objects(documents), around, found, features.server)
     state = in_mode(state_of([*known, *documents], (), configuration, features), mode)

@@ -93,11 +93,11 @@ def command(
         )
     chosen = _strategies(strategies)
     given = configuration_of(config, files) if config else None
-    features = features_of(server_named(kubernetes, feature_gates))
+    server = server_named(kubernetes, feature_gates)
     workload, snapshot, refused, templates = (
         (KINDS[generate](random.Random(seed).random, nodes=nodes, pods=pods, load=load), None, {}, ())  # noqa: S311  a simulation, not a secret
         if generate
-        else _read(files, given, mode, features)
+        else _read(files, given, mode, server)
     )
     if workload is not None:
         return _replay(workload, chosen, budget_ms, patience, output)
@@ -118,7 +118,7 @@ def _strategies(named: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(named)) or [DEFAULT]
 
 
-def _read(files: Sequence[str], given: Configuration | None, mode: str | None, features: Features) -> _Input:
+def _read(files: Sequence[str], given: Configuration | None, mode: str | None, server: Server | None) -> _Input:
     """Read a workload, or a snapshot, the pods that the gate would turn back and the nodes that may come."""
     from allocator.simulation import KIND, Snapshot, is_workload
     from cli.arrivals import brings_pods
@@ -135,8 +135,9 @@ def _read(files: Sequence[str], given: Configuration | None, mode: str | None, f
     read = read_objects(others)
     workloads = [one for one in others if is_workload(one.object)]
     if workloads:
-        return _replayed(workloads, read, features.server), None, {}, ()
+        return _replayed(workloads, read, features_of(server, given).server), None, {}, ()
     configuration = given or among(documents)
+    features = features_of(server, configuration)
     arriving, made, refused = _arrive(pods, others, configuration, mode, features)
     templates = (*read.of(ResourceClaimTemplate), *made)
     claims = tuple(read.of(ResourceClaim))

@@ -67,11 +67,12 @@ def command(
         return _survey(files, config, output)
     if not files:
         raise Broken("nothing to translate", "name manifests with -f FILE, -f DIR or -f -, or a cluster with --cluster")
+    server = server_named(kubernetes, feature_gates)
     given = configuration_of(config, files, inventory) if config else None
     around = inputs.read(inventory, files) if inventory else []
     documents = inputs.read_what_can_be(files)
     configuration = given or among(documents, around)
-    state = state_of(documents, around, configuration, features_of(server_named(kubernetes, feature_gates)))
+    state = state_of(documents, around, configuration, features_of(server, configuration))
     state = in_mode(state, mode)
     foretold = _foretell(documents, around, state)
     results = list(_translate_all(documents, state, foretold, unknown=all_kinds))

@@ -96,7 +96,8 @@ def command(
     if files or kubernetes:
         server_named(kubernetes, feature_gates)  # a misspelt one is told before anything is read
     configuration = configuration_of(config, files)
-    scene = for_server(_scene(files, kubeconfig, context, namespace, name), kubernetes, feature_gates)
+    scene = _scene(files, kubeconfig, context, namespace, name)
+    scene = for_server(scene, kubernetes, feature_gates, configuration)
     return _explain(_Asked(kind, name, namespace), scene, configuration, output)
 
 

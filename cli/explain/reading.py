@@ -12,6 +12,7 @@ from cli.explain.scene import Scene, scene_of, trim
 from cli.survey import Unread, Visit
 from cluster import resources
 from webhook import names
+from webhook.state import Features
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -63,8 +64,6 @@ def visit(
 
 async def gather(cluster: Cluster, namespace: str, pod: str = "", kinds: Sequence[Resource[Any]] = KINDS) -> Scene:
     """Read some kinds of a cluster. What may be read in one namespace only is read there, and named as not whole."""
-    from webhook.service import features
-
     server = await cluster.server(probe=False)
     everywhere = await _read(cluster, None, kinds)
     objects = everywhere.objects
@@ -75,7 +74,7 @@ async def gather(cluster: Cluster, namespace: str, pod: str = "", kinds: Sequenc
         there = await _read(cluster, namespace, narrow)
         objects += there.objects
         unread += [_in(namespace, one) for one in there.unread]
-    known = features(server)
+    known = Features.seen(server.minor, server.gates)
     return scene_of(
         objects,
         known,

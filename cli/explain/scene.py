@@ -17,12 +17,13 @@ from dra.objects import DeviceQuota, Pod, ResourceClaim, ResourceClaimTemplate
 from dra.server import known_gates
 from dra.stock import Stock
 from dra.wire import WireError
-from webhook.state import Features
+from webhook.state import Features, Kubernetes
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from cluster.server import Server
+    from webhook.state import Configuration
 
     _Object = dict[str, Any]
 
@@ -45,8 +46,8 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
     raw: dict[str, _Object]
     unread: tuple[Unread, ...] = ()
     seals: tuple[bytes, ...] = ()
-    # Whether somebody named the server that all this is read for.
-    named: bool = False
+    # Who says which server all this is read for.
+    said_by: MeantBy = MeantBy.NOBODY
 
     @property
     def is_live(self) -> bool:
@@ -131,37 +132,44 @@ def scene_of(
         quotas=tuple(objects_of.get("DeviceQuota", {}).values()),
         gathered=Gathered(objects=tuple(kept), server=server),
         features=features,
+        said_by=MeantBy.NOBODY if server is None else MeantBy.CLUSTER,
         raw=raw_pods,
         unread=tuple(missed),
         seals=seals,
     )
 
 
-def for_server(scene: Scene, kubernetes: str, feature_gates: str) -> Scene:
-    """Read what there is as the server does that was named; gates alone change a cluster that is read, not the newest version.
+def for_server(scene: Scene, kubernetes: str, feature_gates: str, configuration: Configuration | None = None) -> Scene:
+    """Read what there is as the server does that was named, or declared; gates alone change a cluster that is read, not the newest version.
 
-    Which gates a live cluster has is not asked: that takes the right to create, and an explanation only reads.
+    Which gates a live cluster has is not asked: that takes rights that an explanation does not need.
     """
     version = kubernetes
     if scene.is_live and not kubernetes:
         version = f"1.{scene.features.minor}"
-    server = server_named(version, feature_gates) if kubernetes or feature_gates else None
-    if server is None:
+    if kubernetes or feature_gates:
+        server = server_named(version, feature_gates)
+        named = features_of(server)
+        return _read_as(scene, named, MeantBy.OPTIONS)
+    if configuration is None or configuration.file.kubernetes == Kubernetes():
         return scene
-    stock = scene.stock.as_read_by(server)
-    return msgspec.structs.replace(scene, stock=stock, features=features_of(server), named=True)
+    declared = configuration.file.kubernetes.said()
+    features = scene.features.as_declared(declared) if scene.is_live else features_of(None, configuration)
+    return _read_as(scene, features, MeantBy.CONFIGURATION)
+
+
+def _read_as(scene: Scene, features: Features, said_by: MeantBy) -> Scene:
+    stock = scene.stock.as_read_by(features.server)
+    return msgspec.structs.replace(scene, stock=stock, features=features, said_by=said_by)
 
 
 def meant(scene: Scene) -> ServerMeant:
     """Say which server the stock was read as."""
     server = scene.stock.reading.server
-    minor = server.minor
-    said_by = MeantBy.OPTIONS if scene.named else MeantBy.NOBODY
-    if scene.is_live and not scene.named:
-        said_by = MeantBy.CLUSTER
-        minor = scene.features.minor  # which may be newer than what is known here
     gates = {gate: server.on(gate) for gate in sorted(known_gates(server.minor))}
-    return ServerMeant(kubernetes=f"1.{minor}", features=gates, said_by=said_by)
+    # Of a cluster that is newer than what is known here its own version is told.
+    minor = scene.features.minor
+    return ServerMeant(kubernetes=f"1.{minor}", features=gates, said_by=scene.said_by)
 
 
 def _stock(objects_of: dict[str, dict[str, Any]], features: Features) -> Stock:

@@ -103,13 +103,19 @@ def screen_of_unread(unread: Sequence[Unread]) -> Iterator[str]:
 
 def screen_of_server(told: ServerMeant) -> Iterator[str]:
     """Say which server the answer is for, unless nobody said anything of one."""
+    version = f"Kubernetes {told.kubernetes}"
     match told.said_by:
         case MeantBy.OPTIONS:
             gates = frozenset([gate for gate, on in told.features.items() if on])
             server = Server(read_minor(told.kubernetes), gates)
             yield _row("server", f"{server}, as the options say")
+        case MeantBy.CONFIGURATION:
+            off = [gate for gate, on in told.features.items() if not on]
+            without = f" without {_few(off, _DEVICES)}" if off else ""
+            yield _row(
+                "server", f"{version}{without}, as the configuration says; gates that it does not name count as on"
+            )
         case MeantBy.CLUSTER:
-            version = f"Kubernetes {told.kubernetes}"
             yield _row("server", f"{version}, as the cluster says; its gates were not asked for, and count as on")
         case MeantBy.NOBODY:
             return

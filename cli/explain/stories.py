@@ -244,6 +244,7 @@ class MeantBy(StrEnum):
     """Who says which server the answer is for."""
 
     OPTIONS = "options"
+    CONFIGURATION = "configuration"
     CLUSTER = "cluster"
     NOBODY = "nobody"
 

@@ -39,7 +39,11 @@ EMPTY: dict[str, object] = {
 @inputs.cluster()
 @click.option("--config", metavar="FILE", default="", help="A DrawbridgeConfiguration; without it, the defaults.")
 @inputs.server()
-@click.option("--probe", is_flag=True, help="Ask the server which feature gates are on, by dry runs (needs `create`).")
+@click.option(
+    "--probe",
+    is_flag=True,
+    help="Ask the server which feature gates are on, by its metrics (needs `get` on /metrics), else by dry runs (needs `create`).",
+)
 @click.option(
     "--fail-on",
     type=click.Choice((*_LEVELS, "never")),
@@ -81,7 +85,7 @@ def command(
     scope = _scope(namespace, selector)
     if files:
         gathered = _read(files)
-        features = features_of(server)
+        features = features_of(server, configuration)
     else:
         gathered, features = _visit(kubeconfig, context, namespace, probe=probe)
     seen = _look(gathered, configuration, features, scope)
@@ -110,7 +114,7 @@ def _visit(kubeconfig: str, context: str, namespace: str, *, probe: bool) -> tup
     """Read a live cluster."""
     from cli import loop
     from cli.survey import gather
-    from webhook.service import features
+    from webhook.state import Features
 
     async def look(cluster: Cluster) -> Gathered:
         where = namespace or None
@@ -118,8 +122,10 @@ def _visit(kubeconfig: str, context: str, namespace: str, *, probe: bool) -> tup
             return await gather(cluster, where, tell, probe=probe)
 
     gathered = loop.visit(kubeconfig, context, look, "docs/survey.md")
-    assert gathered.server is not None
-    return gathered, features(gathered.server)
+    server = gathered.server
+    assert server is not None
+    features = Features.seen(server.minor, server.gates)
+    return gathered, features
 
 
 def _look(gathered: Gathered, configuration: Configuration, features: Features, scope: Scope) -> Overview:

@@ -29,7 +29,8 @@ from cluster.embedded.storage.writes import Writes
 from cluster.embedded.validators import VALIDATORS
 from cluster.errors import BadRequest, Gone, Unavailable, map_exceptions
 from cluster.protocol import DELETED, Bookmark, Page, Unreadable
-from cluster.server import Features, Server
+from cluster.server import Server
+from dra.server import GATES
 from dra.wire import WireError, decode
 
 if TYPE_CHECKING:
@@ -257,7 +258,7 @@ class Embedded:
         """Say what this store speaks, which needs no trying."""
         del probe
         served = frozenset(resource.api_version for resource in resources.ALL)
-        every = Features(**dict.fromkeys(Features.__struct_fields__, True))
+        every = dict.fromkeys(GATES, True)
         return Server(VERSION, MINOR, served, every)
 
     async def close(self) -> None:

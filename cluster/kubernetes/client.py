@@ -16,10 +16,10 @@ import msgspec
 from cluster.errors import ApiError, BadRequest, Invalid
 from cluster.kubernetes import answers as reading
 from cluster.kubernetes.connection import Call, Connection, default
-from cluster.kubernetes.stream import Stream
+from cluster.kubernetes.stream import Lines, Stream
 from cluster.patch import Apply, Merge, Operations
 from cluster.resources import BY_KIND, PODS
-from cluster.server import PROBES, Features, Probe, Server, features, survives
+from cluster.server import METRICS, PROBES, Probe, Server, gate_told, survives
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator
@@ -33,11 +33,16 @@ T = TypeVar("T")
 # Bookmarks come about once a minute, so a watch that is silent for longer has lost its peer.
 IDLE_SECONDS = 150.0
 _DRA = "resource.k8s.io/v1"
+# The metrics of a server of thousands of nodes have some ten MiB; what has more is not read to its end.
+METRICS_SECONDS = 20.0
+LARGEST_METRICS = 128 << 20
 
 
 class _Version(msgspec.Struct, frozen=True, rename="camel"):
     git_version: str = ""
     minor: str = ""
+    # What a server that is started with --emulated-version does as.
+    emulation_minor: str = ""
 
 
 class _GroupVersion(msgspec.Struct, frozen=True, rename="camel"):
@@ -196,7 +201,7 @@ class Kubernetes:
         await self._call("POST", path, _dry(dry_run), body)
 
     async def server(self, *, probe: bool = True) -> Server:
-        """Find out what the server is and what it can do. Creates nothing: the probes are dry runs."""
+        """Find out what the server is and what it can do. Creates nothing: what is tried is tried in dry runs."""
         said = await self._call("GET", "/version")
         version = msgspec.json.decode(said, type=_Version)
         said = await self._call("GET", "/apis")
@@ -205,20 +210,42 @@ class Kubernetes:
         for group in groups.groups:
             for one in group.versions:
                 versions.add(one.group_version)
-        found = Features()
+        gates: dict[str, bool] = {}
         if probe and _DRA in versions:
-            found = await self._features()
-        digits = "".join(filter(str.isdigit, version.minor))
-        minor = int(digits or 0)
-        return Server(version.git_version, minor, frozenset(versions), found)
+            gates = await self._told() or await self._tried()
+        minor = version.emulation_minor or version.minor
+        digits = "".join(filter(str.isdigit, minor))
+        number = int(digits or 0)
+        return Server(version.git_version, number, frozenset(versions), gates)
 
-    async def _features(self) -> Features:
-        probing: dict[str, asyncio.Task[bool | None]] = {}
+    async def _told(self) -> dict[str, bool]:
+        """Read from its metrics which gates a server has on; empty where that is not allowed."""
+        told: dict[str, bool] = {}
+        lines = Lines()
+        left = LARGEST_METRICS
+        asking = Call("GET", METRICS, [], None)
+        try:
+            async with (
+                asyncio.timeout(METRICS_SECONDS),
+                self._connection.stream(asking, idle=METRICS_SECONDS) as chunks,
+            ):
+                async for chunk in chunks:
+                    told.update(filter(None, map(gate_told, lines.feed(chunk))))
+                    left -= len(chunk)
+                    if left < 0:
+                        break
+        except (ApiError, TimeoutError):
+            return {}
+        return told
+
+    async def _tried(self) -> dict[str, bool]:
+        """Find out by dry runs which gates a server has on, as far as that is allowed."""
+        trying: dict[str, asyncio.Task[bool | None]] = {}
         async with asyncio.TaskGroup() as tasks:
             for probe in PROBES:
-                probing[probe.feature] = tasks.create_task(self._probe(probe))
-        answers = {feature: task.result() for feature, task in probing.items()}
-        return features(answers)
+                trying[probe.gate] = tasks.create_task(self._probe(probe))
+        answers = {gate: task.result() for gate, task in trying.items()}
+        return {gate: on for gate, on in answers.items() if on is not None}
 
     async def close(self) -> None:
         """Close every connection."""

@@ -130,4 +130,5 @@ CODES: Final[dict[str, Code]] = {
     "D711": Code("a ComputeDomain that does not fit what is around it", _WARNING, "see the message"),
     # The configuration file of drawbridge itself, found by webhook.config.
     "C001": Code("the configuration of drawbridge is not valid", _ERROR, "correct the field"),
+    "C002": Code("the configuration declares a version or feature gate that no server has", _WARNING, "correct its name; it is passed over meanwhile"),
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""A real API server with gates off: what it drops is what we say, and asked by dry runs it tells what is off."""
+"""A real API server with gates off: what it drops is what we say, and asked by its metrics and by dry runs it tells what is off."""
 
 import json
 
@@ -13,7 +13,7 @@ from e2e.actors.client import ApiError
 from e2e.ground.controlplane import ControlPlane
 from e2e.kubernetes.test_validation import PATHS
 from tests.dra.validation import corpus
-from webhook.service import features
+from webhook.state import Features
 
 pytestmark = pytest.mark.real
 
@@ -27,17 +27,20 @@ def closed():
         yield running
 
 
-async def test_a_server_tells_by_dry_runs_which_gates_are_off(closed):
+async def test_a_server_tells_by_its_metrics_and_by_dry_runs_which_gates_are_off(closed):
     cluster = Kubernetes.connect(kubeconfig=str(closed.kubeconfig))
     try:
-        told = features(await cluster.server())
+        server = await cluster.server()
+        tried = await cluster._tried()
     finally:
         await cluster.close()
+    told = Features.seen(server.minor, server.gates)
+    shown = Features.seen(server.minor, tried)
     assert {gate: told.on(gate) for gate in told.known()} == {gate: SERVER.on(gate) for gate in told.known()}
-    found = {gate for gate, on in told.gates.items() if not on}
-    assert found == {gate for gate in told.gates if not SERVER.on(gate)}
-    assert set(OFF) <= found
-    assert told.likely == SERVER
+    assert told.likely == shown.likely == told.server == SERVER
+    assert told.doubts() == ""
+    assert {gate for gate, on in tried.items() if not on} == {gate for gate in tried if not SERVER.on(gate)} >= set(OFF)
+    assert "DRAFractionalCapacityRange" not in shown.guessed  # for shares are off
 
 
 def lost(sent, answer, at=""):

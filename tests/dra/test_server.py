@@ -4,7 +4,21 @@ import pytest
 
 from dra import server as gates
 from dra.errors import ServerError
-from dra.server import EVERYTHING, GATES, NEWEST, OLDEST, read_changes, read_minor, read_server, server_of
+from dra.server import (
+    EVERYTHING,
+    GATES,
+    NEWEST,
+    OLDEST,
+    Declared,
+    KnownServer,
+    known_gates,
+    known_of,
+    mistakes,
+    read_changes,
+    read_minor,
+    read_server,
+    server_of,
+)
 
 SHARES = "DRAConsumableCapacity"
 
@@ -67,3 +81,62 @@ def test_versions_are_read_as_people_write_them():
 def test_every_gate_has_its_stages_in_order():
     for stages in GATES.values():
         assert [stage.since for stage in stages] == sorted({stage.since for stage in stages})
+
+
+def test_what_a_server_tells_goes_before_what_was_declared_and_that_before_its_version():
+    told = known_of(36, {SHARES: False}, Declared(0, {SHARES: True, gates.COUNTERS: False}))
+    assert not told.likely.on(SHARES)
+    assert not told.likely.on(gates.COUNTERS)
+    assert told.likely.on(gates.TAINTS)  # by default
+    assert not told.likely.on(gates.LISTS)
+    assert told.server.on(gates.LISTS)  # nobody is refused for a guess
+    assert told.likely.on(gates.ADMIN_ACCESS)
+    assert told.assumed == {gates.COUNTERS: False}
+    assert told.overruled == (f"{SHARES}=true: it is false",)
+    assert {gates.LISTS, gates.TAINTS} <= told.guessed.keys()
+    assert told.guessed.keys().isdisjoint({SHARES, gates.COUNTERS, gates.ADMIN_ACCESS})  # told, declared, locked
+
+
+def test_a_stage_is_declared_for_every_gate_in_it():
+    told = known_of(36, {SHARES: True}, Declared(36, {"AllBeta": False, gates.TAINTS: True}))
+    assert not told.server.on(gates.COUNTERS)
+    assert told.server.on(SHARES)
+    assert told.server.on(gates.TAINTS)
+    assert told.overruled == ()
+
+
+def test_a_gate_whose_need_was_found_off_is_off_or_the_server_would_not_have_started():
+    told = known_of(37, {gates.TAINTS: False, SHARES: False}, Declared(0, {gates.TAINT_RULES: True}))
+    assert not told.server.on(gates.TAINT_RULES)
+    assert not told.server.on(gates.FRACTIONAL)
+    assert told.overruled == (f"{gates.TAINT_RULES}=true: it is false",)
+    assert known_of(34, {gates.COUNTERS: False}).guessed.keys() >= {gates.TAINTS}
+
+
+def test_what_a_server_cannot_be_is_overruled_and_said():
+    told = known_of(35, {}, Declared(37, {gates.DERIVED: True, gates.CLAIMS: False}, ("no gate X",)))
+    assert not told.server.on(gates.DERIVED)
+    assert told.server.on(gates.CLAIMS)
+    said = told.doubts()
+    assert "version 1.37: it is 1.35" in said
+    assert f"{gates.DERIVED}=true: the server does not have it" in said
+    assert f"{gates.CLAIMS}=false: it is true" in said
+    assert "not understood: no gate X" in said
+    assert f"{SHARES} (off by default)" in said
+
+
+def test_a_server_that_tells_everything_leaves_no_doubt():
+    assert known_of(37, {gate: stage.on for gate, stage in known_gates(37).items()}).doubts() == ""
+    assert known_of(37, {}).server == EVERYTHING == KnownServer().server
+    assert known_of(99, {}).server == EVERYTHING
+    assert known_of(0, {}).likely == server_of(OLDEST)
+
+
+def test_what_no_server_is_called_by_its_name():
+    wrong = dict(mistakes("", {"DRADeviceTaint": True, "AllBeta": False, gates.TAINTS: False, gates.DERIVED: True}))
+    assert list(wrong) == ["DRADeviceTaint"]
+    assert wrong["DRADeviceTaint"].remedy == f"did you mean {gates.TAINTS}?"
+    assert list(dict(mistakes("1.36", {gates.DERIVED: True, gates.TAINTS: False}))) == [gates.DERIVED]
+    assert list(dict(mistakes("1.63", {gates.DERIVED: True}))) == [""]
+    assert list(dict(mistakes("", {gates.ALTERNATIVES: False}))) == []  # 1.36 has it still unlocked
+    assert list(dict(mistakes("1.37", {gates.ALTERNATIVES: False}))) == [gates.ALTERNATIVES]

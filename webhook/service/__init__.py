@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from webhook.service import log
     from webhook.service.configuration_file import Source
     from webhook.service.configuration_file import load as load_configuration
-    from webhook.service.follower import features
     from webhook.service.log import Decisions
     from webhook.service.service import Service, Settings
 
@@ -21,7 +20,6 @@ __all__ = [
     "Service",
     "Settings",
     "Source",
-    "features",
     "load_configuration",
     "log",
 ]
@@ -31,7 +29,6 @@ _HOMES = {
     "Service": ("service", "Service"),
     "Settings": ("service", "Settings"),
     "Source": ("configuration_file", "Source"),
-    "features": ("follower", "features"),
     "load_configuration": ("configuration_file", "load"),
 }
 

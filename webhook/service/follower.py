@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from cluster import resources
 from cluster.errors import ApiError
 from cluster.informers import Informer, Quarantine
-from dra import server as gates
 from webhook.service.pace import Pace
 from webhook.service.pod_survey import LIVING
 from webhook.state import OF_DEVICES, OF_NAMESPACES, Features, doubts
@@ -71,8 +70,7 @@ class Follower:
 
     async def run(self) -> None:
         """Follow until cancelled."""
-        server = await self._server()
-        self._world.learn(features=features(server))
+        server = await self._learn_server()
         needed = (*DECLARED, resources.RESOURCE_CLAIMS) if self._holders else DECLARED
         self._informers = [self._informer(kind) for kind in _kinds(needed)]
         extra = [self._informer(kind) for kind in _kinds(EXTRA) if server.serves(kind.api_version)]
@@ -102,7 +100,12 @@ class Follower:
         """Servers are upgraded, and gates opened, while we run."""
         while True:
             await asyncio.sleep(self._pace.server)
-            self._world.learn(features=features(await self._server()))
+            await self._learn_server()
+
+    async def _learn_server(self) -> Server:
+        server = await self._server()
+        self._world.learn(features=Features.seen(server.minor, server.gates))
+        return server
 
     async def _server(self) -> Server:
         while True:
@@ -164,6 +167,10 @@ class Follower:
         why = f" ({error})" if error else ""
         return f"pods stay on the side that `mixed` prefers, because those on nodes could not be counted lately{why}"
 
+    def doubts(self) -> str:
+        """Say what of the server's gates is a guess, or was declared and not found out; "" if it told everything."""
+        return self._world.state(fresh=False).features.doubts() if self._settled.is_set() else ""
+
     def unsure(self) -> str:
         """Name the namespaces in which nothing is done, because what may be done there is not known; "" if there are none."""
         state = self.state()
@@ -207,19 +214,3 @@ class Follower:
 
 def _kinds(kinds: Iterable[Any]) -> list[Resource[Any]]:
     return list(kinds)
-
-
-def features(server: Server) -> Features:
-    """What translation must know of a server; what could not be found out follows from its version."""
-    found = {
-        gates.CAPACITY: server.features.consumable_capacity,
-        gates.DERIVED: server.features.derived_attributes,
-        gates.BINDING: server.features.binding_conditions,
-        gates.COUNTERS: server.features.partitionable_devices,
-        gates.GROUPS: server.features.compatibility_groups,
-        gates.LISTS: server.features.list_attributes,
-        gates.TAINTS: server.features.device_taints,
-        gates.EXTENDED: server.features.extended_resources,
-        gates.NODE_RESOURCES: server.features.node_allocatable,
-    }
-    return Features(minor=server.minor, gates={gate: on for gate, on in found.items() if on is not None})

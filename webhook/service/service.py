@@ -221,6 +221,7 @@ class Service:
             "stock": self.follower.stale(),
             "namespaces": self.follower.unsure(),
             "pods": self.follower.uncounted(),
+            "server": self.follower.doubts(),
             **self._source.notes(),
         }
         aside = {

@@ -70,6 +70,7 @@ class StateBuilder:
         self._used: dict[str, dict[str, int]] = {}
         self._followed = False
         self._uses_are_old = False
+        self._declared = configuration.file.kubernetes.said()
         self._outdated = False  # whether namespaces or templates changed since the state was made
         self._state = State(
             configuration=configuration,
@@ -99,6 +100,10 @@ class StateBuilder:
         if (before.evidence, before.node_templates) != (after.evidence, after.node_templates):
             self._fleet_is_old = True
         self._set(configuration=configuration)
+        if before.kubernetes != after.kubernetes:
+            declared = after.kubernetes
+            self._declared = declared.said()
+            self._understand(self._state.features)
 
     def learn(
         self,
@@ -114,8 +119,7 @@ class StateBuilder:
         if unsure is not None and unsure != self._state.unsure:
             self._set(unsure=unsure)
         if features is not None:
-            self._set(features=features)
-            self._read_anew(features.server)
+            self._understand(features)
         if keys is not None:
             self._set(keys=keys)
 
@@ -220,6 +224,13 @@ class StateBuilder:
                 self._hold(msgspec.structs.replace(obj, spec=PodSpec()))
             case _:
                 assert_never(obj)
+
+    def _understand(self, features: Features) -> None:
+        """Take in what a server tells of itself; what it does not tell is as it was declared."""
+        known = features.as_declared(self._declared)
+        if known != self._state.features:
+            self._set(features=known)
+        self._read_anew(known.server)
 
     def _read_anew(self, server: Server) -> None:
         """A server that was upgraded, or has other gates, has another allocator."""

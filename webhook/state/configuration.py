@@ -1,7 +1,7 @@
 """DrawbridgeConfiguration: what an administrator declares, read strictly and as a whole.
 
-`read` gives either a configuration or findings that name every mistake by its JSON pointer, never both and never a
-configuration with parts left out. Watching the file, and keeping the last good one, is the rim's business.
+`read` gives either a configuration or findings that name every mistake by its JSON pointer, and never a configuration with parts
+left out, but for names of feature gates: which there are depends on versions, so one that is not known is warned of. Watching the file, and keeping the last good one, is the rim's business.
 
 `Configuration` is the compiled form: the dialects with this cluster's key names in place, and an index over them. It
 is compared by identity, so that what was made for one configuration can be kept beside it.
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from dra.finding import Finding, Severity
+from dra.finding import Finding
 from dra.pointer import split
 from dra.validation import CODES, shape
 from webhook.dialects import (
@@ -32,7 +32,7 @@ from webhook.dialects import (
 )
 from webhook.state.features import SCHEDULERS
 from webhook.state.node_templates import wrong_templates
-from webhook.state.schema import DEFAULT, WHOLE_FILE, File, bytes_of, contradictions
+from webhook.state.schema import DEFAULT, WHOLE_FILE, File, bytes_of, contradictions, misnamed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -128,7 +128,7 @@ class Configuration:
 
 
 def read(value: Json) -> tuple[Configuration | None, list[Finding]]:
-    """Read a configuration object: a good one, or everything that is wrong with it."""
+    """Read a configuration object: a good one and what of it is passed over, or everything that is wrong with it."""
     name = _name(value)
     if isinstance(value, dict):
         if value.get("mode") is False:
@@ -146,19 +146,24 @@ def read(value: Json) -> tuple[Configuration | None, list[Finding]]:
         mistakes += _judge_apart(contradictions(file), broken)
         mistakes += wrong_templates(file.node_templates)
         if not mistakes:
-            return Configuration(file), []
+            return Configuration(file), _findings("C002", misnamed(file.kubernetes), name)
+    return None, _findings("C001", mistakes, name)
+
+
+def _findings(code: str, mistakes: Iterable[Mistake], name: str) -> list[Finding]:
+    severity = CODES[code].severity
     findings: list[Finding] = []
     for mistake in mistakes:
         finding = Finding(
-            code="C001",
-            severity=Severity.ERROR,
+            code=code,
+            severity=severity,
             object=name,
             path=mistake.path,
             message=mistake.message,
             hint=mistake.hint,
         )
         findings.append(finding)
-    return None, findings
+    return findings
 
 
 # Members of a file that make names known, and those that use such names.

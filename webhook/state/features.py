@@ -7,13 +7,16 @@ kubernetes:pkg/features/kube_features.go; nothing here asks a server.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from dra import server as servers
-from dra.server import Server
+from dra.server import Declared, KnownServer, Server
 from webhook.dialects import Scheduler
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 EXTENDED = servers.EXTENDED  # classes that serve a legacy name by themselves
 # Gate: the first minor version of Kubernetes 1.x that has it on by default.
@@ -50,34 +53,24 @@ def understands(scheduler: Scheduler, need: Need) -> bool:
     return scheduler.like_cluster or own[need]
 
 
-class Features(msgspec.Struct, frozen=True, kw_only=True):
+class Features(KnownServer, frozen=True, kw_only=True):
     """The server's version and gates. The default is what an offline run assumes: the newest Kubernetes we know."""
-
-    minor: int = 37
-    gates: Mapping[str, bool] = {}
 
     @classmethod
     def of(cls, server: Server) -> Features:
         """Take all gates from a server that is known in every respect."""
-        return cls(minor=server.minor, gates={gate: server.on(gate) for gate in servers.known_gates(server.minor)})
+        gates = {gate: server.on(gate) for gate in servers.known_gates(server.minor)}
+        return cls(minor=server.minor, gates=gates, found=gates)
 
-    @property
-    def server(self) -> Server:
-        """The server whose allocator a claim is judged by. What is not known of its gates is on: nobody is refused for a guess."""
-        if self.minor == servers.NEWEST and not self.gates:
-            return servers.EVERYTHING
-        minor = min(max(self.minor, servers.OLDEST), servers.NEWEST)
-        known = servers.known_gates(minor)
-        on = [gate for gate in known if self.gates.get(gate, True)]
-        return Server(minor, frozenset(on))
+    @classmethod
+    def seen(cls, minor: int, found: Mapping[str, bool], declared: Declared = Declared()) -> Features:  # noqa: B008  a value
+        """Take what a server tells of itself, and for the rest what was declared."""
+        known = servers.known_of(minor, found, declared)
+        return cls(minor=minor, gates=known.gates, found=known.found, declared=declared)
 
-    @property
-    def likely(self) -> Server:
-        """The server whose API drops fields: what is not known of its gates is as its version has it by default."""
-        minor = min(max(self.minor, servers.OLDEST), servers.NEWEST)
-        usual = servers.server_of(minor)
-        on = [gate for gate in servers.known_gates(minor) if self.gates.get(gate, usual.on(gate))]
-        return Server(minor, frozenset(on))
+    def as_declared(self, declared: Declared) -> Features:
+        """Say the same of the same server, where other things are declared."""
+        return Features.seen(self.minor, self.found, declared)
 
     def on(self, gate: str) -> bool:
         """Say whether the server has a gate on."""

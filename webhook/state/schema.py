@@ -17,6 +17,7 @@ from dra.errors import QuantityError
 from dra.objects import DeviceAttribute, DeviceCapacity
 from dra.pointer import escape
 from dra.quantity import parse
+from dra.server import Declared, mistakes, read_minor
 from dra.validation import shape
 from webhook.dialects import (
     AUTO,
@@ -132,6 +133,22 @@ class NodeTemplate(_Declared, frozen=True, kw_only=True):
     devices: tuple[TemplateDevices, ...] = ()
 
 
+class Kubernetes(_Declared, frozen=True, kw_only=True):
+    """The API server and its scheduler, where they do not tell: what they tell counts for more."""
+
+    # 1.N, for files; a cluster tells its version.
+    version: str = ""
+    # As both are started with: name, and whether it is on.
+    feature_gates: dict[str, bool] = {}
+
+    def said(self) -> Declared:
+        """What of this a server can be, and what cannot be understood."""
+        wrong = dict(mistakes(self.version, self.feature_gates))
+        minor = read_minor(self.version) if self.version and "" not in wrong else 0
+        good = {gate: on for gate, on in self.feature_gates.items() if gate not in wrong}
+        return Declared(minor, good, tuple([f"{error} ({error.remedy})" for error in wrong.values()]))
+
+
 class Metadata(_Declared, frozen=True, kw_only=True):
     name: str = ""
 
@@ -186,6 +203,8 @@ class File(_Declared, frozen=True, kw_only=True):
     schedulers: dict[str, Scheduler] = {}
     # The scheduler that asks our allocator, where it is installed.
     bridge: Bridge | None = None
+    # What the API server does not tell of its version and gates.
+    kubernetes: Kubernetes = Kubernetes()
     # Pods under a queue of Kueue's get claims of these classes only.
     kueue: Kueue = Kueue()
 
@@ -241,6 +260,13 @@ def contradictions(file: File) -> Iterable[Mistake]:
             yield Mistake(
                 f"/quotas/{escape(key)}", "no quota key is given", "e.g. <class>.deviceclass.resource.k8s.io/devices"
             )
+
+
+def misnamed(kubernetes: Kubernetes) -> Iterable[Mistake]:
+    """A version or gates that no server has. The rest of the file holds: these names come and go with versions, of ours too."""
+    for gate, error in mistakes(kubernetes.version, kubernetes.feature_gates):
+        where = f"featureGates/{escape(gate)}" if gate else "version"
+        yield Mistake(f"/kubernetes/{where}", str(error), error.remedy)
 
 
 def _placing(placing: Placing) -> Iterable[Mistake]:

@@ -8,7 +8,6 @@ import yaml
 
 from cluster.embedded import Embedded
 from cluster.kubernetes import Kubernetes
-from cluster.server import Features
 from tests.cli.running import run, run_json
 
 API = "resource.k8s.io/v1"
@@ -136,12 +135,38 @@ def test_an_explanation_is_of_the_server_that_is_named_and_says_so():
     assert "server " not in run(*waits, "-f", "-", stdin=text(*FLEET, CLAIM, POD)).stdout
 
 
+HEAD = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration"}
+DECLARED = HEAD | {"kubernetes": {"version": "1.36", "featureGates": {"DRAPartitionableDevices": False}}}
+
+
+@pytest.mark.parametrize("words", [(), ("--kubernetes", "1.37")])
+def test_a_configuration_declares_the_server_and_options_go_before_it(words, tmp_path):
+    config = tmp_path / "config.yaml"
+    config.write_text(text(DECLARED))
+    known = ("--config", config, *words)
+    _, told = answer("explain", "pod", "p", *known, stdin=text(*FLEET, CLAIM, POD))
+    assert told["server"]["saidBy"] == ("options" if words else "configuration")
+    assert told["pod"]["prospect"]["outlook"] == ("fits" if words else "never")
+    assert words or "Kubernetes 1.36 without DRAPartitionableDevices, as the configuration says" in run(
+        "explain", "pod", "p", *known, "-f", "-", stdin=text(*FLEET, CLAIM, POD)
+    ).stdout.replace("\n", "")
+    _, told = answer("simulate", *known, stdin=text(*FLEET, CLAIM, POD))
+    assert told["pods"][0]["node"] == ("n0" if words else None)
+    _, told = answer("check", *known, stdin=text(*FLEET))
+    assert ("D006" in {one["code"] for one in told["findings"]}) == (not words)
+
+
+def test_a_check_warns_of_a_gate_that_a_configuration_misspells():
+    code, told = answer("check", stdin=text(HEAD | {"kubernetes": {"featureGates": {"DRADeviceTaint": True}}}))
+    assert (code, [(one["code"], one["hint"]) for one in told["findings"]]) == (0, [("C002", "did you mean DRADeviceTaints?")])  # fmt: skip
+
+
 class Older(Embedded):
     """A cluster of 1.36 that nobody may try anything on."""
 
     async def server(self, *, probe=True):
         found = await super().server(probe=probe)
-        return msgspec.structs.replace(found, minor=36, features=Features())
+        return msgspec.structs.replace(found, minor=36, gates={})
 
 
 @pytest.mark.parametrize(

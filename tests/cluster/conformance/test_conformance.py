@@ -446,9 +446,9 @@ async def test_the_server_says_what_it_is_and_can_do(cluster):
     assert server.minor >= 37
     assert server.serves("resource.k8s.io/v1")
     assert not server.serves("resource.k8s.io/v9")
-    assert server.features.consumable_capacity is True
-    assert server.features.compatibility_groups is True
-    assert server.features.node_allocatable is True
+    assert server.gates["DRAConsumableCapacity"] is True
+    assert server.gates["DRADeviceCompatibilityGroups"] is True
+    assert server.gates["DRANodeAllocatableResources"] is True
 
 
 def bad_request(**request):

@@ -290,8 +290,8 @@ def test_objects_answer_alike_in_both_forms():
 
 def test_a_probe_finds_its_field_where_the_gate_is_open():
     for probe in PROBES:
-        assert survives(probe, probe.object), probe.feature
-        assert not survives(probe, {"spec": {}}), probe.feature
+        assert survives(probe, probe.object), probe.gate
+        assert not survives(probe, {"spec": {}}), probe.gate
 
 
 @pytest.mark.parametrize(

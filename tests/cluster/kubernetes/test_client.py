@@ -25,9 +25,12 @@ from cluster.errors import (
 )
 from cluster.informers.backoff import Backoff
 from cluster.informers.informer import Informer
+from cluster.kubernetes import client
 from cluster.kubernetes.client import Kubernetes
 from cluster.kubernetes.connection import Call, Connection, in_cluster
 from cluster.resources import CONFIG_MAPS, RESOURCE_CLAIMS
+from cluster.server import PROBES
+from dra.server import known_gates
 from tests.cluster.conftest import eventually
 from tests.cluster.objects import claim, config_map
 from tests.cluster.peer import kubeconfig, peer
@@ -637,26 +640,93 @@ async def test_a_server_whose_certificate_is_not_trusted_is_refused_clearly(cont
     await reached.close()
 
 
+GATE = 'kubernetes_feature_enabled{name="%s",stage="BETA"} %s\n'
+METRICS = (
+    "# TYPE kubernetes_feature_enabled gauge\n"
+    + GATE % ("DRAConsumableCapacity", 1)
+    + GATE % ("DRADeviceTaints", 0)
+    + GATE % ("SidecarContainers", 1)
+    + 'kubernetes_feature_enabled{name="DRADeviceTaints",stage="",more="1"} 1\n'
+    + 'x{name="kubernetes_feature_enabled"} 1\n'
+    + "process_start_time_seconds 1\n"
+).encode()
+VERSION = {"gitVersion": "v1.37.1", "minor": "37+", "emulationMinor": "36"}
+
+
+def telling(metrics):
+    """A server of 1.37 that does as 1.36, allows nothing to be created, and answers with these metrics."""
+
+    async def answer(exchange):
+        _, path, _ = exchange.request.split()
+        if path == "/version":
+            await exchange.reply(body=msgspec.json.encode(VERSION))
+        elif path == "/apis":
+            served = {"groups": [{"versions": [{"groupVersion": "resource.k8s.io/v1"}]}]}
+            await exchange.reply(body=msgspec.json.encode(served))
+        elif path == "/metrics":
+            await metrics(exchange)
+        else:
+            await exchange.reply("403 Forbidden", failure(403, "Forbidden"))
+
+    return answer
+
+
+async def test_a_server_tells_its_gates_among_its_metrics_however_they_are_cut(tmp_path):
+    async def metrics(exchange):
+        await exchange.begin()
+        for start in range(0, len(METRICS), 11):
+            await exchange.chunk(METRICS[start : start + 11])
+        await exchange.end()
+
+    async with connected(telling(metrics), tmp_path) as (reached, made):
+        server = await reached.server()
+        assert server.gates == {"DRAConsumableCapacity": True, "DRADeviceTaints": False}
+        assert server.minor == 36  # as which it does, not which it is
+        assert [one for one in made.asked if one.request.startswith("POST")] == []
+        assert (await reached.server(probe=False)).gates == {}
+
+
+async def test_who_may_not_read_metrics_tries(tmp_path):
+    async def metrics(exchange):
+        await exchange.reply("403 Forbidden", failure(403, "Forbidden"))
+
+    async with connected(telling(metrics), tmp_path) as (reached, made):
+        server = await reached.server()
+    assert server.gates == {}
+    tried = [one for one in made.asked if one.request.startswith("POST")]
+    assert len(tried) == len(PROBES)
+    assert all("dryRun=All" in one.request for one in tried)
+
+
+@pytest.mark.parametrize("line", [b"x 1\n" * 4, b"x" * 16])
+async def test_metrics_without_end_are_not_read_to_their_end(tmp_path, monkeypatch, line):
+    monkeypatch.setattr(client, "LARGEST_METRICS", 1 << 16)
+
+    async def metrics(exchange):
+        await exchange.begin()
+        await exchange.chunk(METRICS)
+        while not exchange.writer.transport.is_closing():
+            await exchange.chunk(line * 64)
+
+    async with connected(telling(metrics), tmp_path) as (reached, _):
+        assert (await reached.server()).gates == {"DRAConsumableCapacity": True, "DRADeviceTaints": False}
+
+
 @pytest.mark.real
-async def test_closed_gates_show(tmp_path):
+async def test_closed_gates_are_told_and_a_dry_run_shows_the_same(tmp_path):
     from e2e.ground.controlplane import ControlPlane
 
     with ControlPlane(name="gates", feature_gates={"DRAConsumableCapacity": False}) as running:
         reached = Kubernetes.connect(kubeconfig=str(running.kubeconfig))
         server = await reached.server()
+        tried = await reached._tried()
         created = await reached.list(RESOURCE_CLAIMS.raw)
         await reached.close()
-    assert msgspec.structs.asdict(server.features) == {
-        "consumable_capacity": False,
-        "derived_attributes": False,
-        "binding_conditions": True,
-        "partitionable_devices": True,
-        "compatibility_groups": False,
-        "list_attributes": False,
-        "device_taints": True,
-        "extended_resources": True,
-        "node_allocatable": False,
+    assert server.gates == {
+        gate: gate != "DRAConsumableCapacity" and stage.on for gate, stage in known_gates(37).items()
     }
+    assert tried == {gate: server.gates[gate] for gate in tried}
+    assert tried.keys() == {probe.gate for probe in PROBES}
     assert created.items == ()
 
 
@@ -671,7 +741,7 @@ async def test_without_the_right_to_create_nothing_is_known_of_the_gates(control
         await way.list(RESOURCE_CLAIMS)
     await way.close()
     assert server.serves("resource.k8s.io/v1")
-    assert set(msgspec.structs.asdict(server.features).values()) == {None}
+    assert server.gates == {}
 
 
 async def test_a_kubeconfig_that_wants_more_than_the_client_can_is_refused(tmp_path):

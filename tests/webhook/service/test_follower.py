@@ -8,30 +8,16 @@ from cluster.errors import Forbidden, NotFound
 from cluster.informers import Batch, Delta
 from cluster.informers.quarantine import REMEMBERED
 from cluster.resources import DEVICE_CLASSES, LIMIT_RANGES, NAMESPACES, PODS, RESOURCE_QUOTAS
-from cluster.server import Features, Server
 from tests.limits import PATIENCE
 from tests.webhook.pods import configured
 from tests.webhook.state.test_builder import claim
 from webhook.service.deciding.gate import Gate
-from webhook.service.follower import NAMED, Follower, features
+from webhook.service.follower import NAMED, Follower
 from webhook.service.pace import Pace
 from webhook.state.builder import StateBuilder
 from webhook.state.canary import Workload
 from webhook.state.configuration import DEFAULT, Configuration
 from webhook.state.mode import Mode, mode_of
-
-
-def test_what_a_server_could_not_tell_follows_from_its_version():
-    told = features(Server(version="v1.35.0", minor=35, served=frozenset()))
-    assert not told.on("DRAConsumableCapacity")
-    assert told.on("DRAPrioritizedList")
-
-
-def test_a_gate_that_was_found_closed_is_closed_whatever_the_version():
-    found = Features(consumable_capacity=False, extended_resources=True)
-    told = features(Server(version="v1.37.1", minor=37, served=frozenset(), features=found))
-    assert not told.on("DRAConsumableCapacity")
-    assert told.on("DRAExtendedResource")
 
 
 async def following(cluster, check, pace=Pace()):  # noqa: B008  a value
@@ -289,3 +275,26 @@ async def test_what_was_read_grows_old_while_the_server_is_away(broken):
                 assert follower.age() < asyncio.get_running_loop().time() - before
 
     await following(cluster, check)
+
+
+class Silent(Embedded):
+    """A cluster that tells nothing of its gates."""
+
+    async def server(self, *, probe=True):
+        return msgspec.structs.replace(await super().server(probe=probe), gates={})
+
+
+async def test_readiness_names_the_gates_that_are_a_guess():
+    async def check(follower):
+        gate = Gate(follower._world, follower, str)
+        assert gate.notes()["server"] == ""  # nothing was asked yet
+        await follower.wait_for_sync()
+        assert "DRAConsumableCapacity (on by default)" in gate.notes()["server"]
+
+    await following(Silent(), check)
+
+    async def sure(follower):
+        await follower.wait_for_sync()
+        assert follower.doubts() == ""
+
+    await following(Embedded(), sure)

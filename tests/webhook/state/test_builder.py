@@ -5,11 +5,12 @@ from cluster.objects import LimitRange, Namespace, ResourceQuota
 from dra import wire
 from dra.objects.claim import ResourceClaim, ResourceClaimTemplate
 from dra.objects.node import Node
+from dra.server import EVERYTHING
 from dra.stock.stock import Stock
 from tests.webhook.admission.test_decide import CLASS, NODE, SLICE
 from tests.webhook.pods import configured
 from webhook.state.builder import StateBuilder
-from webhook.state.configuration import DEFAULT, Configuration
+from webhook.state.configuration import DEFAULT, Configuration, read
 from webhook.state.features import Features
 
 
@@ -180,14 +181,50 @@ def test_devices_are_judged_by_the_allocator_of_the_server():
     whole = made.state(fresh=True).stock
     made.learn(features=Features(minor=37))
     assert made.state(fresh=True).stock is whole  # gates that nobody told are taken to be on
-    made.learn(features=Features(minor=36, gates={"DRAConsumableCapacity": False}))
+    made.learn(features=Features.seen(36, {"DRAConsumableCapacity": False}))
     stock = made.state(fresh=True).stock
     assert (stock.reading.server.minor, stock.reading.on("DRAConsumableCapacity")) == (36, False)
     assert stock.slices == whole.slices
     assert made.survey() is not None
-    made.learn(features=Features(minor=36, gates={"DRAConsumableCapacity": False}))
+    made.learn(features=Features.seen(36, {"DRAConsumableCapacity": False}))
     assert made.state(fresh=True).stock is stock
     assert settled_as(Features(minor=35)).state(fresh=True).stock.reading.server.minor == 35
+
+
+def declaring(**kubernetes):
+    configuration, _ = read(
+        {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", "kubernetes": kubernetes}
+    )
+    return configuration
+
+
+def test_what_a_server_does_not_tell_is_as_the_configuration_declares_it():
+    shares, counters = "DRAConsumableCapacity", "DRAPartitionableDevices"
+    made = settled(CLASS, SLICE, NODE)
+    made.learn(features=Features.seen(37, {counters: True}))
+    made.configure(declaring(featureGates={shares: False, counters: False}))
+    state = made.state(fresh=True)
+    assert (state.features.on(shares), state.features.on(counters)) == (False, True)
+    assert (state.stock.reading.on(shares), state.stock.reading.on(counters)) == (False, True)
+    assert f"{counters}=false: it is true" in state.features.doubts()
+    made.learn(features=Features.seen(37, {shares: True, counters: True}))
+    assert made.state(fresh=True).stock.reading.on(shares)
+    made.configure(declaring())
+    assert f"{counters}=false" not in made.state(fresh=True).features.doubts()
+    told = made.state(fresh=True).features
+    made.learn(features=Features.seen(37, {shares: True, counters: True}))
+    assert made.state(fresh=True).features is told  # so that replicas are decided once still
+
+
+def test_a_gate_that_nobody_has_ends_nothing_and_is_named():
+    made = StateBuilder(declaring(version="1.63", featureGates={"DRADeviceTaint": True}))
+    made.learn(features=Features.seen(37, {}))
+    made.put(CLASS)
+    made.settle()
+    state = made.state(fresh=True)
+    assert state.features.server == EVERYTHING
+    assert "did you mean DRADeviceTaints?" in state.features.doubts()
+    assert "Kubernetes 1.63 is not known" in state.features.doubts()
 
 
 def settled_as(features):

@@ -36,6 +36,17 @@ def mistakes(**fields) -> dict[str, str]:
     return {finding.path: finding.message for finding in findings}
 
 
+def test_a_feature_gate_that_no_server_has_is_warned_of_and_the_rest_holds():
+    kubernetes = {"version": "1.36", "featureGates": {"DRADeviceTaint": True, "DRAPartitionableDevices": False}}
+    configuration, findings = read({**HEAD, "mode": "warn", "kubernetes": kubernetes})
+    assert configuration.file.mode == "warn"
+    assert dict(configuration.file.kubernetes.said().gates) == {"DRAPartitionableDevices": False}
+    [finding] = findings
+    assert (finding.code, finding.severity, finding.path) == ("C002", "warning", "/kubernetes/featureGates/DRADeviceTaint")  # fmt: skip
+    assert finding.hint == "did you mean DRADeviceTaints?"
+    assert mistakes(kubernetes={"featureGates": {"DRADeviceTaints": "yes"}}).keys() == {"/kubernetes/featureGates/DRADeviceTaints"}  # fmt: skip
+
+
 def test_the_example_is_good():
     (document,) = manifests.read([EXAMPLES / "configuration.yaml"])
     configuration, findings = read(document.object)

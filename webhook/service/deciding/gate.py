@@ -91,6 +91,7 @@ class Gate:
             "stock": self._follower.stale(),
             "namespaces": self._follower.unsure(),
             "pods": self._follower.uncounted(),
+            "server": self._follower.doubts(),
             "objects read": f"set aside: {aside}" if aside else "",
             **self._configuration(),
         }
