@@ -20,6 +20,7 @@ from dra.objects import DeviceTaintRule, Pod, ResourceClaim, ResourceClaimTempla
 from dra.stock import Stock
 from webhook import names
 from webhook.claims import upkeep
+from webhook.dialects import TARGETS
 from webhook.sides import Standing
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ _LEASES = (names.NAME, "drawbridge-allocator")
 _RENEWED = 4  # a lease that nobody renews for so many times its length has been left
 _UNUSED = timedelta(hours=1)  # the controller sweeps templates long before
 _NAMED = 5
+_WAITED = timedelta(minutes=5)  # the kubelet asks for a pod's devices each minute or two
+_PREPARE_ONCE = frozenset(target.driver for target in TARGETS.values() if target.prepares_once)
 
 
 class Seen(msgspec.Struct, frozen=True):
@@ -67,6 +70,7 @@ def diagnose(seen: Seen) -> tuple[Ill, ...]:
         *_left_behind(seen),
         *_orphans(seen),
         *_idle_finalizers(seen),
+        *_refused_again(seen),
         *_without_class(seen),
         *_without_fence(seen),
         *_unasked(seen),
@@ -202,6 +206,38 @@ def _idle_finalizers(seen: Seen) -> Iterator[Ill]:
             "take the finalizer off: nothing is held, and it keeps the claim from being deleted",
             repair,
         )
+
+
+def _refused_again(seen: Seen) -> Iterator[Ill]:
+    """Pods that wait on their node for a driver that prepares no claim twice: so it is for all of its pods after a restart of the node."""
+    for pod in seen.pods or ():
+        if not _waits_on_its_node(pod, seen.now):
+            continue
+        for name in claim_names(pod):
+            claim = seen.stock.claims.get(f"{pod.metadata.namespace}/{name}")
+            allocation = claim.status.allocation if claim else None
+            results = allocation.devices.results if allocation else ()
+            once = sorted({result.driver for result in results} & _PREPARE_ONCE)
+            if not once:
+                continue
+            yield Ill(
+                "not prepared again",
+                f"Pod {pod.metadata.key}",
+                f"it has waited on {pod.spec.node_name} for minutes, and {once[0]} refuses to prepare a claim that it has prepared before "
+                f"({name}): so it is after a restart of the kubelet or of the node",
+                "delete the pod, and the claim if it was made by hand: a new claim is prepared",
+            )
+
+
+def _waits_on_its_node(pod: Pod, now: datetime) -> bool:
+    """Say whether a pod has had a node for long, and no sandbox."""
+    if not pod.spec.node_name or pod.has_ended or pod.metadata.deletion_timestamp:
+        return False
+    for condition in pod.status.conditions:
+        since = condition.last_transition_time
+        if condition.type == "PodReadyToStartContainers" and condition.status == "False" and since:
+            return now - datetime.fromisoformat(since) > _WAITED
+    return False
 
 
 def _without_class(seen: Seen) -> Iterator[Ill]:

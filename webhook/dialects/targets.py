@@ -66,6 +66,8 @@ class Target(
     pooled: bool = False
     # Devices are moved into the network namespace of the pod, and a pod in the host's has none of its own.
     moved: bool = False
+    # The driver prepares a claim once and refuses the kubelet when it asks again, which it does after a restart.
+    prepares_once: bool = False
 
 
 _NVIDIA = "gpu.nvidia.com"
@@ -119,6 +121,7 @@ TARGETS = {
             instead="gpu",
             vendor="NVIDIA",
             alike=True,
+            prepares_once=True,
         ),
         Target(
             name="nic",

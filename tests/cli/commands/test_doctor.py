@@ -58,12 +58,25 @@ def unused():
     return one
 
 
+def once_only(minutes, driver="hami-core-gpu.project-hami.io", status="False"):
+    """A pod that stands on its node without a sandbox, and the claim that it has."""
+    since = (datetime.now(UTC) - timedelta(minutes=minutes)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    waiting, one = pod("p", "a"), held("a", "p")
+    waiting["spec"]["nodeName"] = "n0"
+    waiting["status"] = {
+        "conditions": [{"type": "PodReadyToStartContainers", "status": status, "lastTransitionTime": since}]
+    }
+    one["status"]["allocation"]["devices"]["results"][0]["driver"] = driver
+    return [one, waiting]
+
+
 # What is wrong: the objects, what is found about which of them, and what would be done.
 ILLS = {
     "overlap": ([held("a", "p"), held("b", "q"), pod("p", "a"), pod("q", "b")], "ResourceClaim default/a", "take the devices away from default/b, whose pods are on no node yet, so that they are placed again"),
     "left behind": ([held("a", "gone"), pod("p")], "ResourceClaim default/a", "take its allocation and its reservations away"),
     "without pod": ([made_for("a", "gone"), pod("p")], "ResourceClaim default/a", "delete it"),
     "finalizer": ([protected("a"), pod("p")], "ResourceClaim default/a", "take its finalizer off"),
+    "not prepared again": (once_only(minutes=6), "Pod default/p", ""),
     "without class": ([claim("a", class_name="none"), pod("p", "a")], "DeviceClass none", ""),
     "idle lease": ([lease(120), pod("p")], "Lease drawbridge-system/drawbridge-allocator", ""),
     "unused template": ([unused(), pod("p")], f"ResourceClaimTemplate default/{unused()['metadata']['name']}", "delete it"),
@@ -278,3 +291,11 @@ async def test_a_server_without_claims_is_no_healthy_cluster(monkeypatch):
     monkeypatch.setattr(cluster, "list", unknown)
     with pytest.raises(Failed, match="has no ResourceClaims"):
         await look(cluster)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"minutes": 4}, {"minutes": 6, "status": "True"}, {"minutes": 6, "driver": DRIVER}]
+)
+def test_a_pod_that_waits_for_something_else_is_not_blamed_on_a_driver(changes, tmp_path):
+    _, answer = run_json("doctor", "-f", manifest(tmp_path / "dump.yaml", *FLEET, *once_only(**changes)))
+    assert "not prepared again" not in {one["what"] for one in answer["findings"]}
