@@ -16,14 +16,16 @@ from cluster.errors import ApiError, NotFound
 from cluster.informers import Informer, Quarantine
 from dra.objects import DeviceCompatibility, Node
 from dra.policy import misread
+from dra.server import Declared, KnownServer, known_of
 from dra.stock import Stock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from cluster.informers import Batch, Delta, Health
     from cluster.objects import Namespace
     from cluster.protocol import Cluster
+    from cluster.server import Server
     from dra.objects import DeviceQuota, Pod, ResourceClaim
 
 logger = logging.getLogger("drawbridge.allocator")
@@ -36,6 +38,7 @@ NEEDED = (
 # waits for these long.
 EXTRA_SECONDS = 3.0
 RETRY_SECONDS = 1.0
+SERVER_SECONDS = 600.0  # between looks at the server's version and gates
 MANY = 64  # changes at once after which a stock is made anew
 
 
@@ -69,6 +72,10 @@ class Knowledge:
         self._on_namespace = on_namespace
         self.quarantine = Quarantine()
         self.stock = Stock.of()
+        # What the server tells of its gates, and what was declared of them.
+        self.server = KnownServer()
+        self._declared = Declared()
+        self._is_other = asyncio.Event()
         self.claims = self._informer(resources.RESOURCE_CLAIMS)
         self.pods = self._informer(resources.PODS)
         self.quotas = self._informer(resources.DEVICE_QUOTAS)
@@ -84,7 +91,9 @@ class Knowledge:
     async def run(self) -> None:
         """Follow until cancelled."""
         deciding: list[Informer[Any]] = []
-        limited = await self._serves(resources.DEVICE_QUOTAS.api_version)
+        server = await self._look_at_server()
+        self.stock = Stock.of(server=self.server.server)
+        limited = server.serves(resources.DEVICE_QUOTAS.api_version)
         if self._on_namespace is not _nobody_asks:
             deciding += [self.namespaces, self.budgets]
             # Who decides before quotas were read lets everybody pass.
@@ -92,7 +101,7 @@ class Knowledge:
                 deciding.append(self.quotas)
         self._needed = needed = (self.claims, self.pods, *deciding, *self._others)
         taints = self._informer(resources.DEVICE_TAINT_RULES)
-        extra = [one for one in (taints, self.compatibilities) if await self._serves(one.resource.api_version)]
+        extra = [one for one in (taints, self.compatibilities) if server.serves(one.resource.api_version)]
         self._others += extra
         self._followed = followed = [*needed, *extra]
         if limited and self.quotas not in followed:
@@ -111,6 +120,8 @@ class Knowledge:
             for informer in followed[len(needed) :]:
                 await informer.wait_for_sync(EXTRA_SECONDS)
             self._settled.set()
+            group.create_task(self._read_anew())
+            await self._watch_server()
 
     async def wait_for_sync(self) -> None:
         """Wait until everything was read once."""
@@ -159,13 +170,45 @@ class Knowledge:
         seen = self.claims.objects.get(where)
         self.stock = self.stock.without("ResourceClaim", "/".join(where)) if seen is None else self.stock.with_(seen)
 
-    async def _serves(self, api_version: str) -> bool:
+    def declare(self, declared: Declared) -> None:
+        """Go by other words of the administrator where the server tells nothing."""
+        self._declared = declared
+        self._understand(self.server.minor, self.server.found)
+
+    def _understand(self, minor: int, found: Mapping[str, bool]) -> None:
+        self.server = known_of(minor, found, self._declared)
+        if self.server.server != self.stock.reading.server:
+            self._is_other.set()
+
+    async def _watch_server(self) -> None:
+        """Servers are upgraded, and gates opened, while we run."""
+        while True:
+            await asyncio.sleep(SERVER_SECONDS)
+            await self._look_at_server()
+
+    async def _look_at_server(self) -> Server:
         while True:
             try:
-                return (await self._cluster.server()).serves(api_version)
+                server = await self._cluster.server()
             except ApiError as error:
                 logger.warning("the API server does not answer", extra={"problem": str(error)})
                 await asyncio.sleep(RETRY_SECONDS)
+            else:
+                self._understand(server.minor, server.gates)
+                return server
+
+    async def _read_anew(self) -> None:
+        """Read all there is as another server's allocator does. It takes a while on a large fleet, in which schedulers want to be answered."""
+        while True:
+            await self._is_other.wait()
+            self._is_other.clear()
+            earlier = self.stock
+            server = self.server.server
+            if earlier.reading.server == server:
+                continue
+            anew = await asyncio.to_thread(earlier.as_read_by, server)
+            self.stock = anew.caught_up(earlier, self.stock)
+            self._on_devices()
 
     async def _has(self, kind: resources.Resource[Any]) -> bool:
         """Say whether a server that serves a group has this kind of it."""
@@ -242,6 +285,7 @@ class Knowledge:
             rules=read.get("DeviceTaintRule", ()),
             compatibilities=read.get("DeviceCompatibility", ()),
             claims=read.get("ResourceClaim", ()),
+            server=self.server.server,
         )
         ahead = self._ahead.values()
         self.stock = stock.with_all(ahead)

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from cluster.protocol import Cluster
     from cluster.serving import Address
     from dra.objects import Pod
+    from dra.server import Declared
 
 logger = logging.getLogger("drawbridge.allocator")
 LEASE = "drawbridge-allocator"
@@ -150,6 +151,10 @@ class Service:
         """Place by other rules from now on."""
         self.bridge.place_by(rules)
 
+    def declare(self, declared: Declared) -> None:
+        """Go by what an administrator says of the server, where it tells nothing itself."""
+        self.bridge.knowledge.declare(declared)
+
     async def _say(self, ports: Listening, listening: Callable[[Listening], None]) -> None:
         await self.bridge.knowledge.wait_for_sync()
         listening(ports)
@@ -217,7 +222,11 @@ class Service:
             "rights": "; ".join(denied),
             "certificate": self.ports.what_is_wrong(),
         }
-        notes = {"lease": "" if bridge.leads else "another replica leads", "files of TLS": self.ports.note()}
+        notes = {
+            "lease": "" if bridge.leads else "another replica leads",
+            "files of TLS": self.ports.note(),
+            "server": bridge.knowledge.server.doubts(),
+        }
         if aside := str(bridge.knowledge.quarantine):
             notes["objects read"] = f"set aside: {aside}"
         if overlapping := self.rounds.overlapping:
@@ -306,4 +315,5 @@ def api_routes(queries: Queries) -> Mapping[tuple[str, str], Any]:
         ("GET", "/api/v1/allocations"): queries.allocations,
         ("POST", "/api/v1/resize"): queries.resize,
         ("GET", "/api/v1/drift"): queries.drift,
+        ("GET", "/api/v1/server"): queries.server,
     }

@@ -247,6 +247,22 @@ class Queries:
         rows = {"overlapping": list(found.overlapping), "leftBehind": list(found.left_behind)}
         return json(rows | {"leading": found.leading})
 
+    def server(self, head: Head, body: bytes) -> Reply:
+        """Say what the API server is taken to be: what it told, what was declared of it, and what is a guess."""
+        del head, body
+        self._demand_knowledge()
+        known = self._knowledge.server
+        read_as = self._knowledge.stock.reading.server
+        rows = {
+            "kubernetes": f"1.{known.minor}",
+            "featureGates": sorted(read_as.gates),
+            "told": dict(sorted(known.found.items())),
+            "declared": known.assumed,
+            "guessed": known.guessed,
+            "doubts": known.doubts(),
+        }
+        return json(rows)
+
     def quota(self, head: Head, body: bytes) -> Reply:
         """Say of each line of each quota how much is used, and how much is assumed beside it."""
         del head, body

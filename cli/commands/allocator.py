@@ -306,8 +306,14 @@ async def _serve(
         service = (
             Onlooker(cluster, settings, translate) if read_only else Service(cluster, settings, translate, reviewing)
         )
+
+        def follow(new: Configuration) -> None:
+            service.place_by(read_rules(new))
+            service.declare(new.file.kubernetes.said())
+
+        service.declare(source.current.file.kubernetes.said())
         async with asyncio.TaskGroup() as group:
-            following = group.create_task(source.follow(lambda new: service.place_by(read_rules(new))))
+            following = group.create_task(source.follow(follow))
             await service.run(loop.stopping(), _announce)
             following.cancel()
     finally:
@@ -334,6 +340,7 @@ def rules_of(
 def translator(source: Source) -> Callable[[list[Object], Stock], _Translated]:
     """How legacy objects become translated ones, by a configuration and what a stock shows."""
     from cluster.patch import apply_json_patch
+    from dra.server import known_gates
     from webhook.claims import template
     from webhook.state import Features, Inventory, State
     from webhook.translate import translate_object
@@ -343,7 +350,11 @@ def translator(source: Source) -> Callable[[list[Object], Stock], _Translated]:
         slices = stock.slices.values()
         nodes = stock.nodes.values()
         fleet = Inventory.of(classes, slices, nodes)
-        state = State(configuration=source.current, fleet=fleet, features=Features(minor=37))
+        server = stock.reading.server
+        # What is not known of it counts as on where claims are judged, and by default for what is written.
+        off = dict.fromkeys(known_gates(server.minor).keys() - server.gates, False)
+        features = Features.seen(server.minor, off)
+        state = State(configuration=source.current, fleet=fleet, features=features)
         translated: list[Object] = []
         notes: list[str] = []
         for obj in objects:

@@ -207,6 +207,24 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
             server=server,
         )
 
+    def caught_up(self, earlier: Stock, now: Stock) -> Stock:
+        """Answer with this stock after all that has changed from an earlier one, of the same objects as this, to the present one.
+
+        What takes long can so be made of the earlier one elsewhere, while the present one moves.
+        """
+        there: list[Stocked] = []
+        gone: list[Stocked] = []
+        for field in _FIELD.values():
+            before = getattr(earlier, field)
+            after = getattr(now, field)
+            for key, obj in after.items():
+                if before.get(key) is not obj:
+                    there.append(obj)
+            for key, obj in before.items():
+                if key not in after:
+                    gone.append(obj)
+        return self.with_all(there, gone)
+
     def changed_since(self, earlier: Stock) -> frozenset[str] | None:
         """Name the nodes that changes since an earlier stock may concern; None if that cannot be told or is all."""
         return self.history.since(earlier.history)

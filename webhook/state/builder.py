@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from dra.objects import ObjectMeta
-    from dra.server import Server
     from webhook.state.configuration import Configuration
     from webhook.state.features import Features
 
@@ -230,16 +229,9 @@ class StateBuilder:
         known = features.as_declared(self._declared)
         if known != self._state.features:
             self._set(features=known)
-        self._read_anew(known.server)
-
-    def _read_anew(self, server: Server) -> None:
-        """A server that was upgraded, or has other gates, has another allocator."""
         stock = self._stock
-        if stock is None or stock.reading.server == server:
-            return
-        self._stock = stock.as_read_by(server)
-        self._fleet_is_old = True
-        self._set(stock=self._stock)
+        if stock is not None and stock.reading.server != known.server:
+            self._fleet_is_old = True  # a server that was upgraded, or has other gates, has another allocator
 
     def settle(self) -> None:
         """Everything has been read once: from here on there is a stock."""
@@ -270,10 +262,12 @@ class StateBuilder:
         if self._stock is None or not self._fleet_is_old:
             return None
         self._fleet_is_old = False
-        return Survey(self._stock, self._state.fleet, self._state.configuration)
+        return Survey(self._stock, self._state)
 
     def take(self, survey: Survey) -> None:
-        """Take in what a look has shown."""
+        """Take in what a look has shown, and what has changed since it began."""
+        if self._stock is not None and survey.stock is not survey.earlier:
+            self._stock = survey.stock.caught_up(survey.earlier, self._stock)
         self._set(fleet=survey.fleet, prospects=survey.prospects, stock=self._stock, confirmed=True)
 
     def _move(self, there: Sequence[Stocked], gone: Sequence[Stocked]) -> None:
@@ -301,15 +295,20 @@ class StateBuilder:
 class Survey:
     """One look at the fleet of one moment. It touches nothing but itself, so a thread may do it."""
 
-    def __init__(self, stock: Stock, earlier: Inventory, configuration: Configuration) -> None:
-        self._stock = stock
-        self._file = configuration.file
-        self.fleet = earlier
+    def __init__(self, stock: Stock, state: State) -> None:
+        self.earlier = stock
+        # The same objects as the allocator of the server reads them.
+        self.stock = stock
+        self._server = state.features.server
+        self._file = state.configuration.file
+        self.fleet = state.fleet
         self.prospects: Stock | None = None
 
     def look(self) -> None:
         """Take stock of the devices: the slow part, which may happen in a thread."""
-        stock = self._stock
+        if self.stock.reading.server != self._server:
+            self.stock = self.stock.as_read_by(self._server)
+        stock = self.stock
         self.fleet = Inventory.of(
             stock.classes.values(),
             stock.slices.values(),

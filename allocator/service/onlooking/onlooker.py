@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from allocator.service.queries import Translate
     from cluster.protocol import Cluster
     from dra.objects import Pod, ResourceClaim
+    from dra.server import Declared
 
 logger = logging.getLogger("drawbridge.allocator")
 COMPONENT = "drawbridge-onlooker"
@@ -87,6 +88,10 @@ class Onlooker:
     def place_by(self, rules: PlacementRules) -> None:
         """Take no notice: others place."""
 
+    def declare(self, declared: Declared) -> None:
+        """Go by what an administrator says of the server, where it tells nothing itself."""
+        self.knowledge.declare(declared)
+
     async def _look(self, ports: Listening, listening: Callable[[Listening], None]) -> None:
         await self.knowledge.wait_for_sync()
         listening(ports)
@@ -136,7 +141,7 @@ class Onlooker:
             await ports.end()
 
     def _readiness(self) -> tuple[Mapping[str, str], Mapping[str, str]]:
-        notes = {"files of TLS": self._doors.note()}
+        notes = {"files of TLS": self._doors.note(), "server": self.knowledge.server.doubts()}
         if aside := str(self.knowledge.quarantine):
             notes["objects read"] = f"set aside: {aside}"
         if overlapping := self.drift.overlapping:

@@ -1,0 +1,76 @@
+"""What the allocator knows of its server: told, declared or guessed, and followed while the server changes."""
+
+import threading
+
+import msgspec
+
+from cluster.embedded import Embedded
+from cluster.resources import RESOURCE_CLAIMS
+from dra.server import Declared
+from dra.stock import Stock
+from tests.allocator.service.sidecar import claim, fleet, pod, running, until
+from tests.limits import PATIENCE
+
+SHARES, PARTITIONS = "DRAConsumableCapacity", "DRAPartitionableDevices"
+
+
+class Server(Embedded):
+    """A cluster whose version and gates are what somebody says."""
+
+    minor = 36
+    gates = {SHARES: True}
+
+    async def server(self, *, probe=True):
+        found = await super().server(probe=probe)
+        return msgspec.structs.replace(found, minor=self.minor, gates=self.gates)
+
+
+def serving(*objects):
+    cluster = Server()
+    cluster.load([*fleet(1, 2), *objects])
+    return cluster
+
+
+async def test_the_stock_is_read_as_the_server_and_what_is_a_guess_is_said():
+    async with running(serving()) as one:
+        one.service.declare(Declared(0, {PARTITIONS: False, SHARES: False}))
+        await until(lambda: not one.bridge.knowledge.stock.reading.on(PARTITIONS))
+        assert one.bridge.knowledge.stock.reading.on(SHARES)  # the server's own word
+        status, told = await one.ask("/api/v1/server")
+        assert (status, told["kubernetes"], told["told"]) == (200, "1.36", {SHARES: True})
+        assert told["declared"] == {PARTITIONS: False}
+        assert told["guessed"]["DRADeviceTaints"] is True
+        assert f"{SHARES}=false: it is true" in told["doubts"]
+        _, notes = one.service._readiness()
+        assert notes["server"] == told["doubts"]
+
+
+async def test_a_server_that_is_upgraded_is_read_anew_while_questions_go_on_being_answered(monkeypatch):
+    cluster = serving(claim("a"), pod("p", "a"), claim("b"))
+    begun, go_on = threading.Event(), threading.Event()
+    read = Stock.as_read_by
+
+    def slowly(stock, server):
+        anew = read(stock, server)
+        begun.set()
+        assert go_on.wait(PATIENCE)
+        return anew
+
+    async with running(cluster) as one:
+        knowledge = one.bridge.knowledge
+        assert knowledge.stock.reading.server.minor == 36
+        monkeypatch.setattr(Stock, "as_read_by", slowly)
+        cluster.minor, cluster.gates = 37, {SHARES: False}
+        await knowledge._look_at_server()
+        await until(begun.is_set)
+        try:
+            assert (await one.place("p"))[0] == 200
+            await cluster.delete(RESOURCE_CLAIMS, "b", "default")
+            await until(lambda: "default/b" not in knowledge.stock.claims)
+            assert knowledge.stock.reading.server.minor == 36
+        finally:
+            go_on.set()
+        await until(lambda: knowledge.stock.reading.server.minor == 37)
+        assert not knowledge.stock.reading.on(SHARES)
+        assert knowledge.stock.claims.keys() == {"default/a"}
+        assert knowledge.stock.claims["default/a"].status.allocation is not None
