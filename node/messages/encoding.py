@@ -25,6 +25,10 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     """Base of every message."""
 
 
+class Passed(Message, frozen=True):
+    """The place of a field that is neither read nor written."""
+
+
 class MessageError(ValueError):
     """Bytes that are no message."""
 
@@ -181,7 +185,8 @@ def _read_varint(data: bytes, at: int) -> tuple[int, int]:
 @lru_cache(maxsize=64)
 def _fields(type_: type[Message]) -> tuple[_Field, ...]:
     hints = get_type_hints(type_)
-    return tuple(_field(number, name, hints[name]) for number, name in enumerate(type_.__struct_fields__, 1))
+    numbered = enumerate(type_.__struct_fields__, 1)
+    return tuple(_field(number, name, hints[name]) for number, name in numbered if hints[name] is not Passed)
 
 
 def _field(number: int, name: str, hint: Any) -> _Field:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from node.service.adapting import Adapter
+from node.service.auditing.agent import Agent, AgentSettings, OneLook
 from node.service.disk import Disk
 from node.service.driver import Driver, NodePaths
 from node.service.keeper import Keeper
@@ -12,10 +13,13 @@ from node.service.sysfs import numa_nodes, pci_devices
 
 __all__ = [
     "Adapter",
+    "Agent",
+    "AgentSettings",
     "Disk",
     "Driver",
     "Keeper",
     "NodePaths",
+    "OneLook",
     "Preparing",
     "Publisher",
     "numa_nodes",

@@ -1,0 +1,34 @@
+"""What the kubelet, drivers and the cluster each say of a node's devices, held against each other; and which devices are to be left alone."""
+
+from __future__ import annotations
+
+from node.audit.findings import COMPONENT, OVER, Finding, Kind, Patience, examine
+from node.audit.kubelet_state import UnreadableState, read_state
+from node.audit.marks import HELD_BY_PLUGIN, MARKED_ON, marks_of, plan, seen_at, sign_of, unmarkable
+from node.audit.names import claim_uid
+from node.audit.sight import DeviceId, HandedOut, PreparedThere, Sight
+from node.audit.silicon import Silicon
+
+__all__ = [
+    "COMPONENT",
+    "HELD_BY_PLUGIN",
+    "MARKED_ON",
+    "OVER",
+    "DeviceId",
+    "Finding",
+    "HandedOut",
+    "Kind",
+    "Patience",
+    "PreparedThere",
+    "Sight",
+    "Silicon",
+    "UnreadableState",
+    "claim_uid",
+    "examine",
+    "marks_of",
+    "plan",
+    "read_state",
+    "seen_at",
+    "sign_of",
+    "unmarkable",
+]

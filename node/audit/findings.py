@@ -1,0 +1,308 @@
+"""What does not fit together on a node. Pure: a sight in, findings out.
+
+A source that could not be read accuses nobody: nothing is called missing because nobody could say that it is there. What is about to
+come right by itself (a claim that the kubelet has not asked to unprepare yet) is a finding, too; `Patience` lets it become old first.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from enum import StrEnum
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from node.audit.names import claim_uid
+from node.audit.sight import DeviceId
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from dra.objects import Device, DeviceRequestAllocationResult, Pod, ResourceClaim
+    from node.audit.sight import ClaimName, PreparedThere, Sight
+    from node.audit.silicon import Silicon
+
+COMPONENT = "drawbridge-node-agent"  # who says so in events
+OVER = "it is over"  # what an event says then
+MOST = 200  # findings of one look: a node that is so wrong is not helped by more
+_UNPREPARED = ("All", "NodePrepareResources")
+
+
+class Kind(StrEnum):
+    """What can be wrong. The value is what people read; `reason` is the event's."""
+
+    GIVEN_TWICE = "given twice"
+    NOT_ALLOCATED = "prepared, not allocated"
+    NOT_PREPARED = "allocated, not prepared"
+    SUMS = "shares do not add up"
+    LEFT = "left behind"
+    UNMARKED = "not marked"
+
+    @property
+    def reason(self) -> str:
+        """As events have it."""
+        return "Device" + self.name.title().replace("_", "")
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One thing that does not fit. `users` are pods to be told, in words that name nothing of another namespace."""
+
+    what: Kind
+    object: str
+    message: str
+    remedy: str
+    users: tuple[tuple[str, str], ...] = ()
+    told: str = ""
+
+
+class _User(NamedTuple):
+    """Who has a device through a claim, and by which pods of this node."""
+
+    claim: ClaimName
+    pods: tuple[tuple[str, str], ...]
+
+
+# How long something has to be so before it is said, in seconds.
+SOON, LATE = 30.0, 300.0
+_WAITS = {Kind.GIVEN_TWICE: 0.0, Kind.UNMARKED: 0.0, Kind.SUMS: 0.0, Kind.LEFT: LATE}
+
+
+class Patience(msgspec.Struct, frozen=True):
+    """Since when which findings have been seen without a break."""
+
+    since: dict[tuple[str, str], float] = {}
+
+    def after(self, found: Iterable[Finding], now: float) -> Patience:
+        """Take over what was just found."""
+        keys = [(one.what.value, one.object) for one in found]
+        return Patience({key: self.since.get(key, now) for key in keys})
+
+    def is_old(self, one: Finding, now: float) -> bool:
+        """Say whether something has been so for long enough to be said."""
+        since = self.since.get((one.what.value, one.object), now)
+        return now - since >= _WAITS.get(one.what, SOON)
+
+
+def examine(sight: Sight, silicon: Silicon) -> tuple[Finding, ...]:
+    """Find what does not fit, in the order in which it matters."""
+    found = [
+        *_given_twice(sight, silicon),
+        *_prepared_twice(sight, silicon),
+        *_sums(sight, silicon.devices),
+        *_not_allocated(sight),
+        *_not_prepared(sight),
+        *_left(sight),
+    ]
+    return tuple(found[:MOST])
+
+
+def _given_twice(sight: Sight, silicon: Silicon) -> Iterator[Finding]:
+    """A container has it from a device plugin, and a claim has it, too."""
+    users = _users(sight)
+    for given in sight.given:
+        beside = silicon.of_plugin(given.resource, given.id)
+        for where in sorted(beside & users.keys()):
+            for user in sorted(users[where]):
+                yield Finding(
+                    Kind.GIVEN_TWICE,
+                    f"device {where}",
+                    f"pod {given.namespace}/{given.pod} has it as {given} of a device plugin, and ResourceClaim {_named(user.claim)} has it",
+                    "end one of the two pods; the mark of the agent keeps the device from claims as long as the plugin's pod has it",
+                    ((given.namespace, given.pod), *user.pods),
+                    f"a device is given twice: as {given} of a device plugin, and as {where} of a ResourceClaim",
+                )
+
+
+def _users(sight: Sight) -> dict[DeviceId, set[_User]]:
+    """Say who has devices of this node through claims: containers by the kubelet's word, pods of this node by the claims' status."""
+    pods_of = sight.pods_by_claim
+    users: defaultdict[DeviceId, set[_User]] = defaultdict(set)
+    for name, where in _holds(sight, pods_of):
+        pods = sorted(pods_of[name])
+        user = _User(name, tuple(pods))
+        users[where].add(user)
+    return users
+
+
+def _holds(sight: Sight, names: Iterable[ClaimName]) -> Iterator[tuple[ClaimName, DeviceId]]:
+    """Say which claims have which devices. Admins look at what others have, and have nothing."""
+    looked_at: set[tuple[ClaimName, DeviceId]] = set()
+    for name in names:
+        for result in _results(sight.claims.get(name)):
+            one = name, _where(result)
+            if result.admin_access:
+                looked_at.add(one)
+            else:
+                yield one
+    for held in sight.held:
+        one = (held.namespace, held.claim), held.where
+        if one not in looked_at:
+            yield one
+
+
+def _prepared_twice(sight: Sight, silicon: Silicon) -> Iterator[Finding]:
+    """Two drivers publish the same hardware, and two claims have it."""
+    users = _users(sight)
+    for where in sorted(users):
+        for other in sorted(silicon.of_device(where) & users.keys()):
+            if other < where:
+                continue
+            names = {one.claim for one in (*users[where], *users[other])}
+            pods = {pod for one in (*users[where], *users[other]) for pod in one.pods}
+            yield Finding(
+                Kind.GIVEN_TWICE,
+                f"device {where}",
+                f"{other} is the same hardware; claims have both: {', '.join(_named(name) for name in sorted(names))}",
+                "let one driver publish it, and end the pods of the other's claim",
+                tuple(sorted(pods)),
+                f"a device is given twice: as {where} and as {other}",
+            )
+
+
+def _not_allocated(sight: Sight) -> Iterator[Finding]:
+    """Something is prepared, and the claim's status does not say so."""
+    for one in _once(sight.known):
+        claim = sight.claims.get((one.namespace, one.claim))
+        if claim is None or (one.uid and claim.metadata.uid != one.uid):
+            continue  # gone, which is another finding, or unknown
+        if one.where in {_where(result) for result in _results(claim)}:
+            continue
+        yield Finding(
+            Kind.NOT_ALLOCATED,
+            f"ResourceClaim {one.namespace}/{one.claim}",
+            f"{one.by} has {one.where} prepared for it, and its status does not give it that device",
+            "delete the pods that use the claim on this node, so that the kubelet unprepares it",
+        )
+
+
+def _not_prepared(sight: Sight) -> Iterator[Finding]:
+    """A container that names a claim runs, and the kubelet knows no device of it."""
+    if sight.kubelet is None:
+        return
+    known = {(one.namespace, one.claim, one.where) for one in sight.known}
+    for pod in sight.pods or ():
+        if pod.status.phase != "Running" or pod.metadata.deletion_timestamp:
+            continue
+        for name in _claims_of_containers(pod):
+            namespace = pod.metadata.namespace
+            results = _results(sight.claims.get((namespace, name)))
+            needed = [one for one in results if not set(_UNPREPARED) & set(one.skip_node_operations)]
+            missing = [one for one in needed if (namespace, name, _where(one)) not in known]
+            if not missing:
+                continue
+            yield Finding(
+                Kind.NOT_PREPARED,
+                f"ResourceClaim {namespace}/{name}",
+                f"pod {pod.metadata.name} runs with it, and nobody on this node has {_where(missing[0])} prepared for it",
+                "delete the pod, so that it is started with its devices; if it happens again look at the driver's log",
+                ((namespace, pod.metadata.name),),
+                f"{_where(missing[0])} of the ResourceClaim {name} is not prepared on the node",
+            )
+
+
+def _claims_of_containers(pod: Pod) -> Iterator[str]:
+    """Name the claims that a container names: of others the kubelet tells nothing."""
+    named = {claim.name for one in pod.spec.containers for claim in one.resources.claims}
+    for entry in pod.spec.resource_claims:
+        if entry.name not in named:
+            continue
+        if entry.resource_claim_name:
+            yield entry.resource_claim_name
+        statuses = pod.status.resource_claim_statuses
+        yield from (one.resource_claim_name for one in statuses if one.name == entry.name and one.resource_claim_name)
+
+
+def _sums(sight: Sight, devices: Mapping[DeviceId, Device]) -> Iterator[Finding]:
+    """Shares that drivers have prepared: more than the device has, or another amount than the claim's status says."""
+    sums: defaultdict[tuple[DeviceId, str], int] = defaultdict(int)
+    for one in sight.prepared:
+        if one.admin or not one.consumed:
+            continue
+        for name, amount in one.consumed.items():
+            sums[one.where, name] += amount.nano
+        claim = sight.claims.get((one.namespace, one.claim))
+        for result in _results(claim):
+            if (
+                _where(result) == one.where
+                and result.share_id == one.share
+                and result.consumed_capacity != one.consumed
+            ):
+                yield Finding(
+                    Kind.SUMS,
+                    f"ResourceClaim {one.namespace}/{one.claim}",
+                    f"{one.by} has prepared {_amounts(one.consumed)} of {one.where}, and the status says {_amounts(result.consumed_capacity)}",
+                    "delete the pods that use the claim, so that it is prepared anew",
+                )
+    for (where, name), nano in sums.items():
+        capacity = devices[where].capacity.get(name) if where in devices else None
+        if capacity is not None and nano > capacity.value.nano:
+            yield Finding(
+                Kind.SUMS,
+                f"device {where}",
+                f"shares of {nano / 10**9:g} of its {name} are prepared, and it has {capacity.value}",
+                "end pods that have shares of it, until they fit",
+            )
+
+
+def _left(sight: Sight) -> Iterator[Finding]:
+    """What is prepared for claims that are gone, and CDI files of nobody."""
+    gone = [one for one in _once(sight.known) if _is_gone(one, sight)]
+    for one in gone:
+        yield Finding(
+            Kind.LEFT,
+            f"ResourceClaim {one.namespace}/{one.claim}",
+            f"it is gone, and {one.by} still has {one.where} prepared for it",
+            "is its driver there? Our drivers forget such a claim after five minutes; restart another's",
+        )
+    if (
+        sight.pods is None
+        or sight.claim_names - sight.claims.keys()
+        or sight.pods_by_claim.keys() - sight.claims.keys()
+    ):
+        return
+    living = {one.uid for one in sight.known} | {
+        claim.metadata.uid for claim in sight.claims.values() if claim is not None
+    }
+    drivers = {one.spec.driver for one in sight.slices} | {one.where.driver for one in sight.known}
+    for name in sight.files:
+        uid = claim_uid(name, drivers)
+        if uid and uid not in living:
+            yield Finding(
+                Kind.LEFT,
+                f"CDI file {name}",
+                "no claim of a pod of this node has its uid, and nobody has it prepared",
+                "remove it, if its driver does not at its next start: a container that names it would get its devices",
+            )
+
+
+def _is_gone(one: PreparedThere, sight: Sight) -> bool:
+    name = one.namespace, one.claim
+    if name not in sight.claims:
+        return False
+    claim = sight.claims[name]
+    return claim is None or bool(one.uid and claim.metadata.uid != one.uid)
+
+
+def _once(known: Iterable[PreparedThere]) -> list[PreparedThere]:
+    """Leave out what several say of one claim and device."""
+    found: dict[tuple[str, str, DeviceId], PreparedThere] = {}
+    for one in known:
+        found.setdefault((one.namespace, one.claim, one.where), one)
+    return list(found.values())
+
+
+def _results(claim: ResourceClaim | None) -> tuple[DeviceRequestAllocationResult, ...]:
+    allocation = claim.status.allocation if claim is not None else None
+    return allocation.devices.results if allocation is not None else ()
+
+
+def _where(result: DeviceRequestAllocationResult) -> DeviceId:
+    return DeviceId(result.driver, result.pool, result.device)
+
+
+def _named(name: ClaimName) -> str:
+    return "/".join(name)
+
+
+def _amounts(consumed: Mapping[str, object]) -> str:
+    return ", ".join(f"{name} {amount}" for name, amount in sorted(consumed.items())) or "nothing"

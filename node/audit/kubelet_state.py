@@ -1,0 +1,68 @@
+"""The kubelet's own memory of prepared claims, `dra_manager_state` (pkg/kubelet/cm/dra/state): JSON in JSON, with a sum over the inner one."""
+
+from __future__ import annotations
+
+from zlib import crc32
+
+import msgspec
+
+from node.audit.sight import DeviceId, PreparedThere
+
+MEMORY = "the kubelet's memory"
+
+
+class UnreadableState(Exception):  # noqa: N818  what the file is
+    """The file is none that a kubelet wrote; the message says why."""
+
+
+class _Device(msgspec.Struct, frozen=True, rename="pascal"):
+    pool_name: str = ""
+    device_name: str = ""
+    share: str | None = msgspec.field(name="ShareID", default=None)
+
+
+class _PreparedByDriver(msgspec.Struct, frozen=True, rename="pascal"):
+    devices: tuple[_Device, ...] | None = None
+
+
+class _Claim(msgspec.Struct, frozen=True, rename="pascal"):
+    claim_uid: str = msgspec.field(name="ClaimUID", default="")
+    claim_name: str = ""
+    namespace: str = ""
+    driver_state: dict[str, _PreparedByDriver] | None = None
+
+
+class _Data(msgspec.Struct, frozen=True, rename="pascal"):
+    claim_info_state_list: tuple[_Claim, ...] | None = None
+
+
+class _File(msgspec.Struct, frozen=True, rename="pascal"):
+    data: str
+    checksum: int
+
+
+def read_state(data: bytes) -> tuple[PreparedThere, ...]:
+    """Read it; UnreadableState if that cannot be done."""
+    try:
+        file = msgspec.json.decode(data, type=_File)
+        inner = file.data.encode()
+        if crc32(inner) != file.checksum:
+            raise UnreadableState("its checksum is not that of its content")
+        claims = msgspec.json.decode(inner, type=_Data).claim_info_state_list
+    except (msgspec.DecodeError, UnicodeError) as error:
+        raise UnreadableState(f"it is not as a kubelet writes it: {error}") from None
+    found: list[PreparedThere] = []
+    for claim in claims or ():
+        found += _of(claim)
+    return tuple(found)
+
+
+def _of(claim: _Claim) -> list[PreparedThere]:
+    found: list[PreparedThere] = []
+    drivers = claim.driver_state or {}
+    for driver, state in drivers.items():
+        for one in state.devices or ():
+            where = DeviceId(driver, one.pool_name, one.device_name)
+            there = PreparedThere(MEMORY, claim.namespace, claim.claim_name, where, claim.claim_uid, one.share or "")
+            found.append(there)
+    return found

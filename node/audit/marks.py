@@ -1,0 +1,163 @@
+"""Which devices are marked because a device plugin holds them, and how the marks that are there change.
+
+A mark is a DeviceTaintRule for one device, with the effect NoSchedule: every allocator that knows taints leaves the device alone, and
+who has it keeps it. It names what it was made for, and goes when that is given to nobody any more, not when slices are away for a moment:
+a kubelet deletes them whenever it starts. The node owns it, so it goes with the node. An agent that is away leaves its marks, for the
+plugin's pods are still there; each mark says when an agent last stood by it, and `drawbridge doctor` names those that nobody does.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from datetime import datetime, timedelta
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from dra.objects import DeviceTaintRule
+from node.audit.findings import Finding, Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from dra.objects import Node
+    from node.audit.sight import DeviceId, HandedOut
+    from node.audit.silicon import Silicon
+
+HELD_BY_PLUGIN = "drawbridge.dev/device-plugin"  # the taint's key
+MARKED_ON = "drawbridge.dev/marked-on"  # a label: the sign of the node
+HOLDS = "drawbridge.dev/held-as"  # an annotation: RESOURCE ID, one a line
+SEEN = "drawbridge.dev/seen"  # an annotation: when an agent last stood by it
+RENEWED = timedelta(minutes=10)
+MOST_HOLDS = 16  # of one device: replicas of one card are many
+_SIGNS = 20
+Holds = frozenset[str]
+Renewal = tuple[str, dict[str, Any]]  # of which rule, and what changes
+
+
+class MarkPlan(msgspec.Struct, frozen=True):
+    """Marks that have to be made, to be renewed and to go."""
+
+    new: tuple[dict[str, Any], ...] = ()
+    renewed: tuple[Renewal, ...] = ()
+    gone: tuple[DeviceTaintRule, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.new or self.renewed or self.gone)
+
+
+def marks_of(given: Iterable[HandedOut], silicon: Silicon) -> dict[DeviceId, Holds]:
+    """Say which devices claims must not have, and for what each."""
+    found: defaultdict[DeviceId, set[str]] = defaultdict(set)
+    for one in given:
+        for where in silicon.of_plugin(one.resource, one.id):
+            found[where].add(str(one))
+    return {where: frozenset(sorted(holds)[:MOST_HOLDS]) for where, holds in found.items()}
+
+
+def sign_of(node: str) -> str:
+    """Name a node in a label, which is shorter than names of nodes may be."""
+    return sha256(node.encode()).hexdigest()[:_SIGNS]
+
+
+def plan(
+    owner: Node,
+    wanted: Mapping[DeviceId, Holds],
+    given: Iterable[HandedOut],
+    there: Iterable[DeviceTaintRule],
+    now: datetime,
+) -> MarkPlan:
+    """Say how the marks of a node become what they should be. `given` is all that plugins' devices are held as now."""
+    node = owner.metadata.name
+    marks = {_name(where): (where, holds) for where, holds in wanted.items() if where.pool == node}
+    held = frozenset(str(one) for one in given)
+    renewed: list[Renewal] = []
+    gone: list[DeviceTaintRule] = []
+    known: set[str] = set()
+    for rule in there:
+        name = rule.metadata.name
+        known.add(name)
+        before = _holds_of(rule)
+        where, holds = marks.get(name, (None, before & held))
+        if not holds or not _is_for(rule, where):
+            gone.append(rule)
+        elif holds != before or _is_old(rule, now):
+            told = _told(holds, now)
+            renewed.append((name, told))
+    missing = sorted(marks.keys() - known)
+    new = [_rule(owner, *marks[name], now) for name in missing]
+    return MarkPlan(tuple(new), tuple(renewed), tuple(gone))
+
+
+def unmarkable(node: str, wanted: Mapping[DeviceId, Holds], *, served: bool) -> tuple[Finding, ...]:
+    """Name the devices that cannot be marked, and why."""
+    found: list[Finding] = []
+    for where, holds in sorted(wanted.items()):
+        if served and where.pool == node:
+            continue
+        why = f"its pool is not called as the node is, {node}" if served else "this API server has no DeviceTaintRules"
+        remedy = "name the pool after the node" if served else "turn the gate DRADeviceTaintRules on"
+        finding = Finding(
+            Kind.UNMARKED,
+            f"device {where}",
+            f"a device plugin has it as {', '.join(sorted(holds))}, and nothing keeps claims from it: {why}",
+            f"{remedy}, or keep claims off this node until the plugin is gone",
+        )
+        found.append(finding)
+    return tuple(found)
+
+
+def _name(where: DeviceId) -> str:
+    return f"drawbridge-held-{where.device}-{sha256(str(where).encode()).hexdigest()[:_SIGNS]}"
+
+
+def _rule(owner: Node, where: DeviceId, holds: Holds, now: datetime) -> dict[str, Any]:
+    metadata = owner.metadata
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "DeviceTaintRule",
+        "metadata": {
+            "name": _name(where),
+            "labels": {MARKED_ON: sign_of(metadata.name), "app.kubernetes.io/name": "drawbridge"},
+            "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": metadata.name, "uid": metadata.uid}],
+            **_told(holds, now)["metadata"],
+        },
+        "spec": {
+            "deviceSelector": where._asdict(),
+            "taint": {"key": HELD_BY_PLUGIN, "value": "held", "effect": "NoSchedule"},
+        },
+    }
+
+
+def _told(holds: Holds, now: datetime) -> dict[str, Any]:
+    seen = now.isoformat(timespec="seconds")
+    return {"metadata": {"annotations": {HOLDS: "\n".join(sorted(holds)), SEEN: seen}}}
+
+
+def _holds_of(rule: DeviceTaintRule) -> Holds:
+    return frozenset(rule.metadata.annotations.get(HOLDS, "").splitlines())
+
+
+def _is_for(rule: DeviceTaintRule, where: DeviceId | None) -> bool:
+    """Say whether a rule marks a device, which may be any while its slices are away."""
+    selector = rule.spec.device_selector
+    taint = rule.spec.taint
+    if selector is None or (taint.key, taint.effect) != (HELD_BY_PLUGIN, "NoSchedule"):
+        return False
+    return where is None or (selector.driver, selector.pool, selector.device) == where
+
+
+def _is_old(rule: DeviceTaintRule, now: datetime) -> bool:
+    seen = seen_at(rule)
+    return seen is None or now - seen >= RENEWED or seen > now
+
+
+def seen_at(rule: DeviceTaintRule) -> datetime | None:
+    """Say when an agent last stood by a mark; None if that cannot be read."""
+    try:
+        seen = datetime.fromisoformat(rule.metadata.annotations.get(SEEN, ""))
+    except ValueError:
+        return None
+    return seen if seen.tzinfo is not None else None

@@ -1,0 +1,130 @@
+"""What was seen on one node at one moment, and by whose word. What could not be read is named: nothing is concluded from its absence."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from dra.objects import Pod, ResourceClaim, ResourceSlice, claim_names
+from dra.quantity import Quantity
+from node.messages import PodHoldings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from node.messages import ClaimDevice, ContainerHolding, PodHolding
+
+KUBELET = "the kubelet"
+ClaimName = tuple[str, str]  # namespace, name
+PodName = tuple[str, str]
+
+
+class DeviceId(NamedTuple):
+    """A device of the cluster, by the three names that it has."""
+
+    driver: str
+    pool: str
+    device: str
+
+    def __str__(self) -> str:
+        return f"{self.driver}/{self.pool}/{self.device}"
+
+
+class HandedOut(NamedTuple):
+    """A device that the kubelet gave to a container because a device plugin offers it; without a pod it is only offered."""
+
+    resource: str
+    id: str
+    namespace: str = ""
+    pod: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.resource} {self.id}"
+
+
+class PreparedThere(msgspec.Struct, frozen=True):
+    """A device that somebody says is prepared for a claim. Who does not know the claim's uid leaves it empty."""
+
+    by: str
+    namespace: str
+    claim: str
+    where: DeviceId
+    uid: str = ""
+    share: str = ""
+    admin: bool = False
+    consumed: dict[str, Quantity] = {}
+
+
+class Sight(msgspec.Struct, frozen=True):
+    """One look at a node."""
+
+    node: str
+    kubelet: PodHoldings | None = None
+    offered: tuple[HandedOut, ...] = ()
+    prepared: tuple[PreparedThere, ...] = ()  # by the kubelet's memory, and by drivers
+    files: tuple[str, ...] = ()  # names of CDI files
+    pods: tuple[Pod, ...] | None = None
+    slices: tuple[ResourceSlice, ...] = ()
+    claims: dict[
+        ClaimName, ResourceClaim | None
+    ] = {}  # None of one that is gone; one that could not be read is not here
+    unread: dict[str, str] = {}
+
+    @property
+    def given(self) -> tuple[HandedOut, ...]:
+        """What containers have of device plugins."""
+        return tuple(
+            HandedOut(held.resource, id_, pod.namespace, pod.name)
+            for pod, container in self._containers()
+            for held in container.devices
+            for id_ in held.ids
+        )
+
+    @property
+    def held(self) -> tuple[PreparedThere, ...]:
+        """What containers have through claims."""
+        return tuple(
+            PreparedThere(KUBELET, claim.namespace, claim.claim, where_of(one), share=one.share or "")
+            for _, container in self._containers()
+            for claim in container.claims
+            for one in claim.devices
+        )
+
+    @property
+    def known(self) -> tuple[PreparedThere, ...]:
+        """Everything that is prepared, whoever says so."""
+        return (*self.held, *self.prepared)
+
+    @property
+    def claim_names(self) -> frozenset[ClaimName]:
+        """Claims that something here is prepared for."""
+        return frozenset((one.namespace, one.claim) for one in self.known)
+
+    @property
+    def pods_by_claim(self) -> dict[ClaimName, frozenset[PodName]]:
+        """Who uses claims here: by the pods, and by the kubelet's word."""
+        found: dict[ClaimName, frozenset[PodName]] = {}
+        for claim, pod in self._uses():
+            before = found.get(claim, frozenset())
+            found[claim] = before | {pod}
+        return found
+
+    def _uses(self) -> Iterator[tuple[ClaimName, PodName]]:
+        for one in self.pods or ():
+            namespace = one.metadata.namespace
+            names = () if one.has_ended else claim_names(one)
+            yield from (((namespace, name), (namespace, one.metadata.name)) for name in names)
+        for pod, container in self._containers():
+            yield from (((claim.namespace, claim.claim), (pod.namespace, pod.name)) for claim in container.claims)
+
+    def _containers(self) -> Iterator[tuple[PodHolding, ContainerHolding]]:
+        pods = self.kubelet.pods if self.kubelet is not None else ()
+        for pod in pods:
+            for container in pod.containers:
+                yield pod, container
+
+
+def where_of(one: ClaimDevice) -> DeviceId:
+    """Name a device of a claim."""
+    return DeviceId(one.driver, one.pool, one.device)

@@ -1,0 +1,201 @@
+"""The process behind `drawbridge node-agent`. On the node it only reads; in the cluster it writes events, and marks of its own node."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import secrets
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import msgspec
+from prometheus_client import Gauge
+
+from cluster import ApiError
+from cluster.controllers import Recorder
+from cluster.resources import NODES
+from cluster.serving import Address, Door, Limits, MetricsPort
+from dra.objects import DeviceTaintRule
+from node.audit import COMPONENT, Finding, Kind, Patience, Sight, examine
+from node.service.auditing.marker import Marker, Marking
+from node.service.auditing.sources import SOCKET
+from node.service.auditing.teller import Teller
+from node.service.auditing.watcher import Watcher
+from node.service.driver import NodePaths
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from cluster import Cluster
+
+READING = 20.0  # for the cluster, of one look
+_LIMITS = Limits(body=0, connections=32, peer=16)
+_GRACE = 2.0
+AGAIN = 5.0  # at least, after the API server refused something
+logger = logging.getLogger("drawbridge.agent")
+
+
+class AgentSettings(msgspec.Struct, frozen=True):
+    """How one agent works. It asks the kubelet every `glance` seconds, and looks at everything every `look`."""
+
+    paths: NodePaths
+    identity: str = ""
+    socket: str = ""
+    marking: Marking = "held"
+    metrics: Address | None = None
+    glance: float = 2.0
+    look: float = 30.0
+
+    @property
+    def kubelet_socket(self) -> str:
+        return self.socket or f"{self.paths.kubelet}/{SOCKET}"
+
+
+class OneLook(msgspec.Struct, frozen=True):
+    """What one look has seen, and what does not fit. `marks` is None where the API server has none."""
+
+    sight: Sight
+    findings: tuple[Finding, ...]
+    marks: tuple[DeviceTaintRule, ...] | None = ()
+
+
+class Agent:
+    """One node's."""
+
+    def __init__(self, cluster: Cluster, settings: AgentSettings) -> None:
+        self._cluster = cluster
+        self._settings = settings
+        self._clock = asyncio.get_running_loop().time
+        self._node = settings.paths.node
+        self.watcher = Watcher(cluster, settings.paths, settings.kubelet_socket)
+        self.marker = Marker(cluster, self._node, settings.marking)
+        recorder = Recorder(
+            cluster,
+            COMPONENT,
+            instance=settings.identity,
+            now=_now,
+            clock=self._clock,
+            suffix=lambda: secrets.token_hex(8),
+        )
+        self._teller = Teller(recorder, self._clock)
+        self._patience = Patience()
+        self._unread: Mapping[str, str] = {"kubelet": "not asked yet"}
+        self._trouble = ""
+        self._looked_at = self._again_at = float("-inf")
+        self._held = 0
+        self.findings: tuple[Finding, ...] = ()
+        self.metrics = MetricsPort()
+        self._show()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Look until told to stop. Marks stay: whoever comes next finds the plugin's pods where they are."""
+        door = Door(self.metrics, _LIMITS, lambda _: None)
+        if self._settings.metrics is not None:
+            door.open(self._settings.metrics.host, self._settings.metrics.port)
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(self.watcher.run()), group.create_task(self._go())]
+                await stop.wait()
+                logger.info("stopping")
+                for task in tasks:
+                    task.cancel()
+        finally:
+            await door.end(_GRACE)
+
+    async def look_once(self) -> OneLook:
+        """Look at everything once, and write nothing."""
+        following = asyncio.create_task(self.watcher.run())
+        try:
+            await self.watcher.wait_for_sync(READING)
+            sight = await self.watcher.look()
+        finally:
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
+        found = examine(sight, self.watcher.silicon)
+        return OneLook(sight, found, await self.marker.there())
+
+    async def round(self) -> None:
+        """Look, mark and tell once; everything if it is time, else only what the kubelet says has changed."""
+        now = self._clock()
+        whole = now - self._looked_at >= self._settings.look
+        sight = await (self.watcher.look() if whole else self.watcher.glance())
+        self._held = len(sight.given)
+        if whole:
+            self._looked_at = now
+            self._unread = sight.unread
+        else:
+            self._unread = {**self._unread, "kubelet": sight.unread.get("kubelet", "")}
+        if now < self._again_at:
+            return
+        self._trouble = ""
+        try:
+            await self.marker.keep(sight, self.watcher.silicon, again=whole)
+            if whole:
+                await self._report(sight, now)
+        except ApiError as error:
+            self._trouble = str(error)
+            self._again_at = now + AGAIN * (1 + random.random())  # noqa: S311  so that nodes do not ask all at once
+            logger.warning("the API server does not take what is to be said", extra={"why": str(error)})
+
+    async def _report(self, sight: Sight, now: float) -> None:
+        found = (*examine(sight, self.watcher.silicon), *self.marker.findings)
+        self._patience = self._patience.after(found, now)
+        self.findings = tuple(one for one in found if self._patience.is_old(one, now))
+        node = await self._cluster.get(NODES, self._node)
+        await self._teller.tell(self.findings, node, self.watcher.pods)
+
+    async def _go(self) -> None:
+        await self.watcher.wait_for_sync()
+        logger.info("ready", extra={"node": self._node})
+        while True:
+            self.watcher.changed.clear()
+            try:
+                await self.round()
+            except Exception:
+                logger.exception("a bug while looking; please report it")
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._settings.glance):
+                    await self.watcher.changed.wait()
+
+    def _readiness(self) -> tuple[Mapping[str, str], Mapping[str, str]]:
+        unread = {name: why for name, why in self._unread.items() if why}
+        problems = {
+            "cluster": self.watcher.what_is_unread() or self._trouble,
+            "kubelet": unread.pop("kubelet", ""),
+        }
+        away = [f"{name}: {why}" for name, why in sorted(unread.items())]
+        found = [f"{one.object}: {one.what}" for one in self.findings[:8]]
+        notes = {
+            "sources": "; ".join(away),
+            "devices": "; ".join(found),
+            "objects read": str(self.watcher.quarantine),
+        }
+        return problems, notes
+
+    def _show(self) -> None:
+        self.metrics.readiness = self._readiness
+        gauge = self.metrics.gauge
+        gauge("drawbridge_node_plugin_devices", "Devices that containers have of device plugins.", lambda: self._held)
+        gauge("drawbridge_node_marks", "Devices marked because a plugin holds them.", lambda: self.marker.count)
+        gauge(
+            "drawbridge_node_look_age_seconds",
+            "Seconds since the node was looked at as a whole.",
+            lambda: self._clock() - self._looked_at,
+        )
+        gauge(
+            "drawbridge_node_sources_unread",
+            "Sources on the node that could not be read.",
+            lambda: sum(map(bool, self._unread.values())),
+        )
+        found = Gauge("drawbridge_node_findings", "What does not fit.", ("what",), registry=self.metrics.registry)
+        for kind in Kind:
+            found.labels(kind.value).set_function(self._counter(kind))
+
+    def _counter(self, kind: Kind) -> Callable[[], float]:
+        return lambda: sum(one.what is kind for one in self.findings)
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,165 @@
+"""What can be read on a node itself. Each source by itself: one that is away, broken or monstrous says so, and the others are read.
+
+No file is read beyond a bound, none is waited for (a pipe, a device), and none is reached through a link. CDI files are known by their
+names alone.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from grpclib.client import Channel, UnaryUnaryMethod
+from grpclib.exceptions import GRPCError, ProtocolError, StreamTerminatedError
+
+from node.audit import DeviceId, HandedOut, PreparedThere, UnreadableState, read_state
+from node.checkpoint import Broken, decode
+from node.messages import MessageError, NothingSaid, PluginsOffer, PodHoldings
+from node.service.sockets import Codec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from node.checkpoint import Prepared
+    from node.service.driver import NodePaths
+
+SOCKET = "pod-resources/kubelet.sock"  # in the kubelet's folder
+MOST_BYTES = 16 << 20
+MOST_NAMES = 10_000
+MOST_DRIVERS = 256
+ANSWER = 5.0
+OURS = b"drawbridge-checkpoint "
+_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+_LISTER = "/v1.PodResourcesLister"
+_BROKEN = (GRPCError, ProtocolError, StreamTerminatedError, MessageError, OSError, TimeoutError)
+
+
+class KubeletAway(Exception):  # noqa: N818  where it is
+    """The kubelet does not say what containers have; the message says why."""
+
+
+class Unreadable(Exception):  # noqa: N818  what the file is
+    """A file that is none to be read; the message says why."""
+
+
+class NodeFiles(msgspec.Struct, frozen=True):
+    """What files say, and which of them say nothing."""
+
+    prepared: tuple[PreparedThere, ...] = ()
+    names: tuple[str, ...] = ()  # of CDI files
+    unread: dict[str, str] = {}
+
+
+class KubeletWord(msgspec.Struct, frozen=True):
+    """What the kubelet says."""
+
+    holdings: PodHoldings
+    offered: tuple[HandedOut, ...] = ()
+
+
+async def ask_kubelet(socket: str, seconds: float = ANSWER) -> KubeletWord:
+    """Ask the kubelet which devices containers have; KubeletAway if it does not say."""
+    channel = Channel(path=socket, codec=Codec())
+    try:
+        holdings = await _ask(channel, "List", PodHoldings, seconds)
+        offer = await _ask(channel, "GetAllocatableResources", PluginsOffer, seconds)
+    except _BROKEN as error:
+        why = str(error) or type(error).__name__
+        raise KubeletAway(f"{socket}: {why}") from None
+    finally:
+        channel.close()
+    offered = tuple(HandedOut(one.resource, id_) for one in offer.devices for id_ in one.ids)
+    return KubeletWord(holdings, offered)
+
+
+async def _ask(channel: Channel, method: str, answers: type[Any], seconds: float) -> Any:
+    call = UnaryUnaryMethod(channel, f"{_LISTER}/{method}", NothingSaid, answers)
+    return await call(NothingSaid(), timeout=seconds)
+
+
+def read_files(paths: NodePaths) -> NodeFiles:
+    """Read the kubelet's memory, our drivers' checkpoints, and the names in the CDI folder."""
+    prepared: list[PreparedThere] = []
+    unread: dict[str, str] = {}
+    memory = f"{paths.kubelet}/dra_manager_state"
+    try:
+        prepared += _memory(memory)
+    except (Unreadable, UnreadableState, OSError) as error:
+        unread[memory] = _why(error)
+    for driver in _folder(f"{paths.kubelet}/plugins", MOST_DRIVERS, unread):
+        path = f"{paths.state(driver)}/checkpoint"
+        try:
+            prepared += _checkpoint(path, driver)
+        except (Unreadable, Broken, OSError) as error:
+            unread[path] = _why(error)
+    names = _folder(paths.cdi, MOST_NAMES, unread)
+    return NodeFiles(tuple(prepared), tuple(names), unread)
+
+
+def _memory(path: str) -> tuple[PreparedThere, ...]:
+    data = _read(path)
+    return read_state(data) if data is not None else ()
+
+
+def _checkpoint(path: str, driver: str) -> Iterator[PreparedThere]:
+    """Read a checkpoint, if it is of a driver of ours: others' are theirs to read."""
+    data = _read(path)
+    if data is None or not data.startswith(OURS):
+        return
+    for record in decode(data).claims.values():
+        yield from _of(record, driver)
+
+
+def _of(record: Prepared, driver: str) -> Iterator[PreparedThere]:
+    for held in record.devices:
+        yield PreparedThere(
+            f"the driver {driver}",
+            record.namespace,
+            record.name,
+            DeviceId(driver, record.pool, held.device),
+            record.uid,
+            held.share_id or "",
+            held.admin,
+            held.consumed,
+        )
+
+
+def _read(path: str) -> bytes | None:
+    """Read a file that is not too large; None if there is none."""
+    try:
+        descriptor = os.open(path, _FLAGS)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    with os.fdopen(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise Unreadable("it is no ordinary file")
+        if status.st_size > MOST_BYTES:
+            raise Unreadable(f"it has {status.st_size} bytes, and more than {MOST_BYTES} are not read")
+        data = file.read(MOST_BYTES + 1)
+    if len(data) > MOST_BYTES:
+        raise Unreadable("it grows while it is read")
+    return data
+
+
+def _folder(path: str, most: int, unread: dict[str, str]) -> list[str]:
+    """List a folder, as far as it goes."""
+    names: list[str] = []
+    with suppress(FileNotFoundError):
+        try:
+            with os.scandir(path) as entries:
+                for entry in entries:
+                    if len(names) == most:
+                        unread[path] = f"it has more than {most} names; the rest is not looked at"
+                        break
+                    names.append(entry.name)
+        except PermissionError as error:
+            unread[path] = _why(error)
+    return sorted(names)
+
+
+def _why(error: Exception) -> str:
+    return (error.strerror or str(error)) if isinstance(error, OSError) else str(error)

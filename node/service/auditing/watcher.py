@@ -1,0 +1,134 @@
+"""Looks at one node: asks the kubelet, reads files, follows the node's pods and slices, and reads the claims that all of these name."""
+
+from __future__ import annotations
+
+import asyncio
+from math import inf
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from cluster import ApiError
+from cluster.errors import NotFound
+from cluster.informers import Informer, Quarantine
+from cluster.resources import PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
+from dra.objects import claim_names
+from node.audit import Sight, Silicon
+from node.service.auditing.sources import KubeletAway, ask_kubelet, read_files
+
+if TYPE_CHECKING:
+    from cluster import Cluster
+    from cluster.informers import Batch
+    from dra.objects import Pod, ResourceClaim, ResourceSlice
+    from node.service.driver import NodePaths
+
+MOST_CLAIMS = 2000  # that are read in one look
+AT_ONCE = 8
+ClaimName = tuple[str, str]
+
+
+class Watcher:
+    """The eyes on one node. `changed` is set when pods or slices changed."""
+
+    def __init__(self, cluster: Cluster, paths: NodePaths, socket: str) -> None:
+        self._cluster = cluster
+        self._paths = paths
+        self._socket = socket
+        self.changed = asyncio.Event()
+        self.quarantine = Quarantine()
+        fields = f"spec.nodeName={paths.node}"
+        self._pods = Informer(cluster, PODS, fields=fields, quarantine=self.quarantine)
+        self._slices = Informer(cluster, RESOURCE_SLICES, fields=fields, quarantine=self.quarantine)
+        self._pods.listen(self._hear_pods)
+        self._slices.listen(self._hear_slices)
+        self._silicon: Silicon | None = None
+
+    @property
+    def silicon(self) -> Silicon:
+        """What the devices of the node are made of."""
+        if self._silicon is None:
+            self._silicon = Silicon(self._slices.objects.values())
+        return self._silicon
+
+    @property
+    def pods(self) -> dict[ClaimName, Pod]:
+        """The pods of the node."""
+        return dict(self._pods.objects)
+
+    def what_is_unread(self) -> str:
+        """Say what was not read yet; "" if everything was."""
+        healths = [one.health for one in (self._pods, self._slices)]
+        return "; ".join(f"still reading {one.resource} {one.error}".rstrip() for one in healths if not one.synced)
+
+    async def run(self) -> None:
+        """Follow until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._pods.run())
+            group.create_task(self._slices.run())
+
+    async def wait_for_sync(self, seconds: float = inf) -> None:
+        """Wait until pods and slices were read once, or for so long."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._pods.wait_for_sync(seconds))
+            group.create_task(self._slices.wait_for_sync(seconds))
+
+    async def glance(self) -> Sight:
+        """Ask the kubelet alone: what a round of marks needs."""
+        unread: dict[str, str] = {}
+        try:
+            word = await ask_kubelet(self._socket)
+        except KubeletAway as away:
+            unread["kubelet"] = str(away)
+            return Sight(self._paths.node, unread=unread)
+        return Sight(self._paths.node, word.holdings, word.offered)
+
+    async def look(self) -> Sight:
+        """Look at everything. Claims come last: one that is written meanwhile is found as it has become."""
+        glance = await self.glance()
+        files = await asyncio.to_thread(read_files, self._paths)
+        unread = glance.unread | files.unread
+        pods = self._pods_now(unread)
+        slices = tuple(self._slices.objects.values())
+        seen = replace(glance, prepared=files.prepared, files=files.names, pods=pods, slices=slices)
+        claims = await self._claims(seen, unread)
+        return replace(seen, claims=claims, unread=unread)
+
+    def _pods_now(self, unread: dict[str, str]) -> tuple[Pod, ...] | None:
+        for one in (self._pods, self._slices):
+            if not one.health.synced:
+                unread[one.resource.id] = one.health.error or "not read yet"
+        return tuple(self._pods.objects.values()) if self._pods.health.synced else None
+
+    async def _claims(self, seen: Sight, unread: dict[str, str]) -> dict[ClaimName, ResourceClaim | None]:
+        """Read claims by their names: the agent needs no right to list them."""
+        names = set(seen.claim_names)
+        for pod in seen.pods or ():
+            namespace = pod.metadata.namespace
+            names.update((namespace, name) for name in claim_names(pod))
+        if len(names) > MOST_CLAIMS:
+            unread["claims"] = f"{len(names)} are named here, and {MOST_CLAIMS} are read"
+        found: dict[ClaimName, ResourceClaim | None] = {}
+        turn = asyncio.Semaphore(AT_ONCE)
+
+        async def read(namespace: str, name: str) -> None:
+            async with turn:
+                try:
+                    claim = await self._cluster.get(RESOURCE_CLAIMS, name, namespace)
+                    found[namespace, name] = claim
+                except NotFound:
+                    found[namespace, name] = None
+                except ApiError as error:
+                    unread["claims"] = str(error)
+
+        chosen = sorted(names)[:MOST_CLAIMS]
+        await asyncio.gather(*(read(namespace, name) for namespace, name in chosen))
+        return found
+
+    def _hear_pods(self, batch: Batch[Pod]) -> None:
+        del batch
+        self.changed.set()
+
+    def _hear_slices(self, batch: Batch[ResourceSlice]) -> None:
+        del batch
+        self._silicon = None
+        self.changed.set()

@@ -1,0 +1,93 @@
+"""Sights of a node for the tests of the audit."""
+
+from dra.objects import Node, ObjectMeta, Pod, ResourceClaim, ResourceSlice
+from dra.quantity import parse
+from dra.wire import convert
+from node.audit import DeviceId, PreparedThere, Sight, Silicon
+from node.messages import ClaimDevice, ClaimHolding, ContainerHolding, PluginHolding, PodHolding, PodHoldings
+from node.slices import pages_of
+from tests.node.machines import DRIVER, LAYOUT, NODE, gpu, machine, result
+
+RESOURCE = "example.com/gpu"
+PARTS = [
+    gpu(0, place={"pciBusId": "0000:3b:00.0"}),
+    gpu(1, layout="small"),
+    gpu(2, sharing={"memory": {"minimum": "1Gi", "step": "1Gi"}, "cores": {"minimum": "1", "step": "1"}}),
+]
+
+
+def slices(driver=DRIVER, **parts):
+    found = machine(**(parts or {"gpus": PARTS, "layouts": [LAYOUT]}))
+    specs = pages_of(found, NODE)
+    return tuple(
+        ResourceSlice(metadata=ObjectMeta(name=f"{driver}-{number}"), spec=spec) for number, spec in enumerate(specs)
+    )
+
+
+def published(driver, *devices, pool=NODE, counters=()):
+    """A slice as any driver may publish it: devices by name, with their attributes."""
+    spec = {
+        "driver": driver,
+        "nodeName": NODE,
+        "pool": {"name": pool, "generation": 1, "resourceSliceCount": 1},
+        "devices": [{"name": name, "attributes": attributes} for name, attributes in devices],
+        "sharedCounters": list(counters),
+    }
+    return convert({"metadata": {"name": f"{driver}-{pool}"}, "spec": spec}, ResourceSlice)
+
+
+def device(name, driver=DRIVER, pool=NODE):
+    return DeviceId(driver, pool, name)
+
+
+def plugged(pod, *ids, resource=RESOURCE):
+    """A pod whose container has devices of a plugin."""
+    return PodHolding(name=pod, namespace="ns", containers=(ContainerHolding(name="c", devices=(PluginHolding(resource=resource, ids=ids),)),))  # fmt: skip
+
+
+def claiming(pod, claim, *devices, driver=DRIVER, namespace="ns"):
+    """A pod whose container has devices of a claim."""
+    held = tuple(ClaimDevice(driver=driver, pool=NODE, device=one) for one in devices)
+    claims = (ClaimHolding(claim=claim, namespace=namespace, devices=held),)
+    return PodHolding(name=pod, namespace=namespace, containers=(ContainerHolding(name="c", claims=claims),))
+
+
+def pod(name, *claims, phase="Running", namespace="ns"):
+    entries = [{"name": one, "resourceClaimName": one} for one in claims]
+    containers = [{"name": "c", "resources": {"claims": [{"name": one} for one in claims]}}]
+    meta = {"name": name, "namespace": namespace, "uid": f"pod-{name}"}
+    spec = {"nodeName": NODE, "containers": containers, "resourceClaims": entries}
+    return convert({"metadata": meta, "spec": spec, "status": {"phase": phase}}, Pod)
+
+
+def allocated(name, *devices, driver=DRIVER, **more):
+    results = [result(one) | {"driver": driver} | more for one in devices]
+    return convert(
+        {
+            "metadata": {"name": name, "namespace": "ns", "uid": f"uid-{name}"},
+            "spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "c"}}]}},
+            "status": {"allocation": {"devices": {"results": results}}} if devices else {},
+        },
+        ResourceClaim,
+    )
+
+
+def prepared(claim, name, *, uid="", share="", driver=DRIVER, **consumed):
+    amounts = {key: parse(value) for key, value in consumed.items()}
+    return PreparedThere(
+        "the driver", "ns", claim, device(name, driver), uid or f"uid-{claim}", share, consumed=amounts
+    )
+
+
+def sight(*held, pods=(), claims=(), gone=(), **more):
+    known = {("ns", one.metadata.name): one for one in claims} | {("ns", name): None for name in gone}
+    more.setdefault("slices", slices())
+    return Sight(NODE, PodHoldings(pods=held), pods=tuple(pods), claims=known, **more)
+
+
+def silicon(seen):
+    return Silicon(seen.slices)
+
+
+def owner():
+    return Node(metadata=ObjectMeta(name=NODE, uid="node-uid"))

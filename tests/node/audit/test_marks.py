@@ -1,0 +1,90 @@
+"""Marks come with what a plugin holds and go with it; slices that are away for a moment, and a tampered mark, change nothing of that."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from dra.objects import DeviceTaintRule
+from dra.validation import errors
+from dra.wire import convert
+from node.audit import HELD_BY_PLUGIN, MARKED_ON, HandedOut, Silicon, marks_of, plan, seen_at, sign_of, unmarkable
+from tests.node.audit.sights import RESOURCE, device, owner, slices
+from tests.node.machines import NODE
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+HELD = HandedOut(RESOURCE, "GPU-0", "ns", "p")
+
+
+def wanted(*given):
+    return marks_of(given, Silicon(slices()))
+
+
+def made(*given, now=NOW):
+    return [convert(body, DeviceTaintRule) for body in plan(owner(), wanted(*given), given, (), now).new]
+
+
+def test_a_mark_keeps_claims_off_one_device_and_belongs_to_the_node():
+    [rule] = made(HELD)
+    selector = rule.spec.device_selector
+    assert (selector.driver, selector.pool, selector.device) == device("gpu-0")
+    assert (rule.spec.taint.key, rule.spec.taint.effect) == (HELD_BY_PLUGIN, "NoSchedule")
+    assert rule.metadata.labels[MARKED_ON] == sign_of(NODE)
+    assert [(one.kind, one.name, one.uid) for one in rule.metadata.owner_references] == [("Node", NODE, "node-uid")]
+    assert seen_at(rule) == NOW
+
+
+def test_what_is_as_it_should_be_is_let_alone():
+    assert plan(owner(), wanted(HELD), [HELD], made(HELD), NOW).is_empty
+
+
+def test_it_goes_when_the_plugins_pod_does():
+    planned = plan(owner(), {}, [], made(HELD), NOW)
+    assert [one.spec.device_selector.device for one in planned.gone] == ["gpu-0"]
+
+
+def test_slices_that_are_away_take_no_mark_with_them():
+    """A kubelet that starts deletes its node's slices, and the driver publishes them again."""
+    assert plan(owner(), {}, [HELD], made(HELD), NOW).is_empty
+
+
+def test_of_two_holders_of_a_card_one_may_go():
+    both = [HandedOut(RESOURCE, "GPU-0::1", "ns", "p"), HandedOut(RESOURCE, "GPU-0::2", "ns", "q")]
+    [rule] = made(*both)
+    [(name, told)] = plan(owner(), wanted(both[1]), both[1:], [rule], NOW).renewed
+    assert name == rule.metadata.name
+    assert told["metadata"]["annotations"]["drawbridge.dev/held-as"] == f"{RESOURCE} GPU-0::2"
+
+
+@pytest.mark.parametrize("seen", ["2025-12-31T23:50:00+00:00", "2027-01-01T00:00:00+00:00", "", "2026-01-01T00:00:00", "yesterday"])  # fmt: skip
+def test_an_agent_stands_by_its_marks_now_and_then(seen):
+    [rule] = made(HELD)
+    rule.metadata.annotations["drawbridge.dev/seen"] = seen
+    planned = plan(owner(), wanted(HELD), [HELD], [rule], NOW)
+    assert [name for name, _ in planned.renewed] == [rule.metadata.name]
+
+
+def test_a_mark_that_somebody_bent_is_made_anew():
+    [rule] = made(HELD)
+    plain = {"metadata": {"name": rule.metadata.name, "annotations": dict(rule.metadata.annotations)}, "spec": {"taint": {"key": "x", "effect": "None"}}}  # fmt: skip
+    bent = convert(plain, DeviceTaintRule)
+    planned = plan(owner(), wanted(HELD), [HELD], [bent], NOW)
+    assert planned.gone == (bent,)
+    assert planned.new == ()
+    assert len(plan(owner(), wanted(HELD), [HELD], [], NOW + timedelta(seconds=2)).new) == 1
+
+
+def test_a_device_of_another_pool_is_named_and_not_marked():
+    found = {device("x", pool="shelf"): frozenset({str(HELD)})}
+    assert plan(owner(), found, [HELD], [], NOW).is_empty
+    [one] = unmarkable(NODE, found, served=True)
+    assert "its pool is not called as the node is" in one.message
+    [one] = unmarkable(NODE, wanted(HELD), served=False)
+    assert "DRADeviceTaintRules" in one.remedy
+    assert unmarkable(NODE, wanted(HELD), served=True) == ()
+
+
+def test_names_stay_within_what_the_server_takes():
+    long = {device("d" * 63): frozenset({str(HELD)})}
+    [body] = plan(owner(), long, [HELD], [], NOW).new
+    assert list(errors(body)) == []
+    assert len(body["metadata"]["name"]) < 253

@@ -1,0 +1,75 @@
+"""The kubelet's memory as it writes it, and everything that is none; names of CDI files; and what the kubelet answers on the wire."""
+
+import json
+from zlib import crc32
+
+import pytest
+
+from node.audit import UnreadableState, claim_uid, read_state
+from node.messages import PodHoldings, decode, encode
+from tests.node.audit.sights import claiming, device, plugged
+
+UID = "0f0e0d0c-1111-4222-8333-444455556666"
+
+
+def memory(inner):
+    text = json.dumps(inner)
+    return json.dumps({"Data": text, "Checksum": crc32(text.encode())}).encode()
+
+
+def state(**driver_state):
+    claim = {"ClaimUID": UID, "ClaimName": "c", "Namespace": "ns", "PodUIDs": {"p": {}}, "DriverState": driver_state}
+    return {"kind": "DRACheckpoint", "apiVersion": "checkpoint.dra.kubelet.k8s.io/v1", "ClaimInfoStateList": [claim]}
+
+
+def test_the_kubelets_memory():
+    devices = [{"PoolName": "pool", "DeviceName": "gpu-0", "ShareID": "s", "RequestNames": ["r"], "CDIDeviceIDs": None}]
+    [one] = read_state(memory(state(**{"a.example.com": {"Devices": devices}})))
+    assert (one.namespace, one.claim, one.uid, one.share) == ("ns", "c", UID, "s")
+    assert one.where == device("gpu-0", "a.example.com", "pool")
+
+
+@pytest.mark.parametrize("inner", [state(), state(a={"Devices": None}), {"ClaimInfoStateList": None}, {}])
+def test_a_memory_of_nothing(inner):
+    assert read_state(memory(inner)) == ()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"{}", b"[]", b"\xff", b'{"Data":"{}","Checksum":1}', memory([]), memory({"ClaimInfoStateList": 1}), b"[" * 100_000],
+)  # fmt: skip
+def test_what_no_kubelet_wrote(data):
+    with pytest.raises(UnreadableState):
+        read_state(data)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [f"drawbridge_a.example.com_{UID}.json", f"a.example.com-{UID}.yaml", f"k8s.a.example.com-claim_{UID}.json"],
+)
+def test_a_file_of_a_claim(name):
+    assert claim_uid(name, {"a.example.com"}) == UID
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        f"a.example.com_{UID}.json.new",
+        f"b.example.com_{UID}.json",
+        f"a.example.com_{UID}_{UID}.json",
+        f"a.example.com_{UID}0.json",
+        "a.example.com.json",
+        "",
+    ],
+)
+def test_a_file_of_no_claim(name):
+    assert claim_uid(name, {"a.example.com"}) == ""
+
+
+def test_what_the_kubelet_says_survives_the_wire_and_fields_between_are_passed_over():
+    said = PodHoldings(pods=(plugged("old", "GPU-0", "GPU-1"), claiming("new", "c", "gpu-0")))
+    assert decode(encode(said), PodHoldings) == said
+    container = encode(said.pods[0].containers[0]) + bytes([3 << 3 | 2, 3, 1, 0x80, 1])  # CPUs, packed
+    pod = bytes([3 << 3 | 2, len(container)]) + container
+    [read] = decode(bytes([1 << 3 | 2, len(pod)]) + pod, PodHoldings).pods
+    assert read.containers == said.pods[0].containers

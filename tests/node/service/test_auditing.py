@@ -1,0 +1,341 @@
+"""The audit agent over an embedded cluster and a kubelet of the tests: marks come and go, people are told, no source ends another."""
+
+import asyncio
+import os
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from cluster import Merge
+from cluster.embedded import Embedded
+from cluster.errors import NotFound, Unavailable
+from cluster.resources import DEVICE_TAINT_RULES, EVENTS, NAMESPACES, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
+from cluster.serving import Head
+from dra.objects import Node, ObjectMeta
+from node.audit import COMPONENT, OVER, Kind
+from node.checkpoint import Checkpoint, HeldDevice, Prepared, encode
+from node.messages import PluginHolding, PluginsOffer
+from node.service import Agent, AgentSettings, NodePaths
+from node.service.auditing import sources
+from node.service.auditing.sources import KubeletAway, ask_kubelet, read_files
+from tests.limits import PATIENCE
+from tests.node.audit.sights import RESOURCE, allocated, claiming, plugged, pod, slices
+from tests.node.machines import DRIVER, NODE, result
+from tests.node.service.fake_kubelet import PodResources
+
+UID = "0f0e0d0c-1111-4222-8333-444455556666"
+
+
+@pytest.fixture
+def root():
+    """A short path, as a socket's has to be."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
+
+
+@pytest.fixture
+async def kubelet(root):
+    one = PodResources(root)
+    await one.start()
+    yield one
+    await one.stop()
+
+
+@pytest.fixture
+async def cluster():
+    made = Embedded()
+    await made.create(NODES, Node(metadata=ObjectMeta(name=NODE)))
+    await made.create(NAMESPACES, {"metadata": {"name": "ns"}})
+    for one in slices():
+        await made.create(RESOURCE_SLICES, one)
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+def paths(root):
+    (root / "cdi").mkdir()
+    (root / "plugins").mkdir()
+    return NodePaths(NODE, str(root), str(root / "cdi"))
+
+
+@pytest.fixture
+async def agent(cluster, kubelet, paths):
+    async with followed(cluster, paths) as one:
+        yield one
+
+
+class followed:  # noqa: N801  used as a function
+    """An agent that follows its node, and goes round when it is told to."""
+
+    def __init__(self, cluster, paths, **settings):
+        self.agent = Agent(cluster, AgentSettings(paths, look=0.0, **settings))
+
+    async def __aenter__(self):
+        self.following = asyncio.create_task(self.agent.watcher.run())
+        await self.agent.watcher.wait_for_sync(PATIENCE)
+        return self.agent
+
+    async def __aexit__(self, *failure):
+        self.following.cancel()
+        await asyncio.gather(self.following, return_exceptions=True)
+
+
+async def marks(cluster):
+    page = await cluster.list(DEVICE_TAINT_RULES)
+    return sorted(one.spec.device_selector.device for one in page.items)
+
+
+async def said(cluster, kind="Node"):
+    page = await cluster.list(EVENTS)
+    mine = [one for one in page.items if one.reporting_component == COMPONENT and one.involved_object.kind == kind]
+    return {one.reason: one.message for one in mine}
+
+
+async def test_what_a_plugin_gave_is_marked_until_it_is_given_to_nobody(cluster, kubelet, agent):
+    kubelet.have(plugged("old", "GPU-0"))
+    await agent.round()
+    assert await marks(cluster) == ["gpu-0"]
+    kubelet.have(plugged("old", "GPU-0", "GPU-2"))
+    await agent.round()
+    assert await marks(cluster) == ["gpu-0", "gpu-2", "gpu-2-shared"]
+    kubelet.have(plugged("other", "GPU-2"))
+    await agent.round()
+    assert await marks(cluster) == ["gpu-2", "gpu-2-shared"]
+    kubelet.have()
+    await agent.round()
+    assert await marks(cluster) == []
+
+
+async def test_a_kubelet_that_is_away_takes_no_mark_with_it(cluster, kubelet, agent):
+    kubelet.have(plugged("old", "GPU-0"))
+    await agent.round()
+    await kubelet.stop()
+    await agent.round()
+    assert await marks(cluster) == ["gpu-0"]
+    assert "kubelet" in agent.metrics.readiness()[0]
+    assert agent.metrics.readiness()[0]["kubelet"]
+    await kubelet.start()
+    kubelet.have()
+    await agent.round()
+    assert await marks(cluster) == []
+    assert not agent.metrics.readiness()[0]["kubelet"]
+
+
+async def test_another_agents_mark_is_taken_over_and_one_more_round_asks_nothing(cluster, kubelet, paths, agent):
+    kubelet.have(plugged("old", "GPU-0"))
+    await agent.round()
+    [before] = (await cluster.list(DEVICE_TAINT_RULES)).items
+    async with followed(cluster, paths) as second:
+        await second.round()
+        [after] = (await cluster.list(DEVICE_TAINT_RULES)).items
+        assert after == before
+        kubelet.have()
+        await second.round()
+    assert await marks(cluster) == []
+
+
+async def test_without_a_change_the_api_server_is_not_asked(cluster, kubelet, paths, monkeypatch):
+    async with followed(cluster, paths) as agent:
+        kubelet.have(plugged("old", "GPU-0"))
+        sight = await agent.watcher.glance()
+        await agent.marker.keep(sight, agent.watcher.silicon, again=False)
+
+        async def nobody(*_, **__):
+            raise AssertionError("asked without need")
+
+        monkeypatch.setattr(cluster, "list", nobody)
+        sight = await agent.watcher.glance()
+        await agent.marker.keep(sight, agent.watcher.silicon, again=False)
+        kubelet.have()
+        sight = await agent.watcher.glance()
+        with pytest.raises(AssertionError):
+            await agent.marker.keep(sight, agent.watcher.silicon, again=False)
+
+
+async def test_all_that_a_plugin_offers_is_marked_where_that_is_said(cluster, kubelet, paths):
+    kubelet.offer = PluginsOffer(devices=(PluginHolding(resource=RESOURCE, ids=("GPU-0", "GPU-2")),))
+    async with followed(cluster, paths, marking="offered") as one:
+        await one.round()
+        assert await marks(cluster) == ["gpu-0", "gpu-2", "gpu-2-shared"]
+    async with followed(cluster, paths, marking="held") as one:
+        await one.round()
+        assert await marks(cluster) == []
+
+
+async def test_who_is_told_not_to_mark_takes_its_marks_away(cluster, kubelet, paths, agent):
+    kubelet.have(plugged("old", "GPU-0"))
+    await agent.round()
+    async with followed(cluster, paths, marking="none") as one:
+        await one.round()
+    assert await marks(cluster) == []
+
+
+async def test_an_api_server_without_taint_rules_is_said_to_be_one(cluster, kubelet, agent, monkeypatch):
+    real = cluster.list
+
+    async def without(resource, *rest, **options):
+        if resource.id == DEVICE_TAINT_RULES.id:
+            raise NotFound("the server could not find the requested resource")
+        return await real(resource, *rest, **options)
+
+    monkeypatch.setattr(cluster, "list", without)
+    kubelet.have(plugged("old", "GPU-0"))
+    await agent.round()
+    assert [one.what for one in agent.findings] == [Kind.UNMARKED]
+    assert "no DeviceTaintRules" in (await said(cluster))[Kind.UNMARKED.reason]
+
+
+async def test_a_device_that_is_given_twice_is_told_to_both_pods_and_to_the_node(cluster, kubelet, paths):
+    await cluster.create(RESOURCE_CLAIMS, allocated("c", "gpu-0"))
+    await cluster.patch(RESOURCE_CLAIMS, "c", status("gpu-0"), "ns", subresource="status")
+    for one in (pod("new", "c"), pod("old")):
+        await cluster.create(PODS, one)
+    kubelet.have(plugged("old", "GPU-0"), claiming("new", "c", "gpu-0"))
+    async with followed(cluster, paths) as agent:
+        await agent.round()
+        assert [one.what for one in agent.findings] == [Kind.GIVEN_TWICE]
+        reason = Kind.GIVEN_TWICE.reason
+        assert "ResourceClaim ns/c" in (await said(cluster))[reason]
+        told = [one for one in (await cluster.list(EVENTS, "ns")).items if one.reason == reason]
+        assert sorted(one.involved_object.name for one in told) == ["new", "old"]
+        assert not any("ns/" in one.message for one in told), "what one namespace has is not told to another"
+        metrics = agent.metrics.answer(head("/metrics"), b"").body.decode()
+        assert 'drawbridge_node_findings{what="given twice"} 1.0' in metrics
+        kubelet.have(claiming("new", "c", "gpu-0"))
+        await agent.round()
+        assert agent.findings == ()
+        assert (await said(cluster))[reason] == OVER
+        assert set((await said(cluster, "Pod")).values()) == {OVER}
+
+
+def head(path):
+    return Head("GET", path, "", {}, 0)
+
+
+def status(device):
+    return Merge({"status": {"allocation": {"devices": {"results": [result(device)]}}}})
+
+
+async def test_no_broken_source_ends_another(cluster, kubelet, root, agent):
+    (root / "dra_manager_state").write_text("not a state")
+    broken = root / "plugins" / "broken.example.com"
+    broken.mkdir()
+    (broken / "checkpoint").write_bytes(b"drawbridge-checkpoint 1 1 5 00\n")
+    whole = root / "plugins" / DRIVER
+    whole.mkdir()
+    record = Prepared(
+        uid=UID, namespace="ns", name="gone", pool=NODE, devices=(HeldDevice(request="r", device="gpu-1"),)
+    )
+    (whole / "checkpoint").write_bytes(encode(Checkpoint().with_(record)))
+    kubelet.said = None
+    look = await agent.look_once()
+    assert set(look.sight.unread) == {"kubelet", str(root / "dra_manager_state"), str(broken / "checkpoint")}
+    assert [(one.what, one.object) for one in look.findings] == [(Kind.LEFT, "ResourceClaim ns/gone")]
+
+
+async def test_claims_that_cannot_be_read_accuse_nobody(cluster, kubelet, agent, monkeypatch):
+    async def away(*_, **__):
+        raise Unavailable("the server is gone")
+
+    kubelet.have(claiming("p", "c", "gpu-0"))
+    monkeypatch.setattr(cluster, "get", away)
+    await agent.round()
+    look = await agent.look_once()
+    assert look.findings == ()
+    assert "the server is gone" in look.sight.unread["claims"]
+
+
+@pytest.mark.parametrize("said", [None, "never", "cut"])
+async def test_a_kubelet_that_answers_wrongly_or_not_at_all_is_named_in_time(kubelet, said):
+    async def never():
+        await asyncio.Event().wait()
+
+    async def cut():
+        kubelet.server.close()
+
+    kubelet.said = {"never": never, "cut": cut}.get(said)
+    with pytest.raises(KubeletAway, match=r"kubelet\.sock"):
+        await ask_kubelet(str(kubelet.path), seconds=0.3)
+
+
+async def test_a_socket_that_is_none(root):
+    (root / "plain").write_text("")
+    for name in ("none", "plain"):
+        with pytest.raises(KubeletAway):
+            await ask_kubelet(str(root / name))
+
+
+def test_a_monstrous_file_is_not_read_and_a_cdi_file_never(root, paths, monkeypatch):
+    """Sparse files of a gigabyte, a pipe that nobody writes, a link out of the folder, a folder where a file should be."""
+    os.truncate(touched(root / "cdi" / f"drawbridge_{DRIVER}_{UID}.json"), 1 << 30)
+    for name in ("large", "pipe", "link", "folder"):
+        (root / "plugins" / name).mkdir()
+    os.truncate(touched(root / "plugins" / "large" / "checkpoint"), 1 << 30)
+    os.mkfifo(root / "plugins" / "pipe" / "checkpoint")
+    (root / "plugins" / "link" / "checkpoint").symlink_to("/etc/hostname")
+    (root / "plugins" / "folder" / "checkpoint").mkdir()
+    (root / "plugins" / "a-file").write_text("")
+    os.truncate(touched(root / "dra_manager_state"), 1 << 30)
+    opened = []
+    real = os.open
+    monkeypatch.setattr(sources.os, "open", lambda path, *rest: opened.append(str(path)) or real(path, *rest))
+    found = read_files(paths)
+    assert found.names == (f"drawbridge_{DRIVER}_{UID}.json",)
+    folders = {Path(path).parent.name for path in found.unread}
+    assert folders == {"large", "pipe", "link", "folder", root.name}
+    assert str(1 << 30) in found.unread[str(root / "plugins" / "large" / "checkpoint")]
+    assert opened
+    assert not any("cdi" in path for path in opened)
+
+
+def touched(path):
+    path.touch()
+    return path
+
+
+def test_a_folder_of_very_many_names_is_looked_at_as_far_as_it_goes(root, paths, monkeypatch):
+    monkeypatch.setattr(sources, "MOST_NAMES", 5)
+    for number in range(9):
+        (root / "cdi" / f"{number}.json").touch()
+    found = read_files(paths)
+    assert len(found.names) == 5
+    assert "more than 5 names" in found.unread[str(root / "cdi")]
+
+
+def test_a_node_that_has_nothing_of_it_all(root):
+    found = read_files(NodePaths(NODE, str(root / "no"), str(root / "none")))
+    assert found == sources.NodeFiles()
+
+
+async def test_it_serves_until_told_to_stop_and_leaves_its_marks(cluster, kubelet, paths):
+    kubelet.have(plugged("old", "GPU-0"))
+    agent = Agent(cluster, AgentSettings(paths))
+    stop = asyncio.Event()
+    running = asyncio.create_task(agent.run(stop))
+    async with asyncio.timeout(PATIENCE):
+        while not await marks(cluster):  # noqa: ASYNC110  an object has no event
+            await asyncio.sleep(0.01)
+    stop.set()
+    await asyncio.wait_for(running, PATIENCE)
+    assert await marks(cluster) == ["gpu-0"]
+
+
+async def test_slices_that_come_are_marked_at_once(cluster, kubelet, paths):
+    """Not at the next beat: an allocator sees them as soon as we do."""
+    for one in (await cluster.list(RESOURCE_SLICES)).items:
+        await cluster.delete(RESOURCE_SLICES, one.metadata.name)
+    kubelet.have(plugged("old", "GPU-0"))
+    agent = Agent(cluster, AgentSettings(paths, glance=10 * PATIENCE))
+    stop = asyncio.Event()
+    running = asyncio.create_task(agent.run(stop))
+    async with asyncio.timeout(PATIENCE):
+        while not kubelet.asked:  # noqa: ASYNC110  the agent has looked once
+            await asyncio.sleep(0.01)
+        for one in slices():
+            await cluster.create(RESOURCE_SLICES, one)
+        while not await marks(cluster):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    stop.set()
+    await asyncio.wait_for(running, PATIENCE)
