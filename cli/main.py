@@ -30,6 +30,10 @@ COMMANDS = {
         "Decide for schedulers which devices pods get, and write it (in a cluster).",
     ),
     "driver": ("cli.node.driver", "Publish and prepare the devices of a node, as its DRA driver (on a node)."),
+    "node-agent": (
+        "cli.node.agent",
+        "Find what does not fit on a node, and mark what device plugins hold (on a node).",
+    ),
     "doctor": ("cli.commands.doctor", "Find what is not as it should be in a cluster, and put it right if you say so."),
     "dialects": ("cli.commands.dialects", "List every legacy key that is understood, and what becomes of it."),
     "schema": ("cli.schemas.command", "Print the JSON schema of the configuration, or of what a command answers."),

@@ -176,6 +176,43 @@ class Examined(msgspec.Struct, frozen=True, kw_only=True):
     findings: list[Diagnosed]
 
 
+class Misfit(msgspec.Struct, frozen=True, kw_only=True):
+    """What does not fit on a node."""
+
+    what: str
+    object: str
+    message: str
+    remedy: str
+
+
+class HeldOfPlugin(msgspec.Struct, frozen=True, kw_only=True):
+    """A device that a container has of a device plugin, and the devices of claims that it is."""
+
+    resource: str
+    id: str
+    # NAMESPACE/NAME
+    pod: str
+    devices: list[str]
+    # Those of them that are marked, so that claims do not get them.
+    marked: list[str]
+
+
+class NotRead(msgspec.Struct, frozen=True, kw_only=True):
+    """A source on a node that could not be read, and why."""
+
+    source: str
+    reason: str
+
+
+class Looked(msgspec.Struct, frozen=True, kw_only=True):
+    """`drawbridge node-agent --once -o json`."""
+
+    node: str
+    findings: list[Misfit]
+    held: list[HeldOfPlugin]
+    unread: list[NotRead]
+
+
 class Saved(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """`drawbridge snapshot -o json`."""
 
@@ -203,6 +240,7 @@ ANSWERS: dict[str, tuple[type[msgspec.Struct], ...]] = {
     "doctor": (Examined,),
     "explain": (Explained, OfPod, OfClaim, OfDevice),
     "matrix": (Matrices,),
+    "node-agent": (Looked,),
     "quota": (Limited,),
     "simulate": (Simulated, Compared),
     "snapshot": (Saved,),

@@ -32,6 +32,7 @@ COMMANDS = {
     "`matrix`": ["matrix", "-f", MODES],
     "`quota`": ["quota", "-f", WHY],
     "`doctor`": ["doctor", "-f", MODES],
+    "`node-agent`": ["node-agent", "--once", "--node-name", "n0", "--kubelet-dir", "away", "--cdi-dir", "away"],
     "`snapshot`": ["snapshot", "--to", "snapshot.json"],
     "`dialects`": ["dialects"],
 }

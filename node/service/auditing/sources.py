@@ -12,13 +12,13 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from grpclib.client import Channel, UnaryUnaryMethod
+from grpclib.client import UnaryUnaryMethod
 from grpclib.exceptions import GRPCError, ProtocolError, StreamTerminatedError
 
 from node.audit import DeviceId, HandedOut, PreparedThere, UnreadableState, read_state
 from node.checkpoint import Broken, decode
 from node.messages import MessageError, NothingSaid, PluginsOffer, PodHoldings
-from node.service.sockets import Codec
+from node.service.grpc import channel_to
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,7 +34,7 @@ ANSWER = 5.0
 OURS = b"drawbridge-checkpoint "
 _FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
 _LISTER = "/v1.PodResourcesLister"
-_BROKEN = (GRPCError, ProtocolError, StreamTerminatedError, MessageError, OSError, TimeoutError)
+_BROKEN = (GRPCError, ProtocolError, StreamTerminatedError, MessageError, OSError, TimeoutError, NotImplementedError)
 
 
 class KubeletAway(Exception):  # noqa: N818  where it is
@@ -62,7 +62,7 @@ class KubeletWord(msgspec.Struct, frozen=True):
 
 async def ask_kubelet(socket: str, seconds: float = ANSWER) -> KubeletWord:
     """Ask the kubelet which devices containers have; KubeletAway if it does not say."""
-    channel = Channel(path=socket, codec=Codec())
+    channel = channel_to(socket)
     try:
         holdings = await _ask(channel, "List", PodHoldings, seconds)
         offer = await _ask(channel, "GetAllocatableResources", PluginsOffer, seconds)
@@ -75,7 +75,7 @@ async def ask_kubelet(socket: str, seconds: float = ANSWER) -> KubeletWord:
     return KubeletWord(holdings, offered)
 
 
-async def _ask(channel: Channel, method: str, answers: type[Any], seconds: float) -> Any:
+async def _ask(channel: Any, method: str, answers: type[Any], seconds: float) -> Any:
     call = UnaryUnaryMethod(channel, f"{_LISTER}/{method}", NothingSaid, answers)
     return await call(NothingSaid(), timeout=seconds)
 

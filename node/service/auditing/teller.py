@@ -5,7 +5,6 @@ A pod's event names nothing of another namespace. Events are renewed while somet
 
 from __future__ import annotations
 
-from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
 from node.audit import OVER
@@ -67,16 +66,20 @@ class Teller:
 
 def _sentences(found: Iterable[Finding], node: Node, pods: Mapping[PodName, Pod]) -> dict[Key, _Saying]:
     """Say what is to be said, by the uid of what it is about, and the reason."""
-    said: dict[Key, list[str]] = defaultdict(list)
-    about: dict[str, Node | Pod] = {}
+    said: dict[Key, list[str]] = {}
+    about: dict[Key, Node | Pod] = {}
     for one in found:
         reason = one.what.reason
         for whom, sentence in _told(one, node, pods):
             uid = whom.metadata.uid
             key = uid, reason
-            about[uid] = whom
-            said[key].append(sentence)
-    return {key: _Saying(about[key[0]], _short(sentences)) for key, sentences in said.items()}
+            about[key] = whom
+            said.setdefault(key, []).append(sentence)
+    sayings: dict[Key, _Saying] = {}
+    for key, sentences in said.items():
+        text = _short(sentences)
+        sayings[key] = _Saying(about[key], text)
+    return sayings
 
 
 def _told(one: Finding, node: Node, pods: Mapping[PodName, Pod]) -> Iterator[tuple[Node | Pod, str]]:

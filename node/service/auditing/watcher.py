@@ -88,8 +88,13 @@ class Watcher:
         files = await asyncio.to_thread(read_files, self._paths)
         unread = glance.unread | files.unread
         pods = self._pods_now(unread)
-        slices = tuple(self._slices.objects.values())
-        seen = replace(glance, prepared=files.prepared, files=files.names, pods=pods, slices=slices)
+        seen = replace(
+            glance,
+            prepared=files.prepared,
+            files=files.names,
+            pods=pods,
+            slices=tuple(self._slices.objects.values()),
+        )
         claims = await self._claims(seen, unread)
         return replace(seen, claims=claims, unread=unread)
 

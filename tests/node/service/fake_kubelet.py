@@ -4,10 +4,9 @@ import asyncio
 
 from grpclib import GRPCError
 from grpclib.const import Cardinality, Handler, Status
-from grpclib.server import Server
 
 from node.messages import NothingSaid, PluginsOffer, PodHoldings
-from node.service.sockets import Codec
+from node.service.grpc import server_of
 
 
 class PodResources:
@@ -29,7 +28,7 @@ class PodResources:
         }
 
     async def start(self):
-        self.server = Server([self], codec=Codec())
+        self.server = server_of(self)
         await self.server.start(path=str(self.path))
 
     async def stop(self):

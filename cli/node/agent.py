@@ -1,0 +1,173 @@
+"""The command `node-agent`: looks at what everybody says of one node's devices, and marks what device plugins hold (docs/node-agent.md).
+
+It runs on the node, beside the kubelet, and reads there; `--once` looks once, writes nothing and prints what was seen.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from typing import TYPE_CHECKING, Any, Literal
+
+import click
+
+from cli import contract as inputs
+from cli import loop
+from cli.contract import Broken, Exit, Failed
+
+if TYPE_CHECKING:
+    from cluster import Cluster
+    from cluster.serving import Address
+    from node.audit import Finding, HandedOut, Silicon
+    from node.service import AgentSettings, OneLook
+
+Answer = dict[str, Any]
+
+
+@inputs.command("node-agent", empty={"node": "", "findings": [], "held": [], "unread": []})
+@click.option("--once", is_flag=True, help="Look once, write nothing, and print what was seen.")
+@click.option(
+    "--mark",
+    type=click.Choice(["held", "offered", "none"]),
+    default="held",
+    show_default=True,
+    help="Keep claims from devices that pods have of a device plugin, from all that plugins offer, or from none.",
+)
+@click.option(
+    "--node-name", metavar="NAME", default="", help="The node we run on. Default: NODE_NAME of the environment."
+)
+@click.option(
+    "--kubelet-dir", metavar="DIR", default="/var/lib/kubelet", show_default=True, help="The kubelet's --root-dir."
+)
+@click.option(
+    "--cdi-dir", metavar="DIR", default="/var/run/cdi", show_default=True, help="Where the runtime looks for CDI files."
+)
+@click.option(
+    "--metrics-listen",
+    type=inputs.AddressType(),
+    default="127.0.0.1:9092",
+    show_default=True,
+    help="Where to show metrics.",
+)
+@inputs.reached()
+@click.option(
+    "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
+)
+@inputs.output("text", "json", default="text")
+def command(
+    *,
+    once: bool,
+    mark: Literal["held", "offered", "none"],
+    node_name: str,
+    kubelet_dir: str,
+    cdi_dir: str,
+    metrics_listen: Address,
+    kubeconfig: str,
+    context: str,
+    log_level: str,
+    output: str,
+) -> Exit:
+    """Hold what the kubelet, drivers and the cluster say of this node's devices against each other.
+
+    What does not fit is told in events, metrics and `drawbridge doctor`. Devices that a device plugin holds are marked, so that claims do
+    not get them.
+    """
+    node = node_name or os.environ.get("NODE_NAME", "")
+    if not node:
+        raise Broken("nobody says which node this is", "give --node-name, or NODE_NAME as the DaemonSet does")
+    if output == "json" and not once:
+        raise Broken("who looks on and on has no one answer", "say --once, too")
+    try:
+        from node.service import AgentSettings, NodePaths
+    except ImportError as error:
+        raise Failed(f"a package is missing: {error.name}", "install drawbridge[node]") from None
+    paths = NodePaths(node, kubelet_dir.rstrip("/"), cdi_dir.rstrip("/"))
+    identity = os.environ.get("POD_NAME") or socket.gethostname()
+    settings = AgentSettings(paths, identity, marking=mark, metrics=metrics_listen)
+    if once:
+        return _print(settings, kubeconfig, context, output)
+    return _follow(settings, kubeconfig, context, log_level)
+
+
+def _follow(settings: AgentSettings, kubeconfig: str, context: str, log_level: str) -> Exit:
+    from cluster.errors import ClusterError
+    from webhook.service import log
+
+    log.configure(log_level)
+    try:
+        loop.run(_serve(settings, kubeconfig, context))
+    except* (ClusterError, OSError) as group:
+        raise Failed(str(loop.first(group))) from None
+    return Exit.FINE
+
+
+async def _serve(settings: AgentSettings, kubeconfig: str, context: str) -> None:
+    from cluster.kubernetes import Kubernetes
+    from node.service import Agent
+
+    cluster = Kubernetes.connect(kubeconfig=kubeconfig, context=context)
+    try:
+        await Agent(cluster, settings).run(loop.stopping())
+    finally:
+        await cluster.close()
+
+
+def _print(settings: AgentSettings, kubeconfig: str, context: str, output: str) -> Exit:
+    async def look(cluster: Cluster) -> Answer:
+        from node.service import Agent
+
+        agent = Agent(cluster, settings)
+        seen = await agent.look_once()
+        return answer_of(seen, agent.watcher.silicon)
+
+    answer = loop.visit(kubeconfig, context, look, "docs/node-agent.md")
+    if output == "json":
+        inputs.write_json(answer)
+    else:
+        inputs.tell(lines_of(answer))
+    return Exit.REFUSED if answer["findings"] else Exit.FINE
+
+
+def answer_of(look: OneLook, silicon: Silicon) -> Answer:
+    """Say what one look has seen."""
+    marked = {_device_of(rule) for rule in look.marks or ()}
+    sight = look.sight
+    findings = [_finding(one) for one in look.findings]
+    held = [_held(one, silicon, marked) for one in sight.given]
+    unread = [{"source": name, "reason": why} for name, why in sorted(sight.unread.items())]
+    return {"node": sight.node, "findings": findings, "held": held, "unread": unread}
+
+
+def _finding(one: Finding) -> Answer:
+    return {"what": one.what.value, "object": one.object, "message": one.message, "remedy": one.remedy}
+
+
+def _device_of(rule: Any) -> str:
+    selector = rule.spec.device_selector
+    return f"{selector.driver}/{selector.pool}/{selector.device}" if selector is not None else ""
+
+
+def _held(one: HandedOut, silicon: Silicon, marked: set[str]) -> Answer:
+    devices = sorted(str(where) for where in silicon.of_plugin(one.resource, one.id))
+    return {
+        "resource": one.resource,
+        "id": one.id,
+        "pod": f"{one.namespace}/{one.pod}",
+        "devices": devices,
+        "marked": [name for name in devices if name in marked],
+    }
+
+
+def lines_of(answer: Answer) -> list[str]:
+    """Say it to people."""
+    lines: list[str] = []
+    for one in answer["findings"]:
+        lines += [f"{one['object']}: {one['what']}: {one['message']}", f"  {one['remedy']}"]
+    for one in answer["held"]:
+        devices = ", ".join(one["devices"]) or "no device of claims"
+        unmarked = len(one["devices"]) - len(one["marked"])
+        note = f" ({unmarked} not marked)" if unmarked else ""
+        lines.append(f"{one['pod']} has {one['resource']} {one['id']} of a device plugin: {devices}{note}")
+    lines += [f"not read: {one['source']}: {one['reason']}" for one in answer["unread"]]
+    lines.append(f"{inputs.count_of(len(answer['findings']), 'finding')} on {answer['node']}")
+    return lines
