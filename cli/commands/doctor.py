@@ -24,7 +24,11 @@ if TYPE_CHECKING:
 
 Outcome = dict[str, Any]
 # Kinds that are read besides those of the fleet.
-_ALSO = [("coordination.k8s.io/v1", "Lease"), ("admissionregistration.k8s.io/v1", "MutatingWebhookConfiguration")]
+_ALSO = [
+    ("v1", "Event"),
+    ("coordination.k8s.io/v1", "Lease"),
+    ("admissionregistration.k8s.io/v1", "MutatingWebhookConfiguration"),
+]
 
 
 @inputs.command("doctor", empty={"findings": []})
@@ -65,7 +69,7 @@ def _read_dump(files: Sequence[str], fenced: tuple[str, ...], configuration: Con
     """Read a dump. One without any pod says nothing about which pods there are."""
     from cli.devices import Given, read_objects, warn_of_passed_over
     from cli.doctor import Seen, find_sides, find_unasked, with_identity
-    from cluster.objects import Lease, MutatingWebhookConfiguration
+    from cluster.objects import Event, Lease, MutatingWebhookConfiguration
     from dra.objects import Pod, ResourceClaim, ResourceClaimTemplate
     from dra.wire import convert
 
@@ -88,6 +92,7 @@ def _read_dump(files: Sequence[str], fenced: tuple[str, ...], configuration: Con
         fenced,
         find_unasked(registered, configuration),
         find_sides(stock, configuration),
+        tuple(convert(one.object, Event) for one in documents if one.object.get("kind") == "Event"),
     )
 
 

@@ -30,6 +30,7 @@ BASE = Path(__file__).resolve().parents[2] / "manifests" / "base"
 BRIDGE = BASE.parent / "bridge"
 QUOTA = BRIDGE / "quota"
 ONLOOKER = BASE.parent / "onlooker"
+NODE_AGENT = BASE.parent / "node-agent"
 GUARDS = BASE.parent / "guards"
 NAMESPACE = "drawbridge-system"
 _LABEL = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
@@ -122,6 +123,7 @@ _IN_VALUES = {
     "plugin": "bridge.way",
     "quota": "bridge.quota",
     "onlooker": "onlooker",
+    "node_agent": "nodeAgent",
     "guards": "guards",
     "scheduler_image": "bridge.schedulerImage",
     "api_servers": "networkPolicy.apiServers",
@@ -166,6 +168,7 @@ _IN_VALUES = {
     help="With --bridge: the image of kube-scheduler, of the cluster's version; with --plugin: of ours.",
 )
 @click.option("--onlooker", is_flag=True, help="Also an onlooker beside any scheduler (docs/bridge.md).")
+@click.option("--node-agent", is_flag=True, help="Also an audit agent on nodes that say so (docs/node-agent.md).")
 @click.option(
     "--guards",
     is_flag=True,
@@ -219,6 +222,7 @@ def command(
     plugin: bool,
     quota: bool,
     onlooker: bool,
+    node_agent: bool,
     scheduler_image: str,
     guards: bool,
     api_servers: tuple[str, ...],
@@ -285,6 +289,8 @@ def command(
             objects += _fences(source.file.bridge)
         if onlooker:
             objects += on_looking(namespace, image)
+        if node_agent:
+            objects += on_nodes(namespace, image)
         if guards:
             drivers = source.file.bridge.drivers if source.file.bridge else ()
             objects += guarding(namespace, drivers)
@@ -328,6 +334,7 @@ def _make_chart(folder: Path, config: str, source: Configuration) -> None:
     objects = {
         "base": list(base),
         "onlooker": list(on_looking(PLACE, IMAGE)),
+        "node-agent": list(on_nodes(PLACE, IMAGE)),
         "guards": list(guards),
         "fence": [taint_rule("__DRIVER__")],
         "webhooks": _registrations(source, devices=False),
@@ -463,6 +470,17 @@ def on_looking(namespace: str, image: str) -> Iterable[dict[str, Any]]:
         yield _adapt(document.object, namespace, image, "", ())
 
 
+def on_nodes(namespace: str, image: str) -> Iterable[dict[str, Any]]:
+    """What the audit agent adds, as its kustomize component would print it, and its policy for the account of this namespace."""
+    from cluster import manifests
+
+    for document in manifests.read(_listed(NODE_AGENT)):
+        obj = _adapt(document.object, namespace, image, "", ())
+        if obj["kind"] == "ValidatingAdmissionPolicy":
+            _move_names(obj, namespace)
+        yield obj
+
+
 def _same(obj: dict[str, Any], other: dict[str, Any]) -> bool:
     return (obj["kind"], obj["metadata"]["name"]) == (other["kind"], other["metadata"]["name"])
 
@@ -566,7 +584,7 @@ def _adapt(
     for subject in obj.get("subjects") or ():
         if subject.get("namespace") == NAMESPACE:  # others' accounts stay where they are
             subject["namespace"] = namespace
-    if obj["kind"] == "Deployment":
+    if obj["kind"] in {"Deployment", "DaemonSet"}:
         for container in obj["spec"]["template"]["spec"]["containers"]:
             container["image"] = image
     if obj["kind"] == "NetworkPolicy" and metadata["name"] in ASKED_BY_API_SERVERS and api_servers:

@@ -15,9 +15,10 @@ from msgspec.structs import replace
 
 from allocator.reservations import FINALIZER, Hold, Ledger, fence, overlaps, sweep
 from cli.doctor.repair import Fencing, Removal, Repair, Yielding
-from cluster.objects import Lease
+from cluster.objects import Event, Lease
 from dra.objects import DeviceTaintRule, Pod, ResourceClaim, ResourceClaimTemplate, claim_names
 from dra.stock import Stock
+from node.audit import MARKED_ON, OVER, Kind, seen_at
 from webhook import names
 from webhook.claims import upkeep
 from webhook.dialects import TARGETS
@@ -35,6 +36,8 @@ _UNUSED = timedelta(hours=1)  # the controller sweeps templates long before
 _NAMED = 5
 _WAITED = timedelta(minutes=5)  # the kubelet asks for a pod's devices each minute or two
 _PREPARE_ONCE = frozenset(target.driver for target in TARGETS.values() if target.prepares_once)
+_FRESH = timedelta(minutes=20)  # an agent says every ten minutes what is still so
+_STOOD_BY = timedelta(minutes=30)  # and stands by its marks as often
 
 
 class Seen(msgspec.Struct, frozen=True):
@@ -49,6 +52,7 @@ class Seen(msgspec.Struct, frozen=True):
     fenced: tuple[str, ...] = ()  # drivers whose devices are to be fenced
     unasked: tuple[str, ...] = ()  # domains of names that the API server keeps from the gate, which would read them
     sides: tuple[Standing, ...] = ()  # which nodes hand a name out, and which publish what it stands for
+    told: tuple[Event, ...] = ()  # by the audit agents of nodes
 
 
 class Ill(msgspec.Struct, frozen=True):
@@ -67,6 +71,7 @@ def diagnose(seen: Seen) -> tuple[Ill, ...]:
         *_overlapping(seen),
         *_two_keepers(seen),
         *_halfway(seen),
+        *_on_nodes(seen),
         *_left_behind(seen),
         *_orphans(seen),
         *_idle_finalizers(seen),
@@ -75,6 +80,7 @@ def diagnose(seen: Seen) -> tuple[Ill, ...]:
         *_without_fence(seen),
         *_unasked(seen),
         *_idle_leases(seen),
+        *_idle_marks(seen),
         *_unused_templates(seen),
     )
 
@@ -145,6 +151,51 @@ def _halfway(seen: Seen) -> Iterator[Ill]:
                 f"it has none of {side.key} left, and no driver publishes such devices in a complete pool: nobody can use them",
                 "look at the driver's pod there, or at the device plugin's if the node is to stay on it (docs/migrate.md)",
             )
+
+
+def _on_nodes(seen: Seen) -> Iterator[Ill]:
+    """What audit agents have found on their nodes, as far as it is fresh: they say again what is still so."""
+    kinds = {kind.reason: kind for kind in Kind}
+    for event in seen.told:
+        about = event.involved_object
+        kind = kinds.get(event.reason)
+        if (
+            kind is None
+            or about.kind != "Node"
+            or event.message == OVER
+            or _age(event.last_timestamp, seen.now) > _FRESH
+        ):
+            continue
+        yield Ill(
+            kind.value,
+            f"Node {about.name}",
+            event.message,
+            "`drawbridge node-agent --once` on the node says more of it (docs/node-agent.md)",
+        )
+
+
+def _idle_marks(seen: Seen) -> Iterator[Ill]:
+    """Devices that are kept from claims by an agent that is gone."""
+    for rule in seen.stock.rules.values():
+        meta = rule.metadata
+        stood = seen_at(rule)
+        if MARKED_ON not in meta.labels or (stood is not None and seen.now - stood <= _STOOD_BY):
+            continue
+        owners = ", ".join(owner.name for owner in meta.owner_references)
+        yield Ill(
+            "idle mark",
+            f"DeviceTaintRule {meta.name}",
+            f"it keeps claims from a device of node {owners or 'of nobody'}, and no audit agent stands by it any more",
+            "does the agent run there? If it is to be gone, and no pod has the device of a device plugin, delete the rule",
+            Removal("DeviceTaintRule", "", meta.name, meta.uid, meta.resource_version),
+        )
+
+
+def _age(stamp: str, now: datetime) -> timedelta:
+    try:
+        return now - datetime.fromisoformat(stamp)
+    except (ValueError, TypeError):
+        return timedelta.max
 
 
 def _left_behind(seen: Seen) -> Iterator[Ill]:

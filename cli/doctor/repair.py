@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _COLLECTIONS: dict[str, Resource[Any]] = {
     "ResourceClaim": RESOURCE_CLAIMS,
     "ResourceClaimTemplate": RESOURCE_CLAIM_TEMPLATES,
+    "DeviceTaintRule": DEVICE_TAINT_RULES,
 }
 
 

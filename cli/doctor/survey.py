@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from cli.contract import Failed
+from cli.contract import Failed, warn
 from cli.doctor.diagnosis import Seen
-from cluster.errors import NotFound
+from cluster.errors import Forbidden, NotFound
 from cluster.resources import (
     DEVICE_CLASSES,
     DEVICE_COMPATIBILITIES,
     DEVICE_TAINT_RULES,
+    EVENTS,
     LEASES,
     MUTATING_WEBHOOKS,
     NODES,
@@ -20,6 +21,7 @@ from cluster.resources import (
     RESOURCE_SLICES,
 )
 from dra.stock import Stock
+from node.audit import COMPONENT
 from webhook import names
 from webhook.admission import registration
 from webhook.sides import standings
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from datetime import datetime
 
-    from cluster.objects import MutatingWebhookConfiguration
+    from cluster.objects import Event, MutatingWebhookConfiguration
     from cluster.protocol import Cluster
     from cluster.resources import Resource
     from dra.objects import ResourceClaim
@@ -58,6 +60,7 @@ async def survey(
     leases = await _all(cluster, LEASES)
     registered = await _all(cluster, MUTATING_WEBHOOKS) if configuration is not None else ()
     unasked = find_unasked(registered, configuration)
+    told = await _told(cluster)
     return Seen(
         stock,
         now,
@@ -68,6 +71,7 @@ async def survey(
         fenced,
         unasked,
         find_sides(stock, configuration),
+        told,
     )
 
 
@@ -94,17 +98,26 @@ def find_unasked(
     return tuple(sorted(unasked))
 
 
+async def _told(cluster: Cluster) -> tuple[Event, ...]:
+    """Read what audit agents say. Who may not read events is told everything else."""
+    try:
+        return await _all(cluster, EVENTS, fields=f"reportingComponent={COMPONENT}")
+    except Forbidden:
+        warn("events may not be read, so nothing is said about what audit agents have found on nodes")
+        return ()
+
+
 def _is_allocated(claim: ResourceClaim) -> bool:
     return claim.status.allocation is not None
 
 
-async def _all(cluster: Cluster, resource: Resource[T], *, needed: bool = False) -> tuple[T, ...]:
+async def _all(cluster: Cluster, resource: Resource[T], *, needed: bool = False, fields: str = "") -> tuple[T, ...]:
     """Read a whole collection; one that the server does not know is empty, unless nothing can be said without it."""
     items: list[T] = []
     more = ""
     while True:
         try:
-            page: Any = await cluster.list(resource, more=more)
+            page: Any = await cluster.list(resource, more=more, fields=fields)
         except NotFound:
             if needed:
                 raise Failed(NO_CLAIMS, "look at one of Kubernetes 1.34 or later") from None

@@ -33,6 +33,7 @@ _FIELDS = {
         "involvedObject.namespace",
         "involvedObject.uid",
         "reason",
+        "reportingComponent",
         "type",
     ),
     "namespaces": ("status.phase",),

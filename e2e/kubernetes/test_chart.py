@@ -88,7 +88,9 @@ def in_any_order(value):
 
 def test_the_command_has_the_plugin_and_the_onlooker_as_kustomize_has_them(tmp_path):
     up = "../" * (len(tmp_path.resolve().parts) - 1)
-    components = [f"{up}{str(ROOT)[1:]}/manifests/{one}" for one in ("bridge", "bridge/plugin", "onlooker")]
+    components = [
+        f"{up}{str(ROOT)[1:]}/manifests/{one}" for one in ("bridge", "bridge/plugin", "onlooker", "node-agent")
+    ]
     images = {"drawbridge.invalid/name-an-image": IMAGE, "drawbridge-scheduler.invalid/name-an-image": SCHEDULER}
     named = [{"name": name, "newName": image.rpartition(":")[0], "newTag": image.rpartition(":")[2]} for name, image in images.items()]  # fmt: skip
     whole = {"resources": [f"{up}{str(ROOT)[1:]}/manifests/base"], "components": components, "images": named}
@@ -96,7 +98,7 @@ def test_the_command_has_the_plugin_and_the_onlooker_as_kustomize_has_them(tmp_p
     kustomize = [program("kubectl"), "kustomize", tmp_path]
     built = by_name(subprocess.run(kustomize, capture_output=True, text=True, check=True, timeout=60).stdout)
     specs = {(kind, name): in_any_order({**one, "metadata": None}) for (kind, _, name), one in built.items()}
-    ours = printed(*WITH_SCHEDULER, "--plugin", "--onlooker")
+    ours = printed(*WITH_SCHEDULER, "--plugin", "--onlooker", "--node-agent")
     assert {(kind, name): in_any_order({**one, "metadata": None}) for (kind, _, name), one in ours.items()} == specs
 
 
@@ -116,6 +118,7 @@ SAME = [
         for way, option in (("extender", ()), ("apart", ("--apart",)), ("plugin", ("--plugin",)))
     ],
     (["onlooker=true"], ["--onlooker"]),
+    (["nodeAgent=true"], ["--node-agent"]),
     (["guards=true"], ["--guards"]),
 ]
 

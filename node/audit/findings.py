@@ -35,7 +35,7 @@ class Kind(StrEnum):
     NOT_ALLOCATED = "prepared, not allocated"
     NOT_PREPARED = "allocated, not prepared"
     SUMS = "shares do not add up"
-    LEFT = "left behind"
+    LEFT = "left on the node"
     UNMARKED = "not marked"
 
     @property

@@ -54,6 +54,8 @@ yes
 {{- define "drawbridge.part" -}}
 {{- if eq .kind "Deployment" -}}
 deployment
+{{- else if eq .kind "DaemonSet" -}}
+daemons
 {{- else if and (eq .kind "ConfigMap") (eq .metadata.name "drawbridge") -}}
 file
 {{- else if and (eq .kind "ConfigMap") (eq .metadata.name "drawbridge-managed-drivers") -}}
@@ -90,6 +92,13 @@ other
 {{- end -}}
 {{- if $blocks -}}
   {{- $_ := set (first (index . 1).spec.ingress) "from" $blocks -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* Which nodes it is on is said by their label, and what it tolerates is everything. */ -}}
+{{- define "drawbridge.daemons" -}}
+{{- with (index . 0).Values.imagePullSecrets -}}
+  {{- $_ := set (index $ 1).spec.template.spec "imagePullSecrets" . -}}
 {{- end -}}
 {{- end -}}
 

@@ -9,7 +9,7 @@ from cli.configuration import configuration_of
 from cli.contract import Failed
 from cli.doctor import diagnose, put_right, survey
 from cluster import resources
-from cluster.errors import NotFound
+from cluster.errors import Forbidden, NotFound
 from cluster.patch import Merge
 from tests.allocator.service.sidecar import DRIVER, claim, device_class, gpus, loaded, node, pod
 from tests.cli.running import manifest, run, run_json
@@ -70,6 +70,22 @@ def once_only(minutes, driver="hami-core-gpu.project-hami.io", status="False"):
     return [one, waiting]
 
 
+def told(reason, message, age=60, kind="Node"):
+    """What an audit agent said of its node some seconds ago."""
+    stamp = (datetime.now(UTC) - timedelta(seconds=age)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    meta = {"name": f"{reason}-{age}-{kind}".lower(), "namespace": "default"}
+    said = {"reason": reason, "message": message, "lastTimestamp": stamp, "reportingComponent": "drawbridge-node-agent"}
+    return {"apiVersion": "v1", "kind": "Event", "metadata": meta, "involvedObject": {"kind": kind, "name": "n0"}, **said}  # fmt: skip
+
+
+def mark(age):
+    seen = (datetime.now(UTC) - timedelta(seconds=age)).isoformat(timespec="seconds")
+    node_of = {"apiVersion": "v1", "kind": "Node", "name": "n0", "uid": "u"}
+    meta = {"name": "drawbridge-held-x", "labels": {"drawbridge.dev/marked-on": "n"}, "annotations": {"drawbridge.dev/seen": seen}, "ownerReferences": [node_of]}  # fmt: skip
+    spec = {"deviceSelector": {"driver": DRIVER, "pool": "n0", "device": "gpu-0"}, "taint": {"key": "drawbridge.dev/device-plugin", "effect": "NoSchedule"}}  # fmt: skip
+    return {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceTaintRule", "metadata": meta, "spec": spec}
+
+
 # What is wrong: the objects, what is found about which of them, and what would be done.
 ILLS = {
     "overlap": ([held("a", "p"), held("b", "q"), pod("p", "a"), pod("q", "b")], "ResourceClaim default/a", "take the devices away from default/b, whose pods are on no node yet, so that they are placed again"),
@@ -78,6 +94,8 @@ ILLS = {
     "finalizer": ([protected("a"), pod("p")], "ResourceClaim default/a", "take its finalizer off"),
     "not prepared again": (once_only(minutes=6), "Pod default/p", ""),
     "without class": ([claim("a", class_name="none"), pod("p", "a")], "DeviceClass none", ""),
+    "given twice": ([told("DeviceGivenTwice", "device x: two have it"), pod("p")], "Node n0", ""),
+    "idle mark": ([mark(3600), pod("p")], "DeviceTaintRule drawbridge-held-x", "delete it"),
     "idle lease": ([lease(120), pod("p")], "Lease drawbridge-system/drawbridge-allocator", ""),
     "unused template": ([unused(), pod("p")], f"ResourceClaimTemplate default/{unused()['metadata']['name']}", "delete it"),
 }  # fmt: skip
@@ -85,7 +103,27 @@ ILLS = {
 
 def well():
     """Nothing is wrong with these, now."""
-    return [held("a", "p"), pod("p", "a"), claim("b"), made_for("c", "p"), protected("d"), pod("q", "d"), lease(5)]
+    return [
+        held("a", "p"),
+        pod("p", "a"),
+        claim("b"),
+        made_for("c", "p"),
+        protected("d"),
+        pod("q", "d"),
+        lease(5),
+        mark(60),
+        *of_agents(),
+    ]
+
+
+def of_agents():
+    """What agents say that is no finding: what is over, what is old, what pods are told, and what they may say one day."""
+    return [
+        told("DeviceGivenTwice", "it is over"),
+        told("DeviceNotAllocated", "long ago", age=7200),
+        told("DeviceGivenTwice", "two have it", kind="Pod"),
+        told("SomethingElse", "else"),
+    ]
 
 
 @pytest.mark.parametrize("what", ILLS)
@@ -299,3 +337,27 @@ async def test_a_server_without_claims_is_no_healthy_cluster(monkeypatch):
 def test_a_pod_that_waits_for_something_else_is_not_blamed_on_a_driver(changes, tmp_path):
     _, answer = run_json("doctor", "-f", manifest(tmp_path / "dump.yaml", *FLEET, *once_only(**changes)))
     assert "not prepared again" not in {one["what"] for one in answer["findings"]}
+
+
+async def test_what_agents_say_is_read_from_a_cluster_and_their_idle_marks_go():
+    other = told("DeviceNotAllocated", "said by somebody else") | {"reportingComponent": "kubelet"}
+    cluster = loaded(*FLEET, pod("p"), mark(3600), told("DeviceGivenTwice", "two have it"), other)
+    ills = await look(cluster)
+    assert ills[0].message == "two have it"
+    assert [ill.what for ill in ills] == ["given twice", "idle mark"]
+    assert await put_right(cluster, ills[1].repair) == ""
+    assert [ill.what for ill in await look(cluster)] == ["given twice"]
+
+
+async def test_who_may_not_read_events_is_told_the_rest(monkeypatch, capsys):
+    cluster = loaded(*FLEET, pod("p"), mark(3600))
+    real = cluster.list
+
+    async def without(resource, *rest, **options):
+        if resource.id == "events":
+            raise Forbidden("events is forbidden")
+        return await real(resource, *rest, **options)
+
+    monkeypatch.setattr(cluster, "list", without)
+    assert [ill.what for ill in await look(cluster)] == ["idle mark"]
+    assert "events may not be read" in capsys.readouterr().err

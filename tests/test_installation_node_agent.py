@@ -1,0 +1,60 @@
+"""The manifests of the audit agent: off unless named, read-only on the node, and what it may write is events and marks of its own node."""
+
+from cli.commands.manifests import BASE
+from cli.node.agent import command
+from cluster import manifests
+from node.audit import HELD_BY_PLUGIN
+from tests.cli.running import run
+
+AGENT = BASE.parent / "node-agent"
+
+
+def stored(kind):
+    files = [path for path in sorted(AGENT.glob("*.yaml")) if path.name != "kustomization.yaml"]
+    return [document.object for document in manifests.read(files) if document.object["kind"] == kind]
+
+
+def test_kustomize_lists_every_file():
+    listed = manifests.read([AGENT / "kustomization.yaml"])[0].object["resources"]
+    assert sorted(listed) == sorted(path.name for path in AGENT.glob("*.yaml") if path.name != "kustomization.yaml")
+
+
+def test_its_arguments_are_options_of_the_command():
+    [daemon_set] = stored("DaemonSet")
+    [container] = daemon_set["spec"]["template"]["spec"]["containers"]
+    name, *options = [argument.removeprefix("--").partition("=")[0] for argument in container["args"]]
+    assert name == command.name
+    assert set(options) <= {option.removeprefix("--") for one in command.params for option in one.opts}
+
+
+def test_on_the_node_it_only_reads_and_is_where_a_label_says_so():
+    [daemon_set] = stored("DaemonSet")
+    pod = daemon_set["spec"]["template"]["spec"]
+    [container] = pod["containers"]
+    assert pod["nodeSelector"] == {"drawbridge.dev/node-agent": "on"}
+    assert all(mount["readOnly"] for mount in container["volumeMounts"])
+    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    assert "/var/lib/kubelet" not in {mount["mountPath"] for mount in container["volumeMounts"]}, "secrets of pods"
+
+
+def test_all_it_may_write_is_events_and_marks():
+    [role] = stored("ClusterRole")
+    writing = [rule["resources"] for rule in role["rules"] if not {"get", "list", "watch"}.issuperset(rule["verbs"])]
+    assert writing == [["events"], ["devicetaintrules"]]
+
+
+def test_the_policy_is_for_its_account_and_its_marks():
+    [policy] = stored("ValidatingAdmissionPolicy")
+    [binding] = stored("ValidatingAdmissionPolicyBinding")
+    [account] = stored("ServiceAccount")
+    assert binding["spec"]["policyName"] == policy["metadata"]["name"]
+    [condition] = policy["spec"]["matchConditions"]
+    assert f"drawbridge-system:{account['metadata']['name']}" in condition["expression"]
+    assert f"'{HELD_BY_PLUGIN}'" in policy["spec"]["validations"][0]["expression"]
+
+
+def test_it_is_printed_where_it_is_asked_for_with_the_account_of_the_namespace():
+    plain, asked = (run("manifests", "--image", "x", "--namespace", "dra", *more).stdout for more in ((), ("--node-agent",)))  # fmt: skip
+    assert "drawbridge-node-agent" not in plain
+    assert "system:serviceaccount:dra:drawbridge-node-agent" in asked
+    assert "drawbridge.invalid" not in asked
