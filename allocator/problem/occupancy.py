@@ -118,7 +118,7 @@ def tie(places: Sequence[Candidate], wanted: list[int], states: dict[PoolId, Poo
             sets.join(place, drawing.setdefault((where.pool.id, use.counter_set), place))
             loose = False
         state = states[where.pool.id]
-        if not (state.conflicts or state.across):
+        if not state.conflicts and not state.across:
             continue
         loose = False
         by_name[where.id] = place
@@ -132,9 +132,9 @@ def tie(places: Sequence[Candidate], wanted: list[int], states: dict[PoolId, Poo
 def others_apart(place: Candidate, state: PoolState) -> Iterable[DeviceId]:
     """Name the devices that one must not be in use with, in its pool and in others."""
     pool = place.pool.id
-    others = state.conflicts.get(place.name)
-    mine = [(*pool, other) for other in others] if others else []
-    return [*mine, *state.across.get(place.name, ())] if state.across else mine
+    for other in state.conflicts.get(place.name, ()):
+        yield (*pool, other)
+    yield from state.across.get(place.name, ())
 
 
 def unit_members(
@@ -149,27 +149,55 @@ def unit_members(
         taken = takes(group[0])
         alone = _member(first, taken, states[first.pool.id], (), ())
         return (alone,), []
-    position = {places[place].id: at for at, place in enumerate(group)}
-    sets: dict[SetId, str] = {}
+    position = _positions_of(group, places)
+    sets: list[SetId] = []
+    numbers: dict[PoolId, dict[str, str]] = {}  # pool → counter set → its number
     members: list[Member] = []
+    pool = first.pool
+    state = states[pool.id]
+    here = position[pool.id]
+    known = numbers.setdefault(pool.id, {})
     for at in group:
         place = places[at]
-        pool = place.pool.id
-        state = states[pool]
+        if place.pool is not pool:
+            pool = place.pool
+            state = states[pool.id]
+            here = position[pool.id]
+            known = numbers.setdefault(pool.id, {})
         consumption: list[CounterUse] = []
         for use in place.body.consumption:
-            next_set = str(len(sets))
-            set_ = sets.setdefault((pool, use.counter_set), next_set)
+            if use.counter_set not in known:
+                known[use.counter_set] = str(len(sets))
+                sets.append((pool.id, use.counter_set))
             counters = () if state.irregular else use.counters
             groups = _declare_groups(use.groups, state, place)
-            consumption.append(CounterUse(set_, counters, groups))
-        others = others_apart(place, state)
-        apart = [position[other] for other in others if other in position]
+            consumption.append(CounterUse(known[use.counter_set], counters, groups))
+        others = state.conflicts.get(place.name, ())
+        apart = [here[other] for other in others if other in here]
+        for driver, where, other in state.across.get(place.name, ()):
+            there = position.get((driver, where), {})
+            if other in there:
+                apart.append(there[other])
         apart.sort()
         taken = takes(at)
         member = _member(place, taken, state, tuple(consumption), tuple(apart))
         members.append(member)
-    return tuple(members), list(sets)
+    return tuple(members), sets
+
+
+def _positions_of(group: list[int], places: Sequence[Candidate]) -> dict[PoolId, dict[str, int]]:
+    """Say where the members of a unit are in it, by pool and name."""
+    found: dict[PoolId, dict[str, int]] = {}
+    first = places[group[0]]
+    pool = first.pool
+    here = found.setdefault(pool.id, {})
+    for at, number in enumerate(group):
+        place = places[number]
+        if place.pool is not pool:
+            pool = place.pool
+            here = found.setdefault(pool.id, {})
+        here[place.name] = at
+    return found
 
 
 def _member(
@@ -205,20 +233,24 @@ def start(
 ) -> tuple[int, int]:
     """Compute a unit's initial state from what is in use."""
     left = pattern.ready
+    pool = places[group[0]].pool
+    use = states[pool.id].use
     for at, number in enumerate(group):
         place = places[number]
-        use = states[place.pool.id].use
+        if place.pool is not pool:
+            pool = place.pool
+            use = states[pool.id].use
         if use.dedicated or use.shared:
             left -= held_share(pattern, at, place, use)
     for (counter_set, name), (begin, unit, most) in pattern.counters.items():
-        pool, set_name = sets[int(counter_set)]
-        there = states[pool].left[set_name][name]
+        whose, set_name = sets[int(counter_set)]
+        there = states[whose].left[set_name][name]
         whole_units = max(0, there // unit)
         left |= min(most, whole_units) << begin
     common = pattern.open
     for counter_set, (begin, names) in pattern.groups.items():
-        pool, set_name = sets[int(counter_set)]
-        admitted = states[pool].groups.get(set_name)
+        whose, set_name = sets[int(counter_set)]
+        admitted = states[whose].groups.get(set_name)
         if admitted is None or admitted.isdisjoint(names):
             continue
         for bit, name in enumerate(names, begin):

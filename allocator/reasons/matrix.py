@@ -53,7 +53,7 @@ class Matrix(msgspec.Struct, frozen=True):
 def matrix(pool: Pool, rules: Rules, *, only: Sequence[str] = ()) -> Matrix:
     """Judge all pairs of a pool's devices, or of those that draw on the counter sets `only`."""
     peers = [
-        Peer(pool.id, page.slice.spec.node_of(device), device)
+        Peer(pool.id, page.slice.spec.node_of(device), device.name, device)
         for page in pool.pages()
         for device in page.devices
         if not only or any(consumption.counter_set in only for consumption in device.consumes_counters)
@@ -63,7 +63,7 @@ def matrix(pool: Pool, rules: Rules, *, only: Sequence[str] = ()) -> Matrix:
     # One pair of devices speaks for all pairs of their groups; within a group, two different ones if there are two.
     rows = tuple(
         Row(
-            tuple(peers[at].device.name for at in mine),
+            tuple(peers[at].name for at in mine),
             tuple(judge.cell(mine[0], other[-1 if other is mine else 0]) for other in groups),
         )
         for mine in groups

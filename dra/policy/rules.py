@@ -10,7 +10,7 @@ or evaluated permits nothing: slice content is the driver's, and must neither op
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 
@@ -80,11 +80,16 @@ class Peer(msgspec.Struct, frozen=True, eq=False):
 
     pool: PoolId
     node: str  # the one that it is on; "" if it may be used from several
+    name: str
     device: Device
 
     @property
     def id(self) -> DeviceId:
-        return (*self.pool, self.device.name)
+        return (*self.pool, self.name)
+
+
+Peers: TypeAlias = "Sequence[Peer]"
+Charge: TypeAlias = "Callable[[int], None]"
 
 
 class Rule(msgspec.Struct, frozen=True):
@@ -173,17 +178,18 @@ class Rules:
             return {}
         charge = budget.charge if budget is not None else _ignore
         by_name = _peers(pool.id, pool.pages())
-        peers = list(by_name.values())
-        against: dict[str, set[str]] = {name: set() for name in by_name}
+        peers = tuple(by_name.values())
+        against: dict[str, set[str]] = {}
+        for name in by_name:
+            against[name] = set()
         for rule in rules:
             wide = rule.scope == POOL
-            clashes = _clashes(rule, peers, charge)
-            for bearer, other in clashes:
-                if wide or rule.reaches(bearer, other):
-                    one = bearer.device.name
-                    two = other.device.name
-                    against[one].add(two)
-                    against[two].add(one)
+            for bearer, others in _clashes(rule, peers, charge):
+                mine = against[bearer.name]
+                for other in others:
+                    if other is not bearer and (wide or rule.reaches(bearer, other)):
+                        mine.add(other.name)
+                        against[other.name].add(bearer.name)
         return {name: frozenset(others) for name, others in against.items() if others}
 
     def conflicts_across(
@@ -204,10 +210,11 @@ class Rules:
             if len(mine) < 2:
                 continue
             peers = _peers_on(node, mine)
-            for bearer, other in _clashes(rule, peers, charge):
-                if bearer.pool != other.pool:
-                    _put(against, bearer, other)
-                    _put(against, other, bearer)
+            for bearer, others in _clashes(rule, peers, charge):
+                for other in others:
+                    if bearer.pool != other.pool:
+                        _put(against, bearer, other)
+                        _put(against, other, bearer)
         found: dict[PoolId, dict[str, frozenset[DeviceId]]] = {}
         for pool_id, by_name in against.items():
             found[pool_id] = {name: frozenset(others) for name, others in by_name.items()}
@@ -216,7 +223,7 @@ class Rules:
 
 def _put(against: dict[PoolId, dict[str, set[DeviceId]]], one: Peer, other: Peer) -> None:
     by_name = against.setdefault(one.pool, {})
-    others = by_name.setdefault(one.device.name, set())
+    others = by_name.setdefault(one.name, set())
     others.add(other.id)
 
 
@@ -236,23 +243,20 @@ def _peers(pool: PoolId, pages: Iterable[Page]) -> dict[str, Peer]:
         spec = page.slice.spec
         for device in page.devices:
             if device.name not in found:
-                found[device.name] = Peer(pool, spec.node_of(device), device)
+                found[device.name] = Peer(pool, spec.node_of(device), device.name, device)
     return found
 
 
-def _clashes(rule: Rule, peers: Sequence[Peer], charge: Callable[[int], None]) -> Iterator[tuple[Peer, Peer]]:
-    """Yield who carries a rule and who is not permitted beside it, near enough or not."""
+def _clashes(rule: Rule, peers: Peers, charge: Charge) -> Iterator[tuple[Peer, Peers]]:
+    """Yield who carries a rule, each with those who are not permitted beside such a device, near enough or not."""
     charge(2 * _EVALUATED * len(peers))
     unwelcome = [peer for peer in peers if not rule.allows(peer.device)]
     if not unwelcome:
         return
     for bearer in peers:
-        if not rule.carried_by(rule.driver, bearer.device):
-            continue
-        charge(len(unwelcome))
-        for other in unwelcome:
-            if other is not bearer:
-                yield bearer, other
+        if rule.carried_by(rule.driver, bearer.device):
+            charge(len(unwelcome))
+            yield bearer, unwelcome
 
 
 def away(

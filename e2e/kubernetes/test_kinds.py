@@ -39,6 +39,7 @@ def quota(namespace, **hard):
     [
         ({"driver": DRIVER, "compatibleOnlyWith": "true"}, ""),
         ({"driver": "GPU.example.com", "compatibleOnlyWith": "true", "scope": "counterSet"}, ""),
+        ({"driver": DRIVER, "compatibleOnlyWith": "true", "scope": "node"}, ""),
         ({"driver": DRIVER, "groups": "proposal"}, ""),
         ({"driver": DRIVER, "selector": "", "compatibleOnlyWith": "a" * 10240}, ""),
         ({"driver": DRIVER}, "this object does nothing"),

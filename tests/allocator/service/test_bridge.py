@@ -11,7 +11,7 @@ from cluster import resources
 from cluster.embedded import Embedded
 from cluster.errors import Conflict, Forbidden, Throttled, Unavailable
 from cluster.patch import Merge
-from tests.allocator.service.sidecar import claim, device_class, fleet, gpus, loaded, node, pod, running, until
+from tests.allocator.service.sidecar import DRIVER, claim, device_class, fleet, gpus, loaded, node, pod, running, until
 from tests.limits import PATIENCE
 
 
@@ -85,6 +85,29 @@ async def test_what_is_reserved_is_given_to_nobody_else_until_it_is_let_go_of():
             assert await one.plugin("unreserve", {"reservation": first["reservation"]}) == (200, {})
         assert (await one.plugin("prefilter", {"pod": await one.pod("q")}))[1]["verdict"] == "fits"
         assert await one.held("a") == []
+
+
+async def test_what_is_reserved_in_one_pool_of_a_node_holds_what_a_rule_about_nodes_keeps_from_it_in_another():
+    """Both were told that there is room before either took it."""
+    first, second = gpus("n0", 1), gpus("n0", 1)
+    second["metadata"]["name"] = second["spec"]["pool"]["name"] = "other"
+    spec = {"driver": DRIVER, "compatibleOnlyWith": "false", "scope": "node"}
+    kind = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DeviceCompatibility"}
+    alone = kind | {"metadata": {"name": "alone"}, "spec": spec}
+    pods = (claim("a"), claim("b"), pod("p", "a"), pod("q", "b"))
+    cluster = loaded(device_class(), node("n0"), first, second, alone, *pods)
+    async with running(cluster) as one:
+        asked = {name: (await one.plugin("prefilter", {"pod": await one.pod(name)}))[1] for name in ("p", "q")}
+        assert asked["p"]["verdict"] == asked["q"]["verdict"] == "fits"
+        status, held = await one.plugin("reserve", {"token": asked["p"]["token"], "node": "n0"})
+        assert status == 200
+        status, refused = await one.plugin("reserve", {"token": asked["q"]["token"], "node": "n0"})
+        assert (status, refused["remedy"]) == (409, "decide again")
+        _, found = await one.plugin("prefilter", {"pod": await one.pod("q")})
+        assert found["verdict"] == "full"
+        assert "DeviceCompatibility/alone keeps it apart from gpu-0 of pool n0 (held by default/a)" in found["message"]
+        await one.plugin("unreserve", {"reservation": held["reservation"]})
+        assert (await one.place("q"))[0] == 200
 
 
 async def test_a_second_pod_of_a_claim_goes_where_the_first_one_is():

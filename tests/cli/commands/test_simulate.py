@@ -64,6 +64,20 @@ def test_a_pod_without_a_place_is_exit_1_and_told_why(fleet, tmp_path):
     assert {reason["stage"] for reason in place["reasons"]} == {"in use"}
 
 
+@pytest.mark.parametrize(("scope", "placed"), [("node", ["n0", None]), ("pool", ["n0", "n0"])])
+def test_a_rule_about_nodes_has_a_pod_wait_for_what_is_in_use_in_another_pool(tmp_path, scope, placed):
+    pools = [slice_("n0", gpu("gpu-0")), slice_("n0", gpu("gpu-0"))]
+    pools[1]["metadata"]["name"] = pools[1]["spec"]["pool"]["name"] = "second"
+    spec = {"driver": "gpu.example.com", "compatibleOnlyWith": "false", "scope": scope}
+    alone = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DeviceCompatibility", "metadata": {"name": "alone"}}
+    objects = [node("n0"), *pools, class_("gpu"), alone | {"spec": spec}, template("one", exactly("gpu"))]
+    files = manifest(tmp_path / "all.yaml", *objects, pod("a", "one"), pod("b", "one"))
+    _, found = run_json("simulate", "-f", files)
+    assert [one["node"] for one in found["pods"]] == placed
+    stages = {reason["stage"] for one in found["pods"] for reason in one["reasons"]}
+    assert ("compatibility" in stages) == (scope == "node")
+
+
 def test_a_snapshot_without_pending_pods_is_fine(fleet):
     result = run("simulate", "-f", fleet)
     assert (result.exit_code, result.stdout) == (0, "no pod waits for a node\n")

@@ -1,5 +1,8 @@
 """DeviceCompatibility: rules that are wrong, do nothing, disagree or reach too far."""
 
+import re
+from pathlib import Path
+
 from tests.dra.validation.manifests import codes, found, join, messages, rule, slice_
 
 KIND = 'device.attributes["gpu.example.com"]'
@@ -90,6 +93,14 @@ def test_a_rule_about_nodes_says_nothing_of_devices_that_are_on_none():
     assert not codes(only(MIG, selector=MIG), fleet)
     named = two_pools(plain("a", "mig"), plain("b", "mig", "nodeName: n1, "), where="perDeviceNodeSelection: true")
     assert not codes(scoped, named)
+
+
+def test_the_rule_that_is_shown_to_administrators_has_no_findings():
+    page = Path(__file__).parents[3] / "docs/compatibility.md"
+    [example] = re.findall(r"```yaml\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    assert "scope: node" in example
+    assert not codes(example, two_pools(plain("a", "mig"), plain("b", "mig")))
+    assert codes(example, two_pools(plain("a", "mps"), plain("b", "mps"))) == {"D503"}
 
 
 def plain(name, mode, more=""):

@@ -1,0 +1,109 @@
+"""A rule about a node on a real control plane: a driver with two pools there, whose devices must not be in use together.
+
+Names of devices, claims and pods are the same in both pools, so nothing but the rule tells who is in whose way.
+"""
+
+import json
+
+import pytest
+
+from e2e.actors import fleet
+from e2e.actors.bridge import PLUGIN_SCHEDULER, SCHEDULER, plugin_configuration
+from e2e.actors.workloads import claim, compatibility, pod, request, using
+from e2e.build import program
+
+pytestmark = pytest.mark.real
+DRIVER = "span.example.com"
+NODE = "span-0"
+KINDS = ("sealed", "open")
+IS_SEALED = f'device.attributes["{DRIVER}"].kind == "sealed"'
+RULE = "span-sealed"
+
+
+def objects():
+    """Two pools, a class for the devices of each, and the rule: beside a sealed device only sealed ones."""
+    made = [compatibility(RULE, driver=DRIVER, selector=IS_SEALED, compatibleOnlyWith=IS_SEALED, scope="node")]
+    for kind in KINDS:
+        devices = [fleet.device("d0", {"kind": kind}), fleet.device("d1", {"kind": kind})]
+        made += fleet.slices(DRIVER, NODE, devices, pool=f"span-{kind}", by_name=True)
+        expression = f'device.driver == "{DRIVER}" && device.attributes["{DRIVER}"].kind == "{kind}"'
+        made.append(fleet.device_class(f"span-{kind}", expression))
+    return made
+
+
+@pytest.fixture
+def spanned(control_plane, created):
+    control_plane.add_fake_nodes(1, prefix="span-")
+    try:
+        created(*objects())
+        yield
+    finally:
+        control_plane.remove({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}})
+
+
+@pytest.fixture
+def plugin(control_plane, bridge):
+    running = control_plane.start_scheduler(
+        plugin_configuration(bridge.socket), name="span-scheduler", binary=program("drawbridge-scheduler")
+    )
+    try:
+        yield
+    finally:
+        running.stop()
+
+
+@pytest.fixture
+def free(control_plane, namespace):
+    """A namespace whose pods are gone when the test is over: nobody runs them, so nobody would end them."""
+    yield namespace
+    control_plane.delete(f"/api/v1/namespaces/{namespace}/pods", gracePeriodSeconds=0)
+
+
+def wanting(name, kind, namespace, scheduler):
+    """A claim for a device of one kind, and a pod that uses it."""
+    asked = claim(name, namespace, request("one", f"span-{kind}"))
+    return asked, pod(name, namespace, schedulerName=scheduler, resourceClaims=[using(name)])
+
+
+def status(cluster):
+    return cluster.get(f"/apis/drawbridge.dev/v1alpha1/devicecompatibilities/{RULE}").get("status", {})
+
+
+def test_a_pod_waits_for_what_is_in_use_in_another_pool_of_the_node_and_goes_on_when_it_is_free(
+    control_plane, bridge, plugin, spanned, free
+):
+    """The two pods ask two schedulers, which one process answers."""
+    control_plane.until(
+        "the leader counts what carries the rule", lambda: status(control_plane).get("devices") == 2, 60
+    )
+    assert status(control_plane)["findings"] == []
+    control_plane.create(*wanting("first", "open", free, SCHEDULER))
+    control_plane.wait_scheduled(free, "first")
+    control_plane.create(*wanting("second", "sealed", free, PLUGIN_SCHEDULER))
+    words = f"DeviceCompatibility/{RULE} keeps it apart from d0 of pool span-open (held by {free}/first)"
+
+    def said():
+        return any(words in one for one in control_plane.events(free, "second"))
+
+    control_plane.until("it is told who is in the way", said, 60)
+    control_plane.create(*wanting("third", "open", free, PLUGIN_SCHEDULER))
+    control_plane.wait_scheduled(free, "third")
+    for name in ("first", "third"):
+        control_plane.delete(f"/api/v1/namespaces/{free}/pods/{name}", gracePeriodSeconds=0)
+    placed = control_plane.wait_scheduled(free, "second", 60)
+    assert placed["spec"]["nodeName"] == NODE
+
+
+def test_what_a_rule_about_nodes_never_lets_be_is_turned_back_at_the_gate(control_plane, spanned, gated):
+    def refusal(*kinds):
+        asked = claim("both", gated, *(request(f"r{at}", f"span-{kind}") for at, kind in enumerate(kinds)))
+        done = control_plane.kubectl("create", "--dry-run=server", "-f", "-", input=json.dumps(asked), check=False)
+        return done.stderr
+
+    def refused():
+        said = refusal("sealed", "open")
+        return "(Forbidden)" in said and "serve this pod even if idle" in said
+
+    control_plane.until("the gate refuses both kinds", refused, 60)
+    assert refusal("sealed", "sealed") == ""
+    assert refusal("open", "open") == ""
