@@ -5,14 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import click
+import msgspec
 
 from cli import contract as inputs
-from cli.contract import Broken, Exit
+from cli.contract import Broken, Exit, Failed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from allocator.reports import HolderOfLine, QuotaReport
+    from cli.explain import Scene
 
 _COLUMNS = ("LINE", "HARD", "USED", "WAITING", "LEFT")
 
@@ -30,9 +32,9 @@ def command(
 ) -> Exit:
     """Say of each line of each DeviceQuota how much is used, how much waits for devices, and what is left.
 
-    Reads a live cluster if no files are named; nothing is ever written. `-o wide` names who has what.
+    Reads a live cluster if no files are named; nothing is ever written. `-o wide` names who has what. With -n, rights in that namespace do.
     """
-    from cli.explain import read_dump, visit
+    from cli.explain import read_dump
     from cli.quota import report
     from dra.wire import builtins
 
@@ -40,7 +42,7 @@ def command(
         raise Broken("files are read, or a cluster", "leave -f out, or --kubeconfig and --context")
     if namespace and everywhere:
         raise Broken("-n names one namespace, and -A means all", "say one of them")
-    scene = read_dump(files) if files else visit(kubeconfig, context)
+    scene = read_dump(files) if files else _visit(kubeconfig, context, namespace or "")
     reports = [one for one in report(scene) if not namespace or one.quota.startswith(f"{namespace}/")]
     for one in scene.unread:
         inputs.warn(f"not read: {one.kind}: {one.reason}")
@@ -51,6 +53,23 @@ def command(
     else:
         inputs.tell(["no DeviceQuota: nothing is limited"])
     return Exit.FINE
+
+
+def _visit(kubeconfig: str, context: str, namespace: str) -> Scene:
+    """Read a cluster, of what stands in namespaces at least one; without quotas or claims there is nothing to say."""
+    from cli.explain import visit
+    from cluster import resources
+
+    scene = visit(kubeconfig, context, namespace=namespace)
+    # What may be read in that namespace only is all that is asked about.
+    elsewhere = {kind.id for kind in resources.ALL if kind.namespaced} if namespace else set()
+    unread = tuple(one for one in scene.unread if one.kind not in elsewhere)
+    for needed in (resources.DEVICE_QUOTAS, resources.RESOURCE_CLAIMS):
+        for one in unread:
+            if one.kind.split()[0] == needed.id:
+                remedy = "have the rights of manifests/explain/role.yaml, or those in one namespace, and name it with -n (docs/quota.md)"
+                raise Failed(f"{one.kind} cannot be read: {one.reason}", remedy)
+    return msgspec.structs.replace(scene, unread=unread)
 
 
 def _text(reports: list[QuotaReport], *, wide: bool) -> Iterator[str]:

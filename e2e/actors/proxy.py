@@ -62,6 +62,7 @@ class Proxy:
         self.cut_at = 0  # the number of the write at which the line breaks; 0 for never
         self.which: Callable[[Request], bool] = of_claim  # which requests are counted
         self.answered = False  # whether the server gets that write
+        self.part = 0  # of the bytes of its answer, how many still get through
         self.broken = threading.Event()
         self.holding = False  # whether that write is held instead
         self.held = threading.Event()
@@ -163,6 +164,7 @@ class Relay(socketserver.BaseRequestHandler):
             except TimeoutError:
                 continue
             if silent:
+                self.request.sendall(chunk[: proxy.part])
                 proxy.broken.set()
                 return
             if not chunk:

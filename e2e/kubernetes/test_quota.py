@@ -1,0 +1,113 @@
+"""`drawbridge quota` on the real API server: what is left, with whose rights, and what is said when the server breaks off."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from e2e.actors import fleet
+from e2e.actors.gate import COMMAND
+from e2e.actors.proxy import Proxy
+from e2e.actors.workloads import claim, container, pod, request, template, using, using_template
+from e2e.kubernetes.test_kinds import quota, served  # noqa: F401  the kinds, as they are in the manifests
+from e2e.kubernetes.test_survey import account
+
+pytestmark = pytest.mark.real
+ROLE = Path(__file__).parents[2] / "manifests" / "explain" / "role.yaml"
+CLASS = "e2e-quota"
+DRIVER = "quota-command.example.com"
+LINE = f"{CLASS}/devices"
+
+
+@pytest.fixture
+def team(served, namespace, created):  # noqa: F811  a fixture
+    """A namespace in which one claim has a device, and a pod and a claim wait for others."""
+    [node] = served.add_fake_nodes(1, prefix="quota-")
+    created(fleet.device_class(CLASS, f"device.driver == '{DRIVER}'"))
+    created(*fleet.slices(DRIVER, node, [fleet.device("only", {})]))
+    using_it = container(resources={"claims": [{"name": "held"}]})
+    held = claim("held", namespace, request("gpu", CLASS))
+    created(held, pod("runs", namespace, using_it, node=node, resourceClaims=[using("held")]))
+    served.wait_scheduled(namespace, "runs")
+    created(claim("waits", namespace, request("gpu", CLASS, 2)), template("one", namespace, request("gpu", CLASS)))
+    created(pod("later", namespace, schedulerName="nobody", resourceClaims=[using_template("one")]))
+    created(quota(namespace, **{LINE: 8}))
+    claims = f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims"
+    served.until("a claim is made for the pod", lambda: len(served.get(claims)["items"]) == 3, 60)
+    yield namespace
+    served.delete(f"/api/v1/nodes/{node}")
+
+
+def asked(kubeconfig, *words):
+    command = [*COMMAND, "quota", "--kubeconfig", str(kubeconfig), *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    return done.returncode, done.stdout, done.stderr
+
+
+def looker(control_plane, namespace, created, role):
+    """Somebody with this role in one namespace, and nowhere else."""
+    metadata = {"name": "narrow", "namespace": namespace}
+    rights = role | {"kind": "Role", "metadata": metadata}
+    binding = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "RoleBinding",
+        "metadata": metadata,
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "narrow"},
+        "subjects": [{"kind": "ServiceAccount", "name": "narrow", "namespace": namespace}],
+    }
+    created({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}, rights, binding)
+    return control_plane.account_kubeconfig(namespace, "narrow")
+
+
+def test_each_line_of_a_live_cluster_is_told_in_one_namespace_and_in_all(control_plane, team, created):
+    everywhere = account(control_plane, team, created, yaml.safe_load(ROLE.read_text()))
+    code, said, complaint = asked(everywhere, "-n", team, "-o", "wide")
+    assert (code, complaint) == (0, "")
+    assert [line.split() for line in said.splitlines()] == [
+        [f"{team}/tried"],
+        ["LINE", "HARD", "USED", "WAITING", "LEFT"],
+        [LINE, "8", "1", "3", "4"],
+        ["1:", f"{team}/held", "of", "runs"],
+    ]
+    code, said, _ = asked(everywhere, "-A", "-o", "json")
+    assert code == 0
+    [mine] = [one for one in json.loads(said)["quotas"] if one["quota"] == f"{team}/tried"]
+    [line] = mine["lines"]
+    assert (line["used"], line["waiting"], line["left"]) == ("1", "3", "4")
+    assert line["holders"] == [{"claim": f"{team}/held", "pods": ["runs"], "amount": "1"}]
+
+
+def test_rights_in_one_namespace_do_there_and_elsewhere_it_is_said_what_is_missing(control_plane, team, created):
+    narrow = looker(control_plane, team, created, yaml.safe_load(ROLE.read_text()))
+    code, said, complaint = asked(narrow, "-n", team)
+    assert code == 0
+    assert [LINE, "8", "1", "3", "4"] in [line.split() for line in said.splitlines()]
+    assert "deviceclasses" in complaint  # which belong to nobody's namespace, and are not read
+    assert "claims" not in complaint
+    for words in ((), ("-A",), ("-n", "default")):
+        code, said, complaint = asked(narrow, *words)
+        assert (code, said) == (3, "")
+        assert complaint.startswith("error: devicequotas.drawbridge.dev")
+        assert "forbidden" in complaint
+        assert "-n" in complaint
+
+
+@pytest.mark.parametrize("what", ["devicequotas", "resourceclaims", "pods"])
+def test_a_server_that_breaks_off_in_the_middle_of_a_page_is_an_error_and_no_answer(
+    control_plane, team, tmp_path, what
+):
+    """Headers and the beginning of the list get through, and then nothing any more."""
+    proxy = Proxy(control_plane.url, control_plane.ca, control_plane.token)
+    kubeconfig = control_plane.write_kubeconfig("broken-off", control_plane.token, f"http://127.0.0.1:{proxy.port}")
+    proxy.part = 600
+    try:
+        assert asked(kubeconfig, "-n", team)[0] == 0
+        proxy.break_at(1, answered=True, which=lambda request: f"/{what}" in request.path)
+        code, said, complaint = asked(kubeconfig, "-n", team)
+        assert (proxy.broken.is_set(), code, said) == (True, 3, "")
+        assert complaint.startswith("error: ")
+        assert "Traceback" not in complaint
+    finally:
+        proxy.close()
