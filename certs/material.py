@@ -1,7 +1,8 @@
-"""What the three shared Secrets hold, and how one rotation step changes it. Values only; `certs.store` reads and writes them.
+"""What the four shared Secrets hold, and how one rotation step changes it. Values only; `certs.store` reads and writes them.
 
 The first is the authority's alone; the second is what a replica of the gate serves with; the third is for whoever seals
-or verifies, the gate and the controller.
+or verifies, the gate and the controller; the fourth is what an allocator shows where API servers ask about quotas. It looks like
+the second, under another key and other names: whoever has one cannot answer in place of the other.
 
 | authority's | holds |
 |---|---|
@@ -10,9 +11,9 @@ or verifies, the gate and the controller.
 | previous.crt | the authority that signed before (SWITCHED) |
 | since | when the phase last changed, RFC 3339 |
 
-| serving | holds |
+| serving, and the door's | hold |
 |---|---|
-| tls.crt, tls.key | the leaf that replicas serve |
+| tls.crt, tls.key | the leaf that its replicas serve |
 | ca.crt | the bundle: every authority that is trusted now |
 
 | sealing, and the authority's | hold |
@@ -51,6 +52,13 @@ SERVING = frozenset(("tls.crt", "tls.key", "ca.crt"))
 ENTRIES = AUTHORITYS | SERVING
 
 
+class Names(NamedTuple):
+    """What leaves are for: the gate's, and the door's, which has none without names."""
+
+    gate: Sequence[str]
+    door: Sequence[str] = ()
+
+
 class Seals(NamedTuple):
     """The keys that templates are sealed with."""
 
@@ -73,6 +81,7 @@ class Material(NamedTuple):
     previous: bytes | None = None
     since: dt.datetime | None = None
     seals: Seals = Seals()
+    door: Pair | None = None  # the leaf that an allocator shows
 
     @property
     def phase(self) -> Phase:
@@ -89,29 +98,35 @@ class Material(NamedTuple):
         return b"".join(part.strip() + b"\n" for part in parts if part)
 
 
-def view(material: Material, names: Sequence[str], *, bundle_everywhere: bool) -> View:
-    """Reduce material to what `rotation.step` decides on."""
+def view(material: Material, names: Names, *, bundle_everywhere: bool) -> View:
+    """Reduce material to what `rotation.step` decides on: of two leaves, the one that ends first."""
     signer, leaf = material.authority, material.leaf
-    sound = (
+    spans = [authority.span(one.certificate) for one in (leaf, material.door) if one is not None]
+    return View(
+        phase=material.phase,
+        authority=signer and authority.span(signer.certificate),
+        leaf=min(spans, key=lambda one: one.end) if leaf else None,
+        leaf_sound=_is_sound(leaf, names.gate, signer)
+        and (not names.door or _is_sound(material.door, names.door, signer)),
+        since=material.since,
+        bundle_everywhere=bundle_everywhere,
+    )
+
+
+def _is_sound(leaf: Pair | None, names: Sequence[str], signer: Pair | None) -> bool:
+    """Say whether a leaf is for these names, and the present authority signed it."""
+    return (
         signer is not None
         and leaf is not None
         and authority.signed_by(leaf.certificate, signer.certificate)
         and frozenset(names) <= authority.names(leaf.certificate)
-    )
-    return View(
-        phase=material.phase,
-        authority=signer and authority.span(signer.certificate),
-        leaf=leaf and authority.span(leaf.certificate),
-        leaf_sound=sound,
-        since=material.since,
-        bundle_everywhere=bundle_everywhere,
     )
 
 
 def apply(
     material: Material,
     step: Step,
-    names: Sequence[str],
+    names: Names,
     *,
     now: dt.datetime,
     policy: Policy,
@@ -123,21 +138,28 @@ def apply(
             signer = authority.authority(AUTHORITY_NAME, now=now, life=policy.authority_life)
             # Replicas serve what the old one signed for some seconds more.
             old = material.authority and material.authority.certificate
-            leaf = _leaf(signer, names, now, policy)
-            return Material(signer, leaf, previous=old, since=now, seals=material.seals)
+            made = Material(signer, previous=old, since=now, seals=material.seals)
+            return _sign(made, names, now, policy)
         case Step.SIGN:
-            return material._replace(leaf=_leaf(_there(material.authority), names, now, policy))
+            return _sign(material, names, now, policy)
         case Step.INTRODUCE:
-            made = authority.authority(AUTHORITY_NAME, now=now, life=policy.authority_life)
+            following = authority.authority(AUTHORITY_NAME, now=now, life=policy.authority_life)
             seals = material.seals._replace(next=new_seal())
-            return material._replace(next=made, previous=None, since=now, seals=seals)
+            return material._replace(next=following, previous=None, since=now, seals=seals)
         case Step.SWITCH:
             signer = _there(material.next)
-            leaf = _leaf(signer, names, now, policy)
             old = _there(material.authority).certificate
-            return Material(signer, leaf, previous=old, since=now, seals=_switch_seals(material.seals))
+            made = Material(signer, previous=old, since=now, seals=_switch_seals(material.seals))
+            return _sign(made, names, now, policy)
         case Step.RETIRE:
             return material._replace(previous=None, since=now)
+
+
+def _sign(material: Material, names: Names, now: dt.datetime, policy: Policy) -> Material:
+    """Have the present authority sign new leaves, each with a key of its own."""
+    signer = _there(material.authority)
+    door = _leaf(signer, names.door, now, policy) if names.door else None
+    return material._replace(leaf=_leaf(signer, names.gate, now, policy), door=door)
 
 
 def ensure_seal(material: Material, new_seal: Callable[[], bytes]) -> Material:
@@ -154,11 +176,12 @@ def _switch_seals(seals: Seals) -> Seals:
 
 
 class Data(NamedTuple):
-    """The entries of the three Secrets; None for one that is not there."""
+    """The entries of the four Secrets; None for one that is not there."""
 
     serving: Mapping[str, bytes] | None = None
     authoritys: Mapping[str, bytes] | None = None
     sealing: Mapping[str, bytes] | None = None
+    door: Mapping[str, bytes] | None = None
 
 
 def decode(data: Data) -> Material:
@@ -172,11 +195,12 @@ def decode(data: Data) -> Material:
         previous=_certificate(held.get("previous.crt", b"")),
         since=_instant(held.get("since", b"")),
         seals=_seals(held, data.sealing or {}, serving),
+        door=_pair(data.door or {}, "tls"),
     )
 
 
 def encode(material: Material) -> Data:
-    """Write material as the data of all three Secrets."""
+    """Write material as the data of all four Secrets."""
     seals = {
         "seal.key": material.seals.current,
         "seal-next.key": material.seals.next,
@@ -185,6 +209,10 @@ def encode(material: Material) -> Data:
     serving = {
         **_entries("tls", material.leaf),
         "ca.crt": material.bundle,
+    }
+    door = {
+        **_entries("tls", material.door),
+        "ca.crt": material.bundle if material.door else b"",
     }
     since = b""
     if material.since:
@@ -196,7 +224,7 @@ def encode(material: Material) -> Data:
         "previous.crt": material.previous or b"",
         "since": since,
     }
-    return Data(_leave_out_empty(serving), _leave_out_empty(authoritys), _leave_out_empty(seals))
+    return Data(*map(_leave_out_empty, (serving, authoritys, seals, door)))
 
 
 def _entries(name: str, pair: Pair | None) -> dict[str, bytes]:

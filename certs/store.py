@@ -1,4 +1,4 @@
-"""The three Secrets that replicas share: read them, do what rotation says, write them back with the versions that were read.
+"""The four Secrets that replicas share: read them, do what rotation says, write them back with the versions that were read.
 
 Any replica of the authority may do any step; two that try at once collide on the resourceVersion and the loser reads again.
 What a step changes is written to the authority's Secret first: that one says which phase it is, and what the others hold is
@@ -22,7 +22,7 @@ from cluster.patch import Merge
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from certs.material import Material, Seals
+    from certs.material import Material, Names, Seals
     from cluster.objects import Secret
     from cluster.protocol import Cluster
 
@@ -30,7 +30,7 @@ ATTEMPTS = 10
 
 
 class Store:
-    """The shared Secrets `namespace/name`, `name-authority` and `name-seal`, with certificates for `names`."""
+    """The shared Secrets `namespace/name`, `name-authority`, `name-seal` and `name-quota`, with certificates for `names`."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class Store:
         *,
         namespace: str,
         name: str,
-        names: Sequence[str],
+        names: Names,
         new_seal: Callable[[], bytes],
         webhooks: Sequence[str] = (),
         policy: Policy | None = None,
@@ -63,7 +63,8 @@ class Store:
             authoritys = await self._read(authoritys_secret)
             sealing = await self._read(seals_secret)
             serving = await self._read(name)
-            data = material.Data(_decode(serving), _decode(authoritys), _decode(sealing))
+            door = await self._read(door_name(name)) if self._names.door else None
+            data = material.Data(_decode(serving), _decode(authoritys), _decode(sealing), _decode(door))
             held = material.decode(data)
             everywhere = False
             if held.bundle:
@@ -77,6 +78,8 @@ class Store:
             if not await self._write(sealing, seals_secret, due.sealing or {}):
                 continue
             if not await self._write(serving, name, due.serving or {}):
+                continue
+            if self._names.door and not await self._write(door, door_name(name), due.door or {}):
                 continue
             if wanted == held:
                 return held
@@ -152,6 +155,11 @@ def authoritys_name(name: str) -> str:
 def seals_name(name: str) -> str:
     """The name of the Secret with the keys of the seal, which gate and controller read."""
     return f"{name}-seal"
+
+
+def door_name(name: str) -> str:
+    """The name of the Secret with what an allocator shows where API servers ask about quotas; it is mounted."""
+    return f"{name}-quota"
 
 
 def _decode(secret: Secret | None) -> dict[str, bytes] | None:

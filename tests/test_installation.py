@@ -1,11 +1,13 @@
 """The manifests are what the code says: generated parts fresh, rights least, both ways to install the same."""
 
+import datetime as dt
 import re
 
 import pytest
 from click.testing import CliRunner
 
-from certs.store import authoritys_name, seals_name
+from certs import authority
+from certs.store import authoritys_name, door_name, seals_name
 from cli.commands.manifests import BASE, CLUSTER_WIDE, QUOTA, command, quota_text, rest, webhooks_text
 from cluster import manifests
 from webhook.admission.registration import Registration
@@ -126,10 +128,11 @@ def test_beside_objects_the_metrics_are_read_by_who_has_to_know_the_feature_gate
 
 
 SERVING, AUTHORITYS, SEALING = "drawbridge", authoritys_name("drawbridge"), seals_name("drawbridge")
+DOOR = door_name("drawbridge")
 READS = {
     "drawbridge-webhook": [SERVING, SEALING],
     "drawbridge-controller": [SEALING],
-    "drawbridge-authority": [SERVING, AUTHORITYS, SEALING],
+    "drawbridge-authority": [SERVING, AUTHORITYS, SEALING, DOOR],
 }
 ACCOUNTS = [*READS]
 
@@ -236,7 +239,9 @@ def test_quotas_at_the_door_are_a_port_of_the_allocator_a_service_and_a_configur
     allocator = pod["containers"][0]
     assert {"--quota=0.0.0.0:9443", "--quota-certs=/etc/quota"} <= set(allocator["args"])
     assert {"name": "quota", "containerPort": 9443} in allocator["ports"]
-    assert {"name": "quota", "secret": {"secretName": "drawbridge"}} in pod["volumes"]
+    assert {"name": "quota", "secret": {"secretName": DOOR}} in pod["volumes"]
+    mounted = {volume.get("secret", {}).get("secretName") for volume in pod["volumes"]}
+    assert not mounted & {SERVING, AUTHORITYS, SEALING}, "no key of the gate's"
     service = made["Service", "drawbridge-quota"]
     assert service["metadata"]["namespace"] == "elsewhere"
     registered = made["ValidatingWebhookConfiguration", "drawbridge-quota"]
@@ -245,6 +250,22 @@ def test_quotas_at_the_door_are_a_port_of_the_allocator_a_service_and_a_configur
     assert (called, spaces) == ({"drawbridge-quota"}, {"elsewhere"})
     ingress = made["NetworkPolicy", "drawbridge-quota"]["spec"]["ingress"]
     assert ingress[0]["from"] == [{"ipBlock": {"cidr": "10.0.0.1/32"}}]
+
+
+@pytest.mark.parametrize("kept", ["--cert-manager=elsewhere/drawbridge-tls", "--ca-bundle={}"])
+def test_where_others_keep_the_certificates_the_door_shows_theirs(kept, tmp_path):
+    bundle = tmp_path / "ca.crt"
+    bundle.write_bytes(authority.authority("x", now=dt.datetime.now(dt.UTC), life=dt.timedelta(days=1)).certificate)
+    images = ["--image=registry.example/drawbridge:1", "--scheduler-image=registry.example/scheduler:1"]
+    said = CliRunner().invoke(command, [*images, "--bridge", "--quota", kept.format(bundle)])
+    assert said.exit_code == 0, said.output
+    deployments = {
+        one.object["metadata"]["name"]: one.object
+        for one in manifests.parse(said.output)
+        if one.object["kind"] == "Deployment"
+    }
+    pod = deployments["drawbridge-allocator"]["spec"]["template"]["spec"]
+    assert {"name": "quota", "secret": {"secretName": "drawbridge-quota-tls"}} in pod["volumes"]
 
 
 def test_quotas_at_the_door_are_off_unless_they_are_asked_for_and_need_the_bridge():

@@ -93,7 +93,7 @@ def _tls(certificate: str, key: str, client_ca: str, names: tuple[str, ...]) -> 
 
 
 def _quota_tls(folder: str, client_ca: str) -> Files | None:
-    """Read what API servers are shown at the door of quotas: a folder as the Secret `drawbridge` is mounted."""
+    """Read what API servers are shown at the door of quotas: a folder as the Secret `drawbridge-quota` is mounted."""
     from certs import mutual
 
     if not folder:

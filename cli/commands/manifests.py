@@ -33,6 +33,7 @@ ONLOOKER = BASE.parent / "onlooker"
 NODE_AGENT = BASE.parent / "node-agent"
 GUARDS = BASE.parent / "guards"
 NAMESPACE = "drawbridge-system"
+ELSEWHERES = "drawbridge-quota-tls"  # the Secret of the door of quotas where our authority keeps no certificates
 _LABEL = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 _SUBDOMAIN = re.compile(rf"{_LABEL.pattern}(?:\.{_LABEL.pattern})*")
 # What a container runtime takes for the name of an image (distribution/reference).
@@ -285,7 +286,8 @@ def command(
             bridges = list(beside(namespace, image, scheduler_image, way))
             objects += bridges
             if quota:
-                objects += at_the_door(bridges, namespace, networks)
+                secret = ELSEWHERES if cert_manager or ca_bundle else ""
+                objects += at_the_door(bridges, namespace, networks, secret)
             objects += _fences(source.file.bridge)
         if onlooker:
             objects += on_looking(namespace, image)
@@ -444,9 +446,12 @@ def beside(namespace: str, image: str, scheduler_image: str, way: str = EXTENDER
 
 
 def at_the_door(
-    bridges: Iterable[dict[str, Any]], namespace: str, api_servers: tuple[str, ...] = ()
+    bridges: Iterable[dict[str, Any]], namespace: str, api_servers: tuple[str, ...] = (), secret: str = ""
 ) -> Iterable[dict[str, Any]]:
-    """What quotas add that API servers ask about, as their kustomize component would print it; the allocator's Deployment is changed."""
+    """What quotas add that API servers ask about, as their kustomize component would print it; the allocator's Deployment is changed.
+
+    `secret` names the Secret with its certificate, where that is not the one that our authority keeps.
+    """
     from cluster import manifests
     from cluster.patch import apply_json_patch
 
@@ -458,8 +463,18 @@ def at_the_door(
         if (obj["kind"], name) == ("Deployment", "drawbridge-allocator"):
             patched = apply_json_patch(obj, operations)
             obj.update(patched)
+            if secret:
+                _mount(obj, secret)
     for document in manifests.read(_listed(QUOTA)):
         yield _adapt(document.object, namespace, "", "", api_servers)
+
+
+def _mount(deployment: dict[str, Any], secret: str) -> None:
+    """Have the door show what stands in another Secret."""
+    pod = deployment["spec"]["template"]["spec"]
+    for volume in pod["volumes"]:
+        if volume["name"] == "quota":
+            volume["secret"]["secretName"] = secret
 
 
 def on_looking(namespace: str, image: str) -> Iterable[dict[str, Any]]:

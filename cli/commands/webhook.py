@@ -111,8 +111,8 @@ def command(
     settings = Settings(
         identity=f"{os.environ.get('POD_NAME') or socket.gethostname()}_{os.getpid()}",
         namespace=space,
-        # The allocator shows the same where API servers ask about quotas.
-        names=(*_names_of(service, space), *_names_of(QUOTA, space), *names),
+        names=(*_names_of(service, space), *names),
+        door_names=_names_of(QUOTA, space),
         gate=gate,
         controllers=controllers,
         authority=controllers if authority is None else authority,

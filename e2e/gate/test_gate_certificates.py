@@ -15,6 +15,7 @@ import time
 import pytest
 
 from certs import authority, material
+from certs.material import Names
 from certs.rotation import Phase, Policy, Step
 from e2e.actors.client import ApiError
 from e2e.actors.gate import SYSTEM
@@ -25,10 +26,12 @@ pytestmark = pytest.mark.real
 
 SECRETS = f"/api/v1/namespaces/{SYSTEM}/secrets"
 SERVING, AUTHORITYS, SEALING = f"{SECRETS}/drawbridge", f"{SECRETS}/drawbridge-authority", f"{SECRETS}/drawbridge-seal"
+DOOR = f"{SECRETS}/drawbridge-quota"
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1"
 KINDS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
 # What a replica of this installation signs for.
 NAMES = ("drawbridge.drawbridge-system.svc", "drawbridge.drawbridge-system.svc.cluster.local", "drawbridge.drawbridge-system", "127.0.0.1")  # fmt: skip
+OF_DOOR = tuple(name.replace("drawbridge.", "drawbridge-quota.", 1) for name in NAMES[:3])
 POLICY = Policy()
 
 
@@ -37,15 +40,22 @@ def data_of(cluster, path):
 
 
 def held(cluster):
-    return material.decode(material.Data(*(data_of(cluster, path) for path in (SERVING, AUTHORITYS, SEALING))))
+    return material.decode(material.Data(*(data_of(cluster, path) for path in (SERVING, AUTHORITYS, SEALING, DOOR))))
 
 
 def take(cluster, step):
     """Do one step in the Secrets, the authority's first, as a replica would a year from now."""
     now = dt.datetime.now(dt.UTC)
-    after = material.apply(held(cluster), step, NAMES, now=now, policy=POLICY, new_seal=lambda: secrets.token_bytes(32))
+    after = material.apply(
+        held(cluster), step, Names(NAMES, OF_DOOR), now=now, policy=POLICY, new_seal=lambda: secrets.token_bytes(32)
+    )
     due = material.encode(after)
-    for path, wanted in ((AUTHORITYS, due.authoritys), (SEALING, due.sealing), (SERVING, due.serving)):
+    for path, wanted in (
+        (AUTHORITYS, due.authoritys),
+        (SEALING, due.sealing),
+        (SERVING, due.serving),
+        (DOOR, due.door),
+    ):
         gone = dict.fromkeys(name for name in material.ENTRIES if name not in wanted)
         cluster.patch(path, {"data": {name: base64.b64encode(value).decode() for name, value in wanted.items()} | gone})
     return after

@@ -6,12 +6,12 @@ import pytest
 from cryptography import x509
 
 from certs import authority, material
-from certs.material import Material
+from certs.material import Material, Names
 from certs.rotation import LEADS_TO, Phase, Policy, Step, step
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 POLICY = Policy(dt.timedelta(days=300), dt.timedelta(days=90), dt.timedelta(minutes=10))
-NAMES = ("drawbridge.drawbridge-system.svc", "127.0.0.1")
+NAMES = Names(("drawbridge.drawbridge-system.svc", "127.0.0.1"), ("drawbridge-quota.drawbridge-system.svc",))
 
 
 KEYS = itertools.count()
@@ -48,7 +48,7 @@ def test_an_empty_secret_is_filled_in_one_step():
     held, taken = advance(Material(), NOW)
     assert taken == [Step.REMAKE]
     assert held.phase is Phase.STEADY
-    assert authority.names(held.leaf.certificate) == set(NAMES)
+    assert authority.names(held.leaf.certificate) == set(NAMES.gate)
     assert trusts(held.bundle, held.leaf.certificate)
 
 
@@ -110,19 +110,19 @@ def test_a_seal_key_survives_the_loss_of_any_secret_and_a_new_authority():
 def test_what_a_replica_serves_with_does_not_hold_the_authoritys_key():
     held, _ = advance(Material(), NOW)
     introduced = apply(held, Step.INTRODUCE, NAMES, now=NOW)
-    serving, authoritys, sealing = material.encode(introduced)
+    serving, authoritys, sealing, door = material.encode(introduced)
     assert {"authority.key", "next.key"} <= authoritys.keys()
     keys = (introduced.authority.key, introduced.next.key)
-    assert not any(key in value for value in (*serving.values(), *sealing.values()) for key in keys)
-    assert serving.keys() == {"tls.crt", "tls.key", "ca.crt"}
+    assert not any(key in value for value in (*serving.values(), *sealing.values(), *door.values()) for key in keys)
+    assert serving.keys() == door.keys() == {"tls.crt", "tls.key", "ca.crt"}
     assert sealing.keys() == {"seal.key", "seal-next.key"}
 
 
 def test_the_one_secret_and_the_two_secrets_of_older_versions_are_read():
     held, _ = advance(Material(), NOW)
-    serving, authoritys, sealing = material.encode(held)
-    assert material.decode(material.Data({**serving, **authoritys, **sealing})) == held
-    assert material.decode(material.Data({**serving, **sealing}, authoritys)) == held
+    serving, authoritys, sealing, door = material.encode(held)
+    assert material.decode(material.Data({**serving, **authoritys, **sealing}, door=door)) == held
+    assert material.decode(material.Data({**serving, **sealing}, authoritys, door=door)) == held
     gate = material.decode(material.Data({**serving, **sealing}, {}))
     assert gate.seals == held.seals, "a new gate beside an old controller"
 
@@ -173,13 +173,13 @@ def test_a_certificate_beside_somebody_elses_key_is_replaced():
 
 def test_a_new_name_to_serve_under_gets_a_new_leaf():
     held, _ = advance(Material(), NOW)
-    seen = material.view(held, [*NAMES, "drawbridge.elsewhere.svc"], bundle_everywhere=True)
+    seen = material.view(held, NAMES._replace(gate=[*NAMES.gate, "drawbridge.elsewhere.svc"]), bundle_everywhere=True)
     assert step(seen, now=NOW, policy=POLICY) is Step.SIGN
 
 
 def test_a_leaf_never_outlives_its_authority():
     signer = authority.authority("a", now=NOW, life=dt.timedelta(days=10))
-    made = authority.leaf(signer, NAMES, now=NOW, life=dt.timedelta(days=90))
+    made = authority.leaf(signer, NAMES.gate, now=NOW, life=dt.timedelta(days=90))
     assert authority.span(made.certificate).end == authority.span(signer.certificate).end
 
 
@@ -190,3 +190,38 @@ def test_openssl_accepts_the_pair_for_serving_and_the_bundle_for_trust(tmp_path)
     ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(tmp_path / "crt", tmp_path / "key")
     client = ssl.create_default_context(cadata=held.bundle.decode())
     assert len(client.get_ca_certs()) == 1
+
+
+def test_the_door_has_a_leaf_and_a_key_of_its_own_under_the_same_authority():
+    held, _ = advance(Material(), NOW)
+    assert authority.names(held.door.certificate) == set(NAMES.door)
+    assert not set(NAMES.door) & authority.names(held.leaf.certificate)
+    assert trusts(held.bundle, held.door.certificate)
+    serving, authoritys, sealing, door = material.encode(held)
+    for key, others in ((held.door.key, (serving, authoritys, sealing)), (held.leaf.key, (authoritys, sealing, door))):
+        assert not any(key in value for data in others for value in data.values())
+
+
+@pytest.mark.parametrize("lost", [None, {}, {"tls.crt": b"x"}], ids=["gone", "empty", "damaged"])
+def test_a_door_without_a_leaf_is_given_one_and_one_that_nobody_asks_at_has_none(lost):
+    held, _ = advance(Material(), NOW)
+    whole = material.encode(held)._replace(door=lost)
+    mended, taken = advance(material.decode(whole), NOW)
+    assert taken == [Step.SIGN]
+    assert trusts(mended.bundle, mended.door.certificate)
+    assert apply(held, Step.SIGN, Names(NAMES.gate), now=NOW).door is None
+    assert not material.encode(Material(leaf=held.leaf)).door
+
+
+@pytest.mark.parametrize("name", ["leaf", "door"])
+def test_of_two_leaves_the_one_that_ends_first_says_when_both_are_made_anew(name):
+    held, _ = advance(Material(), NOW)
+    aged = authority.leaf(
+        held.authority,
+        NAMES.gate if name == "leaf" else NAMES.door,
+        now=NOW - dt.timedelta(days=70),
+        life=POLICY.leaf_life,
+    )
+    renewed, taken = advance(held._replace(**{name: aged}), NOW)
+    assert taken == [Step.SIGN]
+    assert getattr(renewed, name) not in (aged, getattr(held, name))

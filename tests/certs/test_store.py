@@ -6,6 +6,7 @@ from base64 import b64decode, b64encode
 import pytest
 
 from certs import authority
+from certs.material import Names
 from certs.rotation import Phase, Policy
 from certs.store import Store
 from cluster import resources
@@ -16,7 +17,7 @@ from cluster.patch import Merge
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 DAY = dt.timedelta(days=1)
 POLICY = Policy(300 * DAY, 90 * DAY, dt.timedelta(minutes=10))
-NAMES = ("drawbridge.default.svc",)
+NAMES = Names(("drawbridge.default.svc",), ("drawbridge-quota.default.svc",))
 
 
 def webhooks(kind, *, bundle=None):
@@ -67,7 +68,7 @@ def cluster():
 
 async def test_a_first_start_makes_everything_and_tells_every_webhook(cluster):
     held = await store(cluster, Clock()).sync()
-    assert authority.names(held.leaf.certificate) == set(NAMES)
+    assert authority.names(held.leaf.certificate) == set(NAMES.gate)
     assert held.seals.keys == (b"k" * 32,)
     assert await bundles(cluster) == [held.bundle] * 4
 
@@ -181,6 +182,7 @@ NAMED = {
     "drawbridge": {"tls.crt", "tls.key", "ca.crt"},
     "drawbridge-authority": {"authority.crt", "authority.key", "since", "seal.key"},
     "drawbridge-seal": {"seal.key"},
+    "drawbridge-quota": {"tls.crt", "tls.key", "ca.crt"},
 }
 
 
@@ -196,14 +198,16 @@ async def test_the_authoritys_key_the_servers_and_the_seals_stand_in_secrets_of_
 
 
 @pytest.mark.parametrize("count", [1, 2])
-async def test_the_secrets_of_older_versions_become_three_and_nothing_is_made_anew(cluster, count):
+async def test_the_secrets_of_older_versions_become_four_and_nothing_but_leaves_is_made_anew(cluster, count):
     before = await store(cluster, Clock()).sync()
-    serving, authoritys, sealing = [await data_of(cluster, name) for name in NAMED]
+    serving, authoritys, sealing, _ = [await data_of(cluster, name) for name in NAMED]
     older = [secret("drawbridge", serving | sealing | authoritys)]
     if count == 2:
         older = [secret("drawbridge", serving | sealing), secret("drawbridge-authority", authoritys)]
     other = Embedded.of([*older, webhooks("MutatingWebhookConfiguration"), webhooks("ValidatingWebhookConfiguration")])
-    assert await store(other, Clock()).sync() == before
+    after = await store(other, Clock()).sync()
+    assert after._replace(leaf=before.leaf, door=before.door) == before
+    assert after.leaf != before.leaf, "whoever showed the gate's certificate where quotas are asked about had its key"
     assert await entries(other) == await entries(cluster)
 
 

@@ -13,8 +13,8 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from certs.bell import Bell
-from certs.material import SEAL_BYTES
-from certs.store import Store, authoritys_name, seals_name
+from certs.material import SEAL_BYTES, Names
+from certs.store import Store, authoritys_name, door_name, seals_name
 from cluster.controllers import Election, Terms
 from cluster.informers import Quarantine
 from cluster.serving import Address, Callers, Credentials, Door, Limits
@@ -62,6 +62,8 @@ class Settings(NamedTuple):
     secret: str = registration.NAME
     # What the certificate is for: the Service's names, and an address in tests and on a laptop.
     names: tuple[str, ...] = ()
+    # Likewise of the allocator's, where API servers ask about quotas.
+    door_names: tuple[str, ...] = ()
     gate: bool = True
     controllers: bool = True
     # Keep the certificates, the keys of the seal and the bundle in the webhook configurations.
@@ -186,7 +188,7 @@ class Service:
             self._cluster,
             namespace=settings.namespace,
             name=settings.secret,
-            names=settings.names,
+            names=Names(settings.names, settings.door_names),
             webhooks=CONFIGURATIONS,
             policy=settings.policy,
             new_seal=lambda: secrets.token_bytes(SEAL_BYTES),
@@ -208,7 +210,7 @@ class Service:
         if settings.authority or (settings.gate and not settings.files):
             secrets.append(settings.secret)
         if settings.authority:
-            secrets.append(authoritys_name(settings.secret))
+            secrets += [authoritys_name(settings.secret), door_name(settings.secret)]
         webhooks = CONFIGURATIONS if settings.authority else ()
         return Bell(self._cluster, namespace=settings.namespace, secrets=secrets, webhooks=webhooks)
 

@@ -126,7 +126,7 @@ other
 {{- if and (eq $part "allocator") (ne $values.certificates.from "own") -}}
   {{- range $volume := $pod.volumes -}}
     {{- if eq $volume.name "quota" -}}
-      {{- $_ := set $volume.secret "secretName" $values.certificates.secret -}}
+      {{- $_ := set $volume.secret "secretName" $values.certificates.quotaSecret -}}
     {{- end -}}
   {{- end -}}
 {{- end -}}

@@ -209,11 +209,11 @@ async def test_the_authority_sees_nothing_but_secrets_and_registrations_and_the_
     cluster,
 ):
     registrations = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
-    three = {"drawbridge", "drawbridge-authority", "drawbridge-seal"}
-    keeper = Only(cluster, secrets=three, kinds=registrations, writes=("Secret", *registrations))
+    four = {"drawbridge", "drawbridge-authority", "drawbridge-seal", "drawbridge-quota"}
+    keeper = Only(cluster, secrets=four, kinds=registrations, writes=("Secret", *registrations))
     maker = Only(cluster, secrets={"drawbridge-seal"}, writes=("ResourceClaimTemplate", "Lease"))
     reader = Only(cluster, secrets={"drawbridge", "drawbridge-seal"})
-    async with running(keeper, gate=False, controllers=False) as authority:
+    async with running(keeper, gate=False, controllers=False, door_names=("drawbridge-quota.svc",)) as authority:
         assert await text(f"http://{authority.metrics}/readyz") == (200, "[+]certificate ok\n")
         _, shown = await text(f"http://{authority.metrics}/metrics")
         assert "drawbridge_certificate_days" in shown
@@ -234,7 +234,7 @@ async def test_the_authority_sees_nothing_but_secrets_and_registrations_and_the_
         _, shown = await text(f"http://{controller.metrics}/metrics")
         assert "drawbridge_certificate_days" not in shown, "it has none that could end"
     assert (keeper.looked, maker.looked, reader.looked) == (
-        {*three, ""},
+        {*four, ""},
         {"drawbridge-seal"},
         {"drawbridge", "drawbridge-seal"},
     )
