@@ -28,7 +28,7 @@ LABEL = "quota-door"
 
 @pytest.fixture(scope="module")
 def shown():
-    """A certificate as the Secret `drawbridge` is mounted."""
+    """A certificate as the Secret `drawbridge-quota` is mounted."""
     now = dt.datetime.now(dt.UTC)
     issuer = authority.authority("quota", now=now, life=dt.timedelta(days=2))
     names = ("127.0.0.1", f"drawbridge-quota.{SYSTEM}.svc")

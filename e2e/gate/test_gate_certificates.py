@@ -91,7 +91,8 @@ def succeed(control_plane, gate, calls):
     control_plane.until("calls go on", lambda: calls.answered > answered + 20, 20)
     assert held(control_plane).phase is Phase.STEADY
     assert first.authority.certificate not in last.bundle
-    assert authority.signed_by(last.leaf.certificate, last.authority.certificate)
+    for leaf in (last.leaf, last.door):
+        assert authority.signed_by(leaf.certificate, last.authority.certificate)
     assert last.seals.keys == (new.seals.current, first.seals.current)
 
 
@@ -141,11 +142,11 @@ def test_whatever_happens_to_the_secrets_reviews_are_answered_again_without_a_pe
         case "deleted":
             control_plane.delete(AUTHORITYS)
         case "all deleted":
-            for path in (AUTHORITYS, SEALING, SERVING):
+            for path in (AUTHORITYS, SEALING, SERVING, DOOR):
                 control_plane.delete(path)
         case "damaged":
             rubbish = base64.b64encode(b"rubbish").decode()
-            for path in (AUTHORITYS, SEALING, SERVING):
+            for path in (AUTHORITYS, SEALING, SERVING, DOOR):
                 control_plane.patch(path, {"data": dict.fromkeys(data_of(control_plane, path), rubbish)})
         case "older format":
             # An upgrade: the newer authority comes when all is as the older one left it.
@@ -166,7 +167,7 @@ def test_whatever_happens_to_the_secrets_reviews_are_answered_again_without_a_pe
 def at_rest(cluster):
     try:
         now = held(cluster)
-        return now.authority and now.leaf and not data_of(cluster, SERVING).keys() & material.AUTHORITYS
+        return now.authority and now.leaf and now.door and not data_of(cluster, SERVING).keys() & material.AUTHORITYS
     except ApiError:
         return False
 
@@ -216,7 +217,7 @@ def test_rules_follow_the_annotation_that_an_administrator_changes(control_plane
 MAY_READ = {
     "webhook": {"drawbridge", "drawbridge-seal"},
     "controller": {"drawbridge-seal"},
-    "authority": {"drawbridge", "drawbridge-authority", "drawbridge-seal"},
+    "authority": {"drawbridge", "drawbridge-authority", "drawbridge-seal", "drawbridge-quota"},
 }
 
 
