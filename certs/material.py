@@ -100,14 +100,17 @@ class Material(NamedTuple):
 
 def view(material: Material, names: Names, *, bundle_everywhere: bool) -> View:
     """Reduce material to what `rotation.step` decides on: of two leaves, the one that ends first."""
-    signer, leaf = material.authority, material.leaf
-    spans = [authority.span(one.certificate) for one in (leaf, material.door) if one is not None]
+    signer, leaf, door = material.authority, material.leaf, material.door
+    spans = [authority.span(one.certificate) for one in (leaf, door) if one is not None]
+    ends_first = min(spans, key=lambda one: one.end) if leaf else None
+    sound = _is_sound(leaf, names.gate, signer)
+    if names.door:
+        sound = sound and _is_sound(door, names.door, signer)
     return View(
         phase=material.phase,
         authority=signer and authority.span(signer.certificate),
-        leaf=min(spans, key=lambda one: one.end) if leaf else None,
-        leaf_sound=_is_sound(leaf, names.gate, signer)
-        and (not names.door or _is_sound(material.door, names.door, signer)),
+        leaf=ends_first,
+        leaf_sound=sound,
         since=material.since,
         bundle_everywhere=bundle_everywhere,
     )

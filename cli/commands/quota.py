@@ -64,11 +64,14 @@ def _visit(kubeconfig: str, context: str, namespace: str) -> Scene:
     # What may be read in that namespace only is all that is asked about.
     elsewhere = {kind.id for kind in resources.ALL if kind.namespaced} if namespace else set()
     unread = tuple(one for one in scene.unread if one.kind not in elsewhere)
-    for needed in (resources.DEVICE_QUOTAS, resources.RESOURCE_CLAIMS):
-        for one in unread:
-            if one.kind.split()[0] == needed.id:
-                remedy = "have the rights of manifests/explain/role.yaml, or those in one namespace, and name it with -n (docs/quota.md)"
-                raise Failed(f"{one.kind} cannot be read: {one.reason}", remedy)
+    needed = (resources.DEVICE_QUOTAS.id, resources.RESOURCE_CLAIMS.id)
+    for one in unread:
+        kind, *_ = one.kind.split()
+        if kind in needed:
+            raise Failed(
+                f"{one.kind} cannot be read: {one.reason}",
+                "have the rights of manifests/explain/role.yaml, or those in one namespace, and name it with -n (docs/quota.md)",
+            )
     return msgspec.structs.replace(scene, unread=unread)
 
 

@@ -210,7 +210,8 @@ class Service:
         if settings.authority or (settings.gate and not settings.files):
             secrets.append(settings.secret)
         if settings.authority:
-            secrets += [authoritys_name(settings.secret), door_name(settings.secret)]
+            secrets.append(authoritys_name(settings.secret))
+            secrets.append(door_name(settings.secret))
         webhooks = CONFIGURATIONS if settings.authority else ()
         return Bell(self._cluster, namespace=settings.namespace, secrets=secrets, webhooks=webhooks)
 
