@@ -113,6 +113,8 @@ class Node:
             "resolvConf": str(resolve),
             "volumePluginDir": f"{KUBELET}/volume-plugins",
             "nodeStatusUpdateFrequency": "2s",
+            # A pod whose devices could not be prepared is looked at again with the next round, and not after the usual minute.
+            "syncFrequency": "10s",
             "kubeAPIQPS": self.cluster.qps,
             "kubeAPIBurst": self.cluster.burst,
             "featureGates": dict(gate_pair(gate) for gate in self.cluster.gates.split(",") if gate),

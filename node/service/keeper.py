@@ -141,7 +141,7 @@ class Keeper:
             for record in checkpoint.claims.values():
                 try:
                     self._show(record)
-                except Unshown as error:
+                except (Unshown, OSError) as error:
                     logger.warning("not mended until the kubelet asks", extra={"uid": record.uid, "why": str(error)})
 
     def _judge(self, reference: ClaimReference, known: Checkpoint, claim: ResourceClaim | str | None) -> Prepared | str:

@@ -153,6 +153,15 @@ def test_a_disk_that_fills_in_a_write_keeps_no_part_of_it(tmp_path, monkeypatch)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["cdi", "lock"]
 
 
+def test_a_driver_that_starts_on_a_full_disk_starts_and_mends_when_the_kubelet_asks(tmp_path):
+    first = prepare(keeper(tmp_path), A)
+    (tmp_path / "cdi" / FILE).unlink()
+    keeper(tmp_path, Full("cdi")).mend()
+    assert files(tmp_path) == []
+    assert prepare(keeper(tmp_path), A) == first
+    assert files(tmp_path) == [FILE]
+
+
 def test_a_reboot_that_empties_the_folder_of_files_is_mended(tmp_path):
     prepare(keeper(tmp_path), A)
     written = (tmp_path / "cdi" / FILE).read_bytes()

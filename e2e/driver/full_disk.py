@@ -1,0 +1,47 @@
+"""A keeper whose folder of CDI files is on a disk that fills: what it says, and what it loses. Run in a mount namespace of its own."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from node.guard import Guard
+from node.service import Disk, Keeper
+from tests.node.machines import NODE, claim, gpu, machine, reference, result
+
+MACHINE = machine(gpus=[gpu(0), gpu(1)])
+
+
+def prepare(keeper, one):
+    return keeper.prepare([reference(one.metadata.name)], {one.metadata.uid: one})[one.metadata.uid]
+
+
+def main(root):
+    """Prepare on an empty disk, on a full one, and when there is room again."""
+    cdi, filler = root / "cdi", root / "cdi" / "filler"
+    cdi.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", cdi], check=True)
+    keeper = Keeper(MACHINE, Guard(MACHINE, NODE), Disk(), str(root), str(cdi))
+    first, second = claim("a", result("gpu-0")), claim("b", result("gpu-1"))
+    said = prepare(keeper, first)
+    assert said.error == "", said
+    with filler.open("wb", buffering=0) as file:
+        try:
+            while True:
+                file.write(bytes(4096))
+        except OSError as error:
+            print(f"the disk is full: {error}")
+    refused = prepare(keeper, second)
+    assert "No space left on device" in refused.error, refused
+    assert prepare(keeper, first) == said
+    assert sorted(path.name for path in cdi.iterdir() if path != filler) == [
+        "drawbridge_devices.example.com_uid-a.json"
+    ]
+    filler.unlink()
+    assert prepare(keeper, second).error == ""
+    keeper.unprepare([reference("a"), reference("b")])
+    assert list(cdi.iterdir()) == []
+    print("nothing was lost")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

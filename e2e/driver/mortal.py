@@ -1,0 +1,115 @@
+"""Our driver as a process that dies: right before each of `DEATHS` in turn by SIGKILL, and each time another one starts.
+
+The driver knows nothing of it. A disk that dies stands where its own stood, and what it dies of is said in the log before.
+"""
+
+import os
+import signal
+import sys
+import threading
+from contextlib import contextmanager
+from pathlib import Path
+
+import cli.node.driver  # noqa: F401  a child has what its parent has
+import cluster.kubernetes  # noqa: F401
+from cli.main import main
+from node.checkpoint import Write
+from node.service.disk import Disk
+from node.service.keeper import Keeper
+
+# What is being done, the step, and of which file.
+DEATHS = [
+    "prepare Write checkpoint",
+    "prepare half checkpoint",
+    "prepare SyncFile checkpoint",
+    "prepare Rename checkpoint",
+    "prepare SyncFolder checkpoint",
+    "prepare Write cdi",
+    "prepare half cdi",
+    "mend Remove cdi",
+    "mend Write cdi",
+    "mend Rename cdi",
+    "prepare Rename cdi",
+    "prepare answer",
+    "forget Remove cdi",
+    "forget Write checkpoint",
+    "forget half checkpoint",
+    "forget SyncFile checkpoint",
+    "forget Rename checkpoint",
+    "forget SyncFolder checkpoint",
+    "forget answer",
+]
+DIES = "dies before: "
+TAKE = Disk.take
+WORKS = {name: getattr(Keeper, name) for name in ("prepare", "forget", "mend")}
+
+
+class Death(threading.local):
+    """Waits for one step. Each thread knows what it is doing itself."""
+
+    doing = ""
+    took = False
+
+    def __init__(self, before):
+        self.before = before
+
+    def install(self):
+        def take(disk, step):
+            self.step(disk, step)
+
+        Disk.take = take
+        for name in WORKS:
+            setattr(Keeper, name, self.working(name))
+
+    def working(self, name):
+        def work(keeper, *arguments):
+            with self.at(name):
+                answer = WORKS[name](keeper, *arguments)
+                # The kubelet asks to forget what nobody knows, too.
+                if self.took or any(not one.error for one in (answer or {}).values()):
+                    self.meet("answer", "")
+            return answer
+
+        return work
+
+    @contextmanager
+    def at(self, name):
+        self.doing, self.took = name, False
+        try:
+            yield
+        finally:
+            self.doing = ""
+
+    def step(self, disk, step):
+        self.took = True
+        file = "cdi" if "/cdi/" in step.path else "checkpoint"
+        self.meet(type(step).__name__, file)
+        if isinstance(step, Write) and self.before == f"{self.doing} half {file}":
+            Path(step.path).write_bytes(step.data[: len(step.data) // 2])
+            self.meet("half", file)
+        TAKE(disk, step)
+
+    def meet(self, step, file):
+        if f"{self.doing} {step} {file}".strip() == self.before:
+            print(f"{DIES}{self.before}", flush=True)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def live(before=""):
+    """Be the driver, in a process of its own, until it dies or ends; say how it ended."""
+    child = os.fork()
+    if not child:
+        if before:
+            Death(before).install()
+        main()
+        os._exit(0)
+    signal.signal(signal.SIGTERM, lambda *_: os.kill(child, signal.SIGTERM))
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+if __name__ == "__main__":
+    for death in DEATHS:
+        ended = live(death)
+        if ended != -signal.SIGKILL:
+            sys.exit(ended)
+    sys.exit(live())

@@ -1,0 +1,170 @@
+"""Our driver's bad days on a real node, with the real kubelet: each pod comes up with its device in the end, and nothing is held for ever."""
+
+import contextlib
+import subprocess
+import sys
+
+import pytest
+
+from e2e.actors import fleet
+from e2e.actors.proxy import Proxy
+from e2e.actors.workloads import request, template, using_template
+from e2e.driver.installed import GPU, ROOT, freed, installed, seen, user
+from e2e.driver.mortal import DEATHS, DIES
+from e2e.ground.node import KUBELET
+
+pytestmark = [pytest.mark.real, pytest.mark.node]
+
+DRIVER = "bad.example.com"
+CLASS = "e2e-bad-day"
+
+
+def gpus(*numbers):
+    return {"gpus": [GPU | {"name": f"gpu-{number}", "uuid": f"GPU-{number}"} for number in numbers]}
+
+
+@pytest.fixture(autouse=True)
+def devices(control_plane):
+    made = fleet.device_class(CLASS, f"device.driver == '{DRIVER}'")
+    control_plane.create(made)
+    yield
+    control_plane.remove(made)
+
+
+def one_each(namespace, names, node):
+    """A template, and pods that have a device each."""
+    pods = [user(namespace, name, node.name, [using_template("one")]) for name in names]
+    return [template("one", namespace, request("r", CLASS)), *pods]
+
+
+def end(control_plane, namespace, *names):
+    for name in names:
+        control_plane.delete(f"/api/v1/namespaces/{namespace}/pods/{name}", gracePeriodSeconds=0)
+
+
+def cards(driver, namespace, names):
+    """The devices that pods say they have."""
+    return sorted(value for name in names for key, value in seen(driver, namespace, name).items() if key != "card")
+
+
+def deaths(driver):
+    lines = driver.running.log.read_text().splitlines()
+    return [line.removeprefix(DIES) for line in lines if line.startswith(DIES)]
+
+
+def told(control_plane, namespace, name, words):
+    """Wait until an event of a pod has these words."""
+
+    def there():
+        found = control_plane.get(f"/api/v1/namespaces/{namespace}/events", fieldSelector=f"involvedObject.name={name}")
+        return any(words in event["message"] for event in found["items"])
+
+    control_plane.until(f"an event of {name} says: {words}", there, 90)
+
+
+@pytest.mark.time_limit(600, "nineteen deaths, and the kubelet asks again after ten seconds or more")
+def test_killed_before_every_step_it_gives_each_pod_its_device_and_takes_all_back(
+    control_plane, node_cluster, namespace, created
+):
+    names = [f"p{number}" for number in range(6)]
+    mortal = sys.executable, "-m", "e2e.driver.mortal"
+    with installed(node_cluster, DRIVER, gpus(*range(6)), *mortal) as driver:
+        created(*one_each(namespace, names, node_cluster))
+        for name in names:
+            control_plane.wait_phase(namespace, name, "Running", seconds=120)
+        assert cards(driver, namespace, names) == [f"GPU-{number}" for number in range(6)]
+        before_the_end = DEATHS[: DEATHS.index("forget Remove cdi")]
+        assert deaths(driver) == before_the_end
+        assert len(driver.prepared()) == len(driver.files()) == 6
+        end(control_plane, namespace, *names)
+        freed(driver, set())
+        assert deaths(driver) == DEATHS
+        created(user(namespace, "next", node_cluster.name, [using_template("one")]))
+        assert len(cards(driver, namespace, ["next"])) == 1
+        end(control_plane, namespace, "next")
+        freed(driver, set())
+
+
+def test_a_disk_that_is_full_is_told_to_the_pod_which_starts_when_there_is_room(
+    control_plane, node_cluster, namespace, created
+):
+    """The checkpoint's. Containerd would not notice if the folder of CDI files were another all at once: below that is tried without it."""
+    folder = f"{KUBELET}/plugins/{DRIVER}"
+    box = node_cluster.box
+    box.run("mkdir", "-p", folder)
+    box.run("mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", folder)
+    try:
+        with installed(node_cluster, DRIVER, gpus(0, 1)) as driver:
+            created(*one_each(namespace, ["first"], node_cluster))
+            first = cards(driver, namespace, ["first"])
+            box.run("sh", "-c", f"dd if=/dev/zero of={folder}/filler bs=4k 2>/dev/null; test -s {folder}/filler")
+            created(user(namespace, "second", node_cluster.name, [using_template("one")]))
+            told(control_plane, namespace, "second", "No space left on device")
+            assert ".new" not in box.run("ls", folder)
+            # One that starts on a full disk knows what is prepared.
+            driver.running.stop(hard=True)
+            driver.start()
+            box.run("rm", f"{folder}/filler")
+            assert sorted(first + cards(driver, namespace, ["second"])) == ["GPU-0", "GPU-1"]
+            assert restarts(control_plane, namespace, "first") == 0
+            end(control_plane, namespace, "first", "second")
+            control_plane.until("all files of claims are gone", lambda: not driver.files(), 90)
+    finally:
+        box.run("umount", "--lazy", folder)
+
+
+def test_a_full_disk_under_the_files_that_containers_are_made_from_loses_nothing(tmp_path):
+    command = ["unshare", "--mount", "--propagation=private", sys.executable, "-m", "e2e.driver.full_disk", tmp_path]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, cwd=ROOT)
+    assert (done.returncode, "nothing was lost" in done.stdout) == (0, True), done.stderr
+
+
+def restarts(control_plane, namespace, name):
+    [one] = control_plane.wait_phase(namespace, name, "Running")["status"]["containerStatuses"]
+    return one["restartCount"]
+
+
+def test_two_versions_with_different_inventories_do_not_undo_each_other(
+    control_plane, node_cluster, namespace, created
+):
+    def offered():
+        return sorted(one["name"] for item in driver.slices() for one in item["spec"].get("devices", ()))
+
+    with installed(node_cluster, DRIVER, gpus(0)) as driver:
+        old = driver.running
+        driver.offer(gpus(0, 1))
+        driver.start()
+        control_plane.until("the later one publishes", lambda: offered() == ["gpu-0", "gpu-1"])
+        written = {item["metadata"]["uid"]: item["metadata"]["resourceVersion"] for item in driver.slices()}
+        created(*one_each(namespace, ["a", "b"], node_cluster))
+        assert cards(driver, namespace, ["a", "b"]) == ["GPU-0", "GPU-1"]
+        old.stop()
+        assert {item["metadata"]["uid"]: item["metadata"]["resourceVersion"] for item in driver.slices()} == written
+        end(control_plane, namespace, "a", "b")
+        freed(driver, set())
+
+
+def test_the_api_server_away_while_a_pod_is_prepared_is_waited_out(control_plane, node_cluster, namespace, created):
+    proxy = Proxy(control_plane.url, control_plane.ca, control_plane.token)
+    plain = {"name": "p", "cluster": {"server": f"http://127.0.0.1:{proxy.port}"}}
+    context = {"name": "p", "context": {"cluster": "p", "user": "p"}}
+    kubeconfig = control_plane.write_json(
+        "driver-by-proxy.json",
+        {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [plain],
+            "users": [{"name": "p", "user": {}}],
+            "contexts": [context],
+            "current-context": "p",
+        },
+    )
+    with contextlib.closing(proxy), installed(node_cluster, DRIVER, gpus(0), kubeconfig=kubeconfig) as driver:
+        proxy.broken.set()
+        created(*one_each(namespace, ["p"], node_cluster))
+        told(control_plane, namespace, "p", "the API server cannot be asked about it")
+        assert driver.prepared() == set()
+        proxy.mend()
+        assert cards(driver, namespace, ["p"]) == ["GPU-0"]
+        end(control_plane, namespace, "p")
+        freed(driver, set())
