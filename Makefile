@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 PACKAGES := $(wildcard allocator certs cli cluster dra node webhook)
 CHECKED := $(PACKAGES) $(wildcard tests e2e bench docs)
 
-.PHONY: help setup run test test-unit fmt lint type arch map e2e cluster cluster-down binaries bridge bench soak chaos fuzz long lock clean
+.PHONY: help setup run test test-unit fmt lint type arch map e2e cluster cluster-down binaries bridge bench soak chaos fuzz long never lock clean
 
 help: ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -87,6 +87,9 @@ fuzz: setup ## Look for texts that break quantities, versions, selectors, manife
 
 long: setup ## The long forms of the differential and property suites
 	$(BIN)/python -m tests.suite long
+
+never: setup ## No false denial: 20,000 random fleets and claims beside Kubernetes' own allocator, or DRAWBRIDGE_CASES=1000
+	$(BIN)/python -m pytest -q -m long tests/webhook/admission/test_never_differential.py
 
 lock: setup ## Pin the newest allowed versions again, with hashes
 	$(BIN)/uv pip compile pyproject.toml --extra fast --extra node --group test --group lint --group build --generate-hashes \

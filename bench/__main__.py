@@ -26,6 +26,7 @@ SUITES = {
         "allocator.scheduling",
         "allocator.takeover",
         "webhook.admission",
+        "webhook.policy",
         "webhook.start",
         "webhook.translate",
         "cli.commandline",

@@ -16,6 +16,7 @@ from itertools import chain
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
+from allocator.intake.newcomer import Wanted
 from dra.objects import claim_name
 from dra.policy import concerns, in_scope
 from dra.stock import total
@@ -24,7 +25,7 @@ from dra.wire import encode
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from allocator.intake.newcomer import Newcomer, Wanted
+    from allocator.intake.newcomer import Newcomer
     from dra.objects import DeviceQuota, Pod, ResourceClaim, ResourceClaimSpec
     from dra.stock import Amounts, Stock
 
@@ -78,7 +79,7 @@ class Book:
         known = here.get(uid)
         if known is not None and known.until == inf:
             return
-        here[uid] = _Guest(uid, newcomer.priority_class, newcomer.wants, until)
+        here[uid] = _Guest(uid, newcomer.priority_class, self._shared(newcomer.wants), until)
         self._door.pop(uid, None)
         self._door[uid] = newcomer.namespace
         while len(self._door) > MOST_AT_THE_DOOR:
@@ -104,7 +105,7 @@ class Book:
                 now[entry.name] = wanted
         here = self._guests.setdefault(meta.namespace or "default", {})
         priority_class = pod.spec.priority_class_name
-        here[meta.uid] = _Guest(meta.uid, priority_class, now, inf)
+        here[meta.uid] = _Guest(meta.uid, priority_class, self._shared(now), inf)
         self._door.pop(meta.uid, None)
 
     def lose_pod(self, pod: Pod) -> None:
@@ -185,6 +186,14 @@ class Book:
                 continue
             if concerns(quota, claim, find_pod):
                 yield waiting.spec
+
+    def _shared(self, wants: Mapping[str, Wanted]) -> dict[str, Wanted]:
+        """Keep what many ask for in the same words once: it is one question then, however many wait."""
+        shared: dict[str, Wanted] = {}
+        for entry, wanted in wants.items():
+            spec = wanted.spec
+            shared[entry] = wanted if spec is None else Wanted(wanted.template, self._same(spec))
+        return shared
 
     def _same(self, spec: ResourceClaimSpec) -> ResourceClaimSpec:
         """Find the object that stands for all specs with the same words."""

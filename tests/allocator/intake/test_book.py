@@ -190,3 +190,20 @@ def test_a_crowd_at_the_door_is_bounded():
     assert sum(len(one) for one in vars(book)["_guests"].values()) == 16384
     book.expire(31.0)
     assert not vars(book)["_guests"]
+
+
+def test_what_a_crowd_asks_for_in_the_same_words_is_one_question():
+    book = Book()
+    asked = []
+    for at in range(50):
+        book.admit(Newcomer(f"door-{at}", "team", "p", "", {"gpu": Wanted("one", spec(1))}), 30.0)
+        book.see_pod(pod(f"pod-{at}", without=("nic",)), {"gpu": Wanted("one", spec(1))})
+        book.see_claim(claim(f"claim-{at}", count=1))
+    found = book.waiting(
+        QUOTA,
+        Stock.of(claims=[claim(f"claim-{at}", count=1) for at in range(50)]),
+        demand=lambda one: asked.append(one) or {("gpu", "devices"): 10**9},
+        find_pod=lambda *_: None,
+        find_spec=lambda *_: None,
+    )
+    assert (found["gpu", "devices"], len(asked)) == (150 * 10**9, 1)

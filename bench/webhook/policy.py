@@ -1,0 +1,128 @@
+"""What policy costs a pod: translated, judged and counted for quotas, in process, on 5,000 nodes whose claims change all the time.
+
+No server and no network: the CPU time of the pure functions behind `/mutate` and `/quota`, one review after the other.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from bench.row import Row
+from bench.webhook.admission import LIMITS, large_world, patch_object, pod, review
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from allocator.intake import Newcomer
+    from dra.objects import DeviceQuota
+    from dra.stock import Stock
+
+NODES = 5_000
+REVIEWS = 2_000
+WAITING = 200  # pods of the namespace that were let in and have no devices yet
+CHANGES = 10  # a claim changes between so many reviews
+NAMESPACE = "default"
+
+
+def rows() -> Iterator[Row]:
+    """Measure the three steps one by one and together."""
+    world, claim_of = large_world(NODES)
+    took: dict[str, list[float]] = {"translate": [], "judge": [], "quota": [], "translate + judge + quota": []}
+    body = review(pod(LIMITS))
+    door = Door()
+    for number in range(REVIEWS):
+        if number % CHANGES == 0:
+            world.put(claim_of(number))
+        times = one_pod(body, world.state(fresh=True), door, number)
+        for what, seconds in zip(took, (*times, sum(times)), strict=True):
+            took[what].append(seconds * 1e3)
+    for what, times_of in took.items():
+        times_of.sort()
+        yield Row(
+            what=f"{what} in process, 5 kB pod, {NODES:,} nodes, p99",
+            unit="ms",
+            ours=times_of[REVIEWS * 99 // 100],
+            target="p99 < 1 ms" if "+" in what else "",
+            note=f"p50 {times_of[REVIEWS // 2]:.2f} ms, most {times_of[-1]:.2f} ms; CPU time; {WAITING} pods wait",
+        )
+
+
+def one_pod(body: bytes, state: Any, door: Door, number: int) -> tuple[float, float, float]:
+    """Take one pod through all of it; the seconds of CPU that each step took."""
+    from webhook.admission import decide as admission
+    from webhook.admission import review_quota
+
+    begun = time.process_time()
+    outcome = admission.mutate(body, state)
+    translated = time.process_time()
+    answer = admission.weigh(outcome, state)
+    judged = time.process_time()
+    patched = patch_object(body, answer.body)
+    patched["metadata"]["uid"] = f"pod-{number}"
+    asked = review(patched)
+    knocked = time.process_time()
+    said = json.loads(review_quota(asked, partial(door.admit, stock=state.stock, now=float(number))))
+    counted = time.process_time()
+    if not said["response"]["allowed"] or not door.guests:
+        raise AssertionError(f"the quota was to be asked, and to let it in: {said}")
+    return translated - begun, judged - translated, counted - knocked
+
+
+class Door:
+    """Who is let in under a quota that has room, as `allocator.service` asks it; without a clock of its own."""
+
+    def __init__(self) -> None:
+        from allocator.intake import Book
+        from dra.policy import Demands
+
+        self._book = Book()
+        self._demands = Demands()
+        self._quotas = [_quota()]
+        self.guests = 0
+
+    def admit(self, newcomer: Newcomer, *, stock: Stock, now: float) -> str:
+        """Let somebody in, or say why not."""
+        from allocator.intake import Indoors
+        from dra.budget import Budget
+        from dra.policy import held_of_quota
+
+        self._book.expire(now)
+        demand = partial(self._demands.of, stock=stock, budget=Budget(200_000))
+        waiting = partial(
+            self._book.waiting,
+            stock=stock,
+            demand=demand,
+            find_pod=_nobody,
+            find_spec=_nothing,
+            but=newcomer.uid,
+        )
+        held = partial(held_of_quota, stock=stock, find_pod=_nobody)
+        indoors = Indoors(self._quotas, held, waiting, demand, _nothing)
+        lines = indoors.lines_for(newcomer, indoors.wanted_by(newcomer))
+        if not lines or not newcomer.wants:
+            return "no line of the quota is about it"
+        crossed = [str(line) for line in lines if line.exceeded]
+        if not crossed:
+            self._book.admit(newcomer, now + WAITING)
+            self.guests += 1
+        return "; ".join(crossed)
+
+
+def _quota() -> DeviceQuota:
+    from dra.objects import DeviceQuota
+    from dra.wire import convert
+
+    hard = {"*/devices": "100000", "*/memory": "100Ti", "*/cores": "10M"}
+    meta = {"name": "team", "namespace": NAMESPACE}
+    return convert({"metadata": meta, "spec": {"hard": hard}}, DeviceQuota)
+
+
+def _nobody(*_: str) -> None:
+    return None
+
+
+def _nothing(*_: str) -> None:
+    return None
