@@ -79,7 +79,8 @@ class Book:
         known = here.get(uid)
         if known is not None and known.until == inf:
             return
-        here[uid] = _Guest(uid, newcomer.priority_class, self._shared(newcomer.wants), until)
+        wants = self._shared(newcomer.wants)
+        here[uid] = _Guest(uid, newcomer.priority_class, wants, until)
         self._door.pop(uid, None)
         self._door[uid] = newcomer.namespace
         while len(self._door) > MOST_AT_THE_DOOR:
@@ -105,7 +106,8 @@ class Book:
                 now[entry.name] = wanted
         here = self._guests.setdefault(meta.namespace or "default", {})
         priority_class = pod.spec.priority_class_name
-        here[meta.uid] = _Guest(meta.uid, priority_class, self._shared(now), inf)
+        kept = self._shared(now)
+        here[meta.uid] = _Guest(meta.uid, priority_class, kept, inf)
         self._door.pop(meta.uid, None)
 
     def lose_pod(self, pod: Pod) -> None:
