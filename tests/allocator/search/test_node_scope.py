@@ -23,7 +23,7 @@ def mode(name, kind, gpu="0", **more):
 
 def pool_of(rng, name):
     """The slices of one pool: on the node, on two of them device by device, for all, or half of it on the way."""
-    shape = rng.choice(("own", "own", "own", "own", "counters", "devices", "all", "half"))
+    shape = rng.choice(("own", "own", "own", "counters", "counters", "devices", "all", "half"))
     devices = []
     for number in range(rng.choice((1, 1, 2, 3))):
         more = {}
@@ -83,7 +83,7 @@ def ask(seed):
 
 def test_the_same_devices_as_a_brute_force_finds_in_several_pools():
     served = refused_by_a_rule = 0
-    for seed in range(400):
+    for seed in range(1_000):
         stock, claims, expected = ask(seed)
         served += expected is not None
         if expected is None:
@@ -94,8 +94,8 @@ def test_the_same_devices_as_a_brute_force_finds_in_several_pools():
                 claims=stock.claims.values(),
             )
             refused_by_a_rule += allocate(without, "n0", claims).feasible
-    assert served > 80
-    assert refused_by_a_rule > 40
+    assert served > 200
+    assert refused_by_a_rule > 60
 
 
 @pytest.mark.long
@@ -119,8 +119,8 @@ def stocked(*claims, rules=(EXCLUSIVE,), slices=(), nodes=("n0", "n1")):
     )
 
 
-def asking(*modes):
-    wanted = {"allocationMode": "ExactCount", "count": 1}
+def asking(*modes, **more):
+    wanted = {"allocationMode": "ExactCount", "count": 1, **more}
     requests = [{"name": f"r{at}", "exactly": {"deviceClassName": one, **wanted}} for at, one in enumerate(modes)]
     meta = {"name": "c", "namespace": "team", "uid": "c"}
     return [convert({"metadata": meta, "spec": {"devices": {"requests": requests}}}, ResourceClaim)]
@@ -194,3 +194,32 @@ def test_a_further_share_of_what_is_in_use_joins_whoever_came_since():
     held = (holding("theirs", "full-0", pool="q", share="s1"),)
     assert allocate(stocked(*held, slices=slices), "n0", asking("full")).feasible
     assert not allocate(stocked(*held, slices=slices), "n0", asking("mig")).feasible
+
+
+def test_counter_sets_of_one_name_in_two_pools_are_two_sets():
+    def drawing(name, kind):
+        return mode(name, kind, consumesCounters=[{"counterSet": "s", "counters": {"m": {"value": "2"}}}])
+
+    slices = []
+    for name, *devices in (("p", drawing("d0", "full")), ("q", drawing("e0", "mig"), drawing("e1", "mps"))):
+        slices.append(slice_(f"{name}-a", *devices, pool=name, count=2))
+        slices.append(slice_(f"{name}-c", pool=name, count=2, counters={"s": {"m": "2"}}))
+    rule = compatibility("no-mps", f'{MODE} != "mps"', f'{MODE} == "full"', scope="node")
+    stock = stocked(rules=[rule], slices=slices)
+    assert placed(allocate(stock, "n0", asking("full", "any"))) == [("p", "d0"), ("q", "e0")]
+    assert not allocate(stock, "n0", asking("full", "mps")).feasible
+    assert not allocate(stock, "n0", asking("mig", "mps")).feasible
+
+
+def test_shares_of_a_device_that_a_rule_ties_to_another_pool_are_still_counted():
+    def roomy(name, kind, **more):
+        return mode(name, kind, capacity={"memory": {"value": "10"}}, **more)
+
+    slices = [
+        slice_("a", roomy("mig-0", "mig"), pool="p"),
+        slice_("b", roomy("full-0", "full", allowMultipleAllocations=True), pool="q"),
+    ]
+    held = holding("theirs", "full-0", pool="q", share="s1", consumed={"memory": "8"})
+    stock = stocked(held, slices=slices)
+    assert placed(allocate(stock, "n0", asking("any", capacity={"requests": {"memory": "2"}}))) == [("q", "full-0")]
+    assert not allocate(stock, "n0", asking("any", capacity={"requests": {"memory": "3"}})).feasible
