@@ -24,6 +24,7 @@ class Namespace(Wire, frozen=True, kw_only=True):
 class ResourceQuotaSpec(Wire, frozen=True, kw_only=True):
     hard: dict[str, Quantity] = {}
     scopes: tuple[str, ...] = ()
+    scope_selector: Json = None
 
 
 class ResourceQuotaStatus(Wire, frozen=True, kw_only=True):

@@ -135,6 +135,15 @@ def test_a_dry_run_leaves_nothing_and_what_has_no_claims_never_comes_to_the_door
     assert refusal(control_plane, labelled(pod("plain", team, schedulerName="nobody"), leader)) == ""
 
 
+def test_who_is_turned_back_is_told_which_of_cores_quotas_count_the_same(control_plane, bridge, team, created):
+    key = f"{CLASS}.deviceclass.resource.k8s.io/devices"
+    meta = {"name": "core", "namespace": team}
+    created({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": meta, "spec": {"hard": {key: 100, "pods": 100}}})
+    much = labelled(claim("much", team, request("gpu", CLASS, LINE + 1)), DOORS[0])
+    words = f"core's ResourceQuota counts besides: core: {key} 0 of 100 used"
+    control_plane.until("it is told", lambda: refusal(control_plane, much, dryRun="All").endswith(words), 60)
+
+
 @pytest.mark.time_limit(240, "a lease runs out in it")
 def test_two_hundred_creates_at_once_through_two_replicas_never_overshoot_and_neither_do_those_after_a_crash(control_plane, bridge, team):  # fmt: skip
     items = [waiting(f"p{at}", team, DOORS[at % 2]) for at in range(200)]

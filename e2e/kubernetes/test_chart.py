@@ -142,9 +142,13 @@ def test_a_certificate_of_ones_own_or_of_cert_managers_is_served_and_believed(ch
         (files, ["--ca-bundle", authority]),
         (injected, ["--cert-manager", f"{SYSTEM}/drawbridge-tls"]),
     ):
-        made = printed(*options)
-        made[webhook] = jsonpatch.apply_patch(made[webhook], steps)
-        assert rendered(chart, "--set", f"namespace={SYSTEM}", *values) == made
+        for bridge, also in (
+            ((), ()),
+            (("--set", "bridge.way=extender,bridge.quota=true"), (*WITH_SCHEDULER, "--quota")),
+        ):
+            made = printed(*options, *also)
+            made[webhook] = jsonpatch.apply_patch(made[webhook], steps)
+            assert rendered(chart, "--set", f"namespace={SYSTEM}", *values, *bridge) == made
 
 
 def test_a_chart_for_a_configuration_has_it_and_asks_by_its_tables(tmp_path):

@@ -10,10 +10,10 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING
 
-from allocator.intake import Book, Indoors
+from allocator.intake import Book, Indoors, beside_core
 from allocator.service.bridge import Refusal
 from cluster.informers import Informer
-from cluster.resources import RESOURCE_CLAIM_TEMPLATES
+from cluster.resources import RESOURCE_CLAIM_TEMPLATES, RESOURCE_QUOTAS
 from dra.budget import Budget
 from dra.policy import Demands, held_of_quota
 
@@ -57,12 +57,15 @@ class Intake:
         self._templates = Informer(
             cluster, RESOURCE_CLAIM_TEMPLATES, quarantine=knowledge.quarantine, clock=self._clock
         )
+        self._core = Informer(cluster, RESOURCE_QUOTAS, quarantine=knowledge.quarantine, clock=self._clock)
         knowledge.pods.listen(self._take_pods)
         knowledge.claims.listen(self._take_claims)
 
     async def run(self) -> None:
-        """Follow templates until cancelled."""
-        await self._templates.run()
+        """Follow templates, and core's quotas, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._templates.run())
+            group.create_task(self._core.run())
 
     def admit(self, newcomer: Newcomer) -> str:
         """Let somebody in, and remember it, or say why not; raise Refusal where that cannot be said now."""
@@ -92,7 +95,10 @@ class Intake:
         self._count("refused" if crossed else "admitted")
         if lines and not crossed and not newcomer.dry_run:
             self.book.admit(newcomer, self._clock() + self._remembered)
-        return "; ".join(crossed)
+        if crossed:
+            core = self._core.objects.values()
+            crossed.append(beside_core(core, newcomer.namespace, wanted, stock.classes))
+        return "; ".join(filter(None, crossed))
 
     def _spec(self, namespace: str, name: str) -> ResourceClaimSpec | None:
         found = self._templates.objects.get((namespace, name))

@@ -15,6 +15,7 @@ from cluster.patch import Merge
 from cluster.serving import Address
 from tests.allocator.service.sidecar import claim, fleet, loaded, pod, running, until
 from tests.allocator.service.test_quotas import quota
+from tests.limits import PATIENCE
 from webhook.admission import review_quota, wants_of_pod
 from webhook.claims import template as ours
 
@@ -240,3 +241,19 @@ async def test_what_was_let_in_and_stored_counts_for_the_next_leader_and_what_wa
         await until(lambda: one.bridge.leads)
         assert "2 of 3 used, 2 of it" in await ask(one, using("q", "two"))
         assert await ask(one, using("q", "one")) == "", "who was never stored does not count any more"
+
+
+async def test_who_is_turned_back_is_told_which_of_cores_quotas_count_the_same():
+    key = "gpu.deviceclass.resource.k8s.io/devices"
+    core = {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "core", "namespace": "default"},
+        "spec": {"hard": {key: 9}},
+    }
+    words = f"core's ResourceQuota counts besides: core: {key} ? of 9 used"
+    cluster = loaded(*fleet(1, 8), quota(gpu__devices=1), core)
+    async with running(cluster, **HERE) as one, asyncio.timeout(PATIENCE):
+        while words not in await ask(one, claim("much", 2)):
+            pass  # it is not read yet: each question gives it a turn
+        assert await ask(one, claim("little")) == ""

@@ -1,0 +1,60 @@
+"""Which of core's quotas count the same devices is said to who is turned back."""
+
+import pytest
+
+from allocator.intake import beside_core
+from allocator.intake.core import MOST
+from cluster.objects import ResourceQuota
+from dra.objects import DeviceClass
+from dra.stock import ONE
+from dra.wire import convert
+
+WANTED = {("gpu", "devices"): ONE, ("*", "devices"): ONE}
+CLASSES = {
+    "gpu": convert({"metadata": {"name": "gpu"}, "spec": {"extendedResourceName": "example.com/gpu"}}, DeviceClass)
+}
+
+
+def quota(name, hard, used=None, namespace="team", **spec):
+    meta = {"name": name, "namespace": namespace}
+    return convert({"metadata": meta, "spec": {"hard": hard} | spec, "status": {"used": used or {}}}, ResourceQuota)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "gpu.deviceclass.resource.k8s.io/devices",
+        "requests.deviceclass.resource.kubernetes.io/gpu",
+        "requests.example.com/gpu",
+        "count/resourceclaims.resource.k8s.io",
+    ],
+)
+def test_each_way_in_which_core_counts_devices_is_named_with_what_is_used(key):
+    said = beside_core([quota("core", {key: 4}, {key: 3})], "team", WANTED, CLASSES)
+    assert said == f"core's ResourceQuota counts besides: core: {key} 3 of 4 used"
+    assert beside_core([quota("core", {key: 4})], "team", WANTED, CLASSES).endswith(f"{key} ? of 4 used")
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        quota("core", {"other.deviceclass.resource.k8s.io/devices": 4, "requests.cpu": 4, "pods": 9}),
+        quota("core", {"requests.example.com/gpu": 4}, namespace="another"),
+        quota("core", {"requests.example.com/gpu": 4}, scopes=["Terminating"]),
+        quota(
+            "core",
+            {"requests.example.com/gpu": 4},
+            scopeSelector={"matchExpressions": [{"scopeName": "PriorityClass", "operator": "In", "values": ["a"]}]},
+        ),
+    ],
+    ids=["another class", "another namespace", "scopes", "a selector"],
+)
+def test_what_does_not_count_it_is_not_named(other):
+    assert beside_core([other], "team", WANTED, CLASSES) == ""
+
+
+def test_very_many_are_named_in_part():
+    many = [quota(f"core-{at}", {"requests.example.com/gpu": 4}) for at in range(50)]
+    said = beside_core(many, "team", WANTED, CLASSES)
+    assert said.count(" used") == MOST
+    assert said.endswith(" and more")
