@@ -18,7 +18,7 @@ from cluster.controllers import Recorder
 from cluster.resources import NODES
 from cluster.serving import Address, Door, Limits, MetricsPort
 from dra.objects import DeviceTaintRule
-from node.audit import COMPONENT, Finding, Kind, Patience, Sight, examine
+from node.audit import COMPONENT, Finding, HandedOut, Kind, Patience, PreparedThere, Sight, examine
 from node.service.auditing.marker import Marker, Marking
 from node.service.auditing.sources import SOCKET
 from node.service.auditing.teller import Teller
@@ -84,7 +84,7 @@ class Agent:
         self._unread: Mapping[str, str] = {"kubelet": "not asked yet"}
         self._trouble = ""
         self._looked_at = self._again_at = float("-inf")
-        self._held = 0
+        self._heard: tuple[tuple[HandedOut, ...], tuple[PreparedThere, ...]] = (), ()
         self.findings: tuple[Finding, ...] = ()
         self.metrics = MetricsPort()
         self._show()
@@ -109,7 +109,7 @@ class Agent:
         following = asyncio.create_task(self.watcher.run())
         try:
             await self.watcher.wait_for_sync(READING)
-            sight = await self.watcher.look()
+            sight = await self.watcher.look(await self.watcher.glance())
         finally:
             following.cancel()
             await asyncio.gather(following, return_exceptions=True)
@@ -117,16 +117,18 @@ class Agent:
         return OneLook(sight, found, await self.marker.there())
 
     async def round(self) -> None:
-        """Look, mark and tell once; everything if it is time, else only what the kubelet says has changed."""
+        """Look, mark and tell once; at everything if it is time, or if containers have other devices now."""
         now = self._clock()
-        whole = now - self._looked_at >= self._settings.look
-        sight = await (self.watcher.look() if whole else self.watcher.glance())
-        self._held = len(sight.given)
+        sight = await self.watcher.glance()
+        heard = sight.given, sight.held
+        whole = heard != self._heard or now - self._looked_at >= self._settings.look
         if whole:
+            sight = await self.watcher.look(sight)
             self._looked_at = now
             self._unread = sight.unread
         else:
             self._unread = {**self._unread, "kubelet": sight.unread.get("kubelet", "")}
+        self._heard = heard
         if now < self._again_at:
             return
         self._trouble = ""
@@ -177,7 +179,11 @@ class Agent:
     def _show(self) -> None:
         self.metrics.readiness = self._readiness
         gauge = self.metrics.gauge
-        gauge("drawbridge_node_plugin_devices", "Devices that containers have of device plugins.", lambda: self._held)
+        gauge(
+            "drawbridge_node_plugin_devices",
+            "Devices that containers have of device plugins.",
+            lambda: len(self._heard[0]),
+        )
         gauge("drawbridge_node_marks", "Devices marked because a plugin holds them.", lambda: self.marker.count)
         gauge(
             "drawbridge_node_look_age_seconds",

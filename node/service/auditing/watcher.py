@@ -82,9 +82,8 @@ class Watcher:
             return Sight(self._paths.node, unread=unread)
         return Sight(self._paths.node, word.holdings, word.offered)
 
-    async def look(self) -> Sight:
-        """Look at everything. Claims come last: one that is written meanwhile is found as it has become."""
-        glance = await self.glance()
+    async def look(self, glance: Sight) -> Sight:
+        """Look at all the rest. Claims come last: one that is written meanwhile is found as it has become."""
         files = await asyncio.to_thread(read_files, self._paths)
         unread = glance.unread | files.unread
         pods = self._pods_now(unread)

@@ -339,3 +339,18 @@ async def test_slices_that_come_are_marked_at_once(cluster, kubelet, paths):
             await asyncio.sleep(0.01)
     stop.set()
     await asyncio.wait_for(running, PATIENCE)
+
+
+async def test_other_devices_are_looked_at_at_once_and_the_same_not_again(cluster, kubelet, paths, monkeypatch):
+    async with followed(cluster, paths) as agent:
+        agent._settings = AgentSettings(paths, look=10 * PATIENCE)
+        looks = []
+        real = agent.watcher.look
+        monkeypatch.setattr(agent.watcher, "look", lambda glance: looks.append(glance) or real(glance))
+        for _ in range(3):
+            await agent.round()
+        assert len(looks) == 1
+        kubelet.have(plugged("old", "GPU-0"))
+        await agent.round()
+        await agent.round()
+        assert len(looks) == 2

@@ -1,0 +1,239 @@
+"""One piece of silicon on a real node, offered by a device plugin and by a driver at once: the agent keeps it from being given twice, and
+tells where it was."""
+
+import contextlib
+import json
+import subprocess
+import urllib.request
+
+import pytest
+
+from cluster.manifests import parse
+from e2e.actors import fleet
+from e2e.actors.workloads import container, limits, pod, request, template, using_template
+from e2e.driver.installed import GPU, PROGRAM, installed, seen, user
+from e2e.ground.controlplane import free_port
+from e2e.ground.node import KUBELET
+
+pytestmark = [pytest.mark.real, pytest.mark.node]
+
+DRIVER = "silicon.example.com"
+CLASS = "e2e-silicon"
+RESOURCE = "example.com/resource"  # the sample plugin's, with the devices Dev-1 and Dev-2
+DEVICES = {"Dev-1": "gpu-0", "Dev-2": "gpu-1"}
+PARTS = {"gpus": [GPU | {"name": name, "uuid": uuid} for uuid, name in DEVICES.items()]}
+ACCOUNT = "drawbridge-node-agent"
+# What it holds it gives back as soon as it is told to end.
+HOLD = "ls /tmp; trap 'exit 0' TERM; sleep 600 & wait"
+
+
+class Auditor:
+    """The agent on a node, with the rights that the manifests give it and no others."""
+
+    def __init__(self, node, namespace):
+        self.node, self.cluster, self.namespace = node, node.cluster, namespace
+        self.port = free_port()
+
+    def rights(self):
+        """What the command prints for this namespace, without the DaemonSet."""
+        command = [PROGRAM, "manifests", "--image", "x", "--node-agent", "--namespace", self.namespace]
+        printed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+        objects = [document.object for document in parse(printed)]
+        return [one for one in objects if one["metadata"]["name"] == ACCOUNT and one["kind"] != "DaemonSet"]
+
+    def start(self):
+        """Run with a token that says on which node its pod is."""
+        item = pod("agent", self.namespace, container(), node=self.node.name)
+        item["spec"]["serviceAccountName"] = ACCOUNT
+        [made] = self.cluster.create(item)
+        self.cluster.wait_phase(self.namespace, "agent", "Running", seconds=60)
+        bound = {"kind": "Pod", "apiVersion": "v1", "name": "agent", "uid": made["metadata"]["uid"]}
+        asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"boundObjectRef": bound}}
+        path = f"/api/v1/namespaces/{self.namespace}/serviceaccounts/{ACCOUNT}/token"
+        self.token = self.cluster.post(path, asked)["status"]["token"]
+        self.kubeconfig = self.cluster.write_kubeconfig("node-agent", self.token)
+        self.running = self.node.spawn("node-agent", [*self.command(), "--metrics-listen", f"127.0.0.1:{self.port}"])
+
+    def command(self):
+        return [
+            PROGRAM, "node-agent", "--node-name", self.node.name, "--kubelet-dir", KUBELET, "--cdi-dir", "/run/cdi",
+            "--kubeconfig", self.kubeconfig,
+        ]  # fmt: skip
+
+    def marks(self):
+        items = self.cluster.get("/apis/resource.k8s.io/v1/devicetaintrules", labelSelector="drawbridge.dev/marked-on")
+        return sorted(one["spec"]["deviceSelector"]["device"] for one in items["items"])
+
+    def marked(self, *devices):
+        self.running.check()
+        return self.marks() == sorted(devices)
+
+    def told(self, namespace, **about):
+        """What it says in events."""
+        fields = ",".join(f"{name}={value}" for name, value in {"reason": "DeviceGivenTwice", **about}.items())
+        items = self.cluster.get(f"/api/v1/namespaces/{namespace}/events", fieldSelector=fields)["items"]
+        return [one["message"] for one in items]
+
+    def metrics(self):
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=10) as answer:
+            return answer.read().decode()
+
+    def once(self):
+        """What one look on the node finds."""
+        inside = [*self.node.box.enter(), *map(str, self.command()), "--once", "-o", "json"]
+        done = subprocess.run(inside, capture_output=True, text=True, check=False, timeout=60)
+        return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def silicon(control_plane, node_cluster):
+    """The devices, published by our driver; the plugin that offers them, too; and the agent."""
+    node = node_cluster
+    namespace = control_plane.namespace("silicon")
+    class_ = fleet.device_class(CLASS, f"device.driver == '{DRIVER}'")
+    agent = Auditor(node, namespace)
+    with contextlib.ExitStack() as ending:
+        ending.callback(control_plane.delete, f"/api/v1/namespaces/{namespace}")
+        made = [class_, *agent.rights()]
+        control_plane.create(*made)
+        ending.callback(control_plane.remove, *made)
+        agent.start()
+        ending.callback(agent.running.stop)
+        plugin = node.start_device_plugin()
+        ending.callback(plugin.stop)
+        agent.driver = ending.enter_context(installed(node, DRIVER, PARTS))
+        control_plane.until("the node offers the plugin's", lambda: node.allocatable().get(RESOURCE) == "2", 60)
+        yield agent
+
+
+def old(namespace, name):
+    """A pod of the days of device plugins."""
+    return pod(name, namespace, container(command=HOLD, **limits(**{RESOURCE: 1})))
+
+
+def device_of(silicon, namespace, name):
+    """The device that the plugin gave to a pod."""
+    silicon.cluster.wait_phase(namespace, name, "Running", seconds=90)
+    [one] = silicon.cluster.until("it has a device", lambda: silicon.node.logs(namespace, name, "main").split())
+    return one
+
+
+def gone(silicon, namespace, *names):
+    for name in names:
+        silicon.cluster.delete(f"/api/v1/namespaces/{namespace}/pods/{name}", gracePeriodSeconds=1)
+
+
+def waits(cluster, namespace, name):
+    status = cluster.get(f"/api/v1/namespaces/{namespace}/pods/{name}")["status"]
+    return any(one.get("reason") == "Unschedulable" for one in status.get("conditions", ()))
+
+
+def test_what_a_plugin_gave_no_claim_gets_and_then_it_does(control_plane, silicon, namespace, created):
+    created(old(namespace, "old"), template("t", namespace, request("r", CLASS)))
+    held = device_of(silicon, namespace, "old")
+    control_plane.until("it is marked", lambda: silicon.marked(DEVICES[held]))
+    other = (DEVICES.keys() - {held}).pop()
+    created(user(namespace, "a", "", [using_template("t")]))
+    assert seen(silicon.driver, namespace, "a")[variable(other)] == other
+    created(user(namespace, "b", "", [using_template("t")]))
+    control_plane.until("nothing is left for claims", lambda: waits(control_plane, namespace, "b"))
+    assert silicon.marks() == [DEVICES[held]]
+    gone(silicon, namespace, "old")
+    assert seen(silicon.driver, namespace, "b")[variable(held)] == held
+    assert silicon.marks() == []
+    gone(silicon, namespace, "a", "b")
+
+
+def variable(uuid):
+    return f"DRAWBRIDGE_DEVICE_{DEVICES[uuid].upper().replace('-', '_')}"
+
+
+def test_what_a_claim_has_the_plugin_gives_too_and_everybody_is_told(control_plane, silicon, namespace, created):
+    """A plugin knows of no claim: this is what cannot be prevented, and so it is said."""
+    created(
+        template("t", namespace, request("r", CLASS, count=2)),
+        user(namespace, "new", "", [using_template("t")]),
+    )
+    assert len(seen(silicon.driver, namespace, "new")) == 3
+    created(old(namespace, "old"))
+    device_of(silicon, namespace, "old")
+    node = {"involvedObject.kind": "Node", "involvedObject.name": silicon.node.name}
+    [message] = control_plane.until("the node's event", lambda: silicon.told("default", **node), 60)
+    assert f"pod {namespace}/old has it as {RESOURCE}" in message
+    for name in ("old", "new"):
+        [told] = control_plane.until("the pods' events", lambda n=name: silicon.told(namespace, **{"involvedObject.name": n}))  # fmt: skip
+        assert "is given twice" in told
+    assert 'drawbridge_node_findings{what="given twice"} 1.0' in silicon.metrics()
+    assert "given twice" in {one["what"] for one in silicon.once()["findings"]}
+    command = [PROGRAM, "doctor", "-o", "json", "--kubeconfig", control_plane.kubeconfig]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert ("given twice", f"Node {silicon.node.name}") in {(one["what"], one["object"]) for one in json.loads(done.stdout)["findings"]}  # fmt: skip
+    gone(silicon, namespace, "old", "new")
+    control_plane.until("it is over", lambda: silicon.told("default", **node) == ["it is over"], 60)
+    control_plane.until("no mark is left", silicon.marked, 60)
+
+
+RULE = {
+    "apiVersion": "resource.k8s.io/v1",
+    "kind": "DeviceTaintRule",
+    "metadata": {"name": "drawbridge-held-x"},
+}
+
+
+@pytest.mark.parametrize(
+    ("pool", "changes"),
+    [
+        (None, {}),
+        ("another-node", {}),
+        (None, {"effect": "NoExecute"}),
+        (None, {"key": "example.com/mine"}),
+        (None, {"device": ""}),
+        (None, {"owner": "another-node"}),
+        (None, {"name": "somebodys-rule"}),
+    ],
+    ids=["its own", "another pool", "evicting", "another key", "all devices", "another owner", "another name"],
+)
+def test_the_api_server_holds_the_agent_to_single_devices_of_its_own_node(control_plane, silicon, pool, changes):
+    node = silicon.node.name
+    owner = control_plane.get(f"/api/v1/nodes/{node}")["metadata"]
+    selector = {"driver": DRIVER, "pool": pool or node, "device": changes.get("device", "gpu-0")}
+    rule = {
+        **RULE,
+        "metadata": {
+            "name": changes.get("name", "drawbridge-held-x"),
+            "ownerReferences": [
+                {"apiVersion": "v1", "kind": "Node", "name": changes.get("owner", node), "uid": owner["uid"]}
+            ],
+        },
+        "spec": {
+            "deviceSelector": {key: value for key, value in selector.items() if value},
+            "taint": {
+                "key": changes.get("key", "drawbridge.dev/device-plugin"),
+                "effect": changes.get("effect", "NoSchedule"),
+            },
+        },
+    }
+    done = apply_as(silicon, rule)
+    if pool is None and not changes:
+        assert done.returncode == 0, done.stderr
+    else:
+        assert done.returncode != 0
+        assert "may mark single devices of the node that it runs on" in done.stderr
+
+
+def apply_as(silicon, rule):
+    """Create it with the agent's token, for trial only."""
+    arguments = ["create", "--dry-run=server", "--validate=false", "-f", "-", "--kubeconfig", str(silicon.kubeconfig)]
+    return silicon.cluster.kubectl(*arguments, input=json.dumps(rule), check=False)
+
+
+def test_somebody_elses_rule_is_not_the_agents_to_delete(control_plane, silicon, created):
+    rule = {
+        **RULE,
+        "metadata": {"name": "drawbridge-held-elsewhere"},
+        "spec": {"deviceSelector": {"driver": DRIVER, "pool": "another-node", "device": "gpu-0"}, "taint": {"key": "drawbridge.dev/device-plugin", "effect": "NoSchedule"}},
+    }  # fmt: skip
+    created(rule)
+    done = silicon.cluster.kubectl("delete", "devicetaintrule", "drawbridge-held-elsewhere", "--wait=false", "--kubeconfig", str(silicon.kubeconfig), check=False)  # fmt: skip
+    assert done.returncode != 0
+    assert "no others" in done.stderr
