@@ -11,7 +11,7 @@ import pytest
 from cluster.manifests import parse
 from e2e.actors import fleet
 from e2e.actors.workloads import container, limits, pod, request, template, using_template
-from e2e.driver.installed import GPU, PROGRAM, installed, seen, user
+from e2e.driver.installed import GPU, PROGRAM, freed, installed, seen, user
 from e2e.ground.controlplane import free_port
 from e2e.ground.node import KUBELET
 
@@ -142,6 +142,7 @@ def test_what_a_plugin_gave_no_claim_gets_and_then_it_does(control_plane, silico
     assert seen(silicon.driver, namespace, "b")[variable(held)] == held
     assert silicon.marks() == []
     gone(silicon, namespace, "a", "b")
+    freed(silicon.driver, set())
 
 
 def variable(uuid):
@@ -171,6 +172,7 @@ def test_what_a_claim_has_the_plugin_gives_too_and_everybody_is_told(control_pla
     gone(silicon, namespace, "old", "new")
     control_plane.until("it is over", lambda: silicon.told("default", **node) == ["it is over"], 60)
     control_plane.until("no mark is left", silicon.marked, 60)
+    freed(silicon.driver, set())
 
 
 RULE = {
