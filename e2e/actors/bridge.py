@@ -23,6 +23,7 @@ LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases/drawbridge-all
 SCHEDULER = "drawbridge"
 PLUGIN_SCHEDULER = "drawbridge-plugin"
 POLICY = "drawbridge-allocator-holder"
+CONFINED = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 
 
 class Bridge:
@@ -91,7 +92,9 @@ class Bridge:
             "spec": {
                 "serviceAccountName": "drawbridge-allocator",
                 "schedulerName": "nobody",
-                "containers": [{"name": "c", "image": "none"}],
+                # The namespace may be the gate's, which takes no other.
+                "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
+                "containers": [{"name": "c", "image": "none", "securityContext": CONFINED}],
             },
         }
         found = self.cluster.read(item) or self.cluster.create(item)[0]

@@ -15,6 +15,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from dra.wire import encode
+from node.cdi.metadata import mounts_of
 from node.inventory import Offer
 from node.messages import PreparedClaim, PreparedDevice
 
@@ -46,14 +47,23 @@ def uid_of(driver: str, name: str) -> str:
     return name.removeprefix(_prefix(driver)).removesuffix(".json") if name.endswith(".json") else ""
 
 
-def spec_of(record: Prepared, machine: Machine) -> bytes:
-    """Write the file of a claim."""
+def spec_of(record: Prepared, machine: Machine, folder: str) -> bytes:
+    """Write the file of a claim. In `folder` stands what its containers can read about their devices."""
     given = _given(record)
-    devices = [
-        {"name": f"{record.uid}-{number}", "containerEdits": _edits(held, _listed(request, given, machine), machine)}
-        for number, ((request, _), held) in enumerate(given.items())
-    ]
-    return encode({"cdiVersion": VERSION, "kind": kind_of(machine.driver), "devices": devices})
+    mounts = mounts_of(record, machine.driver, folder)
+    devices: list[dict[str, Any]] = []
+    for number, ((request, _), held) in enumerate(given.items()):
+        visible = _listed(request, given, machine)
+        edits = _edits(held, visible, machine)
+        # A request's first device brings the file: a container is given all of them.
+        mount = mounts.pop(request, None)
+        if mount is not None:
+            edits["mounts"] = [mount]
+        name = f"{record.uid}-{number}"
+        device = {"name": name, "containerEdits": edits}
+        devices.append(device)
+    kind = kind_of(machine.driver)
+    return encode({"cdiVersion": VERSION, "kind": kind, "devices": devices})
 
 
 def answer_of(record: Prepared, driver: str) -> PreparedClaim:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from node.checkpoint.file import Broken, Checkpoint, decode, encode
 from node.checkpoint.record import HeldDevice, Prepared
-from node.checkpoint.steps import Remove, Rename, Step, SyncFile, SyncFolder, Write, shown, written
+from node.checkpoint.steps import FOR_ALL, PRIVATE, Remove, Rename, Step, SyncFile, SyncFolder, Write, shown, written
 
 __all__ = [
+    "FOR_ALL",
+    "PRIVATE",
     "Broken",
     "Checkpoint",
     "HeldDevice",

@@ -28,5 +28,7 @@ class Prepared(Wire, frozen=True, kw_only=True):
     uid: str
     namespace: str
     name: str
+    # What the pod calls a claim that was made from a template.
+    entry: str = ""
     pool: str
     devices: tuple[HeldDevice, ...] = ()

@@ -10,11 +10,16 @@ from typing import NamedTuple
 TEMPORARY = ".new"
 
 
+PRIVATE = 0o600
+FOR_ALL = 0o644
+
+
 class Write(NamedTuple):
     """Write a file that nobody reads yet."""
 
     path: str
     data: bytes
+    mode: int = PRIVATE
 
 
 class SyncFile(NamedTuple):
@@ -52,7 +57,7 @@ def written(path: str, data: bytes) -> tuple[Step, ...]:
     return Write(new, data), SyncFile(new), Rename(new, path), SyncFolder(folder)
 
 
-def shown(path: str, data: bytes) -> tuple[Step, ...]:
+def shown(path: str, data: bytes, mode: int = PRIVATE) -> tuple[Step, ...]:
     """Say how a file gets a content that others read, and that can be made again: no disk is waited for."""
     new = path + TEMPORARY
-    return Write(new, data), Rename(new, path)
+    return Write(new, data, mode), Rename(new, path)

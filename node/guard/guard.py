@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 # A uid becomes part of a file's name.
 _UID = re.compile(r"[0-9A-Za-z][0-9A-Za-z-]{0,62}").fullmatch
+_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?").fullmatch
+ENTRY = "resource.kubernetes.io/pod-claim-name"
 Results: TypeAlias = "tuple[DeviceRequestAllocationResult, ...]"
 
 
@@ -119,6 +121,7 @@ class Guard:
             uid=metadata.uid,
             namespace=metadata.namespace,
             name=metadata.name,
+            entry=_entry(metadata.annotations.get(ENTRY, "")),
             pool=self._node,
             devices=tuple(held),
         )
@@ -272,6 +275,11 @@ def _who(device: str, holders: Iterable[Prepared]) -> str:
 
 def _called(record: Prepared) -> str:
     return f"{record.namespace}/{record.name}" if record.namespace else record.name
+
+
+def _entry(name: str) -> str:
+    """The pod's own name for a claim becomes a part of a path, and anybody may annotate a claim: what is no label is no name."""
+    return name if _LABEL(name) else ""
 
 
 def _held(result: DeviceRequestAllocationResult, cpus: str) -> HeldDevice:

@@ -8,12 +8,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from node.checkpoint import Remove, Rename, Step, SyncFile, SyncFolder, Write
+from node.checkpoint import PRIVATE, Remove, Rename, Step, SyncFile, SyncFolder, Write
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-
-_MODE = 0o600
 
 
 class Disk:
@@ -27,8 +25,8 @@ class Disk:
     def take(self, step: Step) -> None:
         """Take one step."""
         match step:
-            case Write(path, data):
-                _write(path, data)
+            case Write(path, data, mode):
+                _write(path, data, mode)
             case SyncFile(path):
                 _sync(path, os.O_RDONLY)
             case SyncFolder(path):
@@ -56,7 +54,7 @@ class Disk:
     @contextmanager
     def alone(self, path: str) -> Iterator[None]:
         """Wait until no other process is inside, and be the one that is. A process that dies is inside no more."""
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _MODE)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             yield
@@ -64,9 +62,11 @@ class Disk:
             os.close(descriptor)
 
 
-def _write(path: str, data: bytes) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _MODE)
+def _write(path: str, data: bytes, mode: int) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, PRIVATE)
     try:
+        if mode != PRIVATE:
+            os.fchmod(descriptor, mode)  # whatever the process' umask is
         rest = memoryview(data)
         while rest:
             rest = rest[os.write(descriptor, rest) :]

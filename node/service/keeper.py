@@ -1,6 +1,6 @@
 """Who keeps what is prepared: the checkpoint and the CDI files, changed together and in an order that a kill cannot spoil.
 
-Preparing writes the record first, then the file that a container is made from; unpreparing removes the file first, then the record. So
+Preparing writes the record first, then what containers may read about their devices, then the file that a container is made from; unpreparing removes files first, then the record. So
 there is no file without a record but what a kill left, and that is swept at the start; a record without its file is mended there, or when
 the kubelet asks again, as it does until it has an answer. In between a device is held by one claim too long, never by two.
 
@@ -14,8 +14,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Protocol
 
-from node.cdi import answer_of, file_name, is_ours, spec_of, uid_of
-from node.checkpoint import Checkpoint, Prepared, Remove, decode, encode, shown, written
+from node.cdi import answer_of, file_name, is_metadata_of, is_ours, metadata_of, spec_of, uid_of
+from node.checkpoint import FOR_ALL, Checkpoint, Prepared, Remove, decode, encode, shown, written
 from node.messages import PreparedClaim, UnpreparedClaim
 
 if TYPE_CHECKING:
@@ -44,6 +44,10 @@ class Writer(Protocol):
         """Give a claim's CDI file as it should be; Unshown if that cannot be said now."""
         ...
 
+    def told(self, record: Prepared) -> Mapping[str, bytes]:
+        """Give what containers can read about a claim's devices, by the names of the files that their CDI file mounts."""
+        ...
+
     def answer(self, record: Prepared, spec: bytes) -> PreparedClaim:
         """Tell the kubelet what is in a file."""
         ...
@@ -52,13 +56,18 @@ class Writer(Protocol):
 class MachineWriter:
     """Writes what a machine's description says."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: Machine, folder: str) -> None:
         self._machine = machine
+        self._folder = folder
 
     def spec(self, record: Prepared, there: bytes | None) -> bytes:
         """Give a claim's CDI file, whatever is there."""
         del there
-        return spec_of(record, self._machine)
+        return spec_of(record, self._machine, self._folder)
+
+    def told(self, record: Prepared) -> Mapping[str, bytes]:
+        """Give the devices' attributes."""
+        return metadata_of(record, self._machine)
 
     def answer(self, record: Prepared, spec: bytes) -> PreparedClaim:
         """Tell the kubelet what is in every such file."""
@@ -74,10 +83,12 @@ class Keeper:
     ) -> None:
         """`state` and `cdi` are folders."""
         self._driver = machine.driver
-        self._writer = writer or MachineWriter(machine)
+        self._told = f"{state}/metadata"
+        self._writer = writer or MachineWriter(machine, self._told)
         self._guard = guard
         self._disk = disk
         self._cdi = cdi
+        disk.make_folder(self._told)
         self._file = f"{state}/checkpoint"
         self._lock = f"{state}/lock"
         # How many claims are prepared, as far as we have seen.
@@ -121,7 +132,9 @@ class Keeper:
                 return
             for uid in known:
                 self._disk.take(Remove(self._path(uid)))
-            self._write(checkpoint.without(*known))
+            left = checkpoint.without(*known)
+            self._sweep_told(left)
+            self._write(left)
 
     def claims(self) -> Mapping[str, Prepared]:
         """Say what is prepared."""
@@ -138,6 +151,7 @@ class Keeper:
                 if is_ours(driver, name) and uid_of(driver, name) not in checkpoint.claims:
                     logger.warning("a CDI file of a claim that is not prepared goes", extra={"file": name})
                     self._disk.take(Remove(f"{self._cdi}/{name}"))
+            self._sweep_told(checkpoint)
             for record in checkpoint.claims.values():
                 try:
                     self._show(record)
@@ -184,9 +198,21 @@ class Keeper:
         path = self._path(record.uid)
         there = self._disk.read(path)
         spec = self._writer.spec(record, there)
+        for name, content in self._writer.told(record).items():
+            self._tell(f"{self._told}/{name}", content)
         if there != spec:
             self._disk.carry_out(shown(path, spec))
         return spec
+
+    def _tell(self, path: str, content: bytes) -> None:
+        if self._disk.read(path) != content:
+            self._disk.carry_out(shown(path, content, FOR_ALL))
+
+    def _sweep_told(self, checkpoint: Checkpoint) -> None:
+        """Remove what is told of claims that are not prepared."""
+        for name in self._disk.names(self._told):
+            if not is_metadata_of(name, checkpoint.claims):
+                self._disk.take(Remove(f"{self._told}/{name}"))
 
     def _path(self, uid: str) -> str:
         return f"{self._cdi}/{file_name(self._driver, uid)}"

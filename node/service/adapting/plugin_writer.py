@@ -9,6 +9,7 @@ from node.plugins import PluginFault, answer_of, identify, spec_of
 from node.service.keeper import Unshown
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from concurrent.futures import Future
 
     from node.checkpoint import Prepared
@@ -40,6 +41,11 @@ class PluginWriter:
         except PluginFault as fault:
             raise Unshown(str(fault)) from None
         return spec_of(self._driver, record, edits)
+
+    def told(self, record: Prepared) -> Mapping[str, bytes]:
+        """Give nothing: what a container learns of a plugin's device is the plugin's to say."""
+        del record
+        return {}
 
     def answer(self, record: Prepared, spec: bytes) -> PreparedClaim:
         """Tell the kubelet what is in a file."""

@@ -60,6 +60,11 @@ def files(folder):
     return sorted(path.name for path in (folder / "cdi").iterdir())
 
 
+def told(folder):
+    """The files that containers can read."""
+    return sorted(path.name for path in (folder / "metadata").iterdir())
+
+
 A, B = claim("a", result("gpu-0")), claim("b", result("gpu-0"))
 FILE = f"drawbridge_{DRIVER}_uid-a.json"
 
@@ -76,7 +81,7 @@ def test_an_unprepared_claim_leaves_nothing_and_may_be_unprepared_again(tmp_path
     prepare(keeper(tmp_path), A)
     for _ in range(2):
         assert keeper(tmp_path).unprepare([reference("a")])["uid-a"].error == ""
-        assert (dict(keeper(tmp_path).claims()), files(tmp_path)) == ({}, [])
+        assert (dict(keeper(tmp_path).claims()), files(tmp_path), told(tmp_path)) == ({}, [], [])
 
 
 def test_one_claim_that_is_refused_keeps_nothing_of_the_others_back(tmp_path):
@@ -109,7 +114,8 @@ def test_a_kill_at_any_step_of_preparing_is_mended_and_the_kubelet_gets_the_same
         assert {name for name in files(folder) if not name.endswith(".json")} == set()
         assert prepare(keeper(folder), A) == whole
         assert files(folder) == [FILE]
-    assert kills == 6  # a checkpoint in four steps, and a file in two
+        assert told(folder) == ["uid-a_0.json"]
+    assert kills == 8  # a checkpoint in four steps, and two files in two each
 
 
 def test_a_kill_at_any_step_of_unpreparing_leaves_a_claim_that_can_be_unprepared(tmp_path):
@@ -127,12 +133,13 @@ def test_a_kill_at_any_step_of_unpreparing_leaves_a_claim_that_can_be_unprepared
         assert bool(prepare(keeper(folder), B)["uid-b"].error) == ("uid-a" in held)
         keeper(folder).mend()
         assert files(folder) == [f"drawbridge_{DRIVER}_{uid}.json" for uid in sorted(keeper(folder).claims())]
+        assert told(folder) == [f"{uid}_0.json" for uid in sorted(keeper(folder).claims())]
         keeper(folder).unprepare([reference("a"), reference("b")])
         assert (dict(keeper(folder).claims()), files(folder)) == ({}, [])
-    assert kills == 5
+    assert kills == 6
 
 
-@pytest.mark.parametrize("kind", ["checkpoint", "cdi"])
+@pytest.mark.parametrize("kind", ["checkpoint", "cdi", "metadata"])
 def test_a_full_disk_is_an_error_and_loses_nothing(tmp_path, kind):
     prepare(keeper(tmp_path), A)
     before = (tmp_path / "checkpoint").read_bytes()
@@ -150,7 +157,7 @@ def test_a_disk_that_fills_in_a_write_keeps_no_part_of_it(tmp_path, monkeypatch)
 
     monkeypatch.setattr(os, "write", full)
     assert "No space left" in prepare(keeper(tmp_path), A)["uid-a"].error
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["cdi", "lock"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["cdi", "lock", "metadata"]
 
 
 def test_a_driver_that_starts_on_a_full_disk_starts_and_mends_when_the_kubelet_asks(tmp_path):
@@ -189,6 +196,19 @@ def test_files_that_nothing_is_prepared_for_go_and_others_stay(tmp_path):
         (tmp_path / "cdi" / name).write_text("{}")
     keeper(tmp_path).mend()
     assert files(tmp_path) == [FILE, "drawbridge_other.example.com_x.json", "nvidia.json"]
+
+
+def test_what_containers_read_can_be_read_by_any_user_and_is_put_right_when_it_is_lost(tmp_path):
+    prepare(keeper(tmp_path), A)
+    file = tmp_path / "metadata" / "uid-a_0.json"
+    content = file.read_bytes()
+    assert file.stat().st_mode & 0o777 == 0o644
+    assert (tmp_path / "checkpoint").stat().st_mode & 0o777 == 0o600
+    (tmp_path / "metadata" / "uid-gone_0.json").write_text("{}")
+    (tmp_path / "metadata" / "uid-a_0.json.new").write_text("{")
+    file.unlink()
+    keeper(tmp_path).mend()
+    assert (told(tmp_path), file.read_bytes()) == ([file.name], content)
 
 
 def test_a_checkpoint_of_which_a_byte_is_lost_is_never_worked_with(tmp_path):
@@ -244,7 +264,7 @@ def test_nobody_else_is_inside_while_a_claim_is_prepared_or_unprepared(tmp_path)
     prepare(keeper(tmp_path, Watched()), A)
     keeper(tmp_path, Watched()).unprepare([reference("a")])
     checkpoint = ["Write", "SyncFile", "Rename", "SyncFolder"]
-    assert steps == [*checkpoint, "Write", "Rename", "Remove", *checkpoint]
+    assert steps == [*checkpoint, *["Write", "Rename"] * 2, "Remove", "Remove", *checkpoint]
 
 
 def test_what_a_second_driver_wrote_is_seen_by_the_first(tmp_path):

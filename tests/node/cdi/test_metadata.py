@@ -1,0 +1,121 @@
+"""What a container can read about its devices: where a program that knows its pod's manifest looks, and of its own devices only."""
+
+import json
+
+import pytest
+
+from dra.wire import builtins, convert
+from node.cdi import is_metadata_of, metadata_of, spec_of
+from node.guard import Guard
+from tests.node.machines import DRIVER, NODE, claim, gpu, machine, reference, result, shared_gpu
+
+PLACE = {"pciBusId": "0000:3b:00.0", "pcieRoot": "pci0000:3a", "numaNode": 1}
+MACHINE = machine(
+    gpus=[gpu(0, place=PLACE), gpu(1), shared_gpu(2, whole=False)],
+    nics=[{"name": "nic", "interface": "eth1", "rdmaDevice": "mlx5_0"}],
+)
+ENTRY = "resource.kubernetes.io/pod-claim-name"
+CLAIMS = "/var/run/kubernetes.io/dra-device-attributes/resourceclaims"
+TEMPLATES = "/var/run/kubernetes.io/dra-device-attributes/resourceclaimtemplates"
+
+
+def prepared(*results, entry=""):
+    item = builtins(claim("c", *results))
+    if entry:
+        item["metadata"]["annotations"] = {ENTRY: entry}
+    return Guard(MACHINE, NODE).judge(convert(item, type(claim("c"))), reference("c"), {})
+
+
+def told(record, made=MACHINE):
+    """The objects of each file, by its name."""
+    return {name: list(map(json.loads, text.splitlines())) for name, text in metadata_of(record, made).items()}
+
+
+def mounts(record):
+    """The mounts of each CDI device, in their order."""
+    spec = json.loads(spec_of(record, MACHINE, "/state/metadata"))
+    return [one["containerEdits"].get("mounts", []) for one in spec["devices"]]
+
+
+def test_a_device_is_told_with_its_attributes_in_every_version_the_newest_first():
+    [(name, objects)] = told(prepared(result("gpu-0"))).items()
+    assert name == "uid-c_0.json"
+    assert [one.pop("apiVersion") for one in objects] == [
+        "metadata.resource.k8s.io/v1beta1",
+        "metadata.resource.k8s.io/v1alpha1",
+    ]
+    assert objects[0] == objects[1]
+    assert objects[0] == {
+        "kind": "DeviceMetadata",
+        "metadata": {"name": "c", "namespace": "ns", "uid": "uid-c", "generation": 1},
+        "requests": [
+            {
+                "name": "r",
+                "devices": [
+                    {
+                        "driver": DRIVER,
+                        "pool": NODE,
+                        "name": "gpu-0",
+                        "attributes": {
+                            "type": {"string": "gpu"},
+                            "uuid": {"string": "GPU-0"},
+                            "resource.kubernetes.io/pciBusID": {"string": "0000:3b:00.0"},
+                            "resource.kubernetes.io/pcieRoot": {"string": "pci0000:3a"},
+                            "resource.kubernetes.io/numaNode": {"int": 1},
+                        },
+                    }
+                ],
+            }
+        ],
+    }
+
+
+def test_each_request_has_a_file_that_its_first_device_brings():
+    record = prepared(result("gpu-0", "gpus"), result("gpu-1", "gpus"), result("nic", "net/fast"))
+    files = told(record)
+    assert [[one["name"] for one in first["requests"][0]["devices"]] for first, _ in files.values()] == [
+        ["gpu-0", "gpu-1"],
+        ["nic"],
+    ]
+    network = files["uid-c_1.json"][0]["requests"][0]
+    assert (network["name"], network["devices"][0]["networkData"]) == ("net/fast", {"interfaceName": "eth1"})
+    [[first], [], [second]] = mounts(record)
+    assert first == {
+        "hostPath": "/state/metadata/uid-c_0.json",
+        "containerPath": f"{CLAIMS}/c/gpus/{DRIVER}-metadata.json",
+        "options": ["ro", "nosuid", "nodev", "bind"],
+    }
+    assert second["hostPath"] == "/state/metadata/uid-c_1.json"
+    assert second["containerPath"] == f"{CLAIMS}/c/net/{DRIVER}-metadata.json"
+
+
+def test_two_shares_of_a_device_are_one_device():
+    record = prepared(*(result("gpu-2-shared", share=one, memory="10Gi", cores="30") for one in "st"))
+    [(first, _)] = told(record).values()
+    assert [one["name"] for one in first["requests"][0]["devices"]] == ["gpu-2-shared"]
+
+
+def test_a_claim_made_from_a_template_goes_by_the_name_that_the_pod_has_for_it():
+    record = prepared(result("gpu-0"), entry="accelerator")
+    [(first, _)] = told(record).values()
+    assert first["podClaimName"] == "accelerator"
+    assert mounts(record)[0][0]["containerPath"] == f"{TEMPLATES}/accelerator/r/{DRIVER}-metadata.json"
+
+
+@pytest.mark.parametrize("entry", ["../../../../etc", "a/b", "..", "A", "a" * 64, "a\n"])
+def test_an_annotation_that_would_lead_elsewhere_is_no_name(entry):
+    """Whoever may make a claim may annotate it."""
+    record = prepared(result("gpu-0"), entry=entry)
+    assert mounts(record)[0][0]["containerPath"] == f"{CLAIMS}/c/r/{DRIVER}-metadata.json"
+    assert "podClaimName" not in told(record)["uid-c_0.json"][0]
+
+
+def test_a_device_that_the_machine_has_no_more_is_still_named():
+    [(first, _)] = told(prepared(result("gpu-0")), machine(gpus=[gpu(1)])).values()
+    assert first["requests"][0]["devices"] == [{"driver": DRIVER, "pool": NODE, "name": "gpu-0"}]
+
+
+def test_files_of_other_claims_and_unfinished_ones_are_told_apart():
+    assert is_metadata_of("uid-c_0.json", ["uid-c"])
+    for name in ("uid-d_0.json", "uid-c_0.json.new", "uid-c", "_0.json"):
+        assert not is_metadata_of(name, ["uid-c"])
