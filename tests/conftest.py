@@ -37,6 +37,12 @@ def condition_oracle() -> Iterator[Oracle]:
 
 
 @pytest.fixture(scope="session")
+def metadata_oracle() -> Iterator[Oracle]:
+    """What a program in a container reads of its devices."""
+    yield from _running("metadata")
+
+
+@pytest.fixture(scope="session")
 def quantity_oracle() -> Iterator[Oracle]:
     """How Kubernetes reads quantities and versions."""
     yield from _running("quantity")

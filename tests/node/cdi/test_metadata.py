@@ -119,3 +119,24 @@ def test_files_of_other_claims_and_unfinished_ones_are_told_apart():
     assert is_metadata_of("uid-c_0.json", ["uid-c"])
     for name in ("uid-d_0.json", "uid-c_0.json.new", "uid-c", "_0.json"):
         assert not is_metadata_of(name, ["uid-c"])
+
+
+@pytest.mark.oracle
+def test_kubernetes_own_reader_reads_every_version_and_finds_it_valid(metadata_oracle):
+    record = prepared(result("gpu-0", "gpus"), result("gpu-1", "gpus"), result("nic", "net/fast"), entry="accelerator")
+    texts = [text.decode() for text in metadata_of(record, MACHINE).values()]
+    # The newest version alone, the older one alone, and both as they stand in the file.
+    [[first, *firsts], [second, *seconds]] = [
+        metadata_oracle.ask_all([{"file": text}, *({"file": line} for line in text.splitlines())]) for text in texts
+    ]
+    assert firsts == [first] * 2
+    assert seconds == [second] * 2
+    assert first == {
+        "claim": "ns/c",
+        "entry": "accelerator",
+        "requests": {"gpus": ["gpu-0", "gpu-1"]},
+        "numbers": {"gpu-0": 5, "gpu-1": 2},
+        "links": {},
+    }
+    assert (second["requests"], second["links"]) == ({"net/fast": ["nic"]}, {"nic": "eth1"})
+    assert "invalid" not in second
