@@ -11,7 +11,7 @@ import pytest
 
 from e2e.actors import fleet
 from e2e.actors.workloads import claim, container, limits, pod, request, using
-from e2e.driver.test_driver import freed, installed
+from e2e.driver.installed import freed, installed
 
 pytestmark = [pytest.mark.real, pytest.mark.node]
 
