@@ -185,8 +185,8 @@ def test_a_gpu_and_a_virtual_function_of_one_root_are_seen_and_a_split_root_is_t
     joint_pod(joint, "first", gated, SAME)
     assert seen(joint, gated, "first") == NEXT | function(0)
     assert told_inside(joint, gated, "first") == {
-        f"/drawbridge-pod-gpu-nic/gpu/{fleet.NVIDIA}-metadata.json": [("gpu-1", "pci0000:20")],
-        f"/drawbridge-pod-gpu-nic/nic/{fleet.SRIOV}-metadata.json": [("nic-0-vf-0", "pci0000:20")],
+        f"/drawbridge-pod-gpu-nic/gpu-0/{fleet.NVIDIA}-metadata.json": [("gpu-1", "pci0000:20")],
+        f"/drawbridge-pod-gpu-nic/nic-0/{fleet.SRIOV}-metadata.json": [("nic-0-vf-0", "pci0000:20")],
     }
     joint_pod(joint, "second", gated, SAME)
     control_plane.until("the pod is told", lambda: told(control_plane, gated, "second", "pcieRoot"), 60)
