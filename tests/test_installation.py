@@ -145,6 +145,15 @@ def test_each_account_reads_the_keys_it_works_with_and_one_alone_writes_them():
         assert writes == ({"create", "patch"} if role == "drawbridge-authority" else set())
 
 
+def test_a_policy_for_a_mixed_fleet_takes_one_more_right_and_only_for_the_gate():
+    """It may look at pods, and no more; `e2e/gate/test_gate_mixed.py` shows that this is enough."""
+    role, binding = (one.object for one in manifests.read([BASE.parent / "mixed" / "role.yaml"]))
+    assert role["rules"] == [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]}]
+    assert binding["roleRef"]["name"] == role["metadata"]["name"]
+    [gates] = of("ClusterRoleBinding", "drawbridge-webhook")
+    assert binding["subjects"] == gates["subjects"]
+
+
 def test_who_writes_the_bundle_sees_no_pod_and_who_makes_templates_writes_no_bundle():
     reached = {role: {one for rule in rules(role) for one in rule["resources"]} for role in ACCOUNTS}
     registrations = {"mutatingwebhookconfigurations", "validatingwebhookconfigurations"}

@@ -18,6 +18,7 @@ from dra.finding import Severity
 from dra.objects import ObjectMeta, Pod, ResourceClaim, ResourceClaimSpec, ResourceClaimTemplate, claim_spec
 from webhook import names
 from webhook.admission.feasibility import Feasibility, judge
+from webhook.admission.modes import workload_in_files
 from webhook.admission.parameters import parameter_warnings, warnings_of_pod
 from webhook.admission.risk import unheld
 from webhook.claims import template, upkeep
@@ -228,6 +229,10 @@ def _workload(obj: dict[str, Json], namespace: str, state: State, budget: Budget
     origin = origin_of(obj, state.configuration)
     done = translate(pod, state, namespace=namespace, path=path, origin=origin)
     warnings = [f"its pods will be refused: {text}" for text in done.refusals]
+    preference = prefer_side(pod, done, workload_in_files(obj), state)
+    choice = choose_side(preference, done.given, namespace, state, budget)
+    if choice is not None and not choice.moved:
+        return Found()  # its pods stay as they are, and would now find a device, or wait where the policy wants them
     warnings += foresee(done, state, budget)
     warnings += done.warnings
     return Found(warnings=tuple(warnings))

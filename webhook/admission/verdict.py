@@ -215,10 +215,7 @@ def _serve(obj: dict[str, Json], path: str, done: Translation, state: State) -> 
 def _choose(obj: dict[str, Json], path: str, done: Translation, state: State) -> Choice | None:
     """Choose on which side of a mixed fleet the pods are served."""
     preference = prefer_side(at(obj, path), done, workload_in_files(obj), state)
-    try:
-        return choose_side(preference, done.given, namespace_of(obj), state, Budget(STEPS))
-    except OutOfBudget:
-        return None
+    return choose_side(preference, done.given, namespace_of(obj), state, Budget(STEPS))
 
 
 def _refuse(done: Translation, decisions: list[Decision]) -> Translation:

@@ -154,10 +154,10 @@ class Follower:
 
     def _knows_pods(self) -> bool:
         """Say whether what pods ask for on their nodes is known as it is now."""
-        pods = self._pods
-        if pods is None or not pods.health.synced or pods.incomplete:
+        if self._pods is None:
             return False
-        return asyncio.get_running_loop().time() - pods.confirmed_at <= self._pace.fresh
+        age = asyncio.get_running_loop().time() - self._pods.confirmed_at
+        return age <= self._pace.fresh
 
     def uncounted(self) -> str:
         """Say why nobody knows what device plugins have left, where a policy asks for it; "" if all is well."""

@@ -21,6 +21,7 @@ import msgspec
 
 from allocator import Options, Verdict, fleet
 from allocator.pods import refusal
+from dra.errors import OutOfBudget
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 # As much search on one kind of node as whether claims fit at all may take (`webhook.admission.feasibility`).
 STEPS = 3_000
+BYTES_A_STEP = 64
 
 
 class Room(IntEnum):
@@ -70,6 +72,8 @@ class _BothSides:
         self._stock = stock
         self._state = state
         self._budget = budget
+        # What it costs to ask a node whether the pod may run there: by the words that the pod has about it.
+        self._price = 1 + len(msgspec.json.encode(preference.place)) // BYTES_A_STEP
 
     def look(self, *, moved: bool) -> _Vacancy:
         return self._among_drivers() if moved else self._among_plugins()
@@ -124,6 +128,7 @@ class _BothSides:
         return unsure
 
     def _is_open(self, node: Node) -> bool:
+        self._budget.charge(self._price)
         return not refusal(self._preference.place, node, {})
 
 
@@ -135,10 +140,15 @@ def choose(preference: Preference, claims: Sequence[ResourceClaim], state: State
     if state.stock is None:
         return Choice(moved, f"{why}; what is free is not known", preferred=True)
     sides = _BothSides(preference, claims, state.stock, state, budget)
-    here = sides.look(moved=moved)
+    there = _Vacancy(Room.UNKNOWN)
+    try:
+        here = sides.look(moved=moved)
+        if here.room in (Room.BUSY, Room.NEVER):
+            there = sides.look(moved=not moved)
+    except OutOfBudget:
+        return Choice(moved, f"{why}; what is free could not be found out in time", preferred=True)
     if here.room in (Room.FREE, Room.UNKNOWN):
         return Choice(moved, why, preferred=True)
-    there = sides.look(moved=not moved)
     is_better = there.room is Room.FREE
     if here.room is Room.NEVER:
         is_better = there.room is not Room.NEVER

@@ -90,3 +90,16 @@ def test_translate_says_which_side_and_why(tmp_path, full, side):
     assert ("node new-1, which has moved, has a free one" in said) is bool(full)
     code, answer = run_json("check", "-f", asked, "--inventory", fleet, "--config", config)
     assert code == 0, answer
+
+
+@pytest.mark.parametrize(("full", "where"), [((), "old-1"), (OLD_FULL, "new-1")])
+def test_a_simulation_places_each_pod_on_the_side_to_which_the_gate_sends_it(tmp_path, full, where):
+    configuration = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", "mixed": {GPU: PLUGIN}}
+    config = manifest(tmp_path / "config.yaml", configuration)
+    running = [one | {"status": {"phase": "Running"}} for one in (*full, pod("idle", 1, on="elsewhere"))]
+    snapshot = manifest(tmp_path / "snapshot.yaml", CLASS, *MIXED, *running, pod("comes"))
+    code, answer = run_json("simulate", "-f", snapshot, "--config", config)
+    assert code == 0, answer
+    [placed] = [one for one in answer["pods"] if one["pod"].endswith("/comes")]
+    assert placed["node"] == where
+    assert bool(placed["devices"]) is bool(full)

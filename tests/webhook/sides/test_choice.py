@@ -7,10 +7,12 @@ import pytest
 
 from cli.state import state_of
 from cluster import manifests
+from dra.budget import Budget
 from tests.webhook.admission.test_decide import KEY, answer, applied, device, review
 from tests.webhook.pods import configured
 from webhook.admission import decide, decide_object
 from webhook.names import MODE_LABEL
+from webhook.sides.choice import choose
 from webhook.state.configuration import read
 
 GPU, DRIVER = "nvidia.com/gpu", "gpu.nvidia.com"
@@ -370,3 +372,48 @@ def test_a_bad_policy_is_named_and_never_in_force(mixed, path, words):
     configuration, findings = read(json.loads(json.dumps(value)))
     assert configuration is None
     assert any(one.path.startswith(path) and words in one.message for one in findings), findings
+
+
+def test_who_applies_a_workload_that_stays_is_not_told_of_claims():
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": pod(amount=4)["spec"]}
+    deployment = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "app", "namespace": "ns"},
+        "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template},
+    }
+
+    def told(policy):
+        world = fleet(*MIXED, NEW_FULL, *OLD_FULL, policy=policy)
+        return answer(decide.validate(review(deployment, group="apps", resource="deployments"), world)).get(
+            "warnings", []
+        )
+
+    assert any("waits until devices are free" in text for text in told(DRA))
+    assert told(PLUGIN) == []
+
+
+def test_a_choice_looks_at_each_node_once_for_each_question():
+    many = [one for i in range(60) for one in (*old(f"o-{i}", 1), *new(f"n-{i}", 1))]
+    held_by = [pod(f"f-{i}", 1, on=f"o-{i}") for i in range(60)]
+    world = fleet(*many, *held_by, policy=PLUGIN)
+    outcome = decide.mutate(review(pod()), world)
+    spent = Budget(10**6)
+    chosen = choose(outcome.preference, [], world, spent)
+    assert chosen is not None
+    assert 10**6 - spent.left < 400
+
+
+def test_a_pod_with_very_many_words_about_its_node_stays_on_the_preferred_side():
+    """They are read for each node: what would take too long is not found out, and nobody else waits for it."""
+    expressions = [{"key": "pool", "operator": "NotIn", "values": [f"v-{i}" for i in range(50)]}] * 8
+    terms = {"nodeSelectorTerms": [{"matchExpressions": expressions}] * 8}
+    wordy = pod(affinity={"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}})
+    many = [one for i in range(60) for one in old(f"o-{i}", 1, labels={"pool": "v-1"})]
+    for policy, side in ((PLUGIN, "plugin"), (DRA, "dra")):
+        world = fleet(*many, *new("new-1", labels={"pool": "v-1"}), policy=policy)
+        outcome = decide.mutate(review(wordy), world)
+        budget = Budget(5_000)
+        chosen = choose(outcome.preference, [], world, budget)
+        assert chosen.moved is (side == "dra")
+        assert "could not be found out in time" in chosen.why
