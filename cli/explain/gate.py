@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from allocator.pods import total
 from cli.explain.stories import GateWords, Trust
 from cli.survey import state_of
 from webhook import names
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from cli.explain.scene import Scene
     from dra.objects import Pod
-    from webhook.state import Configuration
+    from webhook.state import Configuration, State
 
 _LONGEST = 4096  # characters of one word of a record
 _MOST = 256  # words of a record
@@ -36,13 +37,19 @@ def words_on(pod: Pod, scene: Scene, configuration: Configuration) -> GateWords:
     raw = scene.raw.get(pod.metadata.key)
     if raw is None:
         return GateWords()
-    state, _ = state_of(scene.gathered, configuration, scene.features)
-    done = decide_object(raw, state)
+    done = decide_object(raw, _state_of(scene, configuration))
     return GateWords(
         decisions=done.decisions,
         refusals=done.refusals,
         foretold=True,
     )
+
+
+def _state_of(scene: Scene, configuration: Configuration) -> State:
+    """Make the state that the gate would decide on."""
+    state, _ = state_of(scene.gathered, configuration, scene.features)
+    uses = total(scene.pods.values()) if configuration.file.mixed and scene.knows_pods else None
+    return msgspec.structs.replace(state, uses=uses)
 
 
 def _recorded(pod: Pod, scene: Scene, configuration: Configuration) -> GateWords:
@@ -68,9 +75,8 @@ def _with_evidence(
     decisions: tuple[Decision, ...], before: dict[str, Any], scene: Scene, configuration: Configuration
 ) -> tuple[Decision, ...]:
     """Add to what was decided once on what the same would rest now: the record does not say it."""
-    state, _ = state_of(scene.gathered, configuration, scene.features)
     bases: dict[tuple[str, str], str] = {}
-    now = decide_object(before, state)
+    now = decide_object(before, _state_of(scene, configuration))
     for one in now.decisions:
         place = one.container, one.key
         bases.setdefault(place, one.basis)

@@ -54,6 +54,15 @@ class Gathered(msgspec.Struct, frozen=True, kw_only=True):
     unread: tuple[Unread, ...] = ()
     server: Server | None = None
     places: tuple[tuple[str, int], ...] = ()
+    # Whether of what has a namespace only that of one was read.
+    narrow: bool = False
+
+    @property
+    def knows_pods(self) -> bool:
+        """Whether it can say what pods hold on their nodes: all of them were read, and of files some that are on one."""
+        if self.narrow or any(one.kind == "pods" for one in self.unread):
+            return False
+        return self.server is not None or any(inside(pod, "spec").get("nodeName") for pod in self.of("Pod"))
 
     def of(self, *kinds: str) -> list[Object]:
         """Give the objects of some kinds."""

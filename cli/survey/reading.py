@@ -64,6 +64,7 @@ async def gather(cluster: Cluster, namespace: str | None, tell: Tell, *, probe: 
         objects=tuple(visit.objects),
         unread=tuple(visit.unread),
         server=server,
+        narrow=namespace is not None,
     )
 
 

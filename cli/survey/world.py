@@ -60,7 +60,7 @@ def state_of(gathered: Gathered, configuration: Configuration, features: Feature
             unread.append(Unread(f"{name.kind} {name.name}", str(error)))
             continue
         builder.put(read)
-    builder.follow_pods(followed=bool(gathered.of("Pod")) or gathered.server is not None)
+    builder.follow_pods(followed=gathered.knows_pods)
     missing = [kind for kind in _REFERRED if not gathered.of(kind)]
     unsure = gathered.server is None or gathered.unread
     builder.learn(features=features, incomplete=frozenset(missing if unsure else ()))

@@ -1,6 +1,7 @@
 """The runbook (docs/migrate.md), run as it stands: a real node moves from a device plugin to DRA and back, and nobody edits a workload."""
 
 import contextlib
+import json
 import re
 import shlex
 import subprocess
@@ -91,6 +92,13 @@ def test_a_node_moves_to_dra_and_back_by_the_runbook(control_plane, node_cluster
         assert set(seen) < DEVICES, seen
         return "extendedResourceClaimStatus" in pod["status"]
 
+    def standing():
+        """Where the node stands, by the command that the page names."""
+        survey = [PROGRAM, "survey", "--kubeconfig", cluster.kubeconfig, "-o", "json", "--fail-on", "never"]
+        said = json.loads(subprocess.run(survey, capture_output=True, check=True, timeout=120).stdout)
+        [side] = [one for one in said["sides"] if one["key"] == RESOURCE]
+        return {group for group, nodes in side.items() if group != "key" and node.name in nodes}
+
     def published():
         return adapted.healthy() == sorted(DEVICES)
 
@@ -110,10 +118,12 @@ def test_a_node_moves_to_dra_and_back_by_the_runbook(control_plane, node_cluster
         adapted.start()
         ending.callback(adapted.stop)
         assert runs() is False, "nothing changes for anybody yet"
+        assert standing() == {"plugin"}
 
         walk("A node moves")
         cluster.until("the devices are published", published, 60)
         assert runs() is True, "by a claim that the scheduler made"
+        assert standing() == {"driver"}
 
         walk("A node goes back")
         assert runs() is False, "by the device plugin again"

@@ -254,7 +254,11 @@ def _judge_by_nodes(key: str, dialect: Dialect, bare: Bare, configuration: Confi
     node = min(old)
     how = "publishes parts of devices alone" if node in parts else "still hands it out through a device plugin"
     how = f"is labelled {labelled[node]}" if node in labelled else how
-    return _unclear(key, f"node {node} {how}, as do {len(old)} of the {len(new | old)} nodes that have a say")
+    reason = f"node {node} {how}, as do {len(old)} of the {len(new | old)} nodes that have a say"
+    if new and node in handing:
+        reason = f"{reason}; say which nodes are preferred under `mixed`, or"
+        return Meaning(left=Left(key, f"{reason} what it means under `meanings`"))
+    return _unclear(key, reason)
 
 
 def _unclear(key: str, reason: str) -> Meaning:

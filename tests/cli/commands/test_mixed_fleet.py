@@ -5,11 +5,13 @@ from datetime import UTC, datetime
 import pytest
 
 from cli.doctor import diagnose, survey
+from cli.survey import gather, state_of
 from cluster.embedded import Embedded
 from tests.cli.running import manifest, run, run_json
+from tests.webhook.pods import configured
 from tests.webhook.sides.test_choice import CLASS, GPU, MIXED, OLD_FULL, PLUGIN, new, node, old, pod, published
+from webhook.state import Features
 
-NAMES = ("plugin", "driver", "both", "halfway", "neither")
 MIG = {"nvidia.com/mig-1g.5gb": "7", GPU: "0"}
 CUT_UP = node("cut-up") | {"status": {"allocatable": MIG}}
 BOTH = [node("both-1", 4), published("both-1")]
@@ -103,3 +105,25 @@ def test_a_simulation_places_each_pod_on_the_side_to_which_the_gate_sends_it(tmp
     [placed] = [one for one in answer["pods"] if one["pod"].endswith("/comes")]
     assert placed["node"] == where
     assert bool(placed["devices"]) is bool(full)
+
+
+@pytest.mark.parametrize(("full", "side"), [((), "left"), (OLD_FULL, "translated")])
+def test_an_explanation_of_a_pod_that_waits_says_what_the_gate_would_do(tmp_path, full, side):
+    configuration = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", "mixed": {GPU: PLUGIN}}
+    config = manifest(tmp_path / "config.yaml", configuration)
+    dump = manifest(tmp_path / "dump.yaml", CLASS, *MIXED, *full, pod("idle", 1, on="new-1"), pod("waits"))
+    _, answer = run_json("explain", "pod", "ns/waits", "-f", dump, "--config", config)
+    assert [one["action"] for one in answer["pod"]["gate"]["decisions"]] == [side]
+
+
+async def test_a_look_at_one_namespace_does_not_take_the_pods_of_others_for_absent():
+    cluster = Embedded.of([CLASS, *MIXED, *OLD_FULL, pod("idle", 1, on="new-1", namespace="other")])
+
+    async def counted(namespace):
+        gathered = await gather(cluster, namespace, lambda *_: None, probe=False)
+        state, _ = state_of(gathered, configured(mixed={GPU: PLUGIN}), Features())
+        return state.uses
+
+    everywhere = await counted(None)
+    assert everywhere["old-1"][GPU] == 4 * 10**9
+    assert await counted("other") is None

@@ -1,0 +1,55 @@
+"""A fleet of which one node has moved, on a real API server: pods of the old kind, as they are, are served on both sides."""
+
+from pathlib import Path
+
+import pytest
+
+from e2e.actors.gate import CONFIGURATION, NODE, claims_of, gpu
+
+pytestmark = pytest.mark.real
+
+OLD = "mixed-old-0"
+ROLE = Path(__file__).parents[2] / "manifests/mixed/role.yaml"
+POLICY = f"{CONFIGURATION}mixed:\n  nvidia.com/gpu: {{prefer: plugin}}\n"
+UNCOUNTED = "[!]pods: pods stay on the side that `mixed` prefers"
+
+
+@pytest.fixture
+def half_moved(control_plane, fleet_node, gate):
+    """Beside a node with a driver one whose device plugin hands a single GPU out; and a policy that prefers it."""
+    try:
+        control_plane.add_fake_nodes(1, prefix="mixed-old-", allocatable={"nvidia.com/gpu": "1"})
+        gate.configure(POLICY)
+        yield gate
+    finally:
+        gate.configure(CONFIGURATION)
+        control_plane.kubectl("delete", "--ignore-not-found", "-f", str(ROLE))
+        control_plane.remove({"apiVersion": "v1", "kind": "Node", "metadata": {"name": OLD}})
+
+
+def test_the_old_side_is_filled_and_then_the_other_by_pods_that_nobody_edited(control_plane, gated, half_moved):
+    def notes():
+        return half_moved.get("/readyz?verbose")[1]
+
+    def placed(name, node):
+        def bound():
+            return control_plane.get(f"/api/v1/namespaces/{gated}/pods/{name}")["spec"].get("nodeName")
+
+        assert control_plane.until(f"{name} has a node", bound, 60) == node
+
+    def tried():
+        """What would be made of a pod now."""
+        return "resourceClaims" in control_plane.create(gpu("tried", gated), dryRun="All")[0]["spec"]
+
+    control_plane.until("the gate says that it may not count", lambda: UNCOUNTED in notes(), 60)
+    control_plane.kubectl("apply", "-f", str(ROLE))
+    control_plane.until("the gate counts", lambda: UNCOUNTED not in notes(), 60)
+    control_plane.until("the old side is preferred", lambda: not tried(), 60)
+    control_plane.create(gpu("first", gated))
+    placed("first", OLD)
+    assert claims_of(control_plane, gated, "first") == {}
+    control_plane.until("the old side is full", tried, 60)
+    control_plane.create(gpu("second", gated))
+    placed("second", NODE)
+    [claim] = claims_of(control_plane, gated, "second").values()
+    assert claim["status"]["allocation"]
