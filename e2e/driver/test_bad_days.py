@@ -8,7 +8,7 @@ import pytest
 
 from e2e.actors import fleet
 from e2e.actors.proxy import Proxy
-from e2e.actors.workloads import request, template, using_template
+from e2e.actors.workloads import claim, request, template, using, using_template
 from e2e.driver.installed import GPU, ROOT, freed, installed, seen, user
 from e2e.driver.mortal import DEATHS, DIES
 from e2e.ground.node import KUBELET
@@ -17,6 +17,10 @@ pytestmark = [pytest.mark.real, pytest.mark.node]
 
 DRIVER = "bad.example.com"
 CLASS = "e2e-bad-day"
+# Everything that a shim of containerd's looks after, in all pods of the node.
+KILL_CONTAINERS = (
+    "for one in $(pidof containerd-shim-runc-v2); do kill -9 $(cat /proc/$one/task/*/children) || true; done"
+)
 
 
 def gpus(*numbers):
@@ -166,5 +170,54 @@ def test_the_api_server_away_while_a_pod_is_prepared_is_waited_out(control_plane
         assert driver.prepared() == set()
         proxy.mend()
         assert cards(driver, namespace, ["p"]) == ["GPU-0"]
+        end(control_plane, namespace, "p")
+        freed(driver, set())
+
+
+def test_a_claim_that_is_deleted_while_it_is_prepared_leaves_nothing(control_plane, node_cluster, namespace, created):
+    with installed(node_cluster, DRIVER, gpus(0)) as driver:
+        claims = f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims"
+        with driver.running.frozen():
+            created(claim("held", namespace, request("r", CLASS)))
+            created(user(namespace, "p", node_cluster.name, [using("held")]))
+            control_plane.until(
+                "the pod has a node, and its claim the device",
+                lambda: control_plane.get(f"/api/v1/namespaces/{namespace}/pods/p")["spec"].get("nodeName"),
+            )
+            end(control_plane, namespace, "p")
+            control_plane.patch(f"{claims}/held", {"metadata": {"finalizers": None}})
+            control_plane.delete(f"{claims}/held")
+        created(*one_each(namespace, ["next"], node_cluster))
+        assert cards(driver, namespace, ["next"]) == ["GPU-0"]
+        assert len(driver.prepared()) == 1
+        end(control_plane, namespace, "next")
+        freed(driver, set())
+
+
+def test_after_a_reboot_pods_get_their_devices_again(control_plane, node_cluster, namespace, created):
+    """The state is on a disk; containers, sockets that nobody serves and all of /run/cdi are gone."""
+    with installed(node_cluster, DRIVER, gpus(0, 1)) as driver:
+        made, item = one_each(namespace, ["p"], node_cluster)
+        item["spec"]["restartPolicy"] = "Always"
+        created(made, item)
+        before = cards(driver, namespace, ["p"])
+        driver.running.stop(hard=True)
+        node_cluster.kubelet.stop()
+        running = control_plane.get(f"/api/v1/namespaces/{namespace}/pods/p")["status"]["containerStatuses"][0]
+        node_cluster.box.run("sh", "-c", KILL_CONTAINERS)
+        for file in driver.files():
+            file.unlink()
+        node_cluster.restart_kubelet()
+        driver.start()
+
+        def again():
+            [now] = control_plane.get(f"/api/v1/namespaces/{namespace}/pods/p")["status"].get("containerStatuses") or [
+                {}
+            ]
+            return now.get("restartCount", 0) > running["restartCount"] and "running" in now["state"]
+
+        control_plane.until("the container runs again", again, 120)
+        assert cards(driver, namespace, ["p"]) == before
+        assert len(driver.files()) == 1
         end(control_plane, namespace, "p")
         freed(driver, set())

@@ -87,6 +87,8 @@ class Process:
             yield
         finally:
             send(self.pid, signal.SIGCONT)
+            # The command that entered the namespaces stands still when its child does.
+            send(self.child.pid, signal.SIGCONT)
 
     @property
     def failed(self) -> bool:

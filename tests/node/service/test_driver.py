@@ -499,6 +499,36 @@ async def test_a_claim_that_has_been_gone_for_long_is_forgotten_and_not_before(c
     assert set(keeper.claims()) == {b.uid}
 
 
+async def test_a_claim_that_is_deleted_between_reading_and_writing_is_held_by_nobody_in_the_end(cluster, kubelet):
+    """Its pod was deleted by force. Either the kubelet asks to unprepare it, or nobody ever does."""
+
+    class Late:
+        """A cluster in which a claim is gone as soon as it has been read."""
+
+        patch = cluster.patch
+
+        async def get(self, *asked):
+            found = await cluster.get(*asked)
+            await cluster.delete(RESOURCE_CLAIMS, found.metadata.name, "ns")
+            return found
+
+    now = [0.0]
+    late, keeper = preparing(Late(), kubelet, lambda: now[0])
+    for name in ("asked", "forgotten"):
+        reference = await allocated(cluster, name, result("gpu-0"))
+        assert (await late.prepare(PrepareRequest(claims=(reference,)))).claims[reference.uid].error == ""
+        await late.finish()
+        if name == "asked":
+            await late.unprepare(PrepareRequest(claims=(reference,)))
+            assert keeper.claims() == {}
+    here, keeper = preparing(cluster, kubelet, lambda: now[0])
+    for seconds, held in ((0.0, {reference.uid}), (GONE, set())):
+        now[0] = seconds
+        await here.settle()
+        assert set(keeper.claims()) == held
+    assert list((kubelet.folder / "cdi").iterdir()) == []
+
+
 async def test_a_cluster_that_cannot_be_asked_makes_no_claim_gone(cluster, kubelet):
     here, _ = preparing(cluster, kubelet, lambda: 0.0)
     reference = await allocated(cluster, "a", result("gpu-0"))
