@@ -91,7 +91,7 @@ def pool_state(
         bool(overdrawn(left)) and not irregular,
         rules.conflicts(pool, budget),
         across,
-        away(across, vicinity.use),
+        away(vicinity.across, pool.id, vicinity.use),
         lambda place: rules.wild(pool.id[0], place.device),
     )
 

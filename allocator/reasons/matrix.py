@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from allocator.answer import Stage
-from dra.policy import Peer, admits, own_state
+from dra.policy import admits, own_state, peer_of
 from dra.stock import body
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from dra.objects import Device, DeviceCounterConsumption
-    from dra.policy import Rule, Rules
+    from dra.policy import Peer, Rule, Rules
     from dra.stock import Pool
 
 
@@ -53,7 +53,7 @@ class Matrix(msgspec.Struct, frozen=True):
 def matrix(pool: Pool, rules: Rules, *, only: Sequence[str] = ()) -> Matrix:
     """Judge all pairs of a pool's devices, or of those that draw on the counter sets `only`."""
     peers = [
-        Peer(pool.id, page.slice.spec.node_of(device), device.name, device)
+        peer_of(page, device)
         for page in pool.pages()
         for device in page.devices
         if not only or any(consumption.counter_set in only for consumption in device.consumes_counters)

@@ -148,8 +148,7 @@ def _pairs_across(held: _ByDevice, stock: Stock, pool: PoolId, rules: Rules) -> 
     for node in _nodes_of(held, stock, pool):
         pools = stock.pools(node)
         across = rules.conflicts_across(pools, node)
-        mine = across.get(pool, {})
-        found = away(mine, stock.use)
+        found = away(across, pool, stock.use)
         for name in sorted(found.keys() & held.keys()):
             for driver, where, device in found[name]:
                 there = driver, where

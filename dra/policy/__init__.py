@@ -33,6 +33,7 @@ from dra.policy.rules import (
     group_states,
     in_the_way,
     own_state,
+    peer_of,
 )
 
 __all__ = [
@@ -60,6 +61,7 @@ __all__ = [
     "limits_of",
     "misread",
     "own_state",
+    "peer_of",
     "quota_lines",
     "read_key",
     "whose",

@@ -81,11 +81,15 @@ class Peer(msgspec.Struct, frozen=True, eq=False):
     pool: PoolId
     node: str  # the one that it is on; "" if it may be used from several
     name: str
+    id: DeviceId
     device: Device
 
-    @property
-    def id(self) -> DeviceId:
-        return (*self.pool, self.name)
+
+def peer_of(page: Page, device: Device) -> Peer:
+    """Say of a device of a page where it stands."""
+    id_ = (*page.pool, device.name)
+    node = page.slice.spec.node_of(device)
+    return Peer(page.pool, node, device.name, id_, device)
 
 
 Peers: TypeAlias = "Sequence[Peer]"
@@ -152,7 +156,7 @@ class Rules:
         peers: dict[DeviceId, Peer] = {}
         for pool in pools:
             if pool.id in ids:
-                found = _peers(pool.id, (*pool.pages(), *pool.unusable))
+                found = _peers((*pool.pages(), *pool.unusable))
                 for peer in found.values():
                     peers[peer.id] = peer
         one = peers[mine]
@@ -177,7 +181,7 @@ class Rules:
         if not rules:
             return {}
         charge = budget.charge if budget is not None else _ignore
-        by_name = _peers(pool.id, pool.pages())
+        by_name = _peers(pool.pages())
         peers = tuple(by_name.values())
         against: dict[str, set[str]] = {}
         for name in by_name:
@@ -204,46 +208,44 @@ class Rules:
             driver, _ = pool.id
             mine = by_driver.setdefault(driver, [])
             mine.append(pool)
-        against: dict[PoolId, dict[str, set[DeviceId]]] = {}
+        against: dict[DeviceId, set[DeviceId]] = {}
         for rule in self.about_nodes:
             mine = by_driver.get(rule.driver, [])
             if len(mine) < 2:
                 continue
             peers = _peers_on(node, mine)
+            for peer in peers:
+                against.setdefault(peer.id, set())
             for bearer, others in _clashes(rule, peers, charge):
+                apart = against[bearer.id]
                 for other in others:
                     if bearer.pool != other.pool:
-                        _put(against, bearer, other)
-                        _put(against, other, bearer)
+                        apart.add(other.id)
+                        against[other.id].add(bearer.id)
         found: dict[PoolId, dict[str, frozenset[DeviceId]]] = {}
-        for pool_id, by_name in against.items():
-            found[pool_id] = {name: frozenset(others) for name, others in by_name.items()}
+        for (driver, pool_name, name), apart in against.items():
+            if apart:
+                by_name = found.setdefault((driver, pool_name), {})
+                by_name[name] = frozenset(apart)
         return found
-
-
-def _put(against: dict[PoolId, dict[str, set[DeviceId]]], one: Peer, other: Peer) -> None:
-    by_name = against.setdefault(one.pool, {})
-    others = by_name.setdefault(one.name, set())
-    others.add(other.id)
 
 
 def _peers_on(node: str, pools: Iterable[Pool]) -> list[Peer]:
     """List the devices of some pools that are on a node, those of a pool included that cannot be used just now."""
     found: list[Peer] = []
     for pool in pools:
-        peers = _peers(pool.id, (*pool.here, *pool.unusable))
+        peers = _peers((*pool.here, *pool.unusable))
         found += [peer for peer in peers.values() if peer.node == node]
     return found
 
 
-def _peers(pool: PoolId, pages: Iterable[Page]) -> dict[str, Peer]:
+def _peers(pages: Iterable[Page]) -> dict[str, Peer]:
     """List devices by name. Nodes may use a name twice: the pages that the looking node can reach come first, and count."""
     found: dict[str, Peer] = {}
     for page in pages:
-        spec = page.slice.spec
         for device in page.devices:
             if device.name not in found:
-                found[device.name] = Peer(pool, spec.node_of(device), device.name, device)
+                found[device.name] = peer_of(page, device)
     return found
 
 
@@ -260,18 +262,21 @@ def _clashes(rule: Rule, peers: Peers, charge: Charge) -> Iterator[tuple[Peer, P
 
 
 def away(
-    across: Mapping[str, frozenset[DeviceId]], use: Callable[[PoolId], PoolUse]
+    across: Mapping[PoolId, Mapping[str, frozenset[DeviceId]]], pool: PoolId, use: Callable[[PoolId], PoolUse]
 ) -> dict[str, tuple[DeviceId, ...]]:
     """Name, for devices of a pool, those in use in other pools that keep them from being taken."""
+    apart = across.get(pool)
+    if not apart:
+        return {}
+    held: set[DeviceId] = set()
+    for other in across:
+        there = use(other)
+        held.update((*other, name) for name in there.dedicated | there.shared)
     found: dict[str, tuple[DeviceId, ...]] = {}
-    for name, others in across.items():
-        busy: list[DeviceId] = []
-        for driver, pool, device in sorted(others):
-            held = use((driver, pool))
-            if held.holds(device):
-                busy.append((driver, pool, device))
+    for name, others in apart.items():
+        busy = others & held
         if busy:
-            found[name] = tuple(busy)
+            found[name] = tuple(sorted(busy))
     return found
 
 

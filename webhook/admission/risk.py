@@ -64,8 +64,7 @@ def _conflict(stock: Stock, node: str, chosen: Iterable[tuple[PoolId, str]], bud
     for id_, device in chosen:
         conflicts = rules.conflicts(pools[id_], budget)
         here = in_the_way(device, conflicts, stock.use(id_))
-        apart = across.get(id_, {})
-        elsewhere = away(apart, stock.use)
+        elsewhere = away(across, id_, stock.use)
         others = [(*id_, other) for other in here]
         others += elsewhere.get(device, ())
         if others:
