@@ -146,6 +146,8 @@ def _bind(path: str) -> socket.socket:
     """Listen on a unix socket that its owner alone may use. It gets its name when it answers, so that nobody sweeps it as dead."""
     folder, _, name = path.rpartition("/")
     early = Path(folder, f".{name}")
+    # One that was killed before its socket had its name has left it.
+    early.unlink(missing_ok=True)
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listening.bind(str(early))
     early.chmod(stat.S_IRUSR | stat.S_IWUSR)

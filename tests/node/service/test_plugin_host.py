@@ -1,6 +1,7 @@
 """The kubelet's side of device plugins, with plugins that come, go, lie and sleep."""
 
 import asyncio
+import socket
 import sys
 from contextlib import asynccontextmanager
 
@@ -220,6 +221,14 @@ async def test_what_a_plugin_had_is_remembered_until_it_is_back(tmp_path):
         assert ids(host) == [(THING, False, ["a"])]
         await plugin.register()
         await until(changed, lambda: ids(host) == [(THING, True, ["a", "b"])])
+
+
+async def test_one_that_was_killed_while_it_began_to_listen_is_in_nobodys_way(tmp_path):
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(tmp_path / ".kubelet.sock"))
+    async with hosting(tmp_path) as (host, changed), plugged(tmp_path, "a") as plugin:
+        await plugin.register()
+        await until(changed, lambda: ids(host) == [(THING, True, ["a"])])
 
 
 async def test_a_host_that_starts_again_takes_the_place_of_the_old(tmp_path):
