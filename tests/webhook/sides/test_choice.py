@@ -10,7 +10,7 @@ from cluster import manifests
 from dra.budget import Budget
 from tests.webhook.admission.test_decide import KEY, answer, applied, device, review
 from tests.webhook.pods import configured
-from webhook.admission import decide, decide_object
+from webhook.admission import Outcome, decide, decide_object
 from webhook.names import MODE_LABEL
 from webhook.sides.choice import choose
 from webhook.state.configuration import read
@@ -417,3 +417,10 @@ def test_a_pod_with_very_many_words_about_its_node_stays_on_the_preferred_side()
         chosen = choose(outcome.preference, [], world, budget)
         assert chosen.moved is (side == "dra")
         assert "could not be found out in time" in chosen.why
+
+
+def test_what_a_worker_decided_comes_back_whole():
+    asked = pod(nodeSelector={"pool": "a"}, tolerations=[{"key": "x", "operator": "Exists"}])
+    outcome = decide.mutate(review(asked), fleet(*MIXED, policy=DRA))
+    assert outcome.preference.place.spec.node_selector == {"pool": "a"}
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(outcome), type=Outcome) == outcome
