@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from node.messages import ClaimDevice, ContainerHolding, PodHolding
 
 KUBELET = "the kubelet"
+_LONGEST = 200
 ClaimName = tuple[str, str]  # namespace, name
 PodName = tuple[str, str]
 
@@ -40,7 +41,9 @@ class HandedOut(NamedTuple):
     pod: str = ""
 
     def __str__(self) -> str:
-        return f"{self.resource} {self.id}"
+        """One line of bounded length, whatever the plugin calls its device."""
+        text = f"{self.resource} {self.id[:_LONGEST]}"[:_LONGEST]
+        return text if text.isprintable() else text.encode("unicode_escape").decode()
 
 
 class PreparedThere(msgspec.Struct, frozen=True):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Literal
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
 
-from cluster import Merge
+from cluster import ApiError, Merge
 from cluster.errors import AlreadyExists, NotFound
 from cluster.resources import DEVICE_TAINT_RULES, NODES
 from node.audit import MARKED_ON, marks_of, plan, sign_of, unmarkable
@@ -29,6 +30,7 @@ class Marker:
         self._marking = marking
         self._labels = f"{MARKED_ON}={sign_of(node)}"
         self._done: tuple[tuple[HandedOut, ...], Mapping[DeviceId, frozenset[str]]] | None = None
+        self._missed = False  # whether something was other than it was read
         self.findings: tuple[Finding, ...] = ()
         self.count = 0
 
@@ -41,11 +43,12 @@ class Marker:
         if not again and self._done == (given, wanted):
             return
         self._done = None
+        self._missed = False
         there = await self.there()
         if there is not None:
             await self._write(wanted, given, there)
         self.findings = unmarkable(self._node, wanted, served=there is not None)
-        self._done = given, wanted
+        self._done = None if self._missed else (given, wanted)
 
     async def there(self) -> tuple[DeviceTaintRule, ...] | None:
         """Read the marks of this node; None if this API server has none."""
@@ -82,23 +85,34 @@ class Marker:
         owner = await self._cluster.get(NODES, self._node)
         now = datetime.now(UTC)
         planned = plan(owner, wanted, given, there, now)
-        for body in planned.new:
-            await self._make(body)
-        for name, told in planned.renewed:
-            await self._cluster.patch(DEVICE_TAINT_RULES, name, Merge(told))
-        for rule in planned.gone:
-            await self._remove(rule)
-        self.count += len(planned.new) - len(planned.gone)
+        writes = [
+            *(partial(self._make, body) for body in planned.new),
+            *(partial(self._renew, name, told) for name, told in planned.renewed),
+            *(partial(self._remove, rule) for rule in planned.gone),
+        ]
+        refused: list[ApiError] = []
+        for write in writes:
+            try:
+                await write()
+            except ApiError as error:
+                refused.append(error)
+        if refused:
+            raise refused[0]  # the others are made
 
     async def _make(self, body: dict[str, object]) -> None:
         try:
             await self._cluster.create(DEVICE_TAINT_RULES.raw, body)
+            self.count += 1
         except AlreadyExists:
-            self._done = None  # an agent before us made it: it is looked at in the next round
+            self._missed = True  # an agent before us made it: it is looked at in the next round
+
+    async def _renew(self, name: str, told: dict[str, Any]) -> None:
+        await self._cluster.patch(DEVICE_TAINT_RULES, name, Merge(told))
 
     async def _remove(self, rule: DeviceTaintRule) -> None:
         metadata = rule.metadata
         try:
             await self._cluster.delete(DEVICE_TAINT_RULES, metadata.name, uid=metadata.uid)
         except NotFound:
-            return
+            self._missed = True
+        self.count -= 1

@@ -88,3 +88,17 @@ def test_names_stay_within_what_the_server_takes():
     [body] = plan(owner(), long, [HELD], [], NOW).new
     assert list(errors(body)) == []
     assert len(body["metadata"]["name"]) < 253
+
+
+@pytest.mark.parametrize("id_", [f"line\n{HELD}", "\x1b[2J", "x" * 1_000_000, "\n" * 1000])
+def test_a_plugin_that_calls_its_devices_as_it_likes_is_written_down_in_one_short_line(id_):
+    given = HandedOut(RESOURCE, id_, "ns", "p")
+    found = {device("gpu-0"): frozenset({str(given)})}
+    [body] = plan(owner(), found, [given], [], NOW).new
+    rule = convert(body, DeviceTaintRule)
+    held_as = rule.metadata.annotations["drawbridge.dev/held-as"]
+    assert held_as.isprintable()
+    assert len(held_as) < 2000
+    assert plan(owner(), found, [given], [rule], NOW).is_empty
+    assert plan(owner(), {}, [given], [rule], NOW).is_empty
+    assert plan(owner(), {}, [HELD], [rule], NOW).gone == (rule,)

@@ -354,3 +354,23 @@ async def test_other_devices_are_looked_at_at_once_and_the_same_not_again(cluste
         await agent.round()
         await agent.round()
         assert len(looks) == 2
+
+
+async def test_a_mark_that_is_refused_keeps_no_other_from_being_made(cluster, kubelet, agent, monkeypatch):
+    real = cluster.create
+
+    async def refuse(resource, body, *rest, **options):
+        if resource.id == DEVICE_TAINT_RULES.id and body["spec"]["deviceSelector"]["device"] == "gpu-0":
+            raise Unavailable("not this one")
+        return await real(resource, body, *rest, **options)
+
+    monkeypatch.setattr(cluster, "create", refuse)
+    kubelet.have(plugged("old", "GPU-0", "GPU-2"))
+    await agent.round()
+    assert await marks(cluster) == ["gpu-2", "gpu-2-shared"]
+    assert "not this one" in agent.metrics.readiness()[0]["cluster"]
+    monkeypatch.setattr(cluster, "create", real)
+    agent._again_at = 0.0
+    await agent.round()
+    assert await marks(cluster) == ["gpu-0", "gpu-2", "gpu-2-shared"]
+    assert agent.marker.count == 3
