@@ -8,7 +8,8 @@ from click.testing import CliRunner
 
 from certs import authority
 from certs.store import authoritys_name, door_name, seals_name
-from cli.commands.manifests import BASE, CLUSTER_WIDE, QUOTA, command, quota_text, rest, webhooks_text
+from cli.commands.manifests import command
+from cli.installation import BASE, CLUSTER_WIDE, QUOTA, quota_text, rest, webhooks_text
 from cluster import manifests
 from webhook.admission.registration import Registration
 from webhook.names import MODE_LABEL

@@ -3,7 +3,7 @@
 import pytest
 
 from cli.commands.allocator import command
-from cli.commands.manifests import beside
+from cli.installation import beside
 from cluster import manifests
 from tests.cli.running import run
 

@@ -7,7 +7,7 @@ import pytest
 
 from allocator.service import commits, process
 from cli.commands.allocator import command
-from cli.commands.manifests import BASE, BRIDGE, beside
+from cli.installation import BASE, BRIDGE, beside
 from cluster import manifests
 from tests.cli.running import run
 

@@ -1,6 +1,6 @@
 """The manifests of the reference driver: its arguments exist, it runs where a label says so, and it may write no more than it has to."""
 
-from cli.commands.manifests import BASE
+from cli.installation import BASE
 from cli.node.driver import command
 from cluster import manifests
 

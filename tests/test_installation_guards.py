@@ -1,6 +1,6 @@
 """The manifests of the guards: off unless they are named, in the namespace and for the drivers of the installation."""
 
-from cli.commands.manifests import BASE, GUARDS, MANAGED
+from cli.installation import BASE, GUARDS, MANAGED
 from cluster import manifests
 from tests.cli.running import run
 

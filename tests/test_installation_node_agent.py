@@ -1,6 +1,6 @@
 """The manifests of the audit agent: off unless named, read-only on the node, and what it may write is events and marks of its own node."""
 
-from cli.commands.manifests import BASE
+from cli.installation import BASE
 from cli.node.agent import command
 from cluster import manifests
 from node.audit import HELD_BY_PLUGIN

@@ -1,7 +1,7 @@
 """The manifests of the onlooker: its arguments exist, it is off unless it is named, and all it may write is events."""
 
 from cli.commands.allocator import command
-from cli.commands.manifests import BASE
+from cli.installation import BASE
 from cluster import manifests
 from tests.cli.running import run
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from cli.commands.allocator import command
-from cli.commands.manifests import BRIDGE
+from cli.installation import BRIDGE
 from cluster import manifests
 from e2e.build import VERSION_FLAGS
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
-from cli.commands.manifests import rest
+from cli.installation import rest
 
 SYSTEM = "drawbridge-system"
 API_SERVER = "10.0.0.10"

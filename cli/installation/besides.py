@@ -1,0 +1,46 @@
+"""What stands beside any scheduler, or holds others: the onlooker, the agent on nodes, the guards."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cli.installation.placing import GUARDS, NODE_AGENT, ONLOOKER, adapt, listed, move_names
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+MANAGED = "drawbridge-managed-drivers"
+
+
+def on_looking(namespace: str, image: str) -> Iterable[dict[str, Any]]:
+    """What the onlooker adds, as its kustomize component would print it for this namespace and image."""
+    from cluster import manifests
+
+    for document in manifests.read(listed(ONLOOKER)):
+        yield adapt(document.object, namespace, image, "", ())
+
+
+def on_nodes(namespace: str, image: str) -> Iterable[dict[str, Any]]:
+    """What the audit agent adds, as its kustomize component would print it, and its policy for the account of this namespace."""
+    from cluster import manifests
+
+    for document in manifests.read(listed(NODE_AGENT)):
+        obj = adapt(document.object, namespace, image, "", ())
+        if obj["kind"] == "ValidatingAdmissionPolicy":
+            move_names(obj, namespace)
+        yield obj
+
+
+def guarding(namespace: str, drivers: Iterable[str]) -> Iterable[dict[str, Any]]:
+    """What the guards are, as their kustomize component would print them for this namespace, with the drivers that are managed."""
+    from cluster import manifests
+
+    for document in manifests.read(listed(GUARDS)):
+        obj = document.object
+        adapt(obj, namespace, "", "", ())
+        if obj["metadata"]["name"] == MANAGED:
+            obj["data"] = dict.fromkeys(drivers, "given by the bridge")
+        if obj["kind"] == "ValidatingAdmissionPolicyBinding":
+            reference = obj["spec"].get("paramRef", {})
+            reference["namespace"] = namespace
+        yield obj
