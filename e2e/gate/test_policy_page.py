@@ -1,0 +1,34 @@
+"""docs/policy.md shows what kubectl prints: pods and claims that the gate admits, warns of and turns back, on a real API server."""
+
+import pytest
+
+from cluster import manifests
+from e2e.actors.page import ROOT, follow
+
+pytestmark = pytest.mark.real
+EXAMPLES = ROOT / "manifests" / "examples"
+
+
+@pytest.fixture
+def four_modes(control_plane):
+    """The GPU of manifests/examples/modes, with the rules of ours that keep its modes apart."""
+    files = [EXAMPLES / "modes" / f"{name}.yaml" for name in ("classes", "plain", "expressions")]
+    made = [document.object for document in manifests.read(files)]
+    try:
+        control_plane.kubectl("apply", "--server-side", "-f", "-", input=manifests.dump(made))
+        yield
+    finally:
+        control_plane.remove(*reversed(made))
+
+
+@pytest.mark.usefixtures("fleet_node")
+@pytest.mark.parametrize("title", ["Served, and impossible", "Parameters of drivers"])
+def test_what_the_page_shows_is_what_kubectl_prints(control_plane, gated, monkeypatch, title):
+    monkeypatch.chdir(ROOT)
+    follow(control_plane, gated, title)
+
+
+@pytest.mark.usefixtures("fleet_node", "four_modes")
+def test_what_the_page_shows_of_compatibility_is_what_kubectl_prints(control_plane, gated, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    follow(control_plane, gated, "Compatibility")
