@@ -52,7 +52,7 @@ def test_it_writes_slices_and_the_status_of_claims_of_its_own_node_and_nothing_e
     [account] = stored("ServiceAccount")
     assert binding["spec"]["policyName"] == policy["metadata"]["name"]
     [condition] = policy["spec"]["matchConditions"]
-    assert f"drawbridge-system:{account['metadata']['name']}" in condition["expression"]
+    assert f"drawbridge-driver:{account['metadata']['name']}" in condition["expression"]
 
 
 def test_its_probes_and_metrics_are_on_the_port_that_it_is_told():
@@ -69,3 +69,12 @@ def test_its_probes_and_metrics_are_on_the_port_that_it_is_told():
     labels = daemon_set["spec"]["template"]["metadata"]["labels"]
     assert network["spec"]["podSelector"]["matchLabels"] == labels
     assert [one["port"] for one in network["spec"]["ingress"][0]["ports"]] == [port["containerPort"]]
+
+
+def test_its_namespace_lets_it_run_as_what_it_is():
+    [namespace] = stored("Namespace")
+    assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "privileged"
+    [daemon_set], [account], [binding] = stored("DaemonSet"), stored("ServiceAccount"), stored("ClusterRoleBinding")
+    [subject] = binding["subjects"]
+    places = {one["metadata"]["namespace"] for one in (daemon_set, account)} | {subject["namespace"]}
+    assert places == {namespace["metadata"]["name"]}

@@ -390,26 +390,28 @@ def free_port() -> int:
     """
     while True:
         port = random.randint(20000, 32000)
-        if port in GIVEN or not reserved(port):
+        if not reserve(port):
             continue
         with socket.socket() as probe:
             try:
                 probe.bind(("127.0.0.1", port))
             except OSError:
                 continue
-        GIVEN.add(port)
         return port
 
 
 GIVEN: set[int] = set()
 
 
-def reserved(port: int) -> bool:
-    """Lock the byte of this number in a file of the cache, which the kernel unlocks when this process ends."""
+def reserve(number: int) -> bool:
+    """Take a number that nobody else has who asks here: lock its byte in a file of the cache, until this process ends."""
+    if number in GIVEN:
+        return False
     try:
-        fcntl.lockf(reservations(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+        fcntl.lockf(reservations(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, number)
     except OSError:
         return False
+    GIVEN.add(number)
     return True
 
 
@@ -419,4 +421,4 @@ def reservations() -> int:
     return os.open(cache() / "ports", os.O_RDWR | os.O_CREAT, 0o644)
 
 
-__all__ = ["ALPHA_GATES", "AUDIT_EVERYTHING", "ControlPlane", "ProcessError", "free_port"]
+__all__ = ["ALPHA_GATES", "AUDIT_EVERYTHING", "ControlPlane", "ProcessError", "free_port", "reserve"]

@@ -1,15 +1,20 @@
-"""The container images of the real node: OCI archives made from a static busybox, since no registry is reachable."""
+"""Container images for the real node: OCI archives made here, since no registry is reachable. The two of busybox are in every node."""
 
-import gzip
+from __future__ import annotations
+
 import hashlib
 import io
 import json
 import os
 import tarfile
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 from e2e.ground.cache import cache
 from e2e.ground.packages import BUSYBOX as PROGRAM
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
 
 PAUSE = "localhost/pause:e2e"
 BUSYBOX = "localhost/busybox:e2e"  # pods that use it say `imagePullPolicy: Never`
@@ -17,81 +22,113 @@ ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 APPLETS = "cat cp date echo env false id ls mkdir nc printenv ps rm sh sleep stat test touch true wget"
 INIT = "trap exit TERM; while :; do sleep 3600 & wait; done"
 TYPE = "application/vnd.oci.image."
+FOLDERS = ("bin", "dev", "etc", "proc", "run", "sys", "tmp", "var")
+
+
+class Layer(NamedTuple):
+    """A layer, as the file of a plain tar."""
+
+    path: Path
+    digest: str
+    size: int
+
+
+class Image(NamedTuple):
+    """An image: its name, its layers, and how it is started."""
+
+    name: str
+    layers: Sequence[Layer]
+    settings: dict[str, object]
 
 
 def archive() -> Path:
-    """Return an OCI archive with both images, made once for each busybox."""
+    """Return an OCI archive with both images of busybox, made once for each busybox."""
     program = PROGRAM.read_bytes()
     key = hashlib.sha256(program + Path(__file__).read_bytes()).hexdigest()[:16]
     path = cache() / f"images-{key}.tar"
     if not path.exists():
-        whole = path.with_suffix(f".{os.getpid()}")
-        whole.write_bytes(build(program))
-        whole.rename(path)
+        base = layer(cache() / f"layer-{key}.tar", lambda tar: _busybox(tar, program))
+        environment = {"Env": ["PATH=/bin"]}
+        pause = Image(PAUSE, [base], environment | {"Cmd": ["/bin/sh", "-c", INIT]})
+        shell = Image(BUSYBOX, [base], environment | {"Cmd": ["/bin/sh"]})
+        write(path, [pause, shell])
     return path
 
 
-def build(program: bytes) -> bytes:
-    """Build the archive: one layer, two configurations, two manifests, one index."""
-    blobs: list[bytes] = []
-
-    def blob(content: bytes, kind: str) -> dict[str, object]:
-        blobs.append(content)
-        return {"mediaType": TYPE + kind, "digest": digest(content), "size": len(content)}
-
-    plain = layer(program)
-    packed = gzip.compress(plain, mtime=0)
-    manifests = []
-    for name, command in ((PAUSE, ["/bin/sh", "-c", INIT]), (BUSYBOX, ["/bin/sh"])):
-        configuration = {
-            "architecture": ARCHITECTURES[os.uname().machine],
-            "os": "linux",
-            "config": {"Env": ["PATH=/bin"], "Cmd": command},
-            "rootfs": {"type": "layers", "diff_ids": [digest(plain)]},
-        }
-        manifest = {
-            "schemaVersion": 2,
-            "mediaType": TYPE + "manifest.v1+json",
-            "config": blob(encode(configuration), "config.v1+json"),
-            "layers": [blob(packed, "layer.v1.tar+gzip")],
-        }
-        manifests.append(
-            blob(encode(manifest), "manifest.v1+json") | {"annotations": {"io.containerd.image.name": name}}
-        )
-    index = {"schemaVersion": 2, "mediaType": TYPE + "index.v1+json", "manifests": manifests}
-    files = {"oci-layout": encode({"imageLayoutVersion": "1.0.0"}), "index.json": encode(index)}
-    files |= {f"blobs/sha256/{digest(content).partition(':')[2]}": content for content in blobs}
-    with io.BytesIO() as target:
-        with tarfile.open(fileobj=target, mode="w") as tar:
-            for name, content in files.items():
-                add(tar, name, content, 0o644)
-        return target.getvalue()
+def layer(path: Path, fill: Callable[[tarfile.TarFile], None]) -> Layer:
+    """Make a layer, unless it is there already: the path says all that is in it."""
+    if not path.exists():
+        whole = path.with_suffix(f".{os.getpid()}")
+        with tarfile.open(whole, mode="w") as tar:
+            fill(tar)
+        whole.rename(path)
+    with path.open("rb") as content:
+        found = hashlib.file_digest(content, "sha256").hexdigest()
+    return Layer(path, f"sha256:{found}", path.stat().st_size)
 
 
-def layer(program: bytes) -> bytes:
-    """Build the root file system: busybox, its names, and the directories that containers expect."""
-    with io.BytesIO() as target:
-        with tarfile.open(fileobj=target, mode="w") as tar:
-            for name in ("bin", "dev", "etc", "proc", "sys", "tmp", "var"):
-                folder = tarfile.TarInfo(name)
-                folder.type, folder.mode = tarfile.DIRTYPE, 0o1777 if name == "tmp" else 0o755
-                tar.addfile(folder)
-            add(tar, "bin/busybox", program, 0o755)
-            for name in APPLETS.split():
-                link = tarfile.TarInfo(f"bin/{name}")
-                link.type, link.linkname = tarfile.SYMTYPE, "busybox"
-                tar.addfile(link)
-        return target.getvalue()
+def write(path: Path, images: Iterable[Image]) -> None:
+    """Write an archive whole: its layers, a configuration and a manifest for each image, one index."""
+    whole = path.with_suffix(f".{os.getpid()}")
+    with tarfile.open(whole, mode="w") as tar:
+        held: set[str] = set()
+        listed = [_add_image(tar, image, held) for image in images]
+        index = {"schemaVersion": 2, "mediaType": TYPE + "index.v1+json", "manifests": listed}
+        add(tar, "oci-layout", encode({"imageLayoutVersion": "1.0.0"}))
+        add(tar, "index.json", encode(index))
+    whole.rename(path)
 
 
-def add(tar: tarfile.TarFile, name: str, content: bytes, mode: int) -> None:
+def _add_image(tar: tarfile.TarFile, image: Image, held: set[str]) -> dict[str, object]:
+    configuration = {
+        "architecture": ARCHITECTURES[os.uname().machine],
+        "os": "linux",
+        "config": image.settings,
+        "rootfs": {"type": "layers", "diff_ids": [layer.digest for layer in image.layers]},
+    }
+    for one in image.layers:
+        if one.digest not in held:
+            held.add(one.digest)
+            tar.add(one.path, f"blobs/sha256/{one.digest.partition(':')[2]}")
+    manifest = {
+        "schemaVersion": 2,
+        "mediaType": TYPE + "manifest.v1+json",
+        "config": _add_blob(tar, encode(configuration), "config.v1+json"),
+        "layers": [
+            {"mediaType": TYPE + "layer.v1.tar", "digest": one.digest, "size": one.size} for one in image.layers
+        ],
+    }
+    named = {"annotations": {"io.containerd.image.name": image.name}}
+    return _add_blob(tar, encode(manifest), "manifest.v1+json") | named
+
+
+def _add_blob(tar: tarfile.TarFile, content: bytes, kind: str) -> dict[str, object]:
+    found = hashlib.sha256(content).hexdigest()
+    add(tar, f"blobs/sha256/{found}", content)
+    return {"mediaType": TYPE + kind, "digest": f"sha256:{found}", "size": len(content)}
+
+
+def _busybox(tar: tarfile.TarFile, program: bytes) -> None:
+    """Fill a root file system: busybox, its names, and the directories that containers expect."""
+    add_folders(tar)
+    add(tar, "bin/busybox", program, 0o755)
+    for name in APPLETS.split():
+        link = tarfile.TarInfo(f"bin/{name}")
+        link.type, link.linkname = tarfile.SYMTYPE, "busybox"
+        tar.addfile(link)
+
+
+def add_folders(tar: tarfile.TarFile) -> None:
+    for name in FOLDERS:
+        folder = tarfile.TarInfo(name)
+        folder.type, folder.mode = tarfile.DIRTYPE, 0o1777 if name == "tmp" else 0o755
+        tar.addfile(folder)
+
+
+def add(tar: tarfile.TarFile, name: str, content: bytes, mode: int = 0o644) -> None:
     entry = tarfile.TarInfo(name)
     entry.size, entry.mode = len(content), mode
     tar.addfile(entry, io.BytesIO(content))
-
-
-def digest(content: bytes) -> str:
-    return f"sha256:{hashlib.sha256(content).hexdigest()}"
 
 
 def encode(value: object) -> bytes:

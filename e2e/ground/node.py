@@ -15,13 +15,14 @@ from e2e.actors.client import Object, conditions
 from e2e.build import program
 from e2e.ground import foreign, images, packages
 from e2e.ground.box import Box
-from e2e.ground.controlplane import NODE, ControlPlane, free_port
+from e2e.ground.controlplane import NODE, ControlPlane, free_port, reserve
 from e2e.ground.process import Process
 
 CONTAINERD_SOCKET = "/run/containerd/containerd.sock"
 KUBELET = "/var/lib/kubelet"
 TEST_DRIVER = "test-driver.cdi.k8s.io"
 READY_SECONDS = 90.0
+SUBNETS = 1 << 16  # what is reserved is a number: of a port, or past all ports of a subnet
 
 
 class Node:
@@ -75,7 +76,11 @@ class Node:
         program("containerd-shim-runc-v2")
         path = {"PATH": f"{binary.parent}:{os.environ['PATH']}"}
         self.containerd = self.spawn("containerd", [binary, "--config", configuration], path)
-        importing: list[str | Path] = [program("ctr"), "--namespace=k8s.io", "images", "import", images.archive()]
+        self.import_images(images.archive())
+
+    def import_images(self, archive: Path) -> None:
+        """Have containerd take the images of an archive."""
+        importing: list[str | Path] = [program("ctr"), "--namespace=k8s.io", "images", "import", archive]
         self.cluster.until("containerd takes images", lambda: self.attempt(importing), READY_SECONDS)
 
     def attempt(self, argv: list[str | Path]) -> bool:
@@ -144,6 +149,7 @@ class Node:
         return states.get("Ready") == "True" and not (node or {})["spec"].get("taints")
 
     def write_network(self) -> None:
+        self.subnet = free_subnet()
         network = {
             "cniVersion": "1.0.0",
             "name": "drawbridge",
@@ -153,7 +159,7 @@ class Node:
                     "ipam": {
                         "type": "host-local",
                         "dataDir": "/var/lib/cni/networks",
-                        "ranges": [[{"subnet": free_subnet()}]],
+                        "ranges": [[{"subnet": self.subnet}]],
                         "routes": [{"dst": "0.0.0.0/0"}],
                     },
                 }
@@ -224,10 +230,10 @@ def gate_pair(gate: str) -> tuple[str, bool]:
 
 
 def free_subnet() -> str:
-    """Return a /24 to which this machine has no route yet, so that two nodes do not share addresses."""
+    """Return a /24 that neither this machine has a route to nor another node was given: routes come with the first pod, not before."""
     routes = subprocess.run(["ip", "-4", "route"], capture_output=True, text=True, check=True).stdout
-    for subnet in ipaddress.ip_network("10.88.0.0/16").subnets(new_prefix=24):
-        if str(subnet.network_address).removesuffix("0") not in routes:
+    for number, subnet in enumerate(ipaddress.ip_network("10.88.0.0/16").subnets(new_prefix=24)):
+        if str(subnet.network_address).removesuffix("0") not in routes and reserve(SUBNETS + number):
             return str(subnet)
     raise RuntimeError("no free /24 in 10.88.0.0/16: look at `ip route`")
 

@@ -1,0 +1,150 @@
+"""The image of drawbridge, made as the Dockerfile makes it, of what this machine has: its Python, the pinned packages, our wheel.
+
+The Python and the libraries it loads stand in for the Dockerfile's base; all else is the same: a virtual environment in /opt/drawbridge
+that has the packages of requirements.runtime.lock and nothing besides. What a pod lacks here, it lacks there.
+"""
+
+from __future__ import annotations
+
+import compileall
+import hashlib
+import importlib.metadata
+import py_compile
+import re
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from e2e.ground.cache import cache, locked
+from e2e.ground.images import Image, Layer, add, add_folders, layer, write
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+ROOT = Path(__file__).parents[2]
+NAME = "localhost/drawbridge:e2e"
+SCHEDULER = "localhost/drawbridge-scheduler:e2e"
+HOME = "opt/drawbridge"
+SITE = f"{HOME}/lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"
+USER = "65532:65532"
+LOCK = ROOT / "requirements.runtime.lock"
+PYTHON = Path(sys.executable).resolve()
+LIBRARY = Path(sysconfig.get_path("stdlib"))
+LEFT_OUT = {
+    "test",
+    "tests",
+    "idlelib",
+    "tkinter",
+    "turtledemo",
+    "lib2to3",
+    "ensurepip",
+    "site-packages",
+    "dist-packages",
+}
+START = """#!/opt/drawbridge/bin/python
+import sys
+
+from cli.main import main
+
+sys.exit(main())
+"""
+
+
+def archive(folder: Path, scheduler: Path) -> Path:
+    """Write an archive with the image of drawbridge, and that of our scheduler, into a folder."""
+    with locked("product"):
+        key = hashlib.sha256(LOCK.read_bytes() + Path(__file__).read_bytes() + str((sys.version, PYTHON)).encode())
+        base = layer(cache() / f"layer-{key.hexdigest()[:16]}.tar", _base)
+    site = unpack_wheel(folder / "wheel")
+    ours = layer(folder / "ours.tar", lambda tar: _ours(tar, site))
+    drawbridge = Image(NAME, [base, ours], {"User": USER, "Entrypoint": [f"/{HOME}/bin/drawbridge"], "Cmd": ["--help"]})
+    path = folder / "product.tar"
+    write(path, [drawbridge, scheduler_image(folder, scheduler)])
+    return path
+
+
+def scheduler_image(folder: Path, program: Path) -> Image:
+    """One static program and nothing else, as the Dockerfile's target `scheduler`."""
+
+    def fill(tar: tarfile.TarFile) -> None:
+        add(tar, "drawbridge-scheduler", program.read_bytes(), 0o755)
+
+    alone: Layer = layer(folder / "scheduler.tar", fill)
+    return Image(SCHEDULER, [alone], {"User": USER, "Entrypoint": ["/drawbridge-scheduler"]})
+
+
+def run(argv: Sequence[str | Path]) -> str:
+    """Run a command of ours and return what it prints."""
+    return subprocess.run([*map(str, argv)], capture_output=True, text=True, check=True, timeout=60).stdout
+
+
+def unpack_wheel(folder: Path) -> Path:
+    """Build the wheel and unpack it where an installer would put it."""
+    folder.mkdir()
+    building = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+    subprocess.run(building, cwd=ROOT, check=True, capture_output=True, timeout=120)
+    [wheel] = folder.glob("*.whl")
+    site = folder / "site"
+    zipfile.ZipFile(wheel).extractall(site)
+    compileall.compile_dir(site, quiet=2, invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)
+    return site
+
+
+def _ours(tar: tarfile.TarFile, site: Path) -> None:
+    add(tar, f"{HOME}/bin/drawbridge", START.encode(), 0o755)
+    tar.add(site, SITE, filter=_plain)
+
+
+def _base(tar: tarfile.TarFile) -> None:
+    add_folders(tar)
+    tar.add(PYTHON, str(PYTHON).lstrip("/"), filter=_plain)
+    tar.add(LIBRARY, str(LIBRARY).lstrip("/"), filter=_standard)
+    found = list(_packages())
+    for file, inside in found:
+        tar.add(file, f"{SITE}/{inside}", filter=_plain)
+    loading = [PYTHON, *LIBRARY.rglob("lib-dynload/*.so"), *(file for file, _ in found if ".so" in file.name)]
+    for library in sorted(_libraries(loading)):
+        tar.add(Path(library).resolve(), library.lstrip("/"), filter=_plain)
+    add(tar, f"{HOME}/pyvenv.cfg", f"home = {PYTHON.parent}\ninclude-system-site-packages = false\n".encode())
+    add(
+        tar, "etc/nsswitch.conf", b"hosts: files dns\n"
+    )  # as in every base; without it names are asked of a server first
+    link = tarfile.TarInfo(f"{HOME}/bin/python")
+    link.type, link.linkname = tarfile.SYMTYPE, str(PYTHON)
+    tar.addfile(link)
+
+
+def _packages() -> Iterator[tuple[Path, str]]:
+    """Walk through the files of the pinned packages, as they are installed here: where each is, and its place below site-packages."""
+    for name in re.findall(r"^([a-zA-Z0-9_.-]+)==", LOCK.read_text(), re.MULTILINE):
+        for file in importlib.metadata.files(name) or ():
+            place = Path(str(file.locate()))
+            if ".." not in file.parts and place.is_file():
+                yield place, str(file)
+
+
+def _libraries(files: Iterable[Path]) -> set[str]:
+    """Ask the loader which libraries these files need. Those of windows and fonts are not for us."""
+    wanted = [file for file in files if "_tkinter" not in file.name]
+    asked = subprocess.run(["ldd", *map(str, wanted)], capture_output=True, text=True, check=False, timeout=60)
+    return set(re.findall(r"(?:=> |^\s+)(/\S+)", asked.stdout, re.MULTILINE))
+
+
+def _standard(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
+    parts = Path(entry.name).relative_to(str(LIBRARY).lstrip("/")).parts
+    left_out = (
+        bool(LEFT_OUT.intersection(parts)) or entry.name.endswith(".opt-1.pyc") or entry.name.endswith(".opt-2.pyc")
+    )
+    return None if left_out or (parts[:1] and parts[0].startswith("config-")) else _plain(entry)
+
+
+def _plain(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+    """For everybody to read, whoever owns it here."""
+    entry.uid = entry.gid = 0
+    entry.uname = entry.gname = ""
+    entry.mode |= 0o755 if entry.isdir() or entry.mode & 0o100 else 0o444
+    return entry
