@@ -49,12 +49,21 @@ def test_the_policy_is_for_its_account_and_its_marks():
     [account] = stored("ServiceAccount")
     assert binding["spec"]["policyName"] == policy["metadata"]["name"]
     [condition] = policy["spec"]["matchConditions"]
-    assert f"drawbridge-system:{account['metadata']['name']}" in condition["expression"]
+    assert f"drawbridge-system-nodes:{account['metadata']['name']}" in condition["expression"]
     assert f"'{HELD_BY_PLUGIN}'" in policy["spec"]["validations"][0]["expression"]
 
 
-def test_it_is_printed_where_it_is_asked_for_with_the_account_of_the_namespace():
+def test_it_is_printed_where_it_is_asked_for_with_the_account_of_a_namespace_beside():
     plain, asked = (run("manifests", "--image", "x", "--namespace", "dra", *more).stdout for more in ((), ("--node-agent",)))  # fmt: skip
     assert "drawbridge-node-agent" not in plain
-    assert "system:serviceaccount:dra:drawbridge-node-agent" in asked
+    assert "system:serviceaccount:dra-nodes:drawbridge-node-agent" in asked
     assert "drawbridge.invalid" not in asked
+
+
+def test_its_namespace_lets_it_run_as_what_it_is():
+    [namespace] = stored("Namespace")
+    assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "privileged"
+    [daemon_set], [account], [binding] = stored("DaemonSet"), stored("ServiceAccount"), stored("ClusterRoleBinding")
+    [subject] = binding["subjects"]
+    places = {one["metadata"]["namespace"] for one in (daemon_set, account)} | {subject["namespace"]}
+    assert places == {namespace["metadata"]["name"]}

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
-from cli.installation.placing import GUARDS, NODE_AGENT, ONLOOKER, adapt, listed, move_names
+from cli.installation.placing import GUARDS, NAMESPACE, NODE_AGENT, ONLOOKER, adapt, listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 MANAGED = "drawbridge-managed-drivers"
+NODES = "-nodes"  # of the namespace beside it: who runs on nodes needs what the first one allows nobody
 
 
 def on_looking(namespace: str, image: str) -> Iterable[dict[str, Any]]:
@@ -21,14 +23,12 @@ def on_looking(namespace: str, image: str) -> Iterable[dict[str, Any]]:
 
 
 def on_nodes(namespace: str, image: str) -> Iterable[dict[str, Any]]:
-    """What the audit agent adds, as its kustomize component would print it, and its policy for the account of this namespace."""
+    """What the audit agent adds, as its kustomize component would print it, in a namespace of its own beside this one."""
     from cluster import manifests
 
     for document in manifests.read(listed(NODE_AGENT)):
-        obj = adapt(document.object, namespace, image, "", ())
-        if obj["kind"] == "ValidatingAdmissionPolicy":
-            move_names(obj, namespace)
-        yield obj
+        said = json.dumps(document.object).replace(f"{NAMESPACE}{NODES}", f"{namespace}{NODES}")
+        yield adapt(json.loads(said), f"{namespace}{NODES}", image, "", ())
 
 
 def guarding(namespace: str, drivers: Iterable[str]) -> Iterable[dict[str, Any]]:

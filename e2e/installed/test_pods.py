@@ -1,4 +1,5 @@
-"""The manifests as they are, run as pods from images: gate, controller, authority, our scheduler with its allocator, and the reference driver.
+"""The manifests as they are, run as pods from images: gate, controller, authority, our scheduler with its allocator, the reference driver, and
+the audit agent.
 
 Nothing runs beside the cluster. What differs from an installation elsewhere is only the way to the API server, which listens on
 loopback here and has no Service address: pods are told another, and the server finds the gate by its endpoints.
@@ -25,7 +26,8 @@ pytestmark = [pytest.mark.real, pytest.mark.node, pytest.mark.time_limit(480, "i
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = Path(sys.executable).with_name("drawbridge")
-ON_NODES = "drawbridge-driver"
+DRIVER = "drawbridge-driver"
+ON_NODES = (DRIVER, f"{SYSTEM}-nodes")
 SERVER = "kubernetes.default.svc"
 WORKLOADS = ("Deployment", "DaemonSet")
 GPU = {"memory": "40Gi", "product": fleet.A100, "place": {"deviceNodes": ["/dev/zero:/dev/card"]}}
@@ -62,6 +64,7 @@ def by_the_command(cluster):
         "--scheduler-image",
         product.SCHEDULER,
         "--opt-in",
+        "--node-agent",
     ]
     return objects(product.run([PROGRAM, "manifests", *options]))
 
@@ -77,7 +80,7 @@ def the_driver(cluster):
     inventory = {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": {"name": "drawbridge-inventory", "namespace": ON_NODES},
+        "metadata": {"name": "drawbridge-inventory", "namespace": DRIVER},
         "data": {"inventory.yaml": dump([INVENTORY])},
     }
     return [*objects(cluster.kubectl("kustomize", str(folder)).stdout), inventory]
@@ -105,7 +108,7 @@ def stands(cluster, item):
 
 def containers(cluster):
     """Who runs in the pods of the installation, and how often each was started."""
-    pods = [one for name in (SYSTEM, ON_NODES) for one in cluster.get(f"/api/v1/namespaces/{name}/pods")["items"]]
+    pods = [one for name in (SYSTEM, *ON_NODES) for one in cluster.get(f"/api/v1/namespaces/{name}/pods")["items"]]
     return {
         f"{one['metadata']['name']}/{status['name']}": (status["ready"], status["restartCount"])
         for one in pods
@@ -133,7 +136,10 @@ def gateway(node):
 def installation(node, gateway):
     cluster = node.cluster
     node.import_images(product.archive(cluster.run.data, program("drawbridge-scheduler")))
-    cluster.patch(f"/api/v1/nodes/{node.name}", {"metadata": {"labels": {"drawbridge.dev/driver": "reference"}}})
+    cluster.patch(
+        f"/api/v1/nodes/{node.name}",
+        {"metadata": {"labels": {"drawbridge.dev/driver": "reference", "drawbridge.dev/node-agent": "on"}}},
+    )
     told = [*by_the_command(cluster), *the_driver(cluster), *fleet.classes(extended=False)]
     made = [led(item, cluster, gateway) for item in told]
     for _ in range(2):  # kinds, and then what is of these kinds: as everybody does it who has no Helm
@@ -171,5 +177,7 @@ def test_an_unmodified_pod_gets_its_gpu_from_what_was_installed(node, tenants, s
 
 def test_nothing_has_had_to_be_started_twice(node, tenants):
     found = containers(node.cluster)
-    assert len(found) == 2 * len(("webhook", "controller", "authority", "allocator", "scheduler")) + len(("driver",))
+    assert len(found) == 2 * len(("webhook", "controller", "authority", "allocator", "scheduler")) + len(
+        ("driver", "agent")
+    )
     assert {name: restarts for name, (_, restarts) in found.items() if restarts} == {}
