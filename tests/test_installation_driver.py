@@ -1,23 +1,34 @@
-"""The manifests of the reference driver: its arguments exist, it runs where a label says so, and it may write no more than it has to."""
+"""The manifests of the reference driver and of the adapter: arguments exist, they run where a label says so, and may write no more than they have to."""
+
+import pytest
 
 from cli.installation import BASE
 from cli.node.driver import command
 from cluster import manifests
 
-DRIVER = BASE.parent / "driver"
+LABELS = {"driver": {"drawbridge.dev/driver": "reference"}, "adapter": {"drawbridge.dev/adapter": "on"}}
 
 
-def stored(kind):
-    files = [path for path in sorted(DRIVER.glob("*.yaml")) if path.name != "kustomization.yaml"]
-    return [document.object for document in manifests.read(files) if document.object["kind"] == kind]
+@pytest.fixture(params=LABELS)
+def component(request):
+    return request.param
 
 
-def test_kustomize_lists_every_file():
-    listed = manifests.read([DRIVER / "kustomization.yaml"])[0].object["resources"]
-    assert sorted(listed) == sorted(path.name for path in DRIVER.glob("*.yaml") if path.name != "kustomization.yaml")
+@pytest.fixture
+def stored(component):
+    """What the component has of a kind."""
+    files = [path for path in sorted((BASE.parent / component).glob("*.yaml")) if path.name != "kustomization.yaml"]
+    documents = manifests.read(files)
+    return lambda kind: [document.object for document in documents if document.object["kind"] == kind]
 
 
-def test_its_arguments_are_options_of_the_command():
+def test_kustomize_lists_every_file(component):
+    folder = BASE.parent / component
+    listed = manifests.read([folder / "kustomization.yaml"])[0].object["resources"]
+    assert sorted(listed) == sorted(path.name for path in folder.glob("*.yaml") if path.name != "kustomization.yaml")
+
+
+def test_its_arguments_are_options_of_the_command(stored):
     [daemon_set] = stored("DaemonSet")
     [container] = daemon_set["spec"]["template"]["spec"]["containers"]
     name, *options = [argument.removeprefix("--").partition("=")[0] for argument in container["args"]]
@@ -27,14 +38,14 @@ def test_its_arguments_are_options_of_the_command():
     assert folders >= {"/var/lib/kubelet/plugins", "/var/lib/kubelet/plugins_registry", "/var/run/cdi"}
 
 
-def test_it_runs_on_no_node_that_does_not_say_so_and_comes_before_the_old_one_goes():
+def test_it_runs_on_no_node_that_does_not_say_so_and_comes_before_the_old_one_goes(component, stored):
     [daemon_set] = stored("DaemonSet")
     spec = daemon_set["spec"]
-    assert spec["template"]["spec"]["nodeSelector"] == {"drawbridge.dev/driver": "reference"}
+    assert spec["template"]["spec"]["nodeSelector"] == LABELS[component]
     assert spec["updateStrategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
 
 
-def test_it_writes_slices_and_the_status_of_claims_of_its_own_node_and_nothing_else():
+def test_it_writes_slices_and_the_status_of_claims_of_its_own_node_and_nothing_else(stored):
     [role] = stored("ClusterRole")
     writing = {
         resource: sorted(set(rule["verbs"]) - {"get", "list", "watch"})
@@ -52,10 +63,11 @@ def test_it_writes_slices_and_the_status_of_claims_of_its_own_node_and_nothing_e
     [account] = stored("ServiceAccount")
     assert binding["spec"]["policyName"] == policy["metadata"]["name"]
     [condition] = policy["spec"]["matchConditions"]
-    assert f"drawbridge-driver:{account['metadata']['name']}" in condition["expression"]
+    own = f"system:serviceaccount:{account['metadata']['namespace']}:{account['metadata']['name']}"
+    assert f'"{own}"' in condition["expression"]
 
 
-def test_its_probes_and_metrics_are_on_the_port_that_it_is_told():
+def test_its_probes_and_metrics_are_on_the_port_that_it_is_told(stored):
     [daemon_set] = stored("DaemonSet")
     [container] = daemon_set["spec"]["template"]["spec"]["containers"]
     [port] = container["ports"]
@@ -71,7 +83,7 @@ def test_its_probes_and_metrics_are_on_the_port_that_it_is_told():
     assert [one["port"] for one in network["spec"]["ingress"][0]["ports"]] == [port["containerPort"]]
 
 
-def test_its_namespace_lets_it_run_as_what_it_is():
+def test_its_namespace_lets_it_run_as_what_it_is(stored):
     [namespace] = stored("Namespace")
     assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "privileged"
     [daemon_set], [account], [binding] = stored("DaemonSet"), stored("ServiceAccount"), stored("ClusterRoleBinding")

@@ -1,5 +1,5 @@
-"""The manifests as they are, run as pods from images: gate, controller, authority, our scheduler with its allocator, the reference driver, and
-the audit agent.
+"""The manifests as they are, run as pods from images: gate, controller, authority, our scheduler with its allocator, the reference driver,
+the adapter and the audit agent.
 
 Nothing runs beside the cluster. What differs from an installation elsewhere is only the way to the API server, which listens on
 loopback here and has no Service address: pods are told another, and the server finds the gate by its endpoints.
@@ -18,6 +18,8 @@ from e2e.actors import fleet
 from e2e.actors.gate import SYSTEM
 from e2e.actors.workloads import container, limits, pod
 from e2e.build import program
+from e2e.driver.test_adapter import HOLD, RESOURCE
+from e2e.driver.test_migrate import daemon_set
 from e2e.ground import product
 from e2e.ground.controlplane import ControlPlane
 from e2e.ground.node import Node
@@ -26,8 +28,8 @@ pytestmark = [pytest.mark.real, pytest.mark.node, pytest.mark.time_limit(480, "i
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = Path(sys.executable).with_name("drawbridge")
-DRIVER = "drawbridge-driver"
-ON_NODES = (DRIVER, f"{SYSTEM}-nodes")
+ON_NODES = ("drawbridge-driver", "drawbridge-adapter", f"{SYSTEM}-nodes")
+SWITCHES = {"drawbridge.dev/driver": "reference", "drawbridge.dev/adapter": "on", "drawbridge.dev/node-agent": "on"}
 SERVER = "kubernetes.default.svc"
 WORKLOADS = ("Deployment", "DaemonSet")
 GPU = {"memory": "40Gi", "product": fleet.A100, "place": {"deviceNodes": ["/dev/zero:/dev/card"]}}
@@ -69,21 +71,27 @@ def by_the_command(cluster):
     return objects(product.run([PROGRAM, "manifests", *options]))
 
 
-def the_driver(cluster):
-    """The component of the reference driver as kustomize puts it together, and the inventory that it reads."""
-    folder = cluster.run.data / "driver"
+def on_nodes(cluster):
+    """The components of the reference driver and of the adapter as kustomize puts them together, and the inventory that the first one reads."""
+    folder = cluster.run.data / "nodes"
     folder.mkdir()
-    place = os.path.relpath(ROOT / "manifests/driver", folder)
+    places = [os.path.relpath(ROOT / "manifests" / name, folder) for name in ("driver", "adapter")]
     image, _, tag = product.NAME.rpartition(":")
     named = {"name": "drawbridge.invalid/name-an-image", "newName": image, "newTag": tag}
-    (folder / "kustomization.yaml").write_text(dump([{"components": [place], "images": [named]}]))
+    (folder / "kustomization.yaml").write_text(dump([{"components": places, "images": [named]}]))
     inventory = {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": {"name": "drawbridge-inventory", "namespace": DRIVER},
+        "metadata": {"name": "drawbridge-inventory", "namespace": "drawbridge-driver"},
         "data": {"inventory.yaml": dump([INVENTORY])},
     }
     return [*objects(cluster.kubectl("kustomize", str(folder)).stdout), inventory]
+
+
+def of_a_vendor():
+    """A device plugin that nobody of us wrote, behind the adapter, and the class that stands for its resource."""
+    plugin = daemon_set("kube-system", "vendor-plugin", "/var/lib/kubelet/adapted-plugins")
+    return [plugin, *objects(product.run([PROGRAM, "driver", "--classes", RESOURCE]))]
 
 
 def led(item, cluster, gateway):
@@ -138,9 +146,9 @@ def installation(node, gateway):
     node.import_images(product.archive(cluster.run.data, program("drawbridge-scheduler")))
     cluster.patch(
         f"/api/v1/nodes/{node.name}",
-        {"metadata": {"labels": {"drawbridge.dev/driver": "reference", "drawbridge.dev/node-agent": "on"}}},
+        {"metadata": {"labels": SWITCHES}},
     )
-    told = [*by_the_command(cluster), *the_driver(cluster), *fleet.classes(extended=False)]
+    told = [*by_the_command(cluster), *on_nodes(cluster), *of_a_vendor(), *fleet.classes(extended=False)]
     made = [led(item, cluster, gateway) for item in told]
     for _ in range(2):  # kinds, and then what is of these kinds: as everybody does it who has no Helm
         cluster.kubectl("apply", "--server-side", "-f", "-", input=dump(made))
@@ -173,6 +181,14 @@ def test_an_unmodified_pod_gets_its_gpu_from_what_was_installed(node, tenants, s
     assert environment["card"] == "yes"
     cluster.delete(f"/api/v1/namespaces/{tenants}/pods/{name}", gracePeriodSeconds=0)
     cluster.until("its claim is gone", lambda: not cluster.get(f"/apis/resource.k8s.io/v1/namespaces/{tenants}/resourceclaims")["items"], 60)  # fmt: skip
+
+
+def test_a_device_plugin_goes_on_behind_the_adapter(node, tenants):
+    """Kubernetes' sample plugin, as it is; the pod asks in the old way and nobody translates it."""
+    item = pod("adapted", tenants, container(command=HOLD, **limits(**{RESOURCE: 1})))
+    node.cluster.create(item)
+    node.cluster.wait_phase(tenants, "adapted", "Running")
+    node.cluster.delete(f"/api/v1/namespaces/{tenants}/pods/adapted", gracePeriodSeconds=0)
 
 
 def test_nothing_has_had_to_be_started_twice(node, tenants):
