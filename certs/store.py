@@ -81,9 +81,20 @@ class Store:
                 continue
             if self._names.door and not await self._write(door, door_name(name), due.door or {}):
                 continue
-            if wanted == held:
+            read = {authoritys_secret: authoritys, seals_secret: sealing, name: serving, door_name(name): door}
+            if wanted == held and await self._stand(read):
                 return held
         raise Conflict(f"Secret {self._namespace}/{name} keeps changing under us; is another program writing it?")
+
+    async def _stand(self, read: Mapping[str, Secret | None]) -> bool:
+        """Say whether what was read one after the other stands together: another may have written in between."""
+        for name, secret in read.items():
+            if secret is None:
+                continue
+            now = await self._read(name)
+            if now is None or now.metadata.resource_version != secret.metadata.resource_version:
+                return False
+        return True
 
     async def read(self) -> Material:
         """Read what a replica serves with and seals with, and change nothing: the gate has no right to do more."""

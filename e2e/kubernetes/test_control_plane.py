@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from e2e.actors.client import USER_AGENT, ApiError
-from e2e.ground.controlplane import reserved
+from e2e.ground.controlplane import reserve
 
 pytestmark = pytest.mark.real
 
@@ -43,9 +43,9 @@ def test_a_port_is_given_to_one_process_until_that_one_ends():
     script = "from e2e.ground.controlplane import free_port; print(free_port(), flush=True); input()"
     with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         port = int(other.stdout.readline())
-        assert not reserved(port)
+        assert not reserve(port)
         other.communicate(b"\n")
-    assert reserved(port)
+    assert reserve(port)
 
 
 def test_a_second_scheduler_serves_its_own_profile(control_plane, namespace, created):

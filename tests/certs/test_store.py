@@ -86,6 +86,33 @@ async def test_replicas_that_start_together_agree(cluster):
     assert all(answer == answers[0] for answer in answers)
 
 
+class Interrupted:
+    """A cluster as somebody sees it who is interrupted before his read of that number."""
+
+    def __init__(self, cluster, at, meanwhile):
+        self._cluster, self._at, self._meanwhile = cluster, at, meanwhile
+        self._reads = itertools.count(1)
+
+    async def get(self, *what):
+        if next(self._reads) == self._at:
+            await self._meanwhile()
+        return await self._cluster.get(*what)
+
+    def __getattr__(self, name):
+        return getattr(self._cluster, name)
+
+
+@pytest.mark.parametrize("at", [1, 2, 3, 4])
+@pytest.mark.parametrize("gone", ["drawbridge", "drawbridge-quota", "drawbridge-seal", "drawbridge-authority"])
+async def test_who_reads_while_another_mends_has_what_the_other_wrote(cluster, gone, at):
+    number = iter(range(100))
+    one = store(cluster, Clock(), new_seal=lambda: b"%032d" % next(number))
+    await one.sync()
+    await cluster.delete(resources.SECRETS, gone, "default")
+    other = store(Interrupted(cluster, at, one.sync), Clock(), new_seal=lambda: b"%032d" % next(number))
+    assert await other.sync() == await one.sync()
+
+
 async def test_over_a_whole_life_every_old_leaf_is_trusted_by_every_new_bundle(cluster):
     clock = Clock()
     one = store(cluster, clock)
