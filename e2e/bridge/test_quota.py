@@ -15,6 +15,7 @@ from e2e.actors import fleet
 from e2e.actors.bridge import COMPONENT, LEASE
 from e2e.actors.client import ApiError
 from e2e.actors.gate import SYSTEM
+from e2e.actors.page import ROOT, follow
 from e2e.actors.workloads import claim, pod, request, template, using_template
 from e2e.ground.controlplane import free_port
 from webhook.admission.registration import Registration, at_quotas
@@ -165,3 +166,15 @@ def test_two_hundred_creates_at_once_through_two_replicas_never_overshoot_and_ne
     control_plane.until("one may come in its place", lambda: not refusal(control_plane, waiting("next", team, DOORS[1])), 60)  # fmt: skip
     assert words in refusal(control_plane, waiting("more", team, DOORS[1]))
     assert len(pods_of(control_plane, team)) == LINE
+
+
+def test_what_the_page_shows_of_quotas_is_what_kubectl_prints(control_plane, doors, namespace, monkeypatch, tmp_path):
+    """The page's own manifests, with the label that sends them to the replica that leads."""
+    leader = control_plane.get(LEASE)["spec"]["holderIdentity"]
+    folder = "manifests/examples/policy"
+    Path(tmp_path, folder).mkdir(parents=True)
+    for name in ("quota.yaml", "within.yaml", "beyond.yaml"):
+        [one] = manifests.read([ROOT / folder / name])
+        Path(tmp_path, folder, name).write_text(manifests.dump([labelled(one.object, leader)]), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    follow(control_plane, namespace, "Quotas")

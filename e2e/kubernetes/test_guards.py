@@ -8,6 +8,7 @@ from cluster import manifests
 from e2e.actors import fleet
 from e2e.actors.client import ApiError, Client
 from e2e.actors.gate import ROOT, SYSTEM
+from e2e.actors.page import follow
 from e2e.actors.workloads import claim, container, pod, request, template, using
 
 pytestmark = pytest.mark.real
@@ -285,3 +286,8 @@ def test_kubernetes_own_controller_makes_claims_from_templates_that_were_allowed
     who = "system:serviceaccount:kube-system:resource-claim-controller"
     text = manifests.dump([admin(claim, namespace)])
     guards.kubectl("create", f"--as={who}", "--dry-run=server", "-f", "-", input=text)
+
+
+def test_what_the_page_shows_of_guards_is_what_kubectl_prints(guards, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    follow(guards, "guarded-tried", "Guards")
