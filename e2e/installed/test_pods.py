@@ -31,6 +31,8 @@ PROGRAM = Path(sys.executable).with_name("drawbridge")
 ON_NODES = ("drawbridge-driver", "drawbridge-adapter", f"{SYSTEM}-nodes")
 SWITCHES = {"drawbridge.dev/driver": "reference", "drawbridge.dev/adapter": "on", "drawbridge.dev/node-agent": "on"}
 SERVER = "kubernetes.default.svc"
+TWICE = ("webhook", "controller", "authority", "allocator", "scheduler")  # each has two replicas
+ONCE = ("driver", "adapter", "node-agent")  # on each node
 WORKLOADS = ("Deployment", "DaemonSet")
 GPU = {"memory": "40Gi", "product": fleet.A100, "place": {"deviceNodes": ["/dev/zero:/dev/card"]}}
 INVENTORY = {
@@ -193,7 +195,5 @@ def test_a_device_plugin_goes_on_behind_the_adapter(node, tenants):
 
 def test_nothing_has_had_to_be_started_twice(node, tenants):
     found = containers(node.cluster)
-    assert len(found) == 2 * len(("webhook", "controller", "authority", "allocator", "scheduler")) + len(
-        ("driver", "agent")
-    )
+    assert len(found) == 2 * len(TWICE) + len(ONCE)
     assert {name: restarts for name, (_, restarts) in found.items() if restarts} == {}
