@@ -64,10 +64,9 @@ def _visit(kubeconfig: str, context: str, namespace: str) -> Scene:
     # What may be read in that namespace only is all that is asked about.
     elsewhere = {kind.id for kind in resources.ALL if kind.namespaced} if namespace else set()
     unread = tuple(one for one in scene.unread if one.kind not in elsewhere)
-    needed = (resources.DEVICE_QUOTAS.id, resources.RESOURCE_CLAIMS.id)
-    for one in unread:
-        kind, *_ = one.kind.split()
-        if kind in needed:
+    said = {one.kind.split()[0]: one for one in unread}
+    for kind in (resources.DEVICE_QUOTAS.id, resources.RESOURCE_CLAIMS.id):
+        if one := said.get(kind):
             raise Failed(
                 f"{one.kind} cannot be read: {one.reason}",
                 "have the rights of manifests/explain/role.yaml, or those in one namespace, and name it with -n (docs/quota.md)",

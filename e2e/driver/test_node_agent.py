@@ -31,15 +31,17 @@ class Auditor:
     """The agent on a node, with the rights that the manifests give it and no others."""
 
     def __init__(self, node, namespace):
-        self.node, self.cluster, self.namespace = node, node.cluster, namespace
+        self.node, self.cluster = node, node.cluster
+        self.beside, self.namespace = namespace, f"{namespace}-nodes"
         self.port = free_port()
 
     def rights(self):
-        """What the command prints for this namespace, without the DaemonSet."""
-        command = [PROGRAM, "manifests", "--image", "x", "--node-agent", "--namespace", self.namespace]
+        """What the command prints for a namespace, without the DaemonSet: a namespace beside it, and the rights of an account there."""
+        command = [PROGRAM, "manifests", "--image", "x", "--node-agent", "--namespace", self.beside]
         printed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
         objects = [document.object for document in parse(printed)]
-        return [one for one in objects if one["metadata"]["name"] == ACCOUNT and one["kind"] != "DaemonSet"]
+        ours = [one for one in objects if one["metadata"]["name"] in (ACCOUNT, self.namespace)]
+        return [one for one in ours if one["kind"] != "DaemonSet"]
 
     def start(self):
         """Run with a token that says on which node its pod is."""
