@@ -6,15 +6,16 @@ that has the packages of requirements.runtime.lock and nothing besides. What a p
 
 from __future__ import annotations
 
-import compileall
 import hashlib
 import importlib.metadata
-import py_compile
+import os
 import re
+import shutil
 import subprocess
 import sys
 import sysconfig
 import tarfile
+import tempfile
 import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -90,8 +91,25 @@ def unpack_wheel(folder: Path) -> Path:
     [wheel] = folder.glob("*.whl")
     site = folder / "site"
     zipfile.ZipFile(wheel).extractall(site)
-    compileall.compile_dir(site, quiet=2, invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)
+    _compile(site)
     return site
+
+
+def _compile(site: Path) -> None:
+    """As pip does it: a container whose root is read-only would compile all that it imports at each start."""
+    beside = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    compiling = [
+        sys.executable,
+        "-m",
+        "compileall",
+        "-qq",
+        "-j",
+        "0",
+        "--invalidation-mode",
+        "unchecked-hash",
+        str(site),
+    ]
+    subprocess.run(compiling, env=beside, check=False, timeout=300)  # some packages carry templates that are not Python
 
 
 def _ours(tar: tarfile.TarFile, site: Path) -> None:
@@ -103,16 +121,20 @@ def _base(tar: tarfile.TarFile) -> None:
     add_folders(tar)
     tar.add(PYTHON, str(PYTHON).lstrip("/"), filter=_plain)
     tar.add(LIBRARY, str(LIBRARY).lstrip("/"), filter=_standard)
-    found = list(_packages())
-    for file, inside in found:
-        tar.add(file, f"{SITE}/{inside}", filter=_plain)
-    loading = [PYTHON, *LIBRARY.rglob("lib-dynload/*.so"), *(file for file, _ in found if ".so" in file.name)]
-    for library in sorted(_libraries(loading)):
+    with tempfile.TemporaryDirectory() as folder:
+        site = Path(folder)
+        for file, inside in _packages():
+            place = site / inside
+            place.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, place)
+        _compile(site)
+        tar.add(site, SITE, filter=_plain)
+        libraries = _libraries([PYTHON, *LIBRARY.rglob("lib-dynload/*.so"), *site.rglob("*.so*")])
+    for library in sorted(libraries):
         tar.add(Path(library).resolve(), library.lstrip("/"), filter=_plain)
     add(tar, f"{HOME}/pyvenv.cfg", f"home = {PYTHON.parent}\ninclude-system-site-packages = false\n".encode())
-    add(
-        tar, "etc/nsswitch.conf", b"hosts: files dns\n"
-    )  # as in every base; without it names are asked of a server first
+    # As in every base: without it names are asked of a server first.
+    add(tar, "etc/nsswitch.conf", b"hosts: files dns\n")
     link = tarfile.TarInfo(f"{HOME}/bin/python")
     link.type, link.linkname = tarfile.SYMTYPE, str(PYTHON)
     tar.addfile(link)
