@@ -1,6 +1,7 @@
 """Our driver on a real node, and pods that say what they see of its devices."""
 
 import contextlib
+import itertools
 import json
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ from e2e.ground.node import KUBELET
 ROOT = Path(__file__).parents[2]
 PROGRAM = Path(sys.executable).with_name("drawbridge")
 GPU = {"memory": "40Gi", "product": fleet.A100, "place": {"deviceNodes": ["/dev/zero:/dev/card"]}}
+STARTED = itertools.count(1)
 
 
 class Installed:
@@ -25,7 +27,6 @@ class Installed:
         self.offer(parts)
         self.kubeconfig = kubeconfig or self.cluster.kubeconfig
         self.running = None
-        self.started = 0
 
     def offer(self, parts):
         """Have the drivers that start from now on offer this."""
@@ -34,9 +35,8 @@ class Installed:
 
     def start(self, *program):
         """Start one more, and wait until the kubelet and the API server know it."""
-        self.started += 1
         started = self.node.spawn(
-            f"drawbridge-{self.driver}-{self.started}",
+            f"drawbridge-{self.driver}-{next(STARTED)}",  # each has a log of its own
             [
                 *(program or [PROGRAM]), "driver", "--inventory", self.file, "--node-name", self.node.name,
                 "--kubelet-dir", KUBELET, "--cdi-dir", "/run/cdi", "--kubeconfig", self.kubeconfig,

@@ -1,7 +1,9 @@
 """Kubernetes' sample device plugin, as it is, behind our adapter on a real node: unmodified pods get its devices by claims."""
 
 import contextlib
+import itertools
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,6 +24,7 @@ OTHER = "example.com/other"
 ROOT = Path(__file__).parents[2]
 PROGRAM = Path(sys.executable).with_name("drawbridge")
 SOCKETS = f"{KUBELET}/device-plugins"
+STARTED = itertools.count(1)
 
 
 class Adapted:
@@ -32,13 +35,11 @@ class Adapted:
         self.cluster = node.cluster
         self.folder = node.root / "adapted"
         self.folder.mkdir(exist_ok=True)
-        self.started = 0
         self.running = None
 
     def start(self):
-        self.started += 1
         self.running = self.node.spawn(
-            f"adapter-{self.started}",
+            f"adapter-{next(STARTED)}",  # each has a log of its own
             [
                 PROGRAM, "driver", "--adapt", self.folder, "--node-name", self.node.name, "--kubelet-dir", KUBELET,
                 "--cdi-dir", "/run/cdi", "--kubeconfig", self.cluster.kubeconfig,
@@ -58,15 +59,24 @@ class Adapted:
     def stop(self):
         self.running.stop()
 
+    def take_away(self):
+        """Leave nothing of it: what it remembers of plugins is published again by the next one, for five minutes."""
+        self.stop()
+        for item in self.slices():
+            self.cluster.delete(f"/apis/resource.k8s.io/v1/resourceslices/{item['metadata']['name']}")
+        shutil.rmtree(self.node.outside(f"{KUBELET}/plugins/{DRIVER}"), ignore_errors=True)
+
     def plug(self):
         """Start the sample plugin; what it knows as the kubelet's folder is ours, as its DaemonSet would mount it."""
         script = f"mount --bind {self.folder} {SOCKETS} && exec {program('sample-device-plugin')}"
         return self.node.spawn("adapted-plugin", ["unshare", "--mount", "sh", "-c", script])
 
-    def devices(self):
+    def slices(self):
         fields = f"spec.driver={DRIVER},spec.nodeName={self.node.name}"
-        items = self.cluster.get("/apis/resource.k8s.io/v1/resourceslices", fieldSelector=fields)["items"]
-        return [device for item in items for device in item["spec"].get("devices", ())]
+        return self.cluster.get("/apis/resource.k8s.io/v1/resourceslices", fieldSelector=fields)["items"]
+
+    def devices(self):
+        return [device for item in self.slices() for device in item["spec"].get("devices", ())]
 
     def healthy(self):
         return sorted(one["attributes"]["id"]["string"] for one in self.devices() if not one.get("taints"))
@@ -82,7 +92,7 @@ def adapted(control_plane, node_cluster):
         control_plane.create(class_)
         ending.callback(control_plane.remove, class_)
         one.start()
-        ending.callback(one.stop)
+        ending.callback(one.take_away)
         plugin = one.plug()
         ending.callback(plugin.stop)
         control_plane.until("the plugin's devices are published", lambda: one.healthy() == ["Dev-1", "Dev-2"], 60)

@@ -116,14 +116,14 @@ def test_a_node_moves_to_dra_and_back_by_the_runbook(control_plane, node_cluster
         moved = {"nodeSelector": {"drawbridge.dev/moved": "true"}}
         created(daemon_set(namespace, f"{PLUGIN}-adapted", adapted.folder, **moved))
         adapted.start()
-        ending.callback(adapted.stop)
+        ending.callback(adapted.take_away)
         assert runs() is False, "nothing changes for anybody yet"
-        assert standing() == {"plugin"}
+        cluster.until("the node hands the name out", lambda: standing() == {"plugin"}, 60)
 
         walk("A node moves")
         cluster.until("the devices are published", published, 60)
         assert runs() is True, "by a claim that the scheduler made"
-        assert standing() == {"driver"}
+        cluster.until("the node publishes it", lambda: standing() == {"driver"}, 60)
 
         walk("A node goes back")
         assert runs() is False, "by the device plugin again"
