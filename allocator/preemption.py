@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from dra.objects import Pod, PodDisruptionBudget, ResourceClaimStatus, claim_names, protects
+from dra.objects import Pod, PodDisruptionBudget, ResourceClaimStatus, claim_names, protects, results_of
 from dra.stock import PoolId
 
 if TYPE_CHECKING:
@@ -356,10 +356,7 @@ def _youth(pod: Pod) -> str:
 def _pools(pod: Pod, stock: Stock) -> set[PoolId]:
     found: set[PoolId] = set()
     for key in _claim_keys(pod):
-        claim = stock.claims.get(key)
-        allocation = claim.status.allocation if claim is not None else None
-        results = allocation.devices.results if allocation is not None else ()
-        for result in results:
+        for result in results_of(stock.claims.get(key)):
             pool = result.driver, result.pool
             found.add(pool)
     return found

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from dra.objects import results_of
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -27,9 +29,8 @@ def devices_ready(claims: Iterable[ResourceClaim]) -> DeviceReadiness:
     """Judge all devices of some claims."""
     waits_for = ""
     for claim in claims:
-        allocation = claim.status.allocation
         entries = {(entry.driver, entry.pool, entry.device): entry for entry in claim.status.devices}
-        for result in allocation.devices.results if allocation is not None else ():
+        for result in results_of(claim):
             if not result.binding_conditions:
                 continue
             entry = entries.get((result.driver, result.pool, result.device))

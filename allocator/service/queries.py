@@ -19,7 +19,7 @@ from allocator.service.bridge import Refusal
 from allocator.service.plugin import json
 from cluster.manifests import ManifestError, parse
 from dra.errors import QuantityError
-from dra.objects import Pod, ResourceClaim, ResourceClaimTemplate, template_site
+from dra.objects import Pod, ResourceClaim, ResourceClaimTemplate, results_of, template_site
 from dra.pointer import split
 from dra.quantity import Quantity
 from dra.wire import WireError, convert
@@ -129,11 +129,9 @@ class Queries:
         self._demand_knowledge()
         rows: list[Object] = []
         for key, claim in sorted(self._knowledge.stock.claims.items()):
-            allocation = claim.status.allocation
-            results = allocation.devices.results if allocation is not None else ()
             row = {
                 "claim": key,
-                "devices": [_device(result) for result in results],
+                "devices": [_device(result) for result in results_of(claim)],
                 "pods": [consumer.name for consumer in claim.status.reserved_for],
                 "written": self._is_written(claim),
             }

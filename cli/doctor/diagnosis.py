@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from allocator.reservations import FINALIZER, Hold, Ledger, fence, overlaps, sweep
 from cli.doctor.repair import Fencing, Removal, Repair, Yielding
 from cluster.objects import Event, Lease
-from dra.objects import DeviceTaintRule, Pod, ResourceClaim, ResourceClaimTemplate, claim_names
+from dra.objects import DeviceTaintRule, Pod, ResourceClaim, ResourceClaimTemplate, claim_names, results_of
 from dra.stock import Stock
 from node.audit import MARKED_ON, OVER, Kind, seen_at
 from webhook import names
@@ -266,9 +266,7 @@ def _refused_again(seen: Seen) -> Iterator[Ill]:
             continue
         for name in claim_names(pod):
             claim = seen.stock.claims.get(f"{pod.metadata.namespace}/{name}")
-            allocation = claim.status.allocation if claim else None
-            results = allocation.devices.results if allocation else ()
-            once = sorted({result.driver for result in results} & _PREPARE_ONCE)
+            once = sorted({result.driver for result in results_of(claim)} & _PREPARE_ONCE)
             if not once:
                 continue
             yield Ill(

@@ -11,6 +11,7 @@ from allocator.reports import drift
 from allocator.reservations import overlaps
 from cli.explain.stories import ClaimState, ClaimStory, Consumer, DeviceTold
 from cli.playground import story
+from dra.objects import results_of
 from dra.stock import Stock
 
 if TYPE_CHECKING:
@@ -26,9 +27,7 @@ UNKNOWN = "unknown"
 
 def tell_claim(claim: ResourceClaim, scene: Scene, *, entry: str = "", template: str = "") -> ClaimStory:
     """Tell of one claim."""
-    allocation = claim.status.allocation
-    results = allocation.devices.results if allocation is not None else ()
-    devices = [_device(one, claim, scene.stock) for one in results]
+    devices = [_device(one, claim, scene.stock) for one in results_of(claim)]
     consumers = [_consumer(one.name, one.uid, claim, scene) for one in claim.status.reserved_for]
     remarks = [*wrongs(claim, scene), *_missing_classes(claim, scene.stock)]
     return ClaimStory(
@@ -80,7 +79,7 @@ def pods_of(claim: ResourceClaim) -> tuple[str, ...]:
 def wrongs(claim: ResourceClaim, scene: Scene) -> Iterator[str]:
     """Say what should not be: pods that are gone, devices that are gone, devices that others hold as well."""
     stock = scene.stock
-    pools = dict.fromkeys((result.driver, result.pool) for result in _results(claim))
+    pools = dict.fromkeys((result.driver, result.pool) for result in results_of(claim))
     slices: list[ResourceSlice] = []
     for pool in pools:
         slices += [page.slice for page in stock.pages_of.get(pool, ())]
@@ -100,11 +99,6 @@ def _names_of(uids: Collection[str], stock: Stock, but: str) -> list[str]:
     """Name claims by their uids, all but one."""
     found = [key for key, one in stock.claims.items() if one.metadata.uid in uids and one.metadata.uid != but]
     return sorted(found)
-
-
-def _results(claim: ResourceClaim) -> tuple[DeviceRequestAllocationResult, ...]:
-    allocation = claim.status.allocation
-    return allocation.devices.results if allocation is not None else ()
 
 
 def _missing_classes(claim: ResourceClaim, stock: Stock) -> Iterator[str]:

@@ -12,7 +12,7 @@ from cli.explain.naming import device_names
 from cli.explain.stories import DeviceStory, Holder, Neighbour, Taint
 from dra.budget import Budget
 from dra.errors import DraError, OutOfBudget
-from dra.objects import selects
+from dra.objects import results_of, selects
 from dra.policy import DeviceId, Rules
 from dra.stock import reaches
 from dra.wire import builtins
@@ -141,8 +141,7 @@ def _attributes(device: Device) -> dict[str, object]:
 def _claims_on(stock: Stock, pool_id: PoolId, name: str) -> Iterator[tuple[ResourceClaim, Holder]]:
     """Everybody who has a device, access for admins included."""
     for claim in stock.claims.values():
-        allocation = claim.status.allocation
-        for result in allocation.devices.results if allocation is not None else ():
+        for result in results_of(claim):
             if (result.driver, result.pool) == pool_id and result.device == name:
                 holder = Holder(
                     claim=claim.metadata.key,

@@ -28,6 +28,7 @@ from dra.objects.claim import (
     ResourceClaimTemplate,
     ResourceClaimTemplateSpec,
     is_reserved_for,
+    results_of,
 )
 from dra.objects.compatibility import CompatibilityFinding, DeviceCompatibility, DeviceCompatibilityStatus
 from dra.objects.defaults import claim_spec
@@ -157,6 +158,7 @@ __all__ = [
     "matches",
     "node",
     "protects",
+    "results_of",
     "selects",
     "template_site",
     "versions",

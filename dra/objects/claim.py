@@ -167,6 +167,12 @@ class ResourceClaimTemplate(Wire, frozen=True, kw_only=True):
     spec: ResourceClaimTemplateSpec = ResourceClaimTemplateSpec()
 
 
+def results_of(claim: ResourceClaim | None) -> tuple[DeviceRequestAllocationResult, ...]:
+    """The devices that a claim has, none while it has no allocation."""
+    allocation = claim.status.allocation if claim is not None else None
+    return allocation.devices.results if allocation is not None else ()
+
+
 def is_reserved_for(claim: ResourceClaim, uid: str) -> bool:
     """Say whether a claim is reserved for the pod of this uid."""
     return any(consumer.uid == uid for consumer in claim.status.reserved_for)

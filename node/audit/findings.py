@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from dra.objects import claim_name, results_of
 from node.audit.names import claim_uid
 from node.audit.sight import DeviceId
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from dra.objects import Device, DeviceRequestAllocationResult, Pod, ResourceClaim
+    from dra.objects import Device, DeviceRequestAllocationResult, Pod
     from node.audit.sight import ClaimName, PreparedThere, Sight
     from node.audit.silicon import Silicon
 
@@ -62,6 +63,8 @@ class _User(NamedTuple):
     pods: tuple[tuple[str, str], ...]
 
 
+Users = dict[DeviceId, set[_User]]
+
 # How long something has to be so before it is said, in seconds.
 SOON, LATE = 30.0, 300.0
 _WAITS = {Kind.GIVEN_TWICE: 0.0, Kind.UNMARKED: 0.0, Kind.SUMS: 0.0, Kind.LEFT: LATE}
@@ -85,9 +88,10 @@ class Patience(msgspec.Struct, frozen=True):
 
 def examine(sight: Sight, silicon: Silicon) -> tuple[Finding, ...]:
     """Find what does not fit, in the order in which it matters."""
+    users = _users(sight)
     found = [
-        *_given_twice(sight, silicon),
-        *_prepared_twice(sight, silicon),
+        *_given_twice(sight, silicon, users),
+        *_prepared_twice(silicon, users),
         *_sums(sight, silicon.devices),
         *_not_allocated(sight),
         *_not_prepared(sight),
@@ -96,9 +100,8 @@ def examine(sight: Sight, silicon: Silicon) -> tuple[Finding, ...]:
     return tuple(found[:MOST])
 
 
-def _given_twice(sight: Sight, silicon: Silicon) -> Iterator[Finding]:
+def _given_twice(sight: Sight, silicon: Silicon, users: Users) -> Iterator[Finding]:
     """A container has it from a device plugin, and a claim has it, too."""
-    users = _users(sight)
     for given in sight.given:
         beside = silicon.of_plugin(given.resource, given.id)
         for where in sorted(beside & users.keys()):
@@ -113,7 +116,7 @@ def _given_twice(sight: Sight, silicon: Silicon) -> Iterator[Finding]:
                 )
 
 
-def _users(sight: Sight) -> dict[DeviceId, set[_User]]:
+def _users(sight: Sight) -> Users:
     """Say who has devices of this node through claims: containers by the kubelet's word, pods of this node by the claims' status."""
     pods_of = sight.pods_by_claim
     users: defaultdict[DeviceId, set[_User]] = defaultdict(set)
@@ -128,7 +131,7 @@ def _holds(sight: Sight, names: Iterable[ClaimName]) -> Iterator[tuple[ClaimName
     """Say which claims have which devices. Admins look at what others have, and have nothing."""
     looked_at: set[tuple[ClaimName, DeviceId]] = set()
     for name in names:
-        for result in _results(sight.claims.get(name)):
+        for result in results_of(sight.claims.get(name)):
             one = name, _where(result)
             if result.admin_access:
                 looked_at.add(one)
@@ -140,9 +143,8 @@ def _holds(sight: Sight, names: Iterable[ClaimName]) -> Iterator[tuple[ClaimName
             yield one
 
 
-def _prepared_twice(sight: Sight, silicon: Silicon) -> Iterator[Finding]:
+def _prepared_twice(silicon: Silicon, users: Users) -> Iterator[Finding]:
     """Two drivers publish the same hardware, and two claims have it."""
-    users = _users(sight)
     for where in sorted(users):
         for other in sorted(silicon.of_device(where) & users.keys()):
             if other < where:
@@ -165,7 +167,7 @@ def _not_allocated(sight: Sight) -> Iterator[Finding]:
         claim = sight.claims.get((one.namespace, one.claim))
         if claim is None or (one.uid and claim.metadata.uid != one.uid):
             continue  # gone, which is another finding, or unknown
-        if one.where in {_where(result) for result in _results(claim)}:
+        if one.where in {_where(result) for result in results_of(claim)}:
             continue
         yield Finding(
             Kind.NOT_ALLOCATED,
@@ -185,7 +187,7 @@ def _not_prepared(sight: Sight) -> Iterator[Finding]:
             continue
         for name in _claims_of_containers(pod):
             namespace = pod.metadata.namespace
-            results = _results(sight.claims.get((namespace, name)))
+            results = results_of(sight.claims.get((namespace, name)))
             needed = [one for one in results if not set(_UNPREPARED) & set(one.skip_node_operations)]
             missing = [one for one in needed if (namespace, name, _where(one)) not in known]
             if not missing:
@@ -204,12 +206,9 @@ def _claims_of_containers(pod: Pod) -> Iterator[str]:
     """Name the claims that a container names: of others the kubelet tells nothing."""
     named = {claim.name for one in pod.spec.containers for claim in one.resources.claims}
     for entry in pod.spec.resource_claims:
-        if entry.name not in named:
-            continue
-        if entry.resource_claim_name:
-            yield entry.resource_claim_name
-        statuses = pod.status.resource_claim_statuses
-        yield from (one.resource_claim_name for one in statuses if one.name == entry.name and one.resource_claim_name)
+        name = claim_name(pod, entry)
+        if name and entry.name in named:
+            yield name
 
 
 def _sums(sight: Sight, devices: Mapping[DeviceId, Device]) -> Iterator[Finding]:
@@ -221,7 +220,7 @@ def _sums(sight: Sight, devices: Mapping[DeviceId, Device]) -> Iterator[Finding]
         for name, amount in one.consumed.items():
             sums[one.where, name] += amount.nano
         claim = sight.claims.get((one.namespace, one.claim))
-        for result in _results(claim):
+        for result in results_of(claim):
             if (
                 _where(result) == one.where
                 and result.share_id == one.share
@@ -289,11 +288,6 @@ def _once(known: Iterable[PreparedThere]) -> list[PreparedThere]:
     for one in known:
         found.setdefault((one.namespace, one.claim, one.where), one)
     return list(found.values())
-
-
-def _results(claim: ResourceClaim | None) -> tuple[DeviceRequestAllocationResult, ...]:
-    allocation = claim.status.allocation if claim is not None else None
-    return allocation.devices.results if allocation is not None else ()
 
 
 def _where(result: DeviceRequestAllocationResult) -> DeviceId:

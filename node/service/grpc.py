@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from grpclib import GRPCError
 from grpclib.client import Channel
 from grpclib.config import Configuration
 from grpclib.const import Status
+from grpclib.exceptions import GRPCError, ProtocolError, StreamTerminatedError
 from grpclib.server import Server
 
 from node.messages import MessageError, decode, encode
@@ -19,6 +19,8 @@ from node.messages import MessageError, decode, encode
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+# What becomes of a call that comes to nothing. The library does not implement compression, which nobody asks for.
+BROKEN = (GRPCError, ProtocolError, StreamTerminatedError, MessageError, OSError, TimeoutError, NotImplementedError)
 # What a kubelet takes of a plugin, too: the usual most of gRPC.
 LONGEST_MESSAGE = 4 << 20
 # What a peer may have sent that nobody has looked at yet.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from cluster import ApiError, Apply
 from cluster.errors import NotFound
 from cluster.resources import RESOURCE_CLAIMS
-from dra.objects import ResourceClaim
+from dra.objects import ResourceClaim, results_of
 from node.messages import PrepareResponse, UnprepareResponse
 from node.service.metrics import DriverMetrics
 
@@ -143,12 +143,10 @@ class Preparing:
 
     def _told(self, claim: ResourceClaim) -> list[dict[str, object]]:
         """A member for each device and share; those that are network interfaces say which."""
-        allocation = claim.status.allocation
-        results = allocation.devices.results if allocation is not None else ()
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         ready = {"type": "Ready", "status": "True", "reason": "Prepared", "message": "", "lastTransitionTime": now}
         told: list[dict[str, object]] = []
-        for result in results:
+        for result in results_of(claim):
             if result.driver != self._machine.driver:
                 continue
             one: dict[str, object] = {

@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from grpclib.client import UnaryStreamMethod, UnaryUnaryMethod
 from grpclib.const import Cardinality, Handler, Status
-from grpclib.exceptions import GRPCError, ProtocolError, StreamTerminatedError
+from grpclib.exceptions import GRPCError
 
 from node.messages import (
     AllocateRequest,
     AllocateResponse,
     DeviceIds,
-    MessageError,
     NothingSaid,
     PluginDevices,
     PluginOptions,
@@ -31,7 +30,7 @@ from node.messages import (
 )
 from node.plugins import Plugged, PluginFault, Preference, read_answer, refusal
 from node.service.adapting.latest import Latest
-from node.service.grpc import channel_to
+from node.service.grpc import BROKEN, channel_to
 from node.service.sockets import Listening
 
 if TYPE_CHECKING:
@@ -47,8 +46,6 @@ logger = logging.getLogger("drawbridge.node")
 SOCKET = "kubelet.sock"
 MOST_PLUGINS = 64
 MOST_DEVICES = 1024  # of a plugin: eight slices of it
-# The library does not implement compression, which nobody asks for.
-_BROKEN = (GRPCError, ProtocolError, StreamTerminatedError, MessageError, OSError, TimeoutError, NotImplementedError)
 _SERVICE = "/v1beta1.DevicePlugin"
 
 
@@ -208,7 +205,7 @@ class _Session:
         call = UnaryUnaryMethod(self._channel, f"{_SERVICE}/{method}", type(request), answers)
         try:
             return await call(request, timeout=seconds)
-        except _BROKEN as error:
+        except BROKEN as error:
             why = str(error) or type(error).__name__
             raise PluginFault(f"the device plugin of {self.plugin.resource} does not answer {method}: {why}") from None
 
@@ -228,7 +225,7 @@ class _Session:
         try:
             await self._learn_options()
             await self._listen()
-        except _BROKEN as error:
+        except BROKEN as error:
             return str(error) or type(error).__name__
         finally:
             self._hang_up()

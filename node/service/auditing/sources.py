@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 from grpclib.client import UnaryUnaryMethod
-from grpclib.exceptions import GRPCError, ProtocolError, StreamTerminatedError
 
 from node.audit import DeviceId, HandedOut, PreparedThere, UnreadableState, read_state
 from node.checkpoint import Broken, decode
-from node.messages import MessageError, NothingSaid, PluginsOffer, PodHoldings
-from node.service.grpc import channel_to
+from node.messages import NothingSaid, PluginsOffer, PodHoldings
+from node.service.grpc import BROKEN, channel_to
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,7 +33,6 @@ ANSWER = 5.0
 OURS = b"drawbridge-checkpoint "
 _FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
 _LISTER = "/v1.PodResourcesLister"
-_BROKEN = (GRPCError, ProtocolError, StreamTerminatedError, MessageError, OSError, TimeoutError, NotImplementedError)
 
 
 class KubeletAway(Exception):  # noqa: N818  where it is
@@ -66,7 +64,7 @@ async def ask_kubelet(socket: str, seconds: float = ANSWER) -> KubeletWord:
     try:
         holdings = await _ask(channel, "List", PodHoldings, seconds)
         offer = await _ask(channel, "GetAllocatableResources", PluginsOffer, seconds)
-    except _BROKEN as error:
+    except BROKEN as error:
         why = str(error) or type(error).__name__
         raise KubeletAway(f"{socket}: {why}") from None
     finally:
