@@ -281,6 +281,12 @@ def reached() -> Decorator:
     return all_of(options)
 
 
+def log_level() -> Decorator:
+    """Give a command the option that says how much it writes down while it runs."""
+    levels = click.Choice(["debug", "info", "warning", "error"])
+    return click.option("--log-level", type=levels, default="info", show_default=True)
+
+
 def cluster() -> Decorator:
     """Give a command the options that say which cluster, and what of it."""
     options = (

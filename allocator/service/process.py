@@ -6,7 +6,6 @@ import asyncio
 import logging
 import secrets
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from allocator.decisions import PlacementRules
@@ -23,7 +22,7 @@ from allocator.service.plugin import Plugin
 from allocator.service.ports import LOOK_SECONDS, Listening, Ports
 from allocator.service.queries import Queries
 from allocator.service.rounds import SWEEP_SECONDS, Rounds
-from cluster.controllers import Election, Recorder, Terms
+from cluster.controllers import Election, Terms, new_recorder, now_of_the_wall
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
@@ -260,23 +259,6 @@ class Service:
             "Pods that devices are held for.",
             lambda: float(len(self.bridge.ledger.reservations)),
         )
-
-
-def now_of_the_wall() -> str:
-    """Say what time it is, as objects have it."""
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def new_recorder(cluster: Cluster, component: str, identity: str) -> Recorder:
-    """Write events in the name of a component."""
-    return Recorder(
-        cluster,
-        component,
-        instance=identity,
-        now=now_of_the_wall,
-        clock=asyncio.get_running_loop().time,
-        suffix=lambda: secrets.token_hex(8),
-    )
 
 
 def plugin_routes(plugin: Plugin) -> Mapping[tuple[str, str], Any]:

@@ -207,9 +207,7 @@ def _is_loopback(host: str) -> bool:
 )
 @click.option("--identity", metavar="NAME", default="", help="Who we are in the lease. Default: our pod's name.")
 @inputs.reached()
-@click.option(
-    "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
-)
+@inputs.log_level()
 def command(
     *,
     read_only: bool,

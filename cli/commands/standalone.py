@@ -47,9 +47,7 @@ FREE = "127.0.0.1:0"
     default=FREE,
     help="Where to take pods from people. Default: a free port of loopback.",
 )
-@click.option(
-    "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
-)
+@inputs.log_level()
 def command(
     *,
     files: tuple[str, ...],

@@ -74,9 +74,7 @@ IN_CLUSTER_NAMESPACE = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
     help="Seconds an unused template is kept.",
 )
 @inputs.reached()
-@click.option(
-    "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
-)
+@inputs.log_level()
 def command(
     *,
     config: str,

@@ -14,6 +14,7 @@ import click
 from cli import contract as inputs
 from cli import loop
 from cli.contract import Broken, Exit, Failed
+from cli.node.place import on_node, paths_on
 
 if TYPE_CHECKING:
     from cluster import Cluster
@@ -33,15 +34,7 @@ Answer = dict[str, Any]
     show_default=True,
     help="Keep claims from devices that pods have of a device plugin, from all that plugins offer, or from none.",
 )
-@click.option(
-    "--node-name", metavar="NAME", default="", help="The node we run on. Default: NODE_NAME of the environment."
-)
-@click.option(
-    "--kubelet-dir", metavar="DIR", default="/var/lib/kubelet", show_default=True, help="The kubelet's --root-dir."
-)
-@click.option(
-    "--cdi-dir", metavar="DIR", default="/var/run/cdi", show_default=True, help="Where the runtime looks for CDI files."
-)
+@on_node()
 @click.option(
     "--metrics-listen",
     type=inputs.AddressType(),
@@ -50,9 +43,7 @@ Answer = dict[str, Any]
     help="Where to show metrics.",
 )
 @inputs.reached()
-@click.option(
-    "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
-)
+@inputs.log_level()
 @inputs.output("text", "json", default="text")
 def command(
     *,
@@ -72,16 +63,11 @@ def command(
     What does not fit is told in events, metrics and `drawbridge doctor`. Devices that a device plugin holds are marked, so that claims do
     not get them.
     """
-    node = node_name or os.environ.get("NODE_NAME", "")
-    if not node:
-        raise Broken("nobody says which node this is", "give --node-name, or NODE_NAME as the DaemonSet does")
+    paths = paths_on(node_name, kubelet_dir, cdi_dir)
     if output == "json" and not once:
         raise Broken("who looks on and on has no one answer", "say --once, too")
-    try:
-        from node.service import AgentSettings, NodePaths
-    except ImportError as error:
-        raise Failed(f"a package is missing: {error.name}", "install drawbridge[node]") from None
-    paths = NodePaths(node, kubelet_dir.rstrip("/"), cdi_dir.rstrip("/"))
+    from node.service import AgentSettings
+
     identity = os.environ.get("POD_NAME") or socket.gethostname()
     settings = AgentSettings(paths, identity, marking=mark, metrics=metrics_listen)
     if once:

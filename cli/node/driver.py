@@ -6,7 +6,6 @@ It runs on the node, beside the kubelet: it publishes the devices, prepares them
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 import click
@@ -16,6 +15,7 @@ from cli import loop
 from cli.contract import AddressType, Broken, Exit, Failed
 from cli.node.adapted import NAME, adapting, facts_in, tell_classes
 from cli.node.inventories import described, found_in, inventory_in, printed
+from cli.node.place import on_node, paths_on
 
 if TYPE_CHECKING:
     from cli.node.offering import Offering
@@ -59,23 +59,12 @@ WAYS = "either --inventory FILE, --discover DRIVER or --adapt DIR"
     multiple=True,
     help="Print the DeviceClass by which pods that ask for a plugin's RESOURCE find it, and end. May be repeated.",
 )
-@click.option(
-    "--node-name", metavar="NAME", default="", help="The node we run on.  [default: NODE_NAME of the environment]"
-)
-@click.option(
-    "--kubelet-dir", metavar="DIR", default="/var/lib/kubelet", show_default=True, help="The kubelet's --root-dir."
-)
-@click.option(
-    "--cdi-dir", metavar="DIR", default="/var/run/cdi", show_default=True, help="Where the runtime looks for CDI files."
-)
+@on_node()
 @click.option(
     "--metrics-listen", type=AddressType(), help="Where to show metrics and answer probes.  [default: nowhere]"
 )
-@click.option("--kubeconfig", metavar="FILE", default="", help="[default: the cluster we run in, else kubectl's]")
-@click.option("--context", metavar="NAME", default="", help="A context of the kubeconfig.")
-@click.option(
-    "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
-)
+@inputs.reached()
+@inputs.log_level()
 def command(
     *,
     inventory: str,
@@ -117,17 +106,10 @@ def command(
             inputs.tell(printed(found).splitlines())
             return Exit.FINE
         offering = described(found)
-    node = node_name or os.environ.get("NODE_NAME", "")
-    if not node:
-        raise Broken("nobody says which node this is", "give --node-name, or NODE_NAME as the DaemonSet does")
-    try:
-        from node.service import NodePaths
-    except ImportError as error:
-        raise Failed(f"a package is missing: {error.name}", "install drawbridge[node]") from None
+    paths = paths_on(node_name, kubelet_dir, cdi_dir)
     from webhook.service import log
 
     log.configure(log_level)
-    paths = NodePaths(node, kubelet_dir.rstrip("/"), cdi_dir.rstrip("/"))
     run(offering, paths, metrics_listen, kubeconfig=kubeconfig, context=context)
     return Exit.FINE
 

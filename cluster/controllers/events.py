@@ -10,8 +10,11 @@ starts anew finds it again.
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import secrets
 from collections import OrderedDict
+from datetime import UTC, datetime
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
@@ -176,4 +179,21 @@ def _statement(about: object, reason: str, message: str, type_: str) -> Said:
         reason=reason,
         message=message,
         type=type_,
+    )
+
+
+def now_of_the_wall() -> str:
+    """Say what time it is, as objects have it."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def new_recorder(cluster: Cluster, component: str, identity: str) -> Recorder:
+    """Write events in the name of a component."""
+    return Recorder(
+        cluster,
+        component,
+        instance=identity,
+        now=now_of_the_wall,
+        clock=asyncio.get_running_loop().time,
+        suffix=lambda: secrets.token_hex(8),
     )

@@ -6,18 +6,24 @@ except where a bounded collector of its own says who has which device (`allocato
 
 from __future__ import annotations
 
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
-from cluster.serving.connection import Reply, text
+from cluster.serving.connection import Limits, Reply, text
+from cluster.serving.door import Door
 from cluster.serving.readiness import readiness
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import AsyncIterator, Callable, Mapping
 
     from cluster.serving.connection import Head
+    from cluster.serving.door import Address
+
+LIMITS = Limits(body=0, connections=32, peer=16)
+GRACE = 1.0
 
 
 class MetricsPort:
@@ -31,6 +37,21 @@ class MetricsPort:
     def gauge(self, name: str, text: str, value: Callable[[], float]) -> None:
         """Show a value that is computed when somebody looks."""
         Gauge(name, text, registry=self.registry).set_function(value)
+
+    @asynccontextmanager
+    async def shown(self, where: Address | None) -> AsyncIterator[Address | None]:
+        """Show it all, and say where; nowhere if that is wanted."""
+        if where is None:
+            yield None
+            return
+        door = Door(self, LIMITS, self.count_closure)
+        try:
+            yield where._replace(port=door.open(where.host, where.port))
+        finally:
+            await door.end(GRACE)
+
+    def count_closure(self, reason: str) -> None:
+        """Hear of a connection that was closed to make room; who counts them does it here."""
 
     def refuse(self, head: Head) -> Reply | None:
         """Take no body."""

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from prometheus_client import Counter, Histogram
 
-from cluster.serving import Door, Limits, MetricsPort
+from cluster.serving import MetricsPort
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable
+    from collections.abc import Iterable
 
-    from cluster.serving import Address
 
-LIMITS = Limits(body=0, connections=32, peer=16)
-GRACE = 1.0
 # The kubelet waits for 45 seconds.
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 15.0, 45.0)
 
@@ -62,17 +58,6 @@ class DriverMetrics(MetricsPort):
         """Count that slices were written, or should have been."""
         self._rounds.labels(outcome).inc()
 
-    @asynccontextmanager
-    async def shown(self, where: Address | None) -> AsyncIterator[Address | None]:
-        """Show it all, and say where; nowhere if that is wanted."""
-        if where is None:
-            yield None
-            return
-        door = Door(self, LIMITS, self._count_closure)
-        try:
-            yield where._replace(port=door.open(where.host, where.port))
-        finally:
-            await door.end(GRACE)
-
-    def _count_closure(self, reason: str) -> None:
+    def count_closure(self, reason: str) -> None:
+        """Count a connection that was closed to make room."""
         self._closed.labels(reason).inc()

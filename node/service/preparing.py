@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from cluster import ApiError, Apply
+from cluster.controllers import now_of_the_wall
 from cluster.errors import NotFound
 from cluster.resources import RESOURCE_CLAIMS
 from dra.objects import ResourceClaim, results_of
@@ -143,7 +143,7 @@ class Preparing:
 
     def _told(self, claim: ResourceClaim) -> list[dict[str, object]]:
         """A member for each device and share; those that are network interfaces say which."""
-        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        now = now_of_the_wall()
         ready = {"type": "Ready", "status": "True", "reason": "Prepared", "message": "", "lastTransitionTime": now}
         told: list[dict[str, object]] = []
         for result in results_of(claim):

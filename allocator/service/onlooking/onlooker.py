@@ -19,8 +19,9 @@ from allocator.service.metrics import Metrics
 from allocator.service.onlooking.explanations import AGAIN, GRACE, Explanations
 from allocator.service.onlooking.shares import Shares
 from allocator.service.ports import Listening, Ports
-from allocator.service.process import api_routes, new_recorder
+from allocator.service.process import api_routes
 from allocator.service.queries import Queries
+from cluster.controllers import new_recorder
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping

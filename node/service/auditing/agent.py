@@ -5,18 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import secrets
 from contextlib import suppress
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import msgspec
 from prometheus_client import Gauge
 
 from cluster import ApiError
-from cluster.controllers import Recorder
+from cluster.controllers import new_recorder
 from cluster.resources import NODES
-from cluster.serving import Address, Door, Limits, MetricsPort
+from cluster.serving import Address, MetricsPort
 from dra.objects import DeviceTaintRule
 from node.audit import COMPONENT, Finding, HandedOut, Kind, Patience, PreparedThere, Sight, examine
 from node.service.auditing.marker import Marker, Marking
@@ -31,8 +29,6 @@ if TYPE_CHECKING:
     from cluster import Cluster
 
 READING = 20.0  # for the cluster, of one look
-_LIMITS = Limits(body=0, connections=32, peer=16)
-_GRACE = 2.0
 AGAIN = 5.0  # at least, after the API server refused something
 logger = logging.getLogger("drawbridge.agent")
 
@@ -71,14 +67,7 @@ class Agent:
         self._node = settings.paths.node
         self.watcher = Watcher(cluster, settings.paths, settings.kubelet_socket)
         self.marker = Marker(cluster, self._node, settings.marking)
-        recorder = Recorder(
-            cluster,
-            COMPONENT,
-            instance=settings.identity,
-            now=_now,
-            clock=self._clock,
-            suffix=lambda: secrets.token_hex(8),
-        )
+        recorder = new_recorder(cluster, COMPONENT, settings.identity)
         self._teller = Teller(recorder, self._clock)
         self._patience = Patience()
         self._unread: Mapping[str, str] = {"kubelet": "not asked yet"}
@@ -91,18 +80,12 @@ class Agent:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Look until told to stop. Marks stay: whoever comes next finds the plugin's pods where they are."""
-        door = Door(self.metrics, _LIMITS, lambda _: None)
-        if self._settings.metrics is not None:
-            door.open(self._settings.metrics.host, self._settings.metrics.port)
-        try:
-            async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(self.watcher.run()), group.create_task(self._go())]
-                await stop.wait()
-                logger.info("stopping")
-                for task in tasks:
-                    task.cancel()
-        finally:
-            await door.end(_GRACE)
+        async with self.metrics.shown(self._settings.metrics), asyncio.TaskGroup() as group:
+            tasks = [group.create_task(self.watcher.run()), group.create_task(self._go())]
+            await stop.wait()
+            logger.info("stopping")
+            for task in tasks:
+                task.cancel()
 
     async def look_once(self) -> OneLook:
         """Look at everything once, and write nothing."""
@@ -201,7 +184,3 @@ class Agent:
 
     def _counter(self, kind: Kind) -> Callable[[], float]:
         return lambda: sum(one.what is kind for one in self.findings)
-
-
-def _now() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
