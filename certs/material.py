@@ -36,7 +36,7 @@ from cryptography.exceptions import UnsupportedAlgorithm
 
 from certs import authority
 from certs.authority import Pair
-from certs.rotation import Phase, Step, View
+from certs.rotation import Phase, Step, View, is_due
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -99,31 +99,32 @@ class Material(NamedTuple):
 
 
 def view(material: Material, names: Names, *, bundle_everywhere: bool) -> View:
-    """Reduce material to what `rotation.step` decides on: of two leaves, the one that ends first."""
+    """Reduce material to what `rotation.step` decides on."""
     signer, leaf, door = material.authority, material.leaf, material.door
     spans = [authority.span(one.certificate) for one in (leaf, door) if one is not None]
-    ends_first = min(spans, key=lambda one: one.end) if leaf else None
-    sound = _is_sound(leaf, names.gate, signer)
+    sound = _is_sound(leaf, names.gate, signer, never=names.door)
     if names.door:
-        sound = sound and _is_sound(door, names.door, signer)
+        sound = sound and _is_sound(door, names.door, signer, never=names.gate)
     return View(
         phase=material.phase,
         authority=signer and authority.span(signer.certificate),
-        leaf=ends_first,
-        leaf_sound=sound,
+        leaves=tuple(spans),
+        leaves_sound=sound,
         since=material.since,
         bundle_everywhere=bundle_everywhere,
     )
 
 
-def _is_sound(leaf: Pair | None, names: Sequence[str], signer: Pair | None) -> bool:
-    """Say whether a leaf is for these names, and the present authority signed it."""
-    return (
-        signer is not None
-        and leaf is not None
-        and authority.signed_by(leaf.certificate, signer.certificate)
-        and frozenset(names) <= authority.names(leaf.certificate)
-    )
+def _is_sound(leaf: Pair | None, names: Sequence[str], signer: Pair | None, *, never: Sequence[str]) -> bool:
+    """Say whether a leaf is for these names, and the present authority signed it.
+
+    An older version had one leaf for gate and door, and mounted its key in both: whoever had it could answer for both.
+    """
+    if signer is None or leaf is None:
+        return False
+    wanted, has = frozenset(names), authority.names(leaf.certificate)
+    fits = wanted <= has and has.isdisjoint(frozenset(never) - wanted)
+    return fits and authority.signed_by(leaf.certificate, signer.certificate)
 
 
 def apply(
@@ -144,7 +145,7 @@ def apply(
             made = Material(signer, previous=old, since=now, seals=material.seals)
             return _sign(made, names, now, policy)
         case Step.SIGN:
-            return _sign(material, names, now, policy)
+            return _sign(_keep_leaves(material, names, now, policy), names, now, policy)
         case Step.INTRODUCE:
             following = authority.authority(AUTHORITY_NAME, now=now, life=policy.authority_life)
             seals = material.seals._replace(next=new_seal())
@@ -159,10 +160,30 @@ def apply(
 
 
 def _sign(material: Material, names: Names, now: dt.datetime, policy: Policy) -> Material:
-    """Have the present authority sign new leaves, each with a key of its own."""
+    """Have the present authority sign the leaves that are not there, each with a key of its own."""
     signer = _there(material.authority)
-    door = _leaf(signer, names.door, now, policy) if names.door else None
-    return material._replace(leaf=_leaf(signer, names.gate, now, policy), door=door)
+    leaf = material.leaf or _leaf(signer, names.gate, now, policy)
+    door = None
+    if names.door:
+        door = material.door or _leaf(signer, names.door, now, policy)
+    return material._replace(leaf=leaf, door=door)
+
+
+def _keep_leaves(material: Material, names: Names, now: dt.datetime, policy: Policy) -> Material:
+    """Leave out the leaves that are to be signed anew.
+
+    One that stands is never signed again for the sake of the other: two replicas start together, one has written the first
+    leaf and not yet the second, and who reads in between must find the first as good as its writer does.
+    """
+
+    def kept(leaf: Pair | None, names: Sequence[str], never: Sequence[str]) -> Pair | None:
+        if leaf is None or not _is_sound(leaf, names, material.authority, never=never):
+            return None
+        span = authority.span(leaf.certificate)
+        return None if is_due(span, now, policy) else leaf
+
+    gate, door = names
+    return material._replace(leaf=kept(material.leaf, gate, door), door=kept(material.door, door, gate))
 
 
 def ensure_seal(material: Material, new_seal: Callable[[], bytes]) -> Material:

@@ -63,7 +63,7 @@ class Step(Enum):
     """One change to the Secret."""
 
     REMAKE = "make a new authority and a leaf"
-    SIGN = "sign a new leaf with the authority that signs now"
+    SIGN = "sign each leaf that is due anew, with the authority that signs now"
     INTRODUCE = "make the next authority and trust both"
     SWITCH = "sign a leaf with the next authority and keep trusting the old one"
     RETIRE = "stop trusting the old authority"
@@ -84,9 +84,10 @@ class View(NamedTuple):
 
     phase: Phase
     authority: Span | None = None
-    leaf: Span | None = None
-    # The leaf is signed by the authority that signs now, fits its key, and names every name we serve under.
-    leaf_sound: bool = False
+    # The lives of the leaves that are there.
+    leaves: tuple[Span, ...] = ()
+    # Each leaf that there should be is signed by the authority that signs now, and names what it is for.
+    leaves_sound: bool = False
     # When the Secret last changed phase.
     since: dt.datetime | None = None
     # Every webhook configuration carries the whole bundle.
@@ -95,18 +96,20 @@ class View(NamedTuple):
 
 def step(view: View, *, now: dt.datetime, policy: Policy) -> Step | None:
     """Say the one thing to do now, or None."""
-    authority, leaf = view.authority, view.leaf
+    authority = view.authority
     if authority is None or not authority.valid(now):
         return Step.REMAKE
-    if leaf is None or not view.leaf_sound:
-        return Step.SIGN
-    renewal = leaf.part(policy.renew_at)
-    if not leaf.valid(now) or renewal <= now:
+    if not view.leaves_sound or any(is_due(leaf, now, policy) for leaf in view.leaves):
         return Step.SIGN
     next_step, due = TABLE[view.phase]
     if not due(view, now, policy):
         return None
     return next_step
+
+
+def is_due(leaf: Span, now: dt.datetime, policy: Policy) -> bool:
+    """Say whether a leaf is to be signed anew: it cannot be believed now, or will not be for long."""
+    return not leaf.valid(now) or leaf.part(policy.renew_at) <= now
 
 
 def _has_aged(view: View, now: dt.datetime, policy: Policy) -> bool:

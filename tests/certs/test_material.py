@@ -177,6 +177,16 @@ def test_a_new_name_to_serve_under_gets_a_new_leaf():
     assert step(seen, now=NOW, policy=POLICY) is Step.SIGN
 
 
+@pytest.mark.parametrize("other", ["gate", "door"])
+def test_of_two_leaves_the_one_that_is_due_is_signed_anew(other):
+    held, _ = advance(Material(), NOW)
+    later, _ = advance(held, NOW + POLICY.leaf_life * 0.7)
+    one = held._replace(leaf=later.leaf) if other == "door" else held._replace(door=later.door)
+    mended, taken = advance(one, NOW + POLICY.leaf_life * 0.8)
+    assert taken == [Step.SIGN]
+    assert (mended.leaf == one.leaf, mended.door == one.door) == (other == "door", other == "gate")
+
+
 def test_a_leaf_never_outlives_its_authority():
     signer = authority.authority("a", now=NOW, life=dt.timedelta(days=10))
     made = authority.leaf(signer, NAMES.gate, now=NOW, life=dt.timedelta(days=90))

@@ -10,8 +10,8 @@ POLICY = Policy(authority_life=300 * DAY, leaf_life=90 * DAY, pause=dt.timedelta
 FRESH = View(
     Phase.STEADY,
     Span(NOW, NOW + 300 * DAY),
-    Span(NOW, NOW + 90 * DAY),
-    leaf_sound=True,
+    (Span(NOW, NOW + 90 * DAY), Span(NOW, NOW + 90 * DAY)),
+    leaves_sound=True,
     since=NOW,
     bundle_everywhere=True,
 )
@@ -36,14 +36,13 @@ def test_a_leaf_is_renewed_at_two_thirds_of_its_life():
 
 @pytest.mark.parametrize("phase", [Phase.STEADY, Phase.INTRODUCED, Phase.SWITCHED])
 def test_a_leaf_that_is_missing_or_unsound_is_signed_in_every_phase(phase):
-    assert at(0, phase=phase, leaf=None) is Step.SIGN
-    assert at(0, phase=phase, leaf_sound=False) is Step.SIGN
+    assert at(0, phase=phase, leaves_sound=False) is Step.SIGN
 
 
 def test_an_authority_past_two_thirds_is_succeeded_not_replaced():
     leaf = Span(NOW + 199 * DAY, NOW + 289 * DAY)
-    assert at(199, leaf=leaf) is None
-    assert at(200.01, leaf=leaf) is Step.INTRODUCE
+    assert at(199, leaves=(leaf, leaf)) is None
+    assert at(200.01, leaves=(leaf, leaf)) is Step.INTRODUCE
 
 
 @pytest.mark.parametrize(("phase", "due"), [(Phase.INTRODUCED, Step.SWITCH), (Phase.SWITCHED, Step.RETIRE)])
@@ -65,7 +64,10 @@ def test_what_was_made_while_a_clock_was_ahead_is_made_again_only_if_nobody_can_
     believed = span.valid(NOW)
     assert believed == (made == NOW + SKEW)
     assert at(0, authority=span) is (None if believed else Step.REMAKE)
-    assert at(0, leaf=span) is (None if believed else Step.SIGN)
+    for place in (0, 1):
+        leaves = list(FRESH.leaves)
+        leaves[place] = span
+        assert at(0, leaves=tuple(leaves)) is (None if believed else Step.SIGN)
 
 
 @pytest.mark.parametrize("jump", [-29, -1, 1, 29])

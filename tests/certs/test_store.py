@@ -1,6 +1,7 @@
 import asyncio
 import datetime as dt
 import itertools
+import random
 from base64 import b64decode, b64encode
 
 import pytest
@@ -48,7 +49,8 @@ class Clock:
 
 def store(cluster, clock, **kwargs):
     kwargs.setdefault("new_seal", lambda: b"k" * 32)
-    return Store(cluster, namespace="default", name="drawbridge", names=NAMES, webhooks=["drawbridge"], policy=POLICY, now=clock, **kwargs)  # fmt: skip
+    kwargs.setdefault("names", NAMES)
+    return Store(cluster, namespace="default", name="drawbridge", webhooks=["drawbridge"], policy=POLICY, now=clock, **kwargs)  # fmt: skip
 
 
 async def bundles(cluster):
@@ -79,11 +81,46 @@ async def test_a_second_start_finds_what_the_first_one_made(cluster):
     assert await other.sync() == first
 
 
-async def test_replicas_that_start_together_agree(cluster):
+class Crowded:
+    """A cluster as several see it who ask at once: each call waits for its turn, and the seed says whose turn it is."""
+
+    def __init__(self, cluster, chance):
+        self._cluster, self._chance = cluster, chance
+
+    def __getattr__(self, name):
+        call = getattr(self._cluster, name)
+
+        async def called(*what):
+            for _ in range(self._chance.randrange(8)):
+                await asyncio.sleep(0)
+            return await call(*what)
+
+        return called
+
+
+@pytest.mark.parametrize("seed", range(30))
+async def test_replicas_that_start_together_agree(cluster, seed):
     number = iter(range(100))
-    several = [store(cluster, Clock(), new_seal=lambda: b"%032d" % next(number)) for _ in range(8)]
+    crowded = Crowded(cluster, random.Random(seed))
+    several = [store(crowded, Clock(), new_seal=lambda: b"%032d" % next(number)) for _ in range(8)]
     answers = await asyncio.gather(*(one.sync() for one in several))
-    assert all(answer == answers[0] for answer in answers)
+    assert answers == [answers[0]] * 8
+    assert await store(cluster, Clock()).sync() == answers[0]
+
+
+async def test_names_that_are_for_both_are_no_reason_to_sign_for_ever(cluster):
+    names = Names((*NAMES.gate, *NAMES.door), NAMES.door)
+    held = await store(cluster, Clock(), names=names).sync()
+    assert await store(cluster, Clock(), names=names).sync() == held
+
+
+@pytest.mark.parametrize("lost", ["drawbridge", "drawbridge-quota"])
+async def test_a_lost_leaf_is_signed_anew_and_the_other_stays(cluster, lost):
+    one = store(cluster, Clock())
+    before = await one.sync()
+    await cluster.delete(resources.SECRETS, lost, "default")
+    after = await one.sync()
+    assert (after.leaf == before.leaf, after.door == before.door) == (lost != "drawbridge", lost == "drawbridge")
 
 
 class Interrupted:
@@ -226,8 +263,11 @@ async def test_the_authoritys_key_the_servers_and_the_seals_stand_in_secrets_of_
 
 @pytest.mark.parametrize("count", [1, 2])
 async def test_the_secrets_of_older_versions_become_four_and_nothing_but_leaves_is_made_anew(cluster, count):
-    before = await store(cluster, Clock()).sync()
-    serving, authoritys, sealing, _ = [await data_of(cluster, name) for name in NAMED]
+    expected = Embedded.of([])
+    await store(expected, Clock()).sync()
+    names = Names((*NAMES.gate, *NAMES.door))  # one leaf was for both
+    before = await store(cluster, Clock(), names=names).sync()
+    serving, authoritys, sealing = [await data_of(cluster, name) for name in list(NAMED)[:3]]
     older = [secret("drawbridge", serving | sealing | authoritys)]
     if count == 2:
         older = [secret("drawbridge", serving | sealing), secret("drawbridge-authority", authoritys)]
@@ -235,7 +275,7 @@ async def test_the_secrets_of_older_versions_become_four_and_nothing_but_leaves_
     after = await store(other, Clock()).sync()
     assert after._replace(leaf=before.leaf, door=before.door) == before
     assert after.leaf != before.leaf, "whoever showed the gate's certificate where quotas are asked about had its key"
-    assert await entries(other) == await entries(cluster)
+    assert await entries(other) == await entries(expected)
 
 
 async def test_who_verifies_reads_the_keys_of_the_seal_and_no_other_secret(cluster):
