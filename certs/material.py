@@ -175,15 +175,22 @@ def _keep_leaves(material: Material, names: Names, now: dt.datetime, policy: Pol
     One that stands is never signed again for the sake of the other: two replicas start together, one has written the first
     leaf and not yet the second, and who reads in between must find the first as good as its writer does.
     """
-
-    def kept(leaf: Pair | None, names: Sequence[str], never: Sequence[str]) -> Pair | None:
-        if leaf is None or not _is_sound(leaf, names, material.authority, never=never):
-            return None
-        span = authority.span(leaf.certificate)
-        return None if is_due(span, now, policy) else leaf
-
+    signer = material.authority
     gate, door = names
-    return material._replace(leaf=kept(material.leaf, gate, door), door=kept(material.door, door, gate))
+    kept = material
+    if not _is_sound(kept.leaf, gate, signer, never=door):
+        kept = kept._replace(leaf=None)
+    if not _is_sound(kept.door, door, signer, never=gate):
+        kept = kept._replace(door=None)
+    if not _lasts(kept.leaf, now, policy):
+        kept = kept._replace(leaf=None)
+    if not _lasts(kept.door, now, policy):
+        kept = kept._replace(door=None)
+    return kept
+
+
+def _lasts(leaf: Pair | None, now: dt.datetime, policy: Policy) -> bool:
+    return leaf is not None and not is_due(authority.span(leaf.certificate), now, policy)
 
 
 def ensure_seal(material: Material, new_seal: Callable[[], bytes]) -> Material:

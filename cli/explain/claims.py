@@ -27,7 +27,8 @@ UNKNOWN = "unknown"
 
 def tell_claim(claim: ResourceClaim, scene: Scene, *, entry: str = "", template: str = "") -> ClaimStory:
     """Tell of one claim."""
-    devices = [_device(one, claim, scene.stock) for one in results_of(claim)]
+    results = results_of(claim)
+    devices = [_device(one, claim, scene.stock) for one in results]
     consumers = [_consumer(one.name, one.uid, claim, scene) for one in claim.status.reserved_for]
     remarks = [*wrongs(claim, scene), *_missing_classes(claim, scene.stock)]
     return ClaimStory(
