@@ -329,6 +329,8 @@ def read_what_can_be(paths: Sequence[str], *more: Sequence[str], keep: Keep | No
     """
     documents, problems_ = _read(paths, *more, keep=keep)
     note(problems_)
+    if not documents:
+        warn("the input holds no objects")
     return documents
 
 

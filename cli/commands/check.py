@@ -68,8 +68,6 @@ def command(
     server = server_named(kubernetes, feature_gates)
     given = configuration_of(config, files, inventory) if config else None
     documents = inputs.read_what_can_be(files, inventory)
-    if not documents:
-        click.echo("warning: the input holds no objects", err=True)
     inventoried = inputs.read(inventory, files) if inventory else []
     known = besides(inventoried, documents)
     _warn_of_unreadable(known)

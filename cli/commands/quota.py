@@ -60,7 +60,7 @@ def _visit(kubeconfig: str, context: str, namespace: str) -> Scene:
     from cli.explain import visit
     from cluster import resources
 
-    scene = visit(kubeconfig, context, namespace=namespace)
+    scene = visit(kubeconfig, context, namespace=namespace, page="docs/quota.md")
     # What may be read in that namespace only is all that is asked about.
     elsewhere = {kind.id for kind in resources.ALL if kind.namespaced} if namespace else set()
     unread = tuple(one for one in scene.unread if one.kind not in elsewhere)

@@ -51,15 +51,21 @@ def read_dump(files: Sequence[str]) -> Scene:
 
 
 def visit(
-    kubeconfig: str, context: str, *, namespace: str = "", pod: str = "", kinds: Sequence[Resource[Any]] = KINDS
+    kubeconfig: str,
+    context: str,
+    *,
+    namespace: str = "",
+    pod: str = "",
+    kinds: Sequence[Resource[Any]] = KINDS,
+    page: str = "docs/explain.md",
 ) -> Scene:
-    """Read a live cluster; `pod` is the name of the one whose whole object is kept."""
+    """Read a live cluster; `pod` is the name of the one whose whole object is kept, `page` says which rights it takes."""
     from cli import loop
 
     async def look(cluster: Cluster) -> Scene:
         return await gather(cluster, namespace, pod, kinds)
 
-    return loop.visit(kubeconfig, context, look, "docs/explain.md")
+    return loop.visit(kubeconfig, context, look, page)
 
 
 async def gather(cluster: Cluster, namespace: str, pod: str = "", kinds: Sequence[Resource[Any]] = KINDS) -> Scene:

@@ -33,6 +33,12 @@ def test_files_stand_by_themselves_after_those_of_f(folder):
     assert names(run_json("translate", folder / "b.yaml", "-f", folder / "a.yaml")) == (0, ["a", "b"])
 
 
+@pytest.mark.parametrize("verb", ["translate", "check", "simulate", "survey"])
+def test_an_input_without_objects_is_told_and_is_no_error(verb):
+    result = run(verb, "-", stdin="")
+    assert (result.exit_code, result.stderr) == (0, "warning: the input holds no objects\n")
+
+
 def test_no_file_at_all_is_a_broken_usage():
     result = run("translate")
     assert result.exit_code == 2
