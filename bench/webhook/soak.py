@@ -20,7 +20,7 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager
-from http.client import HTTPSConnection
+from http.client import HTTPException, HTTPSConnection
 from io import BytesIO
 from pathlib import Path
 from statistics import median
@@ -75,12 +75,12 @@ class Beside(NamedTuple):
     """What the process beside the crowd saw."""
 
     asked: int
-    lost: int
+    lost: list[str]  # of each how, and what was said
     clock: Held
     processor: Held  # the gate's own
 
 
-NOBODY = Beside(0, 0, Held(0, 0, 0), Held(0, 0, 0))
+NOBODY = Beside(0, [], Held(0, 0, 0), Held(0, 0, 0))
 
 
 class Seen(NamedTuple):
@@ -99,7 +99,7 @@ class Seen(NamedTuple):
         early, late = settled[: len(settled) // 2], settled[len(settled) // 2 :]
         found = [f"{self.lost} reviews were lost"] if self.lost else []
         if self.beside.lost:
-            found.append(f"{self.beside.lost} honest reviews were lost")
+            found.append(f"{len(self.beside.lost)} honest reviews were lost, the first: {self.beside.lost[0]}")
         held = self.beside.processor
         if held.longest > HELD * 1e3:
             found.append(f"an honest review was held for {held.longest:.0f} ms of the gate's processor")
@@ -146,7 +146,7 @@ def ask_beside(url: str, pid: int) -> Beside:
     connection.connect()
     # The kernel's clock of another process's processor time.
     processor = (~pid << 3) | 2
-    body, clock, worked, lost = honest(), list[float](), list[float](), 0
+    body, clock, worked, lost, started = honest(), list[float](), list[float](), list[str](), time.monotonic()
     print("connected", flush=True)
     while not select.select([sys.stdin], [], [], PAUSE)[0]:
         begun, before = time.perf_counter(), time.clock_gettime(processor)
@@ -154,15 +154,26 @@ def ask_beside(url: str, pid: int) -> Beside:
             connection.request("POST", "/mutate", body, {"Content-Type": "application/json"})
             answer = connection.getresponse()
             text = answer.read()
-        except OSError:
+        except (OSError, HTTPException) as error:
             connection.close()
-            lost += 1
+            lost.append(f"{time.monotonic() - started:.1f} s: {error!r}")
             continue
-        worked.append(time.clock_gettime(processor) - before)
-        clock.append(time.perf_counter() - begun)
-        if answer.status != 200 or b'"patch"' not in text:
-            lost += 1
+        held, took = time.clock_gettime(processor) - before, time.perf_counter() - begun
+        worked.append(held)
+        clock.append(took)
+        if why := what_is_lost(answer.status, text):
+            lost.append(f"{time.monotonic() - started:.1f} s: after {took:.2f} s and {held:.2f} s of the gate's: {why}")
     return Beside(len(clock), lost, Held.of(clock), Held.of(worked))
+
+
+def what_is_lost(status: int, text: bytes) -> str:
+    """Say what an honest review was answered instead of being translated; "" if it was."""
+    if status != 200:
+        return f"{status}: {text[:200].decode(errors='replace')}"
+    response = json.loads(text)["response"]
+    if response["allowed"] and "patch" in response:
+        return ""
+    return "; ".join(response.get("warnings", ())) or json.dumps(response)
 
 
 @contextmanager
@@ -267,6 +278,8 @@ def main() -> int:
     )
     print(f"{seen.beside.asked} honest reviews beside them: {seen.beside.clock}, by the clock")
     print(f"    {seen.beside.processor}, by what the gate's processor did meanwhile")
+    for lost in seen.beside.lost:
+        print(f"    lost at {lost}")
     problems = seen.problems
     print("flat" if not problems else "; ".join(problems))
     return 1 if problems else 0

@@ -3,7 +3,7 @@
 import pytest
 
 from bench.webhook import admission
-from bench.webhook.soak import NOBODY, Held, Sample, Seen, soak
+from bench.webhook.soak import NOBODY, Held, Sample, Seen, soak, what_is_lost
 
 
 async def test_a_live_webhook_between_hostile_reviews_loses_nothing_and_stays_small():
@@ -46,5 +46,19 @@ def test_an_honest_review_that_was_held_or_lost_is_told():
     assert Seen({200: 1}, 0, flat, beside=often).problems == [
         "one honest review of a hundred was held for 120 ms of the gate's processor"
     ]
-    assert Seen({200: 1}, 0, flat, beside=NOBODY._replace(lost=2)).problems == ["2 honest reviews were lost"]
+    lost = NOBODY._replace(lost=["3.1 s: 503", "4.0 s: 503"])
+    assert Seen({200: 1}, 0, flat, beside=lost).problems == ["2 honest reviews were lost, the first: 3.1 s: 503"]
     assert Held.of([0.001] * 200 + [0.4]) == (1.0, 1.0, 400.0)
+
+
+@pytest.mark.parametrize(
+    ("status", "text", "why"),
+    [
+        (200, b'{"response": {"allowed": true, "patch": "W10="}}', ""),
+        (503, b"too many reviews in flight", "503: too many reviews in flight"),
+        (200, b'{"response": {"allowed": true, "warnings": ["left as it is: late"]}}', "left as it is: late"),
+        (200, b'{"response": {"allowed": false}}', '{"allowed": false}'),
+    ],
+)
+def test_of_an_honest_review_that_was_lost_it_is_said_how(status, text, why):
+    assert what_is_lost(status, text) == why
