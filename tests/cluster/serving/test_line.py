@@ -1,6 +1,7 @@
 """The line: nobody waits for a whole crowd, and nobody is forgotten."""
 
 import asyncio
+import os
 from time import thread_time
 
 import pytest
@@ -235,3 +236,117 @@ async def test_what_is_left_to_do_of_many_is_done_one_a_turn_and_others_come_bet
     await asyncio.gather(*tasks, return_exceptions=True)
     assert [one for one in log if one != "honest"] == list(range(1, 8))
     assert log.index("honest") <= 4
+
+
+class Clock:
+    """A processor whose time passes only where a test says so."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+class Working(Guest):
+    """Works for so long by that clock, and at once asks again."""
+
+    def __init__(self, log, name, clock, line, seconds, *, account="tenant"):
+        super().__init__(log, name)
+        self.clock, self.line, self.lasts, self.account = clock, line, seconds, account
+        self.is_over = False
+
+    def answer(self, _head, _body):
+        self.clock.now += self.lasts(self.clock.now) if callable(self.lasts) else self.lasts
+        if not self.is_over:
+            asyncio.get_running_loop().call_soon(self.ask)
+
+    def ask(self):
+        self.line.join(self, self.account, None, b"")
+
+
+class Honest(Guest):
+    """Asks through a pipe, when nobody is looking, and writes down what it was held for."""
+
+    def __init__(self, log, clock, line, seconds):
+        super().__init__(log, "honest")
+        self.clock, self.line, self.seconds = clock, line, seconds
+        self.came = None
+        self.ours, self.theirs = os.pipe()
+        asyncio.get_running_loop().add_reader(self.ours, self.arrive)
+
+    def ask(self):
+        if self.came is None:
+            self.came = self.clock.now
+            os.write(self.theirs, b".")
+
+    def arrive(self):
+        os.read(self.ours, 1)
+        self.line.join(self, "tenant", None, b"")
+
+    def answer(self, _head, _body):
+        self.clock.now += self.seconds
+        self._log.append(self.clock.now - self.came)
+        self.came = None
+
+    def close(self):
+        asyncio.get_running_loop().remove_reader(self.ours)
+        os.close(self.ours)
+        os.close(self.theirs)
+
+
+# What one review holds the loop for at most, what is left of one that nobody decided, and what an attacked process gives strangers.
+LONGEST, LATE, BRIEF = 0.075, 0.025, 0.01
+
+
+@pytest.mark.parametrize(
+    "crowd",
+    {
+        "each as long as may be": lambda _number, _now: LONGEST,
+        "as long as may be in every second of an attack": lambda _number, now: LONGEST if now % 1.0 < 0.1 else BRIEF,
+        "each a little": lambda _number, _now: 0.9 * DEAR,
+        "each another": lambda number, _now: (1 + number) * 0.002,
+    }.items(),
+    ids=lambda crowd: crowd[0],
+)
+@pytest.mark.parametrize("overdue", [0.0, 1e9])
+async def test_whatever_32_others_ask_for_an_honest_one_is_held_for_less_than_a_tenth_of_a_second(
+    log, monkeypatch, crowd, overdue
+):
+    """By the processor's time, all turns together: who is always the next but one is answered late, too."""
+    clock = Clock()
+    monkeypatch.setattr(lines, "thread_time", clock)
+    line = WaitingLine(overdue=overdue)
+    honest = Honest(log, clock, line, 0.001)
+    for known in range(20):
+        honest.ask()
+        while len(log) <= known:  # noqa: ASYNC110  as above
+            await asyncio.sleep(0)
+    others = [
+        Working([], number, clock, line, lambda now, number=number: crowd[1](number, now)) for number in range(32)
+    ]
+
+    async def late():
+        while not others[0].is_over:
+            await line.turn()
+            honest.ask()
+            clock.now += LATE
+
+    tasks = [asyncio.create_task(late()) for _ in range(8)]
+    serve = line._serve
+
+    def turn():
+        honest.ask()
+        serve()
+
+    monkeypatch.setattr(line, "_serve", turn)
+    log.clear()
+    for one in others:
+        one.ask()
+    while len(log) < 300:  # noqa: ASYNC110  as above
+        await asyncio.sleep(0)
+    for one in others:
+        one.is_over = True
+    await asyncio.gather(*tasks)
+    honest.close()
+    assert max(log) < 0.1
