@@ -22,6 +22,14 @@ CONTAINERD_SOCKET = "/run/containerd/containerd.sock"
 KUBELET = "/var/lib/kubelet"
 TEST_DRIVER = "test-driver.cdi.k8s.io"
 READY_SECONDS = 90.0
+# Containers and who looks after them; then what is mounted, and the folders that are memory on a machine.
+POWER_OFF = f"""
+for shim in $(pidof containerd-shim-runc-v2); do kill -9 $(cat /proc/$shim/task/*/children) $shim || true; done
+for mounted in $(cut -d ' ' -f 2 /proc/mounts | grep -E '^(/run/containerd|/run/netns|{KUBELET}/pods)/' | sort -r); do
+  umount --lazy $mounted
+done
+rm -rf /run/containerd/* /run/netns/* /run/cdi/*
+"""
 SUBNETS = 1 << 16  # what is reserved is a number: of a port, or past all ports of a subnet
 
 
@@ -139,6 +147,19 @@ class Node:
     def restart_kubelet(self) -> None:
         """End the kubelet and start it again, as an upgrade would."""
         self.kubelet.stop()
+        self.kubelet = self.spawn("kubelet", self.kubelet_argv)
+
+    def restart_containerd(self) -> None:
+        """End containerd and start it again, as an upgrade would: the containers go on meanwhile."""
+        self.containerd.stop()
+        self.start_containerd()
+
+    def reboot(self) -> None:
+        """End all that runs on the node but what tests started, and lose what is kept in memory; then start again."""
+        self.kubelet.stop()
+        self.containerd.stop(hard=True)
+        self.box.run("sh", "-c", POWER_OFF)
+        self.start_containerd()
         self.kubelet = self.spawn("kubelet", self.kubelet_argv)
 
     def ready(self) -> bool:
