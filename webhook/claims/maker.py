@@ -16,12 +16,13 @@ from dra.cache import Cache
 from webhook.claims import spec as shapes
 from webhook.claims import template
 from webhook.claims.spec import Claims, Impossible
-from webhook.dialects import Demand, Pairs
+from webhook.dialects import Demand, Pairs, Together, kinds
 from webhook.state import Served, Supply, unknown
 
 if TYPE_CHECKING:
     from dra.objects import ResourceClaimSpec
     from dra.wire import Json
+    from webhook.dialects import Asked
     from webhook.state import Configuration, Inventory
 
 # Pods may ask for anything, so what is remembered is bounded by bytes.
@@ -33,17 +34,17 @@ class Made(msgspec.Struct, frozen=True, gc=False):
     """Claims, and where they are served."""
 
     claims: Claims
-    supply: Supply
-    beside: Supply | None = None  # of the secondary devices, for pairs
+    supply: Supply  # of the devices that the claim is for before all
+    supplies: tuple[Supply, ...]  # of each kind of device
+    classes: tuple[str, ...]
+    moved: bool  # whether devices leave the host's network for the pod's
 
-    @property
-    def moved(self) -> bool:
-        """Whether devices leave the host's network for the pod's."""
-        return self.supply.target.moved or (self.beside is not None and self.beside.target.moved)
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        return tuple(supply.served.name for supply in (self.supply, self.beside) if supply)
+    @classmethod
+    def of(cls, claims: Claims, *supplies: Supply) -> Made:
+        """Put them together."""
+        classes = tuple([supply.served.name for supply in supplies])
+        moved = any(supply.target.moved for supply in supplies)
+        return cls(claims, supplies[0], supplies, classes, moved)
 
 
 class Workshop:
@@ -55,7 +56,7 @@ class Workshop:
         self._made: Cache[Made | Impossible] = Cache(_DEMANDS)
         self._supplies = {name: self._supply(name) for name in configuration.targets}
 
-    def make(self, demand: Demand | Pairs) -> Made | Impossible:
+    def make(self, demand: Asked) -> Made | Impossible:
         """Make the claims for a demand, or say why there are none."""
         made = self._made.get(demand)
         if made is None:
@@ -69,14 +70,28 @@ class Workshop:
         assert isinstance(made, Made)
         return made.claims
 
-    def _make(self, demand: Demand | Pairs) -> Made | Impossible:
+    def _make(self, demand: Asked) -> Made | Impossible:
+        if isinstance(demand, Together):
+            return self._together(demand)
         if isinstance(demand, Pairs):
             return self._pairs(demand)
         supply = self._choose(demand)
         if isinstance(supply, Impossible):
             return supply
         claims = shapes.build(demand, supply, self._sizes(supply))
-        return Made(claims, supply) if isinstance(claims, Claims) else claims
+        return Made.of(claims, supply) if isinstance(claims, Claims) else claims
+
+    def _together(self, asked: Together) -> Made | Impossible:
+        parts: list[Claims] = []
+        supplies: list[Supply] = []
+        for member in asked.members:
+            made = self.make(member)
+            if isinstance(made, Impossible):
+                return made
+            parts.append(made.claims)
+            supplies += made.supplies
+        claims = shapes.together(parts, supplies, asked.attribute)
+        return Made.of(claims, *supplies) if isinstance(claims, Claims) else claims
 
     def _pairs(self, joint: Pairs) -> Made | Impossible:
         first = self._choose(joint.primary)
@@ -89,7 +104,7 @@ class Workshop:
         claims = shapes.pairs(joint, first, second, sizes)
         if isinstance(claims, Impossible):
             return claims
-        return Made(claims, first, second)
+        return Made.of(claims, first, second)
 
     def _choose(self, demand: Demand) -> Supply | Impossible:
         """Choose the supply: the target's own, or that of the target which may stand in for it."""
@@ -140,11 +155,10 @@ def workshop(configuration: Configuration, fleet: Inventory) -> Workshop:
     return Workshop(configuration, fleet)
 
 
-def _weight(demand: Demand | Pairs, made: Made | Impossible) -> int:
+def _weight(demand: Asked, made: Made | Impossible) -> int:
     """About how many bytes it takes to remember this: the words of a pod may be long, and so are claims made of them."""
     weight = 2_000
-    asked = (demand,) if isinstance(demand, Demand) else (demand.primary, demand.secondary)
-    for one in asked:
+    for one in kinds(demand):
         for words in (one.models, one.not_models, one.uuids, one.not_uuids):
             weight += sum(60 + len(word) for word in words)
     if isinstance(made, Made):

@@ -20,7 +20,7 @@ import msgspec
 
 from dra.objects import ResourceClaimSpec
 from webhook.claims.spec import LIMIT, Claims
-from webhook.dialects import Demand, Pairs
+from webhook.dialects import Asked, Demand
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,7 +30,7 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One demand of one container, and the claims that serve it. `order` is the container's place in starting order."""
 
     container: str
-    demand: Demand | Pairs
+    demand: Asked
     claims: Claims
     separable: bool
     order: int
@@ -92,7 +92,7 @@ def _grant(wish: Wish, spec: ResourceClaimSpec, users: tuple[str, ...]) -> Grant
 def _kind(wish: Wish) -> Demand | None:
     """What devices it asks for, the number aside; None where they can't be numbered."""
     demand = wish.demand
-    if isinstance(demand, Pairs) or not wish.separable or demand.partial or demand.same or demand.everything:
+    if not isinstance(demand, Demand) or not wish.separable or demand.partial or demand.same or demand.everything:
         return None
     return demand.times(1)
 
@@ -109,7 +109,7 @@ class _Span(msgspec.Struct, frozen=True, gc=False):
 
 
 def _count(wish: Wish) -> int:
-    return 0 if isinstance(wish.demand, Pairs) else wish.demand.count
+    return wish.demand.count if isinstance(wish.demand, Demand) else 0
 
 
 def _number(kind: Demand, wishes: list[Wish], make: Callable[[Demand], Claims]) -> list[Grant]:
@@ -191,7 +191,7 @@ def _join(wishes: list[Wish]) -> tuple[list[Grant], list[tuple[str, str]]]:
     remarks: list[tuple[str, str]] = []
     hosts: list[_Host] = []
     passing: list[Wish] = []
-    alike: dict[Demand | Pairs, list[_Host]] = {}
+    alike: dict[Asked, list[_Host]] = {}
     for wish in wishes:
         if wish.init:
             passing.append(wish)
@@ -230,7 +230,7 @@ def _may_host(host: Wish, guest: Wish) -> bool:
     """A sidecar that runs beside the init container needs its devices itself."""
     if host.container == guest.container or (host.sidecar and host.order < guest.order):
         return False
-    if isinstance(host.demand, Pairs) or isinstance(guest.demand, Pairs):
+    if not (isinstance(host.demand, Demand) and isinstance(guest.demand, Demand)):
         return host.demand == guest.demand
     return _is_no_less(host.demand, guest.demand)
 
@@ -240,9 +240,9 @@ def covers(large: Demand, small: Demand) -> bool:
     return _bare(large) == _bare(small) and _is_no_less(large, small)
 
 
-def _bare(demand: Demand | Pairs) -> Demand | Pairs:
+def _bare(demand: Asked) -> Asked:
     """A demand without its amounts: devices are interchangeable only where this is the same."""
-    if isinstance(demand, Pairs):
+    if not isinstance(demand, Demand):
         return demand
     return msgspec.structs.replace(demand, count=1, memory=None, memory_percent=None, cores=None)
 

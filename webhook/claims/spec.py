@@ -28,7 +28,7 @@ from webhook.dialects import AUTO, DRANET_NUMA_NODE, MIB, NUMA_NODE, PCIE_ROOT, 
 from webhook.state import ALTERNATIVES, CLAIMS, SHARES, Need
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from webhook.dialects import Target
     from webhook.state import Supply
@@ -268,7 +268,8 @@ def _unshareable(demand: Demand, supply: Supply, count: int) -> Impossible | Non
         return Impossible(reason=reason)
     if served.devices and not served.shared:
         return Impossible(reason=f"class {served.name} publishes no devices that can be shared")
-    wanted = {"memory": demand.memory, "cores": demand.cores, "shares": demand.shares}
+    target = supply.target
+    wanted = {target.memory: demand.memory, target.cores: demand.cores, "shares": demand.shares}
     for name, value in wanted.items():
         if value is not None and served.capacities and served.spelling(name) not in served.capacities:
             return Impossible(reason=f"class {served.name} publishes no capacity {name!r}")
@@ -366,17 +367,40 @@ def _tie(
     return msgspec.structs.replace(main, requests=tuple(requests), constraints=(*main.constraints, *ties))
 
 
+def together(parts: Sequence[Claims], supplies: Sequence[Supply], attribute: str) -> Claims | Impossible:
+    """Block T: what several claims ask for, in one, all of it with one value of an attribute."""
+    common, remark = _common(attribute, *supplies)
+    if not common:
+        return Impossible(reason=remark, tie=attribute)
+    specs = [spec for part in parts for spec in part.specs]
+    requests = [request for spec in specs for request in spec.devices.requests]
+    names = tuple([request.name for request in requests])
+    if len(set(names)) < len(names):
+        return Impossible(reason=f"two kinds of device are called {max(names, key=names.count)} in claims")
+    if len(specs) > len(parts) or len(names) > LIMIT or sum(map(results, specs)) > LIMIT:
+        return Impossible(reason=f"devices that must share {common} do not fit one claim ({LIMIT})")
+    ties = [tie for spec in specs for tie in spec.devices.constraints]
+    ties.append(DeviceConstraint(requests=names, match_attribute=common))
+    return Claims(
+        specs=(_spec(tuple(requests), tuple(ties)),),
+        needs=tuple(dict.fromkeys([need for part in parts for need in part.needs])),
+        base="-".join([part.base for part in parts]),
+        remarks=tuple([text for part in parts for text in part.remarks]),
+        models=tuple([model for part in parts for model in part.models]),
+    )
+
+
 def results(spec: ResourceClaimSpec) -> int:
     """Count the devices that a claim is given; all of a node's count as one, since nobody knows how many there are."""
     return sum((request.exactly.count if request.exactly else 0) or 1 for request in spec.devices.requests)
 
 
-def _common(wanted: str, first: Supply, second: Supply) -> tuple[str, str]:
-    """Choose the attribute that both sides publish: the PCIe root, else a NUMA node; say what was taken and why."""
+def _common(wanted: str, *supplies: Supply) -> tuple[str, str]:
+    """Choose the attribute that all sides publish: the PCIe root, else a NUMA node; say what was taken and why."""
     candidates = (PCIE_ROOT, NUMA_NODE, DRANET_NUMA_NODE) if wanted == AUTO else (wanted,)
     lacking: list[str] = []
     for candidate in candidates:
-        absent = [supply.served.name for supply in (first, second) if not supply.served.publishes(candidate)]
+        absent = [supply.served.name for supply in supplies if not supply.served.publishes(candidate)]
         if not absent:
             reasons = "; ".join(lacking)
             remark = f"{candidate} is taken, since {reasons}" if lacking else ""

@@ -61,11 +61,33 @@ class Pairs(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     each: int = 1
 
 
+class Together(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What one claim asks for, all of its devices with one value of an attribute."""
+
+    members: tuple[Demand | Pairs, ...]
+    attribute: str
+
+
+Asked = Demand | Pairs | Together
+
+
+def kinds(asked: Asked) -> tuple[Demand, ...]:
+    """List what is asked for by kind of device, each with the number of all its devices."""
+    match asked:
+        case Demand():
+            return (asked,)
+        case Pairs(primary=primary, secondary=secondary, each=each):
+            return primary, secondary.times(each * primary.count) if each else secondary
+        case Together(members=members):
+            return tuple([kind for member in members for kind in kinds(member)])
+
+
 class Keyed(NamedTuple):
-    """A demand, and the key that stands for it in reports."""
+    """What is asked for, and the key that stands for it in reports; of several kinds of device, also the keys of the others."""
 
     key: str
-    demand: Demand | Pairs
+    demand: Asked
+    beside: tuple[str, ...] = ()
 
 
 class Note(msgspec.Struct, frozen=True, gc=False):

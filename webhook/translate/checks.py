@@ -131,9 +131,9 @@ def _pair(cases: Sequence[Case], joint: Joint) -> list[Case]:
     for i, case in enumerate(cases):
         if not case.open or case.dialect.scope is not Scope.CONTAINER:
             continue
-        for key, demand in case.demands:
-            if isinstance(demand, Demand):
-                found[case.container, key] = i, demand
+        for asked in case.demands:
+            if isinstance(asked.demand, Demand):
+                found[case.container, asked.key] = i, asked.demand
     paired = list(cases)
     other = joint.secondary
     for (container, key), (i, primary) in found.items():
@@ -158,7 +158,7 @@ def _pair(cases: Sequence[Case], joint: Joint) -> list[Case]:
         )
         left = _without(paired[j], other)
         paired[j] = msgspec.structs.replace(paired[j], demands=left, joined=True)
-        pair = Keyed(key, pairs)
+        pair = Keyed(key, pairs, (other,))
         demands = [pair if asked.key == key else asked for asked in paired[i].demands]
         told = Note(other, Action.TRANSLATED, f"{each} beside each {key}")
         joined = msgspec.structs.replace(paired[i], demands=tuple(demands), joined=True)
@@ -199,7 +199,7 @@ def step_aside(case: Case, context: Context) -> Case:
     """Leave what core serves by itself: a bare count of a name that a DeviceClass carries, and nothing else asked."""
     if len(case.demands) != 1:
         return case
-    key, demand = case.demands[0]
+    key, demand, _ = case.demands[0]
     if len(case.keys) > 1 and case.asking() != [key]:
         return case
     name = context.fleet.extended.get(key)
@@ -225,7 +225,7 @@ def serve(case: Case, context: Context) -> Case:
     notes = list(case.notes)
     numa_may_be_dropped = context.configuration.file.numa_bind == "drop"
     for asked in case.demands:
-        key, demand = asked
+        key, demand, _ = asked
         made = context.workshop.make(demand)
         if isinstance(made, Impossible) and made.tie == NUMA_NODE and numa_may_be_dropped:
             text = f"{made.reason}: they may lie on different NUMA nodes"
@@ -241,7 +241,7 @@ def serve(case: Case, context: Context) -> Case:
             return case.refuse(key, made.reason, "drop the annotation", Code.INEXPRESSIBLE)
         if made.moved and context.pod.spec.get("hostNetwork") is True:
             return case.leave(key, "the driver moves the device into the pod's network, and hostNetwork pods have none")
-        demands.append(Keyed(key, demand))
+        demands.append(asked._replace(demand=demand))
         served.append(made)
         _tell_class(notes, key, made)
         for remark in made.claims.remarks:
@@ -376,7 +376,7 @@ def _target(cases: tuple[Case, ...], context: Context) -> str:
         return ""
     if file.bridge and (own or name == file.target_scheduler):
         made_of = [made for case in cases if case.open for made in case.made]
-        drivers = {made.supply.driver for made in made_of}
+        drivers = {supply.driver for made in made_of for supply in made.supplies}
         if not drivers.isdisjoint(file.bridge.drivers):
             return file.bridge.scheduler_name
     if own and file.target_scheduler != name:
@@ -417,7 +417,7 @@ def _share(cases: tuple[Case, ...], context: Context) -> Sharing:
     common: list[Grant] = []
     wishes: list[Wish] = []
     for case in cases:
-        for (_, demand), made in zip(case.demands, case.made, strict=True) if case.open else ():
+        for asked, made in zip(case.demands, case.made, strict=True) if case.open else ():
             if case.dialect.scope is Scope.POD:
                 seen_by = context.pod.slots if case.dialect.seen_by_all else [slot for slot, _ in case.words]
                 users = tuple([slot.name for slot in seen_by])
@@ -427,7 +427,7 @@ def _share(cases: tuple[Case, ...], context: Context) -> Sharing:
             slot = case.words[0][0]
             wish = Wish(
                 container=slot.name,
-                demand=demand,
+                demand=asked.demand,
                 claims=made.claims,
                 separable=made.supply.target.separable,
                 order=slot.order,

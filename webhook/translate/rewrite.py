@@ -11,7 +11,7 @@ from dra.pointer import escape
 from dra.wire import Json
 from webhook import names
 from webhook.claims import make_template
-from webhook.dialects import Pairs
+from webhook.dialects import kinds
 from webhook.translate import json_patch as patch
 from webhook.translate.pod_view import equal, mapping
 from webhook.translate.record import Original, WrittenRecord, annotate
@@ -19,7 +19,8 @@ from webhook.translate.record import Original, WrittenRecord, annotate
 if TYPE_CHECKING:
     from collections.abc import Container, Sequence
 
-    from webhook.claims import Grant
+    from webhook.claims import Grant, Made
+    from webhook.dialects import Keyed
     from webhook.translate.case import Case
     from webhook.translate.checks import Verdict
     from webhook.translate.pod_view import PodView, Slot
@@ -288,20 +289,22 @@ def _devices(going: Sequence[Case]) -> dict[str, Json]:
     """Say per container how many devices of which class it is given, for tools that counted the old keys."""
     devices: dict[str, list[Json]] = {}
     for case in going:
-        for (key, demand), made in zip(case.demands, case.made, strict=True):
-            counted = demand.primary if isinstance(demand, Pairs) else demand
-            one: dict[str, Json] = {
-                "key": key,
-                "class": made.supply.served.name,
-                "count": counted.count,
-            }
-            models = made.claims.models
-            if models:
-                one["models"] = list(models)
+        for asked, made in zip(case.demands, case.made, strict=True):
+            given = _given(asked, made)
             for slot, _ in case.words:
-                given = devices.setdefault(slot.name, [])
-                given.append(one)
+                of_container = devices.setdefault(slot.name, [])
+                of_container += given
     return dict(devices)
+
+
+def _given(asked: Keyed, made: Made) -> list[Json]:
+    """Say it of each kind of device; models are of the first kind, which the claim is for before all."""
+    given: list[Json] = []
+    models: dict[str, Json] = {"models": list(made.claims.models)} if made.claims.models else {}
+    for key, kind, name in zip((asked.key, *asked.beside), kinds(asked.demand), made.classes, strict=True):
+        given.append({"key": key, "class": name, "count": kind.count, **models})
+        models = {}
+    return given
 
 
 def _annotate(pod: PodView, annotations: dict[str, Json], path: str) -> list[Operation]:

@@ -262,6 +262,26 @@ def test_more_pairs_than_a_claim_holds_are_split_between_pairs():
     assert all(len(spec["spec"]["devices"]["requests"]) <= 32 for spec in done.templates.values())
 
 
+@pytest.mark.parametrize(
+    ("asked", "counts"),
+    [({"gpu": 100, "rdma": 200}, (1, 2)), ({"gpu": 200, "rdma": 200}, (2, 2)), ({"gpu": 200, "rdma": 100}, (2, 1))],
+)
+def test_who_counted_the_old_keys_is_told_of_both_sides_of_a_pair(asked, counts):
+    value = spoken(asked, annotations=PAIRED)
+    [told] = json.loads(patched(value, became(value))["metadata"]["annotations"]["drawbridge.dev/devices"]).values()
+    classes = ("gpu.nvidia.com", "dranet")
+    keys = (KOORD + "gpu", KOORD + "rdma")
+    assert told == [
+        {"key": key, "class": name, "count": count} for key, name, count in zip(keys, classes, counts, strict=True)
+    ]
+
+
+def test_a_bridge_that_manages_the_other_side_of_a_pair_is_asked():
+    bridge = {"schedulerName": "drawbridge", "drivers": ["dra.net"]}
+    value = spoken({"gpu": 100, "rdma": 100}, annotations=PAIRED)
+    assert patched(value, became(value, bridge=bridge))["spec"]["schedulerName"] == "drawbridge"
+
+
 def test_apply_for_all_under_one_switch_is_left():
     hints = {JOINT: SAME, HINT: {"rdma": {"allocateStrategy": "ApplyForAll"}}}
     assert untouched(koordinator({"gpu": 100, "rdma": 100}, hints=hints))

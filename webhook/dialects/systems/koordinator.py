@@ -696,7 +696,7 @@ def _together(pod: _Pod, gpu: Demand | None, nic: Demand | None) -> tuple[list[K
         reason = f"can't be held together with a tie on {gpu.same}"
         raise _leave(annotation, reason)
     pairs, text = _pairs(gpu, nic, annotation)
-    asked = Keyed(apart[0].key, pairs)
+    asked = Keyed(apart[0].key, pairs, (apart[1].key,))
     return [asked], [Note(annotation, Action.APPROXIMATED, text)]
 
 
