@@ -372,22 +372,45 @@ def together(parts: Sequence[Claims], supplies: Sequence[Supply], attribute: str
     common, remark = _common(attribute, *supplies)
     if not common:
         return Impossible(reason=remark, tie=attribute)
-    specs = [spec for part in parts for spec in part.specs]
-    requests = [request for spec in specs for request in spec.devices.requests]
-    names = tuple([request.name for request in requests])
-    if len(set(names)) < len(names):
-        return Impossible(reason=f"two kinds of device are called {max(names, key=names.count)} in claims")
-    if len(specs) > len(parts) or len(names) > LIMIT or sum(map(results, specs)) > LIMIT:
-        return Impossible(reason=f"devices that must share {common} do not fit one claim ({LIMIT})")
-    ties = [tie for spec in specs for tie in spec.devices.constraints]
-    ties.append(DeviceConstraint(requests=names, match_attribute=common))
+    spec = _join(parts)
+    names = tuple([request.name for request in spec.devices.requests])
+    problem = _unjoinable(parts, spec, names)
+    if problem:
+        return Impossible(reason=f"devices that must share {common}: {problem}")
+    tie = DeviceConstraint(requests=names, match_attribute=common)
+    whole = _spec(spec.devices.requests, (*spec.devices.constraints, tie))
+    needs: dict[Need, None] = {}
+    for part in parts:
+        needs.update(dict.fromkeys(part.needs))
     return Claims(
-        specs=(_spec(tuple(requests), tuple(ties)),),
-        needs=tuple(dict.fromkeys([need for part in parts for need in part.needs])),
+        specs=(whole,),
+        needs=tuple(needs),
         base="-".join([part.base for part in parts]),
         remarks=tuple([text for part in parts for text in part.remarks]),
         models=tuple([model for part in parts for model in part.models]),
     )
+
+
+def _join(parts: Sequence[Claims]) -> ResourceClaimSpec:
+    """Put all requests and constraints of several claims into one."""
+    requests: list[DeviceRequest] = []
+    ties: list[DeviceConstraint] = []
+    for part in parts:
+        for spec in part.specs:
+            requests += spec.devices.requests
+            ties += spec.devices.constraints
+    return _spec(tuple(requests), tuple(ties))
+
+
+def _unjoinable(parts: Sequence[Claims], spec: ResourceClaimSpec, names: tuple[str, ...]) -> str:
+    """Say why one claim cannot hold what several do, "" if it can."""
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        return f"two kinds of them are called {twice[0]} in claims"
+    too_many = max(len(names), results(spec)) > LIMIT
+    if too_many or any(len(part.specs) > 1 for part in parts):
+        return f"they do not fit one claim ({LIMIT})"
+    return ""
 
 
 def results(spec: ResourceClaimSpec) -> int:
