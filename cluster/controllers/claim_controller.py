@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
+from contextlib import suppress
 from typing import TYPE_CHECKING, assert_never
 
 from cluster.controllers.claim_decisions import (
@@ -77,7 +78,8 @@ class ClaimController:
 
     def _on_claims(self, batch: Batch[ResourceClaim]) -> None:
         if batch.complete:
-            self._made.clear()
+            # What was made after this reading is in none of its objects, and still there.
+            self._made = {where: one for where, one in self._made.items() if _is_after(one, batch.version)}
         for delta in batch.deltas:
             self._made.pop(delta.key, None)
             namespace, name = delta.key
@@ -115,9 +117,23 @@ class ClaimController:
                 await self._act(action, namespace, pod)
             return
         claim = self._claims_in(namespace).get(name)
-        if claim is not None:
-            for action in for_claim(claim, lambda pod: self._pods.objects.get((namespace, pod))):
-                await self._act(action, namespace, None)
+        if claim is None:
+            return
+        asked = await self._unknown_of(claim)
+        for action in for_claim(claim, lambda pod: asked.get(pod) or self._pods.objects.get((namespace, pod))):
+            await self._act(action, namespace, None)
+
+    async def _unknown_of(self, claim: ResourceClaim) -> dict[str, Pod]:
+        """Ask for users of a claim that our copy does not have: a pod may be made, placed and entered before we hear of it."""
+        found: dict[str, Pod] = {}
+        namespace = claim.metadata.namespace
+        for user in claim.status.reserved_for:
+            known = self._pods.objects.get((namespace, user.name))
+            if not user.is_pod or (known is not None and known.metadata.uid == user.uid):
+                continue
+            with suppress(NotFound):
+                found[user.name] = await self._cluster.get(PODS, user.name, namespace)
+        return found
 
     async def _act(self, action: Action, namespace: str, pod: Pod | None) -> None:
         match action:
@@ -157,3 +173,7 @@ class ClaimController:
             await self._cluster.delete(RESOURCE_CLAIMS, action.claim, namespace, uid=action.uid)
         except NotFound:
             return
+
+
+def _is_after(claim: ResourceClaim, version: str) -> bool:
+    return int(claim.metadata.resource_version) > int(version)

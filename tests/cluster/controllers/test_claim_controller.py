@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import itertools
 
+import msgspec
 import pytest
 
 from cluster import Merge
@@ -20,6 +21,7 @@ from cluster.controllers.claim_decisions import (
 )
 from cluster.embedded.embedded import Embedded
 from cluster.errors import NotFound
+from cluster.informers import Batch
 from cluster.resources import PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
 from dra.objects.claim import ResourceClaim
 from dra.objects.pod import Pod
@@ -175,6 +177,67 @@ async def test_the_last_user_takes_the_allocation_with_it(controlled, home):
         return found.status.allocation is None and not found.metadata.finalizers
 
     assert await eventually(free)
+
+
+class Late(Embedded):
+    """A cluster that tells of what becomes of its pods only when the test lets it."""
+
+    def __init__(self):
+        super().__init__()
+        self.told = asyncio.Event()
+
+    @contextlib.asynccontextmanager
+    async def watch(self, resource, *args, **kwargs):
+        async def late(events):
+            async for event in events:
+                if not getattr(event, "initial_end", False):
+                    await self.told.wait()
+                yield event
+
+        async with super().watch(resource, *args, **kwargs) as events:
+            yield late(events) if resource.id == PODS.id else events
+
+
+async def test_a_user_of_whom_the_controller_has_not_heard_yet_keeps_what_he_was_given():
+    cluster, home = Late(), "default"
+    controller = ClaimController(cluster)
+    async with asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(controller.run())
+        await eventually(lambda: asyncio.sleep(0, controller._pods.health.synced))
+        await cluster.create(RESOURCE_CLAIMS, claim("shared"), home)
+        claims = [{"name": "gpu", "resourceClaimName": "shared"}]
+        owner = await cluster.create(PODS, pod("one", resourceClaims=claims), home)
+        gone = Pod(metadata=msgspec.structs.replace(owner.metadata, name="gone", uid="of before"))
+        await allocate(cluster, home, "shared", owner, gone)
+
+        async def left():
+            found = await cluster.get(RESOURCE_CLAIMS, "shared", home)
+            return len(found.status.reserved_for) < 2 and found
+
+        kept = await eventually(left)
+        assert [one.uid for one in kept.status.reserved_for] == [owner.metadata.uid]
+        assert kept.status.allocation is not None
+        cluster.told.set()
+        running.cancel()
+
+
+async def test_a_claim_that_was_made_after_a_reading_is_not_made_again_because_it_is_not_in_it():
+    """The reading of the whole collection was under way when the claim was made."""
+    cluster, home = Embedded(), "default"
+    controller = ClaimController(cluster)
+    before = (await cluster.list(RESOURCE_CLAIMS, home)).resource_version
+    await cluster.create(RESOURCE_CLAIM_TEMPLATES, template("t"), home)
+    owner = await cluster.create(PODS, user("train"), home)
+    await controller._create(Create("gpu", "t"), home, owner)
+    controller._on_claims(Batch((), before, complete=True))
+    await controller._create(Create("gpu", "t"), home, owner)
+    (made,) = (await cluster.list(RESOURCE_CLAIMS, home)).items
+    await cluster.delete(RESOURCE_CLAIMS, made.metadata.name, home)
+    later = (await cluster.list(RESOURCE_CLAIMS, home)).resource_version
+    controller._on_claims(Batch((), later, complete=True))
+    await controller._create(Create("gpu", "t"), home, owner)
+    (again,) = (await cluster.list(RESOURCE_CLAIMS, home)).items
+    assert again.metadata.uid != made.metadata.uid, "what a later reading does not have is gone"
 
 
 async def test_a_claim_made_for_a_pod_goes_when_the_pod_has_finished(controlled, home):
