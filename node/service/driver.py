@@ -188,7 +188,8 @@ class Driver:
         while True:
             await self._follow_rules()
             try:
-                await self._preparing.settle()
+                if not self.overtaken():  # the later one is asked by the kubelet now, and knows what it is asked for
+                    await self._preparing.settle()
                 self._checkpoint_problem = ""
             except (OSError, Broken) as error:
                 self._checkpoint_problem = f"what is prepared cannot be read: {error}"

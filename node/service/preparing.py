@@ -49,14 +49,19 @@ class Preparing:
         self._clock = clock
         self._metrics = metrics or DriverMetrics()
         self._gone_since: dict[str, float] = {}
+        # What was asked for since the last look: a claim may be back, and a look that has begun does not know.
+        self._asked_for: set[str] = set()
+        self._alone = asyncio.Lock()
         self._telling: set[asyncio.Task[None]] = set()
 
     async def prepare(self, request: PrepareRequest) -> PrepareResponse:
         """Prepare claims. Only what touches no cluster is done while others wait."""
         begun = self._clock()
         references = request.claims
+        self._asked_for.update(reference.uid for reference in references)
         found = await self._read(references)
-        answers = await asyncio.to_thread(self._keeper.prepare, references, found)
+        async with self._alone:
+            answers = await asyncio.to_thread(self._keeper.prepare, references, found)
         errors = [answer.error for answer in answers.values()]
         for uid, claim in found.items():
             is_prepared = not answers[uid].error
@@ -81,11 +86,14 @@ class Preparing:
         for uid, record in claims.items():
             if await self._is_gone(record):
                 since[uid] = self._gone_since.get(uid, now)
-        self._gone_since = since
-        over = [uid for uid, first in since.items() if now - first >= GONE]
-        if over:
-            logger.warning("claims that are gone are forgotten", extra={"uids": over})
-            await asyncio.to_thread(self._keeper.forget, over)
+        async with self._alone:
+            since |= dict.fromkeys(self._asked_for & since.keys(), now)
+            self._gone_since = since
+            self._asked_for.clear()
+            over = [uid for uid, first in since.items() if now - first >= GONE]
+            if over:
+                logger.warning("claims that are gone are forgotten", extra={"uids": over})
+                await asyncio.to_thread(self._keeper.forget, over)
 
     async def finish(self) -> None:
         """Wait until what is being told is told."""
@@ -104,7 +112,7 @@ class Preparing:
         except NotFound:
             return None
         except (ApiError, TimeoutError) as error:
-            return f"the API server cannot be asked about it: {error or 'no answer in time'}"
+            return f"the API server cannot be asked about it: {str(error) or 'no answer in time'}"
 
     async def _is_gone(self, record: Prepared) -> bool:
         """Say whether nobody can have a claim any more: only an answer that says so counts."""

@@ -92,7 +92,7 @@ class Reviews:
                 said = await response.content.read(LARGEST)
                 return Reply(response.status, said, JSON)
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
-            problem = f"the replica that leads, at {place}, could not be asked: {error or type(error).__name__}"
+            problem = f"the replica that leads, at {place}, could not be asked: {str(error) or type(error).__name__}"
             raise Refusal(503, problem, "ask again in a moment") from None
 
     def _open(self) -> aiohttp.ClientSession:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import random
 import socket
 import tempfile
 from pathlib import Path
@@ -497,6 +498,75 @@ async def test_a_claim_that_has_been_gone_for_long_is_forgotten_and_not_before(c
     now[0] = GONE
     await one.settle()
     assert set(keeper.claims()) == {b.uid}
+
+
+async def given(cluster, name, *results):
+    """Give a claim that is there these devices, or none."""
+    user = {"resource": "pods", "name": "p", "uid": "pod"}
+    status = {"allocation": None, "reservedFor": None, "devices": None}
+    if results:
+        status = {"allocation": {"devices": {"results": list(results)}}, "reservedFor": [user]}
+    await cluster.patch(RESOURCE_CLAIMS, name, Merge({"status": status}), "ns", subresource="status")
+
+
+@pytest.mark.parametrize("seed", range(10))
+async def test_a_claim_that_is_given_devices_again_while_we_look_for_what_is_gone_stays_prepared(
+    cluster, kubelet, seed
+):
+    """Somebody's claim stays when its pod goes, and the next pod comes just when the first was gone for long enough."""
+    chance = random.Random(seed)
+
+    class Crowded:
+        """A cluster in which others are asked between any two answers."""
+
+        patch = cluster.patch
+
+        async def get(self, *asked):
+            found = await cluster.get(*asked)
+            for _ in range(chance.randrange(20)):
+                await asyncio.sleep(0)
+            return found
+
+    now = [0.0]
+    one, keeper = preparing(Crowded(), kubelet, lambda: now[0])
+    reference = await allocated(cluster, "a", result("gpu-0"))
+    request = PrepareRequest(claims=(reference,))
+    await one.prepare(request)
+    await given(cluster, "a")
+    await one.settle()
+    now[0] = GONE
+
+    async def come_back():
+        for _ in range(chance.randrange(40)):
+            await asyncio.sleep(0)
+        await given(cluster, "a", result("gpu-0"))
+        return (await one.prepare(request)).claims[reference.uid].error
+
+    problem, _ = await asyncio.gather(come_back(), one.settle())
+    assert (problem, set(keeper.claims())) == ("", {reference.uid})
+    await given(cluster, "a")
+    now[0] += 1
+    await one.settle()
+    assert set(keeper.claims()) == {reference.uid}, "it has been gone for a moment only"
+    now[0] += GONE
+    await one.settle()
+    assert not keeper.claims()
+    await one.finish()
+
+
+class Silent(Away):
+    """An API server that says nothing."""
+
+    async def get(self, *asked):
+        del asked
+        raise TimeoutError
+
+
+async def test_an_api_server_that_says_nothing_is_named_in_the_answer(cluster, kubelet):
+    one, _ = preparing(Silent(), kubelet, lambda: 0.0)
+    reference = await allocated(cluster, "a", result("gpu-0"))
+    answers = (await one.prepare(PrepareRequest(claims=(reference,)))).claims
+    assert answers[reference.uid].error.endswith("cannot be asked about it: no answer in time")
 
 
 async def test_a_claim_that_is_deleted_between_reading_and_writing_is_held_by_nobody_in_the_end(cluster, kubelet):
