@@ -90,6 +90,19 @@ async def test_who_has_gone_leaves_the_place_to_the_next(when):
     assert waiting.served[-1] == "d1"
 
 
+async def test_who_is_sent_away_in_the_moment_in_which_he_goes_gives_back_no_place():
+    waiting = Waiting(Places(1, 3))
+    tasks = [await waiting.ask(name) for name in ("a1", "a2", "a3", "a4")]
+    coming = asyncio.create_task(waiting.wait("b1"))  # in whose stead the last of them is sent away
+    asyncio.get_running_loop().call_soon(tasks[3].cancel)
+    await turn()
+    assert (tasks[3].cancelled(), coming.done()) == (True, False)
+    assert waiting.served == ["a1"], "there is one place, and it is taken"
+    waiting.places.leave("a")
+    await turn()
+    assert waiting.served == ["a1", "a2"]
+
+
 async def test_room_that_is_made_of_one_who_is_going_is_room():
     waiting = Waiting(Places(1, 2))
     tasks = [await waiting.ask(name) for name in ("a1", "a2", "a3")]

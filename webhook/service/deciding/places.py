@@ -42,7 +42,7 @@ class Places:
         except asyncio.CancelledError:
             if future.cancelled():
                 self._forget(account, future)
-            else:
+            elif future.exception() is None:
                 self.leave(account)  # it was given one, and nobody is there any more
             raise
 
