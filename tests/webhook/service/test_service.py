@@ -346,6 +346,7 @@ async def test_a_rotation_under_load_refuses_nobody(cluster):
             assert (await answer(here.address))["allowed"]
             leaves.add(here.service.certificate._pair.certificate)
             assert not following.done()
+        assert (await answer(here.address))["allowed"], "with the last bundle alone"
         following.cancel()
 
 
