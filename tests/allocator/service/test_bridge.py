@@ -318,8 +318,14 @@ async def test_what_another_scheduler_gives_away_too_is_found_and_ours_yields_as
         _, found = await one.plugin("prefilter", {"pod": await one.pod("p")})
         assert found["verdict"] == "full"
         await until(lambda: one.service.rounds.overlapping == ())
-        said = [event.message for event in (await cluster.list(resources.EVENTS)).items]
-        assert any("somebody else was given the same devices" in message for message in said)
+        await told(cluster, "somebody else was given the same devices")
+
+
+async def told(cluster, words):
+    """Wait for an event that says this: events are written beside everything else."""
+    async with asyncio.timeout(PATIENCE):
+        while not any(words in event.message for event in (await cluster.list(resources.EVENTS)).items):  # noqa: ASYNC110  what is waited for has no event of its own
+            await asyncio.sleep(0.005)
 
 
 class Preceded(Embedded):
