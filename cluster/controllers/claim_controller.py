@@ -17,6 +17,7 @@ from cluster.controllers.claim_decisions import (
     for_pod,
     generated_for,
     templates_of,
+    unprotect,
 )
 from cluster.controllers.workqueue import WorkQueue
 from cluster.errors import NotFound
@@ -78,8 +79,7 @@ class ClaimController:
 
     def _on_claims(self, batch: Batch[ResourceClaim]) -> None:
         if batch.complete:
-            # What was made after this reading is in none of its objects, and still there.
-            self._made = {where: one for where, one in self._made.items() if _is_after(one, batch.version)}
+            self._forget_made_before(batch.version)
         for delta in batch.deltas:
             self._made.pop(delta.key, None)
             namespace, name = delta.key
@@ -91,6 +91,10 @@ class ClaimController:
             claim = delta.new or delta.old
             for owner in claim.metadata.owner_references if claim else ():
                 self._queue.add((_POD, namespace, owner.name))
+
+    def _forget_made_before(self, version: str) -> None:
+        """What was made after a reading of the whole is in none of its objects, and still there."""
+        self._made = {where: one for where, one in self._made.items() if _is_after(one, version)}
 
     def _on_templates(self, batch: Batch[ResourceClaimTemplate]) -> None:
         added = {delta.key for delta in batch.deltas if delta.old is None}
@@ -128,11 +132,14 @@ class ClaimController:
         found: dict[str, Pod] = {}
         namespace = claim.metadata.namespace
         for user in claim.status.reserved_for:
-            known = self._pods.objects.get((namespace, user.name))
-            if not user.is_pod or (known is not None and known.metadata.uid == user.uid):
+            where = namespace, user.name
+            known = self._pods.objects.get(where)
+            is_known = known is not None and known.metadata.uid == user.uid
+            if is_known or not user.is_pod:
                 continue
             with suppress(NotFound):
-                found[user.name] = await self._cluster.get(PODS, user.name, namespace)
+                pod = await self._cluster.get(PODS, user.name, namespace)
+                found[user.name] = pod
         return found
 
     async def _act(self, action: Action, namespace: str, pod: Pod | None) -> None:
@@ -144,9 +151,11 @@ class ClaimController:
                 assert pod is not None
                 await self._cluster.patch(PODS, pod.metadata.name, action.patch, namespace, subresource="status")
             case Write():
-                await self._cluster.patch(
+                written = await self._cluster.patch(
                     RESOURCE_CLAIMS, action.claim, action.patch, namespace, subresource=action.subresource
                 )
+                if action.frees:
+                    await self._act(unprotect(written), namespace, None)
             case Delete():
                 await self._delete(action, namespace)
             case _:

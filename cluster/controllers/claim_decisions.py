@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec.structs import replace
 
 from cluster.patch import Apply, Merge, Operations
 from dra.objects import claim_name, is_reserved_for
@@ -42,11 +43,12 @@ class RecordNames(msgspec.Struct, frozen=True):
 
 
 class Write(msgspec.Struct, frozen=True):
-    """Patch a claim, or its status; what follows is decided from the result."""
+    """Patch a claim, or its status; what follows is decided from the result. Of one that `frees` the protection goes next."""
 
     claim: str
     patch: Merge | Operations
     subresource: str = ""
+    frees: bool = False
 
 
 class Delete(msgspec.Struct, frozen=True):
@@ -172,16 +174,24 @@ def for_claim(claim: ResourceClaim, pod_of: Callable[[str], Pod | None]) -> list
             # Devices' statuses belong to the allocation and go with it.
             status["allocation"] = None
             status["devices"] = None
-        return [_write_status(claim, status)]
+        return [replace(_write_status(claim, status), frees=leaving)]
     if had:
         return []
-    if ours and not allocated:
-        left = [one for one in meta.finalizers if one != FINALIZER]
-        metadata: Raw = {**_same(claim), "finalizers": left or None}
-        return [Write(meta.name, Merge({"metadata": metadata}))]
+    if leaving:
+        return [unprotect(claim)]
     if not meta.deletion_timestamp and _owner_done(claim, pod_of):
         return [Delete(meta.name, meta.uid)]
     return []
+
+
+def unprotect(claim: ResourceClaim) -> Write:
+    """Take our finalizer from a claim without devices.
+
+    Only from one whose devices were just taken, or that is to go: an allocator protects a claim first, and gives it devices then.
+    """
+    left = [one for one in claim.metadata.finalizers if one != FINALIZER]
+    metadata: Raw = {**_same(claim), "finalizers": left or None}
+    return Write(claim.metadata.name, Merge({"metadata": metadata}))
 
 
 def _in_use(consumer: ResourceClaimConsumerReference, pod_of: Callable[[str], Pod | None]) -> bool:

@@ -377,6 +377,16 @@ def test_an_allocation_without_our_finalizer_is_not_taken_back():
     assert write.patch.body["status"] == {"reservedFor": None}
 
 
+def test_a_claim_that_is_protected_and_not_allocated_yet_stays_so_until_it_is_to_go():
+    assert for_claim(typed_claim(finalizers=[FINALIZER]), lambda _: typed_pod()) == []
+    going = typed_claim(finalizers=[FINALIZER])
+    going = msgspec.structs.replace(
+        going, metadata=msgspec.structs.replace(going.metadata, deletion_timestamp="2026-01-01T00:00:00Z")
+    )
+    (write,) = for_claim(going, lambda _: None)
+    assert write.patch.body == {"metadata": {"uid": "c-1", "resourceVersion": "7", "finalizers": None}}
+
+
 def test_a_release_names_the_version_it_was_decided_on():
     held = typed_claim(allocation=allocation(), reservedFor=[USER], finalizers=[FINALIZER])
     (write,) = for_claim(held, lambda _: None)
