@@ -17,6 +17,7 @@ import msgspec
 
 from allocator.service.bridge import Refusal
 from cluster.errors import ApiError, Conflict, NotFound
+from cluster.informers import Backoff
 from cluster.patch import Merge
 from cluster.resources import RESOURCE_CLAIMS
 from dra.objects import Pod, claim_names
@@ -52,6 +53,7 @@ class Nudges:
         *,
         count: Callable[[str, str], None],
         patience: float = PATIENCE,
+        backoff: Backoff | None = None,
     ) -> None:
         """`now` is the time of the wall, as objects have it; `count` is told of each write and its outcome."""
         self._cluster = cluster
@@ -59,6 +61,7 @@ class Nudges:
         self._now = now
         self._count = count
         self._patience = patience
+        self._backoff = backoff or Backoff()
         self._clock = asyncio.get_running_loop().time
         self._refused: OrderedDict[str, _Refused] = OrderedDict()  # by namespace/name
 
@@ -78,20 +81,33 @@ class Nudges:
         """Call pods back until cancelled, once in `patience` at most. A fault here must not end the lead."""
         wakes = self._bridge.wakes
         seq = wakes.seq
+        failures = 0
         while True:
             news = await wakes.after(seq, POLL)
-            seq = news.seq
             heard = self._clock()
-            await asyncio.sleep(self._patience)
-            try:
-                await self._call(news, heard)
-            except Refusal:
-                continue  # we lead no more, and the next leader calls everybody
-            except ApiError as error:
-                self._count("Nudge", "Failed")
-                logger.warning("a pod could not be called back", extra={"problem": error.message})
-            except Exception:
-                logger.exception("a bug while calling pods back; please report it")
+            await asyncio.sleep(self._patience + self._rest(failures))
+            if await self._try(news, heard):
+                seq = news.seq
+                failures = 0
+            else:
+                failures += 1
+
+    def _rest(self, failures: int) -> float:
+        return self._backoff.seconds(failures, 0.5) if failures else 0.0
+
+    async def _try(self, news: News, heard: float) -> bool:
+        """Call; say whether that is over. News that a server would not have now are called again: none may follow them for long."""
+        try:
+            await self._call(news, heard)
+        except Refusal:
+            return True  # we lead no more, and the next leader calls everybody
+        except ApiError as error:
+            self._count("Nudge", "Failed")
+            logger.warning("a pod could not be called back", extra={"problem": error.message})
+            return False
+        except Exception:
+            logger.exception("a bug while calling pods back; please report it")
+        return True
 
     async def _call(self, news: News, heard: float) -> None:
         """Call those that the news name and nobody has asked about since they came."""
