@@ -67,13 +67,15 @@ def event(type_, obj):
     return msgspec.json.encode({"type": type_, "object": obj}) + b"\n"
 
 
-async def watched(reached, **options):
-    """Follow a watch until it ends; give what was seen and the error that ended it."""
+async def watched(reached, heard=None, **options):
+    """Follow a watch until it ends; give what was seen and the error that ended it. `heard` is set by what is seen."""
     seen, error = [], None
     try:
         async with reached.watch(RESOURCE_CLAIMS, resource_version="1", **options) as events:
             async for one in events:
-                seen.append(one.resource_version)  # noqa: PERF401  what came before the error is wanted
+                seen.append(one.resource_version)
+                if heard is not None:
+                    heard.set()
     except ApiError as caught:
         error = caught
     return seen, error
@@ -233,13 +235,16 @@ async def test_lists_are_asked_for_compressed_and_watches_as_they_are(tmp_path):
 
 
 async def test_a_watch_that_is_truncated_gives_what_came_whole(tmp_path):
+    heard = asyncio.Event()
+
     async def answer(exchange):
         await exchange.begin()
         await exchange.chunk(event("ADDED", versioned("a", 1)) + event("ADDED", versioned("b", 2))[:-10])
+        await heard.wait()  # the library below gives out nothing any more when it has seen the end
         exchange.writer.close()
 
     async with connected(answer, tmp_path) as (reached, _):
-        seen, error = await watched(reached)
+        seen, error = await watched(reached, heard)
     assert seen == ["1"]
     assert isinstance(error, Unavailable)
 
