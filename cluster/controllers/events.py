@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from cluster.errors import ApiError, NotFound
+from cluster.errors import AlreadyExists, ApiError, NotFound
 from cluster.patch import Merge
 from cluster.resources import EVENTS, metadata
 from cluster.resources import of as resource_of
@@ -28,7 +28,6 @@ from cluster.resources import of as resource_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from cluster.objects import Event
     from cluster.protocol import Cluster
 
 logger = logging.getLogger("drawbridge.events")
@@ -111,11 +110,17 @@ class Recorder:
             try:
                 await self._cluster.patch(EVENTS, name, patch, namespace)
             except NotFound:
-                await self._make(said, name, namespace)
+                await self._make_or_patch(said, name, namespace, patch)
         except ApiError as error:
             logger.warning("event %s about %s %s was not written: %s", reason, said.kind, said.name, error)
             return False
         return True
+
+    async def _make_or_patch(self, said: Said, name: str, namespace: str, patch: Merge) -> None:
+        try:
+            await self._make(said, name, namespace)
+        except AlreadyExists:  # somebody of our name has made it meanwhile
+            await self._cluster.patch(EVENTS, name, patch, namespace)
 
     def _keep_name(self, said: Said) -> str:
         about = f"{self._component}/{said.kind}/{said.uid}/{said.reason}"
@@ -124,13 +129,21 @@ class Recorder:
 
     async def _create(self, said: Said) -> None:
         namespace = said.namespace or "default"
-        made = await self._make(said, f"{said.name[:_LONGEST_NAME]}.{self._suffix()}", namespace)
-        self._known[said] = _Known(made.metadata.name, namespace, 1, self._clock())
+        name = f"{said.name[:_LONGEST_NAME]}.{self._suffix()}"
+        known = _Known(name, namespace, 1, self._clock())
+        # Known before it is there, for who says the same meanwhile.
+        self._known[said] = known
         self._known.move_to_end(said)
         if len(self._known) > REMEMBERED:
             self._known.popitem(last=False)
+        try:
+            await self._make(said, name, namespace)
+        except BaseException:
+            if self._known.get(said) is known:
+                del self._known[said]
+            raise
 
-    async def _make(self, said: Said, name: str, namespace: str) -> Event:
+    async def _make(self, said: Said, name: str, namespace: str) -> None:
         now = self._now()
         involved = {
             "apiVersion": said.api_version,
@@ -152,7 +165,7 @@ class Recorder:
             "lastTimestamp": now,
             "count": 1,
         }
-        return await self._cluster.create(EVENTS, body, namespace)
+        await self._cluster.create(EVENTS, body, namespace)
 
     async def _repeat(self, said: Said, known: _Known) -> None:
         known.count += 1

@@ -1,6 +1,10 @@
 """Events about objects: written once, counted after that, and never in the way."""
 
+import asyncio
 import itertools
+import random
+
+import pytest
 
 from cluster.controllers.events import REMEMBERED, Recorder
 from cluster.embedded.embedded import Embedded
@@ -116,6 +120,46 @@ async def test_what_is_kept_is_written_again_when_it_was_forgotten_and_said_to_f
     await cluster.delete(EVENTS, event.metadata.name, home)
     assert await told.keep(made, "Busy", "x")
     assert len(await events(cluster, home)) == 1
+
+
+class Crowded(Embedded):
+    """A cluster in which others have their turns before any answer, as many as the seed says."""
+
+    def __init__(self, seed):
+        super().__init__()
+        self.chance = random.Random(seed)
+
+    async def create(self, *args, **more):
+        await self.turns()
+        return await super().create(*args, **more)
+
+    async def patch(self, *args, **more):
+        await self.turns()
+        return await super().patch(*args, **more)
+
+    async def turns(self):
+        for _ in range(self.chance.randrange(6)):
+            await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_what_several_say_in_one_moment_is_one_event(seed):
+    cluster, time = Crowded(seed), Time()
+    made = await cluster.create(RESOURCE_CLAIMS, claim("one"), "default")
+    told = recorder(cluster, time)
+    await asyncio.gather(*(told.record(made, "Busy", "m") for _ in range(4)))
+    time.seconds = 10
+    await told.record(made, "Busy", "m")
+    assert await events(cluster, "default") == [("Busy", "m", "Normal", 5)]
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_two_that_keep_the_same_from_one_moment_on_have_both_said_it(seed):
+    cluster = Crowded(seed)
+    made = await cluster.create(RESOURCE_CLAIMS, claim("one"), "default")
+    two = [recorder(cluster, Time(), first=first) for first in (1, 9)]
+    assert await asyncio.gather(*(one.keep(made, "Busy", "m") for one in two)) == [True, True]
+    assert len(await events(cluster, "default")) == 1
 
 
 async def test_who_keeps_something_learns_that_it_was_not_written():
