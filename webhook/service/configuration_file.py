@@ -31,13 +31,14 @@ class ConfigurationError(manifests.ManifestError):
     """A file that cannot be used, and every reason why, each with its place."""
 
 
-def load(path: str) -> Configuration:
+def load(path: str, content: bytes | None = None) -> Configuration:
     """Read one file, `-` for standard input; raise ConfigurationError with everything that is wrong with it.
 
-    Whoever is given a configuration file reads it here, so that every command has the same verdict on it.
+    Whoever is given a configuration file reads it here, so that every command has the same verdict on it. `content` is what
+    stands in it, for who has read that already: it may be another by now.
     """
     try:
-        documents = manifests.read([path])
+        documents = manifests.read([path]) if content is None else manifests.parse(content, path)
     except manifests.ManifestError as error:
         raise ConfigurationError(error.problems) from error
     if len(documents) != 1:
@@ -82,7 +83,7 @@ class Source:
         self._every = every
         self.problem = ""
         self._content = self._bytes()
-        self.current = load(path) if path else Configuration()
+        self.current = load(path, self._content) if path else Configuration()
         # What was in force when the process started; the webhook configurations were generated for that, as far as we know.
         self._first = self.current
         self._unasked: list[str] = []
@@ -111,7 +112,7 @@ class Source:
             return False
         self._content = content
         try:
-            self.current, self.problem = load(self.path), ""
+            self.current, self.problem = load(self.path, content), ""
         except ConfigurationError as error:
             self.problem = _tell(error.problems)
             logger.error("the new configuration is not used, the last good one stays", extra={"problem": self.problem})  # noqa: TRY400  the findings say it all

@@ -34,6 +34,25 @@ def test_a_new_content_is_in_force_at_the_next_look(file):
     assert source.current.file.mode == "observe"
 
 
+def test_a_file_that_changes_while_it_is_looked_at_is_in_force_as_it_was_seen_and_then_as_it_is(file):
+    source = Source(str(file))
+    file.write_text(GOOD.format(mode="observe"))
+    real = source._bytes
+
+    def changing():
+        content = real()
+        file.write_text(GOOD.format(mode="off"))
+        return content
+
+    source._bytes = changing
+    assert source.look()
+    assert source.current.file.mode == "observe"
+    source._bytes = real
+    assert source.look()
+    assert source.current.file.mode == "off"
+    assert not source.look(), "nothing is told twice"
+
+
 @pytest.mark.parametrize(
     ("content", "says"),
     [

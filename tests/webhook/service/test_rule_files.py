@@ -10,6 +10,7 @@ from cluster import manifests
 from tests.limits import PATIENCE
 from tests.webhook.dialects.test_rules import FILES, HEAD
 from tests.webhook.pods import EXAMPLES
+from tests.webhook.service.test_service import replace
 from webhook.service.configuration_file import ConfigurationError, Source, load
 from webhook.state.configuration import read
 
@@ -83,11 +84,11 @@ async def test_reviews_go_on_while_a_large_file_is_read(tmp_path):
     source = Source(str(file), every=0.0)
     heard = []
     following = asyncio.create_task(source.follow(heard.append))
-    file.write_text(mistyped(40_000))
+    replace(file, mistyped(40_000))
     async with asyncio.timeout(PATIENCE):
         while not source.problem:  # noqa: ASYNC110  it is told by a thread
             await asyncio.sleep(0.01)
-        file.write_text(TABLE + "mode: warn\n")
+        replace(file, TABLE + "mode: warn\n")
         while not heard:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     following.cancel()
