@@ -178,7 +178,7 @@ class Bridge:
 
     def ask(self, path: str, port: int = 0, body: Any = None) -> tuple[int, Any]:
         """Ask the service itself."""
-        connection = http.client.HTTPConnection("127.0.0.1", port or self.api_port, timeout=10)
+        connection = http.client.HTTPConnection("127.0.0.1", port or self.api_port, timeout=60)
         try:
             connection.request("GET" if body is None else "POST", path, json.dumps(body) if body is not None else None)
             response = connection.getresponse()

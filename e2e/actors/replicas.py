@@ -12,6 +12,7 @@ import ssl
 import threading
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Self
 
 from e2e.actors.gate import Gate
@@ -79,8 +80,11 @@ class Replicas:
     # What kubelets do
 
     def probe(self) -> None:
-        while not self.over.wait(PROBE_SECONDS):
-            self.ready = tuple(port for port in tuple(self.ports.values()) if answers(port, before=port in self.ready))
+        with ThreadPoolExecutor() as kubelets:  # one that waits for an answer keeps no other waiting
+            while not self.over.wait(PROBE_SECONDS):
+                before, ports = self.ready, tuple(self.ports.values())
+                found = kubelets.map(lambda port, before=before: answers(port, before=port in before), ports)
+                self.ready = tuple(port for port, good in zip(ports, found, strict=True) if good)
 
     # What kube-proxy does
 

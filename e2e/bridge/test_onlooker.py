@@ -43,7 +43,7 @@ def onlooker(control_plane):
     process = control_plane.spawn(ACCOUNT, [*COMMAND, "allocator", "--read-only", *options])
 
     def metrics(path="/metrics"):
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
         try:
             connection.request("GET", path)
             return connection.getresponse().read().decode()

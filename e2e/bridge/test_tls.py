@@ -85,7 +85,7 @@ def place(control_plane, namespace, name, scheduler):
 
 def is_let_in(port, context):
     """Whether a request gets an answer, whatever it says."""
-    connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=10, context=context)
+    connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=60, context=context)
     try:
         connection.request("GET", "/extender/filter")
         return bool(connection.getresponse().status)

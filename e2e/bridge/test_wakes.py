@@ -30,7 +30,7 @@ class Counts:
 
     def read(self, series, **labels):
         """Add up a series, as far as its labels are these."""
-        with urllib.request.urlopen(self.url, context=self.trust, timeout=30) as said:
+        with urllib.request.urlopen(self.url, context=self.trust, timeout=60) as said:
             text = said.read().decode()
         found = re.findall(rf"^{series}{{(.*)}} ([0-9.e+]+)$", text, re.MULTILINE)
         return sum(

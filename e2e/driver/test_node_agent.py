@@ -77,7 +77,7 @@ class Auditor:
         return [one["message"] for one in items]
 
     def metrics(self):
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=60) as answer:
             return answer.read().decode()
 
     def once(self):

@@ -22,6 +22,7 @@ from node.messages import (
     RegisterRequest,
 )
 from node.service.grpc import Codec
+from tests.limits import PATIENCE
 
 UNARY, STREAM = Cardinality.UNARY_UNARY, Cardinality.UNARY_STREAM
 
@@ -64,7 +65,7 @@ class DevicePlugin:
         channel = Channel(path=str(self.folder / "kubelet.sock"), codec=Codec())
         try:
             call = UnaryUnaryMethod(channel, "/v1beta1.Registration/Register", RegisterRequest, NothingSaid)
-            await call(RegisterRequest(**asked | changes), timeout=10)
+            await call(RegisterRequest(**asked | changes), timeout=PATIENCE)
         finally:
             channel.close()
 
