@@ -42,6 +42,8 @@ class MarkPlan(msgspec.Struct, frozen=True):
     new: tuple[dict[str, Any], ...] = ()
     renewed: tuple[Renewal, ...] = ()
     gone: tuple[DeviceTaintRule, ...] = ()
+    # Some that go stand where another is to be made, in the next round.
+    frees_names: bool = False
 
     @property
     def is_empty(self) -> bool:
@@ -88,7 +90,8 @@ def plan(
             renewed.append((name, told))
     missing = sorted(marks.keys() - known)
     new = [_rule(owner, *marks[name], now) for name in missing]
-    return MarkPlan(tuple(new), tuple(renewed), tuple(gone))
+    frees_names = any(rule.metadata.name in marks for rule in gone)
+    return MarkPlan(tuple(new), tuple(renewed), tuple(gone), frees_names=frees_names)
 
 
 def unmarkable(node: str, wanted: Mapping[DeviceId, Holds], *, served: bool) -> tuple[Finding, ...]:

@@ -85,6 +85,7 @@ class Marker:
         owner = await self._cluster.get(NODES, self._node)
         now = datetime.now(UTC)
         planned = plan(owner, wanted, given, there, now)
+        self._missed = planned.frees_names
         writes = [
             *(partial(self._make, body) for body in planned.new),
             *(partial(self._renew, name, told) for name, told in planned.renewed),
@@ -107,7 +108,11 @@ class Marker:
             self._missed = True  # an agent before us made it: it is looked at in the next round
 
     async def _renew(self, name: str, told: dict[str, Any]) -> None:
-        await self._cluster.patch(DEVICE_TAINT_RULES, name, Merge(told))
+        try:
+            await self._cluster.patch(DEVICE_TAINT_RULES, name, Merge(told))
+        except NotFound:
+            self._missed = True
+            self.count -= 1
 
     async def _remove(self, rule: DeviceTaintRule) -> None:
         metadata = rule.metadata

@@ -6,6 +6,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from cluster import Merge
 from cluster.embedded import Embedded
@@ -152,6 +153,41 @@ async def test_without_a_change_the_api_server_is_not_asked(cluster, kubelet, pa
         sight = await agent.watcher.glance()
         with pytest.raises(AssertionError):
             await agent.marker.keep(sight, agent.watcher.silicon, again=False)
+
+
+async def test_a_mark_that_somebody_bent_is_made_anew_in_the_next_round_without_other_news(cluster, kubelet, paths):
+    async with followed(cluster, paths) as agent:
+        kubelet.have(plugged("old", "GPU-0"))
+        sight = await agent.watcher.glance()
+        await agent.marker.keep(sight, agent.watcher.silicon, again=True)
+        [mark] = (await cluster.list(DEVICE_TAINT_RULES)).items
+        await cluster.delete(DEVICE_TAINT_RULES, mark.metadata.name)
+        bent = replace(mark, spec=replace(mark.spec, taint=replace(mark.spec.taint, key="example.com/else")))
+        await cluster.create(
+            DEVICE_TAINT_RULES, replace(bent, metadata=ObjectMeta(name=mark.metadata.name, labels=mark.metadata.labels))
+        )
+        for again, names in ((True, []), (False, ["gpu-0"])):
+            await agent.marker.keep(sight, agent.watcher.silicon, again=again)
+            assert await marks(cluster) == names
+
+
+async def test_a_mark_that_goes_while_it_is_renewed_is_made_anew_in_the_next_round(
+    cluster, kubelet, paths, monkeypatch
+):
+    real = cluster.patch
+
+    async def too_late(resource, name, *rest, **options):
+        if resource.id == DEVICE_TAINT_RULES.id:
+            await cluster.delete(resource, name)
+        return await real(resource, name, *rest, **options)
+
+    monkeypatch.setattr(cluster, "patch", too_late)
+    async with followed(cluster, paths) as agent:
+        for had, names in ((["GPU-0"], ["gpu-0"]), (["GPU-0", "GPU-0::1"], []), (["GPU-0", "GPU-0::1"], ["gpu-0"])):
+            kubelet.have(*(plugged("old", one) for one in had))
+            sight = await agent.watcher.glance()
+            await agent.marker.keep(sight, agent.watcher.silicon, again=False)
+            assert await marks(cluster) == names
 
 
 async def test_all_that_a_plugin_offers_is_marked_where_that_is_said(cluster, kubelet, paths):
