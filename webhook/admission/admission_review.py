@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 API_VERSION = "admission.k8s.io/v1"
 KIND = "AdmissionReview"
+REVIEW = (API_VERSION, KIND)
 
 # API server and kubectl cut warnings beyond these (apiserver/pkg/warning, net/http headers): we cut first, at a word.
 MAX_WARNING = 250

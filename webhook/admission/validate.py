@@ -203,7 +203,7 @@ def _claim_of(one: Given, namespace: str, state: State) -> ResourceClaim | str |
     """Find the claim that is to be judged; or say why there is none, nothing if it has its devices already."""
     # What is made from a template has no namespace here: equal pods of all namespaces are one question.
     if one.spec is not None:
-        return _claim(upkeep.read(one.spec), "", one.name)
+        return ResourceClaim(metadata=ObjectMeta(name=one.name), spec=upkeep.read(one.spec))
     spec = state.templates.get((namespace, one.template))
     if spec is not None:
         return _claim(spec, "", one.name)

@@ -111,7 +111,21 @@ def object_of(name: str, spec: Json, namespace: str = "") -> dict[str, Json]:
 def seal(templates: Mapping[str, Json], key: bytes, whose: Bearer) -> str:
     """Write the value of `drawbridge.dev/templates` for one pod."""
     body = canonical(dict(templates))
-    return f"{_VERSION} {_code(body, key, whose)} {body.decode()}"
+    return f"{_VERSION} {code_of(body, key, whose)} {body.decode()}"
+
+
+def code_of(body: bytes, key: bytes, whose: Bearer) -> str:
+    """Sum up for whom which templates are sealed: the code that stands in a seal before them."""
+    # Each part of the bearer behind its length, so that no two bearers are written alike.
+    parts = [part.encode(errors="surrogatepass") for part in whose]
+    head = b"".join([b"%d:%b," % (len(part), part) for part in parts])
+    return hmac.digest(_derive(key), head + body, "sha256").hex()
+
+
+def split(value: str) -> tuple[str, bytes]:
+    """Take a value that `seal` wrote apart: its code, and the templates as they were summed up."""
+    _, code, body = value.split(" ", 2)
+    return code, body.encode(errors="surrogatepass")
 
 
 def unseal(value: str, whose: Bearer, *keys: bytes) -> dict[str, Json]:
@@ -125,7 +139,7 @@ def unseal(value: str, whose: Bearer, *keys: bytes) -> dict[str, Json]:
         raise TemplatesError(f"unknown version {version[:16]!r} of the templates annotation")
     data = body.encode(errors="surrogatepass")
     claimed = code.encode(errors="surrogatepass")
-    good = [hmac.compare_digest(_code(data, key, whose).encode(), claimed) for key in keys]
+    good = [hmac.compare_digest(code_of(data, key, whose).encode(), claimed) for key in keys]
     if not any(good):
         raise TemplatesError(
             "the templates annotation was not written by this installation for this pod, or was changed since"
@@ -152,13 +166,6 @@ def read_unproven(value: str) -> dict[str, Json]:
 
 def _digest(spec: Json) -> str:
     return hashlib.sha256(canonical(spec)).hexdigest()
-
-
-def _code(body: bytes, key: bytes, whose: Bearer) -> str:
-    # Each part of the bearer behind its length, so that no two bearers are written alike.
-    parts = [part.encode(errors="surrogatepass") for part in whose]
-    head = b"".join([b"%d:%b," % (len(part), part) for part in parts])
-    return hmac.new(_derive(key), head + body, hashlib.sha256).hexdigest()
 
 
 @lru_cache(maxsize=8)

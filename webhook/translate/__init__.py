@@ -14,13 +14,24 @@ from webhook.translate.pod_template import (
     translate_object,
 )
 from webhook.translate.pod_view import PLACEHOLDER, PodView, Slot, is_passed_by, is_placeholder, look, mapping
-from webhook.translate.record import is_genuine
+from webhook.translate.record import LARGEST, is_genuine
 from webhook.translate.rewrite import Given
-from webhook.translate.translate import Decision, Translation, clean, given_earlier, replay, translate
+from webhook.translate.translate import (
+    TOO_LARGE,
+    Decision,
+    Translation,
+    clean,
+    given_earlier,
+    outside_words,
+    replay,
+    translate,
+)
 from webhook.translate.workload_kind import WorkloadKind, group_kind, kind_of, origin_of, scheduler_of
 
 __all__ = [
+    "LARGEST",
     "PLACEHOLDER",
+    "TOO_LARGE",
     "Decision",
     "Given",
     "PodView",
@@ -43,6 +54,7 @@ __all__ = [
     "name_of",
     "namespace_of",
     "origin_of",
+    "outside_words",
     "paths",
     "replay",
     "scheduler_of",

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from webhook.state import Configuration
 
 _LISTS = ("initContainers", "containers")
+MIRROR = "kubernetes.io/config.mirror"
 _OURS = frozenset(names.ANNOTATIONS)
 _ANYWHERE = Selected()
 # $NAME, ${NAME}, {{ name }}, <name>, __NAME__ and the word itself.
@@ -87,7 +88,7 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     @property
     def bound(self) -> bool:
         """Whether it has its node already, as mirror pods have."""
-        return bool(self.spec.get("nodeName")) or "kubernetes.io/config.mirror" in self.annotations
+        return bool(self.spec.get("nodeName")) or MIRROR in self.annotations
 
 
 def _term(term: dict[str, Json], most: int) -> tuple[Selection, ...] | None:

@@ -16,13 +16,16 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from allocator.decisions import STRATEGY
 from dra.wire import Json
+from webhook import names
 from webhook.claims import workshop
+from webhook.dialects import Position
 from webhook.translate.case import cases
 from webhook.translate.checks import Context, Verdict, judge
 from webhook.translate.limits import too_much
 from webhook.translate.owner import misspelt, owners
-from webhook.translate.pod_view import look
+from webhook.translate.pod_view import MIRROR, look
 from webhook.translate.record import LARGEST, NOTHING_WRITTEN, foreign, read_record
 from webhook.translate.report import Decision, Report
 from webhook.translate.rewrite import Given, clean_annotations, rewrite, standing, strip
@@ -31,7 +34,7 @@ from webhook.translate.workload_kind import ALONE, QUEUE, Provenance
 if TYPE_CHECKING:
     from dra.budget import Budget
     from webhook.dialects import Left
-    from webhook.state import State
+    from webhook.state import Configuration, State
     from webhook.translate.pod_view import PodView, Word
     from webhook.translate.record import Original
 
@@ -39,6 +42,7 @@ if TYPE_CHECKING:
 
 # Steps that a container, or a word on one, may cost.
 _PRICE = 100
+TOO_LARGE = f"with the record of it the pod's annotations would be larger than {LARGEST // 1024} KiB"
 
 
 class Translation(msgspec.Struct, frozen=True, kw_only=True):
@@ -174,8 +178,7 @@ def _alone(report: Report, cleaning: tuple[dict[str, Json], ...], given: tuple[G
 
 def _leave(verdict: Verdict) -> Verdict:
     """Leave everything that was to be translated, because what would have to be written is too much."""
-    reason = f"with the record of it the pod's annotations would be larger than {LARGEST // 1024} KiB"
-    left = [case.leave(case.keys[0], reason) if case.open else case for case in verdict.cases]
+    left = [case.leave(case.keys[0], TOO_LARGE) if case.open else case for case in verdict.cases]
     return Verdict(cases=tuple(left))
 
 
@@ -238,4 +241,21 @@ def _fresh(pod: PodView, record: Original, report: Report) -> tuple[dict[int, _W
     return fresh, again
 
 
-__all__ = ["NOTHING", "Decision", "Translation", "clean", "given_earlier", "replay", "translate"]
+def outside_words(configuration: Configuration) -> frozenset[str]:
+    """Name the annotations and labels that are read of a pod, so that no other one plays a part in what becomes of it."""
+    in_tables = (configuration.rows[Position.ANNOTATION], configuration.rows[Position.LABEL], configuration.asking)
+    of_ours = (names.SKIP_LABEL, names.TRANSLATED_LABEL, names.WAITS_LABEL, *names.ANNOTATIONS)
+    return frozenset().union(*in_tables, of_ours, (QUEUE, STRATEGY, MIRROR))
+
+
+__all__ = [
+    "NOTHING",
+    "TOO_LARGE",
+    "Decision",
+    "Translation",
+    "clean",
+    "given_earlier",
+    "outside_words",
+    "replay",
+    "translate",
+]

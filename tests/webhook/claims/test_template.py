@@ -74,7 +74,7 @@ def test_the_secrets_own_key_seals_nothing_by_itself():
     body = template.canonical({NAME: SPEC})
     parts = [part.encode() for part in POD]
     covered = b"".join(b"%d:%b," % (len(part), part) for part in parts) + body
-    assert template._code(body, KEY, POD) != hmac.new(KEY, covered, "sha256").hexdigest()
+    assert template.code_of(body, KEY, POD) != hmac.new(KEY, covered, "sha256").hexdigest()
 
 
 def test_a_raw_pod_and_a_read_one_are_the_same_bearer():
@@ -101,8 +101,8 @@ def test_a_pod_of_odd_shape_is_a_bearer_without_a_name(raw):
         template.seal({NAME: SPEC}, b"somebody else's", POD),
         template.seal({NAME: SPEC}, KEY, POD).replace('"count":2', '"count":8'),
         template.seal({"drawbridge-0000000000000000": SPEC}, KEY, POD),
-        "v2 " + template._code(b"{", KEY, POD) + " {",
-        "v2 " + template._code(b"[]", KEY, POD) + " []",
+        "v2 " + template.code_of(b"{", KEY, POD) + " {",
+        "v2 " + template.code_of(b"[]", KEY, POD) + " []",
         "v2 \u00fc {}",
         "v2 \ud800 {}",
     ],

@@ -6,23 +6,25 @@ import msgspec
 import pytest
 
 from dra.stock import Stock
-from tests.webhook.admission.test_decide import ENFORCE, STOCK, pod, review, state
+from tests.webhook import hostile
+from tests.webhook.admission.test_decide import ENFORCE, STOCK, configured, pod, review, state
+from tests.webhook.pods import SIZES, example_fleet
 from webhook.admission import decide as admission
-from webhook.service.deciding.alike import Alike
+from webhook.dialects import Position
+from webhook.names import ORIGINAL, SKIP_LABEL, TRANSLATED_LABEL, WAITS_LABEL
+from webhook.service.deciding.alike import BODY, Alike
 from webhook.service.deciding.gate import Gate
+from webhook.state.state import State
 
-TOKEN = "kube-api-access-"
+WORDS = {"nvidia.com/gpu": "1"}
+SHARE = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "3000", "nvidia.com/gpucores": "30"}
 
 
-def asked(end="abcde", *, name=TOKEN, **more):
-    """The review of a replica, as an API server asks about it, and its uid."""
-    obj = pod(limits={"nvidia.com/gpu": "1", "nvidia.com/gpumem": "3000"}, **more)
-    obj["spec"]["volumes"] = [{"name": name + end, "projected": {}}]
-    obj["spec"]["containers"][0]["volumeMounts"] = [{"name": name + end, "mountPath": "/x"}]
-    uid = str(uuid.uuid4())
-    made = json.loads(review(obj, namespace="ns"))
-    made["request"]["uid"] = uid
-    return compact(made), uid
+def asked(obj=None, **request):
+    """A review as an API server asks about it, with a uid of its own."""
+    made = json.loads(review(pod(limits=WORDS) if obj is None else obj, namespace="ns"))
+    made["request"] |= {"uid": str(uuid.uuid4()), **request}
+    return compact(made)
 
 
 def compact(value):
@@ -49,68 +51,275 @@ def decided(alike, body, on=ENFORCE):
 
 
 def test_what_came_once_is_only_marked(alike):
-    first = alike.read_review(asked("abcde")[0], ENFORCE)
-    outcome = admission.mutate(asked("abcde")[0], ENFORCE)
+    first = alike.read_review(asked(), ENFORCE)
+    outcome = admission.mutate(asked(), ENFORCE)
     alike.keep(first, msgspec.structs.replace(outcome, body=outcome.body))
     assert alike.find(first) is None
 
 
-def test_a_replica_gets_the_answer_of_the_first_with_its_own_uid(alike):
-    first, _ = asked("abcde")
-    assert decided(alike, first)[1] is False
-    second, uid = asked("fghij")
-    outcome, known = decided(alike, second)
-    assert known
-    assert outcome == admission.mutate(second, ENFORCE), "what is remembered is what would have been decided"
-    assert json.loads(outcome.body)["response"]["uid"] == outcome.record.uid == uid
+def _named(name):
+    return lambda p: p["metadata"].update(name=name)
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        lambda r: r["object"]["spec"]["containers"][0]["resources"]["limits"].update({"nvidia.com/gpumem": "3001"}),
-        lambda r: r["object"]["metadata"].update(annotations={"nvidia.com/use-gputype": "A100"}),
-        lambda r: r.update(namespace="other"),
-        lambda r: r["object"]["spec"]["containers"][0].update(image="y"),
-        lambda r: r["object"]["spec"]["volumes"].append({"name": TOKEN + "zzzzz"}),
+        lambda _: None,
+        _named("another"),
+        _named('a "name" that is none\n'),
+        lambda p: p["metadata"].update(labels={"app": "x"}),
+        lambda p: p["metadata"].update(labels={"app": "y", "job": "z"}),
+        lambda p: p["metadata"].update(annotations={"note": "x"}),
+        lambda p: p["metadata"].update(ownerReferences=[{"kind": "Job", "name": "j", "controller": True}]),
+        lambda p: p["spec"]["containers"][0].update(image="y", command=["a"], env=[{"name": "A", "value": "nvidia"}]),
+        lambda p: p["spec"].update(volumes=[{"name": "kube-api-access-abcde", "projected": {}}]),
     ],
-    ids=["a limit", "an annotation", "the namespace", "an image", "another such volume"],
+    ids=["nothing", "name", "odd name", "label", "labels", "annotation", "owner", "container", "volume"],
 )
-def test_whatever_else_differs_is_decided_anew(alike, change):
-    first, _ = asked()
-    decided(alike, first)
-    other = json.loads(first)
-    change(other["request"])
-    other["request"]["uid"] = str(uuid.uuid4())
-    assert decided(alike, compact(other))[1] is False
+def test_pods_that_differ_in_what_no_rule_reads_get_one_decision_and_each_its_own_seal(alike, change):
+    for earlier in ({}, {"labels": {"a": "b"}}, {"annotations": {"a": "b"}}):
+        decided(alike, asked(pod(limits=WORDS, **earlier)))
+    obj = pod(limits=WORDS)
+    change(obj)
+    body = asked(obj, userInfo={"username": "eve"}, dryRun=True)
+    outcome, known = decided(alike, body)
+    assert known
+    assert outcome == admission.mutate(body, ENFORCE), "what is remembered is what would have been decided"
+    assert outcome.record.outcome == "translated"
+
+
+def test_a_name_that_is_still_to_be_made_is_sealed_by_what_it_is_made_of(alike):
+    decided(alike, asked())
+    obj = pod(limits=WORDS, generateName="train-")
+    del obj["metadata"]["name"]
+    body = asked(obj)
+    outcome, known = decided(alike, body)
+    assert known
+    assert outcome == admission.mutate(body, ENFORCE)
+    assert outcome.record.object == "Pod/ns/train-*"
+
+
+FLEET = msgspec.structs.replace(ENFORCE, configuration=configured(**SIZES), fleet=example_fleet())
+CARDS = State(configuration=configured(meanings={"amd.com/gpu": "whole"}), keys=ENFORCE.keys)
+CORPUS = {
+    "a share": (pod(limits=SHARE, labels={"app": "x"}), FLEET),
+    "one container": (pod(limits=WORDS, labels={"app": "x"}, annotations={"note": "x"}), ENFORCE),
+    "no words": (pod(limits={"cpu": "1"}), ENFORCE),
+    "left": (pod(limits={"nvidia.com/gpu": "1", "nvidia.com/gpumen": "5"}), ENFORCE),
+    "own claims": (
+        pod() | {"spec": hostile.pod(limits=WORDS, resourceClaims=[{"name": "a", "resourceClaimName": "b"}])["spec"]},
+        ENFORCE,
+    ),
+    "everything": (
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "generateName": "p-",
+                "labels": {"pod-template-hash": "1", "kueue.x-k8s.io/queue-name": "q"},
+                "annotations": {"nvidia.com/use-gputype": "A100", "drawbridge.dev/original": "{}"},
+                "ownerReferences": [{"kind": "ReplicaSet", "name": "p-1", "controller": True}],
+            },
+            "spec": {
+                "initContainers": [{"name": "i", "restartPolicy": "Always", "resources": {"limits": WORDS}}],
+                "containers": [
+                    {
+                        "name": "c",
+                        "resources": {"limits": WORDS, "requests": WORDS},
+                        "securityContext": {"privileged": False},
+                        "env": [{"name": "A", "value": "1"}],
+                    }
+                ],
+                "schedulerName": "hami-scheduler",
+                "serviceAccountName": "s",
+                "nodeSelector": {"a": "b"},
+                "affinity": {"nodeAffinity": {}},
+                "hostNetwork": False,
+                "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}],
+            },
+        },
+        FLEET,
+    ),
+}
+# What decides elsewhere: which nodes the pod is for, and whose network it has.
+PARTITION = {"key": "amd.com/compute-memory-partition", "operator": "In", "values": ["cpx_nps4"]}
+CORPUS["a partition"] = (pod(limits={"amd.com/gpu": "1"}), CARDS)
+CORPUS["an adapter"] = (pod(limits={"vpc.amazonaws.com/efa": "1"}), CARDS)
+OTHERWISE = ["", "x", "Always", "2", 5, True, None, [], {}, {"a": "b"}, [{"name": "a"}]]
+
+
+def places(value, at=()):
+    """Every place of a value, with what stands there."""
+    yield at, value
+    members = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, inner in list(members):
+        yield from places(inner, (*at, key))
+
+
+def put(value, at, new):
+    """The same value with another one at a place; gone, if that is the ellipsis."""
+    changed = copy.deepcopy(value)
+    around = changed
+    for key in at[:-1]:
+        around = around[key]
+    if new is ...:
+        del around[at[-1]]
+    else:
+        around[at[-1]] = new
+    return changed
+
+
+def other_pods(obj, on):
+    """Pods that differ from one in a single value: any that it has, any that a rule reads, and any that the API has."""
+    for at, value in places(obj):
+        if at:
+            for new in (..., *OTHERWISE):
+                if new is not value:
+                    yield put(obj, at, new)
+    rows = on.configuration.rows
+    for where, place in (("annotations", Position.ANNOTATION), ("labels", Position.LABEL)):
+        known = (*rows[place], *on.configuration.asking, SKIP_LABEL, TRANSLATED_LABEL, WAITS_LABEL, ORIGINAL)
+        for key in (*known, "kubernetes.io/config.mirror", "drawbridge.dev/strategy"):
+            for text in ("true", "1", "vgpu"):
+                changed = copy.deepcopy(obj)
+                changed["metadata"].setdefault(where, {})[key] = text
+                yield changed
+    for key in rows[Position.NODE_SELECTOR]:
+        changed = copy.deepcopy(obj)
+        changed["spec"].setdefault("nodeSelector", {})[key] = "x"
+        yield changed
+    for key, new in {
+        "nodeName": "n",
+        "schedulerName": "volcano",
+        "hostNetwork": True,
+        "serviceAccountName": "t",
+        "runtimeClassName": "nvidia",
+        "priorityClassName": "high",
+        "resourceClaims": [{"name": "drawbridge-main-gpu", "resourceClaimName": "b"}],
+        "affinity": {
+            "nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": {
+                    "nodeSelectorTerms": [{"matchExpressions": [PARTITION]}]
+                }
+            }
+        },
+        "ephemeralContainers": [{"name": "e", "resources": {"limits": WORDS}}],
+        "resources": {"limits": WORDS},
+        "overhead": {"cpu": "1"},
+        "securityContext": {"runAsUser": 1},
+    }.items():
+        yield put(obj, ("spec", key), new)
+    for key, new in {
+        "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}],
+        "securityContext": {"privileged": True},
+    }.items():
+        yield put(obj, ("spec", "containers", 0, key), new)
+
+
+@pytest.mark.parametrize("name", CORPUS)
+def test_whatever_a_pod_says_otherwise_it_gets_its_own_decision(alike, name):
+    """A rule that reads what the gist leaves out is found here: two pods with one gist would be decided differently."""
+    obj, on = CORPUS[name]
+    decided(alike, asked(obj), on)
+    shared = 0
+    for changed in other_pods(obj, on):
+        body = asked(changed)
+        gist = alike.read_review(body, on)
+        known = gist and alike.find(gist)
+        if known is not None:
+            shared += 1
+            assert known == admission.mutate(body, on), changed
+    assert shared > 20
+
+
+def test_a_variable_that_a_table_of_the_administrators_reads_is_part_of_what_is_decided_on(alike):
+    keys = [
+        {"name": "m.example/gpu", "role": "count", "unit": "count", "meaning": "cards"},
+        {"name": "M_PRODUCT", "role": "models", "unit": "list", "place": "env", "meaning": "products"},
+    ]
+    table = {"name": "mine", "title": "Mine", "target": "gpu", "keys": keys}
+    on = msgspec.structs.replace(ENFORCE, configuration=configured(dialects=[table]))
+    assert on.configuration.variables
+    for value in ("a", "b"):
+        obj = pod(limits={"m.example/gpu": "1"})
+        obj["spec"]["containers"][0]["env"] = [{"name": "M_PRODUCT", "value": value}]
+        assert decided(alike, asked(obj), on)[1] is False
+
+
+def test_a_partial_roll_out_covers_a_workload_or_not_whoever_came_before(alike):
+    on = state(canary=50)
+    found = set()
+    for number in range(64):
+        body = asked(pod(limits=WORDS, name=f"p{number}"))
+        outcome, known = decided(alike, body, on)
+        assert outcome == admission.mutate(body, on)
+        found.add((outcome.record.mode, known))
+    assert found == {("enforce", False), ("enforce", True), ("warn", False)}
+
+
+def test_where_a_fleet_moves_node_by_node_each_pod_is_decided_by_itself(alike):
+    on = msgspec.structs.replace(ENFORCE, configuration=configured(mixed={"nvidia.com/gpu": {"prefer": "dra"}}))
+    assert alike.read_review(asked(), ENFORCE) is not None
+    assert alike.read_review(asked(), on) is None
 
 
 @pytest.mark.parametrize(
-    "more",
+    "change",
     [
-        lambda name: {"annotations": {"nvidia.com/use-gputype": name}},
-        lambda name: {"annotations": {"note": f'"name":"{name}"'}},
-        lambda name: {"labels": {name: "x"}},
+        lambda r: r.update(operation="UPDATE"),
+        lambda r: r.update(subResource="status"),
+        lambda r: r.update(resource={"group": "apps", "version": "v1", "resource": "deployments"}),
+        lambda r: r.update(kind={"group": "", "version": "v1", "kind": "Binding"}),
+        lambda r: r.update(uid=""),
+        lambda r: r.update(object=None),
+        lambda r: r.update(object=[]),
+        lambda r: r["object"].update(metadata=[]),
+        lambda r: r["object"]["spec"].update(containers={}),
+        lambda r: r["object"]["metadata"].update(annotations={"note": "x" * BODY}),
     ],
-    ids=["a product", "an annotation", "a label"],
 )
-def test_that_name_anywhere_else_makes_a_pod_its_own(alike, more):
-    for end in ("abcde", "fghij"):
-        body, _ = asked(end, **more(TOKEN + end))
-        assert decided(alike, body)[1] is False
+def test_what_is_no_pod_that_is_created_is_decided_by_itself(alike, change):
+    whole = json.loads(asked())
+    change(whole["request"])
+    assert alike.read_review(compact(whole), ENFORCE) is None
 
 
-def test_a_container_of_that_name_is_told_in_the_answer_and_so_decided_each_time(alike):
-    for end in ("abcde", "fghij"):
-        other = json.loads(asked(end)[0])
-        other["request"]["object"]["spec"]["containers"][0]["name"] = TOKEN + end
-        outcome, known = decided(alike, compact(other))
-        assert not known
-        assert TOKEN + end in str(outcome.record)
+def test_an_answer_that_says_the_uid_twice_is_not_remembered(alike):
+    for uid in ("patch", "ns"):
+        body = asked(uid=uid)
+        decided(alike, body)
+        outcome, known = decided(alike, asked())
+        assert known is (uid == "ns")
+        assert json.loads(outcome.body)["response"]["allowed"]
+        alike = Alike()
+
+
+def test_annotations_that_would_be_too_large_with_ours_are_decided_by_themselves(alike, monkeypatch):
+    decided(alike, asked())
+    body = asked(pod(limits=WORDS, annotations={"note": "x" * 3000}))
+    decided(alike, asked(pod(limits=WORDS, annotations={"note": "x"})))
+    assert decided(alike, body)[1] is True
+    for module in ("webhook.service.deciding.alike", "webhook.translate.record"):
+        monkeypatch.setattr(f"{module}.LARGEST", 3500)
+    outcome, known = decided(alike, body)
+    assert not known
+    assert outcome.record.outcome == "left"
+    small = asked(pod(limits=WORDS, annotations={"note": "x"}))
+    assert admission.mutate(small, ENFORCE).record.outcome == "translated"
+    assert decided(Alike(), small)[0].record.outcome == "translated"
+
+
+def test_a_pod_left_for_its_large_annotations_says_nothing_about_smaller_ones(alike, monkeypatch):
+    monkeypatch.setattr("webhook.translate.record.LARGEST", 3500)
+    large = asked(pod(limits=WORDS, annotations={"note": "x" * 3000}))
+    assert decided(alike, large)[0].record.outcome == "left"
+    outcome, known = decided(alike, asked(pod(limits=WORDS, annotations={"note": "x"})))
+    assert not known
+    assert outcome.record.outcome == "translated"
 
 
 def test_what_the_state_says_anew_is_decided_anew_and_the_stock_is_not_read(alike):
-    body, _ = asked()
+    body = asked()
     decided(alike, body)
     moved = msgspec.structs.replace(ENFORCE, stock=msgspec.structs.replace(STOCK))
     assert decided(alike, body, moved)[1] is True
@@ -143,36 +352,27 @@ def _other(value):
 @pytest.mark.parametrize("mode", ["warn", "observe", "off"])
 def test_only_what_is_enforced_is_remembered_because_the_rest_looks_at_the_stock(alike, mode):
     on = state(mode=mode)
-    body, _ = asked()
-    decided(alike, body, on)
-    assert decided(alike, body, on)[1] is False
-
-
-def test_a_uid_that_is_none_or_stands_somewhere_else_too_is_not_remembered(alike):
-    body, uid = asked()
-    for odd in (body.replace(uid.encode(), b"u"), body.replace(b'"image":"x"', f'"image":"{uid}"'.encode())):
-        decided(alike, odd)
-        assert decided(alike, odd)[1] is False
+    decided(alike, asked(), on)
+    assert decided(alike, asked(), on)[1] is False
 
 
 def test_what_is_remembered_is_bounded_by_bytes():
     alike = Alike(limit=100_000)
     for number in range(300):
-        decided(alike, asked(labels={"n": str(number)})[0])
+        decided(alike, asked(pod(limits=WORDS | {"cpu": str(number)})))
     assert 1 < len(alike._answers) <= 20
 
 
 def test_a_remembered_answer_is_weighed_on_the_stock_of_the_moment():
     """The replicas of a Deployment are translated once, and each is turned back from the moment on in which none could be served."""
     gate = Gate(None, None, lambda: "")
-    bodies = []
-    for end in ("abcde", "fghij", "klmno"):
-        whole = json.loads(asked(end)[0])
-        del whole["request"]["object"]["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpumem"]
-        bodies.append(compact(whole))
-    for body in bodies[:2]:
-        assert gate.decide("mutate", body, ENFORCE, 5.0).record.outcome == "translated"
+    limits = {"nvidia.com/gpu": "1"}
     lost = msgspec.structs.replace(ENFORCE, stock=Stock.of(slices=STOCK.slices.values(), nodes=STOCK.nodes.values()))
-    outcome = gate.decide("mutate", bodies[2], lost, 5.0)
-    assert not json.loads(outcome.body)["response"]["allowed"]
-    assert "there is no DeviceClass" in outcome.record.problems[0]
+    for on, allowed in ((ENFORCE, True), (lost, False), (ENFORCE, True)):
+        for number in range(4):
+            body = asked(pod(limits=limits, name=f"p{number}"))
+            outcome = gate.decide("mutate", body, on, 5.0)
+            assert json.loads(outcome.body)["response"]["allowed"] is allowed
+            assert outcome == admission.weigh(admission.mutate(body, on), on)
+            if not allowed:
+                assert "there is no DeviceClass" in outcome.record.problems[0]

@@ -66,14 +66,19 @@ class Gate:
         if path == "validate":
             return admission.validate(body, state, impatient=impatient, longest=longest)
         asked = self._alike.read_review(body, state)
-        outcome = None
-        if asked is not None:
-            outcome = self._alike.find(asked)
-        if outcome is None:
+        if asked is None:
             outcome = admission.mutate(body, state, impatient=impatient, longest=longest)
-            if asked is not None:
-                self._alike.keep(asked, outcome)
-        return admission.weigh(outcome, state, impatient=impatient, longest=longest)
+            return admission.weigh(outcome, state, impatient=impatient, longest=longest)
+        known = self._alike.find(asked)
+        if known is not None and self._alike.is_served(asked):
+            return known
+        outcome = known or admission.mutate(body, state, impatient=impatient, longest=longest)
+        if known is None:
+            self._alike.keep(asked, outcome)
+        weighed = admission.weigh(outcome, state, impatient=impatient, longest=longest)
+        if weighed is outcome:
+            self._alike.mark_served(asked)
+        return weighed
 
     def forget(self, state: State) -> None:
         """Drop what a decision that was interrupted may have left half remembered."""
