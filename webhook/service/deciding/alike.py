@@ -169,12 +169,15 @@ class Alike:
         original = annotations.get(names.ORIGINAL, "")
         sealed = annotations[names.TEMPLATES]
         code, templates = template.split(sealed)
-        if patch.count(code.encode()) != 1:
+        mark = code.encode()
+        before, _, after = patch.partition(mark)
+        if mark in after:
             return None
-        before, _, after = patch.partition(code.encode())
         seal = _Seal(before, after, original, templates, key)
         written = _seal(seal, asked)
-        return seal if written == patch else None
+        if written != patch:
+            return None
+        return seal
 
     def _follow(self, state: State) -> None:
         if state is self._state:
