@@ -15,6 +15,7 @@ from e2e.driver.installed import freed, installed
 
 pytestmark = [pytest.mark.real, pytest.mark.node]
 
+SHARED = "dra.net"
 CPUS = "e2e-joint-cpus"
 HUGEPAGES = "e2e-joint-hugepages"
 SCHEDULER = "drawbridge"
@@ -28,7 +29,13 @@ kind: DrawbridgeConfiguration
 mode: enforce
 bridge:
   schedulerName: {SCHEDULER}
-  drivers: [{fleet.NVIDIA}, {fleet.HAMI}, {fleet.SRIOV}]
+  drivers: [{fleet.NVIDIA}, {fleet.HAMI}, {fleet.SRIOV}, {SHARED}]
+koordinator:
+  hostResources: {{cpu: cpus, hugepages-2Mi: pages}}
+targets:
+- {{name: cpus, driver: {fleet.NVIDIA}, request: cpus, cores: cpus, shared: true}}
+- {{name: pages, driver: {fleet.NVIDIA}, request: pages, memory: size, profile: pageSize, shared: true}}
+classes: {{cpus: {CPUS}, pages: {HUGEPAGES}}}
 """
 
 
@@ -82,6 +89,19 @@ MACHINES = {
         ]
     },
 }  # fmt: skip
+WIRE = {
+    "nics": [
+        {
+            "name": "wire",
+            "interface": "ens9",
+            "rdmaDevice": "mlx5_9",
+            "bandwidth": "100G",
+            "sharing": {"minimum": "1G", "step": "1G"},
+        }
+        | place("20", 1, "/dev/random:/dev/infiniband/uverbs8")
+    ]
+}
+ONE_NODE = {"numaTopologyPolicy": "SingleNUMANode"}
 FIRST = {"DRAWBRIDGE_DEVICE_GPU_0": "GPU-0", "NVIDIA_VISIBLE_DEVICES": "GPU-0", "/dev/gpu0": "file"}
 NEXT = {"DRAWBRIDGE_DEVICE_GPU_1": "GPU-1", "NVIDIA_VISIBLE_DEVICES": "GPU-1", "/dev/gpu1": "file"}
 SPEAK = """env; ls -d /dev/gpu* /dev/infiniband/* 2>/dev/null | sed "s/$/=file/"
@@ -245,3 +265,38 @@ def test_gpu_nic_cpus_and_huge_pages_of_one_numa_node(control_plane, joint, gate
         "DRAWBRIDGE_DEVICE_HUGEPAGES_2MI_NUMA_1_SIZE": str(64 << 20),
     }
     end(control_plane, joint, gated, "p")
+
+
+def test_a_pod_that_asks_for_one_numa_node_gets_its_cpus_and_huge_pages_with_its_devices(control_plane, joint, gated):
+    """The same without a claim of anybody's: the only network card is on the second node. What the pod requests itself stays."""
+    amounts = {"koordinator.sh/gpu": 100, "koordinator.sh/rdma": 100, "cpu": "2"}
+    hints = {"numa-topology-spec": ONE_NODE, "device-allocate-hint": FUNCTIONS_ONLY}
+    made = asking(joint, "aligned", gated, amounts, "koord-scheduler", **hints)
+    assert made["spec"]["containers"][0]["resources"]["requests"] == {"cpu": "2"}
+    assert seen(joint, gated, "aligned") == NEXT | function(0) | {
+        "DRAWBRIDGE_DEVICE_CPUS_NUMA_1": "4-5",
+        "DRAWBRIDGE_DEVICE_CPUS_NUMA_1_CPUS": "2",
+    }
+    end(control_plane, joint, gated, "aligned")
+
+
+def test_a_share_of_a_network_device_is_seen_as_such_and_two_shares_are_of_one_card(
+    control_plane, joint, gated, created
+):
+    """A driver that shares its card; the third pod asks for more than is left, is told, and has it when one of the others goes."""
+    node = joint[fleet.NVIDIA].node
+    created(fleet.device_class("dranet", f"device.driver == '{SHARED}'"))
+    with installed(node, SHARED, WIRE) as driver:
+        for name, percent in (("third", 30), ("half", 50), ("more", 40)):
+            asking(joint, name, gated, {"koordinator.sh/rdma": percent}, "koord-scheduler")
+        for name, share in (("third", 30), ("half", 50)):
+            assert seen(joint, gated, name) == {
+                "DRAWBRIDGE_DEVICE_WIRE": "ens9",
+                "DRAWBRIDGE_DEVICE_WIRE_BANDWIDTH": str(share * 10**9),
+                "/dev/infiniband/uverbs8": "file",
+            }
+        control_plane.until("the pod is told", lambda: told(control_plane, gated, "more", "bandwidth"), 60)
+        control_plane.delete(f"/api/v1/namespaces/{gated}/pods/half")
+        assert seen(joint, gated, "more")["DRAWBRIDGE_DEVICE_WIRE_BANDWIDTH"] == str(40 * 10**9)
+        end(control_plane, joint, gated, "third", "more")
+        freed(driver, set())

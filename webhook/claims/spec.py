@@ -23,7 +23,7 @@ from dra.objects import (
     ResourceClaimSpec,
 )
 from dra.quantity import Quantity
-from webhook.claims.device_selectors import add_root, product_is, selectors
+from webhook.claims.device_selectors import add_root, bandwidth_is, product_is, selectors
 from webhook.dialects import AUTO, DRANET_NUMA_NODE, MIB, NUMA_NODE, PCIE_ROOT, Demand, Pairs
 from webhook.state import ALTERNATIVES, CLAIMS, SHARES, Need
 
@@ -169,6 +169,8 @@ def _devices(demand: Demand, supply: Supply, names: tuple[str, ...], sizes: Mapp
         return problem
     if demand.memory_percent is not None:
         return _by_size(demand, supply, names, texts, sizes)
+    if demand.bandwidth_percent is not None:
+        return _by_bandwidth(demand, supply, names, texts)
     capacity = _capacity(demand, supply, demand.memory)
     requests = tuple(_request(name, supply, texts, capacity=capacity) for name in names)
     return _Devices(
@@ -229,6 +231,32 @@ def _by_size(
         needs=(CLAIMS, ALTERNATIVES, SHARES),
         remarks=tuple(told),
         models=tuple(models),
+    )
+
+
+def _by_bandwidth(
+    demand: Demand, supply: Supply, names: tuple[str, ...], texts: tuple[str, ...]
+) -> _Devices | Impossible:
+    """Block F by bandwidth: an alternative for each that shared devices publish, as their own capacity says it."""
+    percent = demand.bandwidth_percent or 0
+    published = supply.served.bandwidths
+    if not published:
+        reason = f"class {supply.served.name} publishes no shared devices that say their bandwidth"
+        return Impossible(reason=f"{percent} % of a network device can't be given: {reason} (ask for a whole one)")
+    name = supply.served.spelling("bandwidth")
+    kept = sorted(published[:_ALTERNATIVES])
+    alternatives, told = [], []
+    for i, bandwidth in enumerate(kept):
+        share = -(-bandwidth * percent // 100)
+        capacity = CapacityRequirements(requests={name: Quantity.from_int(share)})
+        chosen = (*texts, bandwidth_is(supply, name, str(bandwidth)))
+        alternatives.append(_alternative(f"bandwidth-{i}", supply, chosen, capacity))
+        told.append(f"{percent} % is {share} of {bandwidth} bits a second")
+    return _Devices(
+        requests=tuple([DeviceRequest(name=one, first_available=tuple(alternatives)) for one in names]),
+        constraints=_apart(names, supply),
+        needs=(CLAIMS, ALTERNATIVES, SHARES),
+        remarks=tuple(told),
     )
 
 
@@ -346,25 +374,47 @@ def _tie(
         b = f"{b}-beside"
     names = tuple(f"{a}-{i}" for i in range(count))
     main = _devices(joint.primary, first, names, sizes)
-    texts = selectors(joint.secondary, second)
     if isinstance(main, Impossible):
         return main
+    others = (b,)
+    if joint.each:
+        others = tuple(f"{b}-{i}" for i in range(count))
+    beside = _partners(joint, second, others, attribute)
+    if isinstance(beside, Impossible):
+        return beside
+    tied = [names + others]
+    requests = main.requests + beside.requests
+    if joint.each:
+        tied = list(zip(names, others, strict=True))
+        pairs_ = zip(main.requests, beside.requests, strict=True)
+        requests = tuple([request for pair in pairs_ for request in pair])
+    ties = [DeviceConstraint(requests=one, match_attribute=attribute) for one in tied]
+    return _Devices(
+        requests=requests,
+        constraints=(*main.constraints, *ties),
+        needs=_of_both(main.needs, beside.needs),
+        remarks=main.remarks + beside.remarks,
+        models=main.models,
+    )
+
+
+def _of_both(needs: tuple[Need, ...], others: tuple[Need, ...]) -> tuple[Need, ...]:
+    return tuple(dict.fromkeys((*needs, *others)))
+
+
+def _partners(joint: Pairs, supply: Supply, names: tuple[str, ...], attribute: str) -> _Devices | Impossible:
+    """A request for the secondaries of each primary, or for all of them: whole, or a part of one."""
+    demand = joint.secondary
+    texts = selectors(demand, supply)
     if texts is None:
         return _TOO_LONG
     if attribute == PCIE_ROOT:
-        texts = add_root(texts, second)
-    requests: list[DeviceRequest] = []
-    ties: list[DeviceConstraint] = []
-    if joint.each:
-        for i, request in enumerate(main.requests):
-            partner = _request(f"{b}-{i}", second, texts, count=joint.each)
-            requests += (request, partner)
-            ties.append(DeviceConstraint(requests=(request.name, partner.name), match_attribute=attribute))
-    else:
-        other = _request(b, second, texts, count=joint.secondary.count)
-        requests += (*main.requests, other)
-        ties.append(DeviceConstraint(requests=(*names, b), match_attribute=attribute))
-    return msgspec.structs.replace(main, requests=tuple(requests), constraints=(*main.constraints, *ties))
+        texts = add_root(texts, supply)
+    if demand.bandwidth_percent is not None:
+        problem = _unshareable(demand, supply, len(names))
+        return problem or _by_bandwidth(demand, supply, names, texts)
+    count = joint.each or demand.count
+    return _Devices(requests=tuple([_request(name, supply, texts, count=count) for name in names]))
 
 
 def together(parts: Sequence[Claims], supplies: Sequence[Supply], attribute: str) -> Claims | Impossible:
@@ -379,12 +429,12 @@ def together(parts: Sequence[Claims], supplies: Sequence[Supply], attribute: str
         return Impossible(reason=f"devices that must share {common}: {problem}")
     tie = DeviceConstraint(requests=names, match_attribute=common)
     whole = _spec(spec.devices.requests, (*spec.devices.constraints, tie))
-    needs: dict[Need, None] = {}
+    needs: tuple[Need, ...] = ()
     for part in parts:
-        needs.update(dict.fromkeys(part.needs))
+        needs = _of_both(needs, part.needs)
     return Claims(
         specs=(whole,),
-        needs=tuple(needs),
+        needs=needs,
         base="-".join([part.base for part in parts]),
         remarks=tuple([text for part in parts for text in part.remarks]),
         models=tuple([model for part in parts for model in part.models]),

@@ -27,6 +27,7 @@ class Demand(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     memory_percent: int | None = None  # of each device's memory: resolved from the sizes the fleet publishes
     cores: int | None = None  # percent of each device's compute; None leaves it to the driver's default
     shares: int | None = None
+    bandwidth_percent: int | None = None  # of each device's bandwidth: resolved as memory is
     profile: str = ""  # MIG profile, with its plus sign
     profile_memory: int | None = None  # bytes that the profile must hold at least; the smallest such profile is meant
     resource: str = ""  # the name a NIC is published under (k8s.cni.cncf.io/resourceName)
@@ -42,7 +43,8 @@ class Demand(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     @property
     def partial(self) -> bool:
         """Whether it is less than whole devices, so that only a scheduler that knows shares may see it."""
-        return (self.memory, self.memory_percent, self.cores, self.shares) != (None, None, None, None)
+        parts = (self.memory, self.memory_percent, self.cores, self.shares, self.bandwidth_percent)
+        return any(part is not None for part in parts)
 
     def times(self, count: int) -> Demand:
         """Ask for another number of the same devices."""

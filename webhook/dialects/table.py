@@ -75,6 +75,7 @@ class Role(StrEnum):
     UUIDS = "uuids"
     NOT_UUIDS = "notUuids"
     NUMA_BIND = "numaBind"
+    CPUS = "cpus"  # how the CPUs of the pod are to be bound
     MODE = "mode"
     POLICY = "policy"
     JOINT = "joint"

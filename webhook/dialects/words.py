@@ -30,6 +30,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_
         """List what fits the shape but makes no sense, with pointers below the dialect's name."""
         return ()
 
+    def of_host(self) -> Mapping[str, str]:
+        """Name the resources of the pod itself that are asked for by claims, too: each with its kind of device."""
+        return {}
+
 
 # Stands for the text of a hint whose value nobody knows before the container starts.
 UNREADABLE = "\0"
@@ -122,3 +126,6 @@ class Words(msgspec.Struct, Generic[O], frozen=True, kw_only=True, gc=False):
     options: O
     hints: Mapping[Role, Hint] = {}
     unit: Meaning = WHOLE  # of a bare count, where the vocabulary says what one can be
+    host: Mapping[
+        str, int
+    ] = {}  # what the whole pod requests of resources that claims are made for (`of_host`), in billionths

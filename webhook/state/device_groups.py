@@ -36,6 +36,7 @@ class Group(msgspec.Struct, frozen=True, eq=False):
     product: str
     profile: str
     memory: int
+    bandwidth: int  # of a device that can be shared; 0 if it publishes none
     rootless: bool  # its pcieRoot is the empty text, which equals every other empty one
     parted: bool  # who names no amounts is given a part of it
 
@@ -147,9 +148,15 @@ def _group(driver: str, device: Device) -> Group:
         product=device.own_text(driver, "productName"),
         profile=device.own_text(driver, "profile"),
         memory=capacity.value.value() if capacity else 0,
+        bandwidth=_bandwidth(driver, device),
         rootless=root is not None and root.string == "",
         parted=_is_parted(device),
     )
+
+
+def _bandwidth(driver: str, device: Device) -> int:
+    capacity = device.capacity.get("bandwidth") or device.capacity.get(f"{driver}/bandwidth")
+    return capacity.value.value() if capacity and device.allow_multiple_allocations else 0
 
 
 def _is_parted(device: Device) -> bool:

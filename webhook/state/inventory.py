@@ -70,6 +70,8 @@ class Served(msgspec.Struct, frozen=True, kw_only=True):
     # How many of the nodes publish a capacity, as it is spelled.
     capacities: Mapping[str, int] = {}
     shared: int = 0  # devices that can be given out in shares
+    # Bandwidths of those, the one of the most nodes first.
+    bandwidths: tuple[int, ...] = ()
     # Whether claims for whole devices keep off what can be shared: a claim that names no amounts is given a part of it.
     parted: bool = False
     rootless: int = 0  # devices whose pcieRoot is the empty text, which would equal another empty one
@@ -242,6 +244,7 @@ def _survey(class_: DeviceClass, selectors: _Selectors, census: Census) -> Serve
     attributes: Counter[str] = Counter()
     everywhere: Counter[str] = Counter()
     capacities: Counter[str] = Counter()
+    bandwidths: Counter[int] = Counter()
     for groups, names in holdings.items():
         voices = len(names)
         for driver in sorted({group.driver for group in groups}):
@@ -253,6 +256,8 @@ def _survey(class_: DeviceClass, selectors: _Selectors, census: Census) -> Serve
             everywhere[name] += voices
         for name in {name for group in groups for name in group.sample.capacity}:
             capacities[name] += voices
+        for amount in {group.bandwidth for group in groups if group.bandwidth}:
+            bandwidths[amount] += voices
     products: dict[Group, str] = {}
     profiles: dict[Group, str] = {}
     shared = rootless = 0
@@ -280,6 +285,7 @@ def _survey(class_: DeviceClass, selectors: _Selectors, census: Census) -> Serve
         everywhere=everywhere,
         capacities=capacities,
         shared=shared,
+        bandwidths=tuple([amount for _, amount in sorted([(-bandwidths[one], one) for one in bandwidths])][:_SIZES]),
         parted=_parted(holdings),
         rootless=rootless,
         doubt=_doubt(picked, products),

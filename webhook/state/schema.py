@@ -253,6 +253,7 @@ def contradictions(file: File) -> Iterable[Mistake]:
     for name in built_in:
         for one in file.options(name).mistakes():
             yield one._replace(path=f"/{name}{one.path}")
+        yield from _of_host(name, file.options(name), targets)
     if file.bridge is not None:
         yield from _placing(file.bridge.placement)
     for key, quota in file.quotas.items():
@@ -260,6 +261,19 @@ def contradictions(file: File) -> Iterable[Mistake]:
             yield Mistake(
                 f"/quotas/{escape(key)}", "no quota key is given", "e.g. <class>.deviceclass.resource.k8s.io/devices"
             )
+
+
+def _of_host(dialect: str, options: Options, targets: Mapping[str, Target]) -> Iterable[Mistake]:
+    """Resources of pods themselves, and kinds of device, that nobody knows."""
+    for resource, target in options.of_host().items():
+        path = f"/{dialect}/hostResources/{escape(resource)}"
+        if resource != "cpu" and not resource.startswith("hugepages-"):
+            yield Mistake(
+                path, f"{resource!r} is not a resource of pods that claims are made for", "write cpu or hugepages-SIZE"
+            )
+        if target not in targets:
+            hint = f"describe it under `targets`; there are {', '.join(targets)}"
+            yield Mistake(path, f"unknown target {target!r}", hint)
 
 
 def misnamed(kubernetes: Kubernetes) -> Iterable[Mistake]:

@@ -33,7 +33,7 @@ from webhook.dialects import (
 from webhook.refusals import Code
 from webhook.translate.limits import BYTES
 from webhook.translate.owner import meaning, text_of
-from webhook.translate.pod_view import Slot, Word, mapping, number
+from webhook.translate.pod_view import Slot, Word, mapping, number, requests
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -192,7 +192,7 @@ def _answer(case: Case, whose: Owners, configuration: Configuration, fleet: Inve
     if not asked:
         notes = [Note(key, Action.IGNORED, "asks for nothing") for key in case.keys]
         return case.note(*notes)
-    return _read(case, tuple(said), hints, configuration)
+    return _read(case, tuple(said), whose, configuration)
 
 
 def _keep_away(case: Case, whose: Owners, hints: Mapping[Role, Hint]) -> Case:
@@ -222,19 +222,22 @@ def _bare(numbers: Iterable[list[tuple[Word, int | Refusal]]]) -> str:
     return ""
 
 
-def _read(case: Case, said: tuple[Said, ...], hints: Mapping[Role, Hint], configuration: Configuration) -> Case:
+def _read(case: Case, said: tuple[Said, ...], whose: Owners, configuration: Configuration) -> Case:
     table = case.dialect
+    hints = whose.hints.get(table.name, {})
     options = configuration.options[table.name]
     rows = configuration.variables.get(table.name)
     if rows:
         slot, _ = case.words[0]
         hints = {**hints, **_variables(slot, rows)}
+    of_host = options.of_host()
     words = Words(
         table=table,
         said=said,
         options=options,
         hints=hints,
         unit=case.unit,
+        host=requests(whose.pod, of_host) if of_host and whose.pod else {},
     )
     answer = configuration.vocabularies[table.name].read(words)
     return msgspec.structs.replace(

@@ -227,11 +227,12 @@ def serve(case: Case, context: Context) -> Case:
     for asked in case.demands:
         key, demand, _ = asked
         made = context.workshop.make(demand)
-        if isinstance(made, Impossible) and made.tie == NUMA_NODE and numa_may_be_dropped:
+        droppable = numa_may_be_dropped and isinstance(demand, Demand)
+        if isinstance(made, Impossible) and made.tie == NUMA_NODE and droppable:
             text = f"{made.reason}: they may lie on different NUMA nodes"
             notes.append(Note(key, Action.APPROXIMATED, text))
-            if isinstance(demand, Demand):
-                demand = msgspec.structs.replace(demand, same="")
+            assert isinstance(demand, Demand)
+            demand = msgspec.structs.replace(demand, same="")
             made = context.workshop.make(demand)
         if isinstance(made, Impossible):
             if not _is_refused(made, context):

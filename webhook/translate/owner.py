@@ -14,12 +14,13 @@ import msgspec
 
 from webhook.dialects import Dialect, Hint, Left, Meaning, Position, Role, Selected
 from webhook.state import near_key
+from webhook.translate.pod_view import PodView
 
 if TYPE_CHECKING:
     from dra.wire import Json
     from webhook.dialects import Bare
     from webhook.state import Configuration, Inventory, Known
-    from webhook.translate.pod_view import PodView, Slot, Word
+    from webhook.translate.pod_view import Slot, Word
 
 
 class Owners(msgspec.Struct, frozen=True):
@@ -36,6 +37,7 @@ class Owners(msgspec.Struct, frozen=True):
     scheduled: Hint | None = None  # what only the pod's own scheduler keeps
     # Systems that place the pod by what stands outside of containers, and that.
     asking: tuple[tuple[Dialect, Hint], ...] = ()
+    pod: PodView | None = None
 
     def of(self, word: Word, slot: Slot, configuration: Configuration) -> Known:
         """Choose the row that a key is read by."""
@@ -100,6 +102,7 @@ def owners(pod: PodView, configuration: Configuration) -> Owners:
         selected=selected,
         scheduled=_scheduled(hints, pod, configuration),
         asking=_asking(hints, pod, configuration),
+        pod=pod,
     )
 
 

@@ -22,6 +22,8 @@ from webhook.refusals import Code
 from webhook.state import Known
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from webhook.state import Configuration
 
 _LISTS = ("initContainers", "containers")
@@ -247,6 +249,33 @@ def number(word: Word, configuration: Configuration | None = None) -> int | Refu
     if limit.nano > MAX * NANO:
         return _invalid(word, f"{word.limit} is more than a number may be", "write a whole number below 2^63")
     return limit.nano // NANO
+
+
+def requests(pod: PodView, names_: Iterable[str]) -> dict[str, int]:
+    """Add up what a pod requests of some resources, as its scheduler does: in billionths; what is not a number is none.
+
+    The larger of what lasts together, and what each init container takes beside the sidecars before it.
+    """
+    whole = mapping(mapping(pod.spec.get("resources")).get("requests"))
+    return {name: _nano(whole[name]) if name in whole else _request(pod, name) for name in names_}
+
+
+def _request(pod: PodView, name: str) -> int:
+    lasting = most = 0
+    for slot in pod.slots:
+        amount = _nano(slot.requests.get(name, slot.limits.get(name)))
+        if slot.init:
+            most = max(most, lasting + amount)
+        else:
+            lasting += amount
+    return max(lasting, most)
+
+
+def _nano(value: Json) -> int:
+    try:
+        return 0 if value is None else max(0, parse(_text(value)).nano)
+    except QuantityError:
+        return 0
 
 
 def is_placeholder(value: Json) -> bool:

@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from dra import cel, wire
+from dra.objects import Device, DeviceClass, ResourceSlice
 from tests.webhook.dialects.rows import Row
 from tests.webhook.pods import (
     HAMI,
@@ -25,10 +27,13 @@ from tests.webhook.pods import (
     strip,
     untouched,
 )
+from webhook.state import Inventory
 
 JOINT = "scheduling.koordinator.sh/device-joint-allocate"
 HINT = "scheduling.koordinator.sh/device-allocate-hint"
 PARTITION = "scheduling.koordinator.sh/gpu-partition-spec"
+TOPOLOGY = "scheduling.koordinator.sh/numa-topology-spec"
+BINDING = "scheduling.koordinator.sh/resource-spec"
 PAIRED = {JOINT: json.dumps({"deviceTypes": ["gpu", "rdma"], "requiredScope": "SamePCIe"})}
 
 
@@ -89,6 +94,8 @@ ROWS = {
         for key in ("pod-group.scheduling.sigs.k8s.io", "quota.scheduling.koordinator.sh/name")
     },
     PARTITION: Row(asking(BOTH, gpu_partition_spec={}), "ignored"),
+    TOPOLOGY: Row(asking({"gpu": 100}, numa_topology_spec={"numaTopologyPolicy": "SingleNUMANode"}), "approximated"),
+    BINDING: Row(asking({"gpu": 100}, resource_spec={"requiredCPUBindPolicy": "FullPCPUs"}), "approximated"),
     KOORD + "gpu-isolation-provider": Row(labelled(KOORD + "gpu-isolation-provider"), ""),
     "scheduling.koordinator.sh/gpu-minors": Row(asking({"gpu": 100}, gpu_minors=1), "left"),
     "scheduling.koordinator.sh/bind-timestamp": Row(asking({"gpu": 100}, bind_timestamp=1), "left"),
@@ -168,6 +175,202 @@ def test_a_share_of_a_network_device_is_left_unless_declared():
     done = koordinator({"rdma": 30}, config={"koordinator": {"wholeNICForShare": True}})
     assert exactly(done) == [{"class": "dranet", "count": 1}]
     assert actions(done)[KOORD + "rdma"] == "approximated"
+
+
+def nics(*bandwidths: str, shared: bool = True, missing: int = 0) -> Inventory:
+    """A node with a network card of each bandwidth, and some that do not say theirs."""
+    policy = {"requestPolicy": {"default": "1G", "validRange": {"min": "1G", "step": "1G"}}}
+    root = {"resource.kubernetes.io/pcieRoot": {"string": "pci0000:10"}}
+    cards = [{"capacity": {"bandwidth": {"value": one, **policy}}} for one in bandwidths] + [{} for _ in range(missing)]
+    devices = [
+        {"name": f"card-{i}", "attributes": root, "allowMultipleAllocations": shared, **card}
+        for i, card in enumerate(cards)
+    ]
+    gpu = {"name": "gpu", "attributes": {**root, "type": {"string": "gpu"}}}
+    return seen(("dra.net", "dranet", devices), ("gpu.nvidia.com", "gpu.nvidia.com", [gpu]))
+
+
+def seen(*published: tuple[str, str, list[dict]]) -> Inventory:
+    """A node on which drivers publish devices, each with a class that takes in all of them."""
+    classes, slices = [], []
+    for driver, name, found in published:
+        spec = {
+            "driver": driver,
+            "nodeName": "n",
+            "pool": {"name": f"n-{driver}", "generation": 1, "resourceSliceCount": 1},
+        }
+        slices.append(wire.convert({"metadata": {"name": driver}, "spec": {**spec, "devices": found}}, ResourceSlice))
+        chosen = {"selectors": [{"cel": {"expression": f"device.driver == '{driver}'"}}]}
+        classes.append(wire.convert({"metadata": {"name": name}, "spec": chosen}, DeviceClass))
+    return Inventory.of(classes, slices, ())
+
+
+def test_a_share_of_a_network_device_is_a_share_of_its_bandwidth_where_the_driver_gives_such():
+    done = koordinator({"rdma": 30}, fleet=nics("100G", "25G", "25G"))
+    [request] = devices(done)["requests"]
+    told = [
+        (one["capacity"]["requests"]["bandwidth"], one["selectors"][0]["cel"]["expression"])
+        for one in request["firstAvailable"]
+    ]
+    assert [amount for amount, _ in told] == ["7500M", "30G"]
+    assert ["25000000000" in text for _, text in told] == [True, False]
+    assert actions(done)[KOORD + "rdma"] == "approximated"
+
+
+def test_the_cards_are_told_apart_by_their_own_bandwidth_and_whole_ones_are_left_alone():
+    done = koordinator({"rdma": 30}, fleet=nics("100G", "25G"))
+    [request] = devices(done)["requests"]
+    texts = [one["selectors"][-1]["cel"]["expression"] for one in request["firstAvailable"]]
+    picked = []
+    for shared in (True, False):
+        for card in ({"bandwidth": {"value": "25G"}}, {"bandwidth": {"value": "100G"}}, {}):
+            device = wire.convert({"name": "d", "capacity": card, "allowMultipleAllocations": shared}, Device)
+            view = cel.view_of("dra.net", device)
+            picked.append([cel.compile(text).matches(view) for text in texts])
+    assert picked == [[True, False], [False, True], [False, False]] + [[False, False]] * 3
+
+
+@pytest.mark.parametrize("fleet", [nics("100G", shared=False), nics(missing=1)])
+def test_a_share_of_a_card_that_is_not_shared_or_says_no_bandwidth_is_left(fleet):
+    assert untouched(koordinator({"rdma": 30}, fleet=fleet))
+
+
+def test_a_share_with_a_selector_of_virtual_functions_is_one_of_them():
+    done = koordinator({"rdma": 30}, hints={HINT: {"rdma": {"vfSelector": {}}}})
+    assert [one["count"] for one in exactly(done)] == [1]
+    assert actions(done)[KOORD + "rdma"] == "approximated"
+    assert "one virtual function" in detail(done, KOORD + "rdma")
+
+
+def test_a_share_beside_a_gpu_is_under_its_root():
+    done = koordinator({"gpu": 100, "rdma": 50}, hints={JOINT: SAME}, fleet=nics("100G"))
+    asked = devices(done)
+    assert [request["name"] for request in asked["requests"]] == ["gpu-0", "nic-0"]
+    assert asked["constraints"] == [
+        {"requests": ["gpu-0", "nic-0"], "matchAttribute": "resource.kubernetes.io/pcieRoot"}
+    ]
+    [share] = asked["requests"][1]["firstAvailable"]
+    assert share["capacity"]["requests"] == {"bandwidth": "50G"}
+
+
+NUMA = "resource.kubernetes.io/numaNode"
+ONE_NODE = {TOPOLOGY: {"numaTopologyPolicy": "SingleNUMANode"}}
+BOUND = {BINDING: {"requiredCPUBindPolicy": "FullPCPUs"}}
+HOST = {
+    "koordinator": {"hostResources": {"cpu": "cpus", "hugepages-2Mi": "pages"}},
+    "classes": {"cpus": "cpus", "pages": "pages"},
+    "targets": [
+        {"name": "cpus", "driver": "cpu.example.com", "cores": "cpus", "shared": True, "request": "cpus"},
+        {
+            "name": "pages",
+            "driver": "host.example.com",
+            "memory": "size",
+            "profile": "pageSize",
+            "shared": True,
+            "request": "pages",
+        },
+    ],
+}
+
+
+def hosts(numa: bool = True) -> Inventory:
+    place = {NUMA: {"int": 0}} if numa else {}
+
+    def of(name: str, capacity: str, amount: str, **attributes: str) -> dict:
+        said = {key: {"string": value} for key, value in attributes.items()}
+        policy = {"requestPolicy": {"default": "1", "validRange": {"min": "1"}}}
+        shared = {"allowMultipleAllocations": True, "capacity": {capacity: {"value": amount, **policy}}}
+        return {"name": name, "attributes": {**place, **said}, **shared}
+
+    gpu = {"name": "gpu", "attributes": {**place, "type": {"string": "gpu"}}}
+    nic = {"name": "nic", "attributes": {**place}}
+    return seen(
+        ("gpu.nvidia.com", "gpu.nvidia.com", [gpu]),
+        ("dra.net", "dranet", [nic]),
+        ("cpu.example.com", "cpus", [of("cpus", "cpus", "64")]),
+        ("host.example.com", "pages", [of("pages", "size", "1Gi", pageSize="2Mi")]),
+    )
+
+
+def hosted(*native: dict, asked: dict, hints: dict, fleet: Inventory, config: dict = HOST):
+    """A pod with requests of CPUs and huge pages beside what it asks Koordinator for, by container."""
+    value = pod(
+        *(
+            {**({KOORD + key: one for key, one in asked.items()} if not i else {}), **each}
+            for i, each in enumerate(native)
+        ),
+        annotations={key: json.dumps(hint) for key, hint in hints.items()},
+        scheduler="koord-scheduler",
+    )
+    return value, became(value, fleet=fleet, **config)
+
+
+def test_gpu_nic_cpus_and_huge_pages_of_one_numa_node_are_one_claim():
+    native = {"cpu": "3", "hugepages-2Mi": "64Mi", "memory": "1Gi"}
+    value, done = hosted(native, {"cpu": "1"}, asked={"gpu": 100, "rdma": 100}, hints=ONE_NODE, fleet=hosts())
+    asked = devices(done)
+    names = ["gpu", "nic", "cpus", "pages"]
+    assert [request["name"] for request in asked["requests"]] == names
+    assert asked["constraints"] == [{"requests": names, "matchAttribute": NUMA}]
+    amounts = [one["exactly"]["capacity"]["requests"] for one in asked["requests"][2:]]
+    assert amounts == [{"cpus": "4"}, {"size": "64Mi"}]
+    after = patched(value, done)["spec"]["containers"]
+    assert after[0]["resources"]["limits"] == native, "what the node and quotas count stays"
+    told = json.loads(patched(value, done)["metadata"]["annotations"]["drawbridge.dev/devices"])
+    assert [one["key"] for one in told["c0"]] == [KOORD + "gpu", KOORD + "rdma", "cpu", "hugepages-2Mi"]
+
+
+def test_pairs_stay_pairs_on_one_numa_node():
+    fleet = hosts()
+    _, done = hosted({"cpu": "2"}, asked={"gpu": 200, "rdma": 200}, hints={**ONE_NODE, JOINT: SAME}, fleet=fleet)
+    ties = [one["requests"] for one in devices(done)["constraints"]]
+    assert ties == [["gpu-0", "nic-0"], ["gpu-1", "nic-1"], ["gpu-0", "nic-0", "gpu-1", "nic-1", "cpus"]]
+
+
+def test_bound_cpus_are_a_claim_of_their_own():
+    _, done = hosted({"cpu": "2"}, asked={"gpu": 100}, hints=BOUND, fleet=hosts())
+    assert len(done.templates) == 2
+    assert actions(done)[BINDING] == "approximated"
+    assert "own request stays" in detail(done, BINDING)
+
+
+@pytest.mark.parametrize(
+    ("hints", "native", "fleet", "words"),
+    [
+        (ONE_NODE, {"cpu": "1500m"}, hosts(), "not a whole number"),
+        (ONE_NODE, {"cpu": "2"}, hosts(numa=False), "do not publish"),
+        ({**ONE_NODE, HINT: {"rdma": {"allocateStrategy": "ApplyForAll"}}}, {"cpu": "2"}, hosts(), "ApplyForAll"),
+    ],
+)
+def test_what_cannot_be_on_one_node_by_claim_is_left(hints, native, fleet, words):
+    rdma = 1 if HINT in hints else 100
+    _, done = hosted(native, asked={"gpu": 100, "rdma": rdma}, hints=hints, fleet=fleet)
+    assert untouched(done)
+    assert any(words in one.detail for one in done.decisions)
+
+
+def test_without_a_word_of_the_administrators_no_cpu_is_claimed_and_what_is_lost_is_said():
+    _, done = hosted({"cpu": "2"}, asked={"gpu": 100}, hints={**ONE_NODE, **BOUND}, fleet=hosts(), config={})
+    assert exactly(done) == [{"class": "gpu.nvidia.com", "count": 1}]
+    assert "is lost" in detail(done, TOPOLOGY)
+    assert "is lost" in detail(done, BINDING)
+
+
+@pytest.mark.parametrize(
+    "hints", [{TOPOLOGY: {"numaTopologyPolicy": "BestEffort"}}, {BINDING: {"preferredCPUBindPolicy": "FullPCPUs"}}, {}]
+)
+def test_a_preference_claims_nothing(hints):
+    _, done = hosted({"cpu": "2"}, asked={"gpu": 100}, hints=hints, fleet=hosts())
+    assert exactly(done) == [{"class": "gpu.nvidia.com", "count": 1}]
+    assert {actions(done)[key] for key in hints} <= {"ignored"}
+
+
+@pytest.mark.parametrize(
+    ("declared", "words"), [({"memory": "cpus"}, "not a resource"), ({"cpu": "nobody"}, "unknown target")]
+)
+def test_resources_and_kinds_of_device_that_nobody_knows_are_told(declared, words):
+    with pytest.raises(AssertionError, match=words):
+        became(asking({"gpu": 100}), koordinator={"hostResources": declared})
 
 
 def test_apply_for_all_takes_all_matching_devices():

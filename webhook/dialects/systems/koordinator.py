@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from dra.wire import Json
-from webhook.dialects.demand import AUTO, MIB, Answer, Demand, Keyed, Left, Note, Pairs, Refusal
+from webhook.dialects.demand import AUTO, MIB, Answer, Demand, Keyed, Left, Note, Pairs, Refusal, Together, kinds
 from webhook.dialects.table import Action, Dialect, Position, Role, Row, Scheduler, Scope, Unit
 from webhook.dialects.targets import NUMA_NODE, PCIE_ROOT
 from webhook.dialects.vocabulary import Vocabulary
@@ -70,7 +70,7 @@ DIALECT = Dialect(
             unit=Unit.PERCENT,
             meaning="RDMA network devices; 100 is one",
             role=Role.NIC,
-            because="shares of one (below 100) are left: network drivers know no shares (`koordinator.wholeNICForShare`)",
+            because="shares of one (below 100) are shares of its bandwidth where the driver gives such, a virtual function where `vfSelector` asks for one; else they are left (`koordinator.wholeNICForShare`)",
         ),
         Row(
             name="koordinator.sh/fpga",
@@ -152,6 +152,24 @@ DIALECT = Dialect(
             role=Role.PARTITION,
             action=Action.APPROXIMATED,
             because="where the driver publishes partitions; ringBusBandwidth is left",
+        ),
+        Row(
+            name="scheduling.koordinator.sh/numa-topology-spec",
+            place=Position.ANNOTATION,
+            unit=Unit.JSON,
+            meaning="all that the pod asks for on one NUMA node (numaTopologyPolicy SingleNUMANode), or as near as can be",
+            role=Role.NUMA_BIND,
+            action=Action.APPROXIMATED,
+            because="SingleNUMANode holds for devices, and for CPUs and huge pages, where `koordinator.hostResources` has claims made for them; else it is lost",
+        ),
+        Row(
+            name="scheduling.koordinator.sh/resource-spec",
+            place=Position.ANNOTATION,
+            unit=Unit.JSON,
+            meaning="how the CPUs of the pod are to be bound (requiredCPUBindPolicy)",
+            role=Role.CPUS,
+            action=Action.APPROXIMATED,
+            because="a required policy has a claim made for the pod's CPUs with `koordinator.hostResources`; how they are bound is the driver's",
         ),
         Row(
             name="koordinator.sh/gpu-isolation-provider",
@@ -245,6 +263,12 @@ class KoordinatorOptions(Options, frozen=True, kw_only=True):
     webhook: bool = True
     # A share of a NIC becomes one whole NIC, since NIC drivers know no shares.
     whole_nic_for_share: bool = msgspec.field(name="wholeNICForShare", default=False)
+    # Claims are made for these resources of pods that ask for them of one NUMA node: cpu or hugepages-SIZE, each with its kind of device.
+    host_resources: dict[str, str] = {}
+
+    def of_host(self) -> Mapping[str, str]:
+        """Name the resources that claims are made for."""
+        return self.host_resources
 
 
 class JointAllocate(msgspec.Struct, frozen=True, rename="camel"):
@@ -275,6 +299,18 @@ class PartitionSpec(msgspec.Struct, frozen=True, rename="camel"):
     ring_bus_bandwidth: Json = None
 
 
+class TopologySpec(msgspec.Struct, frozen=True):
+    """The numa-topology-spec annotation."""
+
+    policy: str = msgspec.field(name="numaTopologyPolicy", default="")
+
+
+class ResourceSpec(msgspec.Struct, frozen=True):
+    """The resource-spec annotation."""
+
+    required: str = msgspec.field(name="requiredCPUBindPolicy", default="")
+
+
 class _Pod(msgspec.Struct, frozen=True, kw_only=True):
     """A pod's words, summed and parsed."""
 
@@ -283,6 +319,9 @@ class _Pod(msgspec.Struct, frozen=True, kw_only=True):
     joint: JointAllocate | None = None
     hints: Mapping[str, DeviceHint] = {}
     partition: PartitionSpec | None = None
+    topology: TopologySpec | None = None
+    binding: ResourceSpec | None = None
+    host: Mapping[str, int] = {}
     names: Mapping[Role, str] = {}  # of the annotations
     options: KoordinatorOptions
 
@@ -342,6 +381,9 @@ def _parse(words: Words[KoordinatorOptions]) -> _Pod:
         joint=_json(hints.get(Role.JOINT), JointAllocate),
         hints=_json(hints.get(Role.HINT), dict[str, DeviceHint]) or {},
         partition=_json(hints.get(Role.PARTITION), PartitionSpec),
+        topology=_json(hints.get(Role.NUMA_BIND), TopologySpec),
+        binding=_json(hints.get(Role.CPUS), ResourceSpec),
+        host=words.host,
         names={role: hint.key for role, hint in hints.items()},
         options=words.options,
     )
@@ -415,8 +457,10 @@ def _answer(pod: _Pod, said: tuple[Said, ...]) -> Answer:
     gpu, notes = _gpu(pod)
     nic, nic_notes = _nic(pod)
     demands, joint_notes = _together(pod, gpu, nic)
+    demands, host_notes = _with_host(pod, demands)
     notes += nic_notes
     notes += joint_notes
+    notes += host_notes
     notes += _notes_of_annotations(pod, gpu)
     notes += _notes_of_hints(pod, gpu, nic)
     told = {note.key for note in notes}
@@ -656,11 +700,14 @@ def _nic(pod: _Pod) -> tuple[Demand | None, list[Note]]:
         return nic.times(value), [Note(key, action, text)]
     if value > 100:
         raise _refuse(key, f"{value} is above 100 and not a multiple of it", "ask for whole devices")
+    if virtual:
+        text = f"{value} % of a network device becomes one virtual function, with as much of it as the driver gives one"
+        return nic, [Note(key, Action.APPROXIMATED, text)]
     if pod.options.whole_nic_for_share:
         text = f"{value} % of a network device becomes a whole one"
         return nic, [Note(key, Action.APPROXIMATED, text)]
-    remedy = "ask for 100, or declare `koordinator.wholeNICForShare`"
-    raise _leave(key, f"{value} % of a network device can't be given: drivers know no shares ({remedy})")
+    share = msgspec.structs.replace(nic, bandwidth_percent=value)
+    return share, [Note(key, Action.TRANSLATED, f"{value} % of a network device, of its bandwidth")]
 
 
 # Both
@@ -698,6 +745,90 @@ def _together(pod: _Pod, gpu: Demand | None, nic: Demand | None) -> tuple[list[K
     pairs, text = _pairs(gpu, nic, annotation)
     asked = Keyed(apart[0].key, pairs, (apart[1].key,))
     return [asked], [Note(annotation, Action.APPROXIMATED, text)]
+
+
+_ONE_NODE = "SingleNUMANode"
+_BILLION = 10**9
+
+
+def _with_host(pod: _Pod, demands: list[Keyed]) -> tuple[list[Keyed], list[Note]]:
+    """Ask for the pod's own CPUs and huge pages, too, where claims are made for them and they are to be on one NUMA node, or bound."""
+    one_node = pod.topology is not None and pod.topology.policy == _ONE_NODE
+    host = _of_host(pod, all_of_it=one_node)
+    notes = _notes_of_host(pod, host)
+    demands = [*demands, *host]
+    if one_node and pod.options.host_resources:
+        key = pod.names[Role.NUMA_BIND]
+        tied = _on_one_node(demands, key)
+        demands = [tied]
+    return demands, notes
+
+
+def _on_one_node(every: list[Keyed], key: str) -> Keyed:
+    """Tie everything to one NUMA node; a single device is on one anyway."""
+    members: list[Demand | Pairs] = []
+    keys: list[str] = []
+    number = 0
+    for one in every:
+        assert not isinstance(one.demand, Together)
+        members.append(one.demand)
+        keys += (one.key, *one.beside)
+        for kind in kinds(one.demand):
+            number += kind.count
+            if kind.everything:
+                raise _leave(key, f"ApplyForAll and {_ONE_NODE} can't both be held")
+    if number == 1:
+        return every[0]
+    tied = Together(members=tuple(members), attribute=NUMA_NODE)
+    return Keyed(keys[0], tied, tuple(keys[1:]))
+
+
+def _of_host(pod: _Pod, *, all_of_it: bool) -> list[Keyed]:
+    """Find what the pod requests of the resources that claims are made for; a required policy for CPUs is about CPUs alone."""
+    found: list[Keyed] = []
+    bound = pod.binding is not None and bool(pod.binding.required)
+    for resource, target in pod.options.host_resources.items():
+        wanted = all_of_it or (bound and resource == _CPU)
+        amount, part = divmod(pod.host.get(resource, 0), _BILLION)
+        if not wanted or not (amount or part):
+            continue
+        if part:
+            raise _leave(resource, "the pod's request is not a whole number, and claims give whole ones")
+        demand = Demand(target=target, memory=amount, profile=resource.removeprefix(_PAGES))
+        if resource == _CPU:
+            demand = Demand(target=target, cores=amount)
+        found.append(Keyed(resource, demand))
+    return found
+
+
+_CPU = "cpu"
+_PAGES = "hugepages-"
+
+
+def _notes_of_host(pod: _Pod, host: list[Keyed]) -> list[Note]:
+    """Say what becomes of the words about NUMA nodes and CPUs."""
+    notes: list[Note] = []
+    given = ", ".join([one.key for one in host])
+    counted = f"{given} by claim as well; the pod's own request stays, and is what its node and its quotas count"
+    remedy = "declare `koordinator.hostResources` where a driver gives CPUs out"
+    if pod.topology is not None:
+        key, policy = pod.names[Role.NUMA_BIND], _show(pod.topology.policy)
+        if policy == _ONE_NODE and pod.options.host_resources:
+            text = f"all devices on one NUMA node; {counted}" if host else "all devices on one NUMA node"
+            notes.append(Note(key, Action.APPROXIMATED, text))
+        elif policy == _ONE_NODE:
+            notes.append(Note(key, Action.APPROXIMATED, f"{policy} is lost ({remedy})"))
+        else:
+            notes.append(Note(key, Action.IGNORED, f"policy {policy or 'of the node'} asks for no single NUMA node"))
+    if pod.binding is not None:
+        key, policy = pod.names[Role.CPUS], _show(pod.binding.required)
+        if not policy:
+            notes.append(Note(key, Action.IGNORED, "it requires nothing"))
+        elif any(one.key == _CPU for one in host):
+            notes.append(Note(key, Action.APPROXIMATED, f"{counted}; that it is {policy} is the driver's to keep"))
+        else:
+            notes.append(Note(key, Action.APPROXIMATED, f"{policy} is lost: CPUs stay the kubelet's ({remedy})"))
+    return notes
 
 
 def _pairs(gpu: Demand, nic: Demand, key: str) -> tuple[Pairs, str]:
