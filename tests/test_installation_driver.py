@@ -5,6 +5,7 @@ import pytest
 from cli.installation import BASE
 from cli.node.driver import command
 from cluster import manifests
+from tests.cli.running import run
 
 LABELS = {"driver": {"drawbridge.dev/driver": "reference"}, "adapter": {"drawbridge.dev/adapter": "on"}}
 
@@ -90,3 +91,17 @@ def test_its_namespace_lets_it_run_as_what_it_is(stored):
     [subject] = binding["subjects"]
     places = {one["metadata"]["namespace"] for one in (daemon_set, account)} | {subject["namespace"]}
     assert places == {namespace["metadata"]["name"]}
+
+
+def test_it_is_printed_where_it_is_asked_for_in_its_own_namespace_wherever_the_rest_is(component):
+    plain, asked = (run("manifests", "--image", "registry/d:1", "--namespace", "dra", *more).stdout for more in ((), (f"--{component}",)))  # fmt: skip
+    before = [document.object for document in manifests.parse(plain)]
+    added = [document.object for document in manifests.parse(asked) if document.object not in before]
+    [daemons] = [one for one in added if one["kind"] == "DaemonSet"]
+    assert [one["image"] for one in daemons["spec"]["template"]["spec"]["containers"]] == ["registry/d:1"]
+    places = {one["metadata"].get("namespace", "") for one in added}
+    places |= {subject["namespace"] for one in added for subject in one.get("subjects", ())}
+    assert places == {"", f"drawbridge-{component}"}
+    kinds = {one["kind"] for one in added}
+    assert kinds >= {"Namespace", "ServiceAccount", "ValidatingAdmissionPolicyBinding", "NetworkPolicy"}
+    assert component not in run("manifests", "--only", "webhooks", f"--{component}").stdout

@@ -26,8 +26,10 @@ from cli.installation import (
     ImageType,
     NamespaceType,
     UrlType,
+    adapting,
     at_the_door,
     beside,
+    driving,
     fences,
     guarding,
     make_chart,
@@ -49,6 +51,8 @@ _IN_VALUES = {
     "quota": "bridge.quota",
     "onlooker": "onlooker",
     "node_agent": "nodeAgent",
+    "driver": "driver",
+    "adapter": "adapter",
     "guards": "guards",
     "scheduler_image": "bridge.schedulerImage",
     "api_servers": "networkPolicy.apiServers",
@@ -94,6 +98,12 @@ _IN_VALUES = {
 )
 @click.option("--onlooker", is_flag=True, help="Also an onlooker beside any scheduler (docs/bridge.md).")
 @click.option("--node-agent", is_flag=True, help="Also an audit agent on nodes that say so (docs/node-agent.md).")
+@click.option(
+    "--driver",
+    is_flag=True,
+    help="Also our driver on nodes that say so; it reads a ConfigMap of yours, drawbridge-inventory (docs/driver.md).",
+)
+@click.option("--adapter", is_flag=True, help="Also device plugins as drivers, on nodes that say so (docs/adapter.md).")
 @click.option(
     "--guards",
     is_flag=True,
@@ -148,6 +158,8 @@ def command(
     quota: bool,
     onlooker: bool,
     node_agent: bool,
+    driver: bool,
+    adapter: bool,
     scheduler_image: str,
     guards: bool,
     api_servers: tuple[str, ...],
@@ -217,6 +229,10 @@ def command(
             objects += on_looking(namespace, image)
         if node_agent:
             objects += on_nodes(namespace, image)
+        if driver:
+            objects += driving(image)
+        if adapter:
+            objects += adapting(image)
         if guards:
             drivers = source.file.bridge.drivers if source.file.bridge else ()
             objects += guarding(namespace, drivers)

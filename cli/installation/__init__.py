@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cli.installation.besides import MANAGED, guarding, on_looking, on_nodes
+from cli.installation.besides import MANAGED, adapting, driving, guarding, on_looking, on_nodes
 from cli.installation.bridge import ELSEWHERES, EXTENDER, at_the_door, beside, fences
 from cli.installation.charting import make_chart
 from cli.installation.gate import quota_text, rest, webhooks_text
@@ -24,8 +24,10 @@ __all__ = [
     "ImageType",
     "NamespaceType",
     "UrlType",
+    "adapting",
     "at_the_door",
     "beside",
+    "driving",
     "fences",
     "guarding",
     "make_chart",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
-from cli.installation.besides import guarding, on_looking, on_nodes
+from cli.installation.besides import adapting, driving, guarding, on_looking, on_nodes
 from cli.installation.bridge import EXTENDER, at_the_door, beside
 from cli.installation.gate import registrations, rest
 from cli.installation.naming import IMAGES, LABEL
@@ -28,6 +28,8 @@ def make_chart(folder: Path, config: str, source: Configuration) -> None:
         "base": list(base),
         "onlooker": list(on_looking(PLACE, IMAGE)),
         "node-agent": list(on_nodes(PLACE, IMAGE)),
+        "driver": list(driving(IMAGE)),
+        "adapter": list(adapting(IMAGE)),
         "guards": list(guards),
         "fence": [taint_rule("__DRIVER__")],
         "webhooks": registrations(source, devices=False),

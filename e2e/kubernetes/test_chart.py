@@ -86,10 +86,11 @@ def in_any_order(value):
     return value
 
 
-def test_the_command_has_the_plugin_and_the_onlooker_as_kustomize_has_them(tmp_path):
+def test_the_command_has_what_stands_beside_as_kustomize_has_it(tmp_path):
     up = "../" * (len(tmp_path.resolve().parts) - 1)
     components = [
-        f"{up}{str(ROOT)[1:]}/manifests/{one}" for one in ("bridge", "bridge/plugin", "onlooker", "node-agent")
+        f"{up}{str(ROOT)[1:]}/manifests/{one}"
+        for one in ("bridge", "bridge/plugin", "onlooker", "node-agent", "driver", "adapter")
     ]
     images = {"drawbridge.invalid/name-an-image": IMAGE, "drawbridge-scheduler.invalid/name-an-image": SCHEDULER}
     named = [{"name": name, "newName": image.rpartition(":")[0], "newTag": image.rpartition(":")[2]} for name, image in images.items()]  # fmt: skip
@@ -98,7 +99,7 @@ def test_the_command_has_the_plugin_and_the_onlooker_as_kustomize_has_them(tmp_p
     kustomize = [program("kubectl"), "kustomize", tmp_path]
     built = by_name(subprocess.run(kustomize, capture_output=True, text=True, check=True, timeout=60).stdout)
     specs = {(kind, name): in_any_order({**one, "metadata": None}) for (kind, _, name), one in built.items()}
-    ours = printed(*WITH_SCHEDULER, "--plugin", "--onlooker", "--node-agent")
+    ours = printed(*WITH_SCHEDULER, "--plugin", "--onlooker", "--node-agent", "--driver", "--adapter")
     assert {(kind, name): in_any_order({**one, "metadata": None}) for (kind, _, name), one in ours.items()} == specs
 
 
@@ -119,6 +120,8 @@ SAME = [
     ],
     (["onlooker=true"], ["--onlooker"]),
     (["nodeAgent=true"], ["--node-agent"]),
+    (["driver=true"], ["--driver"]),
+    (["adapter=true"], ["--adapter"]),
     (["guards=true"], ["--guards"]),
 ]
 
