@@ -269,13 +269,13 @@ def test_gpu_nic_cpus_and_huge_pages_of_one_numa_node(control_plane, joint, gate
 
 def test_a_pod_that_asks_for_one_numa_node_gets_its_cpus_and_huge_pages_with_its_devices(control_plane, joint, gated):
     """The same without a claim of anybody's: the only network card is on the second node. What the pod requests itself stays."""
-    amounts = {"koordinator.sh/gpu": 100, "koordinator.sh/rdma": 100, "cpu": "2"}
+    amounts = {"koordinator.sh/gpu": 100, "koordinator.sh/rdma": 100, "cpu": "1"}
     hints = {"numa-topology-spec": ONE_NODE, "device-allocate-hint": FUNCTIONS_ONLY}
     made = asking(joint, "aligned", gated, amounts, "koord-scheduler", **hints)
-    assert made["spec"]["containers"][0]["resources"]["requests"] == {"cpu": "2"}
+    assert made["spec"]["containers"][0]["resources"]["requests"] == {"cpu": "1"}
     assert seen(joint, gated, "aligned") == NEXT | function(0) | {
-        "DRAWBRIDGE_DEVICE_CPUS_NUMA_1": "4-5",
-        "DRAWBRIDGE_DEVICE_CPUS_NUMA_1_CPUS": "2",
+        "DRAWBRIDGE_DEVICE_CPUS_NUMA_1": "4",
+        "DRAWBRIDGE_DEVICE_CPUS_NUMA_1_CPUS": "1",
     }
     end(control_plane, joint, gated, "aligned")
 
@@ -287,14 +287,14 @@ def test_a_share_of_a_network_device_is_seen_as_such_and_two_shares_are_of_one_c
     node = joint[fleet.NVIDIA].node
     created(fleet.device_class("dranet", f"device.driver == '{SHARED}'"))
     with installed(node, SHARED, WIRE) as driver:
-        for name, percent in (("third", 30), ("half", 50), ("more", 40)):
-            asking(joint, name, gated, {"koordinator.sh/rdma": percent}, "koord-scheduler")
         for name, share in (("third", 30), ("half", 50)):
+            asking(joint, name, gated, {"koordinator.sh/rdma": share}, "koord-scheduler")
             assert seen(joint, gated, name) == {
                 "DRAWBRIDGE_DEVICE_WIRE": "ens9",
                 "DRAWBRIDGE_DEVICE_WIRE_BANDWIDTH": str(share * 10**9),
                 "/dev/infiniband/uverbs8": "file",
             }
+        asking(joint, "more", gated, {"koordinator.sh/rdma": 40}, "koord-scheduler")
         control_plane.until("the pod is told", lambda: told(control_plane, gated, "more", "bandwidth"), 60)
         control_plane.delete(f"/api/v1/namespaces/{gated}/pods/half")
         assert seen(joint, gated, "more")["DRAWBRIDGE_DEVICE_WIRE_BANDWIDTH"] == str(40 * 10**9)
