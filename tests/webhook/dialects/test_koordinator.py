@@ -695,3 +695,28 @@ def test_without_the_bridge_it_is_lost_and_a_strategy_of_the_pod_itself_stands()
 def test_a_required_scope_needs_no_strategy():
     value = pod({KOORD + "gpu": 100, KOORD + "rdma": 100}, scheduler="koord-scheduler", annotations=PAIRED)
     assert STRATEGY not in patched(value, became(value, **BRIDGE))["metadata"]["annotations"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "cpus"),
+    [
+        ({"resources": {"requests": {"cpu": "6"}}}, "6"),
+        ({"initContainers": [container("i", {"cpu": "5"})]}, "5"),
+        ({"initContainers": [container("s", {"cpu": "3"}, restartPolicy="Always"), container("i", {"cpu": "4"})]}, "7"),
+        ({"initContainers": [container("s", {"cpu": "3"}, restartPolicy="Always")]}, "5"),
+        ({"initContainers": [container("i", {"cpu": "-5"}), container("j", {"cpu": "many"})]}, "2"),
+    ],
+)
+def test_the_cpus_of_a_claim_are_those_that_the_pods_scheduler_counts(spec, cpus):
+    value = spoken({"gpu": 100}, annotations={key: json.dumps(one) for key, one in BOUND.items()}, **spec)
+    value["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "2"
+    done = became(value, fleet=hosts(), **HOST)
+    [claim] = [one for one in done.templates.values() if one["spec"]["devices"]["requests"][0]["name"] == "cpus"]
+    assert claim["spec"]["devices"]["requests"][0]["exactly"]["capacity"]["requests"] == {"cpus": cpus}
+
+
+@pytest.mark.parametrize("amount", ["1e30", "9" * 4000, "1e-30", "9223372036854775808"])
+def test_an_amount_that_no_claim_can_say_leaves_the_pod(amount):
+    _, done = hosted({"cpu": amount}, asked={"gpu": 100}, hints=ONE_NODE, fleet=hosts())
+    assert untouched(done)
+    assert "whole number" in detail(done, "cpu")

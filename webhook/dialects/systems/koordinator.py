@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
+from dra.quantity import MAX
 from dra.wire import Json
 from webhook.dialects.demand import AUTO, MIB, Answer, Demand, Keyed, Left, Note, Pairs, Refusal, Together, kinds
 from webhook.dialects.table import Action, Dialect, Position, Role, Row, Scheduler, Scope, Unit
@@ -792,8 +793,8 @@ def _of_host(pod: _Pod, *, all_of_it: bool) -> list[Keyed]:
         amount, part = divmod(pod.host.get(resource, 0), _BILLION)
         if not wanted or not (amount or part):
             continue
-        if part:
-            raise _leave(resource, "the pod's request is not a whole number, and claims give whole ones")
+        if part or amount > MAX:
+            raise _leave(resource, "the pod's request is not a whole number below 2^63, and claims give such")
         demand = Demand(target=target, memory=amount, profile=resource.removeprefix(_PAGES))
         if resource == _CPU:
             demand = Demand(target=target, cores=amount)
