@@ -376,7 +376,7 @@ def _tie(
     main = _devices(joint.primary, first, names, sizes)
     if isinstance(main, Impossible):
         return main
-    others = (b,)
+    others: tuple[str, ...] = (b,)
     if joint.each:
         others = tuple(f"{b}-{i}" for i in range(count))
     beside = _partners(joint, second, others, attribute)
