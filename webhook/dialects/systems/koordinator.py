@@ -794,7 +794,8 @@ def _of_host(pod: _Pod, *, all_of_it: bool) -> list[Keyed]:
         if not wanted or not (amount or part):
             continue
         if part or amount > MAX:
-            raise _leave(resource, "the pod's request is not a whole number below 2^63, and claims give such")
+            reason = "the pod's request is not a whole number below 2^63, and claims give such"
+            raise _leave(resource, reason)
         demand = Demand(target=target, memory=amount, profile=resource.removeprefix(_PAGES))
         if resource == _CPU:
             demand = Demand(target=target, cores=amount)
