@@ -39,6 +39,8 @@ KILLED = f"{CLUSTER} and killed"
 THE_REST = f"{CLUSTER} and not (gated or bridged or killed)"
 # The flags of every Go build of ours, so that modules with the same dependencies share what is compiled.
 GO = {"CGO_ENABLED": "0", "GOFLAGS": "-trimpath -mod=readonly -buildvcs=false", "GOTOOLCHAIN": "local"}
+# Control planes and referees live for minutes: memory for time that their collectors would take from the tests.
+COLLECTED_SELDOM = {"GOGC": "400"}
 
 
 def surroundings() -> dict[str, str]:
@@ -48,7 +50,9 @@ def surroundings() -> dict[str, str]:
     each would compile all that it imports, and rewrite all assertions.
     """
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    return kept | GO | {"PYTHONPYCACHEPREFIX": str(Path(sys.prefix) / "bytecode")}
+    mine = {"PYTHONPYCACHEPREFIX": str(Path(sys.prefix) / "bytecode")}
+    # mypy asks a file's content where its time differs, so that all checkouts of one user can share what it found out.
+    return kept | GO | COLLECTED_SELDOM | mine | {"MYPY_CACHE_DIR": str(cache() / "types")}
 
 
 @dataclass

@@ -1,5 +1,5 @@
 """Bytes to and from an API server. The official client carries kubeconfig, contexts, exec credentials, the pod's own token
-with its re-reading, proxies and TLS; bodies pass raw. This is the only module that knows the client, and the one edge
+with its re-reading, proxies and TLS; bodies pass raw. This is the only module that calls the client, and the one edge
 where its exceptions become ours.
 
 A 401 means that credentials ran out (a rotated token file, an expired exec credential): they are loaded afresh, once,
@@ -18,15 +18,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import aiohttp
 import msgspec
 import yaml
-from kubernetes.aio.client import ApiClient, Configuration
-from kubernetes.aio.config import ConfigException, load_kube_config
-from kubernetes.aio.config.incluster_config import (
-    SERVICE_CERT_FILENAME,
-    SERVICE_TOKEN_FILENAME,
-    InClusterConfigLoader,
-)
 
 from cluster.errors import ClusterError, ConfigError, Unavailable, from_response, map_exceptions
+from cluster.kubernetes.library import (
+    SERVICE_CERT_FILENAME,
+    SERVICE_TOKEN_FILENAME,
+    ApiClient,
+    ConfigException,
+    Configuration,
+    InClusterConfigLoader,
+    load_kube_config,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable

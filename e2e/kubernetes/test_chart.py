@@ -9,9 +9,10 @@ import pytest
 import yaml
 
 from cluster import manifests
-from e2e.actors.gate import COMMAND, CONFIGURATION, ROOT, SYSTEM, Gate
+from e2e.actors.gate import CONFIGURATION, ROOT, SYSTEM, Gate
 from e2e.build import program
 from e2e.ground.controlplane import ControlPlane
+from tests.cli.running import run
 
 pytestmark = pytest.mark.real
 IMAGE, SCHEDULER = "registry.example/drawbridge:1", "registry.example/kube-scheduler:v1.37.1"
@@ -20,9 +21,10 @@ OURS = "drawbridge"
 
 
 def drawbridge(*arguments):
-    return subprocess.run(
-        [*COMMAND, *arguments], capture_output=True, text=True, check=True, cwd=ROOT, timeout=60
-    ).stdout
+    """What the command prints, in this process: a hundred starts of it would take longer than all that is compared here."""
+    done = run(*arguments)
+    assert done.exit_code == 0, done.stderr
+    return done.stdout
 
 
 def helm(*arguments, check=True):

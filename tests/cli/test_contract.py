@@ -151,6 +151,15 @@ def test_the_command_starts_without_the_heavy_libraries():
     assert not {"aiohttp", "yaml", "kubernetes", "asyncio", "ssl", "cryptography"} & set(done.stdout.split())
 
 
+def test_who_speaks_to_a_cluster_loads_of_the_official_client_what_is_used_and_the_rest_can_be_had():
+    code = "import sys; import cluster.kubernetes; print(*sys.modules); from kubernetes.client import V1Pod; V1Pod()"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=Path(__file__).parents[2], check=True
+    )
+    assert "kubernetes.aio.client" in done.stdout.split()
+    assert not {"kubernetes.client", "kubernetes.dynamic", "requests", "urllib3"} & set(done.stdout.split())
+
+
 HEAD = "apiVersion: drawbridge.dev/v1alpha1\nkind: DrawbridgeConfiguration\n"
 
 
