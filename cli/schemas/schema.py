@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -129,12 +130,13 @@ def _comments(struct: type[msgspec.Struct]) -> Iterator[tuple[str, str]]:
             above = []
 
 
-def _lines(cls: type) -> list[str]:
-    """Read the source of a class; one that was made by a function has none."""
+@cache
+def _lines(cls: type) -> tuple[str, ...]:
+    """Read the source of a class, once: its whole file is parsed for it. One that was made by a function has none."""
     try:
-        return inspect.getsource(cls).splitlines()
+        return tuple(inspect.getsource(cls).splitlines())
     except (OSError, TypeError):
-        return []
+        return ()
 
 
 def _narrow_rows(row: Schema) -> None:

@@ -226,4 +226,7 @@ def _order(current: Sequence[Piece]) -> Iterator[Located]:
 
 
 def _exceeds(one: dict[str, int], other: dict[str, int]) -> bool:
-    return one != other and all(one.get(name, 0) >= amount for name, amount in other.items())
+    for name, amount in other.items():  # a million times in a slice without end: `all` would take twice as long
+        if one.get(name, 0) < amount:
+            return False
+    return one != other
