@@ -241,7 +241,7 @@ def _by_bandwidth(
     percent = demand.bandwidth_percent or 0
     published = supply.served.bandwidths
     if not published:
-        reason = f"class {supply.served.name} publishes no shared devices that say their bandwidth"
+        reason = f"most nodes publish no shared devices of class {supply.served.name} that say their bandwidth"
         return Impossible(reason=f"{percent} % of a network device can't be given: {reason} (ask for a whole one)")
     name = supply.served.spelling("bandwidth")
     kept = sorted(published[:_ALTERNATIVES])

@@ -15,6 +15,7 @@ from webhook.dialects.table import Action, Role
 from webhook.refusals import Code
 
 MIB = 1 << 20
+_WHOLE = (None,) * 5
 AUTO = "auto"  # for Pairs: the PCIe root or a NUMA node, whichever both sides publish
 
 
@@ -44,7 +45,7 @@ class Demand(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     def partial(self) -> bool:
         """Whether it is less than whole devices, so that only a scheduler that knows shares may see it."""
         parts = (self.memory, self.memory_percent, self.cores, self.shares, self.bandwidth_percent)
-        return any(part is not None for part in parts)
+        return parts != _WHOLE
 
     def times(self, count: int) -> Demand:
         """Ask for another number of the same devices."""

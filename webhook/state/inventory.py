@@ -70,7 +70,7 @@ class Served(msgspec.Struct, frozen=True, kw_only=True):
     # How many of the nodes publish a capacity, as it is spelled.
     capacities: Mapping[str, int] = {}
     shared: int = 0  # devices that can be given out in shares
-    # Bandwidths of those, the one of the most nodes first.
+    # Bandwidths of those, where most nodes publish such; the one of the most nodes first.
     bandwidths: tuple[int, ...] = ()
     # Whether claims for whole devices keep off what can be shared: a claim that names no amounts is given a part of it.
     parted: bool = False
@@ -244,6 +244,7 @@ def _survey(class_: DeviceClass, selectors: _Selectors, census: Census) -> Serve
     attributes: Counter[str] = Counter()
     everywhere: Counter[str] = Counter()
     capacities: Counter[str] = Counter()
+    sharing = 0
     bandwidths: Counter[int] = Counter()
     for groups, names in holdings.items():
         voices = len(names)
@@ -256,7 +257,9 @@ def _survey(class_: DeviceClass, selectors: _Selectors, census: Census) -> Serve
             everywhere[name] += voices
         for name in {name for group in groups for name in group.sample.capacity}:
             capacities[name] += voices
-        for amount in {group.bandwidth for group in groups if group.bandwidth}:
+        shared_bandwidths = {group.bandwidth for group in groups if group.bandwidth}
+        sharing += voices if shared_bandwidths else 0
+        for amount in shared_bandwidths:
             bandwidths[amount] += voices
     products: dict[Group, str] = {}
     profiles: dict[Group, str] = {}
@@ -285,11 +288,17 @@ def _survey(class_: DeviceClass, selectors: _Selectors, census: Census) -> Serve
         everywhere=everywhere,
         capacities=capacities,
         shared=shared,
-        bandwidths=tuple([amount for _, amount in sorted([(-bandwidths[one], one) for one in bandwidths])][:_SIZES]),
+        bandwidths=_most_published(bandwidths) if sharing * 2 > len(nodes) else (),
         parted=_parted(holdings),
         rootless=rootless,
         doubt=_doubt(picked, products),
     )
+
+
+def _most_published(amounts: Counter[int]) -> tuple[int, ...]:
+    """Order amounts by the nodes that show them, and those of equally many by size."""
+    ranked = sorted(amounts, key=lambda amount: (-amounts[amount], amount))
+    return tuple(ranked[:_SIZES])
 
 
 def _kinds(holdings: Mapping[frozenset[Group], list[str]]) -> dict[str, frozenset[str]]:

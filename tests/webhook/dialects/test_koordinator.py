@@ -192,17 +192,35 @@ def nics(*bandwidths: str, shared: bool = True, missing: int = 0) -> Inventory:
 
 def seen(*published: tuple[str, str, list[dict]]) -> Inventory:
     """A node on which drivers publish devices, each with a class that takes in all of them."""
-    classes, slices = [], []
-    for driver, name, found in published:
-        spec = {
-            "driver": driver,
-            "nodeName": "n",
-            "pool": {"name": f"n-{driver}", "generation": 1, "resourceSliceCount": 1},
-        }
-        slices.append(wire.convert({"metadata": {"name": driver}, "spec": {**spec, "devices": found}}, ResourceSlice))
-        chosen = {"selectors": [{"cel": {"expression": f"device.driver == '{driver}'"}}]}
-        classes.append(wire.convert({"metadata": {"name": name}, "spec": chosen}, DeviceClass))
-    return Inventory.of(classes, slices, ())
+    return Inventory.of(classes_of(published), slices_of("n", published), ())
+
+
+def classes_of(published: tuple[tuple[str, str, list[dict]], ...]) -> list[DeviceClass]:
+    chosen = {name: {"cel": {"expression": f"device.driver == '{driver}'"}} for driver, name, _ in published}
+    return [
+        wire.convert({"metadata": {"name": name}, "spec": {"selectors": [one]}}, DeviceClass)
+        for name, one in chosen.items()
+    ]
+
+
+def slices_of(node: str, published: tuple[tuple[str, str, list[dict]], ...]) -> list[ResourceSlice]:
+    slices = []
+    for driver, _, found in published:
+        pool = {"name": f"{node}-{driver}", "generation": 1, "resourceSliceCount": 1}
+        spec = {"driver": driver, "nodeName": node, "pool": pool, "devices": found}
+        slices.append(wire.convert({"metadata": {"name": f"{node}-{driver}"}, "spec": spec}, ResourceSlice))
+    return slices
+
+
+@pytest.mark.parametrize(("sharing", "translated"), [(1, False), (2, True)])
+def test_one_node_that_shares_its_card_does_not_decide_for_the_pods_of_all(sharing, translated):
+    """Who has taken over a node may publish there what he likes; pods that others serve would wait for it."""
+    shared = {"allowMultipleAllocations": True, "capacity": {"bandwidth": {"value": "100G"}}}
+    fleet = {f"n{i}": ("dra.net", "dranet", [{"name": "c", **(shared if i < sharing else {})}]) for i in range(3)}
+    slices = [one for node, published in fleet.items() for one in slices_of(node, (published,))]
+    done = koordinator({"rdma": 30}, fleet=Inventory.of(classes_of(tuple(fleet.values())), slices, ()))
+    assert done.changed == translated
+    assert untouched(done) != translated
 
 
 def test_a_share_of_a_network_device_is_a_share_of_its_bandwidth_where_the_driver_gives_such():
