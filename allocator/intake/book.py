@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections import Counter
 from itertools import chain
 from math import inf
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from allocator.intake.newcomer import Wanted
+from allocator.intake.room import Guest, Question, Room, WaitingClaim
 from dra.objects import claim_name
 from dra.policy import concerns, in_scope
 from dra.stock import total
@@ -25,73 +25,63 @@ from dra.wire import encode
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from allocator.intake.newcomer import Newcomer
+    from allocator.intake.newcomer import Newcomer, Wanted
+    from allocator.intake.room import Entry
     from dra.objects import DeviceQuota, Pod, ResourceClaim, ResourceClaimSpec
     from dra.stock import Amounts, Stock
 
     FindPod = Callable[[str, str], Pod | None]
     FindSpec = Callable[[str, str], ResourceClaimSpec | None]  # the spec of a template, by namespace and name
     Demand = Callable[[ResourceClaimSpec], Amounts]
+    Asked = Iterator[tuple[ResourceClaimSpec, int]]  # how many wait for a claim of this spec
 
 ENTRY = "resource.kubernetes.io/pod-claim-name"  # of which entry of its pod a claim was made
+# Who is at the door is remembered as long as other webhooks may take to turn it back: the API server gives none more than this.
+REMEMBERED = 30.0
+DEFAULT = "default"  # the namespace of what names none
 MOST_AT_THE_DOOR = 16384
 MOST_SPECS = 4096  # that are one object
-_Entry = tuple[str, str]  # a pod's uid and one of its entries
-
-
-class _Guest(NamedTuple):
-    """A pod or claim that was let in."""
-
-    uid: str
-    priority_class: str
-    wants: Mapping[str, Wanted]
-    until: float  # inf once it is seen
-
-
-class _Waiting(NamedTuple):
-    """A claim that nothing is allocated to, as far as was seen."""
-
-    key: str
-    spec: ResourceClaimSpec
+_NOBODY = Room()  # of a namespace in which nothing waits
 
 
 class Book:
     """Knows what waits, namespace by namespace."""
 
-    def __init__(self) -> None:
-        self._guests: dict[str, dict[str, _Guest]] = {}  # by namespace and uid
-        self._door: dict[
-            str, str
-        ] = {}  # the namespaces of those who are not seen yet, by uid, in the order in which they came
-        self._claims: dict[str, dict[str, _Waiting]] = {}  # claims without devices, by namespace and uid
-        self._entries: dict[str, _Entry] = {}  # by a claim's uid, what it was made for
-        self._made: Counter[_Entry] = Counter()
-        self._specs: dict[
-            bytes, ResourceClaimSpec
-        ] = {}  # by their text, so that equal ones are one object and one question
+    def __init__(self, remembered: float = REMEMBERED) -> None:
+        """Whoever is at the door is remembered for so many seconds, by a clock that never goes back."""
+        self._remembered = remembered
+        self._rooms: dict[str, Room] = {}  # by namespace
+        # Namespaces and uids of those who are not seen yet, in the order in which they came and will be forgotten.
+        self._door: dict[tuple[str, str], None] = {}
+        # Specs by their text, and questions by their template and spec: equal ones are one object, one question however many ask it.
+        self._specs: dict[bytes, ResourceClaimSpec] = {}
+        self._questions: dict[tuple[str, int], Question] = {}
 
     # ---- who comes and goes
 
-    def admit(self, newcomer: Newcomer, until: float) -> None:
+    def admit(self, newcomer: Newcomer, now: float) -> None:
         """Remember somebody who is let in."""
-        uid = newcomer.uid
-        here = self._guests.setdefault(newcomer.namespace, {})
-        known = here.get(uid)
+        uid, namespace = newcomer.uid, newcomer.namespace or DEFAULT
+        room = self._room(namespace)
+        known = room.guest(uid)
         if known is not None and known.until == inf:
             return
         wants = self._shared(newcomer.wants)
-        here[uid] = _Guest(uid, newcomer.priority_class, wants, until)
-        self._door.pop(uid, None)
-        self._door[uid] = newcomer.namespace
+        guest = Guest(uid, newcomer.priority_class, wants, now + self._remembered)
+        room.receive(guest)
+        self._door.pop((namespace, uid), None)
+        self._door[namespace, uid] = None
         while len(self._door) > MOST_AT_THE_DOOR:
-            self._drop(next(iter(self._door)))
+            self._forget(*next(iter(self._door)))
 
     def expire(self, now: float) -> None:
         """Forget whom nobody has seen in time: the API server, or another webhook, has turned them back."""
-        for uid, namespace in list(self._door.items()):
-            guest = self._guests.get(namespace, {}).get(uid)
-            if guest is None or guest.until <= now:
-                self._drop(uid)
+        while self._door:
+            namespace, uid = next(iter(self._door))
+            guest = self._room(namespace).guest(uid)
+            if guest is not None and guest.until > now:
+                return
+            self._forget(namespace, uid)
 
     def see_pod(self, pod: Pod, wants: Mapping[str, Wanted]) -> None:
         """Take a pod as it is stored, and the claims that will be made for it."""
@@ -104,45 +94,38 @@ class Book:
             wanted = wants.get(entry.name)
             if wanted is not None and claim_name(pod, entry) is not None:
                 now[entry.name] = wanted
-        here = self._guests.setdefault(meta.namespace or "default", {})
-        priority_class = pod.spec.priority_class_name
         kept = self._shared(now)
-        here[meta.uid] = _Guest(meta.uid, priority_class, kept, inf)
-        self._door.pop(meta.uid, None)
+        guest = Guest(meta.uid, pod.spec.priority_class_name, kept, inf)
+        namespace = meta.namespace or DEFAULT
+        self._room(namespace).receive(guest)
+        self._door.pop((namespace, meta.uid), None)
 
     def lose_pod(self, pod: Pod) -> None:
         """Forget a pod that is done, or gone."""
-        self._forget(pod.metadata.namespace or "default", pod.metadata.uid)
+        self._forget(pod.metadata.namespace or DEFAULT, pod.metadata.uid)
 
     def see_claim(self, claim: ResourceClaim) -> None:
         """Take a claim as it is stored."""
         meta = claim.metadata
-        namespace = meta.namespace or "default"
+        namespace = meta.namespace or DEFAULT
         self._forget(namespace, meta.uid)  # it was at the door
-        entry = _entry_of(claim)
-        if self._entries.get(meta.uid) != entry:
-            self._unmake(meta.uid)
-            if entry is not None:
-                self._entries[meta.uid] = entry
-                self._made[entry] += 1
-        here = self._claims.setdefault(namespace, {})
+        room = self._room(namespace)
+        room.make(meta.uid, _entry_of(claim))
         if claim.status.allocation is not None:
-            here.pop(meta.uid, None)
-        elif meta.uid not in here:
-            here[meta.uid] = _Waiting(meta.key, self._same(claim.spec))
-        if not here:
-            del self._claims[namespace]
+            room.claims.pop(meta.uid, None)
+        elif meta.uid not in room.claims:
+            room.claims[meta.uid] = WaitingClaim(meta.key, self._same(claim.spec))
+        self._clear(namespace)
 
     def lose_claim(self, claim: ResourceClaim) -> None:
         """Forget a claim that is gone."""
         meta = claim.metadata
-        namespace = meta.namespace or "default"
+        namespace = meta.namespace or DEFAULT
         self._forget(namespace, meta.uid)
-        self._unmake(meta.uid)
-        here = self._claims.get(namespace, {})
-        here.pop(meta.uid, None)
-        if not here:
-            self._claims.pop(namespace, None)
+        room = self._room(namespace)
+        room.unmake(meta.uid)
+        room.claims.pop(meta.uid, None)
+        self._clear(namespace)
 
     # ---- what waits
 
@@ -152,13 +135,12 @@ class Book:
         """Say how much of what a quota is about waits, without one pod or claim (a uid): it asks, and is perhaps asked about again."""
         counts: Counter[int] = Counter()
         specs: dict[int, ResourceClaimSpec] = {}
-        namespace = quota.metadata.namespace or "default"
-        for spec in chain(
-            self._wanted_by_guests(quota, namespace, find_spec, but),
-            self._wanted_by_claims(quota, namespace, stock, find_pod, but),
+        for spec, count in chain(
+            self._wanted_by_guests(quota, find_spec, but),
+            self._wanted_by_claims(quota, stock, find_pod, but),
         ):
             number = id(spec)
-            counts[number] += 1
+            counts[number] += count
             specs[number] = spec
         parts: list[Amounts] = []
         for number, count in counts.items():
@@ -166,69 +148,62 @@ class Book:
             parts.append({key: amount * count for key, amount in most.items()})
         return total(parts)
 
-    def _wanted_by_guests(
-        self, quota: DeviceQuota, namespace: str, find_spec: FindSpec, but: str
-    ) -> Iterator[ResourceClaimSpec]:
-        for guest in self._guests.get(namespace, {}).values():
-            if guest.uid == but or not in_scope(quota, guest.priority_class):
-                continue
-            for entry, wanted in guest.wants.items():
-                if (guest.uid, entry) in self._made:
-                    continue
-                spec = find_spec(namespace, wanted.template) or wanted.spec
+    def _wanted_by_guests(self, quota: DeviceQuota, find_spec: FindSpec, but: str) -> Asked:
+        namespace = quota.metadata.namespace or DEFAULT
+        room = self._rooms.get(namespace, _NOBODY)
+        for priority_class, question, count in room.wishes(but):
+            if in_scope(quota, priority_class):
+                spec = find_spec(namespace, question.template) or question.spec
                 if spec is not None:
-                    yield spec
+                    yield spec, count
 
-    def _wanted_by_claims(
-        self, quota: DeviceQuota, namespace: str, stock: Stock, find_pod: FindPod, but: str
-    ) -> Iterator[ResourceClaimSpec]:
-        for uid, waiting in self._claims.get(namespace, {}).items():
+    def _wanted_by_claims(self, quota: DeviceQuota, stock: Stock, find_pod: FindPod, but: str) -> Asked:
+        room = self._rooms.get(quota.metadata.namespace or DEFAULT, _NOBODY)
+        for uid, waiting in room.claims.items():
             claim = stock.claims.get(waiting.key)
             if uid == but or claim is None or claim.status.allocation is not None:
                 continue
             if concerns(quota, claim, find_pod):
-                yield waiting.spec
+                yield waiting.spec, 1
 
-    def _shared(self, wants: Mapping[str, Wanted]) -> dict[str, Wanted]:
-        """Keep what many ask for in the same words once: it is one question then, however many wait."""
-        shared: dict[str, Wanted] = {}
+    def _shared(self, wants: Mapping[str, Wanted]) -> dict[str, Question]:
+        """Find the objects that stand for all who ask in the same words."""
+        shared: dict[str, Question] = {}
+        if len(self._questions) >= MOST_SPECS:
+            self._questions.clear()
         for entry, wanted in wants.items():
-            spec = wanted.spec
-            shared[entry] = wanted if spec is None else Wanted(wanted.template, self._same(spec))
+            template, spec = wanted.template, wanted.spec
+            same = self._same(spec) if spec is not None else None
+            key = template, id(same)  # a question keeps its spec
+            shared[entry] = self._questions.setdefault(key, Question(template, same))
         return shared
 
     def _same(self, spec: ResourceClaimSpec) -> ResourceClaimSpec:
         """Find the object that stands for all specs with the same words."""
         if len(self._specs) >= MOST_SPECS:
             self._specs.clear()
-        text = encode(spec)
-        return self._specs.setdefault(text, spec)
+        return self._specs.setdefault(encode(spec), spec)
 
-    def _drop(self, uid: str) -> None:
-        """Forget somebody at the door."""
-        namespace = self._door.pop(uid)
-        guest = self._guests.get(namespace, {}).get(uid)
-        if guest is not None and guest.until < inf:
-            self._forget(namespace, uid)
+    # ---- rooms
+
+    def _room(self, namespace: str) -> Room:
+        return self._rooms.setdefault(namespace, Room())
+
+    def _clear(self, namespace: str) -> None:
+        """Give up a room in which nobody is left."""
+        room = self._rooms.get(namespace)
+        if room is not None and room.is_empty:
+            del self._rooms[namespace]
 
     def _forget(self, namespace: str, uid: str) -> None:
-        self._door.pop(uid, None)
-        here = self._guests.get(namespace, {})
-        here.pop(uid, None)
-        if not here:
-            self._guests.pop(namespace, None)
-
-    def _unmake(self, uid: str) -> None:
-        """Take back that a claim was made for an entry of a pod."""
-        entry = self._entries.pop(uid, None)
-        if entry is None:
-            return
-        self._made[entry] -= 1
-        if not self._made[entry]:
-            del self._made[entry]
+        self._door.pop((namespace, uid), None)
+        room = self._rooms.get(namespace)
+        if room is not None:
+            room.dismiss(uid)
+            self._clear(namespace)
 
 
-def _entry_of(claim: ResourceClaim) -> _Entry | None:
+def _entry_of(claim: ResourceClaim) -> Entry | None:
     """Say for which entry of which pod a claim was made."""
     entry = claim.metadata.annotations.get(ENTRY)
     owners = [owner.uid for owner in claim.metadata.owner_references if owner.controller and owner.kind == "Pod"]

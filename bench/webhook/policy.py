@@ -78,7 +78,7 @@ class Door:
         from allocator.intake import Book
         from dra.policy import Demands
 
-        self._book = Book()
+        self._book = Book(remembered=WAITING)
         self._demands = Demands()
         self._quotas = [_quota()]
         self.guests = 0
@@ -106,7 +106,7 @@ class Door:
             return "no line of the quota is about it"
         crossed = [str(line) for line in lines if line.exceeded]
         if not crossed:
-            self._book.admit(newcomer, now + WAITING)
+            self._book.admit(newcomer, now)
             self.guests += 1
         return "; ".join(crossed)
 

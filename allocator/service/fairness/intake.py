@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     WantsOfPod = Callable[[Pod], Mapping[str, Wanted]]
 
-# Who is at the door is remembered as long as other webhooks may take to turn it back: the API server gives none more than this.
-REMEMBERED = 30.0
 STEPS = 200_000  # of looking at devices for one review, about a microsecond each
 
 
@@ -43,13 +41,11 @@ class Intake:
         wants_of_pod: WantsOfPod,
         *,
         count: Callable[[str], None],
-        remembered: float = REMEMBERED,
     ) -> None:
         """`wants_of_pod` says which claims will be made for a pod; `count` is for metrics."""
         self._bridge = bridge
         self._wants_of_pod = wants_of_pod
         self._count = count
-        self._remembered = remembered
         self._clock = asyncio.get_running_loop().time
         self._demands = Demands()
         self.book = Book()
@@ -94,7 +90,7 @@ class Intake:
         crossed = [str(line) for line in lines if line.exceeded]
         self._count("refused" if crossed else "admitted")
         if lines and not crossed and not newcomer.dry_run:
-            self.book.admit(newcomer, self._clock() + self._remembered)
+            self.book.admit(newcomer, self._clock())
         if crossed:
             core = self._core.objects.values()
             crossed.append(beside_core(core, newcomer.namespace, wanted, stock.classes))

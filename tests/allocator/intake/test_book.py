@@ -1,7 +1,5 @@
 """What was let in and waits: whatever happens in whatever order, each thing counts once, and nothing stays behind."""
 
-from math import inf
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -27,6 +25,7 @@ def spec(count):
 
 WANTS = {"gpu": Wanted("one", spec(1)), "nic": Wanted("three", spec(3))}
 COUNTS = {"gpu": 1, "nic": 3}
+LASTS = 3  # seconds at the door
 
 
 def pod(uid, *, phase="", priority_class="", without=()):
@@ -42,8 +41,8 @@ def pod(uid, *, phase="", priority_class="", without=()):
     return convert(body, Pod)
 
 
-def claim(uid, owner=None, *, allocated=False, count=5):
-    meta = {"name": uid, "namespace": "team", "uid": uid}
+def claim(uid, owner=None, *, allocated=False, count=5, namespace="team"):
+    meta = {"name": uid, "namespace": namespace, "uid": uid}
     if owner:
         meta["ownerReferences"] = [{"kind": "Pod", "name": owner[0], "uid": owner[0], "controller": True}]
         meta["annotations"] = {"resource.kubernetes.io/pod-claim-name": owner[1]}
@@ -56,19 +55,19 @@ class World:
     """What is so, beside a book that is told of it."""
 
     def __init__(self):
-        self.book = Book()
+        self.book = Book(remembered=LASTS)
         self.now = 0
         self.door = {}  # by uid: until, priority class, whether a pod
         self.pods = {}
         self.claims = {}
         self.owners = {}  # a claim's never changes
 
-    def admit(self, uid, lasts, priority_class):
+    def admit(self, uid, priority_class):
         is_claim = uid in CLAIMS
         wants = {"": Wanted(spec=spec(5))} if is_claim else WANTS
-        self.book.admit(Newcomer(uid, "team", uid, "" if is_claim else priority_class, wants), self.now + lasts)
+        self.book.admit(Newcomer(uid, "team", uid, "" if is_claim else priority_class, wants), self.now)
         if uid not in self.pods:
-            self.door[uid] = self.now + lasts, "" if is_claim else priority_class
+            self.door[uid] = self.now + LASTS, "" if is_claim else priority_class
 
     def pass_time(self, seconds):
         self.now += seconds
@@ -134,7 +133,7 @@ owners = st.one_of(st.none(), st.tuples(st.sampled_from(PODS), st.sampled_from(E
 uids = st.sampled_from(PODS)
 claim_uids = st.sampled_from(CLAIMS)
 steps = st.one_of(
-    st.tuples(st.just("admit"), st.sampled_from(PODS + CLAIMS), st.integers(1, 5), st.sampled_from(CLASSES)),
+    st.tuples(st.just("admit"), st.sampled_from(PODS + CLAIMS), st.sampled_from(CLASSES)),
     st.tuples(st.just("pass_time"), st.integers(1, 3)),
     st.tuples(st.just("see_pod"), uids, st.sampled_from(["", "", "Succeeded"]), st.sampled_from(CLASSES)),
     st.tuples(st.just("lose_pod"), uids),
@@ -159,7 +158,11 @@ def test_whatever_happens_each_thing_counts_once_and_nothing_stays_behind(happen
     for uid in CLAIMS:
         world.lose_claim(uid)
     world.pass_time(100)
-    kept = {name: value for name, value in vars(world.book).items() if value and name != "_specs"}
+    kept = {
+        name: value
+        for name, value in vars(world.book).items()
+        if value and name not in ("_specs", "_questions", "_remembered")
+    }
     assert kept == {}
 
 
@@ -171,7 +174,7 @@ def test_an_entry_that_needs_no_claim_counts_for_nothing():
 
 def test_a_template_that_is_stored_goes_before_what_a_pod_says_of_it():
     book = Book()
-    book.admit(Newcomer("p", "team", "p", "", {"gpu": Wanted("one", spec(1))}), inf)
+    book.admit(Newcomer("p", "team", "p", "", {"gpu": Wanted("one", spec(1))}), 0.0)
     stock = Stock.of()
     found = book.waiting(
         QUOTA,
@@ -186,17 +189,17 @@ def test_a_template_that_is_stored_goes_before_what_a_pod_says_of_it():
 def test_a_crowd_at_the_door_is_bounded():
     book = Book()
     for at in range(20_000):
-        book.admit(Newcomer(f"{at}", f"n{at % 3}", "p", "", WANTS), 30.0)
-    assert sum(len(one) for one in vars(book)["_guests"].values()) == 16384
+        book.admit(Newcomer(f"{at}", f"n{at % 3}", "p", "", WANTS), 0.0)
+    assert sum(len(vars(room)["_guests"]) for room in vars(book)["_rooms"].values()) == 16384
     book.expire(31.0)
-    assert not vars(book)["_guests"]
+    assert not vars(book)["_rooms"]
 
 
 def test_what_a_crowd_asks_for_in_the_same_words_is_one_question():
     book = Book()
     asked = []
     for at in range(50):
-        book.admit(Newcomer(f"door-{at}", "team", "p", "", {"gpu": Wanted("one", spec(1))}), 30.0)
+        book.admit(Newcomer(f"door-{at}", "team", "p", "", {"gpu": Wanted("one", spec(1))}), 0.0)
         book.see_pod(pod(f"pod-{at}", without=("nic",)), {"gpu": Wanted("one", spec(1))})
         book.see_claim(claim(f"claim-{at}", count=1))
     found = book.waiting(
@@ -207,3 +210,41 @@ def test_what_a_crowd_asks_for_in_the_same_words_is_one_question():
         find_spec=lambda *_: None,
     )
     assert (found["gpu", "devices"], len(asked)) == (150 * 10**9, 1)
+
+
+def waits_in(book, namespace, *claims):
+    """How many devices wait in a namespace."""
+    quota = convert({"metadata": {"name": "q", "namespace": namespace}, "spec": {"hard": {}}}, DeviceQuota)
+    stock = Stock.of(claims=claims)
+    found = book.waiting(
+        quota,
+        stock,
+        demand=lambda one: Demands().of(one, stock),
+        find_pod=lambda *_: None,
+        find_spec=lambda *_: None,
+    )
+    return found.get(("gpu", "devices"), 0) // 10**9
+
+
+def test_a_claim_of_another_namespace_that_says_it_was_made_for_a_pod_takes_nothing_off_it():
+    book = Book()
+    book.see_pod(pod("p"), WANTS)
+    forged = claim("f", ("p", "nic"), namespace="thief")
+    book.see_claim(forged)
+    assert (waits_in(book, "team"), waits_in(book, "thief", forged)) == (4, 5)
+
+
+def test_a_uid_that_is_said_in_two_namespaces_is_forgotten_in_both():
+    book = Book()
+    for namespace in ("team", "thief"):
+        book.admit(Newcomer("p", namespace, "p", "", WANTS), 0.0)
+    assert (waits_in(book, "team"), waits_in(book, "thief")) == (4, 4)
+    book.expire(31.0)
+    assert (waits_in(book, "team"), waits_in(book, "thief")) == (0, 0)
+
+
+def test_names_of_templates_that_nobody_asks_for_again_are_not_kept_for_ever():
+    book = Book()
+    for at in range(10_000):
+        book.admit(Newcomer("p", "team", "p", "", {"gpu": Wanted(f"t{at}")}), 0.0)
+    assert len(vars(book)["_questions"]) <= 4096
