@@ -16,7 +16,7 @@ from itertools import chain
 from math import inf
 from typing import TYPE_CHECKING
 
-from allocator.intake.room import Guest, Question, Room, WaitingClaim
+from allocator.intake.room import Guest, WaitingClaim, WaitingRoom, Wish
 from dra.objects import claim_name
 from dra.policy import concerns, in_scope
 from dra.stock import total
@@ -41,7 +41,7 @@ REMEMBERED = 30.0
 DEFAULT = "default"  # the namespace of what names none
 MOST_AT_THE_DOOR = 16384
 MOST_SPECS = 4096  # that are one object
-_NOBODY = Room()  # of a namespace in which nothing waits
+_NOBODY = WaitingRoom()  # of a namespace in which nothing waits
 
 
 class Book:
@@ -50,12 +50,12 @@ class Book:
     def __init__(self, remembered: float = REMEMBERED) -> None:
         """Whoever is at the door is remembered for so many seconds, by a clock that never goes back."""
         self._remembered = remembered
-        self._rooms: dict[str, Room] = {}  # by namespace
+        self._rooms: dict[str, WaitingRoom] = {}  # by namespace
         # Namespaces and uids of those who are not seen yet, in the order in which they came and will be forgotten.
         self._door: dict[tuple[str, str], None] = {}
-        # Specs by their text, and questions by their template and spec: equal ones are one object, one question however many ask it.
+        # Specs by their text, and wishes by their template and spec: equal ones are one object, one question, however many ask it.
         self._specs: dict[bytes, ResourceClaimSpec] = {}
-        self._questions: dict[tuple[str, int], Question] = {}
+        self._wishes: dict[tuple[str, int], Wish] = {}
 
     # ---- who comes and goes
 
@@ -151,31 +151,35 @@ class Book:
     def _wanted_by_guests(self, quota: DeviceQuota, find_spec: FindSpec, but: str) -> Asked:
         namespace = quota.metadata.namespace or DEFAULT
         room = self._rooms.get(namespace, _NOBODY)
-        for priority_class, question, count in room.wishes(but):
+        for priority_class, wish, count in room.wishes(but):
             if in_scope(quota, priority_class):
-                spec = find_spec(namespace, question.template) or question.spec
+                spec = find_spec(namespace, wish.template) or wish.spec
                 if spec is not None:
                     yield spec, count
 
     def _wanted_by_claims(self, quota: DeviceQuota, stock: Stock, find_pod: FindPod, but: str) -> Asked:
-        room = self._rooms.get(quota.metadata.namespace or DEFAULT, _NOBODY)
+        namespace = quota.metadata.namespace or DEFAULT
+        room = self._rooms.get(namespace, _NOBODY)
         for uid, waiting in room.claims.items():
+            if uid == but:
+                continue
             claim = stock.claims.get(waiting.key)
-            if uid == but or claim is None or claim.status.allocation is not None:
+            if claim is None or claim.status.allocation is not None:
                 continue
             if concerns(quota, claim, find_pod):
                 yield waiting.spec, 1
 
-    def _shared(self, wants: Mapping[str, Wanted]) -> dict[str, Question]:
+    def _shared(self, wants: Mapping[str, Wanted]) -> dict[str, Wish]:
         """Find the objects that stand for all who ask in the same words."""
-        shared: dict[str, Question] = {}
-        if len(self._questions) >= MOST_SPECS:
-            self._questions.clear()
+        shared: dict[str, Wish] = {}
+        if len(self._wishes) >= MOST_SPECS:
+            self._wishes.clear()
         for entry, wanted in wants.items():
-            template, spec = wanted.template, wanted.spec
+            spec = wanted.spec
             same = self._same(spec) if spec is not None else None
-            key = template, id(same)  # a question keeps its spec
-            shared[entry] = self._questions.setdefault(key, Question(template, same))
+            wish = Wish(wanted.template, same)
+            key = wish.template, id(same)  # a wish keeps its spec
+            shared[entry] = self._wishes.setdefault(key, wish)
         return shared
 
     def _same(self, spec: ResourceClaimSpec) -> ResourceClaimSpec:
@@ -186,8 +190,8 @@ class Book:
 
     # ---- rooms
 
-    def _room(self, namespace: str) -> Room:
-        return self._rooms.setdefault(namespace, Room())
+    def _room(self, namespace: str) -> WaitingRoom:
+        return self._rooms.setdefault(namespace, WaitingRoom())
 
     def _clear(self, namespace: str) -> None:
         """Give up a room in which nobody is left."""

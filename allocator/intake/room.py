@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Entry: TypeAlias = tuple[str, str]  # a pod's uid and one of its entries
 
 
-class Question(msgspec.Struct, frozen=True, eq=False):
+class Wish(msgspec.Struct, frozen=True, eq=False):
     """What many ask for in the same words: the claim of a template that is stored under a name, or else of this spec."""
 
     template: str
@@ -30,7 +30,7 @@ class Guest(NamedTuple):
 
     uid: str
     priority_class: str
-    wants: Mapping[str, Question]  # by the pod's entry
+    wants: Mapping[str, Wish]  # by the pod's entry
     until: float  # inf once it is seen
 
 
@@ -41,15 +41,15 @@ class WaitingClaim(NamedTuple):
     spec: ResourceClaimSpec
 
 
-class Wish(NamedTuple):
+class Wishes(NamedTuple):
     """A claim that pods of one priority class are still without, and how many of them are."""
 
     priority_class: str
-    question: Question
+    wish: Wish
     how_many: int
 
 
-class Room:
+class WaitingRoom:
     """Who waits in a namespace, and for what."""
 
     def __init__(self) -> None:
@@ -57,7 +57,7 @@ class Room:
         self._guests: dict[str, Guest] = {}  # by uid
         self._entries: dict[str, Entry] = {}  # by a claim's uid, what it was made for
         self._made: Counter[Entry] = Counter()
-        self._wanted: Counter[tuple[str, Question]] = Counter()
+        self._wanted: Counter[tuple[str, Wish]] = Counter()
 
     @property
     def is_empty(self) -> bool:
@@ -71,16 +71,16 @@ class Room:
         """Let somebody in, in the place of who had this uid before."""
         self.dismiss(guest.uid)
         self._guests[guest.uid] = guest
-        for question in self._open_wants(guest):
-            self._count(guest, question, 1)
+        for wish in self._open_wants(guest):
+            self._count(guest, wish, 1)
 
     def dismiss(self, uid: str) -> None:
         """Forget somebody."""
         guest = self._guests.pop(uid, None)
         if guest is None:
             return
-        for question in self._open_wants(guest):
-            self._count(guest, question, -1)
+        for wish in self._open_wants(guest):
+            self._count(guest, wish, -1)
 
     def make(self, uid: str, entry: Entry | None) -> None:
         """Note for which entry of which pod a claim was made, if for any."""
@@ -104,32 +104,33 @@ class Room:
             del self._made[entry]
             self._count_entry(entry, 1)
 
-    def wishes(self, but: str = "") -> Iterator[Wish]:
+    def wishes(self, but: str = "") -> Iterator[Wishes]:
         """List what is still wanted, by all but one (a uid)."""
         guest = self._guests.get(but)
-        own: Counter[tuple[str, Question]] = Counter()
+        own: Counter[tuple[str, Wish]] = Counter()
         if guest is not None:
-            own.update((guest.priority_class, question) for question in self._open_wants(guest))
+            wants = self._open_wants(guest)
+            own.update((guest.priority_class, wish) for wish in wants)
         for kind, count in self._wanted.items():
             others = count - own[kind]
             if others:
-                yield Wish(*kind, others)
+                yield Wishes(*kind, others)
 
-    def _open_wants(self, guest: Guest) -> Iterator[Question]:
+    def _open_wants(self, guest: Guest) -> Iterator[Wish]:
         """List what somebody wants that no claim is made for."""
-        for entry, question in guest.wants.items():
+        for entry, wish in guest.wants.items():
             if (guest.uid, entry) not in self._made:
-                yield question
+                yield wish
 
     def _count_entry(self, entry: Entry, by: int) -> None:
         uid, name = entry
         guest = self._guests.get(uid)
-        question = guest.wants.get(name) if guest is not None else None
-        if guest is not None and question is not None:
-            self._count(guest, question, by)
+        wish = guest.wants.get(name) if guest is not None else None
+        if guest is not None and wish is not None:
+            self._count(guest, wish, by)
 
-    def _count(self, guest: Guest, question: Question, by: int) -> None:
-        kind = guest.priority_class, question
+    def _count(self, guest: Guest, wish: Wish, by: int) -> None:
+        kind = guest.priority_class, wish
         self._wanted[kind] += by
         if not self._wanted[kind]:
             del self._wanted[kind]

@@ -161,7 +161,7 @@ def test_whatever_happens_each_thing_counts_once_and_nothing_stays_behind(happen
     kept = {
         name: value
         for name, value in vars(world.book).items()
-        if value and name not in ("_specs", "_questions", "_remembered")
+        if value and name not in ("_specs", "_wishes", "_remembered")
     }
     assert kept == {}
 
@@ -247,4 +247,4 @@ def test_names_of_templates_that_nobody_asks_for_again_are_not_kept_for_ever():
     book = Book()
     for at in range(10_000):
         book.admit(Newcomer("p", "team", "p", "", {"gpu": Wanted(f"t{at}")}), 0.0)
-    assert len(vars(book)["_questions"]) <= 4096
+    assert len(vars(book)["_wishes"]) <= 4096
