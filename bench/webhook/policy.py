@@ -86,11 +86,10 @@ class Door:
     def admit(self, newcomer: Newcomer, *, stock: Stock, now: float) -> str:
         """Let somebody in, or say why not."""
         from allocator.intake import Indoors
-        from dra.budget import Budget
         from dra.policy import held_of_quota
 
         self._book.expire(now)
-        demand = partial(self._demands.of, stock=stock, budget=Budget(200_000))
+        demand = partial(self._demands.of, stock=stock)
         waiting = partial(
             self._book.waiting,
             stock=stock,

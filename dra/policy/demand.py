@@ -6,8 +6,8 @@
     adminAccess      nothing
 
 "Would do" is what the class, the selectors and the capacity requests say, whoever has the device now. The answer is never less than
-what an allocation would then add (`dra.stock.amounts`), unless drivers publish something larger in the meantime. If there are so many
-devices that looking at them would cost too much, what the claim itself says is counted: devices, and amounts that it names.
+what an allocation would then add (`dra.stock.amounts`), unless drivers publish something larger in the meantime. A look at very many
+devices goes on where its budget ended it; who cannot wait for its end counts what the claim itself says: devices, and amounts that it names.
 """
 
 from __future__ import annotations
@@ -21,13 +21,15 @@ from dra.cel import compile as compile_selector
 from dra.cel import view_of
 from dra.errors import CapacityError, OutOfBudget, SelectorError
 from dra.stock import ALL_CLASSES, DEVICES, ONE, charges, held_of, total
+from dra.wire import encode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from dra.cel import Selector
     from dra.objects import (
         Device,
+        DeviceCapacity,
         DeviceRequest,
         DeviceSelector,
         DeviceSubRequest,
@@ -38,128 +40,228 @@ if TYPE_CHECKING:
     from dra.stock import Amounts, Page, Stock
 
     Ask = ExactDeviceRequest | DeviceSubRequest
+    Held = dict[str, int]
+    Seen = dict[Page, "Most"]
 
 T = TypeVar("T")
 
 ALL = 32  # what core's quota counts where a claim wants all, and as many as one claim can have
-STEPS = 50_000  # of looking at devices for one question at a time, of about a microsecond each
-REMEMBERED = 256  # questions
-_LOOKED = 4  # steps for one device, besides its selectors
-_RECALLED = 1  # ... for a slice that was looked at before
+STEPS = 500_000  # of looking at devices for one claim, of about a microsecond each
+REMEMBERED = 4096  # answers
+LOOKS = 256
+PAGES = 400_000  # that all looks together remember, of some hundred bytes each
+_LOOKED = 25  # steps for one device, besides its selectors
+_RECALLED = 2  # ... for a slice that was looked at before
 
 
 class Most(msgspec.Struct, frozen=True):
     """The most that one device that would do has, and all that there is of them: of a slice, or of one node."""
 
-    one: dict[str, int]
-    all: dict[str, int]
+    one: Held
+    all: Held
+
+
+NOTHING = Most({}, {})
 
 
 class Demands:
     """Says what claims may come to hold. What was looked at is remembered slice by slice, so that the next look goes on from there."""
 
-    def __init__(self, steps: int = STEPS) -> None:
+    def __init__(self, steps: int = STEPS, pages: int = PAGES) -> None:
         self._steps = steps
+        self._most_pages = pages
         self._classes: object = None
         self._pages: object = None
-        self._looked: dict[object, dict[Page, Most]] = {}
+        self._published = 0  # how often something else was published
+        self._looks: dict[object, _Look] = {}  # by question, the latest last
         self._most: dict[object, Most] = {}
 
-    def of(self, spec: ResourceClaimSpec, stock: Stock, budget: Budget | None = None) -> Amounts:
-        """Say how much a claim of this spec may come to hold at most. A budget is for all that somebody asks."""
-        whole = budget or Budget()
-        return total(self._request(request, stock, whole) for request in spec.devices.requests)
+    def of(self, spec: ResourceClaimSpec, stock: Stock) -> Amounts:
+        """Say how much a claim of this spec may come to hold at most, and if that cannot be seen soon, what it says itself."""
+        try:
+            return self.look(spec, stock, Budget(self._steps))
+        except OutOfBudget:
+            return self.at_hand(spec, stock)
 
-    def _request(self, request: DeviceRequest, stock: Stock, budget: Budget) -> Amounts:
-        exactly = request.exactly
-        if exactly is not None and exactly.admin_access:
-            return {}
-        asks = request.first_available if exactly is None else (exactly,)
-        found: dict[tuple[str, str], int] = {}
-        for ask in asks:
-            held = self._ask(ask, stock, budget)
-            for class_name in (ask.device_class_name, ALL_CLASSES):
-                named = {(class_name, what): amount for what, amount in held.items()}
-                _raise(found, named)
-        return found
-
-    def _ask(self, ask: Ask, stock: Stock, budget: Budget) -> Mapping[str, int]:
-        wants_all = ask.allocation_mode == "All"
-        most = self._look(ask, stock, budget)
-        if most is None or not most.one:
-            return _times(_said(ask), ALL if wants_all else ask.count)
-        if wants_all:
-            return most.all
-        return _times(most.one, ask.count)
-
-    def _look(self, ask: Ask, stock: Stock, budget: Budget) -> Most | None:
-        """Look at all devices for those that would do; None if there are too many to look at now."""
+    def look(self, spec: ResourceClaimSpec, stock: Stock, budget: Budget) -> Amounts:
+        """Say how much a claim of this spec may come to hold at most. Once the budget is out, ask again: the look goes on."""
         self._forget(stock)
+        return _asked(spec, lambda ask: self._look(ask, stock, budget))
+
+    def at_hand(self, spec: ResourceClaimSpec, stock: Stock) -> Amounts:
+        """Say the same as far as all devices were looked at already, and else what the claim says itself."""
+        self._forget(stock)
+        return _asked(spec, lambda ask: self._most.get(_key(ask), NOTHING))
+
+    def _look(self, ask: Ask, stock: Stock, budget: Budget) -> Most:
         key = _key(ask)
         known = self._most.get(key)
         if known is not None:
             return known
-        looked = self._looked.get(key)
-        if looked is None:
-            if len(self._looked) >= REMEMBERED:
-                self._looked.clear()
-            looked = self._looked[key] = {}
-        try:
-            found = _look_at_all(ask, stock, looked, budget.part(self._steps))
-        except OutOfBudget:
-            return None
-        except SelectorError:
-            found = Most({}, {})  # a selector that cannot be read selects nothing
+        look = self._looks.pop(key, None)
+        if look is None or look.published != self._published:
+            look = _Look(ask, stock, self._published, look.known(stock) if look is not None else {})
+        self._looks[key] = look
+        self._make_room()
+        found = look.go_on(budget)
+        if len(self._most) >= REMEMBERED:
+            self._most.clear()
         self._most[key] = found
         return found
+
+    def _make_room(self) -> None:
+        """Forget the looks that are the longest ago, of who asks for something new each time."""
+        pages = sum(len(look.seen) for look in self._looks.values())
+        while len(self._looks) > 1 and (pages > self._most_pages or len(self._looks) > LOOKS):
+            oldest = self._looks.pop(next(iter(self._looks)))
+            pages -= len(oldest.seen)
 
     def _forget(self, stock: Stock) -> None:
         """Forget what may not be so any more."""
         if stock.classes is not self._classes:
             self._classes = stock.classes
-            self._looked.clear()
+            self._looks.clear()
             self._pages = None
         if stock.pages_of is not self._pages:
             self._pages = stock.pages_of
+            self._published += 1
             self._most.clear()
 
 
-def _look_at_all(ask: Ask, stock: Stock, looked: dict[Page, Most], budget: Budget) -> Most:
-    class_ = stock.classes.get(ask.device_class_name)
-    if class_ is None:
-        return Most({}, {})
-    selectors = _selectors((*class_.spec.selectors, *ask.selectors), budget)
-    one: dict[str, int] = {}
-    nodes: dict[str, dict[str, int]] = {"": {}}  # "" is what no single node has
-    kept: dict[Page, Most] = {}
-    for page in stock.pages.values():
-        budget.charge(_RECALLED)
-        most = looked.get(page)
-        if most is None:
-            most = looked[page] = _look_at(page, ask, selectors, budget)
-        kept[page] = most
-        _raise(one, most.one)
-        here = nodes.setdefault(page.node_name, {})
+class _Look:
+    """A look at all devices for those that would do. It stops where a budget ends, and goes on there."""
+
+    def __init__(self, ask: Ask, stock: Stock, published: int, known: Seen) -> None:
+        """`published` says of which pages; `known` what was seen in some of them before."""
+        self.published = published
+        self.seen: Seen = {}
+        self._ask = ask
+        self._class = stock.classes.get(ask.device_class_name)
+        self._known = known
+        self._pages = list(stock.pages.values())
+        self._found: Most | None = None
+        self._selectors: list[Selector] | None = None
+        self._shapes: dict[object, Most] = {}  # slices that are alike have one answer
+        self._takes: dict[bytes, Held | None] = {}  # what is taken of a device, by its capacities as text
+        self._one: Held = {}
+        self._nodes: dict[str, Held] = {"": {}}  # "" is what no single node has
+        self._begin_page()
+
+    def known(self, stock: Stock) -> Seen:
+        """Say what is known of the pages that there are now."""
+        known = self._known | self.seen
+        return {page: known[page] for page in stock.pages.values() if page in known}
+
+    def go_on(self, budget: Budget) -> Most:
+        """Look at what is left, and answer."""
+        if self._found is not None:
+            return self._found
+        try:
+            self._go(budget)
+        except SelectorError:
+            self._found = NOTHING  # a selector that cannot be read selects nothing
+        else:
+            self._found = self._sum_up()
+        self._known, self._takes = {}, {}
+        return self._found
+
+    def _go(self, budget: Budget) -> None:
+        if self._class is None:
+            return
+        if self._selectors is None:
+            self._selectors = _selectors((*self._class.spec.selectors, *self._ask.selectors), budget)
+        while self._pages:
+            page = self._pages[-1]
+            budget.charge(_RECALLED)
+            most = self._known.get(page)
+            if most is None:
+                most = self._look_at(page, self._selectors, budget)
+            self._take(page, most)
+            self._pages.pop()
+            self._begin_page()
+
+    def _begin_page(self) -> None:
+        self._device = 0  # that is next in its slice
+        self._of_page = Most({}, {})
+
+    def _look_at(self, page: Page, selectors: Sequence[Selector], budget: Budget) -> Most:
+        driver = page.pool[0]
+        for device in page.devices[self._device :]:
+            held = self._held(driver, device, selectors, budget)
+            if held is not None:
+                _raise(self._of_page.one, held)
+                _add(self._of_page.all, held)
+            self._device += 1
+        return self._same(self._of_page)
+
+    def _same(self, most: Most) -> Most:
+        """Find the object that stands for all slices that have as much."""
+        shape = tuple(most.one.items()), tuple(most.all.items())
+        return self._shapes.setdefault(shape, most)
+
+    def _held(
+        self, driver: str, device: Device, selectors: Sequence[Selector], budget: Budget
+    ) -> Mapping[str, int] | None:
+        """Say what whoever is given a device has of it; None if it would not do."""
+        budget.charge(_LOOKED)
+        view = view_of(driver, device)
+        try:
+            if not all(selector.matches(view, budget) for selector in selectors):
+                return None
+        except SelectorError:
+            return None
+        text = encode(device.capacity)
+        if text not in self._takes:
+            self._takes[text] = _taken(_capacity(self._ask), device.capacity)
+        taken = self._takes[text]
+        if taken is None:
+            return None
+        return held_of(driver, device, taken if device.allow_multiple_allocations else None)
+
+    def _take(self, page: Page, most: Most) -> None:
+        self.seen[page] = most
+        _raise(self._one, most.one)
+        here = self._nodes.setdefault(page.node_name, {})
         _add(here, most.all)
-    looked.clear()
-    looked.update(kept)
-    everywhere = nodes.pop("")
-    everything = dict(everywhere)
-    for here in nodes.values():
-        _add(here, everywhere)
-        _raise(everything, here)
-    return Most(one, everything)
+
+    def _sum_up(self) -> Most:
+        everywhere = self._nodes[""]
+        everything = dict(everywhere)
+        for node, here in self._nodes.items():
+            if node:
+                both = dict(here)
+                _add(both, everywhere)
+                _raise(everything, both)
+        self._nodes = {}
+        return Most(self._one, everything)
 
 
-def _look_at(page: Page, ask: Ask, selectors: Sequence[Selector], budget: Budget) -> Most:
-    one: dict[str, int] = {}
-    together: dict[str, int] = {}
-    for device in page.devices:
-        held = _held(ask, selectors, page, device, budget)
-        if held is not None:
-            _raise(one, held)
-            _add(together, held)
-    return Most(one, together)
+def _asked(spec: ResourceClaimSpec, look: Callable[[Ask], Most]) -> Amounts:
+    """Add up what the requests of a claim may come to hold."""
+    return total(_request(request, look) for request in spec.devices.requests)
+
+
+def _request(request: DeviceRequest, look: Callable[[Ask], Most]) -> Amounts:
+    exactly = request.exactly
+    if exactly is not None and exactly.admin_access:
+        return {}
+    asks = request.first_available if exactly is None else (exactly,)
+    found: dict[tuple[str, str], int] = {}
+    for ask in asks:
+        held = _of_ask(ask, look(ask))
+        for class_name in (ask.device_class_name, ALL_CLASSES):
+            named = {(class_name, what): amount for what, amount in held.items()}
+            _raise(found, named)
+    return found
+
+
+def _of_ask(ask: Ask, most: Most) -> Mapping[str, int]:
+    wants_all = ask.allocation_mode == "All"
+    if not most.one:
+        return _times(_said(ask), ALL if wants_all else ask.count)
+    if wants_all:
+        return most.all
+    return _times(most.one, ask.count)
 
 
 def _said(ask: Ask) -> dict[str, int]:
@@ -182,23 +284,18 @@ def _selectors(all_of_them: Iterable[DeviceSelector], budget: Budget) -> list[Se
     return [compile_selector(one.cel.expression, budget=budget) for one in all_of_them if one.cel is not None]
 
 
-def _held(
-    ask: Ask, selectors: Iterable[Selector], page: Page, device: Device, budget: Budget
-) -> Mapping[str, int] | None:
-    """Say what whoever is given a device for a request has of it; None if it would not do."""
-    budget.charge(_LOOKED)
-    driver = page.pool[0]
-    view = view_of(driver, device)
+def _taken(asked: Mapping[str, Quantity], capacity: Mapping[str, DeviceCapacity]) -> dict[str, int] | None:
+    """Say what a request takes of each capacity of a device; None if the device does not have it."""
     try:
-        if not all(selector.matches(view, budget) for selector in selectors):
+        taken = charges(asked, capacity)
+    except CapacityError:
+        return None
+    if taken is None:
+        return None
+    for name, amount in taken.items():
+        if amount > capacity[name].value:
             return None
-        taken = charges(_capacity(ask), device.capacity)
-    except (SelectorError, CapacityError):
-        return None
-    if taken is None or any(amount > device.capacity[name].value for name, amount in taken.items()):
-        return None
-    share = {name: amount.nano for name, amount in taken.items()} if device.allow_multiple_allocations else None
-    return held_of(driver, device, share)
+    return {name: amount.nano for name, amount in taken.items()}
 
 
 def _raise(most: dict[T, int], held: Mapping[T, int]) -> None:

@@ -5,6 +5,8 @@ from collections import Counter
 import pytest
 
 from allocator.answer import as_granted
+from dra.budget import Budget
+from dra.errors import OutOfBudget
 from dra.objects import ResourceClaim
 from dra.policy import Demands
 from dra.stock import ALL_CLASSES, DEVICES, amounts_of
@@ -13,6 +15,17 @@ from tests.allocator.differ import ours, stock_of
 from tests.allocator.generate import FAMILIES, case_of
 
 CASES = 60  # a family
+
+
+def in_turns(spec, stock):
+    """What a claim may come to hold, looked at with a small budget again and again."""
+    demands = Demands()
+    for _ in range(1000):
+        try:
+            return demands.look(spec, stock, Budget(150))
+        except OutOfBudget:
+            continue
+    raise AssertionError("it never comes to an end")
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -28,6 +41,7 @@ def test_no_allocation_gives_more_than_was_foreseen(family):
         demands = Demands()
         for wanted, given in zip(claims, as_granted(claims, answer), strict=True):
             most, has = demands.of(wanted.spec, stock), amounts_of(given, stock.pages_of)
+            assert most == in_turns(wanted.spec, stock), "a look in small turns sees the same"
             short = {key: (most.get(key, 0), amount) for key, amount in has.items() if amount > most.get(key, 0)}
             assert short == {}, (seed, wanted.spec)
             seen["exact" if most == has else "more"] += 1

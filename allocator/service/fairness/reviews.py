@@ -8,11 +8,13 @@ handed on and does not lead any more says so, and hands on nothing: then the cal
 from __future__ import annotations
 
 import ssl
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import aiohttp
 
 from allocator.service.bridge import Refusal
+from allocator.service.fairness.intake import Unfinished
 from cluster.serving import Reply
 
 if TYPE_CHECKING:
@@ -66,9 +68,16 @@ class Reviews:
             raise Refusal(503, "nobody is known to lead who could count this", "ask again in a moment")
         return self._forward(place, body)
 
-    def _count(self, body: bytes) -> Reply:
+    def _count(self, body: bytes) -> Reply | Coroutine[None, None, Reply]:
+        ask = partial(self._ask, body)
         try:
-            answer = self._review(body, self._intake.admit)
+            return ask(self._intake.admit)
+        except Unfinished as more:
+            return self._intake.in_turns(more.namespace, ask)
+
+    def _ask(self, body: bytes, admit: Callable[[Newcomer], str]) -> Reply:
+        try:
+            answer = self._review(body, admit)
         except ValueError as error:
             raise Refusal(400, str(error), "send an AdmissionReview of admission.k8s.io/v1") from None
         return Reply(200, answer, JSON)

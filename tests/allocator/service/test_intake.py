@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import math
 import uuid
 
 import aiohttp
@@ -263,3 +264,49 @@ async def test_who_is_turned_back_is_told_which_of_cores_quotas_count_the_same()
         while words not in await ask(one, claim("much", 2)):
             pass  # it is not read yet: each question gives it a turn
         assert await ask(one, claim("little")) == ""
+
+
+def large(nodes, each):
+    """A fleet whose devices have memory, and a template whose claim names little of it."""
+    of_little = template("little")
+    [request] = of_little["spec"]["spec"]["devices"]["requests"]
+    request["exactly"]["capacity"] = {"requests": {"memory": "1Ki"}}
+    made = fleet(nodes, each)
+    for one in made:
+        if one["kind"] == "ResourceSlice":
+            for device in one["spec"]["devices"]:
+                device["capacity"] = {"memory": {"value": "4Gi"}}
+    return [*made, of_little]
+
+
+async def test_a_long_first_look_is_made_in_turns_and_others_are_answered_meanwhile():
+    """What a device has is known at the end of the look alone: nobody is let in by what the claim says."""
+    cluster = loaded(*large(100, 8), quota(gpu__memory="1Gi"))
+    async with running(cluster, **HERE) as one:
+        intake = one.service._intake
+        intake.steps, intake.patience = 500, math.inf
+        turns, go_on = [], asyncio.Event()
+
+        async def wait(namespace):
+            turns.append(namespace)
+            await go_on.wait()
+
+        intake._turns.wait = wait
+        looking = asyncio.create_task(ask(one, using("p", "little")))
+        await until(lambda: turns)
+        assert await ask(one, using("q")) == ""
+        assert not looking.done()
+        go_on.set()
+        assert "4Gi asked for, 0 of 1Gi used" in await looking
+        assert set(turns) == {"default"}
+        assert len(turns) >= 40, "of 800 devices 500 steps see 20 at most"
+
+
+async def test_who_cannot_wait_for_the_end_of_a_look_is_counted_by_what_the_claim_says():
+    cluster = loaded(*large(100, 8), quota(gpu__memory="1Gi"))
+    async with running(cluster, **HERE) as one:
+        intake = one.service._intake
+        intake.steps, intake.patience = 500, 0.0
+        assert await ask(one, using("p", "little")) == ""
+        intake.patience = math.inf
+        assert "4Gi asked for, 4Gi of 1Gi used, 4Gi of it by what waits" in await ask(one, using("q", "little"))

@@ -2,6 +2,8 @@
 
 import pytest
 
+from dra.budget import Budget
+from dra.errors import OutOfBudget
 from dra.objects import DeviceClass, ResourceClaimSpec
 from dra.policy import Demands
 from dra.stock import Stock
@@ -123,3 +125,64 @@ def test_an_answer_is_remembered_until_what_is_published_changes():
     larger = slice_("c", device("c0", "160"), pool="c", nodeName="c")
     assert demands.of(spec, TWO_NODES.with_(larger))[key] == 160 * 10**9
     assert demands.of(spec, TWO_NODES)[key] == 80 * 10**9
+
+
+def spec_of(**more):
+    return convert({"devices": {"requests": [exactly(**more)]}}, ResourceClaimSpec)
+
+
+def look_in_turns(demands, spec, stocks, steps):
+    """Look with so many steps a turn, in one stock after the other and then in the last; the answer, and how many turns it took."""
+    for turn in range(10_000):
+        of = stocks[min(turn, len(stocks) - 1)]
+        try:
+            return demands.look(spec, of, Budget(steps)), turn + 1
+        except OutOfBudget:
+            continue
+    raise AssertionError("it never comes to an end")
+
+
+def many(nodes):
+    return [
+        slice_(f"s{at}", *(device(f"d{one}", f"{10 + at}") for one in range(4)), pool=f"n{at}", nodeName=f"n{at}")
+        for at in range(nodes)
+    ]
+
+
+@pytest.mark.parametrize("mode", ["ExactCount", "All"])
+def test_a_look_that_ends_with_its_budget_goes_on_where_it_ended_within_a_slice_too(mode):
+    fleet, spec = stock(*many(20)), spec_of(allocationMode=mode)
+    whole = Demands().look(spec, fleet, Budget())
+    assert whole["gpu", "memory"] == (29 if mode == "ExactCount" else 4 * 29) * 10**9
+    assert look_in_turns(Demands(), spec, [fleet], 60) == (whole, 40), "two devices a turn"
+
+
+def test_a_look_goes_on_although_something_else_is_published_each_time():
+    spec, nodes = spec_of(), many(40)
+    first = stock(*nodes)
+    changed = [first.with_(slice_(f"x{at}", device("x", "5"), pool=f"x{at}", nodeName=f"x{at}")) for at in range(30)]
+    found, turns = look_in_turns(Demands(), spec, [first, *changed], 300)
+    assert found == Demands().look(spec, changed[-1], Budget())
+    assert turns <= 30
+
+
+def test_without_another_look_a_claim_counts_as_it_says_until_all_was_seen():
+    demands, fleet = Demands(), stock(*many(20))
+    spec = spec_of(count=2, capacity={"requests": {"memory": "3"}})
+    with pytest.raises(OutOfBudget):
+        demands.look(spec, fleet, Budget(100))
+    assert demands.at_hand(spec, fleet)["gpu", "memory"] == 6 * 10**9
+    demands.look(spec, fleet, Budget())
+    assert demands.at_hand(spec, fleet)["gpu", "memory"] == 2 * 29 * 10**9
+
+
+def test_who_asks_something_new_each_time_fills_no_memory():
+    demands, fleet = Demands(pages=100), stock(*many(20))
+    for at in range(50):
+        demands.look(spec_of(capacity={"requests": {"memory": f"{at}"}}), fleet, Budget())
+    looks = vars(demands)["_looks"]
+    assert sum(len(look.seen) for look in looks.values()) <= 120
+    few = Demands()
+    for at in range(500):
+        few.look(spec_of(capacity={"requests": {"memory": f"{at}"}}), TWO_NODES, Budget())
+    assert len(vars(few)["_looks"]) <= 256

@@ -1,0 +1,37 @@
+"""Turns of the loop: one piece a turn, and namespaces after each other."""
+
+import asyncio
+
+from allocator.service.fairness.turns import Turns
+
+
+async def test_a_namespace_with_a_crowd_has_every_second_turn_and_no_more():
+    turns, order = Turns(), []
+
+    async def work(namespace, times):
+        for _ in range(times):
+            await turns.wait(namespace)
+            order.append(namespace)
+
+    await asyncio.gather(*(work("crowd", 3) for _ in range(20)), work("one", 3))
+    assert len(order) == 63
+    assert order[:7].count("one") == 3
+
+
+async def test_in_one_turn_of_the_loop_one_piece_is_done_and_who_has_gone_takes_nobodys_place():
+    turns, order = Turns(), []
+
+    async def work(number):
+        await turns.wait("team")
+        order.append(number)
+
+    tasks = [asyncio.create_task(work(number)) for number in range(6)]
+    await asyncio.sleep(0)
+    for gone in (0, 3):
+        tasks[gone].cancel()
+    seen = []
+    while len(order) < 4:
+        await asyncio.sleep(0)
+        seen.append(len(order))
+    assert order == [1, 2, 4, 5]
+    assert all(after - before <= 1 for before, after in zip(seen, seen[1:], strict=False))
