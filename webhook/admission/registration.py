@@ -109,7 +109,8 @@ def at_quotas(options: Registration) -> Json:
     """Generate the ValidatingWebhookConfiguration by which API servers ask about quotas; pods without claims never get there.
 
     It stands apart: another process answers, and remembers whom it has let in, so a dry run is told from what happens. Neither labels of
-    pods nor the mode of a namespace pass by it. Claims that Kubernetes makes of templates were counted with their pods.
+    pods nor the mode of a namespace pass by it, by opt-in neither: a quota holds where it stands. Claims that Kubernetes makes of
+    templates were counted with their pods.
     """
     ours = options._replace(service=names.QUOTA)
     makers = f"request.userInfo.username in {_list(_MAKERS)}"
@@ -124,7 +125,7 @@ def at_quotas(options: Registration) -> Json:
     for webhook in (pods, claims):
         webhook["failurePolicy"] = options.failure_policy
         webhook["sideEffects"] = "NoneOnDryRun"
-        webhook["namespaceSelector"] = _namespaces(options, every_mode=not options.opt_in)
+        webhook["namespaceSelector"] = _namespaces(options, every_mode=True)
     return _configuration("ValidatingWebhookConfiguration", [pods, claims], ours, names.QUOTA)
 
 

@@ -1,6 +1,7 @@
 """Turns of the loop: one piece a turn, and namespaces after each other."""
 
 import asyncio
+from itertools import pairwise
 
 from allocator.service.fairness.turns import Turns
 
@@ -34,4 +35,4 @@ async def test_in_one_turn_of_the_loop_one_piece_is_done_and_who_has_gone_takes_
         await asyncio.sleep(0)
         seen.append(len(order))
     assert order == [1, 2, 4, 5]
-    assert all(after - before <= 1 for before, after in zip(seen, seen[1:], strict=False))
+    assert all(after - before <= 1 for before, after in pairwise(seen))

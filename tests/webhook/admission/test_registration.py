@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from certs.annotations import BUNDLE_KEEPER, CERT_MANAGER, RULES
-from webhook.admission.registration import Registration, configurations, mutating, on_mutate, validating
+from webhook.admission.registration import Registration, at_quotas, configurations, mutating, on_mutate, validating
 from webhook.dialects.table import Dialect, Position, Row
 from webhook.state.configuration import DEFAULT, Configuration
 
@@ -36,6 +36,13 @@ def test_only_pods_follow_the_admins_failure_policy():
 def test_by_opt_in_only_labelled_namespaces_are_looked_at():
     for webhook in webhooks(Registration(opt_in=True)):
         assert {"key": "drawbridge.dev/mode", "operator": "In", "values": ["observe", "warn", "enforce"]} in webhook["namespaceSelector"]["matchExpressions"]  # fmt: skip
+
+
+@pytest.mark.parametrize("opt_in", [False, True])
+def test_a_quota_holds_whatever_mode_its_namespace_has(opt_in):
+    for webhook in at_quotas(Registration(opt_in=opt_in))["webhooks"]:
+        keys = [one["key"] for one in webhook["namespaceSelector"]["matchExpressions"]]
+        assert keys == ["kubernetes.io/metadata.name"]
 
 
 def test_mutation_covers_pods_but_none_of_their_subresources():
