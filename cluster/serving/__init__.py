@@ -8,10 +8,11 @@ from __future__ import annotations
 from cluster.serving.callers import Callers, Credentials
 from cluster.serving.connection import ConnectionPhase, Head, Limits, Reply, text
 from cluster.serving.door import Address, Door
-from cluster.serving.metrics_port import MetricsPort
+from cluster.serving.metrics_port import POD_DEVICE, MetricsPort
 from cluster.serving.readiness import readiness
 
 __all__ = [
+    "POD_DEVICE",
     "Address",
     "Callers",
     "ConnectionPhase",

@@ -7,6 +7,7 @@ import subprocess
 import urllib.request
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from cluster.manifests import parse
 from e2e.actors import fleet
@@ -80,6 +81,12 @@ class Auditor:
         with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=60) as answer:
             return answer.read().decode()
 
+    def holders(self, namespace):
+        """Which container has which device, as it is scraped."""
+        families = {one.name: one for one in text_string_to_metric_families(self.metrics())}
+        samples = families["drawbridge_node_container_device"].samples
+        return [one.labels for one in samples if one.labels["namespace"] == namespace]
+
     def once(self):
         """What one look on the node finds."""
         inside = [*self.node.box.enter(), *map(str, self.command()), "--once", "-o", "json"]
@@ -137,6 +144,10 @@ def test_what_a_plugin_gave_no_claim_gets_and_then_it_does(control_plane, silico
     other = (DEVICES.keys() - {held}).pop()
     created(user(namespace, "a", "", [using_template("t")]))
     assert seen(silicon.driver, namespace, "a")[variable(other)] == other
+    control_plane.until("both are shown", lambda: len(silicon.holders(namespace)) == 2, 60)
+    shown = {one["pod"]: one for one in silicon.holders(namespace)}
+    assert (shown["old"]["resource"], shown["old"]["uuid"], shown["old"]["container"]) == (RESOURCE, held, "main")
+    assert (shown["a"]["driver"], shown["a"]["device"], shown["a"]["uuid"]) == (DRIVER, DEVICES[other], other)
     created(user(namespace, "b", "", [using_template("t")]))
     control_plane.until("nothing is left for claims", lambda: waits(control_plane, namespace, "b"))
     assert silicon.marks() == [DEVICES[held]]

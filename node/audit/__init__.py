@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from node.audit.findings import COMPONENT, OVER, Finding, Kind, Patience, examine
+from node.audit.holders import Holder, holders
 from node.audit.kubelet_state import UnreadableState, read_state
 from node.audit.marks import HELD_BY_PLUGIN, MARKED_ON, marks_of, plan, seen_at, sign_of, unmarkable
 from node.audit.names import claim_uid
@@ -17,6 +18,7 @@ __all__ = [
     "DeviceId",
     "Finding",
     "HandedOut",
+    "Holder",
     "Kind",
     "Patience",
     "PreparedThere",
@@ -25,6 +27,7 @@ __all__ = [
     "UnreadableState",
     "claim_uid",
     "examine",
+    "holders",
     "marks_of",
     "plan",
     "read_state",

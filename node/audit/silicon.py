@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from node.audit.sight import DeviceId
 
@@ -20,12 +20,21 @@ if TYPE_CHECKING:
 
 _PCI = re.compile(r"(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]").fullmatch
 _NUMBER = re.compile(r"[0-9]{1,9}").fullmatch
+_UUID = re.compile(r"(?:[A-Z]{2,8}-)?[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}").fullmatch  # GPU-…, MIG-…
 _REPLICA = re.compile(r"(.+?)::\d{1,6}").fullmatch
 _UUIDS = ("uuid", "parentUUID")
 _NUMBERS = ("index", "minor")
 Sign = tuple[str, ...]
 Counter = tuple[str, str, str, str]  # driver, pool, counter set, counter
 Amounts = dict[Counter, int]
+
+
+class Plate(NamedTuple):
+    """By what exporters know a device: its uuid, that of the card that it is a part of (its own if it is none), and the PCI address."""
+
+    uuid: str = ""
+    card: str = ""
+    pci: str = ""
 
 
 class Silicon:
@@ -42,11 +51,30 @@ class Silicon:
 
     def of_plugin(self, resource: str, id_: str) -> frozenset[DeviceId]:
         """Name the devices that cannot be had beside one that a plugin handed out."""
+        found = self._named(resource, id_)
+        beside = [self._overlapping(where) for where in found]
+        return frozenset(found.union(*beside))
+
+    def plate(self, where: DeviceId) -> Plate:
+        """Say by what exporters know a device that is published."""
+        device = self.devices.get(where)
+        return _plate(device) if device is not None else Plate()
+
+    def plate_of_plugin(self, resource: str, id_: str) -> Plate:
+        """Say by what exporters know what a plugin handed out: as far as the devices that it names agree, else by its id alone."""
+        known = {self.plate(where) for where in self._named(resource, id_)}
+        card = _card(id_)
+        if _PCI(card.lower()):
+            known.add(Plate(pci=_address(card.lower())))
+        uuid = card if _UUID(card) else _only(one.uuid for one in known)
+        return Plate(uuid, _only(one.card for one in known) or uuid, _only(one.pci for one in known))
+
+    def _named(self, resource: str, id_: str) -> set[DeviceId]:
+        """Name the devices that share a sign with one of a plugin."""
         found: set[DeviceId] = set()
         for sign in signs_of_plugin(resource, id_):
             found |= self._by_sign.get(sign, set())
-        beside = [self._overlapping(where) for where in found]
-        return frozenset(found.union(*beside))
+        return found
 
     def of_device(self, where: DeviceId) -> frozenset[DeviceId]:
         """Name the devices of other drivers that are the same hardware."""
@@ -96,8 +124,7 @@ class Silicon:
 def signs_of_plugin(resource: str, id_: str) -> Iterator[Sign]:
     """Say by what a device of a plugin would be known elsewhere."""
     yield "plugin", resource, id_
-    replica = _REPLICA(id_)
-    card = replica[1] if replica else id_
+    card = _card(id_)
     lower = card.lower()
     if _PCI(lower):
         yield "pci", _address(lower)
@@ -108,13 +135,34 @@ def signs_of_plugin(resource: str, id_: str) -> Iterator[Sign]:
         yield "uuid", lower
 
 
+def _card(id_: str) -> str:
+    """Leave away the number of a replica."""
+    replica = _REPLICA(id_)
+    return replica[1] if replica else id_
+
+
+def _texts(device: Device) -> dict[str, str]:
+    """Read the attributes that are texts, by their names without a domain."""
+    return {name.rpartition("/")[2]: value.string for name, value in device.attributes.items() if value.string}
+
+
+def _plate(device: Device) -> Plate:
+    texts = _texts(device)
+    uuid = texts.get("uuid", "")
+    address = texts.get("pciBusID", "").lower()
+    return Plate(uuid, texts.get("parentUUID", uuid), _address(address) if _PCI(address) else "")
+
+
+def _only(texts: Iterable[str]) -> str:
+    """Say what all that say something say; "" if they disagree."""
+    said = {text for text in texts if text}
+    return said.pop() if len(said) == 1 else ""
+
+
 def _signs(where: DeviceId, device: Device) -> Iterator[Sign]:
-    texts: dict[str, str] = {}
+    texts = _texts(device)
     for name, value in device.attributes.items():
-        base = name.rpartition("/")[2]
-        if value.string:
-            texts[base] = value.string
-        elif value.int_ is not None and base in _NUMBERS:
+        if value.int_ is not None and name.rpartition("/")[2] in _NUMBERS:
             yield from _numbered(where.driver, str(value.int_))
     for base in _UUIDS:
         if base in texts:

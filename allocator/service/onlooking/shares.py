@@ -12,6 +12,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from allocator.reports import shares
+from cluster.serving import POD_DEVICE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from dra.stock import Stock
 
 MOST = 20_000  # series of each metric
-LABELS = ("namespace", "pod", "claim", "driver", "pool", "device", "share", "node", "uuid")
 _NANO = 10**9
 
 
@@ -39,12 +39,12 @@ class Shares(Collector):
         devices = GaugeMetricFamily(
             "drawbridge_pod_device",
             "1 for a device that a pod has through a claim; share is its shareID if the device is shared.",
-            labels=LABELS,
+            labels=POD_DEVICE,
         )
         amounts = GaugeMetricFamily(
             "drawbridge_pod_device_capacity",
             "What a pod has of a capacity of a shared device, in whole units: bytes for memory.",
-            labels=(*LABELS, "capacity"),
+            labels=(*POD_DEVICE, "capacity"),
         )
         left_out = 0
         for one in shares(self._stock(), self._pods()):

@@ -16,7 +16,8 @@ from cluster.controllers import new_recorder
 from cluster.resources import NODES
 from cluster.serving import Address, MetricsPort
 from dra.objects import DeviceTaintRule
-from node.audit import COMPONENT, Finding, HandedOut, Kind, Patience, PreparedThere, Sight, examine
+from node.audit import COMPONENT, Finding, HandedOut, Kind, Patience, PreparedThere, Sight, examine, holders
+from node.service.auditing.devices import Devices
 from node.service.auditing.marker import Marker, Marking
 from node.service.auditing.sources import SOCKET
 from node.service.auditing.teller import Teller
@@ -74,6 +75,7 @@ class Agent:
         self._trouble = ""
         self._looked_at = self._again_at = float("-inf")
         self._heard: tuple[tuple[HandedOut, ...], tuple[PreparedThere, ...]] = (), ()
+        self._seen = Sight(self._node)
         self.findings: tuple[Finding, ...] = ()
         self.metrics = MetricsPort()
         self._show()
@@ -108,6 +110,7 @@ class Agent:
         if whole:
             sight = await self.watcher.look(sight)
             self._looked_at = now
+            self._seen = sight
             self._unread = sight.unread
         else:
             self._unread = {**self._unread, "kubelet": sight.unread.get("kubelet", "")}
@@ -181,6 +184,8 @@ class Agent:
         found = Gauge("drawbridge_node_findings", "What does not fit.", ("what",), registry=self.metrics.registry)
         for kind in Kind:
             found.labels(kind.value).set_function(self._counter(kind))
+        devices = Devices(self._node, lambda: holders(self._seen, self.watcher.silicon))
+        self.metrics.registry.register(devices)
 
     def _counter(self, kind: Kind) -> Callable[[], float]:
         return lambda: sum(one.what is kind for one in self.findings)

@@ -7,18 +7,21 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
+from prometheus_client.parser import text_string_to_metric_families
 
 from cluster import Merge
 from cluster.embedded import Embedded
 from cluster.errors import NotFound, Unavailable
 from cluster.resources import DEVICE_TAINT_RULES, EVENTS, NAMESPACES, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
-from cluster.serving import Head
+from cluster.serving import POD_DEVICE, Head
 from dra.objects import Node, ObjectMeta
-from node.audit import COMPONENT, OVER, Kind
+from dra.quantity import parse
+from node.audit import COMPONENT, OVER, Holder, Kind
 from node.checkpoint import Checkpoint, HeldDevice, Prepared, encode
 from node.messages import PluginHolding, PluginsOffer
 from node.service import Agent, AgentSettings, NodePaths
-from node.service.auditing import sources
+from node.service.auditing import devices, sources
+from node.service.auditing.devices import Devices
 from node.service.auditing.sources import KubeletAway, ask_kubelet, read_files
 from tests.limits import PATIENCE
 from tests.node.audit.sights import RESOURCE, allocated, claiming, plugged, pod, slices
@@ -252,6 +255,47 @@ def head(path):
 
 def status(device):
     return Merge({"status": {"allocation": {"devices": {"results": [result(device)]}}}})
+
+
+def shown(agent, **labels):
+    """The series of who has what, as they are scraped."""
+    body = agent.metrics.answer(head("/metrics"), b"").body.decode()
+    families = {family.name: family for family in text_string_to_metric_families(body)}
+    samples = families["drawbridge_node_container_device"].samples
+    return [one.labels for one in samples if labels.items() <= one.labels.items()]
+
+
+async def test_who_has_what_is_shown_with_the_labels_of_the_clusters_metric_and_goes_with_the_kubelet(
+    cluster, kubelet, agent
+):
+    await cluster.create(RESOURCE_CLAIMS, allocated("c", "gpu-0"))
+    await cluster.patch(RESOURCE_CLAIMS, "c", status("gpu-0"), "ns", subresource="status")
+    await cluster.create(PODS, pod("new", "c"))
+    kubelet.have(plugged("old", "GPU-2"), claiming("new", "c", "gpu-0"))
+    await agent.round()
+    [mine] = shown(agent, claim="c")
+    assert mine == {
+        "namespace": "ns", "pod": "new", "container": "c", "claim": "c", "driver": DRIVER, "pool": NODE, "device": "gpu-0", "share": "",
+        "node": NODE, "uuid": "GPU-0", "card": "GPU-0", "pci": "0000:3b:00.0", "resource": "",
+    }  # fmt: skip
+    [plugins] = shown(agent, resource=RESOURCE)
+    assert (plugins["pod"], plugins["device"], plugins["uuid"], plugins["claim"]) == ("old", "GPU-2", "GPU-2", "")
+    assert mine.keys() > set(POD_DEVICE)
+    await kubelet.stop()
+    await agent.round()
+    assert shown(agent) == [], "what nobody says any more is not shown"
+
+
+def test_series_are_few_and_short_and_none_stands_twice(monkeypatch):
+    monkeypatch.setattr(devices, "MOST", 3)
+    monkeypatch.setattr(devices, "LONGEST", 4)
+    names = ["a", "a", "toolong-1", "toolong-2", "b", "c", "d"]
+    family, _, left_out = Devices(NODE, lambda: [Holder(name, resource="r") for name in names]).collect()
+    assert [one.labels["device"] for one in family.samples] == ["a", "tool", "b"]
+    assert [one.value for one in left_out.samples] == [2]
+    amounts = {f"capacity-{number}": parse("1") for number in range(4)}
+    family, capacities, left_out = Devices(NODE, lambda: [Holder("a", amounts=amounts)]).collect()
+    assert (family.samples, capacities.samples, left_out.samples[0].value) == ([], [], 1)
 
 
 async def test_no_broken_source_ends_another(cluster, kubelet, root, agent):

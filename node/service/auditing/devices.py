@@ -1,0 +1,75 @@
+"""The metric of who has what on a node: `drawbridge_node_container_device`, one series for each container and each device that it has.
+
+Labels are names that others chose, so each is cut and their number is bounded: beyond it series are left out, and counted.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from cluster.serving import POD_DEVICE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from prometheus_client.core import Metric
+
+    from node.audit import Holder
+
+MOST = 2048  # series of each metric: a node has a few hundred devices at most
+LONGEST = 256
+LABELS = (*POD_DEVICE, "container", "resource", "card", "pci")
+_NANO = 10**9
+
+
+class Devices(Collector):
+    """Reads what was seen last when somebody looks."""
+
+    def __init__(self, node: str, there: Callable[[], Iterable[Holder]]) -> None:
+        self._node = node
+        self._there = there
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics."""
+        devices = GaugeMetricFamily(
+            "drawbridge_node_container_device",
+            "1 for a device that a container has: through a claim, or of a device plugin, which has a resource and no claim.",
+            labels=LABELS,
+        )
+        amounts = GaugeMetricFamily(
+            "drawbridge_node_container_device_capacity",
+            "What a container has of a capacity of a shared device, in whole units: bytes for memory.",
+            labels=(*LABELS, "capacity"),
+        )
+        shown: set[tuple[str, ...]] = set()
+        left_out = 0
+        for one in self._there():
+            names = self._labels(one)
+            if names in shown:
+                continue
+            room = MOST - len(devices.samples), MOST - len(amounts.samples) - len(one.amounts)
+            if min(room) < 1:
+                left_out += 1
+                continue
+            shown.add(names)
+            devices.add_metric(names, 1)
+            for capacity, amount in sorted(one.amounts.items()):
+                amounts.add_metric([*names, capacity], amount.nano / _NANO)
+        yield devices
+        yield amounts
+        yield GaugeMetricFamily(
+            "drawbridge_node_container_devices_left_out",
+            "Devices of containers for which there was no series left.",
+            value=left_out,
+        )
+
+    def _labels(self, one: Holder) -> tuple[str, ...]:
+        plate = one.plate
+        names = (
+            *(one.namespace, one.pod, one.claim, one.driver, one.pool, one.device, one.share, self._node, plate.uuid),
+            *(one.container, one.resource, plate.card, plate.pci),
+        )
+        return tuple(name[:LONGEST] for name in names)

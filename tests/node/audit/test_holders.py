@@ -1,0 +1,119 @@
+"""Which container has which device: by the kubelet's word, and what the pod and the claim say of it."""
+
+from dra.objects import Pod, ResourceClaim
+from dra.quantity import parse
+from dra.wire import convert
+from node.audit import Silicon, holders
+from node.audit.silicon import Plate
+from node.messages import ClaimDevice, ClaimHolding, ContainerHolding, PluginHolding, PodHolding
+from tests.node.audit.sights import RESOURCE, allocated, claiming, plugged, pod, published, sight, silicon
+from tests.node.machines import DRIVER, NODE, result
+
+CARD = "GPU-01234567-89ab-cdef-0123-456789abcdef"
+
+
+def rows(*held, **more):
+    seen = sight(*held, **more)
+    return list(holders(seen, silicon(seen)))
+
+
+def test_a_device_of_a_claim_has_the_names_that_exporters_know():
+    [one] = rows(claiming("p", "c", "gpu-0"), pods=[pod("p", "c")], claims=[allocated("c", "gpu-0")])
+    assert (one.namespace, one.pod, one.container) == ("ns", "p", "c")
+    assert (one.claim, one.driver, one.pool, one.device, one.share, one.resource) == ("c", DRIVER, NODE, "gpu-0", "", "")  # fmt: skip
+    assert one.plate == Plate("GPU-0", "GPU-0", "0000:3b:00.0")
+    assert one.amounts == {}
+
+
+def test_a_partition_has_the_uuid_of_its_card_beside_its_own():
+    [one] = rows(claiming("p", "c", "gpu-1-1g-0"), claims=[allocated("c", "gpu-1-1g-0")])
+    assert one.plate == Plate("GPU-1/1g/0", "GPU-1", "")
+
+
+def test_a_share_says_how_much_it_is_and_another_share_of_the_device_does_not_count():
+    first = claim(result("gpu-2-shared", share="s1", memory="8Gi"), result("gpu-2-shared", share="s2", memory="2Gi"))
+    held = having("p", container("c", ("c", shared("s2"))))
+    [one] = rows(held, pods=[pod("p", "c")], claims=[first])
+    assert (one.share, one.amounts) == ("s2", {"memory": parse("2Gi")})
+
+
+def test_a_container_has_what_its_requests_were_given_and_not_what_another_containers_were():
+    """The kubelet lists all devices of the claim with both."""
+    both = claim(result("gpu-0", "a"), result("gpu-1", "b/large"))
+    held = having("p", container("one", ("c", "gpu-0", "gpu-1")), container("two", ("c", "gpu-0", "gpu-1")))
+    of = two_containers(one=[{"name": "c", "request": "a"}], two=[{"name": "c", "request": "b"}])
+    assert names(rows(held, pods=[of], claims=[both])) == [("one", "gpu-0"), ("two", "gpu-1")]
+    of = two_containers(one=[{"name": "c", "request": "a"}, {"name": "c"}], two=[{"name": "c", "request": "b/large"}])
+    assert names(rows(held, pods=[of], claims=[both])) == [("one", "gpu-0"), ("one", "gpu-1"), ("two", "gpu-1")]
+    everything = [(one, device) for one in ("one", "two") for device in ("gpu-0", "gpu-1")]
+    assert names(rows(held, pods=[], claims=[both])) == everything, "of a pod that is not known nothing is left out"
+    assert names(rows(held, pods=[of])) == everything, "nor of a claim"
+    earlier = two_containers(one=[], two=[])
+    assert names(rows(held, pods=[earlier], claims=[both])) == everything, "nor of a pod that says nothing of it"
+
+
+def test_an_extended_resource_is_its_containers():
+    both = claim(result("gpu-0", "container-0-request-0"), result("gpu-1", "container-1-request-0"))
+    held = having("p", container("one", ("c", "gpu-0", "gpu-1")), container("two", ("c", "gpu-0", "gpu-1")))
+    mappings = [
+        {"containerName": name, "resourceName": RESOURCE, "requestName": f"container-{number}-request-0"}
+        for number, name in enumerate(("one", "two"))
+    ]
+    status = {"extendedResourceClaimStatus": {"resourceClaimName": "c", "requestMappings": mappings}}
+    of = convert({"metadata": {"name": "p", "namespace": "ns"}, "status": status}, Pod)
+    assert names(rows(held, pods=[of], claims=[both])) == [("one", "gpu-0"), ("two", "gpu-1")]
+
+
+def test_an_admin_who_looks_at_a_device_has_nothing():
+    looking = claim(result("gpu-0") | {"adminAccess": True})
+    assert rows(claiming("p", "c", "gpu-0"), pods=[pod("p", "c")], claims=[looking]) == []
+
+
+def test_a_plugins_device_is_known_by_what_is_published_of_it_or_by_its_id():
+    plates = {one.device: one.plate for one in rows(plugged("p", "GPU-0", "GPU-0::3", f"{CARD}::1", "3B:00.0", "thing"))}  # fmt: skip
+    whole = Plate("GPU-0", "GPU-0", "0000:3b:00.0")
+    assert plates["GPU-0"] == plates["GPU-0::3"] == plates["3B:00.0"] == whole
+    assert plates[f"{CARD}::1"] == Plate(CARD, CARD, "")
+    assert plates["thing"] == Plate()
+
+
+def test_two_devices_that_a_plugins_could_be_give_it_no_name():
+    twice = [published(driver, ("d", {"index": {"int": 0}, "uuid": {"string": f"GPU-of-{driver}"}})) for driver in ("a.example.com", "b.example.com")]  # fmt: skip
+    assert Silicon(twice).plate_of_plugin(RESOURCE, "0") == Plate()
+    assert Silicon(twice[:1]).plate_of_plugin(RESOURCE, "0") == Plate("GPU-of-a.example.com", "GPU-of-a.example.com")
+
+
+def test_a_kubelet_that_is_away_has_no_rows():
+    seen = sight()
+    assert list(holders(type(seen)(NODE), silicon(seen))) == []
+
+
+def shared(share):
+    return ClaimDevice(driver=DRIVER, pool=NODE, device="gpu-2-shared", share=share)
+
+
+def container(name, *claims):
+    held = tuple(
+        ClaimHolding(claim=claim, namespace="ns", devices=tuple(one if isinstance(one, ClaimDevice) else ClaimDevice(driver=DRIVER, pool=NODE, device=one) for one in devices))
+        for claim, *devices in claims
+    )  # fmt: skip
+    return ContainerHolding(name=name, claims=held, devices=(PluginHolding(resource=RESOURCE, ids=()),))
+
+
+def having(name, *containers):
+    return PodHolding(name=name, namespace="ns", containers=containers)
+
+
+def claim(*results):
+    status = {"allocation": {"devices": {"results": list(results)}}}
+    return convert({"metadata": {"name": "c", "namespace": "ns", "uid": "uid-c"}, "status": status}, ResourceClaim)
+
+
+def two_containers(**claims):
+    containers = [{"name": name, "resources": {"claims": named}} for name, named in claims.items()]
+    spec = {"containers": containers, "resourceClaims": [{"name": "c", "resourceClaimName": "c"}]}
+    return convert({"metadata": {"name": "p", "namespace": "ns"}, "spec": spec}, Pod)
+
+
+def names(found):
+    return [(one.container, one.device) for one in found]
