@@ -120,7 +120,7 @@ def answer_of(look: OneLook, silicon: Silicon) -> Answer:
     sight = look.sight
     findings = [_finding(one) for one in look.findings]
     held = [_held(one, silicon, marked) for one in sight.given]
-    unread = [{"source": name, "reason": why} for name, why in sorted(sight.unread.items())]
+    unread = [{"source": name, "reason": why} for name, why in sorted((sight.unread | sight.unknown).items())]
     return {"node": sight.node, "findings": findings, "held": held, "unread": unread}
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from node.audit.findings import COMPONENT, OVER, Finding, Kind, Patience, examine
-from node.audit.holders import Holder, holders
+from node.audit.foreign import Foreign, UnknownForm, read_foreign, with_names
+from node.audit.holders import ContainerDevice, holders
 from node.audit.kubelet_state import UnreadableState, read_state
 from node.audit.marks import HELD_BY_PLUGIN, MARKED_ON, marks_of, plan, seen_at, sign_of, unmarkable
 from node.audit.names import claim_uid
@@ -15,23 +16,27 @@ __all__ = [
     "HELD_BY_PLUGIN",
     "MARKED_ON",
     "OVER",
+    "ContainerDevice",
     "DeviceId",
     "Finding",
+    "Foreign",
     "HandedOut",
-    "Holder",
     "Kind",
     "Patience",
     "PreparedThere",
     "Sight",
     "Silicon",
+    "UnknownForm",
     "UnreadableState",
     "claim_uid",
     "examine",
     "holders",
     "marks_of",
     "plan",
+    "read_foreign",
     "read_state",
     "seen_at",
     "sign_of",
     "unmarkable",
+    "with_names",
 ]

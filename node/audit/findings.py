@@ -167,7 +167,7 @@ def _not_allocated(sight: Sight) -> Iterator[Finding]:
         claim = sight.claims.get((one.namespace, one.claim))
         if claim is None or (one.uid and claim.metadata.uid != one.uid):
             continue  # gone, which is another finding, or unknown
-        if one.where in {_where(result) for result in results_of(claim)}:
+        if not one.where.device or one.where in {_where(result) for result in results_of(claim)}:
             continue
         yield Finding(
             Kind.NOT_ALLOCATED,
@@ -250,7 +250,7 @@ def _left(sight: Sight) -> Iterator[Finding]:
         yield Finding(
             Kind.LEFT,
             f"ResourceClaim {one.namespace}/{one.claim}",
-            f"it is gone, and {one.by} still has {one.where} prepared for it",
+            f"it is gone, and {one.by} still has {one.where if one.where.device else 'it'} prepared",
             "is its driver there? Our drivers forget such a claim after five minutes; restart another's",
         )
     if (
@@ -262,6 +262,7 @@ def _left(sight: Sight) -> Iterator[Finding]:
     living = {one.uid for one in sight.known} | {
         claim.metadata.uid for claim in sight.claims.values() if claim is not None
     }
+    yield from _nameless(sight.prepared)
     drivers = {one.spec.driver for one in sight.slices} | {one.where.driver for one in sight.known}
     for name in sight.files:
         uid = claim_uid(name, drivers)
@@ -272,6 +273,17 @@ def _left(sight: Sight) -> Iterator[Finding]:
                 "no claim of a pod of this node has its uid, and nobody has it prepared",
                 "remove it, if its driver does not at its next start: a container that names it would get its devices",
             )
+
+
+def _nameless(prepared: Iterable[PreparedThere]) -> Iterator[Finding]:
+    """What is prepared for uids that no claim of a pod here has."""
+    for uid, by in sorted({(one.uid, one.by) for one in prepared if not one.claim}):
+        yield Finding(
+            Kind.LEFT,
+            f"claim with the uid {uid}",
+            f"{by} has it prepared, and no claim of a pod of this node has that uid",
+            "is its driver there? Restart it, so that it looks which of its claims there still are",
+        )
 
 
 def _is_gone(one: PreparedThere, sight: Sight) -> bool:

@@ -17,7 +17,7 @@ from node.audit.sight import where_of
 from node.audit.silicon import Plate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from dra.objects import DeviceRequestAllocationResult, Pod
     from node.audit.sight import Sight
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Requests = frozenset[str]
 
 
-class Holder(msgspec.Struct, frozen=True):
+class ContainerDevice(msgspec.Struct, frozen=True):
     """A container, and a device that it has. Of a device plugin it is `resource` and the plugin's id, without claim, driver and pool."""
 
     device: str
@@ -43,7 +43,7 @@ class Holder(msgspec.Struct, frozen=True):
     container: str = ""
 
 
-def holders(sight: Sight, silicon: Silicon) -> Iterator[Holder]:
+def holders(sight: Sight, silicon: Silicon) -> Iterator[ContainerDevice]:
     """Yield a row for each container and each device that it has."""
     pods = {(one.metadata.namespace, one.metadata.name): one for one in sight.pods or ()}
     for pod in sight.kubelet.pods if sight.kubelet is not None else ():
@@ -53,22 +53,40 @@ def holders(sight: Sight, silicon: Silicon) -> Iterator[Holder]:
                 yield replace(one, namespace=pod.namespace, pod=pod.name, container=container.name)
 
 
-def _devices(container: ContainerHolding, pod: Pod | None, sight: Sight, silicon: Silicon) -> Iterator[Holder]:
+def _devices(container: ContainerHolding, pod: Pod | None, sight: Sight, silicon: Silicon) -> Iterator[ContainerDevice]:
     for plugin in container.devices:
         for id_ in plugin.ids:
             plate = silicon.plate_of_plugin(plugin.resource, id_)
-            yield Holder(id_, resource=plugin.resource, plate=plate)
-    for claim in container.claims:
-        asked = _requests(pod, container.name, claim.claim) if pod is not None else None
-        results = results_of(sight.claims.get((claim.namespace, claim.claim)))
-        for one in claim.devices:
-            same = [result for result in results if _is_it(result, one)]
-            mine = [result for result in same if not result.admin_access and _is_asked(result.request, asked)]
-            if same and not mine:
+            yield ContainerDevice(id_, resource=plugin.resource, plate=plate)
+    for held in container.claims:
+        asked = _requests(pod, container.name, held.claim) if pod is not None else None
+        claim = sight.claims.get((held.namespace, held.claim))
+        for one in held.devices:
+            known, result = _result(one, results_of(claim), asked)
+            if known and result is None:
                 continue
-            amounts = mine[0].consumed_capacity if mine else {}
-            plate = silicon.plate(where_of(one))
-            yield Holder(one.device, claim.claim, one.driver, one.pool, one.share or "", plate=plate, amounts=amounts)
+            yield ContainerDevice(
+                one.device,
+                held.claim,
+                one.driver,
+                one.pool,
+                one.share or "",
+                plate=silicon.plate(where_of(one)),
+                amounts=result.consumed_capacity if result is not None else {},
+            )
+
+
+def _result(
+    one: ClaimDevice, results: Iterable[DeviceRequestAllocationResult], asked: Requests | None
+) -> tuple[bool, DeviceRequestAllocationResult | None]:
+    """Say whether the claim's status knows a device, and what of that is the container's."""
+    known = False
+    for result in results:
+        if _is_it(result, one):
+            known = True
+            if not result.admin_access and _is_asked(result.request, asked):
+                return known, result
+    return known, None
 
 
 def _is_it(result: DeviceRequestAllocationResult, one: ClaimDevice) -> bool:
@@ -85,13 +103,16 @@ def _requests(pod: Pod, container: str, claim: str) -> Requests | None:
     """Name the requests of a claim that a container gets; None if it gets all, or does not say."""
     extended = pod.status.extended_resource_claim_status
     if extended is not None and extended.resource_claim_name == claim:
-        return frozenset(one.request_name for one in extended.request_mappings if one.container_name == container)
+        mine = [one for one in extended.request_mappings if one.container_name == container]
+        return frozenset(one.request_name for one in mine)
     entries = {one.name for one in pod.spec.resource_claims if claim_name(pod, one) == claim}
+    containers = *pod.spec.containers, *pod.spec.init_containers
     asked: set[str] = set()
-    for one in (*pod.spec.containers, *pod.spec.init_containers):
-        for named in one.resources.claims if one.name == container else ():
-            if named.name in entries and not named.request:
-                return None
+    for one in containers:
+        if one.name != container:
+            continue
+        for named in one.resources.claims:
             if named.name in entries:
                 asked.add(named.request)
-    return frozenset(asked) or None
+    gets_all = not asked or "" in asked
+    return None if gets_all else frozenset(asked)

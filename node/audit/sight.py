@@ -47,7 +47,7 @@ class HandedOut(NamedTuple):
 
 
 class PreparedThere(msgspec.Struct, frozen=True):
-    """A device that somebody says is prepared for a claim. Who does not know the claim's uid leaves it empty."""
+    """A device that somebody says is prepared for a claim. Who does not know its uid, its name or the device leaves that empty."""
 
     by: str
     namespace: str
@@ -73,6 +73,7 @@ class Sight(msgspec.Struct, frozen=True):
         ClaimName, ResourceClaim | None
     ] = {}  # None of one that is gone; one that could not be read is not here
     unread: dict[str, str] = {}
+    unknown: dict[str, str] = {}  # files in a form that is not known here
 
     @property
     def given(self) -> tuple[HandedOut, ...]:
@@ -102,7 +103,7 @@ class Sight(msgspec.Struct, frozen=True):
     @property
     def claim_names(self) -> frozenset[ClaimName]:
         """Claims that something here is prepared for."""
-        return frozenset((one.namespace, one.claim) for one in self.known)
+        return frozenset((one.namespace, one.claim) for one in self.known if one.claim)
 
     @property
     def pods_by_claim(self) -> dict[ClaimName, frozenset[PodName]]:

@@ -75,10 +75,10 @@ def decode(data: bytes) -> Checkpoint:
         raise Broken("its checksum is not that of its content")
     if int(head[2]) > VERSION:
         raise Broken(f"version {int(head[1])} wrote it, and a reader must be of version {int(head[2])} at least")
-    read = msgspec.json.decode(body, type=_Payload).claims
     try:
+        read = msgspec.json.decode(body, type=_Payload).claims
         claims = {uid: wire.decode(bytes(raw), Prepared) for uid, raw in read.items()}
-    except WireError as error:
+    except (WireError, msgspec.DecodeError, RecursionError, UnicodeError) as error:
         raise Broken(f"a record in it is none: {error}") from None
     return Checkpoint(claims, read)
 

@@ -76,6 +76,7 @@ class Agent:
         self._looked_at = self._again_at = float("-inf")
         self._heard: tuple[tuple[HandedOut, ...], tuple[PreparedThere, ...]] = (), ()
         self._seen = Sight(self._node)
+        self._named: set[str] = set()
         self.findings: tuple[Finding, ...] = ()
         self.metrics = MetricsPort()
         self._show()
@@ -112,6 +113,7 @@ class Agent:
             self._looked_at = now
             self._seen = sight
             self._unread = sight.unread
+            self._name_unknown(sight.unknown)
         else:
             self._unread = {**self._unread, "kubelet": sight.unread.get("kubelet", "")}
         self._heard = heard
@@ -126,6 +128,12 @@ class Agent:
             self._trouble = str(error)
             self._again_at = now + AGAIN * (1 + random.random())  # noqa: S311  so that nodes do not ask all at once
             logger.warning("the API server does not take what is to be said", extra={"why": str(error)})
+
+    def _name_unknown(self, unknown: Mapping[str, str]) -> None:
+        """Name once what is in no form that is known: it is nobody's mistake."""
+        for path in sorted(unknown.keys() - self._named):
+            logger.info("a checkpoint in no form that is known is not read", extra={"file": path, "why": unknown[path]})
+        self._named |= unknown.keys()
 
     async def _report(self, sight: Sight, now: float) -> None:
         found = (*examine(sight, self.watcher.silicon), *self.marker.findings)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from prometheus_client.core import Metric
 
-    from node.audit import Holder
+    from node.audit import ContainerDevice
 
 MOST = 2048  # series of each metric: a node has a few hundred devices at most
 LONGEST = 256
@@ -28,7 +28,7 @@ _NANO = 10**9
 class Devices(Collector):
     """Reads what was seen last when somebody looks."""
 
-    def __init__(self, node: str, there: Callable[[], Iterable[Holder]]) -> None:
+    def __init__(self, node: str, there: Callable[[], Iterable[ContainerDevice]]) -> None:
         self._node = node
         self._there = there
 
@@ -66,7 +66,7 @@ class Devices(Collector):
             value=left_out,
         )
 
-    def _labels(self, one: Holder) -> tuple[str, ...]:
+    def _labels(self, one: ContainerDevice) -> tuple[str, ...]:
         plate = one.plate
         names = (
             *(one.namespace, one.pod, one.claim, one.driver, one.pool, one.device, one.share, self._node, plate.uuid),

@@ -14,7 +14,16 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from grpclib.client import UnaryUnaryMethod
 
-from node.audit import DeviceId, HandedOut, PreparedThere, UnreadableState, read_state
+from node.audit import (
+    DeviceId,
+    Foreign,
+    HandedOut,
+    PreparedThere,
+    UnknownForm,
+    UnreadableState,
+    read_foreign,
+    read_state,
+)
 from node.checkpoint import Broken, decode
 from node.messages import NothingSaid, PluginsOffer, PodHoldings
 from node.service.grpc import BROKEN, channel_to
@@ -49,6 +58,7 @@ class NodeFiles(msgspec.Struct, frozen=True):
     prepared: tuple[PreparedThere, ...] = ()
     names: tuple[str, ...] = ()  # of CDI files
     unread: dict[str, str] = {}
+    unknown: dict[str, str] = {}  # in a form that is not known here
 
 
 class KubeletWord(msgspec.Struct, frozen=True):
@@ -79,22 +89,26 @@ async def _ask(channel: Any, method: str, answers: type[Any], seconds: float) ->
 
 
 def read_files(paths: NodePaths) -> NodeFiles:
-    """Read the kubelet's memory, our drivers' checkpoints, and the names in the CDI folder."""
+    """Read the kubelet's memory, drivers' checkpoints, and the names in the CDI folder."""
     prepared: list[PreparedThere] = []
     unread: dict[str, str] = {}
+    unknown: dict[str, str] = {}
     memory = f"{paths.kubelet}/dra_manager_state"
     try:
         prepared += _memory(memory)
     except (Unreadable, UnreadableState, OSError) as error:
         unread[memory] = _why(error)
     for driver in _folder(f"{paths.kubelet}/plugins", MOST_DRIVERS, unread):
-        path = f"{paths.state(driver)}/checkpoint"
-        try:
-            prepared += _checkpoint(path, driver)
-        except (Unreadable, Broken, OSError) as error:
-            unread[path] = _why(error)
+        for name, checkpoint in _CHECKPOINTS.items():
+            path = f"{paths.state(driver)}/{name}"
+            try:
+                prepared += checkpoint(path, driver)
+            except UnknownForm as error:
+                unknown[path] = str(error)
+            except (Unreadable, Broken, Foreign, OSError) as error:
+                unread[path] = _why(error)
     names = _folder(paths.cdi, MOST_NAMES, unread)
-    return NodeFiles(tuple(prepared), tuple(names), unread)
+    return NodeFiles(tuple(prepared), tuple(names), unread, unknown)
 
 
 def _memory(path: str) -> tuple[PreparedThere, ...]:
@@ -102,13 +116,23 @@ def _memory(path: str) -> tuple[PreparedThere, ...]:
     return read_state(data) if data is not None else ()
 
 
-def _checkpoint(path: str, driver: str) -> Iterator[PreparedThere]:
-    """Read a checkpoint, if it is of a driver of ours: others' are theirs to read."""
+def _ours(path: str, driver: str) -> Iterator[PreparedThere]:
+    """Read a checkpoint of a driver of ours."""
     data = _read(path)
     if data is None or not data.startswith(OURS):
         return
     for record in decode(data).claims.values():
         yield from _of(record, driver)
+
+
+def _theirs(path: str, driver: str) -> Iterator[PreparedThere]:
+    """Read a checkpoint of another vendor's driver."""
+    data = _read(path)
+    if data is not None:
+        yield from read_foreign(data, driver)
+
+
+_CHECKPOINTS = {"checkpoint": _ours, "checkpoint.json": _theirs}
 
 
 def _of(record: Prepared, driver: str) -> Iterator[PreparedThere]:

@@ -13,7 +13,7 @@ from cluster.errors import NotFound
 from cluster.informers import Informer, Quarantine
 from cluster.resources import PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from dra.objects import claim_names
-from node.audit import Sight, Silicon
+from node.audit import Sight, Silicon, with_names
 from node.service.auditing.sources import KubeletAway, ask_kubelet, read_files
 
 if TYPE_CHECKING:
@@ -95,7 +95,8 @@ class Watcher:
             slices=tuple(self._slices.objects.values()),
         )
         claims = await self._claims(seen, unread)
-        return replace(seen, claims=claims, unread=unread)
+        prepared = with_names(seen.prepared, claims)
+        return replace(seen, prepared=prepared, claims=claims, unread=unread, unknown=files.unknown)
 
     def _pods_now(self, unread: dict[str, str]) -> tuple[Pod, ...] | None:
         for one in (self._pods, self._slices):

@@ -16,7 +16,7 @@ from cluster.resources import DEVICE_TAINT_RULES, EVENTS, NAMESPACES, NODES, POD
 from cluster.serving import POD_DEVICE, Head
 from dra.objects import Node, ObjectMeta
 from dra.quantity import parse
-from node.audit import COMPONENT, OVER, Holder, Kind
+from node.audit import COMPONENT, OVER, ContainerDevice, Kind
 from node.checkpoint import Checkpoint, HeldDevice, Prepared, encode
 from node.messages import PluginHolding, PluginsOffer
 from node.service import Agent, AgentSettings, NodePaths
@@ -25,6 +25,7 @@ from node.service.auditing.devices import Devices
 from node.service.auditing.sources import KubeletAway, ask_kubelet, read_files
 from tests.limits import PATIENCE
 from tests.node.audit.sights import RESOURCE, allocated, claiming, plugged, pod, slices
+from tests.node.audit.test_foreign import completed, first
 from tests.node.machines import DRIVER, NODE, result
 from tests.node.service.fake_kubelet import PodResources
 
@@ -290,11 +291,11 @@ def test_series_are_few_and_short_and_none_stands_twice(monkeypatch):
     monkeypatch.setattr(devices, "MOST", 3)
     monkeypatch.setattr(devices, "LONGEST", 4)
     names = ["a", "a", "toolong-1", "toolong-2", "b", "c", "d"]
-    family, _, left_out = Devices(NODE, lambda: [Holder(name, resource="r") for name in names]).collect()
+    family, _, left_out = Devices(NODE, lambda: [ContainerDevice(name, resource="r") for name in names]).collect()
     assert [one.labels["device"] for one in family.samples] == ["a", "tool", "b"]
     assert [one.value for one in left_out.samples] == [2]
     amounts = {f"capacity-{number}": parse("1") for number in range(4)}
-    family, capacities, left_out = Devices(NODE, lambda: [Holder("a", amounts=amounts)]).collect()
+    family, capacities, left_out = Devices(NODE, lambda: [ContainerDevice("a", amounts=amounts)]).collect()
     assert (family.samples, capacities.samples, left_out.samples[0].value) == ([], [], 1)
 
 
@@ -313,6 +314,40 @@ async def test_no_broken_source_ends_another(cluster, kubelet, root, agent):
     look = await agent.look_once()
     assert set(look.sight.unread) == {"kubelet", str(root / "dra_manager_state"), str(broken / "checkpoint")}
     assert [(one.what, one.object) for one in look.findings] == [(Kind.LEFT, "ResourceClaim ns/gone")]
+
+
+async def test_a_form_that_nobody_knows_is_named_once_and_is_no_mistake(root, agent, caplog):
+    folder = root / "plugins" / "vendor.example.com"
+    folder.mkdir()
+    file = folder / "checkpoint.json"
+    file.write_text('{"data": "mine"}')
+    caplog.set_level("INFO", "drawbridge.agent")
+    for _ in range(3):
+        await agent.round()
+    named = [one for one in caplog.records if getattr(one, "file", "") == str(file)]
+    assert [one.levelname for one in named] == ["INFO"]
+    look = await agent.look_once()
+    assert (set(look.sight.unknown), look.sight.unread) == ({str(file)}, {})
+    assert not agent.metrics.readiness()[1]["sources"]
+
+
+async def test_what_another_vendors_driver_has_prepared_is_held_against_the_claims(cluster, kubelet, root, agent):
+    """A claim of which it knows only the uid, which a pod of the node names."""
+    await cluster.create(RESOURCE_CLAIMS, allocated("c", "gpu-0"))
+    await cluster.patch(RESOURCE_CLAIMS, "c", status("gpu-0"), "ns", subresource="status")
+    await cluster.create(PODS, pod("p", "c"))
+    uid = (await cluster.get(RESOURCE_CLAIMS, "c", "ns")).metadata.uid
+    folder = root / "plugins" / DRIVER
+    folder.mkdir()
+    (folder / "checkpoint.json").write_bytes(first({uid: completed("gpu-1")}))
+    kubelet.have(claiming("p", "c", "gpu-0"))
+    async with asyncio.timeout(PATIENCE):
+        while not agent.watcher.pods:  # noqa: ASYNC110  an object has no event
+            await asyncio.sleep(0.01)
+    look = await agent.look_once()
+    assert [(one.what, one.object) for one in look.findings] == [(Kind.NOT_ALLOCATED, "ResourceClaim ns/c")]
+    (folder / "checkpoint.json").write_bytes(first({uid: completed("gpu-1")}).replace(b"gpu-1", b"gpu-0"))
+    assert "checksum" in (await agent.look_once()).sight.unread[str(folder / "checkpoint.json")]
 
 
 async def test_claims_that_cannot_be_read_accuse_nobody(cluster, kubelet, agent, monkeypatch):
