@@ -1,9 +1,12 @@
 """Koordinator's words: sums over the pod, spread over GPUs that all containers see."""
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 
+from cluster import manifests
 from dra import cel, wire
 from dra.objects import Device, DeviceClass, ResourceSlice
 from tests.webhook.dialects.rows import Row
@@ -336,6 +339,15 @@ def test_gpu_nic_cpus_and_huge_pages_of_one_numa_node_are_one_claim():
     assert after[0]["resources"]["limits"] == native, "what the node and quotas count stays"
     told = json.loads(patched(value, done)["metadata"]["annotations"]["drawbridge.dev/devices"])
     assert [one["key"] for one in told["c0"]] == [KOORD + "gpu", KOORD + "rdma", "cpu", "hugepages-2Mi"]
+
+
+def test_the_configuration_of_the_page_does_so_without_an_inventory():
+    page = (Path(__file__).parents[3] / "docs" / "translation.md").read_text(encoding="utf-8")
+    [block] = re.findall(r"### CPUs and huge pages by claim\n.*?```yaml\n(.*?)```", page, re.DOTALL)
+    [document] = manifests.parse(block)
+    native = {"cpu": "3", "hugepages-2Mi": "64Mi"}
+    _, done = hosted(native, asked={"gpu": 100, "rdma": 100}, hints=ONE_NODE, fleet=UNKNOWN, config=document.object)
+    assert [request["name"] for request in devices(done)["requests"]] == ["gpu", "nic", "cpus", "pages"]
 
 
 def test_pairs_stay_pairs_on_one_numa_node():
