@@ -59,15 +59,17 @@ def settle() -> None:
 
 
 def stopping() -> asyncio.Event:
-    """An event that SIGTERM and SIGINT set; the second signal has its usual effect."""
+    """An event that SIGTERM and SIGINT set; the second signal has the effect that the first would have had before."""
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
+    before = {number: signal.getsignal(number) or signal.SIG_DFL for number in (signal.SIGTERM, signal.SIGINT)}
 
     def stop_once() -> None:
         stop.set()
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number, effect in before.items():
             loop.remove_signal_handler(number)
+            signal.signal(number, effect)
 
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in before:
         loop.add_signal_handler(number, stop_once)
     return stop
 

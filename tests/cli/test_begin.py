@@ -1,0 +1,64 @@
+"""SIGTERM, from the first import to the end: a first process of a container hears what it asked for, and nothing else.
+
+143 is our own doing; -15 would be the kernel's, which spares first processes.
+"""
+
+import signal
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+OURS = 128 + signal.SIGTERM
+
+
+def started(script, **pipes):
+    return subprocess.Popen([sys.executable, "-c", script], cwd=ROOT, stdout=subprocess.PIPE, text=True, **pipes)
+
+
+@pytest.mark.parametrize("name", ["click", "cli.main"])
+def test_who_is_told_to_stop_while_it_imports_ends_at_once(name):
+    """The import stands still until somebody answers on standard input, and nobody does."""
+    stuck = (
+        "import sys\n"
+        "class Stuck:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        f"        if name == {name!r}:\n"
+        "            print('importing', flush=True)\n"
+        "            sys.stdin.read()\n"
+        "sys.meta_path.insert(0, Stuck())\n"
+        "from cli.begin import main\n"
+        "main()\n"
+    )
+    with started(stuck, stdin=subprocess.PIPE) as one:
+        assert one.stdout.readline() == "importing\n"
+        one.send_signal(signal.SIGTERM)
+        assert one.wait(60) == OURS
+
+
+def test_the_second_signal_ends_who_takes_its_time_to_stop():
+    slow = (
+        "import asyncio, signal\n"
+        "from cli import begin, loop\n"
+        "signal.signal(signal.SIGTERM, begin.end)\n"
+        "async def main():\n"
+        "    stop = loop.stopping()\n"
+        "    print('ready', flush=True)\n"
+        "    await stop.wait()\n"
+        "    print('stopping', flush=True)\n"
+        "    await asyncio.Event().wait()\n"
+        "loop.run(main())\n"
+    )
+    with started(slow) as one:
+        for line in ("ready", "stopping"):
+            assert one.stdout.readline() == f"{line}\n"
+            one.send_signal(signal.SIGTERM)
+        assert one.wait(60) == OURS
+
+
+def test_the_command_begins_there():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["scripts"] == dict.fromkeys(("drawbridge", "kubectl-drawbridge"), "cli.begin:main")
