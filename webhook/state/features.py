@@ -36,10 +36,11 @@ ALTERNATIVES = Need("DRAPrioritizedList", "firstAvailable")
 SHARES = Need("DRAConsumableCapacity", "shares of devices (capacity requests, distinctAttribute)")
 
 
-# The cluster's own, and those of systems whose words are not read yet; a vocabulary brings what its own understand, and
-# `schedulers:` in the configuration adds and overrides.
+# The cluster's own, ours by the name that it is shipped with, and those of systems whose words are not read yet; a vocabulary brings what
+# its own understand, and `schedulers:` in the configuration adds and overrides.
 SCHEDULERS: Mapping[str, Scheduler] = {
     "default-scheduler": Scheduler(like_cluster=True),
+    "drawbridge": Scheduler(like_cluster=True),
     "kai-scheduler": Scheduler(),
     "runai-scheduler": Scheduler(),
     "volcano": Scheduler(),

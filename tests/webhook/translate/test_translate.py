@@ -2,9 +2,11 @@
 
 import copy
 import json
+from pathlib import Path
 
 import pytest
 
+from cluster import manifests
 from dra import wire
 from dra.objects.deviceclass import DeviceClass
 from tests.webhook.pods import (
@@ -35,6 +37,7 @@ from webhook.translate.record import digest
 from webhook.translate.translate import translate
 
 GPU = {"nvidia.com/gpu": 1}
+BRIDGE = Path(__file__).parents[3] / "manifests/bridge"
 
 
 def annotations(value: dict) -> dict:
@@ -286,6 +289,16 @@ def test_a_scheduler_nobody_declared_is_not_trusted():
     assert untouched(became(value, **WHOLE))
     done = became(value, **WHOLE, schedulers={"mine": {"likeCluster": True}})
     assert patched(value, done)["spec"]["schedulerName"] == "mine"
+
+
+@pytest.mark.parametrize("way", ["scheduler.yaml", "plugin/scheduler.yaml", "apart/scheduler.yaml"])
+def test_a_pod_for_the_scheduler_that_ships_is_translated_though_the_configuration_says_nothing_of_it(way):
+    stored = [one.object for one in manifests.read([BRIDGE / way])]
+    [text] = [one["data"]["scheduler.yaml"] for one in stored if one["kind"] == "ConfigMap"]
+    [document] = manifests.parse(text)
+    [profile] = document.object["profiles"]
+    value = pod(GPU, scheduler=profile["schedulerName"])
+    assert DECISION in annotations(patched(value, became(value, **WHOLE)))
 
 
 def test_the_dialects_own_scheduler_becomes_the_target_and_others_stay():
