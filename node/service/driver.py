@@ -117,7 +117,7 @@ class Driver:
         self.publisher.offer(machine)
 
     def overtaken(self) -> bool:
-        """Say whether a later driver of this node is there, as in a rolling update: what the node has is then its word."""
+        """Say whether a later driver of this node is at work, as in a rolling update: what the node has is then its word. May take seconds."""
         return bool(successor(self._endpoint))
 
     def health(self) -> HealthReport:
@@ -161,6 +161,11 @@ class Driver:
         self.metrics.readiness = self.readiness
         gauge = self.metrics.gauge
         gauge("drawbridge_driver_prepared_claims", "Claims that are prepared.", lambda: float(self._keeper.count))
+        gauge(
+            "drawbridge_driver_waiting_claims",
+            "Claims that wait until others, which are gone, are unprepared.",
+            lambda: float(self._preparing.waiting),
+        )
         gauge("drawbridge_driver_devices", "Devices that there are.", lambda: float(len(self._machine.devices)))
         gauge("drawbridge_driver_unwell_devices", "Devices that do not fare well.", self._unwell)
         gauge(

@@ -19,7 +19,7 @@ from node.checkpoint import FOR_ALL, Checkpoint, Prepared, Remove, decode, encod
 from node.messages import PreparedClaim, UnpreparedClaim
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from dra.objects import ResourceClaim
     from node.guard import Guard
@@ -112,6 +112,18 @@ class Keeper:
                 else:
                     answers[reference.uid] = _refused(reference, judged)
             return answers | self._keep(checkpoint, records)
+
+    def are_hindered(self, references: Iterable[ClaimReference], found: Found, leaving: Collection[str]) -> bool:
+        """Say whether one of these claims is refused for the sake of some that are prepared, and of no others. Nothing is written."""
+        with self._disk.alone(self._lock):
+            known = self._read()
+        without = known.without(*leaving)
+        for reference in references:
+            claim = found[reference.uid]
+            now, then = (self._judge(reference, one, claim) for one in (known, without))
+            if isinstance(now, str) and isinstance(then, Prepared):
+                return True
+        return False
 
     def unprepare(self, references: Iterable[ClaimReference]) -> dict[str, UnpreparedClaim]:
         """Forget claims. One that is not known is forgotten already."""

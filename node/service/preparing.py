@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from cluster import ApiError, Apply
@@ -15,16 +16,20 @@ from node.messages import PrepareResponse, UnprepareResponse
 from node.service.metrics import DriverMetrics
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     from cluster import Cluster
     from node.checkpoint import Prepared
     from node.inventory import Machine
-    from node.messages import ClaimReference, PrepareRequest
-    from node.service.keeper import Keeper
+    from node.messages import ClaimReference, PreparedClaim, PrepareRequest
+    from node.service.keeper import Found, Keeper
 
 # The kubelet waits for 45 seconds, and asks again anyway.
 READING = 15.0
+# So who is refused for the sake of claims that are gone, whose containers the kubelet still ends, is kept waiting until they are
+# unprepared: refused it would be asked about again when a round of the kubelet's comes by. Another driver beside us may be told of it.
+WAITING = 30.0
+LOOK = 2.0
 # A claim is forgotten without the kubelet's word when it has been gone for this long. The kubelet looks each minute for what it should
 # unprepare, and while it does not, a container that was deleted by force may still run.
 GONE = 300.0
@@ -52,21 +57,26 @@ class Preparing:
         # What was asked for since the last look: a claim may be back, and a look that has begun does not know.
         self._asked_for: set[str] = set()
         self._alone = asyncio.Lock()
+        self._unprepared = asyncio.Event()
+        # How many claims wait for others to be unprepared.
+        self.waiting = 0
         self._telling: set[asyncio.Task[None]] = set()
 
     async def prepare(self, request: PrepareRequest) -> PrepareResponse:
         """Prepare claims. Only what touches no cluster is done while others wait."""
         begun = self._clock()
-        references = request.claims
-        self._asked_for.update(reference.uid for reference in references)
-        found = await self._read(references)
-        async with self._alone:
-            answers = await asyncio.to_thread(self._keeper.prepare, references, found)
+        answers: dict[str, PreparedClaim] = {}
+        late = request.claims
+        while late:
+            self._asked_for.update(reference.uid for reference in late)
+            unprepared = self._unprepared
+            found = await self._read(late)
+            answers |= await self._keep(late, found)
+            late = tuple(reference for reference in late if answers[reference.uid].error)
+            patience = begun + WAITING - self._clock()
+            if not await self._is_worth_another_try(late, found, unprepared, patience):
+                break
         errors = [answer.error for answer in answers.values()]
-        for uid, claim in found.items():
-            is_prepared = not answers[uid].error
-            if is_prepared and isinstance(claim, ResourceClaim):
-                self._tell_later(claim)
         self._metrics.count_call("prepare", errors, self._clock() - begun)
         return PrepareResponse(claims=answers)
 
@@ -74,6 +84,7 @@ class Preparing:
         """Unprepare claims."""
         begun = self._clock()
         answers = await asyncio.to_thread(self._keeper.unprepare, request.claims)
+        self._tell_unprepared()
         errors = [answer.error for answer in answers.values()]
         self._metrics.count_call("unprepare", errors, self._clock() - begun)
         return UnprepareResponse(claims=answers)
@@ -94,12 +105,67 @@ class Preparing:
             if over:
                 logger.warning("claims that are gone are forgotten", extra={"uids": over})
                 await asyncio.to_thread(self._keeper.forget, over)
+        if over:
+            self._tell_unprepared()
 
     async def finish(self) -> None:
         """Wait until what is being told is told."""
         await asyncio.gather(*self._telling, return_exceptions=True)
 
-    async def _read(self, references: Iterable[ClaimReference]) -> dict[str, ResourceClaim | str | None]:
+    async def _keep(self, late: Sequence[ClaimReference], found: Found) -> dict[str, PreparedClaim]:
+        """Have claims prepared as they were read, and what became of them told."""
+        async with self._alone:
+            answers = await asyncio.to_thread(self._keeper.prepare, late, found)
+        for uid, claim in found.items():
+            is_prepared = not answers[uid].error
+            if is_prepared and isinstance(claim, ResourceClaim):
+                self._tell_later(claim)
+        return answers
+
+    async def _is_worth_another_try(
+        self, late: Sequence[ClaimReference], found: Found, unprepared: asyncio.Event, patience: float
+    ) -> bool:
+        """Wait until one is unprepared of those that are gone and in the way of others; say whether that has come to pass."""
+        if not late or patience <= 0:
+            return False
+        if unprepared.is_set():
+            return True
+        leaving = await self._leaving()
+        if not await asyncio.to_thread(self._keeper.are_hindered, late, found, leaving):
+            return False
+        self.waiting += len(late)
+        try:
+            async with asyncio.timeout(patience):
+                await self._departure(leaving)
+        except TimeoutError:
+            return False
+        finally:
+            self.waiting -= len(late)
+        return True
+
+    async def _leaving(self) -> set[str]:
+        """Name the claims that are prepared, and that nobody can have any more."""
+        claims = await asyncio.to_thread(self._keeper.claims)
+        gone = await asyncio.gather(*map(self._is_gone, claims.values()))
+        return {uid for uid, is_gone in zip(claims, gone, strict=True) if is_gone}
+
+    async def _departure(self, leaving: Collection[str]) -> None:
+        """Wait until one of these is not prepared any more."""
+        while True:
+            unprepared = self._unprepared
+            claims = await asyncio.to_thread(self._keeper.claims)
+            if not claims.keys() >= set(leaving):
+                return
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK):
+                    await unprepared.wait()
+
+    def _tell_unprepared(self) -> None:
+        """Have those go on who wait for a device."""
+        self._unprepared.set()
+        self._unprepared = asyncio.Event()
+
+    async def _read(self, references: Iterable[ClaimReference]) -> Found:
         """Read claims, all at once."""
         uids = [reference.uid for reference in references]
         found = await asyncio.gather(*map(self._find, references))

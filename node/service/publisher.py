@@ -4,7 +4,7 @@ A kubelet deletes all slices of its node when it starts, and those of a driver h
 something happened; what is there is then read anew, because a copy that lags would have slices made twice.
 
 Of two drivers on a node, which a rolling update has for a while, the later one publishes. They may have different inventories, and would undo each
-other's slices. When the later one has gone the earlier one goes on.
+other's slices. When the later one has gone, or stands still, the earlier one goes on; one that goes on after it stood still has the word again.
 """
 
 from __future__ import annotations
@@ -106,13 +106,13 @@ class Publisher:
 
     async def _stand_aside(self) -> None:
         """Wait for as long as a later driver of this node is there."""
-        while self._overtaken():
+        while await asyncio.to_thread(self._overtaken):
             if self.leads:
                 logger.info("a later driver of this node publishes from now on")
             self.leads = False
             await asyncio.sleep(LOOK)
         if not self.leads:
-            logger.info("the later driver is gone, and we publish again")
+            logger.info("the later driver is gone or stands still, and we publish again")
         self.leads = True
 
     async def round(self) -> bool:

@@ -36,6 +36,8 @@ SERVICES = (*(f"{version}.DRAPlugin" for version in PLUGINS), *(f"{version}.DRAR
 LONGEST = 106  # bytes of a socket's path, and a dot while it is being made
 # An answer about health is believed for thirty seconds.
 HEARTBEAT = 10.0
+# Who is called and says nothing for so long stands still.
+ANSWER = 10.0
 logger = logging.getLogger("drawbridge.driver")
 
 
@@ -157,22 +159,26 @@ def _bind(path: str) -> socket.socket:
 
 
 def sweep(folder: str, prefix: str) -> None:
-    """Remove sockets that a killed process has left: nobody answers there. The kubelet would try them for ever."""
+    """Remove sockets that a killed process has left: nobody listens there. The kubelet would try them for ever."""
     for path in sorted(Path(folder).glob(f"{prefix}*.sock")):
-        if not _answers(path):
+        if not _listens(path):
             path.unlink(missing_ok=True)
 
 
-def successor(path: str) -> str:
-    """Name a socket beside this one that is of a later process and answers; "" if there is none. By their names later ones stand later."""
+def successor(path: str, patience: float | None = None) -> str:
+    """Name a socket beside this one that is of a later process and answers; "" if there is none. By their names later ones stand later.
+
+    Takes as long as the patience for each that listens and stands still.
+    """
+    patience = ANSWER if patience is None else patience
     own = Path(path)
     kind = own.name.partition("-")[0]
     later = (other for other in sorted(own.parent.glob(f"{kind}-*.sock")) if other.name > own.name)
-    return next((other.name for other in later if _answers(other)), "")
+    return next((other.name for other in later if _answers(other, patience)), "")
 
 
-def _answers(path: Path) -> bool:
-    """Say whether somebody listens. Who has no room for another caller does, and who stands still does, too."""
+def _listens(path: Path) -> bool:
+    """Say whether somebody's socket it is. Who has no room for another caller listens, and who stands still does, too."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
         asking.setblocking(False)
         try:
@@ -182,3 +188,14 @@ def _answers(path: Path) -> bool:
         except OSError:
             return True
     return True
+
+
+def _answers(path: Path, patience: float) -> bool:
+    """Say whether somebody works there: who is called speaks first, as HTTP/2 has it."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
+        asking.settimeout(patience)
+        try:
+            asking.connect(str(path))
+            return bool(asking.recv(1))
+        except OSError:
+            return False

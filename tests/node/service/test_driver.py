@@ -30,7 +30,7 @@ from node.messages import (
     RegistrationStatus,
     UnprepareResponse,
 )
-from node.service import Disk, Driver, Keeper, NodePaths, Preparing, Publisher
+from node.service import Disk, Driver, Keeper, NodePaths, Preparing, Publisher, sockets
 from node.service.grpc import Codec
 from node.service.preparing import GONE
 from node.service.sockets import SERVICES, Listening, Registration, successor, sweep
@@ -179,6 +179,47 @@ async def test_a_refusal_says_why_and_a_claim_that_is_not_there_is_gone(cluster,
         ]
 
 
+async def released(cluster, name):
+    """What kube-controller-manager does once a claim's pod is gone, by force too: the device is free for others, and a container may have it still."""
+    nothing = {"status": {"allocation": None, "reservedFor": None}}
+    await cluster.patch(RESOURCE_CLAIMS, name, Merge(nothing), "ns", subresource="status")
+
+
+@pytest.mark.parametrize("by", ["this driver", "another"])
+async def test_who_is_given_a_device_that_a_pod_deleted_by_force_still_has_is_prepared_as_soon_as_that_is_unprepared(
+    cluster, kubelet, by
+):
+    """The kubelet's question is held, for it would not ask again before a round of its own."""
+    async with running(cluster, kubelet) as driver:
+        info = await kubelet.register()
+        one, two = await allocated(cluster, "a", result("gpu-1")), await allocated(cluster, "b", result("gpu-1"))
+        await kubelet.prepare(info.endpoint, one)
+        await released(cluster, "a")
+        waiting = asyncio.create_task(kubelet.prepare(info.endpoint, two))
+        async with asyncio.timeout(PATIENCE):
+            while not driver._preparing.waiting:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        if by == "this driver":
+            await kubelet.unprepare(info.endpoint, one)
+        else:
+            keeper = Keeper(machine(), Guard(machine(), NODE), Disk(), kubelet.paths.state(DRIVER), kubelet.paths.cdi)
+            await asyncio.to_thread(keeper.forget, [one.uid])
+        assert (await waiting)[two.uid].error == ""
+
+
+async def test_who_is_hindered_by_a_claim_that_somebody_has_is_told_at_once(cluster, kubelet):
+    async with running(cluster, kubelet) as driver:
+        info = await kubelet.register()
+        one, two = await allocated(cluster, "a", result("gpu-1")), await allocated(cluster, "b", result("gpu-1"))
+        gone, third = await allocated(cluster, "c", result("gpu-0")), await allocated(cluster, "d", result("nic"))
+        await kubelet.prepare(info.endpoint, one, gone, third)
+        await released(cluster, "c")
+        waited = []
+        driver._preparing._departure = waited.append
+        assert "Taken" in (await kubelet.prepare(info.endpoint, two))[two.uid].error
+        assert waited == []
+
+
 async def test_the_status_of_a_claim_tells_which_interface_it_has(cluster, kubelet):
     async with running(cluster, kubelet):
         info = await kubelet.register()
@@ -270,7 +311,7 @@ async def test_of_two_drivers_the_later_one_publishes_and_when_it_is_gone_the_ea
         assert earlier.publisher.leads
 
 
-def test_a_later_driver_counts_while_it_answers(folder):
+async def test_a_later_driver_counts_while_it_answers(folder):
     with (
         socket.socket(socket.AF_UNIX) as dead,
         socket.socket(socket.AF_UNIX) as alive,
@@ -279,14 +320,45 @@ def test_a_later_driver_counts_while_it_answers(folder):
         dead.bind(str(folder / "dra-3.sock"))
         alive.bind(str(folder / "dra-2.sock"))
         alive.listen(0)
-        # It stands still: nobody takes these calls, and there is no room for more.
+        # It stands still: nobody takes these calls, and after some there is no room for more.
         with contextlib.suppress(BlockingIOError):
             for _ in range(64):
                 caller = callers.enter_context(socket.socket(socket.AF_UNIX))
                 caller.setblocking(False)
                 caller.connect(str(folder / "dra-2.sock"))
-        found = [successor(str(folder / name)) for name in ("dra-1.sock", "dra-2.sock", "dra-3.sock")]
-        assert found == ["dra-2.sock", "", ""]
+        names = [f"dra-{number}.sock" for number in (1, 2, 3, 4)]
+
+        async def successors():
+            return [await asyncio.to_thread(successor, str(folder / name), 0.1) for name in names[:3]]
+
+        assert await successors() == ["", "", ""]
+        async with Listening(Registration(DRIVER, "x"), str(folder / names[3])):
+            found = [await asyncio.to_thread(successor, str(folder / name), PATIENCE) for name in names[2:]]
+            assert found == ["dra-4.sock", ""]
+
+
+async def test_a_later_driver_that_stands_still_has_the_word_no_more_and_has_it_again_when_it_goes_on(
+    cluster, kubelet, monkeypatch
+):
+    monkeypatch.setattr(sockets, "ANSWER", 0.1)
+    async with running(cluster, kubelet) as earlier:
+        later = Path(earlier._endpoint).with_name("dra-ffffffffffff.sock")
+        with socket.socket(socket.AF_UNIX) as still:
+            still.bind(str(later))
+            still.listen()
+            async with asyncio.timeout(PATIENCE):
+                await earlier.publisher.published.wait()
+            assert earlier.publisher.leads
+        later.unlink()
+        async with Listening(Registration(DRIVER, "x"), str(later)):
+            monkeypatch.setattr(sockets, "ANSWER", PATIENCE)
+            [one] = await slices(cluster)
+            await cluster.delete(RESOURCE_SLICES, one.metadata.name)
+
+            async def stands_aside():
+                return not earlier.publisher.leads
+
+            await eventually(stands_aside)
 
 
 def test_sockets_of_killed_drivers_go_and_those_that_answer_stay(folder):
