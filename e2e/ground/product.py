@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 NAME = "localhost/drawbridge:e2e"
 SCHEDULER = "localhost/drawbridge-scheduler:e2e"
+STOCK_SCHEDULER = "localhost/kube-scheduler:e2e"
 HOME = "opt/drawbridge"
 SITE = f"{HOME}/lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"
 USER = "65532:65532"
@@ -49,14 +50,14 @@ LEFT_OUT = {
 START = """#!/opt/drawbridge/bin/python
 import sys
 
-from cli.main import main
+from cli.begin import main
 
 sys.exit(main())
 """
 
 
-def archive(folder: Path, scheduler: Path) -> Path:
-    """Write an archive with the image of drawbridge, and that of our scheduler, into a folder."""
+def archive(folder: Path, scheduler: Path, stock: Path) -> Path:
+    """Write an archive with the image of drawbridge, that of our scheduler, and that of a stock one, into a folder."""
     with locked("product"):
         key = hashlib.sha256(LOCK.read_bytes() + Path(__file__).read_bytes() + str((sys.version, PYTHON)).encode())
         base = layer(cache() / f"layer-{key.hexdigest()[:16]}.tar", _base)
@@ -64,18 +65,21 @@ def archive(folder: Path, scheduler: Path) -> Path:
     ours = layer(folder / "ours.tar", lambda tar: _ours(tar, site))
     drawbridge = Image(NAME, [base, ours], {"User": USER, "Entrypoint": [f"/{HOME}/bin/drawbridge"], "Cmd": ["--help"]})
     path = folder / "product.tar"
-    write(path, [drawbridge, scheduler_image(folder, scheduler)])
+    # As the Dockerfile's target `scheduler` has it, and as Kubernetes publishes its own.
+    ours_alone = image_of(folder, SCHEDULER, scheduler, "drawbridge-scheduler")
+    stock_alone = image_of(folder, STOCK_SCHEDULER, stock, "usr/local/bin/kube-scheduler")
+    write(path, [drawbridge, ours_alone, stock_alone])
     return path
 
 
-def scheduler_image(folder: Path, program: Path) -> Image:
-    """One static program and nothing else, as the Dockerfile's target `scheduler`."""
+def image_of(folder: Path, name: str, program: Path, place: str) -> Image:
+    """One static program and nothing else."""
 
     def fill(tar: tarfile.TarFile) -> None:
-        add(tar, "drawbridge-scheduler", program.read_bytes(), 0o755)
+        add(tar, place, program.read_bytes(), 0o755)
 
-    alone: Layer = layer(folder / "scheduler.tar", fill)
-    return Image(SCHEDULER, [alone], {"User": USER, "Entrypoint": ["/drawbridge-scheduler"]})
+    alone: Layer = layer(folder / f"{program.name}.tar", fill)
+    return Image(name, [alone], {"User": USER, "Entrypoint": [f"/{place}"], "Env": ["PATH=/usr/local/bin"]})
 
 
 def run(argv: Sequence[str | Path]) -> str:

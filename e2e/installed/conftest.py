@@ -1,0 +1,66 @@
+"""One cluster for all that is installed as pods: its node, its images, and our scheduler with its allocator to begin with."""
+
+import pytest
+
+from cluster.manifests import dump
+from e2e.actors import fleet
+from e2e.build import program
+from e2e.driver.test_adapter import RESOURCE
+from e2e.driver.test_migrate import daemon_set
+from e2e.ground import product
+from e2e.ground.controlplane import ControlPlane
+from e2e.ground.node import Node
+from e2e.installed.installation import INVENTORY, PROGRAM, Installation, built, objects, printed
+
+SWITCHES = {"drawbridge.dev/driver": "reference", "drawbridge.dev/adapter": "on", "drawbridge.dev/node-agent": "on"}
+CONFIGURATION = {
+    "apiVersion": "drawbridge.dev/v1alpha1",
+    "kind": "DrawbridgeConfiguration",
+    "mode": "observe",
+    "bridge": {"schedulerName": "drawbridge"},
+}
+
+
+@pytest.fixture(scope="package")
+def node():
+    with ControlPlane(name="pods", api_args=["--enable-aggregator-routing=true"]) as cluster:
+        yield Node(cluster).start()
+
+
+@pytest.fixture(scope="package")
+def installation(node):
+    """What `drawbridge manifests` prints, with our scheduler, which the configuration names; and what nodes have besides."""
+    cluster = node.cluster
+    archive = product.archive(cluster.run.data, program("drawbridge-scheduler"), program("kube-scheduler"))
+    node.import_images(archive)
+    cluster.patch(f"/api/v1/nodes/{node.name}", {"metadata": {"labels": SWITCHES}})
+    ours = ["--bridge", "--plugin", "--scheduler-image", product.SCHEDULER, "--node-agent"]
+    installed = Installation(node)
+    made = [*printed(cluster, CONFIGURATION, *ours), *on_nodes(cluster), *of_a_vendor(), *fleet.classes(extended=False)]
+    installed.apply(made)
+    installed.wait(made)
+    return installed
+
+
+@pytest.fixture(scope="package")
+def tenants(node, installation):
+    name = node.cluster.namespace("tenants")
+    node.cluster.patch(f"/api/v1/namespaces/{name}", {"metadata": {"labels": {"drawbridge.dev/mode": "enforce"}}})
+    return name
+
+
+def on_nodes(cluster):
+    """The components of the reference driver and of the adapter as kustomize puts them together, and the inventory that the first one reads."""
+    inventory = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "drawbridge-inventory", "namespace": "drawbridge-driver"},
+        "data": {"inventory.yaml": dump([INVENTORY])},
+    }
+    return [*built(cluster, components=["driver", "adapter"]), inventory]
+
+
+def of_a_vendor():
+    """A device plugin that nobody of us wrote, behind the adapter, and the class that stands for its resource."""
+    plugin = daemon_set("kube-system", "vendor-plugin", "/var/lib/kubelet/adapted-plugins")
+    return [plugin, *objects(product.run([PROGRAM, "driver", "--classes", RESOURCE]))]

@@ -1,0 +1,191 @@
+"""An installation on a real node: what ships is applied as it is, and stands as pods.
+
+Nothing runs beside the cluster. What differs from an installation elsewhere is only the way to the API server, which listens on
+loopback here and has no Service address, and to Services, which nobody routes: pods are told another, and the server finds the gate by its endpoints.
+"""
+
+import ipaddress
+import os
+import sys
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from cluster.manifests import dump, parse
+from e2e.actors import fleet
+from e2e.actors.gate import SYSTEM
+from e2e.actors.workloads import container, limits, pod
+from e2e.build import program
+from e2e.ground import product
+
+ROOT = Path(__file__).parents[2]
+PROGRAM = Path(sys.executable).with_name("drawbridge")
+ON_NODES = ("drawbridge-driver", "drawbridge-adapter", f"{SYSTEM}-nodes")
+SERVER = "kubernetes.default.svc"
+ALLOCATOR = f"drawbridge-allocator.{SYSTEM}.svc"  # behind a Service where the scheduler is apart
+ALLOCATOR_PORT = 9441
+WORKLOADS = ("Deployment", "DaemonSet")
+LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases/drawbridge-allocator"
+SPEAK = "env; ls /dev/card >/dev/null && echo card=yes; echo spoken=yes; sleep 600"
+IMAGES = {
+    "drawbridge.invalid/name-an-image": product.NAME,
+    "kube-scheduler.invalid/name-an-image": product.STOCK_SCHEDULER,
+    "drawbridge-scheduler.invalid/name-an-image": product.SCHEDULER,
+}
+
+
+def objects(text):
+    return [document.object for document in parse(text)]
+
+
+def printed(cluster, configuration, *options):
+    """What `drawbridge manifests` prints for a configuration."""
+    said = cluster.write_json("configuration.json", configuration)
+    return objects(
+        product.run([PROGRAM, "manifests", "--config", str(said), "--image", product.NAME, "--opt-in", *options])
+    )
+
+
+def charted(cluster, configuration, **values):
+    """What Helm makes of the chart for a configuration."""
+    said = cluster.write_json("configuration.json", configuration)
+    chart = cluster.run.data / "chart"
+    product.run([PROGRAM, "manifests", "--config", str(said), "--helm", str(chart)])
+    given = cluster.write_json("values.json", {"image": product.NAME, "webhooks": {"optIn": True}} | values)
+    return objects(product.run([program("helm"), "template", "drawbridge", chart, "-n", SYSTEM, "-f", given]))
+
+
+def built(cluster, **whole):
+    """What kustomize puts together of folders of `manifests`."""
+    folder = cluster.run.data / f"kustomize-{len(list(cluster.run.data.glob('kustomize-*')))}"
+    folder.mkdir()
+    named = []
+    for name, image in IMAGES.items():
+        place, _, tag = image.rpartition(":")
+        named.append({"name": name, "newName": place, "newTag": tag})
+    for key, folders in whole.items():
+        whole[key] = [os.path.relpath(ROOT / "manifests" / one, folder) for one in folders]
+    (folder / "kustomization.yaml").write_text(dump([whole | {"images": named}]))
+    return objects(cluster.kubectl("kustomize", str(folder)).stdout)
+
+
+class Installation:
+    """Everything that was applied to a cluster of one real node."""
+
+    def __init__(self, node):
+        self.node = node
+        self.cluster = node.cluster
+        self.address = str(next(ipaddress.ip_network(node.subnet).hosts()))
+        services = f"{ALLOCATOR_PORT}={SYSTEM}/drawbridge-allocator"
+        gateway = [sys.executable, "-m", "e2e.ground.gateway", self.cluster.kubeconfig, self.address, services]
+        self.cluster.spawn("gateway", gateway)
+
+    def apply(self, made):
+        """Apply objects, as everybody does it who has no Helm: first kinds, and then what is of these kinds."""
+        told = [self.led(item) for item in made]
+        for _ in range(2):
+            self.cluster.kubectl("apply", "--server-side", "-f", "-", input=dump(told))
+
+    def led(self, item):
+        """A workload whose pods find the API server and Services here."""
+        if item["kind"] in WORKLOADS:
+            port = str(urlsplit(self.cluster.url).port)
+            where = {"KUBERNETES_SERVICE_HOST": SERVER, "KUBERNETES_SERVICE_PORT": port}
+            spec = item["spec"]["template"]["spec"]
+            spec["hostAliases"] = [{"ip": self.address, "hostnames": [SERVER, ALLOCATOR]}]
+            for one in spec["containers"]:
+                one["env"] = [*one.get("env", ()), *({"name": key, "value": value} for key, value in where.items())]
+        return item
+
+    def wait(self, made):
+        """Wait until all workloads among these stand, and nothing is left of what they were before."""
+        for item in made:
+            if item["kind"] in WORKLOADS:
+                try:
+                    self.cluster.until(f"{item['metadata']['name']} stands", lambda one=item: self.stands(one), 120)
+                except AssertionError as error:
+                    raise AssertionError(f"{error}: {self.containers()}") from None
+
+    def stands(self, item):
+        found = self.cluster.read(item)
+        status = found["status"]
+        if status.get("observedGeneration") != found["metadata"]["generation"]:
+            return False
+        if item["kind"] == "DaemonSet":
+            return status.get("numberReady", 0) == status.get("updatedNumberScheduled", 0) == 1
+        counts = [status.get(key, 0) for key in ("replicas", "updatedReplicas", "readyReplicas")]
+        return counts == [item["spec"]["replicas"]] * 3 and not status.get("terminatingReplicas")
+
+    def pods(self, namespace=SYSTEM, component=""):
+        """The pods of the installation, of one component if it is named."""
+        asked = {"labelSelector": f"app.kubernetes.io/component={component}"} if component else {}
+        return self.cluster.get(f"/api/v1/namespaces/{namespace}/pods", **asked)["items"]
+
+    def containers(self):
+        """Who runs in the pods of the installation, and how often each was started."""
+        return {
+            f"{one['metadata']['name']}/{status['name']}": (status["ready"], status["restartCount"])
+            for name in (SYSTEM, *ON_NODES)
+            for one in self.pods(name)
+            for status in one["status"].get("containerStatuses", ())
+        }
+
+    def restarts(self, *components):
+        """How often the containers of some components were started again, by their names."""
+        pods = [one for component in components for one in self.pods(component=component)]
+        return {status["name"]: status["restartCount"] for one in pods for status in one["status"]["containerStatuses"]}
+
+    def leader(self):
+        """The pod that holds the allocator's lease; "" if none does."""
+        return self.cluster.get(LEASE)["spec"].get("holderIdentity", "")
+
+    def kill(self, name, container):
+        """Kill a container of ours without a word; the kubelet starts it again."""
+        [status] = [
+            one
+            for item in self.pods()
+            if item["metadata"]["name"] == name
+            for one in item["status"]["containerStatuses"]
+            if one["name"] == container
+        ]
+        identity = status["containerID"].removeprefix("containerd://")
+        self.node.box.run(program("ctr"), "--namespace=k8s.io", "tasks", "kill", "-s", "SIGKILL", identity)
+
+    def serve(self, tenants, name, **spec):
+        """Have an unmodified pod ask for a GPU, look at what its container got, and give it back. Answers with the pod, as it ran."""
+        cluster = self.cluster
+        asks = container(command=SPEAK, **limits(**{"nvidia.com/gpu": 1}))
+        cluster.create(pod(name, tenants, asks, **spec))
+        path = f"/api/v1/namespaces/{tenants}/pods/{name}"
+        cluster.until(f"{name} has spoken", lambda: "spoken" in self.node.environment(tenants, name, "main"), 90)
+        environment = self.node.environment(tenants, name, "main")
+        assert environment["NVIDIA_VISIBLE_DEVICES"] in ("GPU-0", "GPU-1")
+        assert environment["card"] == "yes"
+        ran = cluster.get(path)
+        cluster.delete(path)
+        claims = f"/apis/resource.k8s.io/v1/namespaces/{tenants}/resourceclaims"
+        cluster.until("its claim is gone", lambda: not cluster.get(claims)["items"], 60)
+        return ran
+
+
+def translates(cluster, tenants, **spec):
+    """Wait until the gate translates pods of a namespace."""
+    item = pod("dry", tenants, container(**limits(**{"nvidia.com/gpu": 1})), **spec)
+    cluster.until("the gate translates", lambda: "drawbridge.dev/original" in cluster.create(item, dryRun="All")[0]["metadata"].get("annotations", {}), 60)  # fmt: skip
+
+
+INVENTORY = {
+    "apiVersion": "drawbridge.dev/v1alpha1",
+    "kind": "DeviceInventory",
+    "driver": fleet.NVIDIA,
+    "visibleDevices": "NVIDIA_VISIBLE_DEVICES",
+    "gpus": [
+        {
+            "name": f"gpu-{number}",
+            "uuid": f"GPU-{number}",
+            "memory": "40Gi",
+            "product": fleet.A100,
+            "place": {"deviceNodes": ["/dev/zero:/dev/card"]},
+        }
+        for number in range(2)
+    ],
+}
