@@ -50,9 +50,9 @@ LEFT_OUT = {
 START = """#!/opt/drawbridge/bin/python
 import sys
 
-from cli.begin import main
+from cli import begin
 
-sys.exit(main())
+sys.exit(begin())
 """
 
 

@@ -30,8 +30,8 @@ def test_who_is_told_to_stop_while_it_imports_ends_at_once(name):
         "            print('importing', flush=True)\n"
         "            sys.stdin.read()\n"
         "sys.meta_path.insert(0, Stuck())\n"
-        "from cli.begin import main\n"
-        "main()\n"
+        "from cli import begin\n"
+        "begin()\n"
     )
     with started(stuck, stdin=subprocess.PIPE) as one:
         assert one.stdout.readline() == "importing\n"
@@ -42,8 +42,8 @@ def test_who_is_told_to_stop_while_it_imports_ends_at_once(name):
 def test_the_second_signal_ends_who_takes_its_time_to_stop():
     slow = (
         "import asyncio, signal\n"
-        "from cli import begin, loop\n"
-        "signal.signal(signal.SIGTERM, begin.end)\n"
+        "from cli import end, loop\n"
+        "signal.signal(signal.SIGTERM, end)\n"
         "async def main():\n"
         "    stop = loop.stopping()\n"
         "    print('ready', flush=True)\n"
@@ -61,4 +61,4 @@ def test_the_second_signal_ends_who_takes_its_time_to_stop():
 
 def test_the_command_begins_there():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert project["scripts"] == dict.fromkeys(("drawbridge", "kubectl-drawbridge"), "cli.begin:main")
+    assert project["scripts"] == dict.fromkeys(("drawbridge", "kubectl-drawbridge"), "cli:begin")
