@@ -21,7 +21,7 @@ from node.service.keeper import Keeper
 from node.service.metrics import DriverMetrics
 from node.service.preparing import Preparing
 from node.service.publisher import Publisher
-from node.service.sockets import LONGEST, Listening, Plugin, Registration, successor, sweep
+from node.service.sockets import LONGEST, Listening, Plugin, Registration, has_later, successor, sweep
 
 if TYPE_CHECKING:
     from cluster import Cluster
@@ -193,7 +193,9 @@ class Driver:
         while True:
             await self._follow_rules()
             try:
-                if not self.overtaken():  # the later one is asked by the kubelet now, and knows what it is asked for
+                if not has_later(
+                    self._endpoint
+                ):  # the later one is asked by the kubelet now, and knows what it is asked for
                     await self._preparing.settle()
                 self._checkpoint_problem = ""
             except (OSError, Broken) as error:

@@ -171,10 +171,18 @@ def successor(path: str, patience: float | None = None) -> str:
     Takes as long as the patience for each that listens and stands still.
     """
     patience = ANSWER if patience is None else patience
+    return next((other.name for other in _later(path) if _answers(other, patience)), "")
+
+
+def has_later(path: str) -> bool:
+    """Say whether a later process is there, though it may stand still: it has been asked for what we do not know of."""
+    return any(map(_listens, _later(path)))
+
+
+def _later(path: str) -> list[Path]:
     own = Path(path)
     kind = own.name.partition("-")[0]
-    later = (other for other in sorted(own.parent.glob(f"{kind}-*.sock")) if other.name > own.name)
-    return next((other.name for other in later if _answers(other, patience)), "")
+    return sorted(other for other in own.parent.glob(f"{kind}-*.sock") if other.name > own.name)
 
 
 def _listens(path: Path) -> bool:

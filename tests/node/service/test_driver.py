@@ -33,7 +33,7 @@ from node.messages import (
 from node.service import Disk, Driver, Keeper, NodePaths, Preparing, Publisher, sockets
 from node.service.grpc import Codec
 from node.service.preparing import GONE
-from node.service.sockets import SERVICES, Listening, Registration, successor, sweep
+from node.service.sockets import SERVICES, Listening, Registration, has_later, successor, sweep
 from tests.limits import PATIENCE
 from tests.node.machines import DRIVER, NODE, described, gpu, result
 
@@ -332,6 +332,7 @@ async def test_a_later_driver_counts_while_it_answers(folder):
             return [await asyncio.to_thread(successor, str(folder / name), 0.1) for name in names[:3]]
 
         assert await successors() == ["", "", ""]
+        assert [has_later(str(folder / name)) for name in names[:3]] == [True, False, False]
         async with Listening(Registration(DRIVER, "x"), str(folder / names[3])):
             found = [await asyncio.to_thread(successor, str(folder / name), PATIENCE) for name in names[2:]]
             assert found == ["dra-4.sock", ""]
