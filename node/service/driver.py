@@ -21,7 +21,7 @@ from node.service.keeper import Keeper
 from node.service.metrics import DriverMetrics
 from node.service.preparing import Preparing
 from node.service.publisher import Publisher
-from node.service.sockets import LONGEST, Listening, Plugin, Registration, has_later, successor, sweep
+from node.service.sockets import ANSWER, LONGEST, Listening, Plugin, Registration, has_later, successor, sweep
 
 if TYPE_CHECKING:
     from cluster import Cluster
@@ -65,7 +65,11 @@ class Driver:
         paths: NodePaths,
         disk: Disk | None = None,
         writer: Writer | None = None,
+        *,
+        patience: float = ANSWER,
     ) -> None:
+        """`patience` is how many seconds a later driver has to answer, before it stands still."""
+        self._patience = patience
         self._cluster = cluster
         self._machine = machine
         self._paths = paths
@@ -118,7 +122,7 @@ class Driver:
 
     def overtaken(self) -> bool:
         """Say whether a later driver of this node is at work, as in a rolling update: what the node has is then its word. May take seconds."""
-        return bool(successor(self._endpoint))
+        return bool(successor(self._endpoint, self._patience))
 
     def health(self) -> HealthReport:
         """Say how the devices fare: one that has a taint, or whose file in /dev is gone, does not fare well."""

@@ -165,12 +165,11 @@ def sweep(folder: str, prefix: str) -> None:
             path.unlink(missing_ok=True)
 
 
-def successor(path: str, patience: float | None = None) -> str:
+def successor(path: str, patience: float = ANSWER) -> str:
     """Name a socket beside this one that is of a later process and answers; "" if there is none. By their names later ones stand later.
 
     Takes as long as the patience for each that listens and stands still.
     """
-    patience = ANSWER if patience is None else patience
     return next((other.name for other in _later(path) if _answers(other, patience)), "")
 
 

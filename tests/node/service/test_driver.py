@@ -13,7 +13,7 @@ from grpclib.exceptions import GRPCError
 
 from cluster import Merge
 from cluster.embedded import Embedded
-from cluster.errors import Unavailable
+from cluster.errors import NotFound, Unavailable
 from cluster.informers import Backoff
 from cluster.resources import NAMESPACES, NODES, RESOURCE_CLAIMS, RESOURCE_SLICES
 from cluster.serving import Address
@@ -30,7 +30,7 @@ from node.messages import (
     RegistrationStatus,
     UnprepareResponse,
 )
-from node.service import Disk, Driver, Keeper, NodePaths, Preparing, Publisher, sockets
+from node.service import Disk, Driver, Keeper, NodePaths, Preparing, Publisher
 from node.service.grpc import Codec
 from node.service.preparing import GONE
 from node.service.sockets import SERVICES, Listening, Registration, has_later, successor, sweep
@@ -109,8 +109,8 @@ def kubelet(folder):
 
 
 @contextlib.asynccontextmanager
-async def running(cluster, kubelet, made=None):
-    driver = Driver(cluster, made or machine(), kubelet.paths)
+async def running(cluster, kubelet, made=None, **terms):
+    driver = Driver(cluster, made or machine(), kubelet.paths, **terms)
     before = kubelet.doors()
     stop = asyncio.Event()
     task = asyncio.create_task(driver.run(stop))
@@ -338,28 +338,24 @@ async def test_a_later_driver_counts_while_it_answers(folder):
             assert found == ["dra-4.sock", ""]
 
 
-async def test_a_later_driver_that_stands_still_has_the_word_no_more_and_has_it_again_when_it_goes_on(
-    cluster, kubelet, monkeypatch
-):
-    monkeypatch.setattr(sockets, "ANSWER", 0.1)
-    async with running(cluster, kubelet) as earlier:
-        later = Path(earlier._endpoint).with_name("dra-ffffffffffff.sock")
-        with socket.socket(socket.AF_UNIX) as still:
-            still.bind(str(later))
-            still.listen()
+async def test_a_later_driver_that_stands_still_has_the_word_no_more_and_has_it_again_when_it_goes_on(cluster, kubelet):
+    later = Path(kubelet.paths.state(DRIVER), "dra-ffffffffffff.sock")
+    later.parent.mkdir(parents=True)
+    with socket.socket(socket.AF_UNIX) as still:
+        still.bind(str(later))
+        still.listen()
+        async with running(cluster, kubelet, patience=1.0) as earlier:
             async with asyncio.timeout(PATIENCE):
                 await earlier.publisher.published.wait()
-            assert earlier.publisher.leads
-        later.unlink()
-        async with Listening(Registration(DRIVER, "x"), str(later)):
-            monkeypatch.setattr(sockets, "ANSWER", PATIENCE)
-            [one] = await slices(cluster)
-            await cluster.delete(RESOURCE_SLICES, one.metadata.name)
+            async with Listening(Registration(DRIVER, "x"), str(later)):
 
-            async def stands_aside():
-                return not earlier.publisher.leads
+                async def stands_aside():
+                    for one in await slices(cluster):
+                        with contextlib.suppress(NotFound):
+                            await cluster.delete(RESOURCE_SLICES, one.metadata.name)
+                    return not earlier.publisher.leads
 
-            await eventually(stands_aside)
+                await eventually(stands_aside)
 
 
 def test_sockets_of_killed_drivers_go_and_those_that_answer_stay(folder):
