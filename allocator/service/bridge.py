@@ -170,6 +170,7 @@ class Bridge:
         self._hopeless: dict[str, str] = {}  # pods for which there have to be other devices, by uid
         self._waiting: dict[str, Pod] = {}  # pods that lack an object, by uid
         self._promises: dict[str, tuple[str, float]] = {}  # nodes that were promised, and until when, by uid of the pod
+        self._giving_way: dict[str, str] = {}  # pods that were refused for the sake of a promise, by uid
         self._pods: dict[str, Pod] = {}  # ours, by uid
         self._claims_changed = asyncio.Event()
         self._writers = asyncio.Semaphore(WRITERS)
@@ -213,8 +214,14 @@ class Bridge:
         return self._leading
 
     def tick(self) -> None:
-        """Let time pass in the ledger."""
+        """Let time pass in the ledger, and for promises."""
         self.tell(Tick())
+        now = self._clock()
+        lapsed = [uid for uid, (_, until) in self._promises.items() if until <= now]
+        for uid in lapsed:
+            del self._promises[uid]
+        if lapsed:
+            self._wake_giving_way()
 
     async def _catch_up(self) -> None:
         """Read all claims as they are now: our copy may be a moment older than the last write of who led before."""
@@ -353,6 +360,16 @@ class Bridge:
         self._claims_changed = asyncio.Event()
 
     def _on_pod(self, old: Pod | None, new: Pod | None) -> None:
+        promised = self._awaits(old)
+        self._learn_pod(old, new)
+        if promised and self._awaits(new) != promised:
+            self._wake_giving_way()
+
+    def _awaits(self, pod: Pod | None) -> str:
+        """Name the node that was promised to a pod without one; "" if none was."""
+        return self.promised_to(pod) if pod is not None and not pod.spec.node_name else ""
+
+    def _learn_pod(self, old: Pod | None, new: Pod | None) -> None:
         gone = _loss(old, new)
         if gone is not None:
             uid = gone.metadata.uid
@@ -373,7 +390,7 @@ class Bridge:
     def _forget(self, uid: str) -> None:
         """Wake a pod no more: it is gone, or has a node."""
         self._refused.pop(uid)
-        for kept in (self._hopeless, self._waiting, self._promises):
+        for kept in (self._hopeless, self._waiting, self._promises, self._giving_way):
             kept.pop(uid, None)
 
     def _on_devices(self) -> None:
@@ -512,6 +529,16 @@ class Bridge:
         """Promise a node to a pod for a while: what comes free there is not for less important ones."""
         self._promises[pod.metadata.uid] = node, self._clock() + PROMISED
 
+    def give_way(self, pod: Pod) -> None:
+        """Note that a pod is refused for the sake of others that were promised a place: it is tried again when a promise ends."""
+        uid = pod.metadata.uid
+        if uid in self._pods:
+            self._giving_way[uid] = pod.metadata.key
+
+    def _wake_giving_way(self) -> None:
+        self.wakes.wake(self._giving_way.values())
+        self._giving_way.clear()
+
     def waits(self, uid: str) -> bool:
         """Say whether a pod of ours is there and has no node yet."""
         pod = self._pods.get(uid)
@@ -537,7 +564,10 @@ class Bridge:
         coming = [self.newest(one) for one in add]
         stock = without_pods(self.knowledge.stock, leaving)
         stock = with_pods(stock, node, coming)
-        return self._unserved(pod, node, stock)
+        problem = self._unserved(pod, node, stock)
+        if problem and coming:
+            self.give_way(pod)
+        return problem
 
     def _unserved(self, pod: Pod, node: str, stock: Stock) -> str:
         serving = self.decider.serve(pod, node, stock, alone=Options())

@@ -47,10 +47,10 @@ class Box:
         """Return the command that leads into the box."""
         return ["nsenter", f"--target={self.init}", "--mount", "--pid", "--"]
 
-    def run(self, *argv: str | Path, env: Mapping[str, str] | None = None) -> str:
-        """Run a short command inside and return what it prints."""
+    def run(self, *argv: str | Path, env: Mapping[str, str] | None = None, timeout: float = 120) -> str:
+        """Run a command inside and return what it prints."""
         done = subprocess.run(
-            [*self.enter(), *map(str, argv)], capture_output=True, text=True, check=False, env=env, timeout=120
+            [*self.enter(), *map(str, argv)], capture_output=True, text=True, check=False, env=env, timeout=timeout
         )
         if done.returncode:
             raise RuntimeError(f"{shlex.join(map(str, argv))} ended with {done.returncode}: {done.stderr}{done.stdout}")

@@ -95,7 +95,7 @@ class Node:
         self.containerd.check()
         if not self.outside(CONTAINERD_SOCKET).exists():
             return False
-        self.box.run(*argv)
+        self.box.run(*argv, timeout=300)  # half a gigabyte of images, beside others who work
         return True
 
     def start_kubelet(self) -> None:

@@ -260,9 +260,12 @@ class Evictions:
             if node in bridge.full_nodes(pod, gone):
                 return False
             after = without_pods(stock, gone)
-            after = with_pods(after, node, promised.get(node, ()))
+            others = promised.get(node, ())
+            after = with_pods(after, node, others)
             given = serve(node, after, options)
             if given is None:
+                if others:
+                    bridge.give_way(pod)
                 return False
             lines = bridge.quotas.lines(pod, given, after)
             return not any(line.exceeded for line in lines)

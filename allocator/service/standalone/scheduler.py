@@ -1,6 +1,7 @@
 """A small scheduler for a cluster that has none (`drawbridge standalone`): one pod at a time, devices first.
 
-It waits for a pod's claims, asks `allocate` node by node in the order of their names, writes what was granted, and binds.
+It waits for a pod's claims, asks all nodes at once, takes the first by name that serves them, writes what was granted, and binds. Nodes that
+look alike are answered once, and after a write the node that changed: what many pods ask in a row is one question.
 Each claim is written in two patches with the version that was read: the finalizer, then allocation, reservation and
 timestamp together (a foreign allocation without a timestamp could never be bound by kube-scheduler). A kill between any
 two writes leaves an allocation that the next start finds and uses. It is no match for kube-scheduler and no part of the
@@ -23,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from allocator import allocate
+from allocator import FleetMemo, allocate, fleet
 from allocator import pods as podfit
 from allocator.answer import Answer, Verdict
 from allocator.reasons import distance, sentence
@@ -73,6 +74,7 @@ class Scheduler:
     def __init__(self, cluster: Cluster, *, retries: Retries | None = None) -> None:
         self._cluster = cluster
         self._stock = Stock.of()
+        self._memo = FleetMemo()
         self._pods = Informer(cluster, resources.PODS)
         self._informers: list[Informer[Any]] = []
         for kind in STOCKED:
@@ -237,26 +239,37 @@ class Scheduler:
     async def _choose(self, pod: Pod, claims: list[ResourceClaim], wanted: list[ResourceClaim]) -> tuple[Node, Answer]:
         """Find the first node that fits; what we learn meanwhile shows in the versions when we write."""
         stock = self._stock
+        found = fleet(stock, wanted, memo=self._memo) if wanted else None
         used: defaultdict[str, dict[str, int]] = defaultdict(dict, podfit.total(self._all_pods()))
         refusals: dict[str, str] = {}
-        answers: dict[str, Answer] = {}
-        clock = asyncio.get_running_loop().time
-        turn = clock()
+        short: set[str] = set()  # nodes that lack devices and nothing else
         for name, node in sorted(stock.nodes.items()):
-            if clock() - turn > TURN:
-                await asyncio.sleep(0)
-                turn = clock()
             refusal = podfit.refusal(pod, node, used[name]) or podfit.elsewhere(claims, node)
             if refusal:
                 refusals[name] = refusal
-                continue
-            answer = Answer(Verdict.FEASIBLE)
-            if wanted:
-                answer = allocate(stock, name, wanted, reasons=True)
-            if answer.feasible:
-                return node, answer
-            answers[name] = answer
-        raise _Waiting(_why(refusals, answers))
+            elif found is None:
+                return node, Answer(Verdict.FEASIBLE)
+            elif found.verdict(name) is Verdict.FEASIBLE:
+                return node, found[name]
+            else:
+                short.add(name)
+        answers = await self._explain(stock, wanted, found.alike() if found is not None else [], short)
+        raise _Waiting(_why(refusals, answers, len(short)))
+
+    async def _explain(
+        self, stock: Stock, wanted: list[ResourceClaim], kinds: list[list[str]], short: set[str]
+    ) -> dict[str, Answer]:
+        """Say why not, once for each kind of the nodes that are short of devices."""
+        answers: dict[str, Answer] = {}
+        clock = asyncio.get_running_loop().time
+        turn = clock()
+        firsts = (min(short.intersection(kind), default="") for kind in kinds)
+        for name in sorted(filter(None, firsts)):
+            if clock() - turn > TURN:
+                await asyncio.sleep(0)
+                turn = clock()
+            answers[name] = allocate(stock, name, wanted, reasons=True)
+        return answers
 
     async def _write(self, claim: ResourceClaim, allocation: AllocationResult | None, pod: Pod) -> None:
         """Write an allocation, or only that a pod uses what was allocated before."""
@@ -292,7 +305,7 @@ class Scheduler:
         self._told[meta.uid] = message
 
 
-def _why(refusals: dict[str, str], answers: dict[str, Answer]) -> str:
+def _why(refusals: dict[str, str], answers: dict[str, Answer], short: int) -> str:
     """One message: what the nearest node lacks, then how many nodes have what against the pod."""
     if not refusals and not answers:
         return "there are no nodes"
@@ -306,7 +319,7 @@ def _why(refusals: dict[str, str], answers: dict[str, Answer]) -> str:
         return not answer.reasons, distance(answer)
 
     nearest = min(answers, key=far)
-    total = len(refusals) + len(answers)
+    total = len(refusals) + short
     message = f"nearest of {total} nodes is {nearest}: {sentence(answers[nearest])}"
     return f"{message}; {others}" if others else message
 

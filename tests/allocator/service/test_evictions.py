@@ -6,7 +6,7 @@ import pytest
 
 from allocator.preemption import AT_ONCE
 from allocator.service import Preempting
-from allocator.service.bridge import Refusal
+from allocator.service.bridge import PROMISED, Refusal
 from allocator.service.fairness.evictions import Evictions
 from cluster import resources
 from cluster.embedded import Embedded
@@ -449,6 +449,75 @@ async def test_a_pod_of_the_extender_has_another_evicted_where_that_was_chosen_a
         assert "promised to a pod that is as important" in refused["FailedAndUnresolvableNodes"]["n0"]
         assert refused["NodeNames"] == []
         assert (await wait_for(one, "urgent", "n0"))["NodeNames"] == ["n0"]
+
+
+async def outbid(cluster, one):
+    """Have `late` refused for the sake of `urgent`, to which the device was promised that nobody has any more; answer with the number of the last news."""
+    await started(one, "a", "n0")
+    await wait_for(one, "urgent", "n0")
+    await until(lambda: one.bridge.pod("pod-a") is None)
+    freed = Merge({"status": {"allocation": None, "reservedFor": None}})
+    await cluster.patch(resources.RESOURCE_CLAIMS, "a", freed, "default", subresource="status")
+    await until(lambda: one.bridge.knowledge.stock.claims["default/a"].status.allocation is None)
+    assert (await wait_for(one, "late", "n0"))["NodeNames"] == []
+    return one.bridge.wakes.seq
+
+
+async def nominated(cluster, node):
+    said = Merge({"status": {"nominatedNodeName": node}})
+    await cluster.patch(resources.PODS, "urgent", said, "default", subresource="status")
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        "it lapses",
+        "who has it is deleted",
+        "the scheduler's, and who has it goes elsewhere",
+        "the scheduler's, and it is taken back",
+    ],
+)
+async def test_a_pod_that_gives_way_to_a_promise_is_woken_as_soon_as_that_ends(how, monkeypatch):
+    cluster = loaded(*crowd("a", want=1), claim("late"), pod("late", "late", priority=2))
+    async with running(cluster, preempting=Preempting.EVICT) as one:
+        before = await outbid(cluster, one)
+        if how.startswith("the scheduler's"):
+            one.bridge._promises.clear()
+            await nominated(cluster, "n0")
+            await until(lambda: one.bridge.pod("pod-urgent").status.nominated_node_name)
+            assert (await wait_for(one, "late", "n0"))["NodeNames"] == []
+        one.bridge.tick()
+        assert one.bridge.wakes.seq == before
+        match how:
+            case "it lapses":
+                monkeypatch.setattr(one.bridge, "_clock", lambda: asyncio.get_running_loop().time() + PROMISED)
+                one.bridge.tick()
+            case "who has it is deleted":
+                await cluster.delete(resources.PODS, "urgent", "default")
+            case "the scheduler's, and who has it goes elsewhere":
+                await cluster.bind("urgent", "default", "n1")
+            case "the scheduler's, and it is taken back":
+                await nominated(cluster, None)
+        async with asyncio.timeout(PATIENCE):
+            news = await one.bridge.wakes.after(before, PATIENCE)
+        assert "default/late" in news.pods
+        assert (await wait_for(one, "late", "n0"))["NodeNames"] == ["n0"]
+
+
+async def test_who_would_have_room_made_but_for_a_promise_is_woken_when_that_ends():
+    rival = important("rival", "rival")
+    claims = [claim(name) for name in ("low", "rival", "urgent")]
+    cluster = loaded(*fleet(1, 1), *claims, pod("low", "low", priority=1), rival, important("urgent", "urgent"))
+    async with running(cluster) as one:
+        await started(one, "low", "n0")
+        one.bridge.promise(one.bridge.pod("pod-rival"), "n0")
+        assert (await room_for(one, "urgent", "n0"))[1]["nominatedNode"] == ""
+        before = one.bridge.wakes.seq
+        await cluster.delete(resources.PODS, "rival", "default")
+        async with asyncio.timeout(PATIENCE):
+            news = await one.bridge.wakes.after(before, PATIENCE)
+        assert "default/urgent" in news.pods
+        assert (await room_for(one, "urgent", "n0"))[1]["nominatedNode"] == "n0"
 
 
 async def test_without_that_the_pod_is_told_once_who_would_have_to_go_and_nobody_does():

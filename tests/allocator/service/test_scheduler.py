@@ -4,12 +4,16 @@ import asyncio
 
 import pytest
 
+from allocator import all_nodes, allocate
+from allocator.one_node import find
 from allocator.service import WITHOUT_CLAIMS, Scheduler
+from allocator.service.standalone import scheduler
 from allocator.service.standalone.retries import MOST, Retries
 from cluster import resources
 from cluster.embedded import Embedded
 from cluster.errors import Conflict, NotFound, Unavailable
 from cluster.informers import Backoff
+from tests.allocator.service import sidecar as devices
 from tests.limits import PATIENCE
 
 ENOUGH = 200  # calls that only a loop which never ends makes
@@ -158,6 +162,34 @@ async def test_pods_placed_in_one_go_do_not_share_what_only_one_can_have():
     await running(cluster, told)
     assert await placed(cluster, "a") == "mine"
     assert not await placed(cluster, "b")
+
+
+async def test_what_many_pods_ask_of_many_nodes_alike_is_asked_of_one(monkeypatch):
+    """And of the nodes that changed since; why not is found out once for each kind of node, whatever their number."""
+    asked, explained = [], set()
+    monkeypatch.setattr(all_nodes, "find", lambda *given: asked.append(1) or find(*given))
+    monkeypatch.setattr(
+        scheduler, "allocate", lambda *given, **named: explained.add(given[1]) or allocate(*given, **named)
+    )
+    names = [f"p{number}" for number in range(8)]
+    pods = [devices.pod(name, name) for name in names]
+    cluster = devices.loaded(*devices.fleet(20, 2), *(devices.claim(name) for name in names), *pods)
+    too_much = [devices.claim("big", 3), devices.pod("big", "big")]
+
+    async def all_placed():
+        return all([await placed(cluster, name) for name in names])
+
+    async def big_is_told():
+        return (await cluster.get(resources.PODS, "big", "default")).status.conditions
+
+    await running(cluster, all_placed)
+    assert 0 < len(asked) < len(names)  # of a full node, one that has one device left, and one that has two
+    assert explained == set()
+    cluster.load([*too_much])
+    await running(cluster, big_is_told)
+    [condition] = await big_is_told()
+    assert "nearest of 20 nodes" in condition.message
+    assert 1 <= len(explained) <= 3  # nodes with no, one and two devices in use
 
 
 async def test_a_pod_without_its_claims_is_told_apart_from_one_that_fits_nowhere():
