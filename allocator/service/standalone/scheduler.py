@@ -239,22 +239,26 @@ class Scheduler:
     async def _choose(self, pod: Pod, claims: list[ResourceClaim], wanted: list[ResourceClaim]) -> tuple[Node, Answer]:
         """Find the first node that fits; what we learn meanwhile shows in the versions when we write."""
         stock = self._stock
-        found = fleet(stock, wanted, memo=self._memo) if wanted else None
-        used: defaultdict[str, dict[str, int]] = defaultdict(dict, podfit.total(self._all_pods()))
+        found = fleet(stock, wanted, memo=self._memo)
+        pods = self._all_pods()
+        total = podfit.total(pods)
+        used: defaultdict[str, dict[str, int]] = defaultdict(dict, total)
         refusals: dict[str, str] = {}
         short: set[str] = set()  # nodes that lack devices and nothing else
-        for name, node in sorted(stock.nodes.items()):
-            refusal = podfit.refusal(pod, node, used[name]) or podfit.elsewhere(claims, node)
+        nodes = sorted(stock.nodes.items())
+        for name, node in nodes:
+            in_use = used[name]
+            refusal = podfit.refusal(pod, node, in_use) or podfit.elsewhere(claims, node)
             if refusal:
                 refusals[name] = refusal
-            elif found is None:
-                return node, Answer(Verdict.FEASIBLE)
-            elif found.verdict(name) is Verdict.FEASIBLE:
+                continue
+            if found.verdict(name) is Verdict.FEASIBLE:
                 return node, found[name]
-            else:
-                short.add(name)
-        answers = await self._explain(stock, wanted, found.alike() if found is not None else [], short)
-        raise _Waiting(_why(refusals, answers, len(short)))
+            short.add(name)
+        kinds = found.alike()
+        answers = await self._explain(stock, wanted, kinds, short)
+        why = _why(refusals, answers, len(short))
+        raise _Waiting(why)
 
     async def _explain(
         self, stock: Stock, wanted: list[ResourceClaim], kinds: list[list[str]], short: set[str]
