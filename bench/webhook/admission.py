@@ -42,13 +42,19 @@ HAMI_CPU = 1070.0
 
 FLOOR = "floor: aiohttp over TLS, answers yes to everything"
 ALIKE = "GPU pod translated, replicas alike (/mutate)"
-EACH = "GPU pod translated, each one different (/mutate)"
+EACH = "GPU pod translated, each with a label of its own (/mutate)"
+ANEW = "GPU pod translated, each asks for something else (/mutate)"
 CHECKED = "GPU pod checked (/validate)"
 PLAIN = "pod without accelerators (/mutate)"
 THEIR_GPU, THEIR_PLAIN = "HAMi-DRA: GPU pod", "HAMi-DRA: pod without accelerators"
 # What each is measured against, and how often it is to go into that.
-PEERS = {ALIKE: (THEIR_GPU, "10x"), EACH: (THEIR_GPU, "10x"), PLAIN: (THEIR_PLAIN, "1.3x")}
-# Stands in a label of the pods that differ, and is another text in each.
+PEERS = {
+    ALIKE: (THEIR_GPU, "10x"),
+    EACH: (THEIR_GPU, "10x"),
+    ANEW: (THEIR_GPU, ""),
+    PLAIN: (THEIR_PLAIN, "1.3x"),
+}
+# Stands in a label of the pods that differ, or in an amount, and is another number in each.
 MARK = "@@@@@@@@"
 LIMITS = {"cpu": "1", "nvidia.com/gpu": "1", "nvidia.com/gpumem": "3000", "nvidia.com/gpucores": "30"}
 
@@ -92,6 +98,7 @@ def reviews_of(stack: ExitStack) -> dict[str, Work]:
         FLOOR: Work(floor, "/mutate", gpu),
         ALIKE: Work(gate, "/mutate", gpu),
         EACH: Work(gate, "/mutate", review(pod(LIMITS, mark=MARK))),
+        ANEW: Work(gate, "/mutate", review(pod(LIMITS | {"memory": MARK}))),
         CHECKED: Work(gate, "/validate", review(apply_answer(gate.url, gpu))),
         PLAIN: Work(gate, "/mutate", review(pod({"cpu": "1"}))),
     }
