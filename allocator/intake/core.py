@@ -4,7 +4,8 @@
     requests.<extended resource>                     the name that the class serves, and the one that every class has
     count/resourceclaims.resource.k8s.io             claims, whatever they ask for
 
-A quota with scopes is about some pods, and which is not looked at here: it is left out.
+A quota with scopes is about pods, or volume claims: core's evaluator of ResourceClaims matches no scope whatever
+(k8s.io/kubernetes/pkg/quota/v1/evaluator/core/resource_claims.go), so none of its lines counts what claims ask for.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from cluster import resources
 from cluster.controllers import Terms
 from cluster.patch import Merge
 from cluster.serving import Address
-from tests.allocator.service.sidecar import claim, fleet, loaded, pod, running, until
+from tests.allocator.service.sidecar import DRIVER, claim, fleet, loaded, pod, running, until
 from tests.allocator.service.test_quotas import quota
 from tests.limits import PATIENCE
 from webhook.admission import review_quota, wants_of_pod
@@ -312,3 +312,40 @@ async def test_who_cannot_wait_for_the_end_of_a_look_is_counted_by_what_the_clai
         assert await ask(one, using("p", "little")) == ""
         intake.patience = math.inf
         assert "4Gi asked for, 4Gi of 1Gi used, 4Gi of it by what waits" in await ask(one, using("q", "little"))
+
+
+async def test_a_claim_that_a_scheduler_makes_for_an_extended_resource_counts_once_it_is_allocated():
+    """Its pod brings no claim to the door."""
+    cluster = loaded(*fleet(1, 8), quota(gpu__devices=1))
+    async with running(cluster, **HERE) as one:
+        asking = using("p", containers=[{"name": "main", "resources": {"limits": {"example.com/gpu": "2"}}}])
+        assert await ask(one, asking) == ""
+        made = claim("made", 2)
+        made["metadata"]["annotations"] = {"resource.kubernetes.io/extended-resource-claim": "true"}
+        results = [{"request": "r", "driver": DRIVER, "pool": "n0", "device": f"gpu-{at}"} for at in range(2)]
+        cluster.load([made | {"status": {"allocation": {"devices": {"results": results}}}}])
+        await until(lambda: "default/made" in one.bridge.knowledge.stock.claims)
+        assert "1 asked for, 2 of 1 used; the most that would pass is 0" in await ask(one, claim("more"))
+
+
+async def test_of_two_quotas_that_contradict_each_other_both_hold_and_both_are_named():
+    cluster = loaded(*fleet(1, 8), quota(gpu__devices=5), quota("narrow", gpu__devices=1, **{"*__devices": 9}))
+    async with running(cluster, **HERE) as one:
+        said = await ask(one, claim("both", 6))
+        assert {line for line in said.split("; ") if line.startswith("quota")} == {
+            "quota default/team: gpu/devices: 6 asked for, 0 of 5 used",
+            "quota default/narrow: gpu/devices: 6 asked for, 0 of 1 used",
+        }
+        assert (await ask(one, claim("one", 2))).startswith(
+            "quota default/narrow: gpu/devices: 2 asked for, 0 of 1 used"
+        )
+        assert await ask(one, claim("none")) == ""
+
+
+async def test_a_tenant_who_splits_what_he_asks_for_over_templates_and_entries_counts_for_all_of_it():
+    cluster = loaded(*fleet(1, 8), quota(gpu__devices=3), template("a"), template("b"), template("c", 2))
+    async with running(cluster, **HERE) as one:
+        assert "4 asked for" in await ask(one, using("p", "a", "b", "c"))
+        assert "4 asked for" in await ask(one, using("p", "a", "a", "a", "b"))
+        assert await ask(one, using("p", "a", "b", "a")) == ""
+        assert "3 of 3 used, 3 of it by what waits" in await ask(one, using("renamed", "a"))
