@@ -110,6 +110,8 @@ class Head(NamedTuple):
     # The peer has shown a certificate that the configured authority signed, with this common name.
     certified: bool = False
     name: str = ""
+    # The address that it comes from.
+    peer: str = ""
 
 
 class Reply(NamedTuple):
@@ -250,6 +252,7 @@ class PeerConnection(BaseProtocol):
             length=int(length) if length.isdigit() and len(length) < 19 else 1 << 62,
             certified=self.certified,
             name=self._name,
+            peer=self.peer,
         )
         self._close = self._close or message.should_close
         refused = _refusal(message) or self._handler.refuse(head)
@@ -359,6 +362,11 @@ class PeerConnection(BaseProtocol):
         """End as soon as nothing is under way."""
         self._leaves = True
         self.close()
+
+    @property
+    def received(self) -> int:
+        """How many bytes of a body are there that has not been answered."""
+        return self._counted
 
     def _enter(self, phase: ConnectionPhase) -> None:
         self.phase = phase

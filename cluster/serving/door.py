@@ -15,6 +15,7 @@ import logging
 import resource
 import socket
 import ssl
+from collections import Counter
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -166,7 +167,12 @@ class Door:
             if not bodies:
                 return
             self._refused("bytes")
-            min(bodies, key=lambda one: one.since).give_way()
+            of_peer: Counter[str] = Counter()
+            for one in bodies:
+                of_peer[one.peer] += one.received
+            _, most = max((size, peer) for peer, size in of_peer.items())
+            theirs = [one for one in bodies if one.peer == most]
+            min(theirs, key=lambda one: one.since).give_way()
 
     def whole(self, connection: PeerConnection, head: Head, body: bytes) -> None:
         """Have a request answered when it is its turn."""
@@ -239,7 +245,8 @@ class Door:
     async def _greet(self, connection: PeerConnection, sock: socket.socket) -> None:
         loop = asyncio.get_running_loop()
         tls = self._tls
-        times = {"ssl_handshake_timeout": self.limits.handshake, "ssl_shutdown_timeout": 1.0} if tls else {}
+        # The sweep is earlier, and does not count the time in which nobody looked.
+        times = {"ssl_handshake_timeout": 4 * self.limits.handshake, "ssl_shutdown_timeout": 1.0} if tls else {}
         try:
             await loop.connect_accepted_socket(lambda: connection, sock, ssl=tls, **times)
         except (OSError, ssl.SSLError):
@@ -266,11 +273,16 @@ class Door:
 
     async def _sweep(self) -> None:
         loop = asyncio.get_running_loop()
+        now = loop.time()
         while True:
+            due = now + TICK
             await asyncio.sleep(TICK)
             now = loop.time()
+            # Nobody saw what arrived while this process was stopped, or had no processor: that time is nobody's fault.
+            stood = now - due if now - due > TICK else 0.0
             for connection in tuple(self.connections):
                 try:
+                    connection.since += stood
                     connection.sweep(now)
                 except Exception:
                     logger.exception("a bug at the door; please report it")

@@ -12,11 +12,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+from collections import Counter
+from time import thread_time
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from cluster.serving import Callers, Credentials, Door, Limits, Reply, readiness, text
 from webhook.admission import REFUSED, UNDECIDED, ReviewError, answer_late
 from webhook.service.deciding.alarm import Alarm, Overtime
+from webhook.service.deciding.allowance import Allowance
+from webhook.service.deciding.places import Asker
 from webhook.service.deciding.worker import Bug, Pool, Undecided
 from webhook.service.log import Decisions
 
@@ -33,6 +37,8 @@ logger = logging.getLogger("drawbridge.webhook")
 # How long after an interrupted review the alarm rings earlier, and searches are asked to end earlier than it rings.
 ATTACK_SECONDS = 10.0
 PATIENCE = 0.66
+# How many of the reviews that may wait are of one peer, at most.
+PEER_SHARE = 0.75
 BUG = "internal error, see the log of drawbridge"
 
 
@@ -61,10 +67,12 @@ class Decider(Protocol):
 
 
 class _OpenReview(NamedTuple):
-    """A review on its way; `came` is when it was whole, `started` when its turn had come."""
+    """A review on its way; `came` is when it was whole, `started` when its turn had come, `is_cheap` what is known of who asks."""
 
     path: str
     body: bytes
+    peer: str
+    is_cheap: bool
     came: float
     started: float
 
@@ -90,6 +98,8 @@ class App:
         self._door = Door(self, self._limits, metrics.count_closure, _namespace)
         self._loop = asyncio.get_running_loop()
         self._waiting = 0
+        self._waiting_of_peer: Counter[str] = Counter()
+        self._allowance = Allowance(self._limits.hold - self._limits.hold_under_attack)
         self._idle = asyncio.Event()
         self._idle.set()
         self._attacked_until = 0.0
@@ -151,8 +161,8 @@ class App:
         if path in ("/mutate", "/validate"):
             if method != "POST":
                 return text(405, f"{path} takes POST only", ("Allow", "POST"))
-            now = self._loop.time()
-            review = _OpenReview(path[1:], body, now - self._door.line.waited, now)
+            now, line = self._loop.time(), self._door.line
+            review = _OpenReview(path[1:], body, head.peer, line.is_cheap, now - line.waited, now)
             return self._review(review)
         if path not in _PATHS:
             return text(404, "not found: this port serves /mutate, /validate, /livez and /readyz")
@@ -185,14 +195,14 @@ class App:
             return self._turn_away(review.path)
         if len(review.body) > self._limits.inline:
             return self._later(review, self._aside(review))
-        attacked = review.started < self._attacked_until
-        hold = self._limits.hold_under_attack if attacked else self._limits.hold
+        hold = self._hold(review)
         patience = hold * PATIENCE
         state = self._gate.state()
 
         def decide() -> Outcome:
             return self._gate.decide(review.path, review.body, state, patience)
 
+        begun = thread_time()
         try:
             outcome = self._alarm.within(hold, decide)
         except Overtime:
@@ -206,6 +216,8 @@ class App:
             # Whatever it is, the API server's failurePolicy decides what it means for the pod, not a broken connection.
             logger.exception("a bug while deciding; please report it", extra={"path": review.path})
             return self._fail(review.path, text(500, BUG))
+        finally:
+            self._allowance.spend(thread_time() - begun - self._limits.hold_under_attack)
         if 2 * (self._waiting + 1) > self._limits.reviews:
             return self._record_decision(review, outcome)
         if outcome.record.outcome == REFUSED:
@@ -218,6 +230,15 @@ class App:
             return self._later(review, self._aside(review, outcome))
         return self._record_decision(review, outcome)
 
+    def _hold(self, review: _OpenReview) -> float:
+        """Say how long a review may hold the loop."""
+        if review.started >= self._attacked_until:
+            return self._limits.hold
+        hold = self._limits.hold_under_attack
+        if review.is_cheap:
+            hold += self._allowance.left(review.started)
+        return hold
+
     def _is_late(self, review: _OpenReview) -> bool:
         """Whether it has stood in a line that does not get shorter."""
         # A process that was not given the machine for a while has a slow line, too, but a short one.
@@ -225,14 +246,17 @@ class App:
         return waited > self._limits.line and len(self._door.line) >= self._limits.crowd
 
     def _later(self, review: _OpenReview, answer: Coroutine[None, None, Reply]) -> Reply | Coroutine[None, None, Reply]:
-        """Answer when there is an answer, unless too many wait already."""
-        if self._waiting >= self._limits.reviews:
+        """Answer when there is an answer, unless too many wait already, or too many of this peer."""
+        of_peer = self._waiting_of_peer[review.peer]
+        if self._waiting >= self._limits.reviews or of_peer >= PEER_SHARE * self._limits.reviews:
             answer.close()
             return self._turn_away(review.path)
-        return self._count_while(review.path, answer)
+        return self._count_while(review, answer)
 
-    async def _count_while(self, path: str, answer: Coroutine[None, None, Reply]) -> Reply:
+    async def _count_while(self, review: _OpenReview, answer: Coroutine[None, None, Reply]) -> Reply:
+        path, peer = review.path, review.peer
         self._waiting += 1
+        self._waiting_of_peer[peer] += 1
         try:
             return await answer
         except Exception:
@@ -240,6 +264,9 @@ class App:
             return self._fail(path, text(500, BUG))
         finally:
             self._waiting -= 1
+            self._waiting_of_peer[peer] -= 1
+            if not self._waiting_of_peer[peer]:
+                del self._waiting_of_peer[peer]
 
     async def _again(self, review: _OpenReview) -> Reply:
         """Look a second time at what is refused: a class may have come just before its first pod."""
@@ -270,8 +297,8 @@ class App:
             return self._gate.decide(path, body, state, patience * PATIENCE)
 
         try:
-            account = _namespace(whole)
-            outcome = await self._pool.decide(decide, state, path, whole, patience, account=account)
+            asker = Asker(_namespace(whole), review.peer)
+            outcome = await self._pool.decide(decide, state, path, whole, patience, asker=asker)
         except Undecided as error:
             why = str(error)
             note = {"path": path, "bytes": len(whole), "problem": why}

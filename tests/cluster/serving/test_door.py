@@ -153,3 +153,26 @@ async def answer(reader):
         head = await reader.readuntil(b"\r\n\r\n")
         await reader.readexactly(len("yes"))
     return head.splitlines()
+
+
+async def test_the_time_in_which_the_process_was_stopped_is_on_no_peers_account(monkeypatch):
+    """What had arrived meanwhile was cut unread: an honest review, lost because the machine stood still."""
+    loop = asyncio.get_running_loop()
+    jump, real, swept = 0.0, loop.time, []
+    monkeypatch.setattr(loop, "time", lambda: real() + jump)
+    door = Door(Friend(), Limits(deadline=30.0), [].append)
+    port = door.open("127.0.0.1", 0)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(REQUEST[:-1])
+    await in_phase(door, ConnectionPhase.BODY)
+    (connection,) = door.connections
+    sweep = connection.sweep
+    monkeypatch.setattr(connection, "sweep", lambda now: (sweep(now), swept.append(now)))
+    jump = 1000.0
+    async with asyncio.timeout(PATIENCE):
+        while not swept or swept[-1] < real() + jump - 1.0:  # noqa: ASYNC110  as above
+            await asyncio.sleep(0.001)
+        writer.write(REQUEST[-1:])
+        assert (await answer(reader))[0] == b"HTTP/1.1 200 OK"
+        await door.end(0.0)
+    writer.close()

@@ -3,8 +3,8 @@ import gzip
 import json
 import socket
 from collections import Counter
-from contextlib import suppress
-from time import sleep
+from contextlib import asynccontextmanager, suppress
+from time import sleep, thread_time
 from types import SimpleNamespace
 
 import aiohttp
@@ -17,6 +17,7 @@ from tests.webhook import tls
 from webhook.admission import Outcome, Record
 from webhook.admission import admission_review as reviews
 from webhook.service.app import App, _OpenReview
+from webhook.service.deciding.allowance import Allowance
 from webhook.service.metrics import Metrics
 from webhook.state.configuration import DEFAULT, Configuration
 from webhook.state.state import State
@@ -56,6 +57,9 @@ class Allowing:
                 sum(range(100))
         if request.name == "slow":
             sleep(0.05)
+        until = thread_time() + 0.03
+        while request.name == "busy" and thread_time() < until:
+            pass
         while request.name == "held" and not self.release.exists():
             sleep(0.001)  # in a worker, which has no event in common with its parent
         refused = request.name == "late" and self.seen[path] < 2
@@ -72,9 +76,9 @@ class Allowing:
 
 
 class Running(SimpleNamespace):
-    async def connect(self):
+    async def connect(self, peer="127.0.0.1"):
         """A connection that is closed when the test is over, if it has not been by then."""
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.port, ssl=self.tls)
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port, ssl=self.tls, local_addr=(peer, 0))
         self.held.append(writer)
         return reader, writer
 
@@ -191,6 +195,47 @@ async def test_the_slow_reviews_of_one_namespace_leave_a_worker_to_others(runnin
     assert {status for status, _ in await asyncio.gather(*slow)} == {200}
 
 
+@asynccontextmanager
+async def peer_at(running, address):
+    """Somebody who asks from another address."""
+    connector = aiohttp.TCPConnector(ssl=running.tls, local_addr=(address, 0))
+    async with aiohttp.ClientSession(connector=connector) as session:
+        yield Running(session=session, url=running.url)
+
+
+@pytest.mark.parametrize(
+    "running", [Limits(reviews=8, patience=60, hold=0.001, hold_under_attack=0.001)], indirect=True
+)
+async def test_one_peer_has_not_all_that_may_wait_whatever_namespaces_it_names(running, tmp_path):
+    running.gate.release = tmp_path / "release"
+    async with peer_at(running, "127.0.0.2") as stranger:
+        many = [asyncio.create_task(stranger.post(named("held", namespace=f"ns{n}"))) for n in range(9)]
+        await until(lambda: sum(one.done() for one in many) == 3)
+        assert running.app._waiting == 6
+        ours = asyncio.create_task(running.post(named("held", namespace="ours")))
+        await until(lambda: running.app._waiting == 7)
+        running.gate.release.touch()
+        assert sorted([status for status, _ in await asyncio.gather(*many)]) == [200] * 6 + [503] * 3
+        assert (await ours)[0] == 200
+    assert not running.app._waiting_of_peer
+
+
+@pytest.mark.parametrize("running", [Limits(hold=1.0)], indirect=True)
+async def test_while_an_attack_lasts_who_has_been_cheap_has_more_time_than_a_stranger(running):
+    """Else an honest review that is slow for once finds the workers full, and enters as it was written."""
+    for _ in range(5):
+        await running.post()
+    running.app._attacked_until = float("inf")
+    await running.post(named("busy"))
+    assert (running.gate.seen["mutate"], running.gate.seen["forgotten"]) == (6, 0)
+    async with peer_at(running, "127.0.0.2") as stranger:
+        await stranger.post(named("busy", namespace="unheard of"))
+    assert running.gate.seen["forgotten"] == 1
+    running.app._allowance = Allowance(0.0)
+    await running.post(named("busy"))
+    assert running.gate.seen["forgotten"] == 2, "there is a purse for all of them, and it is empty"
+
+
 async def test_a_bug_in_what_is_decided_later_is_answered_too(running, monkeypatch):
     async def broken(*_):
         raise RuntimeError("a bug")
@@ -273,6 +318,21 @@ async def test_when_bodies_on_their_way_are_too_many_bytes_the_oldest_is_given_u
     new[1].write(b" " * 1000)
     assert (await new[0].readline()).startswith(b"HTTP/1.1 400")
     assert running.app._door.bytes == 0
+
+
+@pytest.mark.parametrize("running", [Limits(bytes=5000, deadline=60)], indirect=True)
+async def test_the_body_that_is_given_up_is_of_the_peer_that_has_most_of_them(running):
+    long = HEAD.replace(b"99", b"4000")
+    reader, writer = await running.connect()
+    writer.write(HEAD.replace(b"99", b"1600") + b" " * 1500)
+    await until(lambda: running.app._door.bytes == 1500)
+    others = [await running.connect("127.0.0.2") for _ in range(2)]
+    others[0][1].write(long + b" " * 3000)
+    await until(lambda: running.app._door.bytes == 4500)
+    others[1][1].write(long + b" " * 3000)
+    assert (await others[0][0].readline()).startswith(b"HTTP/1.1 503")
+    writer.write(b" " * 100)
+    assert (await reader.readline()).startswith(b"HTTP/1.1 400"), "it has been read to its end"
 
 
 @pytest.mark.parametrize("running", [Limits(deadline=0.05, head=0.05, flush=0.05)], indirect=True)
@@ -530,7 +590,7 @@ async def test_what_comes_back_of_many_reviews_at_once_is_done_one_a_turn_of_the
     monkeypatch.setattr(running.gate, "decide", decide)
     monkeypatch.setattr("webhook.service.app.answer_late", decide)
     come_back = app._aside if limits else app._again
-    review = _OpenReview("mutate", REVIEW, loop.time(), loop.time())
+    review = _OpenReview("mutate", REVIEW, "", False, loop.time(), loop.time())
     replies = await asyncio.gather(*(come_back(review) for _ in range(8)))
     counting[0].cancel()
     assert {reply.status for reply in replies} == {200}

@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from webhook.service.deciding.places import Crowded, Places
+from webhook.service.deciding.places import LATELY, PEERS, Asker, Crowded, Places
 
 
 class Waiting:
@@ -12,14 +12,18 @@ class Waiting:
         self.places, self.served, self.tasks = places, [], {}
 
     async def ask(self, name):
-        """`name` is the account and a number."""
+        """`name` is the account and a number, and perhaps the peer after an @."""
         task = self.tasks[name] = asyncio.create_task(self.wait(name))
         await turn()
         return task
 
     async def wait(self, name):
-        await self.places.take(name[0])
+        await self.places.take(who(name))
         self.served.append(name)
+
+
+def who(name):
+    return Asker(name[0], name.partition("@")[2])
 
 
 async def turn():
@@ -32,7 +36,7 @@ async def test_one_account_never_has_all_places_and_another_finds_one():
     for name in ("a1", "a2", "a3", "b1"):
         await waiting.ask(name)
     assert waiting.served == ["a1", "b1"]
-    waiting.places.leave("a")
+    waiting.places.leave(who("a"))
     await turn()
     assert waiting.served == ["a1", "b1", "a2"]
 
@@ -41,7 +45,7 @@ async def test_a_single_place_is_for_everybody():
     waiting = Waiting(Places(1, 16))
     for name in ("a1", "a2"):
         await waiting.ask(name)
-    waiting.places.leave("a")
+    waiting.places.leave(who("a"))
     await turn()
     assert waiting.served == ["a1", "a2"]
 
@@ -51,7 +55,7 @@ async def test_accounts_take_turns_however_many_wait_for_one_of_them():
     for name in ("a1", "a2", "a3", "a4", "b1", "c1", "b2"):
         await waiting.ask(name)
     for _ in range(6):
-        waiting.places.leave(waiting.served[-1][0])
+        waiting.places.leave(who(waiting.served[-1]))
         await turn()
     assert waiting.served == ["a1", "a2", "b1", "c1", "a3", "b2", "a4"]
 
@@ -66,7 +70,7 @@ async def test_in_a_crowd_the_last_of_who_wants_most_goes():
         with pytest.raises(Crowded):
             await (await waiting.ask(late))
     for _ in range(3):
-        waiting.places.leave(waiting.served[-1][0])
+        waiting.places.leave(who(waiting.served[-1]))
         await turn()
     assert waiting.served == ["a1", "a2", "b1", "a3"]
 
@@ -76,16 +80,16 @@ async def test_who_has_gone_leaves_the_place_to_the_next(when):
     waiting = Waiting(Places(1, 16))
     tasks = [await waiting.ask(name) for name in ("a1", "b1", "b2")]
     if when == "after it was granted":
-        waiting.places.leave("a")
+        waiting.places.leave(who("a"))
         tasks[1].cancel()
     else:
         tasks[1].cancel()
         if when == "before":
             await turn()
-        waiting.places.leave("a")
+        waiting.places.leave(who("a"))
     await turn()
     assert waiting.served == ["a1", "b2"]
-    waiting.places.leave("b")
+    waiting.places.leave(who("b"))
     await waiting.ask("d1")
     assert waiting.served[-1] == "d1"
 
@@ -98,7 +102,7 @@ async def test_who_is_sent_away_in_the_moment_in_which_he_goes_gives_back_no_pla
     await turn()
     assert (tasks[3].cancelled(), coming.done()) == (True, False)
     assert waiting.served == ["a1"], "there is one place, and it is taken"
-    waiting.places.leave("a")
+    waiting.places.leave(who("a"))
     await turn()
     assert waiting.served == ["a1", "a2"]
 
@@ -108,8 +112,80 @@ async def test_room_that_is_made_of_one_who_is_going_is_room():
     tasks = [await waiting.ask(name) for name in ("a1", "a2", "a3")]
     tasks[2].cancel()
     await waiting.ask("b1")
-    waiting.places.leave("a")
+    waiting.places.leave(who("a"))
     await turn()
-    waiting.places.leave("a")
+    waiting.places.leave(who("a"))
     await turn()
     assert waiting.served == ["a1", "a2", "b1"]
+
+
+async def test_a_peer_that_names_many_namespaces_has_not_all_places_once_another_was_heard_of():
+    waiting = Waiting(Places(2, 16))
+    for name in ("h1@api", "a1@mallory", "b1@mallory", "c1@mallory"):
+        await waiting.ask(name)
+    assert waiting.served == ["h1@api", "a1@mallory"]
+    waiting.places.leave(who("h1@api"))
+    await turn()
+    assert waiting.served == ["h1@api", "a1@mallory"], "a place is left for whoever else comes"
+    await waiting.ask("i1@api")
+    assert waiting.served[-1] == "i1@api"
+
+
+async def test_the_only_peer_there_is_has_all_places(monkeypatch):
+    waiting = Waiting(Places(2, 16))
+    await waiting.ask("x1@probe")
+    waiting.places.leave(who("x1@probe"))
+    now = asyncio.get_running_loop().time()
+    for name in ("a1@api", "b1@api"):
+        monkeypatch.setattr(waiting.places, "_loop", Later(now + LATELY + 1))
+        await waiting.ask(name)
+    assert waiting.served == ["x1@probe", "a1@api", "b1@api"], "who was heard of long ago is nobody"
+
+
+class Later:
+    """The loop at some other time."""
+
+    def __init__(self, now):
+        self.now = now
+
+    def time(self):
+        return self.now
+
+    def create_future(self):
+        return asyncio.get_running_loop().create_future()
+
+
+async def test_of_those_who_wait_the_peer_with_fewer_places_goes_first():
+    waiting = Waiting(Places(4, 16))
+    for name in ("a1@mallory", "b1@mallory", "c1@mallory", "h1@api", "d1@mallory", "e1@mallory", "i1@api"):
+        await waiting.ask(name)
+    assert waiting.served == ["a1@mallory", "b1@mallory", "c1@mallory", "h1@api"]
+    waiting.places.leave(who("a1@mallory"))
+    await turn()
+    assert waiting.served[-1] == "i1@api"
+
+
+async def test_in_a_crowd_a_peer_of_many_namespaces_makes_room_and_takes_nobody_elses():
+    waiting = Waiting(Places(1, 4))
+    tasks = [await waiting.ask(name) for name in ("z0@mallory", "a1@mallory", "b1@mallory", "c1@mallory", "h1@api")]
+    late = await waiting.ask("h2@api")
+    with pytest.raises(Crowded):
+        await tasks[1]
+    assert not late.done(), "it waits in the stead of one of those that the other peer has"
+    with pytest.raises(Crowded):
+        await (await waiting.ask("d1@mallory"))
+    assert not late.done()
+    assert not tasks[4].done()
+    for _ in range(4):
+        waiting.places.leave(who(waiting.served[-1]))
+        await turn()
+    assert sorted(waiting.served[1:]) == ["b1@mallory", "c1@mallory", "h1@api", "h2@api"]
+
+
+async def test_peers_that_are_remembered_are_bounded():
+    waiting = Waiting(Places(2, 16))
+    for number in range(PEERS + 10):
+        name = f"a{number}@{number}"
+        await waiting.ask(name)
+        waiting.places.leave(who(name))
+    assert len(waiting.places._heard) <= PEERS

@@ -17,6 +17,7 @@ from webhook.admission import Outcome, Record, ReviewError
 from webhook.admission.decide import mutate
 from webhook.service.deciding import alarm as alarm_module
 from webhook.service.deciding.alarm import Alarm, Overtime, _guard
+from webhook.service.deciding.places import Asker
 from webhook.service.deciding.worker import Bug, Pool, Undecided
 
 
@@ -48,7 +49,7 @@ async def pool():
 
 
 async def ask(pool, body=b"", *, state=None, seconds=60.0, account=""):
-    outcome = await pool.decide(answer, state, "mutate", body, seconds, account=account)
+    outcome = await pool.decide(answer, state, "mutate", body, seconds, asker=Asker(account))
     pid, size = outcome.body.split()
     return int(pid), int(size)
 
@@ -105,6 +106,48 @@ async def test_the_memory_of_a_worker_is_enough_for_the_largest_pod_that_can_be_
     body = review(full, operation=operation, old=full if operation == "UPDATE" else None)
     outcome = await pool.decide(lambda _, asked: mutate(asked, ENFORCE), ENFORCE, "mutate", body, 60.0)
     assert outcome.record.outcome == ("translated" if operation == "CREATE" else "untouched")
+
+
+async def test_what_a_worker_was_asked_that_was_killed_while_it_was_idle_is_asked_of_another(pool):
+    """The kernel takes workers first where memory runs out, and whoever comes next has done nothing."""
+    pid, _ = await ask(pool)
+    os.kill(pid, signal.SIGKILL)
+    other, _ = await ask(pool, b"honest")
+    assert other != pid
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+async def test_a_review_whose_worker_is_killed_under_it_is_decided_by_another(pool, tmp_path, stopped):
+    first, told = tmp_path / "first", tmp_path / "told"
+
+    def decide(path, body):
+        if not first.exists():
+            first.write_text(str(os.getpid()))
+            if stopped:
+                os.kill(os.getpid(), signal.SIGSTOP)
+            while True:
+                signal.pause()
+        told.write_text(str(os.getpid()))
+        return answer(path, body)
+
+    asked = asyncio.create_task(pool.decide(decide, None, "mutate", b"honest", 60.0))
+    await until(lambda: first.exists() and first.read_text())
+    os.kill(int(first.read_text()), signal.SIGKILL)
+    await asked
+    assert told.read_text() != first.read_text()
+
+
+async def test_an_honest_review_in_a_worker_that_others_have_filled_is_decided_by_another(pool):
+    """What a worker's reviews leave behind is never collected: the last drop is not its fault who comes with it."""
+    left = []
+
+    def decide(path, body):
+        left.append(bytearray(100 << 20))  # of 128 MiB that a worker may have
+        return answer(path, body)
+
+    first, second = [await pool.decide(decide, None, "mutate", b"", 60.0) for _ in range(2)]
+    assert first.body != second.body
+    assert pool.counts["killed"] == 1
 
 
 async def test_a_bug_and_a_broken_review_are_told_and_the_worker_goes_on(pool):

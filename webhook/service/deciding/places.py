@@ -1,94 +1,130 @@
 """Places at the workers, and who waits for one: nobody's slow reviews take the workers from everybody else's.
 
 A review that takes long has a worker for a second and a half, and large reviews have no other way to be decided. So accounts (for a
-review its namespace) take turns, and one account never has all places: somebody else finds one that is free. When too many
-wait, whoever wants most goes: the newcomer, or the last of those who stand there for the account that has most of them.
+review its namespace) take turns, and one account never has all places: somebody else finds one that is free. Nor has one peer all of them
+once others have been heard of, for who is nobody's tenant may name any namespace; of those who wait a peer that has fewer places goes first. When too many
+wait, whoever wants most goes: of the peer that has most waiting there, the last of the account that has most.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
+from typing import NamedTuple
 
 Queue = deque[asyncio.Future[None]]
+# For how long a peer counts as somebody who may ask, and how many such are remembered.
+LATELY = 600.0
+PEERS = 64
 
 
 class Crowded(Exception):  # noqa: N818  it is an answer, of a kind
     """Too many wait for a place."""
 
 
+class Asker(NamedTuple):
+    """On whose account somebody asks, and from where."""
+
+    account: str
+    peer: str = ""
+
+
 class Places:
-    """A number of places, and a queue for each account."""
+    """A number of places, and a queue for each who asks."""
 
     def __init__(self, size: int, queue: int) -> None:
         """Beyond `queue` nobody begins to wait."""
-        self._free = size
-        self._most = max(1, size - 1)  # that one account has
+        self._loop = asyncio.get_running_loop()
+        self._size = self._free = size
+        self._most = max(1, size - 1)  # that one account has, or one of several peers
         self._queue = queue
         self._held: Counter[str] = Counter()
-        # Accounts stand here in the order of their turns.
-        self._waiting: dict[str, Queue] = {}
+        self._held_by_peer: Counter[str] = Counter()
+        # Askers stand here in the order of their turns.
+        self._waiting: dict[Asker, Queue] = {}
+        self._heard: dict[str, float] = {}
 
-    async def take(self, account: str) -> None:
+    async def take(self, asker: Asker) -> None:
         """Wait for a place; raise Crowded where there is none and too many wait."""
-        if account not in self._waiting and self._may(account):
-            self._grant(account)
+        self._hear(asker.peer)
+        if asker not in self._waiting and self._may(asker):
+            self._grant(asker)
             return
-        self._make_room(account)
-        future = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(account, deque()).append(future)
+        self._make_room(asker)
+        future = self._loop.create_future()
+        self._waiting.setdefault(asker, deque()).append(future)
         try:
             await future
         except asyncio.CancelledError:
             if future.cancelled():
-                self._forget(account, future)
+                self._forget(asker, future)
             elif future.exception() is None:
-                self.leave(account)  # it was given one, and nobody is there any more
+                self.leave(asker)  # it was given one, and nobody is there any more
             raise
 
-    def leave(self, account: str) -> None:
+    def leave(self, asker: Asker) -> None:
         """Give a place back."""
         self._free += 1
-        self._held[account] -= 1
-        if not self._held[account]:
-            del self._held[account]
-        for other in tuple(self._waiting):
-            if self._may(other):
-                self._serve(other)
+        for held, who in ((self._held, asker.account), (self._held_by_peer, asker.peer)):
+            held[who] -= 1
+            if not held[who]:
+                del held[who]
+        while self._free > 0:
+            able = [one for one in self._waiting if self._may(one)]
+            if not able:
+                return
+            self._serve(min(able, key=lambda one: self._held_by_peer[one.peer]))
 
-    def _serve(self, account: str) -> None:
-        queue = self._waiting.pop(account)
+    def _hear(self, peer: str) -> None:
+        now = self._loop.time()
+        self._heard.pop(peer, None)
+        self._heard[peer] = now
+        oldest = next(iter(self._heard))
+        if len(self._heard) > PEERS or now - self._heard[oldest] > LATELY:
+            del self._heard[oldest]
+
+    def _serve(self, asker: Asker) -> None:
+        queue = self._waiting.pop(asker)
         future = queue.popleft()
         if queue:
-            self._waiting[account] = queue  # behind all others
-        if not future.done():
-            self._grant(account)
+            self._waiting[asker] = queue  # behind all others
+        if not future.done():  # else who was first has gone at this very moment
+            self._grant(asker)
             future.set_result(None)
-        elif queue:
-            self._serve(account)  # who was first has gone at this very moment
 
-    def _may(self, account: str) -> bool:
-        return self._free > 0 and self._held[account] < self._most
+    def _may(self, asker: Asker) -> bool:
+        peers_most = self._most if len(self._heard) > 1 else self._size
+        return self._free > 0 and self._held[asker.account] < self._most and self._held_by_peer[asker.peer] < peers_most
 
-    def _grant(self, account: str) -> None:
+    def _grant(self, asker: Asker) -> None:
         self._free -= 1
-        self._held[account] += 1
+        self._held[asker.account] += 1
+        self._held_by_peer[asker.peer] += 1
 
-    def _make_room(self, account: str) -> None:
+    def _make_room(self, asker: Asker) -> None:
         if sum(map(len, self._waiting.values())) < self._queue:
             return
-        most = max(self._waiting, key=lambda one: len(self._waiting[one]))
-        theirs = self._waiting[most]
-        mine = self._waiting.get(account, ())
-        if len(mine) + 1 >= len(theirs):
-            raise Crowded
-        last = theirs.pop()
+        of_peer: Counter[str] = Counter()
+        for one, queue in self._waiting.items():
+            of_peer[one.peer] += len(queue)
+        own = of_peer[asker.peer] + 1
+        most = max(self._waiting, key=lambda one: (of_peer[one.peer], len(self._waiting[one])))
+        if most.peer == asker.peer or of_peer[most.peer] <= own:
+            # Nobody else's peer wants more than its share: it is among the accounts of this one.
+            mine = self._waiting.get(asker, ())
+            mates = [one for one in self._waiting if one.peer == asker.peer]
+            most = max(mates, key=lambda one: len(self._waiting[one]), default=asker)
+            if len(mine) + 1 >= len(self._waiting.get(most, ())):
+                raise Crowded
+        last = self._waiting[most].pop()
+        if not self._waiting[most]:
+            del self._waiting[most]
         if not last.done():
             last.set_exception(Crowded())
 
-    def _forget(self, account: str, future: asyncio.Future[None]) -> None:
-        queue = self._waiting.get(account, deque())
+    def _forget(self, asker: Asker, future: asyncio.Future[None]) -> None:
+        queue = self._waiting.get(asker, deque())
         if future in queue:
             queue.remove(future)
         if not queue:
-            self._waiting.pop(account, None)
+            self._waiting.pop(asker, None)

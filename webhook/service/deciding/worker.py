@@ -3,7 +3,8 @@
 A worker is a fork of this process, so it has the stock of the moment without a byte being sent: 5,000 nodes are shared with
 their parent, page by page, until somebody writes to one. It serves as long as its state is the present one, up to a number
 of reviews, then another is forked. It has no socket but the one to its parent, a limit of memory and of CPU, and it is killed when its time
-is over. What it cannot decide in time is undecided; who asked says what that means.
+is over. One that ends by itself may have been full of what others had asked, or have been killed while it was idle: what it was asked is asked once more, of a
+new one. What is not decided in time is undecided; who asked says what that means.
 
     parent                              worker
     path, body (msgpack, length first) ─▶ decide
@@ -28,7 +29,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from webhook.admission import Outcome, ReviewError
-from webhook.service.deciding.places import Crowded, Places
+from webhook.service.deciding.places import Asker, Crowded, Places
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,6 +48,7 @@ COUNTED = ("forked", "decided", "killed", "crowded")
 # Seconds between two looks whether killed workers are gone.
 BURIAL = 0.01
 
+ANYBODY = Asker("")
 _LENGTH = struct.Struct("!I")
 _outcome = msgspec.msgpack.Decoder(Outcome)
 _reply = msgspec.msgpack.Decoder(tuple[str, msgspec.Raw])
@@ -56,6 +58,10 @@ _encode = msgspec.msgpack.Encoder().encode
 
 class Undecided(Exception):  # noqa: N818  it is an answer, of a kind
     """A worker has not answered in time, or there was none."""
+
+
+class _Ended(Exception):  # noqa: N818
+    """A worker ended before it had decided."""
 
 
 class Bug(Exception):  # noqa: N818
@@ -71,7 +77,7 @@ class Pool:
         self._idle: list[_Worker] = []
         self._busy: set[_Worker] = set()
         # Processes that were killed and are not gone yet, on whose account each still has a place, and when to look for them again.
-        self._dying: dict[int, str | None] = {}
+        self._dying: dict[int, Asker | None] = {}
         self._look: asyncio.TimerHandle | None = None
         # What happened, for metrics: name to count.
         self.counts = dict.fromkeys(COUNTED, 0)
@@ -84,13 +90,17 @@ class Pool:
         body: bytes,
         seconds: float,
         *,
-        account: str = "",
+        asker: Asker = ANYBODY,
     ) -> Outcome:
         """Have a review decided; raise Undecided, ReviewError or Bug. `state` tells when a worker's view is old."""
         try:
             async with asyncio.timeout(seconds):
-                await self._places.take(account)
-                return await self._ask(decide, state, path, body, account)
+                try:
+                    return await self._ask(decide, state, path, body, asker)
+                except _Ended:
+                    return await self._ask(decide, state, path, body, asker, is_new=True)
+        except _Ended as error:
+            raise Undecided("the worker ended before it had decided") from error
         except TimeoutError:
             raise Undecided(f"it took more than {seconds:g} s") from None
         except Crowded:
@@ -109,12 +119,15 @@ class Pool:
             _is_gone(pid, wait=True)
         self._dying.clear()
 
-    async def _ask(self, decide: Decide, state: object, path: str, body: bytes, account: str) -> Outcome:
-        """Have a worker decide, and give the place back."""
+    async def _ask(
+        self, decide: Decide, state: object, path: str, body: bytes, asker: Asker, *, is_new: bool = False
+    ) -> Outcome:
+        """Have a worker decide, a new one if need be; raise _Ended if it ended by itself."""
+        await self._places.take(asker)
         try:
-            worker = self._take(decide, state)
+            worker = self._take(decide, state, is_new=is_new)
         except OSError as error:  # no descriptor, no process, no memory: somebody has them all
-            self._places.leave(account)
+            self._places.leave(asker)
             raise Undecided(f"no worker could be made: {error}") from error
         self._busy.add(worker)
         try:
@@ -122,38 +135,38 @@ class Pool:
         except (OSError, EOFError, asyncio.CancelledError) as error:
             # Its time was over, or it ended by its own limits: either way it is of no use any more.
             self._busy.discard(worker)
-            self._end(worker, account)
+            self._end(worker, asker)
             self.counts["killed"] += 1
             if isinstance(error, asyncio.CancelledError):
                 raise
-            raise Undecided("the worker ended before it had decided") from error
+            raise _Ended from error
         except BaseException:
-            self._rest(worker, account)
+            self._rest(worker, asker)
             raise
-        self._rest(worker, account)
+        self._rest(worker, asker)
         self.counts["decided"] += 1
         return outcome
 
-    def _rest(self, worker: _Worker, account: str) -> None:
+    def _rest(self, worker: _Worker, asker: Asker) -> None:
         self._busy.discard(worker)
         self._idle.append(worker)
-        self._places.leave(account)
+        self._places.leave(asker)
 
-    def _take(self, decide: Decide, state: object) -> _Worker:
+    def _take(self, decide: Decide, state: object, *, is_new: bool) -> _Worker:
         while self._idle:
             worker = self._idle.pop()
-            if worker.state is state and worker.asked < REVIEWS:
+            if not is_new and worker.state is state and worker.asked < REVIEWS:
                 return worker
             self._end(worker)
         self.counts["forked"] += 1
         return _Worker(decide, state, self._memory)
 
-    def _end(self, worker: _Worker, account: str | None = None) -> None:
+    def _end(self, worker: _Worker, asker: Asker | None = None) -> None:
         """Kill a worker. A large one takes the kernel 50 ms to take down, and longer in a crowd: nobody waits for that.
 
         But for who wants its place: what it holds is not free before.
         """
-        self._dying[worker.kill()] = account
+        self._dying[worker.kill()] = asker
         if self._look is None:
             self._look = asyncio.get_running_loop().call_later(BURIAL, self._bury)
 
@@ -162,9 +175,9 @@ class Pool:
         for pid in tuple(self._dying):
             if not _is_gone(pid):
                 continue
-            account = self._dying.pop(pid)
-            if account is not None:
-                self._places.leave(account)
+            asker = self._dying.pop(pid)
+            if asker is not None:
+                self._places.leave(asker)
         if self._dying:
             self._look = asyncio.get_running_loop().call_later(BURIAL, self._bury)
 

@@ -1,0 +1,23 @@
+"""The purse of those who have been cheap: a little for each, little for all together."""
+
+import pytest
+
+from webhook.service.deciding.allowance import SHARE, Allowance
+
+
+def test_what_was_spent_comes_back_slowly_and_never_more_than_there_was():
+    purse = Allowance(0.05)
+    assert purse.left(100.0) == 0.05
+    purse.spend(0.04)
+    assert purse.left(100.0) == pytest.approx(0.01)
+    assert purse.left(100.1) == pytest.approx(0.01 + 0.1 * SHARE)
+    assert purse.left(1e6) == 0.05
+
+
+def test_a_purse_owes_nothing_and_gains_nothing_by_who_was_quick():
+    purse = Allowance(0.05)
+    purse.left(0.0)
+    purse.spend(1.0)
+    assert purse.left(0.0) == 0.0
+    purse.spend(-1.0)
+    assert purse.left(0.0) == 0.0
