@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from dra.validation.fleet.published import Published
     from dra.validation.fleet.world import World
 
-# Pairs grow with the square of the devices; a pool has rarely more that differ.
+# A pool has rarely more devices that differ, and a driver more rules; the work grows with their product, and never with a square of devices.
 _MAX_DEVICES = 256
+_MAX_RULES = 64
 
 
 def peer_problems(rule: DeviceCompatibility, world: World) -> Problems:
@@ -109,23 +110,29 @@ def _disagreement(
 ) -> Problems:
     """Find a device that permits another one, whose own rule does not permit it."""
     others = [other for other in world.compatibilities if other.spec.driver == rule.spec.driver]
-    for other in others:
+    for other in others[:_MAX_RULES]:
         opposite = _compile(other.spec.compatible_only_with)
         if opposite is None:
             continue
-        answers = {mine.reference: _permits(opposite, mine) for mine in carriers}
-        theirs = {peer.reference for peer in _carriers(other, peers)}
+        # Who permits whom is told once for each side, and pairs are looked for where they can meet.
+        permitted: dict[str, list[Published]] = {}
+        for peer in _carriers(other, peers):
+            if verdicts[peer.reference] is True:
+                permitted.setdefault(_place(peer, other), []).append(peer)
         for mine in carriers:
-            for peer in peers:
-                if peer.reference not in theirs or peer.reference == mine.reference:
-                    continue
-                if mine.pool != peer.pool and other.spec.scope != NODE:
-                    continue
-                if verdicts[peer.reference] is True and answers[mine.reference] is not True:
-                    whose = "" if other is rule else f" by {other.metadata.name!r}"
-                    message = f"{mine.reference} permits {peer.device.name!r}, but is not permitted by it{whose}"
-                    yield Problem("D501", "", message)
-                    return
+            mates = permitted.get(_place(mine, other), ())
+            peer = next((mate for mate in mates if mate.reference != mine.reference), None)
+            if peer is None or _permits(opposite, mine) is True:
+                continue
+            whose = "" if other is rule else f" by {other.metadata.name!r}"
+            message = f"{mine.reference} permits {peer.device.name!r}, but is not permitted by it{whose}"
+            yield Problem("D501", "", message)
+            return
+
+
+def _place(published: Published, rule: DeviceCompatibility) -> str:
+    """Say within which of a spot's places a device meets others, by this rule."""
+    return "" if rule.spec.scope == NODE else published.pool
 
 
 def _reach(
@@ -137,22 +144,25 @@ def _reach(
     if len(distinct) < 2 or permits.reads.everything:
         return
     for domain, name in ((domain, name) for kind, domain, name in permits.reads.names if kind == "attributes"):
-        values = {
-            names: {repr(p.attribute(f"{domain}/{name}")) for p in peers if sets[p.device.name] == names}
-            for names in distinct
-        }
+        values: dict[frozenset[str], set[str]] = {names: set() for names in distinct}
+        for peer in peers:
+            names = sets[peer.device.name]
+            if names:
+                values[names].add(repr(peer.attribute(f"{domain}/{name}")))
         if all(len(found) == 1 for found in values.values()) and len(set.union(*values.values())) == len(distinct):
             return  # the same on all devices of a counter set, and different on those of another
+    examples: dict[frozenset[str], Published] = {}
+    for peer in refused:
+        examples.setdefault(sets[peer.device.name], peer)
+    examples.pop(frozenset(), None)
+    looked: set[frozenset[str]] = {frozenset()}
     for mine in carriers:
-        other = next(
-            (
-                peer
-                for peer in refused
-                if sets[peer.device.name] and not sets[peer.device.name] & sets[mine.device.name]
-            ),
-            None,
-        )
-        if sets[mine.device.name] and other is not None:
+        own = sets[mine.device.name]
+        if own in looked:
+            continue
+        looked.add(own)
+        other = next((peer for names, peer in examples.items() if not names & own), None)
+        if other is not None:
             message = (
                 f"it keeps {mine.device.name!r} apart from {other.device.name!r}, which uses none of the same counters: "
                 "the expression reads no attribute that tells one counter set's devices from another's"

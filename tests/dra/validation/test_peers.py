@@ -1,8 +1,10 @@
 """DeviceCompatibility: rules that are wrong, do nothing, disagree or reach too far."""
 
 import re
+import sys
 from pathlib import Path
 
+from dra.validation.fleet import peers
 from tests.dra.validation.manifests import codes, found, join, messages, rule, slice_
 
 KIND = 'device.attributes["gpu.example.com"]'
@@ -105,3 +107,52 @@ def test_the_rule_that_is_shown_to_administrators_has_no_findings():
 
 def plain(name, mode, more=""):
     return f"  - {{name: {name}, {more}attributes: {{mode: {{string: {mode}}}}}}}"
+
+
+def lines_of(work, module):
+    """How many lines of a module some work runs through: a count, where a clock would say how busy the machine is."""
+    count = 0
+
+    def trace(frame, event, _):
+        nonlocal count
+        if frame.f_code.co_filename != module.__file__:
+            return None
+        count += event == "line"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        work()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+def test_the_work_grows_with_the_devices_and_not_with_their_pairs():
+    def lines(size):
+        mixed = (("mig", "set-0"), ("mps", "set-0"), ("mig", "set-1"))
+        fleet = pool(*[device(f"d-{n}", *mixed[n % 3]) for n in range(size)])
+        mine = only("true")
+        # Each permits all of its own, so nobody disagrees with anybody and all of them are looked at.
+        theirs = only("true", selector=MIG).replace("name: rule", "name: other")
+        found = []
+        counted = lines_of(lambda: found.extend(codes(join(mine, theirs), fleet)), peers)
+        assert not found
+        return counted
+
+    small, large = lines(20), lines(120)
+    assert large < 9 * small
+
+
+def test_devices_that_all_share_a_counter_set_are_judged_without_looking_at_each_pair():
+    def lines(size):
+        fleet = pool(*[device(f"d-{n}", "mig" if n % 2 else "mps", f"set-{n % 2}") for n in range(size)])
+        mine = only(f'{KIND}.mode == "mig" || {KIND}.mode == "mps"')
+        found = []
+        counted = lines_of(lambda: found.extend(codes(mine, fleet)), peers)
+        assert not found
+        return counted
+
+    small, large = lines(20), lines(120)
+    assert large < 9 * small
