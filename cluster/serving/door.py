@@ -33,6 +33,8 @@ logger = logging.getLogger("drawbridge.door")
 TICK = 0.25
 # Descriptors that are not for peers: watches, files, workers.
 RESERVED = 128
+# So many that had to make room may still read what they were told. They count as gone, and hold a descriptor.
+PARTING = 32
 # Without descriptors the kernel keeps new connections in its queue while old ones end.
 PAUSE = 0.05
 BACKLOG = 1024
@@ -70,6 +72,7 @@ class Door:
         self.bytes = 0
         self.connections: set[PeerConnection] = set()
         self._by_peer: dict[str, set[PeerConnection]] = {}
+        self._parting: dict[PeerConnection, None] = {}  # in the order in which they had to go
         self._handler = handler
         self._refused = refused
         self._account = account
@@ -142,7 +145,7 @@ class Door:
             for connection in tuple(self.connections):
                 connection.close()
             await asyncio.sleep(TICK / 10)
-        for connection in tuple(self.connections):
+        for connection in (*self.connections, *self._parting):
             connection.cut()
         for task in (*self._standing, *self._tasks):
             task.cancel()
@@ -153,6 +156,7 @@ class Door:
     def forget(self, connection: PeerConnection) -> None:
         """Take notice that a connection is over."""
         self.connections.discard(connection)
+        self._parting.pop(connection, None)
         others = self._by_peer.get(connection.peer)
         if others is not None:
             others.discard(connection)
@@ -269,7 +273,17 @@ class Door:
             return False
         self.forget(victim)
         victim.give_way()
+        self._part(victim, why)
         return True
+
+    def _part(self, victim: PeerConnection, why: str) -> None:
+        """Have somebody who makes room end, now or in a moment."""
+        self._parting[victim] = None
+        most = 0 if why == "descriptors" else PARTING
+        while len(self._parting) > most:
+            oldest = next(iter(self._parting))
+            del self._parting[oldest]
+            oldest.cut()
 
     async def _sweep(self) -> None:
         loop = asyncio.get_running_loop()
@@ -280,7 +294,7 @@ class Door:
             now = loop.time()
             # Nobody saw what arrived while this process was stopped, or had no processor: that time is nobody's fault.
             stood = now - due if now - due > TICK else 0.0
-            for connection in tuple(self.connections):
+            for connection in (*self.connections, *self._parting):
                 try:
                     connection.since += stood
                     connection.sweep(now)

@@ -10,6 +10,7 @@ from contextlib import suppress
 import pytest
 
 from cluster.serving import ConnectionPhase, Door, Limits, text
+from cluster.serving import door as doors
 from tests.limits import PATIENCE
 
 
@@ -176,3 +177,38 @@ async def test_the_time_in_which_the_process_was_stopped_is_on_no_peers_account(
         assert (await answer(reader))[0] == b"HTTP/1.1 200 OK"
         await door.end(0.0)
     writer.close()
+
+
+async def closed(reader):
+    """Wait until the other side has ended a connection, whatever it said before."""
+    with suppress(ConnectionError):
+        await reader.read()
+
+
+@pytest.mark.parametrize("why", ["they are too many", "their time to read is over"])
+async def test_who_makes_room_in_the_middle_of_a_body_is_gone_in_the_end_whatever_he_does(monkeypatch, why):
+    """Each held a descriptor for as long as he liked, and a few hundred of one peer shut everybody out."""
+    soon = why == "their time to read is over"
+    if not soon:
+        monkeypatch.setattr(doors, "PARTING", 2)
+    door = Door(Friend(), Limits(peer=2, deadline=1000.0, flush=0.01 if soon else 1000.0), [].append)
+    port = door.open("127.0.0.1", 0)
+    guests = [await half(port) for _ in range(8)]
+    async with asyncio.timeout(PATIENCE):
+        for reader, _ in guests[: 6 if soon else 4]:
+            await closed(reader)
+    assert len(door.connections) == 2
+    await door.end(0.0)
+    async with asyncio.timeout(PATIENCE):
+        for reader, writer in guests:
+            await closed(reader)
+            writer.close()
+
+
+async def half(port):
+    """A request of which half is there, on a connection that has been taken."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    head = REQUEST.partition(b"\r\n\r\n")[0]
+    writer.write(head + b"\r\nExpect: 100-continue\r\n\r\n")
+    assert await reader.readline() == b"HTTP/1.1 100 Continue\r\n"
+    return reader, writer
