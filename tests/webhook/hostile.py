@@ -199,6 +199,26 @@ REVIEWS: dict[str, tuple[str, Callable[[], bytes]]] = {
     ),
     "an update that shows no object before it": ("mutate", lambda: review(pod(containers=1_000), operation="UPDATE")),
     "an operation of two thousand letters": ("mutate", lambda: review(pod(), operation="CREATE" * 333)),
+    "keys of letters that grow when they are normalised": (
+        "mutate",
+        lambda: review(pod(limits=GPU | {f"nvidia.com/{chr(0xFDFA) * 500}{i}": "1" for i in range(300)}, annotations={"e" + "\u0301" * 200_000: "x"})),
+    ),
+    "keys written as escapes": (
+        "mutate",
+        lambda: review(ODD.replace("nvidia.com/gpu", "".join(f"\\u{ord(letter):04x}" for letter in "nvidia.com/gpu")).replace("ODD", "\\u0061" * 100_000)),
+    ),
+    "a record of a MiB, before and after": (
+        "mutate",
+        lambda: review(
+            pod(annotations={"drawbridge.dev/original": "x" * 2**20, "drawbridge.dev/decision": "{" * 2**20}),
+            operation="UPDATE",
+            old=pod(annotations={"drawbridge.dev/original": "{}" * 2**19}),
+        ),
+    ),
+    "many things nested nearly as deep as may be": (
+        "mutate",
+        lambda: review('{"metadata":{"annotations":{}},"spec":{"containers":[{"name":"c","resources":{"limits":{"nvidia.com/gpu":"1"}},"env":[' + ",".join([_deep(90)] * 9_000) + "]}]}}"),
+    ),
     "3 MiB of labels": ("mutate", lambda: review(pod(annotations={f"a/{i}": "x" * 60 for i in range(36_000)}))),
 }  # fmt: skip
 CORPUS = {name.replace("_", " "): ("mutate", lambda make=make: review(make())) for name, make in PODS.items()}
