@@ -94,8 +94,8 @@ class App:
         self._metrics = metrics
         self._limits = limits or Limits()
         self._alarm = Alarm()
-        self._pool = Pool(self._limits.workers)
         self._door = Door(self, self._limits, metrics.count_closure, _namespace)
+        self._pool = Pool(self._limits.workers, turn=self._door.line.turn)
         self._loop = asyncio.get_running_loop()
         self._waiting = 0
         self._waiting_of_peer: Counter[str] = Counter()

@@ -121,11 +121,11 @@ def _disagreement(
                 permitted.setdefault(_place(peer, other), []).append(peer)
         for mine in carriers:
             mates = permitted.get(_place(mine, other), ())
-            peer = next((mate for mate in mates if mate.reference != mine.reference), None)
-            if peer is None or _permits(opposite, mine) is True:
+            met = next((mate for mate in mates if mate.reference != mine.reference), None)
+            if met is None or _permits(opposite, mine) is True:
                 continue
             whose = "" if other is rule else f" by {other.metadata.name!r}"
-            message = f"{mine.reference} permits {peer.device.name!r}, but is not permitted by it{whose}"
+            message = f"{mine.reference} permits {met.device.name!r}, but is not permitted by it{whose}"
             yield Problem("D501", "", message)
             return
 

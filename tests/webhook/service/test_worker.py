@@ -150,6 +150,23 @@ async def test_an_honest_review_in_a_worker_that_others_have_filled_is_decided_b
     assert pool.counts["killed"] == 1
 
 
+async def test_a_process_is_copied_in_a_turn_of_its_own_and_who_has_gone_meanwhile_keeps_no_place():
+    """To copy one takes as long as a slow review, and workers that end together are replaced together."""
+    turns = asyncio.Semaphore(0)
+    pool = Pool(1, turn=turns.acquire)
+    gone, asked = [asyncio.create_task(ask(pool, account=name)) for name in ("gone", "asked")]
+    await until(lambda: pool._places._free == 0)
+    assert pool.counts["forked"] == 0
+    gone.cancel()
+    await asyncio.gather(gone, return_exceptions=True)
+    turns.release()
+    turns.release()
+    pid, _ = await asked
+    assert pool.counts["forked"] == 1
+    assert (await ask(pool))[0] == pid, "who is there needs no turn"
+    pool.close()
+
+
 async def test_a_bug_and_a_broken_review_are_told_and_the_worker_goes_on(pool):
     pid, _ = await ask(pool)
     with pytest.raises(Bug, match="RuntimeError: a bug"):

@@ -32,7 +32,7 @@ from webhook.admission import Outcome, ReviewError
 from webhook.service.deciding.places import Asker, Crowded, Places
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     Decide = Callable[[str, bytes], Outcome]
 
@@ -71,7 +71,9 @@ class Bug(Exception):  # noqa: N818
 class Pool:
     """Up to a number of workers, forked when somebody needs one."""
 
-    def __init__(self, size: int, *, memory: int = MEMORY) -> None:
+    def __init__(self, size: int, *, memory: int = MEMORY, turn: Callable[[], Awaitable[None]] | None = None) -> None:
+        """A process is copied in a `turn` of the loop that is for slow things, if there are such."""
+        self._turn = turn
         self._memory = memory
         self._places = Places(size, QUEUE)
         self._idle: list[_Worker] = []
@@ -125,10 +127,12 @@ class Pool:
         """Have a worker decide, a new one if need be; raise _Ended if it ended by itself."""
         await self._places.take(asker)
         try:
-            worker = self._take(decide, state, is_new=is_new)
-        except OSError as error:  # no descriptor, no process, no memory: somebody has them all
+            worker = self._find(state, is_new=is_new)
+            if worker is None:
+                worker = await self._make(decide, state)
+        except BaseException:
             self._places.leave(asker)
-            raise Undecided(f"no worker could be made: {error}") from error
+            raise
         self._busy.add(worker)
         try:
             outcome = await worker.ask(path, body)
@@ -152,14 +156,22 @@ class Pool:
         self._idle.append(worker)
         self._places.leave(asker)
 
-    def _take(self, decide: Decide, state: object, *, is_new: bool) -> _Worker:
+    def _find(self, state: object, *, is_new: bool) -> _Worker | None:
         while self._idle:
             worker = self._idle.pop()
             if not is_new and worker.state is state and worker.asked < REVIEWS:
                 return worker
             self._end(worker)
+        return None
+
+    async def _make(self, decide: Decide, state: object) -> _Worker:
+        if self._turn is not None:
+            await self._turn()
         self.counts["forked"] += 1
-        return _Worker(decide, state, self._memory)
+        try:
+            return _Worker(decide, state, self._memory)
+        except OSError as error:  # no descriptor, no process, no memory: somebody has them all
+            raise Undecided(f"no worker could be made: {error}") from error
 
     def _end(self, worker: _Worker, asker: Asker | None = None) -> None:
         """Kill a worker. A large one takes the kernel 50 ms to take down, and longer in a crowd: nobody waits for that.
