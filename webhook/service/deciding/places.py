@@ -102,25 +102,42 @@ class Places:
         self._held_by_peer[asker.peer] += 1
 
     def _make_room(self, asker: Asker) -> None:
-        if sum(map(len, self._waiting.values())) < self._queue:
+        waiting = sum(map(len, self._waiting.values()))
+        if waiting < self._queue:
             return
+        victim = self._find_larger_peer(asker) or self._find_larger_account(asker)
+        if victim is None:
+            raise Crowded
+        queue = self._waiting[victim]
+        last = queue.pop()
+        if not queue:
+            del self._waiting[victim]
+        if not last.done():
+            last.set_exception(Crowded())
+
+    def _find_larger_peer(self, asker: Asker) -> Asker | None:
+        """Find the largest account of the peer that has most waiting, if that is more than this one's would have."""
         of_peer: Counter[str] = Counter()
         for one, queue in self._waiting.items():
             of_peer[one.peer] += len(queue)
+        most = max(of_peer, key=of_peer.__getitem__, default=asker.peer)
         own = of_peer[asker.peer] + 1
-        most = max(self._waiting, key=lambda one: (of_peer[one.peer], len(self._waiting[one])))
-        if most.peer == asker.peer or of_peer[most.peer] <= own:
-            # Nobody else's peer wants more than its share: it is among the accounts of this one.
-            mine = self._waiting.get(asker, ())
-            mates = [one for one in self._waiting if one.peer == asker.peer]
-            most = max(mates, key=lambda one: len(self._waiting[one]), default=asker)
-            if len(mine) + 1 >= len(self._waiting.get(most, ())):
-                raise Crowded
-        last = self._waiting[most].pop()
-        if not self._waiting[most]:
-            del self._waiting[most]
-        if not last.done():
-            last.set_exception(Crowded())
+        if most == asker.peer or of_peer[most] <= own:
+            return None
+        return self._find_largest(most)
+
+    def _find_larger_account(self, asker: Asker) -> Asker | None:
+        """Find the largest account of the same peer, if more wait for it than would for this one."""
+        largest = self._find_largest(asker.peer)
+        if largest is None:
+            return None
+        own = len(self._waiting.get(asker, ())) + 1
+        theirs = len(self._waiting[largest])
+        return largest if theirs > own else None
+
+    def _find_largest(self, peer: str) -> Asker | None:
+        accounts = [one for one in self._waiting if one.peer == peer]
+        return max(accounts, key=lambda one: len(self._waiting[one]), default=None)
 
     def _forget(self, asker: Asker, future: asyncio.Future[None]) -> None:
         queue = self._waiting.get(asker, deque())

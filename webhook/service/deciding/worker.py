@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     Decide = Callable[[str, bytes], Outcome]
+    Turn = Callable[[], Awaitable[object]]
 
 # After so many reviews a worker is replaced, whatever it has piled up.
 REVIEWS = 64
@@ -71,7 +72,13 @@ class Bug(Exception):  # noqa: N818
 class Pool:
     """Up to a number of workers, forked when somebody needs one."""
 
-    def __init__(self, size: int, *, memory: int = MEMORY, turn: Callable[[], Awaitable[None]] | None = None) -> None:
+    def __init__(
+        self,
+        size: int,
+        *,
+        memory: int = MEMORY,
+        turn: Turn | None = None,
+    ) -> None:
         """A process is copied in a `turn` of the loop that is for slow things, if there are such."""
         self._turn = turn
         self._memory = memory
