@@ -41,10 +41,14 @@ class Reviewing(NamedTuple):
 
 
 class Trust(NamedTuple):
-    """How a leader is known that is asked by address: by a file of authorities and a name in its certificate. In the clear without."""
+    """How a leader is known that is asked by address: by a file of authorities and a name in its certificate. In the clear without.
+
+    Its answer is waited for so many seconds.
+    """
 
     authorities: str = ""
     name: str = ""
+    seconds: float = SECONDS
 
 
 class Reviews:
@@ -106,7 +110,7 @@ class Reviews:
 
     def _open(self) -> aiohttp.ClientSession:
         if self._session is None:
-            timeout = aiohttp.ClientTimeout(total=SECONDS)
+            timeout = aiohttp.ClientTimeout(total=self._trust.seconds)
             self._session = aiohttp.ClientSession(timeout=timeout, trust_env=False)
         return self._session
 

@@ -9,7 +9,7 @@ import uuid
 import aiohttp
 import pytest
 
-from allocator.service import Reviewing
+from allocator.service import Reviewing, Trust
 from cluster import resources
 from cluster.controllers import Terms
 from cluster.patch import Merge
@@ -21,13 +21,8 @@ from webhook.admission import review_quota, wants_of_pod
 from webhook.claims import template as ours
 
 REVIEWING = Reviewing(review_quota, wants_of_pod)
-HERE = {"reviewing": REVIEWING, "quota": Address("127.0.0.1", 0)}
-
-
-@pytest.fixture(autouse=True)
-def leaders_may_be_slow(monkeypatch):
-    """A hundred reviews that are handed on at once take a busy machine longer than an API server waits."""
-    monkeypatch.setattr("allocator.service.fairness.reviews.SECONDS", PATIENCE)
+# A hundred reviews that are handed on at once take a busy machine longer than an API server waits.
+HERE = {"reviewing": REVIEWING, "quota": Address("127.0.0.1", 0), "quota_trust": Trust(seconds=PATIENCE)}
 
 
 def template(name, count=1):
