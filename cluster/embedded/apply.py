@@ -77,7 +77,7 @@ def server_side_apply(old: Raw, patch: Apply, subresource: str, *, now: str) -> 
     kept = set(wanted)
     for other in others:
         kept.update(_paths(other.get("fieldsV1") or {}))
-    for path in sorted(_paths(mine.get("fieldsV1") or {}), reverse=True):
+    for path in sorted(_paths(mine.get("fieldsV1") or {})):  # an item before its key, by which it is found
         if not any(other[: len(path)] == path for other in kept):
             result = _without(result, path)
     fields = _tree(wanted)

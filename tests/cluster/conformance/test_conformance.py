@@ -404,6 +404,9 @@ async def test_managers_share_a_status_list_by_its_key(cluster, home):
         "a": "claim-a",
         "b": "claim-b",
     }
+    nothing = Apply({"apiVersion": "v1", "kind": "Pod", "status": {}}, "two")
+    rest = await cluster.patch(PODS, "one", nothing, home, subresource="status")
+    assert {one.name: one.resource_claim_name for one in rest.status.resource_claim_statuses} == {"a": "claim-a"}
 
 
 async def test_a_deployment_is_carried_whole(cluster, home):
