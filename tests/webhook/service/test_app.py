@@ -204,7 +204,7 @@ async def peer_at(running, address):
 
 
 @pytest.mark.parametrize(
-    "running", [Limits(reviews=8, patience=60, hold=0.001, hold_under_attack=0.001)], indirect=True
+    "running", [Limits(reviews=8, patience=1000, inline=0)], indirect=True
 )
 async def test_one_peer_has_not_all_that_may_wait_whatever_namespaces_it_names(running, tmp_path):
     running.gate.release = tmp_path / "release"
