@@ -4,7 +4,7 @@ import json
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from node.audit import DeviceId, Foreign, UnknownForm, examine, read_foreign, with_names
@@ -126,7 +126,7 @@ def test_what_is_too_large_or_too_deep_ends_in_time():
 ANY = st.recursive(st.none() | st.booleans() | st.integers() | st.text() | st.sampled_from(["PrepareCompleted", UID]), lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(["checksum", "v1", "v2", "kind", "preparedClaims", "preparedDevices", "checkpointState", "name", "namespace", "PoolName", "DeviceName", UID]), inner, max_size=4), max_leaves=20)  # fmt: skip
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.binary(max_size=200) | ANY.map(compact) | ANY.map(lambda inner: first({UID: inner})) | ANY.map(lambda inner: second({UID: inner})))  # fmt: skip
 def test_whatever_stands_in_a_file_only_foreign_is_raised(data):
     try:
@@ -136,7 +136,7 @@ def test_whatever_stands_in_a_file_only_foreign_is_raised(data):
     assert all(isinstance(text, str) for one in found for text in (one.namespace, one.claim, one.uid, *one.where))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.binary(max_size=100), st.booleans())
 def test_whatever_stands_in_a_file_of_ours_only_broken_is_raised(body, right):
     """A right sum over anything, too: who can write the file can make one."""
