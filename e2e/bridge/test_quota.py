@@ -145,6 +145,41 @@ def test_who_is_turned_back_is_told_which_of_cores_quotas_count_the_same(control
     control_plane.until("it is told", lambda: refusal(control_plane, much, dryRun="All").endswith(words), 60)
 
 
+SCOPES = ("Terminating", "NotTerminating", "BestEffort", "NotBestEffort", "PriorityClass", "CrossNamespacePodAffinity")
+OF_CLAIMS = (f"{CLASS}.deviceclass.resource.k8s.io/devices", f"requests.deviceclass.resource.kubernetes.io/{CLASS}", "count/resourceclaims.resource.k8s.io")  # fmt: skip
+
+
+def test_core_counts_no_claim_under_a_scope_whatever_the_scope_and_so_no_such_line_is_named(control_plane, bridge, team, created):  # fmt: skip
+    """Quotas with scopes that have room for nothing, and one without: the server lets a claim in, and counts it in that one alone."""
+    kind = {"apiVersion": "v1", "kind": "ResourceQuota"}
+    nothing = dict.fromkeys(OF_CLAIMS, 0)
+    exists = [{"scopeName": "PriorityClass", "operator": "DoesNotExist"}]
+    specs = {scope.lower(): {"hard": nothing, "scopes": [scope]} for scope in SCOPES}
+    specs |= {"selector": {"hard": nothing, "scopeSelector": {"matchExpressions": exists}}}
+    specs |= {"plain": {"hard": dict.fromkeys(OF_CLAIMS, 100)}}
+    created(*(kind | {"metadata": {"name": name, "namespace": team}, "spec": spec} for name, spec in specs.items()))
+    created(labelled(claim("little", team, request("gpu", CLASS, 2)), DOORS[0]))
+
+    def used():
+        found = control_plane.get(f"/api/v1/namespaces/{team}/resourcequotas")["items"]
+        return {
+            one["metadata"]["name"]: tuple(one["status"].get("used", {}).get(key) for key in OF_CLAIMS) for one in found
+        }
+
+    counted = "2", "2", "1"
+    control_plane.until("core has counted", lambda: used()["plain"] == counted, 60)
+    assert {name for name, amounts in used().items() if set(amounts) - {None, "0"}} == {"plain"}
+    much = labelled(claim("much", team, request("gpu", CLASS, LINE)), DOORS[0])
+    amounts = dict(zip(OF_CLAIMS, counted, strict=True))
+    told = {f"plain: {key} {amount} of 100 used" for key, amount in amounts.items()}
+
+    def lines():
+        _, _, said = refusal(control_plane, much, dryRun="All").partition("core's ResourceQuota counts besides: ")
+        return set(said.split(", "))
+
+    control_plane.until("it is told", lambda: lines() == told, 60)
+
+
 @pytest.mark.time_limit(240, "a lease runs out in it")
 def test_two_hundred_creates_at_once_through_two_replicas_never_overshoot_and_neither_do_those_after_a_crash(control_plane, bridge, team):  # fmt: skip
     items = [waiting(f"p{at}", team, DOORS[at % 2]) for at in range(200)]
