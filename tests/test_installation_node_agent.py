@@ -3,7 +3,7 @@
 from cli.installation import BASE
 from cli.node.agent import command
 from cluster import manifests
-from node.audit import HELD_BY_PLUGIN
+from node.audit import CONDITION, HELD_BY_PLUGIN
 from tests.cli.running import run
 
 AGENT = BASE.parent / "node-agent"
@@ -67,3 +67,19 @@ def test_its_namespace_lets_it_run_as_what_it_is():
     [subject] = binding["subjects"]
     places = {one["metadata"]["namespace"] for one in (daemon_set, account)} | {subject["namespace"]}
     assert places == {namespace["metadata"]["name"]}
+
+
+def test_the_right_to_a_nodes_status_comes_apart_and_with_its_policy():
+    """By itself, and never without what holds it."""
+    objects = [document.object for document in manifests.read([AGENT.parent / "node-condition" / "role.yaml"])]
+    by_kind = {one["kind"]: one for one in objects}
+    assert by_kind["ClusterRole"]["rules"] == [{"apiGroups": [""], "resources": ["nodes/status"], "verbs": ["patch"]}]
+    policy = by_kind["ValidatingAdmissionPolicy"]
+    assert policy["spec"]["failurePolicy"] == "Fail"
+    assert by_kind["ValidatingAdmissionPolicyBinding"]["spec"]["policyName"] == policy["metadata"]["name"]
+    said = {one["expression"] for one in policy["spec"]["variables"] if CONDITION in one["expression"]}
+    assert len(said) == 2
+    [account] = stored("ServiceAccount")
+    [subject] = by_kind["ClusterRoleBinding"]["subjects"]
+    assert (subject["namespace"], subject["name"]) == (account["metadata"]["namespace"], account["metadata"]["name"])
+    assert "--condition" not in str(stored("DaemonSet")), "off unless asked for"

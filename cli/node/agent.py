@@ -34,6 +34,11 @@ Answer = dict[str, Any]
     show_default=True,
     help="Keep claims from devices that pods have of a device plugin, from all that plugins offer, or from none.",
 )
+@click.option(
+    "--condition",
+    is_flag=True,
+    help="Also say on the node whether all fits, by a condition; needs manifests/node-condition.",
+)
 @on_node()
 @click.option(
     "--metrics-listen",
@@ -49,6 +54,7 @@ def command(
     *,
     once: bool,
     mark: Literal["held", "offered", "none"],
+    condition: bool,
     node_name: str,
     kubelet_dir: str,
     cdi_dir: str,
@@ -69,7 +75,7 @@ def command(
     from node.service import AgentSettings
 
     identity = os.environ.get("POD_NAME") or socket.gethostname()
-    settings = AgentSettings(paths, identity, marking=mark, metrics=metrics_listen)
+    settings = AgentSettings(paths, identity, marking=mark, condition=condition, metrics=metrics_listen)
     if once:
         return _print(settings, kubeconfig, context, output)
     return _follow(settings, kubeconfig, context, log_level)

@@ -5,12 +5,14 @@ import contextlib
 import json
 import subprocess
 import urllib.request
+from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from cluster.manifests import parse
 from e2e.actors import fleet
+from e2e.actors.client import ApiError, Client
 from e2e.actors.workloads import container, limits, pod, request, template, using_template
 from e2e.driver.installed import GPU, PROGRAM, freed, installed, seen, user
 from e2e.ground.controlplane import free_port
@@ -24,6 +26,8 @@ RESOURCE = "example.com/resource"  # the sample plugin's, with the devices Dev-1
 DEVICES = {"Dev-1": "gpu-0", "Dev-2": "gpu-1"}
 PARTS = {"gpus": [GPU | {"name": name, "uuid": uuid} for uuid, name in DEVICES.items()]}
 ACCOUNT = "drawbridge-node-agent"
+CONDITION = "DrawbridgeDevicesConsistent"
+CONDITIONS = Path(__file__).parents[2] / "manifests/node-condition/role.yaml"
 # What it holds it gives back as soon as it is told to end.
 HOLD = "ls /tmp; trap 'exit 0' TERM; sleep 600 & wait"
 
@@ -42,6 +46,8 @@ class Auditor:
         printed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
         objects = [document.object for document in parse(printed)]
         ours = [one for one in objects if one["metadata"]["name"] in (ACCOUNT, self.namespace)]
+        condition = CONDITIONS.read_text(encoding="utf-8").replace("drawbridge-system-nodes", self.namespace)
+        ours += [document.object for document in parse(condition)]
         return [one for one in ours if one["kind"] != "DaemonSet"]
 
     def start(self):
@@ -55,7 +61,9 @@ class Auditor:
         path = f"/api/v1/namespaces/{self.namespace}/serviceaccounts/{ACCOUNT}/token"
         self.token = self.cluster.post(path, asked)["status"]["token"]
         self.kubeconfig = self.cluster.write_kubeconfig("node-agent", self.token)
-        self.running = self.node.spawn("node-agent", [*self.command(), "--metrics-listen", f"127.0.0.1:{self.port}"])
+        self.running = self.node.spawn(
+            "node-agent", [*self.command(), "--condition", "--metrics-listen", f"127.0.0.1:{self.port}"]
+        )
 
     def command(self):
         return [
@@ -186,6 +194,47 @@ def test_what_a_claim_has_the_plugin_gives_too_and_everybody_is_told(control_pla
     control_plane.until("it is over", lambda: silicon.told("default", **node) == ["it is over"], 60)
     control_plane.until("no mark is left", silicon.marked, 60)
     freed(silicon.driver, set())
+
+
+def worn(silicon):
+    conditions = silicon.cluster.get(f"/api/v1/nodes/{silicon.node.name}")["status"]["conditions"]
+    return {one["type"]: one for one in conditions}
+
+
+def test_the_node_wears_what_the_agent_found_and_the_api_server_lets_it_write_no_more(control_plane, silicon):
+    """It writes with the rights of the manifest, and its policy refuses whatever else these would let it write."""
+    there = control_plane.until("the condition", lambda: worn(silicon).get(CONDITION), 60)
+    assert there["status"] in ("True", "False")
+    assert worn(silicon)["Ready"]["status"] == "True"
+    mine = {"status": {"conditions": [{"type": CONDITION, "status": "True", "reason": "Tried"}]}}
+    assert refusal(silicon, silicon.node.name, mine) == ""
+    tries = {
+        "another condition": {"status": {"conditions": [{"type": "Ready", "status": "False"}]}},
+        "one of its own": {"status": {"conditions": [{"type": "Mine", "status": "True"}]}},
+        "capacity": {"status": {"capacity": {"example.com/mine": "1"}}},
+        "a label": {"metadata": {"labels": {"example.com/mine": "yes"}}},
+        "an annotation": {"metadata": {"annotations": {"example.com/mine": "yes"}}},
+    }
+    for what, body in tries.items():
+        assert "and nothing else of a node" in refusal(silicon, silicon.node.name, body), what
+
+
+def test_another_nodes_condition_is_not_the_agents(silicon, created):
+    created({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "elsewhere-condition"}})
+    body = {"status": {"conditions": [{"type": CONDITION, "status": "True"}]}}
+    assert "and nothing else of a node" in refusal(silicon, "elsewhere-condition", body)
+
+
+def refusal(silicon, node, body):
+    """Change a node's status with the agent's token, for trial only; say why that was refused, and "" if it was not."""
+    asked = Client(silicon.cluster.url, silicon.token, silicon.cluster.ca)
+    try:
+        asked.patch(f"/api/v1/nodes/{node}/status", body, "strategic", dryRun="All")
+    except ApiError as error:
+        return str(error)
+    finally:
+        asked.close()
+    return ""
 
 
 RULE = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from node.audit.condition import CONDITION, condition_of, worn_by
 from node.audit.findings import COMPONENT, OVER, Finding, Kind, Patience, examine
 from node.audit.foreign import Foreign, UnknownForm, read_foreign, with_names
 from node.audit.holders import ContainerDevice, holders
@@ -13,6 +14,7 @@ from node.audit.silicon import Silicon
 
 __all__ = [
     "COMPONENT",
+    "CONDITION",
     "HELD_BY_PLUGIN",
     "MARKED_ON",
     "OVER",
@@ -29,6 +31,7 @@ __all__ = [
     "UnknownForm",
     "UnreadableState",
     "claim_uid",
+    "condition_of",
     "examine",
     "holders",
     "marks_of",
@@ -39,4 +42,5 @@ __all__ = [
     "sign_of",
     "unmarkable",
     "with_names",
+    "worn_by",
 ]

@@ -17,6 +17,7 @@ from cluster.resources import NODES
 from cluster.serving import Address, MetricsPort
 from dra.objects import DeviceTaintRule
 from node.audit import COMPONENT, Finding, HandedOut, Kind, Patience, PreparedThere, Sight, examine, holders
+from node.service.auditing.conditioner import Conditioner
 from node.service.auditing.devices import Devices
 from node.service.auditing.marker import Marker, Marking
 from node.service.auditing.sources import SOCKET
@@ -41,6 +42,7 @@ class AgentSettings(msgspec.Struct, frozen=True):
     identity: str = ""
     socket: str = ""
     marking: Marking = "held"
+    condition: bool = False
     metrics: Address | None = None
     glance: float = 2.0
     look: float = 30.0
@@ -70,6 +72,7 @@ class Agent:
         self.marker = Marker(cluster, self._node, settings.marking)
         recorder = new_recorder(cluster, COMPONENT, settings.identity)
         self._teller = Teller(recorder, self._clock)
+        self._condition = Conditioner(cluster, self._node, wanted=settings.condition)
         self._patience = Patience()
         self._unread: Mapping[str, str] = {"kubelet": "not asked yet"}
         self._trouble = ""
@@ -83,6 +86,10 @@ class Agent:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Look until told to stop. Marks stay: whoever comes next finds the plugin's pods where they are."""
+        await self._work(stop)
+        await self._condition.remove()
+
+    async def _work(self, stop: asyncio.Event) -> None:
         async with self.metrics.shown(self._settings.metrics), asyncio.TaskGroup() as group:
             tasks = [group.create_task(self.watcher.run()), group.create_task(self._go())]
             await stop.wait()
@@ -141,6 +148,7 @@ class Agent:
         self.findings = tuple(one for one in found if self._patience.is_old(one, now))
         node = await self._cluster.get(NODES, self._node)
         await self._teller.tell(self.findings, node, self.watcher.pods)
+        await self._condition.keep(self.findings, sight.unread.get("kubelet", ""))
 
     async def _go(self) -> None:
         await self.watcher.wait_for_sync()
@@ -165,6 +173,7 @@ class Agent:
         found = [f"{one.object}: {one.what}" for one in self.findings[:8]]
         notes = {
             "sources": "; ".join(away),
+            "condition": self._condition.problem,
             "devices": "; ".join(found),
             "objects read": str(self.watcher.quarantine),
         }

@@ -11,12 +11,12 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from cluster import Merge
 from cluster.embedded import Embedded
-from cluster.errors import NotFound, Unavailable
+from cluster.errors import Forbidden, NotFound, Unavailable
 from cluster.resources import DEVICE_TAINT_RULES, EVENTS, NAMESPACES, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from cluster.serving import POD_DEVICE, Head
 from dra.objects import Node, ObjectMeta
 from dra.quantity import parse
-from node.audit import COMPONENT, OVER, ContainerDevice, Kind
+from node.audit import COMPONENT, CONDITION, OVER, ContainerDevice, Kind, condition_of
 from node.checkpoint import Checkpoint, HeldDevice, Prepared, encode
 from node.messages import PluginHolding, PluginsOffer
 from node.service import Agent, AgentSettings, NodePaths
@@ -489,3 +489,90 @@ async def test_a_mark_that_is_refused_keeps_no_other_from_being_made(cluster, ku
     await agent.round()
     assert await marks(cluster) == ["gpu-0", "gpu-2", "gpu-2-shared"]
     assert agent.marker.count == 3
+
+
+async def worn(cluster):
+    node = await cluster.get(NODES.raw, NODE)
+    return {one["type"]: one for one in node.get("status", {}).get("conditions", ())}
+
+
+KUBELETS = {"type": "Ready", "status": "True"}
+
+
+async def lose(cluster):
+    """What another writer of the whole list leaves of it."""
+    await cluster.patch(NODES, NODE, Merge({"status": {"conditions": [KUBELETS]}}), subresource="status")
+
+
+async def test_a_node_wears_what_was_found_beside_what_others_say_of_it(cluster, kubelet, paths):
+    await lose(cluster)
+    async with followed(cluster, paths, condition=True) as agent:
+        await agent.round()
+        there = await worn(cluster)
+        assert (there[CONDITION]["status"], there["Ready"]) == ("True", KUBELETS)
+        version = (await cluster.get(NODES, NODE)).metadata.resource_version
+        await agent.round()
+        assert (await cluster.get(NODES, NODE)).metadata.resource_version == version, "nothing new is no write"
+        await lose(cluster)
+        await agent.round()
+        assert (await worn(cluster))[CONDITION]["status"] == "True", "what was lost is said again"
+        await kubelet.stop()
+        await agent.round()
+        assert (await worn(cluster))[CONDITION]["status"] == "Unknown"
+        await agent._condition.remove()
+        assert await worn(cluster) == {"Ready": KUBELETS}
+
+
+async def test_a_finding_makes_the_condition_false_and_names_no_pod(cluster, kubelet, paths):
+    await cluster.create(RESOURCE_CLAIMS, allocated("c", "gpu-0"))
+    await cluster.patch(RESOURCE_CLAIMS, "c", status("gpu-0"), "ns", subresource="status")
+    kubelet.have(plugged("old", "GPU-0"), claiming("new", "c", "gpu-0"))
+    async with followed(cluster, paths, condition=True) as agent:
+        await agent.round()
+        one = (await worn(cluster))[CONDITION]
+        assert (one["status"], one["reason"]) == ("False", Kind.GIVEN_TWICE.reason)
+        assert one["message"] == "1 given twice: see the events of the node"
+
+
+async def test_it_goes_with_the_agent(cluster, kubelet, paths):
+    agent = Agent(cluster, AgentSettings(paths, condition=True))
+    stop = asyncio.Event()
+    running = asyncio.create_task(agent.run(stop))
+    async with asyncio.timeout(PATIENCE):
+        while CONDITION not in await worn(cluster):  # noqa: ASYNC110  an object has no event
+            await asyncio.sleep(0.01)
+    stop.set()
+    await asyncio.wait_for(running, PATIENCE)
+    assert await worn(cluster) == {}
+
+
+async def test_without_the_option_no_node_is_written_and_without_the_right_all_else_goes_on(
+    cluster, kubelet, paths, monkeypatch
+):
+    async with followed(cluster, paths) as agent:
+        await agent.round()
+        await agent._condition.remove()
+        assert await worn(cluster) == {}
+    real = cluster.patch
+
+    async def refuse(resource, *rest, **options):
+        if resource.id == NODES.id:
+            raise Forbidden("nodes/status is forbidden")
+        return await real(resource, *rest, **options)
+
+    monkeypatch.setattr(cluster, "patch", refuse)
+    kubelet.have(plugged("old", "GPU-0"))
+    async with followed(cluster, paths, condition=True) as agent:
+        await agent.round()
+        await agent._condition.remove()
+        assert await marks(cluster) == ["gpu-0"]
+        problems, notes = agent.metrics.readiness()
+        assert not any(problems.values())
+        assert "forbidden" in notes["condition"]
+
+
+@pytest.mark.parametrize(("before", "is_kept"), [(None, False), ("True", True), ("False", False)])
+def test_a_condition_keeps_its_time_for_as_long_as_it_is_the_same(before, is_kept):
+    old = {"status": before, "lastTransitionTime": "then"} if before else None
+    now = condition_of((), "", old, "now")
+    assert (now["status"], now["lastTransitionTime"]) == ("True", "then" if is_kept else "now")
