@@ -158,7 +158,7 @@ def test_core_counts_no_claim_under_a_scope_whatever_the_scope_and_so_no_such_li
     specs |= {"selector": {"hard": nothing, "scopeSelector": {"matchExpressions": exists}}}
     specs |= {"plain": {"hard": dict.fromkeys(OF_CLAIMS, 100)}}
     created(*(kind | {"metadata": {"name": name, "namespace": team}, "spec": spec} for name, spec in specs.items()))
-    created(labelled(claim("little", team, request("gpu", CLASS, 2)), DOORS[0]))
+    little = labelled(claim("little", team, request("gpu", CLASS, 2)), DOORS[0])
 
     def used():
         found = control_plane.get(f"/api/v1/namespaces/{team}/resourcequotas")["items"]
@@ -166,8 +166,17 @@ def test_core_counts_no_claim_under_a_scope_whatever_the_scope_and_so_no_such_li
             one["metadata"]["name"]: tuple(one["status"].get("used", {}).get(key) for key in OF_CLAIMS) for one in found
         }
 
-    counted = "2", "2", "1"
-    control_plane.until("core has counted", lambda: used()["plain"] == counted, 60)
+    counted, nothing_yet = ("2", "2", "1"), ("0", "0", "0")
+
+    def counts():
+        """A claim that comes before the server knows a quota is counted minutes later: then it comes once more."""
+        now = used()["plain"]
+        if now == nothing_yet:
+            control_plane.remove(little)
+            created(little)
+        return now == counted
+
+    control_plane.until("core has counted", counts, 60)
     assert {name for name, amounts in used().items() if set(amounts) - {None, "0"}} == {"plain"}
     much = labelled(claim("much", team, request("gpu", CLASS, LINE)), DOORS[0])
     amounts = dict(zip(OF_CLAIMS, counted, strict=True))
