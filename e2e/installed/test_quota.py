@@ -1,0 +1,60 @@
+"""The door of quotas as a pod: the API server asks the allocators' pods, which show the certificate that the authority keeps for them."""
+
+import pytest
+
+from cluster.manifests import dump
+from e2e.actors import fleet
+from e2e.actors.gate import SYSTEM
+from e2e.actors.workloads import claim, container, pod, request, template, using_template
+
+pytestmark = [pytest.mark.real, pytest.mark.node, pytest.mark.time_limit(480, "images are made, and a dozen processes start")]  # fmt: skip
+
+ASKED = 4  # times, so that both replicas are met
+
+
+@pytest.fixture
+def team(node, installation):
+    """A namespace without a mode, and a line of one device."""
+    name = node.cluster.namespace("budget")
+    limit = {
+        "apiVersion": "drawbridge.dev/v1alpha1",
+        "kind": "DeviceQuota",
+        "metadata": {"name": "team", "namespace": name},
+        "spec": {"hard": {f"{fleet.NVIDIA}/devices": 1}},
+    }
+    node.cluster.create(limit, template("gpus", name, request("gpu", fleet.NVIDIA)))
+    yield name
+    node.cluster.delete(f"/api/v1/namespaces/{name}")
+
+
+def refusals(cluster, item):
+    """What is said to who asks some times in a row; "" if it would be let in."""
+    dry = ["create", "--dry-run=server", "-f", "-"]
+    return {cluster.kubectl(*dry, input=dump([item]), check=False).stderr.strip() for _ in range(ASKED)}
+
+
+def denied(team, kind, rest):
+    """What kubectl prints."""
+    door = f'admission webhook "{kind}.quota.drawbridge.dev" denied the request'
+    line = f"quota {team}/team: {fleet.NVIDIA}/devices: {rest}"
+    return {f'Error from server (QuotaExceeded): error when creating "STDIN": {door}: {line}'}
+
+
+def waiting(name, team):
+    """A pod of a scheduler that is not there."""
+    return pod(name, team, container(), schedulerName="nobody", resourceClaims=[using_template("gpus")])
+
+
+def test_the_door_of_quotas_is_in_the_allocators_pods_and_who_leads_next_counts_on(node, installation, team):
+    cluster = node.cluster
+    much = claim("much", team, request("gpu", fleet.NVIDIA, 2))
+    whole = denied(team, "claims", "2 asked for, 0 of 1 used; the most that would pass is 1")
+    cluster.until("whoever is asked turns back what is too much", lambda: refusals(cluster, much) == whole, 60)
+    cluster.create(waiting("one", team))
+    used = "1 asked for, 1 of 1 used, 1 of it by what waits for devices; the most that would pass is 0"
+    full = denied(team, "pods", used)
+    assert refusals(cluster, waiting("two", team)) == full
+    first = installation.leader()
+    cluster.delete(f"/api/v1/namespaces/{SYSTEM}/pods/{first}")
+    cluster.until("another leads", lambda: installation.leader() not in ("", first), 60)
+    cluster.until("who is too many is turned back", lambda: refusals(cluster, waiting("two", team)) == full, 60)
