@@ -105,6 +105,14 @@ def spoken(adapted, namespace, name):
     return adapted.node.logs(namespace, name, "main").split()
 
 
+def seen(adapted, namespace, name):
+    """The device file that a container saw and holds: what it prints is there some time after the container runs."""
+    adapted.cluster.wait_phase(namespace, name, "Running", seconds=90)
+    said = adapted.cluster.until("it has spoken", lambda: adapted.node.logs(namespace, name, "main").split(), 60)
+    [device] = said
+    return device
+
+
 # What it holds it gives back as soon as it is told to end.
 HOLD = "ls /tmp; trap 'exit 0' TERM; sleep 600 & wait"
 
@@ -134,20 +142,16 @@ def test_an_unmodified_pod_gets_a_device_of_an_unmodified_plugin(control_plane, 
 
 def test_what_two_pods_hold_a_third_waits_for(control_plane, adapted, namespace, created):
     created(asking(namespace, "a", HOLD), asking(namespace, "b", HOLD), asking(namespace, "c"))
-    for name in ("a", "b"):
-        control_plane.wait_phase(namespace, name, "Running", seconds=90)
-    seen = [adapted.node.logs(namespace, name, "main").split() for name in ("a", "b")]
-    assert sorted(seen) == [["Dev-1"], ["Dev-2"]]
+    freed, other = [seen(adapted, namespace, name) for name in ("a", "b")]
+    assert {freed, other} == {"Dev-1", "Dev-2"}
     control_plane.delete(f"/api/v1/namespaces/{namespace}/pods/a", gracePeriodSeconds=1)
-    [freed] = seen[0]
     assert spoken(adapted, namespace, "c") == [freed]
     gone(adapted, namespace, "b", "c")
 
 
 def test_kills_and_restarts_take_nothing_from_those_who_run(control_plane, adapted, namespace, created):
     created(asking(namespace, "runs", HOLD))
-    control_plane.wait_phase(namespace, "runs", "Running", seconds=90)
-    [device] = adapted.node.logs(namespace, "runs", "main").split()
+    device = seen(adapted, namespace, "runs")
     adapted.kill()
     adapted.start()
     assert sorted(one["attributes"]["id"]["string"] for one in adapted.devices()) == ["Dev-1", "Dev-2"], "remembered"
