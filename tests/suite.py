@@ -35,8 +35,8 @@ ORACLE = "oracle and not (real or node or long)"
 CLUSTER = "(real or node) and not long"
 GATED = f"{CLUSTER} and gated"
 BRIDGED = f"{CLUSTER} and bridged"
-KILLED = f"{CLUSTER} and killed"
-THE_REST = f"{CLUSTER} and not (gated or bridged or killed)"
+DRIVEN = f"{CLUSTER} and driven"
+THE_REST = f"{CLUSTER} and not (gated or bridged or driven)"
 # The flags of every Go build of ours, so that modules with the same dependencies share what is compiled.
 GO = {"CGO_ENABLED": "0", "GOFLAGS": "-trimpath -mod=readonly -buildvcs=false", "GOTOOLCHAIN": "local"}
 # Control planes and referees live for minutes: memory for time that their collectors would take from the tests.
@@ -197,16 +197,16 @@ def beside(name: str, marks: str, *options: str) -> Iterator[Callable[[], Outcom
 
 
 def on_clusters() -> Iterator[Outcome]:
-    """The tests on real clusters: those of the gate, the bridge and what is killed on control planes of their own, because all mostly wait."""
+    """The tests on real clusters: those of the gate, the bridge and the drivers on control planes of their own, because all mostly wait."""
     with (
         beside("real cluster, gated", GATED, "e2e") as gated,  # the marks are given there and nowhere else
         beside("real cluster, bridged", BRIDGED, "e2e") as bridged,
-        beside("real cluster, killed", KILLED, "e2e") as killed,
+        beside("real cluster, driven", DRIVEN, "e2e") as driven,
     ):
         yield pytest_suite("real cluster", THE_REST, strict=True)
         yield gated()
         yield bridged()
-        yield killed()
+        yield driven()
 
 
 def gates() -> Iterator[Outcome]:
