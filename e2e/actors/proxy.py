@@ -129,7 +129,8 @@ class Relay(socketserver.BaseRequestHandler):
     def handle(self) -> None:
         proxy = self.server.proxy
         request = read_request(self.request, proxy.header)
-        if request is None or proxy.broken.is_set():
+        # Who was killed is not spoken for: what he sent last may come to its turn when the line is whole again.
+        if request is None or proxy.broken.is_set() or is_gone(self.request):
             return
         time.sleep(proxy.pause)
         if proxy.forgets(request):
@@ -170,6 +171,16 @@ class Relay(socketserver.BaseRequestHandler):
             if not chunk:
                 return
             self.request.sendall(chunk)
+
+
+def is_gone(line: socket.socket) -> bool:
+    """Whether the other end has closed its line, as a killed process's is."""
+    try:
+        return line.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
 
 
 def read_all(server: ssl.SSLSocket) -> bytes:

@@ -93,10 +93,17 @@ def scarce(on):
     )
 
 
+@pytest.fixture
+def namespace(on, scarce, cut_after):
+    """A namespace whose pods go at the end, whatever came of the test."""
+    name = on.cluster.namespace(f"evicted-after-{cut_after.rpartition(' ')[2]}")
+    yield name
+    on.cluster.delete(f"/api/v1/namespaces/{name}/pods", gracePeriodSeconds=0)
+
+
 @pytest.mark.parametrize("cut_after", EVICTION)
-def test_an_eviction_whose_allocator_is_killed_between_its_writes_is_gone_through_with_by_the_next(on, scarce, cut_after):  # fmt: skip
+def test_an_eviction_whose_allocator_is_killed_between_its_writes_is_gone_through_with_by_the_next(on, namespace, cut_after):  # fmt: skip
     """After the condition alone both writes come again; after the deletion neither does, and nobody else has to go."""
-    namespace = on.cluster.namespace(f"evicted-after-{cut_after.rpartition(' ')[2]}")
     path = f"/api/v1/namespaces/{namespace}/pods"
 
     def create(name, **spec):
@@ -131,7 +138,6 @@ def test_an_eviction_whose_allocator_is_killed_between_its_writes_is_gone_throug
         pair.proxy.mend()
     assert again == (list(EVICTION) if cut_after == "the condition" else [])
     assert sorted(one["metadata"]["name"] for one in on.cluster.get(path)["items"]) == ["urgent", "usual"]
-    on.cluster.delete(path, gracePeriodSeconds=0)
 
 
 # Without the fence what is held twice may be over before anybody looks (once a second), so that a few go unnamed, or none.
