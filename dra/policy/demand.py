@@ -24,14 +24,13 @@ from dra.stock import ALL_CLASSES, DEVICES, ONE, charges, held_of, total
 from dra.wire import encode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     from dra.cel import Selector
     from dra.objects import (
         Device,
         DeviceCapacity,
         DeviceRequest,
-        DeviceSelector,
         DeviceSubRequest,
         ExactDeviceRequest,
         ResourceClaimSpec,
@@ -136,11 +135,13 @@ class _Look:
         self.published = published
         self.seen: Seen = {}
         self._ask = ask
-        self._class = stock.classes.get(ask.device_class_name)
+        class_ = stock.classes.get(ask.device_class_name)
+        said = (*class_.spec.selectors, *ask.selectors) if class_ is not None else ()
+        self._unread = [one.cel.expression for one in reversed(said) if one.cel is not None]
+        self._selectors: list[Selector] = []
         self._known = known
-        self._pages = list(stock.pages.values())
+        self._pages = list(stock.pages.values()) if class_ is not None else []
         self._found: Most | None = None
-        self._selectors: list[Selector] | None = None
         self._shapes: dict[object, Most] = {}  # slices that are alike have one answer
         self._takes: dict[bytes, Held | None] = {}  # what is taken of a device, by its capacities as text
         self._one: Held = {}
@@ -156,38 +157,54 @@ class _Look:
         """Look at what is left, and answer."""
         if self._found is not None:
             return self._found
+        before, whole = self._place, budget.spent == 0
         try:
             self._go(budget)
         except SelectorError:
             self._found = NOTHING  # a selector that cannot be read selects nothing
+        except OutOfBudget:
+            if self._place != before or not whole:
+                raise
+            self._found = NOTHING  # no other budget of this size gets any further: what the claim says counts
         else:
             self._found = self._sum_up()
         self._known, self._takes = {}, {}
         return self._found
 
+    @property
+    def _place(self) -> tuple[int, int, int]:
+        """How far it has come."""
+        return len(self._unread), len(self._pages), self._device
+
     def _go(self, budget: Budget) -> None:
-        if self._class is None:
-            return
-        if self._selectors is None:
-            self._selectors = _selectors((*self._class.spec.selectors, *self._ask.selectors), budget)
+        while self._unread:
+            self._read_selector(budget)
         while self._pages:
             page = self._pages[-1]
             budget.charge(_RECALLED)
             most = self._known.get(page)
             if most is None:
-                most = self._look_at(page, self._selectors, budget)
+                most = self._look_at(page, budget)
             self._take(page, most)
             self._pages.pop()
             self._begin_page()
+
+    def _read_selector(self, budget: Budget) -> None:
+        """Read one, in one go: the API lets 10 KiB through, which take some hundredths of a second. Then it is paid for."""
+        own = Budget(STEPS)
+        selector = compile_selector(self._unread[-1], budget=own)
+        self._unread.pop()
+        self._selectors.append(selector)
+        budget.charge(own.spent)
 
     def _begin_page(self) -> None:
         self._device = 0  # that is next in its slice
         self._of_page = Most({}, {})
 
-    def _look_at(self, page: Page, selectors: Sequence[Selector], budget: Budget) -> Most:
+    def _look_at(self, page: Page, budget: Budget) -> Most:
         driver = page.pool[0]
         for device in page.devices[self._device :]:
-            held = self._held(driver, device, selectors, budget)
+            held = self._held(driver, device, budget)
             if held is not None:
                 _raise(self._of_page.one, held)
                 _add(self._of_page.all, held)
@@ -199,14 +216,12 @@ class _Look:
         shape = tuple(most.one.items()), tuple(most.all.items())
         return self._shapes.setdefault(shape, most)
 
-    def _held(
-        self, driver: str, device: Device, selectors: Sequence[Selector], budget: Budget
-    ) -> Mapping[str, int] | None:
+    def _held(self, driver: str, device: Device, budget: Budget) -> Mapping[str, int] | None:
         """Say what whoever is given a device has of it; None if it would not do."""
         budget.charge(_LOOKED)
         view = view_of(driver, device)
         try:
-            if not all(selector.matches(view, budget) for selector in selectors):
+            if not all(selector.matches(view, budget) for selector in self._selectors):
                 return None
         except SelectorError:
             return None
@@ -278,10 +293,6 @@ def _key(ask: Ask) -> object:
 
 def _capacity(ask: Ask) -> dict[str, Quantity]:
     return ask.capacity.requests if ask.capacity is not None else {}
-
-
-def _selectors(all_of_them: Iterable[DeviceSelector], budget: Budget) -> list[Selector]:
-    return [compile_selector(one.cel.expression, budget=budget) for one in all_of_them if one.cel is not None]
 
 
 def _taken(asked: Mapping[str, Quantity], capacity: Mapping[str, DeviceCapacity]) -> dict[str, int] | None:

@@ -117,6 +117,42 @@ def test_what_would_cost_too_much_to_look_at_counts_as_the_claim_says():
     assert demand(TWO_NODES, asked)["gpu/memory"] == 160
 
 
+TURN = 8_000
+
+
+def in_turns(spec, demands, of):
+    """Look turn by turn, as a loop does that others use as well; say how many turns it took, and what was found."""
+    for turn in range(1, 100):
+        try:
+            return turn, demands.look(spec, of, Budget(TURN))
+        except OutOfBudget:
+            continue
+    pytest.fail("the look never ends")
+
+
+def test_a_selector_that_is_longer_than_a_turn_is_read_all_the_same():
+    text = " && ".join([PICKY["cel"]["expression"]] * 175)
+    spec = convert({"devices": {"requests": [exactly(selectors=[{"cel": {"expression": text}}])]}}, ResourceClaimSpec)
+    assert 9_000 < len(text) < 10_240
+    turns, found = in_turns(spec, Demands(), TWO_NODES)
+    assert turns > 1
+    assert found == Demands().of(spec, TWO_NODES)
+    assert found["gpu", "memory"] == 10 * 10**9
+
+
+def test_a_device_that_no_turn_is_enough_for_ends_the_look_and_the_claim_counts_as_it_says():
+    numbers = list(range(150))
+    text = f"{numbers}.all(a, {numbers}.all(b, a + b >= 0))"
+    capacity = {"requests": {"memory": "20"}}
+    spec = convert(
+        {"devices": {"requests": [exactly(selectors=[{"cel": {"expression": text}}], capacity=capacity)]}},
+        ResourceClaimSpec,
+    )
+    turns, found = in_turns(spec, Demands(), TWO_NODES)
+    assert turns < 5
+    assert found["gpu", "memory"] == 20 * 10**9
+
+
 def test_an_answer_is_remembered_until_what_is_published_changes():
     demands = Demands()
     spec = convert({"devices": {"requests": [exactly()]}}, ResourceClaimSpec)
