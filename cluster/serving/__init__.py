@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from cluster.serving.callers import Callers, Credentials
 from cluster.serving.connection import ConnectionPhase, Head, Limits, Reply, text
+from cluster.serving.device_series import POD_DEVICE, DeviceSeries
 from cluster.serving.door import Address, Door
-from cluster.serving.metrics_port import POD_DEVICE, MetricsPort
+from cluster.serving.metrics_port import MetricsPort
 from cluster.serving.readiness import readiness
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "Callers",
     "ConnectionPhase",
     "Credentials",
+    "DeviceSeries",
     "Door",
     "Head",
     "Limits",

@@ -1,7 +1,7 @@
 """The plain HTTP port of a process: /metrics for Prometheus, /livez and /readyz for the kubelet.
 
 Labels have few values by construction: they come from tables and from code. Nothing that a pod's author writes becomes one,
-except where a bounded collector of its own says who has which device (`allocator.service.onlooking`, `node.service.auditing`).
+except where a bounded collector of its own says who has which device (`cluster.serving.device_series`).
 """
 
 from __future__ import annotations
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
 
 LIMITS = Limits(body=0, connections=32, peer=16)
 GRACE = 1.0
-
-# What a series about a pod's device is known by, whoever shows it, so that queries join them.
-POD_DEVICE = ("namespace", "pod", "claim", "driver", "pool", "device", "share", "node", "uuid")
 
 
 class MetricsPort:

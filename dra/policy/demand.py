@@ -12,6 +12,7 @@ devices goes on where its budget ended it; who cannot wait for its end counts wh
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
@@ -24,13 +25,14 @@ from dra.stock import ALL_CLASSES, DEVICES, ONE, charges, held_of, total
 from dra.wire import encode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from dra.cel import Selector
     from dra.objects import (
         Device,
         DeviceCapacity,
         DeviceRequest,
+        DeviceSelector,
         DeviceSubRequest,
         ExactDeviceRequest,
         ResourceClaimSpec,
@@ -136,11 +138,13 @@ class _Look:
         self.seen: Seen = {}
         self._ask = ask
         class_ = stock.classes.get(ask.device_class_name)
-        said = (*class_.spec.selectors, *ask.selectors) if class_ is not None else ()
-        self._unread = [one.cel.expression for one in reversed(said) if one.cel is not None]
+        self._unread: list[str] = []  # selectors, the first last
         self._selectors: list[Selector] = []
         self._known = known
-        self._pages = list(stock.pages.values()) if class_ is not None else []
+        self._pages: list[Page] = []
+        if class_ is not None:
+            self._unread = _expressions(class_.spec.selectors, ask.selectors)
+            self._pages = list(stock.pages.values())
         self._found: Most | None = None
         self._shapes: dict[object, Most] = {}  # slices that are alike have one answer
         self._takes: dict[bytes, Held | None] = {}  # what is taken of a device, by its capacities as text
@@ -293,6 +297,11 @@ def _key(ask: Ask) -> object:
 
 def _capacity(ask: Ask) -> dict[str, Quantity]:
     return ask.capacity.requests if ask.capacity is not None else {}
+
+
+def _expressions(*said: Iterable[DeviceSelector]) -> list[str]:
+    """List selectors as texts, the last first."""
+    return [one.cel.expression for one in chain(*said) if one.cel is not None][::-1]
 
 
 def _taken(asked: Mapping[str, Quantity], capacity: Mapping[str, DeviceCapacity]) -> dict[str, int] | None:

@@ -12,7 +12,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from allocator.reports import shares
-from cluster.serving import POD_DEVICE
+from cluster.serving import POD_DEVICE, DeviceSeries
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from dra.stock import Stock
 
 MOST = 20_000  # series of each metric
-_NANO = 10**9
 
 
 class Shares(Collector):
@@ -46,22 +45,16 @@ class Shares(Collector):
             "What a pod has of a capacity of a shared device, in whole units: bytes for memory.",
             labels=(*POD_DEVICE, "capacity"),
         )
-        left_out = 0
+        series = DeviceSeries(devices, amounts, MOST)
         for one in shares(self._stock(), self._pods()):
-            if not one.pod:
-                continue
-            room = MOST - len(devices.samples), MOST - len(amounts.samples) - len(one.amounts)
-            if min(room) < 1:
-                left_out += 1
-                continue
-            names = _labels(one)
-            devices.add_metric(names, 1)
-            for capacity, amount in sorted(one.amounts.items()):
-                amounts.add_metric([*names, capacity], amount.nano / _NANO)
+            if one.pod:
+                series.add(_labels(one), one.amounts)
         yield devices
         yield amounts
         yield GaugeMetricFamily(
-            "drawbridge_pod_devices_left_out", "Devices of pods for which there was no series left.", value=left_out
+            "drawbridge_pod_devices_left_out",
+            "Devices of pods for which there was no series left.",
+            value=series.left_out,
         )
 
 

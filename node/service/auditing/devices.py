@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from cluster.serving import POD_DEVICE
+from cluster.serving import POD_DEVICE, DeviceSeries
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 MOST = 2048  # series of each metric: a node has a few hundred devices at most
 LONGEST = 256
 LABELS = (*POD_DEVICE, "container", "resource", "card", "pci")
-_NANO = 10**9
 
 
 class Devices(Collector):
@@ -44,26 +43,19 @@ class Devices(Collector):
             "What a container has of a capacity of a shared device, in whole units: bytes for memory.",
             labels=(*LABELS, "capacity"),
         )
+        series = DeviceSeries(devices, amounts, MOST)
         shown: set[tuple[str, ...]] = set()
-        left_out = 0
         for one in self._there():
             names = self._labels(one)
-            if names in shown:
-                continue
-            room = MOST - len(devices.samples), MOST - len(amounts.samples) - len(one.amounts)
-            if min(room) < 1:
-                left_out += 1
-                continue
-            shown.add(names)
-            devices.add_metric(names, 1)
-            for capacity, amount in sorted(one.amounts.items()):
-                amounts.add_metric([*names, capacity], amount.nano / _NANO)
+            if names not in shown:
+                shown.add(names)
+                series.add(names, one.amounts)
         yield devices
         yield amounts
         yield GaugeMetricFamily(
             "drawbridge_node_container_devices_left_out",
             "Devices of containers for which there was no series left.",
-            value=left_out,
+            value=series.left_out,
         )
 
     def _labels(self, one: ContainerDevice) -> tuple[str, ...]:
