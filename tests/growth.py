@@ -2,12 +2,16 @@
 
 from collections.abc import Callable
 from time import thread_time_ns
+from typing import TypeVar
 
+T = TypeVar("T")
 # Four times the input takes four times as long if the work is linear, and sixteen times if it is quadratic.
 FACTOR = 4
 ALLOWED = 9
 # Nanoseconds a character of the longer text that nobody need compare: work that grows faster takes far more.
 QUICK = 100
+# What a price is told in: counting so far, which takes a dozen milliseconds on a common machine.
+COUNTED = range(1_000_000)
 
 
 def growth(work: Callable[[str], object], text: Callable[[int], str], size: int) -> float:
@@ -25,7 +29,12 @@ def assert_linear(work: Callable[[str], object], text: Callable[[int], str], siz
     assert found < ALLOWED, f"{FACTOR} times the input takes {found:.1f} times as long"
 
 
-def _time(work: Callable[[str], object], text: str) -> int:
+def price(work: Callable[[T], object], make: Callable[[], T]) -> float:
+    """How many times as long some work takes as counting to a million in the same moment; the best of three."""
+    return min(_time(work, make()) / _time(sum, COUNTED) for _ in range(3))
+
+
+def _time(work: Callable[[T], object], given: T) -> int:
     begun = thread_time_ns()
-    work(text)
+    work(given)
     return thread_time_ns() - begun

@@ -4,13 +4,20 @@ import pytest
 
 from bench.webhook.start import prepare, start
 
+FLEET, NO_FLEET = 5_000, 1
+# It is about 2.3 times; work that grows faster than the fleet is far more on this many nodes.
+ALLOWED = 5
 
-@pytest.mark.time_limit(180, "a fleet of 5,000 nodes is written, served, and read twice")
-def test_the_gate_is_ready_soon_on_five_thousand_nodes():
-    """1.3 s of CPU on a busy machine, which is most of what it takes; the limits leave a crowded one room."""
-    with prepare() as directory:
+
+@pytest.mark.time_limit(300, "a fleet of 5,000 nodes is written, served, and read three times")
+def test_a_start_on_five_thousand_nodes_is_a_few_starts_on_one():
+    """Both in one run, the quicker of two each: how long that is on which machine is the bench's to say."""
+    small, large = cheapest(NO_FLEET), cheapest(FLEET)
+    assert large.cpu < ALLOWED * small.cpu
+    assert large.memory < 300
+
+
+def cheapest(nodes):
+    with prepare(nodes) as directory:
         start(directory)  # compiles the modules, as an image has them
-        ready = start(directory)
-    assert ready.cpu < 4
-    assert ready.wall < 60
-    assert ready.memory < 300
+        return min(start(directory), start(directory), key=lambda started: started.cpu)
