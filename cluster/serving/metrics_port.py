@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from cluster.serving.connection import Head
     from cluster.serving.door import Address
 
+# Who collects metrics is one or two, and this port is as open to a crowd as any other.
 LIMITS = Limits(body=0, connections=32, peer=16)
 GRACE = 1.0
 

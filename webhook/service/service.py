@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from certs.bell import Bell
@@ -17,7 +16,7 @@ from certs.material import SEAL_BYTES, Names
 from certs.store import Store, authoritys_name, door_name, seals_name
 from cluster.controllers import Election, Terms
 from cluster.informers import Quarantine
-from cluster.serving import Address, Callers, Credentials, Door, Limits
+from cluster.serving import Address, Callers, Credentials, Limits
 from webhook import names
 from webhook.admission import registration
 from webhook.service.app import App
@@ -30,7 +29,7 @@ from webhook.service.template_controller import Templates
 from webhook.state import StateBuilder
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
+    from collections.abc import Callable, Mapping
 
     from certs.rotation import Policy
     from cluster.protocol import Cluster
@@ -39,8 +38,6 @@ if TYPE_CHECKING:
     from webhook.service.log import Decisions
 
 logger = logging.getLogger("drawbridge.service")
-# Who collects metrics is one or two, and their port is as open to a crowd as the other.
-METRICS_LIMITS = Limits(body=0, connections=32, peer=16)
 # The webhook configurations whose bundle the authority keeps: the gate's, and that of quotas, where there is one.
 CONFIGURATIONS = (registration.NAME, names.QUOTA)
 # A grace of nothing is no reason to sweep without a pause.
@@ -123,7 +120,7 @@ class Service:
 
     async def run(self, stop: asyncio.Event, listening: Callable[[Address, Address | None], None]) -> None:
         """Serve until told to stop. `listening` learns the ports as soon as reviews are answered with full knowledge."""
-        async with self._metrics_port() as metrics, asyncio.TaskGroup() as group:
+        async with self.metrics.shown(self._settings.metrics) as metrics, asyncio.TaskGroup() as group:
             work = [self.certificate.run()]
             if self._settings.looks:
                 work.append(self.follower.run())
@@ -169,18 +166,6 @@ class Service:
             sweep_every=min(settings.sweep_every, max(settings.sweep_after, LEAST_SWEEP_SECONDS)),
             quarantine=self.quarantine,
         ).run()
-
-    @asynccontextmanager
-    async def _metrics_port(self) -> AsyncIterator[Address | None]:
-        where = self._settings.metrics
-        if where is None:
-            yield None
-            return
-        door = Door(self.metrics, METRICS_LIMITS, self.metrics.count_closure)
-        try:
-            yield where._replace(port=door.open(where.host, where.port))
-        finally:
-            await door.end(1.0)
 
     def _store(self) -> Store:
         settings = self._settings
