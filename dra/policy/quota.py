@@ -187,9 +187,8 @@ def held_of_quota(quota: DeviceQuota, stock: Stock, find_pod: FindPod) -> Amount
     if quota.spec.scope_selector is None:
         return stock.sums.get(namespace, {})
     parts: list[Amounts] = []
-    for claim in stock.claims.values():
-        if (claim.metadata.namespace or "default") != namespace or claim.status.allocation is None:
-            continue
+    for key in stock.holders.get(namespace, ()):
+        claim = stock.claims[key]
         if concerns(quota, claim, find_pod):
             amounts = amounts_of(claim, stock.pages_of)
             parts.append(amounts)

@@ -1,7 +1,7 @@
 """The stock: every object that says which devices exist and who holds them, as one immutable snapshot.
 
 `Stock.of` takes lists as they were read; `with_` and `without` answer with a new stock that shares everything the change
-did not touch. Indexes (pages by node and by pool, what is held by pool, sums by namespace) are kept up to date on the way, so that a change
+did not touch. Indexes (pages by node and by pool, what is held by pool, sums and holders by namespace) are kept up to date on the way, so that a change
 costs copies of a few flat dicts, not a look at the fleet.
 
 A stock also knows the changes that led to it, and which nodes each of them may concern. Whoever computed something for all
@@ -11,6 +11,7 @@ futures of one stock share its past and know nothing of each other.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
@@ -107,6 +108,7 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
     held: dict[PoolId, Held]
     uses: dict[PoolId, PoolUse]
     sums: dict[str, Amounts]  # how much claims hold, by namespace
+    holders: dict[str, frozenset[str]]  # the keys of the claims that hold it
     history: History
     reading: Reading = ALL  # the allocator that all of this is read as
 
@@ -146,6 +148,7 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
             held,
             {pool: pool_use(by_claim.values(), shares=reading.on(gates.CAPACITY)) for pool, by_claim in held.items()},
             sums_of(kept_claims.values(), pages_of),
+            _holders({}, {key: True for by_claim in held.values() for key in by_claim}),
             History.begin(),
             reading,
         )
@@ -193,7 +196,7 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
 
     def idle(self) -> Stock:
         """Answer with the same stock as it would be if nobody held anything."""
-        return msgspec.structs.replace(self, claims={}, held={}, uses={}, sums={}, history=History.begin())
+        return msgspec.structs.replace(self, claims={}, held={}, uses={}, sums={}, holders={}, history=History.begin())
 
     def as_read_by(self, server: Server) -> Stock:
         """Answer with the same objects as the allocator of another server reads them."""
@@ -327,12 +330,14 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
         uses = {**self.uses}
         touched: set[PoolId] = set()
         differences: list[Difference] = []
+        holding: dict[str, bool] = {}
         for key, (old, new) in moved.items():
             before = results_by_pool(old) if isinstance(old, ResourceClaim) else {}
             after = results_by_pool(new) if isinstance(new, ResourceClaim) else {}
             if before == after and _ask_alike(old, new):
                 continue
             differences.append(_difference(old, new, self.pages_of))
+            holding[key] = bool(after)
             for pool in before.keys() | after.keys():
                 if pool not in touched:
                     held[pool] = {**held.get(pool, {})}
@@ -352,6 +357,7 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
             for one in self.pages_of.get(pool, ()):
                 nodes.add(one.node_name)
         changes.update(held=held, uses=uses, sums=corrected(self.sums, differences))
+        changes["holders"] = _holders(self.holders, holding)
         anywhere = "" in nodes
         return None if anywhere else frozenset(nodes)
 
@@ -363,6 +369,21 @@ def _key(obj: Stocked) -> str:
 
 def _namespace(claim: ResourceClaim) -> str:
     return claim.metadata.namespace or "default"
+
+
+def _holders(known: Mapping[str, frozenset[str]], moved: Mapping[str, bool]) -> dict[str, frozenset[str]]:
+    """Say which claims hold something, by namespace, after some have moved: each with whether it holds something now."""
+    touched: defaultdict[str, set[str]] = defaultdict(set)
+    for key in moved:
+        namespace, _, _ = key.partition("/")
+        touched[namespace].add(key)
+    found = {**known}
+    for namespace, keys in touched.items():
+        others = known.get(namespace, frozenset()) - keys
+        found[namespace] = others.union(key for key in keys if moved[key])
+        if not found[namespace]:
+            del found[namespace]
+    return found
 
 
 def _difference(old: Stocked | None, new: Stocked | None, pages_of: Mapping[PoolId, Pages]) -> Difference:

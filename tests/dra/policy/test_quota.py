@@ -190,6 +190,22 @@ def test_what_pods_of_a_class_have_counts_for_quotas_about_that_class_alone():
     assert used("DoesNotExist") == 1, "nobody uses it, so it is of no class"
 
 
+class Unwalked(dict):
+    """Claims that are looked up by key, and never gone through."""
+
+    def __iter__(self):
+        raise AssertionError("somebody walks through the claims of the whole cluster")
+
+    items = keys = values = __iter__
+
+
+def test_for_a_quota_with_a_scope_nobody_walks_through_the_claims_of_others():
+    stock = STOCK.with_all([held_by("a")])
+    stock = replace(stock, claims=Unwalked(stock.claims))
+    one = of(quota_samples.quota({"gpu/devices": 9}, quota_samples.scope("DoesNotExist")))
+    assert held_of_quota(one, stock, lambda *_: None)["gpu", "devices"] == 10**9
+
+
 def held_by(name, *pods):
     given = claim(name, {})
     consumers = tuple(ResourceClaimConsumerReference(resource="pods", name=pod) for pod in pods)

@@ -111,6 +111,16 @@ def walk(stock):
     return {namespace: held for namespace, held in found.items() if held}
 
 
+def holders(stock):
+    """Which claims hold something, by namespace: access for admins is nothing held."""
+    found = {}
+    for key, claim in stock.claims.items():
+        allocation = claim.status.allocation
+        if allocation and any(not result.admin_access for result in allocation.devices.results):
+            found.setdefault(claim.metadata.namespace or "default", set()).add(key)
+    return found
+
+
 def took(result, stock):
     if result.share_id:
         return [(what, amount.nano) for what, amount in result.consumed_capacity.items()]
@@ -140,6 +150,7 @@ def test_the_sums_are_what_a_walk_finds_after_any_changes(some):
         before, sums = stock, {namespace: dict(held) for namespace, held in stock.sums.items()}
         stock = change(stock)
         assert stock.sums == walk(stock)
+        assert stock.holders == holders(stock)
         assert before.sums == sums, "an older stock stays as it was"
 
 
