@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ssl
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import aiohttp
@@ -51,6 +52,25 @@ class Trust(NamedTuple):
     seconds: float = SECONDS
 
 
+class _Known:
+    """What a leader is known by: one context for as long as its file says the same, since a connection is kept with its context."""
+
+    def __init__(self, authorities: str) -> None:
+        self._file = authorities
+        self._bundle = b""
+        self._context: ssl.SSLContext | None = None
+
+    def context(self) -> ssl.SSLContext | bool:
+        """Trust who the file says now. Raise OSError where it says nobody."""
+        if not self._file:
+            return True
+        bundle = Path(self._file).read_bytes()
+        if self._context is None or bundle != self._bundle:
+            self._context = ssl.create_default_context(cafile=self._file)
+            self._bundle = bundle
+        return self._context
+
+
 class Reviews:
     """Answers reviews, or has them answered."""
 
@@ -59,6 +79,7 @@ class Reviews:
         self._election = election
         self._review = reviewing.review
         self._trust = trust
+        self._known = _Known(trust.authorities)
         self._session: aiohttp.ClientSession | None = None
 
     def answer(self, head: Head, body: bytes) -> Reply | Coroutine[None, None, Reply]:
@@ -91,7 +112,7 @@ class Reviews:
         scheme = "https" if trust.authorities else "http"
         headers = {"Content-Type": JSON, FORWARDED: self._election.identity}
         try:
-            context = ssl.create_default_context(cafile=trust.authorities) if trust.authorities else True
+            context = self._known.context()
             session = self._open()
             asking = session.post(
                 f"{scheme}://{place}/quota",

@@ -4,18 +4,21 @@ import asyncio
 import contextlib
 import json
 import math
+import ssl
 import uuid
 
 import aiohttp
 import pytest
 
 from allocator.service import Reviewing, Trust
+from certs.mutual import Files
 from cluster import resources
 from cluster.controllers import Terms
 from cluster.patch import Merge
 from cluster.serving import Address
 from tests.allocator.service.sidecar import DRIVER, claim, fleet, loaded, pod, running, until
 from tests.allocator.service.test_quotas import quota
+from tests.certs.peers import World
 from tests.limits import PATIENCE
 from webhook.admission import review_quota, wants_of_pod
 from webhook.claims import template as ours
@@ -214,9 +217,31 @@ async def test_a_replica_that_follows_hands_a_review_on_and_one_that_was_handed_
         assert (status, said["error"]) == (503, "nobody is known to lead who could count this")
 
 
-async def test_two_hundred_at_once_at_both_doors_never_overshoot(monkeypatch):
+async def test_a_leader_is_known_by_one_context_until_the_file_names_another_authority(tmp_path, monkeypatch):
+    made = []
+    make = ssl.create_default_context
+    monkeypatch.setattr(ssl, "create_default_context", lambda **how: made.append(make(**how)) or made[-1])
+    world = World(tmp_path)
+    trust = Trust(str(world.ca), seconds=PATIENCE)
+    shown = {"quota_tls": Files(str(world.cert), str(world.key), ""), "look": 0.01}
+    here = HERE | {"quota_trust": trust}
+    cluster = loaded(*fleet(1, 8), quota(gpu__devices=2), template("one"))
+    async with running(cluster, **here, **shown) as one, running(cluster, identity="two", leads=False, **here) as two:
+        await until(lambda: two.service.election.holders_notes)
+        for name in ("p", "q"):
+            assert await ask(two, using(name, "one")) == ""
+        assert len(made) == 1
+        world.renew()
+        await until(lambda: one.service.ports._reviewed._content.pair.certificate == world.cert.read_bytes())
+        assert "2 of 2 used" in await ask(two, using("r", "one"))
+        assert len(made) == 2
+        world.ca.write_text("")
+        status, said = await post(two.listening.quota, json.dumps(review(using("s", "one"))))
+        assert (status, said["error"][:30]) == (503, "the replica that leads, at 127")
+
+
+async def test_two_hundred_at_once_at_both_doors_never_overshoot():
     """And each of those who are let in is let in once more when the API server asks again."""
-    monkeypatch.setattr("allocator.service.fairness.reviews.SECONDS", PATIENCE)
     cluster = loaded(*fleet(1, 8), quota(gpu__devices=37), template("one"))
     async with running(cluster, **HERE) as one, running(cluster, identity="two", leads=False, **HERE) as two:
         await until(lambda: two.service.election.holders_notes)
