@@ -379,10 +379,13 @@ def _holders(known: Mapping[str, frozenset[str]], moved: Mapping[str, bool]) -> 
         touched[namespace].add(key)
     found = {**known}
     for namespace, keys in touched.items():
-        others = known.get(namespace, frozenset()) - keys
-        found[namespace] = others.union(key for key in keys if moved[key])
-        if not found[namespace]:
-            del found[namespace]
+        before = known.get(namespace, frozenset())
+        now = {key for key in keys if moved[key]}
+        left = before - keys | now
+        if left:
+            found[namespace] = left
+        else:
+            found.pop(namespace, None)
     return found
 
 

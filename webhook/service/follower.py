@@ -148,7 +148,9 @@ class Follower:
 
     def state(self) -> State:
         """Hand out what is known now, and of what it is known that it is not."""
-        self._world.learn(incomplete=self.incomplete(), unsure=self._unsure())
+        incomplete = self.incomplete()
+        unsure = self._unsure() if incomplete else {}
+        self._world.learn(incomplete=incomplete, unsure=unsure)
         self._world.follow_pods(followed=self._knows_pods())
         return self._world.state(fresh=True)
 

@@ -120,7 +120,8 @@ class Service:
 
     async def run(self, stop: asyncio.Event, listening: Callable[[Address, Address | None], None]) -> None:
         """Serve until told to stop. `listening` learns the ports as soon as reviews are answered with full knowledge."""
-        async with self.metrics.shown(self._settings.metrics) as metrics, asyncio.TaskGroup() as group:
+        port = self.metrics.shown(self._settings.metrics)
+        async with port as metrics, asyncio.TaskGroup() as group:
             work = [self.certificate.run()]
             if self._settings.looks:
                 work.append(self.follower.run())

@@ -52,11 +52,11 @@ class Trust(NamedTuple):
     seconds: float = SECONDS
 
 
-class _Known:
-    """What a leader is known by: one context for as long as its file says the same, since a connection is kept with its context."""
+class _Authorities:
+    """Whose certificates a leader is known by: one context for as long as its file says the same, since a connection is kept with its context."""
 
-    def __init__(self, authorities: str) -> None:
-        self._file = authorities
+    def __init__(self, file: str) -> None:
+        self._file = file
         self._bundle = b""
         self._context: ssl.SSLContext | None = None
 
@@ -79,7 +79,7 @@ class Reviews:
         self._election = election
         self._review = reviewing.review
         self._trust = trust
-        self._known = _Known(trust.authorities)
+        self._authorities = _Authorities(trust.authorities)
         self._session: aiohttp.ClientSession | None = None
 
     def answer(self, head: Head, body: bytes) -> Reply | Coroutine[None, None, Reply]:
@@ -112,7 +112,7 @@ class Reviews:
         scheme = "https" if trust.authorities else "http"
         headers = {"Content-Type": JSON, FORWARDED: self._election.identity}
         try:
-            context = self._known.context()
+            context = self._authorities.context()
             session = self._open()
             asking = session.post(
                 f"{scheme}://{place}/quota",
