@@ -86,6 +86,7 @@ class Answer(msgspec.Struct, frozen=True):
     node_only: bool = False  # the error rules out this node, not the scheduling attempt
     steps: int = 0
     cause: Cause | None = None  # of the error
+    explained: bool = True  # False if there was no time to find out what is in the way
 
     @property
     def feasible(self) -> bool:

@@ -137,7 +137,7 @@ def explain(
     claims: Sequence[ResourceClaim],
     options: Options,
 ) -> Answer:
-    """Add to a refusal where its devices went, as far as the budget of one more question goes."""
+    """Add to a refusal where its devices went; `explained` says whether the budget of one more question was enough for that."""
     whole = budget_of(options)
     asking = msgspec.structs.replace(options, budget=whole)
 
@@ -146,9 +146,10 @@ def explain(
 
     try:
         found = losses(stock, node, claims, serve=serve, budget=whole)
-    except OutOfBudget as reason:
-        text = f"what is in the way was not found out: {reason}"
-        found = (Reason(Stage.SEARCH, text=text),)
+    except OutOfBudget as error:
+        text = f"what is in the way was not found out: {error}"
+        reason = Reason(Stage.SEARCH, text=text)
+        return msgspec.structs.replace(refused, reasons=(reason,), explained=False)
     return msgspec.structs.replace(refused, reasons=found)
 
 

@@ -39,14 +39,15 @@ def advice(pod: Pod, stock: Stock, hindrances: Sequence[Hindrance]) -> str:
         far[name] = distance(answer)
 
     def fits(node: str, tried: Stock, claims: Sequence[ResourceClaim]) -> bool:
-        if budget.is_out:
-            return False
         answer = allocate(tried, node, claims, options=options)
         return answer.feasible
 
+    def is_out() -> bool:
+        return budget.is_out
+
     for node in sorted(reachable, key=far.__getitem__):
         fits_there = partial(fits, node)
-        hints = nearest(stock, node, wants.open, fits=fits_there, tries=TRIES)
+        hints = nearest(stock, node, wants.open, fits=fits_there, tries=TRIES, cancelled=is_out)
         for hint in hints:
             if hint.kind is not Kind.NEVER:
                 return f"nearest is {node}: {hint.text}"

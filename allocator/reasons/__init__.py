@@ -7,7 +7,7 @@ from allocator.reasons.explain import alike, distance, lines, loss, sentence, su
 from allocator.reasons.losses import losses
 from allocator.reasons.matrix import Matrix, Row, matrix
 from allocator.reasons.nearest import Hint, Kind, nearest
-from allocator.reasons.relax import Spot, spots, with_amount
+from allocator.reasons.relax import Spot, spots, with_amount, with_count
 
 __all__ = [
     "Hint",
@@ -28,4 +28,5 @@ __all__ = [
     "summary",
     "tally",
     "with_amount",
+    "with_count",
 ]

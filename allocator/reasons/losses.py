@@ -31,6 +31,7 @@ from allocator.problem import (
     pool_state,
     question_of,
 )
+from dra.errors import OutOfBudget
 from dra.policy import Rules, admits, in_the_way, own_state
 from dra.quantity import Quantity
 from dra.stock import PoolStatus
@@ -63,14 +64,20 @@ def losses(
     serve: Serve,
     budget: Budget,
 ) -> tuple[Reason, ...]:
-    """Explain why claims do not fit on a node; `serve` asks the allocator about that node, first fit."""
+    """Explain why claims do not fit on a node; `serve` asks the allocator about that node, first fit.
+
+    Raises OutOfBudget where that is not known in the end.
+    """
     now = stock
-    asked = {claim.metadata.key for claim in claims}
+    asked: dict[str, str] = {}
+    for claim in claims:
+        metadata = claim.metadata
+        asked[metadata.key] = metadata.key if metadata.namespace else metadata.name
     for claim in claims:
         answer = serve(now, [claim])
-        if answer.verdict in (Verdict.ERROR, Verdict.UNDECIDED):
-            text = answer.error or str(answer.verdict)
-            reason = Reason(Stage.SEARCH, claim.metadata.key, text=text)
+        _demand_decision(answer)
+        if answer.verdict is Verdict.ERROR:
+            reason = Reason(Stage.SEARCH, claim.metadata.key, text=answer.error or "")
             return (reason,)
         if not answer.feasible:
             found = _of_claim(now, node, claim, asked, serve=serve, budget=budget)
@@ -82,11 +89,17 @@ def losses(
     return (Reason(Stage.SEARCH, text=text),)
 
 
+def _demand_decision(answer: Answer) -> None:
+    """Give up where the allocator did: half of a look would be a reason that nobody knows to be one."""
+    if answer.verdict is Verdict.UNDECIDED:
+        raise OutOfBudget(answer.error or str(answer.verdict))
+
+
 def _of_claim(
     stock: Stock,
     node: str,
     claim: ResourceClaim,
-    asked: set[str],
+    asked: Mapping[str, str],
     *,
     serve: Serve,
     budget: Budget,
@@ -101,6 +114,7 @@ def _of_claim(
         number = (fitting + failing) // 2
         some = _first_requests(claim, number)
         answer = serve(stock, [some])
+        _demand_decision(answer)
         if answer.feasible:
             fitting = number
             allocation = answer.allocations[0].allocation
@@ -136,7 +150,7 @@ class _RefusedRequest:
         node: str,
         claim: ResourceClaim,
         held: Sequence[DeviceRequestAllocationResult],
-        asked: set[str],
+        asked: Mapping[str, str],
         *,
         budget: Budget,
     ) -> None:
@@ -361,7 +375,7 @@ def _holders(
     stock: Stock,
     pools: Sequence[Pool],
     own: str,
-    asked: set[str],
+    asked: Mapping[str, str],
 ) -> dict[tuple[str, str, str], list[str]]:
     """Say who has which device: claims of the stock hold it, claims of the same question were given it just now."""
     found: dict[tuple[str, str, str], list[str]] = {}
@@ -370,7 +384,7 @@ def _holders(
         for key, results in held.items():
             name = f"held by {key}"
             if key in asked:
-                name = f"given to {key}"
+                name = f"given to {asked[key]}"
             for result in results:
                 if key == own:
                     name = f"given to request {result.request} of the same claim"

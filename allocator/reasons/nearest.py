@@ -88,7 +88,10 @@ def nearest(
         if left <= 0 or (cancelled is not None and cancelled()):
             raise _Spent
         left -= 1
-        return fits(one, some)
+        fitted = fits(one, some)
+        if not fitted and cancelled is not None and cancelled():
+            raise _Spent  # it was not decided, so what is the most that fits is not known
+        return fitted
 
     hints = (
         [Hint(Kind.NODE, f"fits as it stands on {_join(elsewhere, 'and', 5)}", nodes=tuple(elsewhere))]

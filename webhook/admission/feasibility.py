@@ -17,10 +17,12 @@ import msgspec
 
 from allocator import FleetMemo, Options, Stage, allocate, fleet
 from allocator import Verdict as Found
-from allocator.reasons import Hint, Kind, distance, nearest, sentence
+from allocator.problem import MAX_RESULTS
+from allocator.reasons import Hint, Kind, distance, nearest, sentence, spots, with_count
 from dra import cel
 from dra.budget import Budget
 from dra.errors import OutOfBudget, SelectorError
+from dra.objects import ExactDeviceRequest
 from dra.validation import shape
 from webhook.dialects import TARGETS
 from webhook.refusals import Code
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from allocator import Answer, FleetAnswer, Reason
-    from dra.objects import DeviceAttribute, DeviceRequest, DeviceSubRequest, ExactDeviceRequest, ResourceClaim
+    from dra.objects import DeviceAttribute, DeviceRequest, DeviceSubRequest, ResourceClaim
     from dra.stock import Stock
 
 # About 50 ms of search on one kind of node; the review's budget bounds all of them together.
@@ -38,6 +40,8 @@ STEPS = 3_000
 TRIES = 40
 # Kinds of node whose answers are compared; a fleet has few, and a refusal need not be told from all sides.
 KINDS = 16
+# Containers or claims that are named.
+NAMED = 4
 # Values of an attribute that are listed: products and profiles are few.
 VALUES = 12
 # Words of selectors that are compared with those.
@@ -49,6 +53,8 @@ SELECTOR = 300
 CURABLE = frozenset((Stage.TAINT, Stage.POOL))
 # What may be offered to somebody who writes a pod: other numbers, not other people's claims.
 OFFERS = (Kind.AMOUNT, Kind.COUNT, Kind.SPLIT, Kind.CLASS, Kind.SELECTOR, Kind.CONSTRAINT)
+# ... also if he asked by the old names, with which no class, selector or constraint was written.
+WRITTEN = (Kind.AMOUNT, Kind.COUNT, Kind.SPLIT)
 # Attributes that tell single devices apart: nobody wants to read all of them.
 _UNIQUE = frozenset(target.unique for target in TARGETS.values())
 
@@ -157,6 +163,8 @@ class _Hearing:
             return Judgement(Feasibility.BUSY, f"the scheduler would stop at an error: {faults[0]}")
         if not samples:
             return Judgement(Feasibility.BUSY, "there is no node that could serve this pod")
+        if not all(answer.explained for answer in kinds.values()):
+            return UNKNOWN  # what is in the way may be curable
         if any(reason.stage in CURABLE for answer in kinds.values() for reason in answer.reasons):
             return Judgement(Feasibility.BUSY, f"no node can serve this pod as the fleet is now; {_nearest(samples)}")
         return self.coming() or self.never(samples, kinds)
@@ -214,9 +222,60 @@ class _Hearing:
                 devices = f"{exactly.count} devices of class {exactly.device_class_name} on one node"
                 text = f"{opening}: {self.who(short)} asks for {devices}, and the largest node has {most}"
                 return _never(Code.TOO_MANY, text, self.offer(largest), short.claim.rpartition("/")[2])
-        text = f"{opening}; {_nearest(samples)}"
         alone = self.claims[0].metadata.name if len(self.claims) == 1 else ""
+        if not alone:
+            text, remedy = self.together()
+            if text:
+                return _never(Code.TOO_MANY, f"{opening}: {text}", remedy)
+        text = f"{opening}; {_nearest(samples)}"
         return _never(Code.NEVER, text, self.offer(node), alone)
+
+    def together(self) -> tuple[str, str]:
+        """Say that claims which ask alike ask for more devices than any node has, and what would do; nothing if that is not it."""
+        bodies = [_plain_body(claim) for claim in self.claims]
+        total = sum(body.count for body in bodies)
+        alike = [msgspec.structs.replace(body, count=1) for body in bodies]
+        if not total or any(one != alike[0] for one in alike):
+            return "", ""
+        node, most = self.most(min(total, MAX_RESULTS))
+        if not most or self.is_shared(node, most):
+            return "", ""  # where several may have one device, there is more to say than their number
+        who = self.everybody()
+        of_class = f"devices of class {alike[0].device_class_name}"
+        text = f"{who} together ask for {total} {of_class} on one node, and the largest node has {most}"
+        return text, f"it would fit if they asked for no more than {_devices(most)}"
+
+    def most(self, count: int) -> tuple[str, int]:
+        """Find the most devices that the first claim could have on a node, and where, if nowhere it could have so many."""
+        whole = self.first(count)
+        idle = fleet(self.stock, whole, options=self.options, idle=True)
+        if any(idle.verdict(node) is not Found.INFEASIBLE for node in idle):
+            return "", 0
+        return _largest(idle.samples())
+
+    def is_shared(self, node: str, count: int) -> bool:
+        """Whether the first claim could not have so many devices for itself alone."""
+        idle = self.stock.idle()
+        answer = allocate(idle, node, self.first(count), options=self.options)
+        results = [one for granted in answer.allocations for one in granted.allocation.devices.results]
+        return not answer.feasible or any(one.share_id for one in results)
+
+    def first(self, count: int) -> tuple[ResourceClaim, ...]:
+        """The first claim alone, asking for another number of devices."""
+        alone = tuple(self.claims[:1])
+        spot = next(spots(alone))
+        return with_count(alone, spot, count)
+
+    def everybody(self) -> str:
+        """Name who asks, some of them if they are many."""
+        asking: dict[str, None] = {}
+        for claim in self.claims:
+            request = claim.spec.devices.requests[0]
+            who = _who(claim.metadata.name, request.name, self.asked_by)
+            asking[who] = None
+        names = list(asking)
+        more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+        return "; ".join(names[:NAMED]) + more
 
     def who(self, reason: Reason) -> str:
         return _who(reason.claim.rpartition("/")[2], reason.request, self.asked_by)
@@ -272,17 +331,18 @@ class _Hearing:
             return ""
 
         def fits(stock: Stock, claims: Sequence[ResourceClaim]) -> bool:
-            if self.budget.is_out:
-                return False
             answer = allocate(stock, node, claims, options=self.options)
             return answer.feasible
 
+        def is_out() -> bool:
+            return self.budget.is_out
+
         idle = self.stock.idle()
-        hints = nearest(idle, node, self.claims, fits=fits, tries=TRIES)
+        hints = nearest(idle, node, self.claims, fits=fits, tries=TRIES, cancelled=is_out)
         for kind in OFFERS:
             for hint in hints:
-                if hint.kind is kind:
-                    claim = hint.claim.rpartition("/")[2]
+                claim = hint.claim.rpartition("/")[2]
+                if hint.kind is kind and (kind in WRITTEN or claim not in self.asked_by):
                     who = _who(claim, hint.request, self.asked_by).partition(" (")[0]  # the words were given above
                     return _describe_offer(hint, who)
         return ""
@@ -327,8 +387,7 @@ def _describe_offer(hint: Hint, who: str) -> str:
             name, _, amount = hint.value.partition("=")
             return f"it would fit if {who} asked for no more than {amount} of {name}"
         case Kind.COUNT:
-            devices = "1 device" if hint.value == "1" else f"{hint.value} devices"
-            return f"it would fit if {who} asked for no more than {devices}"
+            return f"it would fit if {who} asked for no more than {_devices(int(hint.value))}"
         case Kind.SPLIT:
             return f"it would fit if {who} asked for {hint.value}"
         case Kind.CLASS:
@@ -342,6 +401,19 @@ def _describe_offer(hint: Hint, who: str) -> str:
 
 def _who(claim: str, request: str, asked_by: Mapping[str, str]) -> str:
     return asked_by.get(claim) or f"claim {claim}, request {request}"
+
+
+def _plain_body(claim: ResourceClaim) -> ExactDeviceRequest:
+    """The only request of a claim that asks for a number of devices and nothing else; one for nothing if it is not so."""
+    devices = claim.spec.devices
+    body = devices.requests[0].exactly if _is_plain([claim]) else None
+    if body is None or body.allocation_mode != "ExactCount" or body.admin_access or body.capacity:
+        return ExactDeviceRequest()
+    return body
+
+
+def _devices(count: int) -> str:
+    return "1 device" if count == 1 else f"{count} devices"
 
 
 def _is_plain(claims: Sequence[ResourceClaim]) -> bool:

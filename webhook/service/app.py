@@ -285,6 +285,8 @@ class App:
         except Overtime:
             self._gate.forget(state)
             return await self._aside(review)
+        if outcome.record.outcome == UNDECIDED:
+            return await self._aside(review, outcome)  # it was refused, and is not let in because this look was shorter
         return self._record_decision(review, outcome)
 
     async def _aside(self, review: _OpenReview, otherwise: Outcome | None = None) -> Reply:

@@ -146,7 +146,7 @@ def test_a_search_that_runs_out_of_steps_promises_nothing():
 
 
 def test_who_cannot_wait_is_told_no_but_not_what_would_fit_instead():
-    tied = [claim(2), claim(3, name="d")]
+    tied = [claim(2), claim(3, name="d", cel="true")]
     assert (
         judge(stock(), tied, budget=Budget()).remedy
         == "it would fit if claim c, request r asked for no more than 1 device"
@@ -155,6 +155,69 @@ def test_who_cannot_wait_is_told_no_but_not_what_would_fit_instead():
         hurried = judge(stock(), tied, budget=Budget(steps))
         assert hurried.verdict in (Feasibility.NEVER, Feasibility.UNKNOWN)
     assert judge(stock(), tied, budget=Budget(2)).verdict is Feasibility.UNKNOWN
+
+
+def test_claims_that_ask_alike_for_more_than_a_node_has_are_told_the_sum():
+    told = judge(stock(), [claim(name=f"c{at}") for at in range(5)])
+    assert (told.code, told.remedy) == (Code.TOO_MANY, "it would fit if they asked for no more than 4 devices")
+    asked = "; ".join(f"claim c{at}, request r" for at in range(4))
+    assert told.text.endswith(f"{asked} and 1 more together ask for 5 devices of class {DRIVER} on one node, and the largest node has 4")  # fmt: skip
+    many = judge(stock(), [claim(name=f"c{at}") for at in range(40)])
+    assert "together ask for 40 devices" in many.text
+
+
+ODD = {
+    "selector": claim(3, name="d", cel="true"),
+    "constraint": claim(3, name="d", requests=["r"], distinctAttribute="x/y"),
+}
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_claims_that_ask_for_different_devices_are_not_added_up(odd):
+    told = judge(stock(), [claim(2), ODD[odd]])
+    assert told.verdict is Feasibility.NEVER
+    assert "together" not in told.text
+
+
+def test_devices_that_several_claims_may_have_are_not_counted_as_if_they_were_whole():
+    memory = {"value": "80Gi", "requestPolicy": {"default": "40Gi"}}
+    fleet = stock(count=1, capacity={"memory": memory}, allowMultipleAllocations=True)
+    assert judge(fleet, [claim(name="a"), claim(name="b")]).verdict is Feasibility.FITS
+    told = judge(fleet, [claim(name=name) for name in "abc"])
+    assert told.verdict is Feasibility.NEVER
+    assert "together" not in told.text
+
+
+CURED = {
+    "a taint": ({"key": "maintenance", "effect": "NoSchedule"}, {}),
+    "a pool that is not complete": (None, {"slices": 2}),
+}
+
+
+@pytest.mark.parametrize("what", CURED)
+def test_what_may_be_curable_is_not_called_never_where_the_time_ends_before_that_is_known(what):
+    """Whatever the budget: the search may have ended, and the look at what is in the way has not."""
+    taint, pools = CURED[what]
+    rules = []
+    if taint:
+        spec = {"deviceSelector": {"driver": DRIVER, "device": "gpu-8"}, "taint": taint}
+        rules = [wire.convert({"metadata": {"name": "drain"}, "spec": spec}, DeviceTaintRule)]
+    fleet = stock(*rules, nodes=("n0",), count=9, **pools)
+    found = set()
+    for steps in range(10, 3_000, 31):
+        found.add(judge(fleet, [claim(name=f"c{at}") for at in range(9)], budget=Budget(steps)).verdict)
+    assert found == {Feasibility.UNKNOWN, Feasibility.BUSY} - ({Feasibility.UNKNOWN} if pools else set())
+
+
+def test_less_than_would_do_is_not_offered_where_the_time_ends():
+    offered = {judge(stock(), [claim(9)], budget=Budget(steps)).remedy for steps in range(10, 2_000, 13)}
+    assert offered == {"", "it would fit if claim c, request r asked for no more than 4 devices"}
+
+
+def test_who_asked_by_the_old_names_is_offered_no_class():
+    fleet = stock(class_("none", "false"))
+    assert judge(fleet, [claim(class_="none")]).remedy == f"it would fit with class {DRIVER}"
+    assert judge(fleet, [claim(class_="none")], asked_by={"c": "container main (nvidia.com/gpu)"}).remedy == ""
 
 
 def test_a_product_that_does_not_exist_is_never_and_those_that_exist_are_listed():

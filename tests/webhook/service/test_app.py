@@ -11,7 +11,7 @@ import aiohttp
 import msgspec
 import pytest
 
-from cluster.serving import ConnectionPhase, Limits
+from cluster.serving import ConnectionPhase, Limits, Reply
 from tests.limits import PATIENCE
 from tests.webhook import tls
 from webhook.admission import Outcome, Record
@@ -601,3 +601,20 @@ async def test_what_comes_back_of_many_reviews_at_once_is_done_one_a_turn_of_the
     assert {reply.status for reply in replies} == {200}
     assert len(done) == 8
     assert len(set(done)) == 8, "each in a turn of its own"
+
+
+async def test_a_second_look_without_an_end_is_left_to_a_worker(running, monkeypatch):
+    """Who was refused at the first look, which may take longer, is not let in because the second was not decided."""
+    undecided = Outcome(body=b"{}", record=Record(path="mutate", uid="u", outcome="undecided"))
+    monkeypatch.setattr(running.gate, "decide", lambda *_: undecided)
+    handed = []
+
+    async def aside(review, otherwise):
+        handed.append((review, otherwise))
+        return Reply(200, b"refused", "application/json")
+
+    monkeypatch.setattr(running.app, "_aside", aside)
+    now = asyncio.get_running_loop().time()
+    review = _OpenReview("mutate", REVIEW, "", False, now, now)
+    assert (await running.app._second(review)).body == b"refused"
+    assert handed == [(review, undecided)]
