@@ -11,7 +11,6 @@ futures of one stock share its past and know nothing of each other.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
@@ -38,6 +37,7 @@ Where = TypeVar("Where", bound="str | PoolId")
 _Move = tuple[Stocked | None, Stocked | None]  # an object before and after
 Pages = tuple[Page, ...]
 Held = dict[str, "tuple[DeviceRequestAllocationResult, ...]"]  # claim key → what it holds in one pool
+Holders = dict[str, None]  # keys of claims
 
 _FIELD: dict[type, str] = {
     Node: "nodes",
@@ -108,7 +108,7 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
     held: dict[PoolId, Held]
     uses: dict[PoolId, PoolUse]
     sums: dict[str, Amounts]  # how much claims hold, by namespace
-    holders: dict[str, frozenset[str]]  # the keys of the claims that hold it
+    holders: dict[str, Holders]  # which claims hold it
     history: History
     reading: Reading = ALL  # the allocator that all of this is read as
 
@@ -371,21 +371,27 @@ def _namespace(claim: ResourceClaim) -> str:
     return claim.metadata.namespace or "default"
 
 
-def _holders(known: Mapping[str, frozenset[str]], moved: Mapping[str, bool]) -> dict[str, frozenset[str]]:
-    """Say which claims hold something, by namespace, after some have moved: each with whether it holds something now."""
-    touched: defaultdict[str, set[str]] = defaultdict(set)
-    for key in moved:
-        namespace, _, _ = key.partition("/")
-        touched[namespace].add(key)
+def _holders(known: Mapping[str, Holders], moved: Mapping[str, bool]) -> dict[str, Holders]:
+    """Say which claims hold something, by namespace, after some have moved: each with whether it holds something now.
+
+    Dicts, because a set of 30,000 takes twenty times as long to copy.
+    """
     found = {**known}
-    for namespace, keys in touched.items():
-        before = known.get(namespace, frozenset())
-        now = {key for key in keys if moved[key]}
-        left = before - keys | now
-        if left:
-            found[namespace] = left
+    copied: set[str] = set()
+    for key, holds in moved.items():
+        namespace, _, _ = key.partition("/")
+        if holds is (key in found.get(namespace, ())):
+            continue
+        if namespace not in copied:
+            copied.add(namespace)
+            found[namespace] = {**found.get(namespace, {})}
+        if holds:
+            found[namespace][key] = None
         else:
-            found.pop(namespace, None)
+            del found[namespace][key]
+    for namespace in copied:
+        if not found[namespace]:
+            del found[namespace]
     return found
 
 

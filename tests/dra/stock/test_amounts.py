@@ -150,7 +150,7 @@ def test_the_sums_are_what_a_walk_finds_after_any_changes(some):
         before, sums = stock, {namespace: dict(held) for namespace, held in stock.sums.items()}
         stock = change(stock)
         assert stock.sums == walk(stock)
-        assert stock.holders == holders(stock)
+        assert {namespace: set(keys) for namespace, keys in stock.holders.items()} == holders(stock)
         assert before.sums == sums, "an older stock stays as it was"
 
 
