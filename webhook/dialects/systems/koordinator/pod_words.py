@@ -1,0 +1,220 @@
+"""What a pod says in Koordinator's words: its amounts, summed as the scheduler sums them, and its annotations, parsed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from dra.wire import Json
+from webhook.dialects.demand import Left, Refusal
+from webhook.dialects.table import Action, Role
+from webhook.dialects.words import Options, Said
+
+if TYPE_CHECKING:
+    from webhook.dialects.words import Hint, Words
+
+GPU, CORE, RATIO = Role.COMBINED, Role.CORES, Role.MEMORY_PERCENT
+MEMORY, SHARED, COUNT, RDMA = Role.MEMORY, Role.SHARES, Role.COUNT, Role.NIC
+# What is summed over a pod; and what Koordinator's webhook looks at.
+_PARTS: Final = (GPU, CORE, MEMORY, RATIO, SHARED, COUNT, RDMA)
+_OF_GPUS: Final = frozenset((GPU, CORE, MEMORY, RATIO, SHARED))
+
+
+class KoordinatorOptions(Options, frozen=True, kw_only=True):
+    """How Koordinator is set up."""
+
+    # Its mutating webhook rewrites every app container (feature DisableDeviceResourceSpec off, the default).
+    webhook: bool = True
+    # A share of a NIC becomes one whole NIC, since NIC drivers know no shares.
+    whole_nic_for_share: bool = msgspec.field(name="wholeNICForShare", default=False)
+    # Claims are made for these resources of pods that ask for them of one NUMA node: cpu or hugepages-SIZE, each with its kind of device.
+    host_resources: dict[str, str] = {}
+
+    def of_host(self) -> Mapping[str, str]:
+        """Name the resources that claims are made for."""
+        return self.host_resources
+
+
+class JointAllocate(msgspec.Struct, frozen=True, rename="camel"):
+    """The device-joint-allocate annotation."""
+
+    device_types: tuple[str, ...] = ()
+    required_scope: str = ""
+
+
+class DeviceHint(msgspec.Struct, frozen=True, rename="camel"):
+    """One device type's entry of the device-allocate-hint annotation."""
+
+    selector: dict[str, Json] | None = None
+    vf_selector: dict[str, Json] | None = msgspec.field(name="vfSelector", default=None)
+    allocate_strategy: str = ""
+    required_topology_scope: str = ""
+    exclusive_policy: str = ""
+
+
+class PartitionSpec(msgspec.Struct, frozen=True, rename="camel"):
+    """The gpu-partition-spec annotation."""
+
+    allocate_policy: str = ""
+    ring_bus_bandwidth: Json = None
+
+
+class TopologySpec(msgspec.Struct, frozen=True):
+    """The numa-topology-spec annotation."""
+
+    policy: str = msgspec.field(name="numaTopologyPolicy", default="")
+
+
+class ResourceSpec(msgspec.Struct, frozen=True):
+    """The resource-spec annotation."""
+
+    required: str = msgspec.field(name="requiredCPUBindPolicy", default="")
+
+
+_ANNOTATIONS: Final[Mapping[Role, Any]] = {
+    Role.JOINT: JointAllocate,
+    Role.HINT: dict[str, DeviceHint],
+    Role.PARTITION: PartitionSpec,
+    Role.NUMA_BIND: TopologySpec,
+    Role.CPUS: ResourceSpec,
+}
+_NO_HINT = DeviceHint()
+_SHOWN = 40  # letters of what somebody wrote
+
+
+class PodWords(msgspec.Struct, frozen=True, kw_only=True):
+    """A pod's words, summed and parsed."""
+
+    said: tuple[Said, ...]
+    sums: Mapping[Role, int]  # without what is nothing
+    keys: Mapping[Role, str]
+    joint: JointAllocate | None
+    hints: Mapping[str, DeviceHint]
+    partition: PartitionSpec | None
+    topology: TopologySpec | None
+    binding: ResourceSpec | None
+    names: Mapping[Role, str]  # of the annotations
+    host: Mapping[str, int]
+    options: KoordinatorOptions
+
+    def key(self, *parts: Role) -> str:
+        """The key on the pod that stands for the first of these parts that it names."""
+        return next(self.keys[part] for part in parts if part in self.keys)
+
+    def hint(self, device_type: str) -> DeviceHint:
+        """What the pod says about devices of a type; nothing is an empty hint."""
+        return self.hints.get(device_type, _NO_HINT)
+
+
+def hear(words: Words[KoordinatorOptions]) -> PodWords | Refusal | Left:
+    """Sum up and parse, unless the pod is none that we could serve, or its annotations are none that Koordinator could read."""
+    hints = words.hints
+    foreign = _what_is_foreign(words)
+    if foreign:
+        return foreign
+    found: dict[Role, Any] = {}
+    for role, type_ in _ANNOTATIONS.items():
+        hint = hints.get(role)
+        if hint is None:
+            continue
+        try:
+            found[role] = msgspec.json.decode(hint.text, type=type_)
+        except RecursionError:
+            return _malformed(hint, "it is nested too deeply")
+        except (msgspec.MsgspecError, ValueError) as error:
+            return _malformed(hint, str(error))
+    return PodWords(
+        said=words.said,
+        sums=total(words.said, webhook=words.options.webhook),
+        keys={amount.row.role: amount.key for one in words.said for amount in one.amounts},
+        joint=found.get(Role.JOINT),
+        hints=found.get(Role.HINT, {}),
+        partition=found.get(Role.PARTITION),
+        topology=found.get(Role.NUMA_BIND),
+        binding=found.get(Role.CPUS),
+        names={role: hint.key for role, hint in hints.items()},
+        host=words.host,
+        options=words.options,
+    )
+
+
+def _what_is_foreign(words: Words[KoordinatorOptions]) -> Left | None:
+    """Find what leaves the pod to Koordinator whatever else it says."""
+    for one in words.said:
+        for amount in one.amounts:
+            row = amount.row
+            if row.action is Action.LEFT and amount.value:
+                return Left(amount.key, row.because)
+    vendor = words.hints.get(Role.MODELS)
+    if vendor is not None and _is_of_others(vendor.text):
+        text = f"the pod is for GPUs of {show(vendor.text)}, which no target here stands for"
+        return Left(vendor.key, text)
+    designated = words.hints.get(Role.MODE)
+    if designated is not None:
+        return Left(designated.key, designated.row.because)
+    return None
+
+
+def _is_of_others(vendor: str) -> bool:
+    """Say whether a node selector asks for another vendor's GPUs; "not …" is how one that shuts some out is written."""
+    lower = vendor.lower()
+    shuts_out_others = vendor.startswith("not ") and "nvidia" not in lower
+    return lower not in ("", "nvidia") and not shuts_out_others
+
+
+def _malformed(hint: Hint, why: str) -> Refusal:
+    """Koordinator finds pods with malformed annotations unschedulable."""
+    return Refusal(hint.key, f"is malformed: {why}", "mend the JSON")
+
+
+def total(said: tuple[Said, ...], *, webhook: bool) -> dict[Role, int]:
+    """Add up the pod: the larger of what lasts together and what each init container takes beside the sidecars."""
+    lasting: Counter[Role] = Counter()
+    most: Counter[Role] = Counter()
+    for one in said:
+        amounts = _amounts(one)
+        if webhook and not one.init:
+            amounts = _after_webhook(amounts)
+        if not one.ordinary_init:
+            lasting.update(amounts)
+            continue
+        for part, amount in amounts.items():
+            beside = lasting[part] + amount
+            most[part] = max(most[part], beside)
+    sums = lasting | most
+    return {part: amount for part, amount in sums.items() if amount}
+
+
+def _amounts(one: Said) -> dict[Role, int]:
+    """What a container asks for, by part."""
+    found: dict[Role, int] = {}
+    for part in _PARTS:
+        amount = one.of(part)
+        if amount is not None:
+            found[part] = amount.value
+    return found
+
+
+def _after_webhook(amounts: dict[Role, int]) -> dict[Role, int]:
+    """What an app container asks for after Koordinator's mutating webhook."""
+    if not amounts.keys() & _OF_GPUS:
+        return amounts
+    found = {**amounts}
+    both = found.get(GPU)
+    # Beside other numbers `gpu` stays, and that combination is not accepted.
+    if both is not None and found.get(CORE, both) == both == found.get(RATIO, both):
+        del found[GPU]
+        found[CORE] = found[RATIO] = both
+    if SHARED not in found:
+        basis = found.get(RATIO, found.get(CORE, 0))
+        several = basis > 100 and basis % 100 == 0
+        found[SHARED] = basis // 100 if several else 1
+    return found
+
+
+def show(text: str) -> str:
+    """Shorten what somebody wrote."""
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
