@@ -326,6 +326,14 @@ def hosted(*native: dict, asked: dict, hints: dict, fleet: Inventory, config: di
     return value, became(value, fleet=fleet, **config)
 
 
+@pytest.mark.parametrize("config", [HOST, {}], ids=["hosted", "not hosted"])
+def test_who_wants_nothing_on_one_numa_node_gets_nothing(config):
+    """Nothing at all is what none of a key is; tied to one node it ended the reading."""
+    _, done = hosted({}, asked={"rdma": 0}, hints=ONE_NODE | BOUND, fleet=hosts(), config=config)
+    assert actions(done) == {KOORD + "rdma": "translated", TOPOLOGY: "ignored", BINDING: "ignored"}
+    assert done.templates == {}
+
+
 def test_gpu_nic_cpus_and_huge_pages_of_one_numa_node_are_one_claim():
     native = {"cpu": "3", "hugepages-2Mi": "64Mi", "memory": "1Gi"}
     value, done = hosted(native, {"cpu": "1"}, asked={"gpu": 100, "rdma": 100}, hints=ONE_NODE, fleet=hosts())

@@ -36,13 +36,14 @@ def ask(draft: Draft) -> Draft | Stop:
         if found is not None:
             given.append(found)
     asked = (*draft.asked, *given)
-    if _on_one_node(words) and words.options.host_resources:
+    if asked and _on_one_node(words) and words.options.host_resources:
         tied = _tie(asked, words.names[Role.NUMA_BIND])
         if isinstance(tied, Left):
             return tied
         asked = (tied,)
     names = [one.key for one in given]
-    return replace(draft, asked=asked).and_(*_notes(words, names))
+    notes = _notes(words, names) if asked else _notes_of_nothing(words)
+    return replace(draft, asked=asked).and_(*notes)
 
 
 def _on_one_node(words: PodWords) -> bool:
@@ -104,6 +105,12 @@ def _notes(words: PodWords, given: list[str]) -> Iterator[Note]:
         key = words.names[Role.CPUS]
         action, text = _on_binding(words.binding.required, counted if CPU in given else "")
         yield Note(key, action, text)
+
+
+def _notes_of_nothing(words: PodWords) -> Iterator[Note]:
+    for role in (Role.NUMA_BIND, Role.CPUS):
+        if role in words.names:
+            yield Note(words.names[role], Action.IGNORED, "nothing is asked for that it could be about")
 
 
 def _on_topology(words: PodWords, policy: str, counted: str) -> tuple[Action, str]:
