@@ -180,6 +180,11 @@ POD_DISRUPTION_BUDGETS: Resource[PodDisruptionBudget] = Resource(
     "policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", PodDisruptionBudget, status=True, generation=True
 )
 
+# Nothing is stored by this one: the server answers whose a token is.
+TOKEN_REVIEWS: Resource[Raw] = Resource(
+    "authentication.k8s.io", "v1", "tokenreviews", "TokenReview", Raw, namespaced=False
+)
+
 DEPLOYMENTS = _workload("apps", "deployments", "Deployment")
 STATEFUL_SETS = _workload("apps", "statefulsets", "StatefulSet")
 DAEMON_SETS = _workload("apps", "daemonsets", "DaemonSet")

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from allocator.service.process import Settings
 
 logger = logging.getLogger("drawbridge.allocator")
+# An agent of each node asks twice a minute, over a connection of its own.
+PROMISE_LIMITS = Limits(body=0, connections=512, peer=512, deadline=5.0, idle=15.0)
 METRICS_LIMITS = Limits(body=0, connections=32, peer=16)
 LOOK_SECONDS = 10.0
 _GRACE = 5.0  # for what is in flight at the end: a commit under way is finished by the next leader if need be
@@ -34,6 +36,7 @@ class Listening(NamedTuple):
     api: Address | Path | None
     metrics: Address | None
     quota: Address | None = None
+    promises: Address | None = None
 
 
 class Ports:
@@ -48,6 +51,8 @@ class Ports:
         self._mutual = Mutual(settings.tls) if settings.tls else None
         self._reviewed = Mutual(settings.quota_tls) if settings.quota_tls else None  # what API servers are shown
         self._quota_doors: list[Door] = []
+        self._agreed = Mutual(settings.promises_tls) if settings.promises_tls else None  # what audit agents are shown
+        self._promise_doors: list[Door] = []
         if self._mutual:
             metrics.gauge(
                 "drawbridge_allocator_certificate_days", "Until what schedulers are shown expires.", self.days
@@ -79,6 +84,16 @@ class Ports:
         context = self._reviewed.context if self._reviewed else None
         return where._replace(port=door.open(where.host, where.port, context))
 
+    def open_promises(self, routes: Routes) -> Address | None:
+        """Open the door that audit agents of nodes ask at, and say where it is. Whose their tokens are is looked at with each call."""
+        where = self._settings.promises
+        if where is None:
+            return None
+        door = Door(App(routes), PROMISE_LIMITS, self._metrics.count_closure)
+        self._promise_doors.append(door)
+        context = self._agreed.context if self._agreed else None
+        return where._replace(port=door.open(where.host, where.port, context))
+
     def open_metrics(self) -> Address | None:
         """Open the port for metrics and probes, and say where it is."""
         where = self._settings.metrics
@@ -90,9 +105,14 @@ class Ports:
 
     async def follow(self) -> None:
         """Look at the files of TLS for ever."""
-        while self._mutual or self._reviewed:
+        shown = (
+            (self._mutual, self._doors),
+            (self._reviewed, self._quota_doors),
+            (self._agreed, self._promise_doors),
+        )
+        while any(mutual for mutual, _ in shown):
             await asyncio.sleep(self._settings.look)
-            for mutual, doors in ((self._mutual, self._doors), (self._reviewed, self._quota_doors)):
+            for mutual, doors in shown:
                 if mutual:
                     self._look(mutual, doors)
 
@@ -115,14 +135,17 @@ class Ports:
     def what_is_wrong(self) -> str:
         """Say why nobody can believe us, or "" if they can."""
         now = dt.datetime.now(dt.UTC)
-        both = (self._mutual, self._reviewed)
-        return "expired" if any(mutual.days(now) <= 0 for mutual in both if mutual) else ""
+        return "expired" if any(mutual.days(now) <= 0 for mutual in self._shown() if mutual) else ""
 
     def note(self) -> str:
         """Say what is worth knowing of the files, or ""."""
-        both = (self._mutual, self._reviewed)
-        return "; ".join(mutual.problem for mutual in both if mutual and mutual.problem)
+        return "; ".join(mutual.problem for mutual in self._shown() if mutual and mutual.problem)
+
+    def _shown(self) -> tuple[Mutual | None, ...]:
+        return self._mutual, self._reviewed, self._agreed
 
     async def end(self) -> None:
         """Let go of everybody."""
-        await asyncio.gather(*(door.end(_GRACE) for door in (*self._doors, *self._quota_doors, *self._others)))
+        await asyncio.gather(
+            *(door.end(_GRACE) for door in (*self._doors, *self._quota_doors, *self._promise_doors, *self._others))
+        )

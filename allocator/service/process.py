@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from allocator.decisions import PlacementRules
 from allocator.reports import Drift
+from allocator.service.auditing.promised import AUDIENCE, Promised
 from allocator.service.bridge import Bridge
 from allocator.service.extender import Extender
 from allocator.service.fairness.evictions import Evictions
@@ -23,6 +24,7 @@ from allocator.service.ports import LOOK_SECONDS, Listening, Ports
 from allocator.service.queries import Queries
 from allocator.service.rounds import SWEEP_SECONDS, Rounds
 from cluster.controllers import Election, Terms, new_recorder, now_of_the_wall
+from cluster.serving import Accounts
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
@@ -58,6 +60,9 @@ class Settings(NamedTuple):
     quota_tls: Files | None = None
     quota_place: str = ""  # where other replicas find us for that; by default the address itself
     quota_trust: Trust = Trust()
+    promises: Address | None = None  # where audit agents of nodes ask
+    promises_tls: Files | None = None
+    agent: str = ""  # the account that is answered there
     tls: Files | None = None  # for addresses
     client_names: tuple[str, ...] = ()  # who of those with a certificate may ask; any if empty
     token_file: str = ""
@@ -122,6 +127,8 @@ class Service:
             foresee=self.evictions.foresee,
             quota_lines=self.bridge.quotas.lines,
         )
+        accounts = Accounts(cluster, AUDIENCE, clock)
+        self._promised = Promised(self.bridge, accounts, settings.agent, self.election.is_sure)
         self._intake: Intake | None = None
         self._reviews: Reviews | None = None
         if settings.quota is not None and reviewing is not None:
@@ -202,6 +209,7 @@ class Service:
                 self.election.notes[PLACE] = settings.quota_place or str(quota)
             yield Listening(
                 quota=quota,
+                promises=ports.open_promises({("GET", "/promises"): self._promised.answer}),
                 plugin=ports.open(settings.plugin, plugin),
                 extender=ports.open(settings.extender, extender, asks_token=False),
                 api=ports.open(settings.api, api),

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     ReadRules = Callable[[Configuration], PlacementRules]
 
 UNIX = "unix:"
-TAKEN = "end who listens there, or say another place: --plugin, --extender, --api, --metrics-listen"
+TAKEN = "end who listens there, or say another place: --plugin, --extender, --api, --promises, --metrics-listen"
 Object = dict[str, Any]
 _Translated = tuple[list[Object], list[str]]  # and what was said about them
 
@@ -94,17 +94,22 @@ def _tls(certificate: str, key: str, client_ca: str, names: tuple[str, ...]) -> 
 
 def _quota_tls(folder: str, client_ca: str) -> Files | None:
     """Read what API servers are shown at the door of quotas: a folder as the Secret `drawbridge-quota` is mounted."""
-    from certs import mutual
-
     if not folder:
         if client_ca:
             raise Broken("--quota-client-ca is for a door that speaks TLS", "give --quota-certs, too")
         return None
+    return _shown(folder, client_ca, "tls.crt, tls.key and ca.crt (docs/quota.md)")
+
+
+def _shown(folder: str, client_ca: str, what: str) -> Files:
+    """Read the certificate in a mounted Secret."""
+    from certs import mutual
+
     files = mutual.Files(f"{folder}/tls.crt", f"{folder}/tls.key", client_ca)
     try:
         mutual.Mutual(files)
     except mutual.UnusableFile as error:
-        raise Broken(str(error), "give a folder with tls.crt, tls.key and ca.crt (docs/quota.md)") from None
+        raise Broken(str(error), f"give a folder with {what}") from None
     return files
 
 
@@ -149,6 +154,17 @@ def _is_loopback(host: str) -> bool:
     metavar="FILE",
     default="",
     help="Answer at --quota only to who shows a certificate of this authority.",
+)
+@click.option(
+    "--promises",
+    type=AddressType(),
+    help="Where audit agents ask what is promised on their nodes (/promises), with tokens of their account; docs/node-agent.md.",
+)
+@click.option(
+    "--promises-certs",
+    metavar="DIR",
+    default="",
+    help="What --promises shows: a folder with tls.crt and tls.key, followed while they change.",
 )
 @click.option(
     "--metrics-listen", type=AddressType(), default="127.0.0.1:9091", show_default=True, help="Where to show metrics."
@@ -217,6 +233,8 @@ def command(
     quota: Address | None,
     quota_certs: str,
     quota_client_ca: str,
+    promises: Address | None,
+    promises_certs: str,
     metrics_listen: Address,
     tls_cert: str,
     tls_key: str,
@@ -241,11 +259,13 @@ def command(
     from webhook import names
     from webhook.service import log
 
-    asked = (plugin, extender, quota)
+    asked = (plugin, extender, quota, promises)
     if read_only and any(place is not None for place in asked):
-        problem = "--read-only decides nothing, so neither a scheduler nor an API server can ask"
-        raise Broken(problem, "leave --plugin, --extender and --quota away")
-    if not read_only and all(place is None for place in (*asked, api)):
+        problem = (
+            "--read-only decides and promises nothing, so neither a scheduler nor an API server nor an agent can ask"
+        )
+        raise Broken(problem, "leave --plugin, --extender, --quota and --promises away")
+    if not read_only and all(place is None for place in (plugin, extender, quota, api)):
         raise Broken("nobody could ask", "say at least one of --plugin, --extender, --quota and --api")
     tls = _tls(tls_cert, tls_key, client_ca, client_names)
     if tls is None:
@@ -253,6 +273,10 @@ def command(
     quota_tls = _quota_tls(quota_certs, quota_client_ca)
     if quota_tls is None:
         _demand_loopback(quota=quota)
+    promises_tls = _shown(promises_certs, "", "tls.crt and tls.key (docs/node-agent.md)") if promises_certs else None
+    if promises is not None and promises_tls is None and not _is_loopback(promises.host):
+        problem = f"--promises {promises} is not on loopback, and in the clear everybody on the way reads the tokens"
+        raise Broken(problem, "give --promises-certs, or an address of 127.0.0.1")
     if token_file and not os.access(token_file, os.R_OK):
         raise Broken(f"--token-file {token_file} cannot be read", "give a file that holds the token and nothing else")
     log.configure(log_level)
@@ -275,6 +299,9 @@ def command(
         quota_tls=quota_tls,
         quota_place=str(quota._replace(host=own_address)) if quota and own_address else "",
         quota_trust=Trust(f"{quota_certs}/ca.crt", f"{names.QUOTA}.{space}.svc") if quota_tls else Trust(),
+        promises=promises,
+        promises_tls=promises_tls,
+        agent=f"system:serviceaccount:{space}-nodes:drawbridge-node-agent",
         tls=tls,
         client_names=client_names,
         token_file=token_file,

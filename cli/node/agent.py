@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import os
 import socket
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import urlsplit
 
 import click
 
@@ -20,9 +22,10 @@ if TYPE_CHECKING:
     from cluster import Cluster
     from cluster.serving import Address
     from node.audit import Finding, HandedOut, Silicon
-    from node.service import AgentSettings, OneLook
+    from node.service import AgentSettings, AllocatorPlace, OneLook
 
 Answer = dict[str, Any]
+TOKEN = "/var/run/secrets/drawbridge/token"  # noqa: S105  where it is mounted
 
 
 @inputs.command("node-agent", empty={"node": "", "findings": [], "held": [], "unread": []})
@@ -38,6 +41,24 @@ Answer = dict[str, Any]
     "--condition",
     is_flag=True,
     help="Also say on the node whether all fits, by a condition; needs manifests/node-condition.",
+)
+@click.option(
+    "--allocator",
+    metavar="URL",
+    default="",
+    help="Also ask an allocator what it has promised on this node and not written yet, at its --promises: https://HOST:PORT.",
+)
+@click.option(
+    "--allocator-token",
+    metavar="FILE",
+    default="",
+    help=f"What --allocator is shown: a token of our account for the audience drawbridge-allocator.  [default: {TOKEN}]",
+)
+@click.option(
+    "--allocator-ca",
+    metavar="FILE",
+    default="",
+    help="Believe an --allocator of these authorities (PEM).  [default: those of the gate's webhook configuration]",
 )
 @on_node()
 @click.option(
@@ -55,6 +76,9 @@ def command(
     once: bool,
     mark: Literal["held", "offered", "none"],
     condition: bool,
+    allocator: str,
+    allocator_token: str,
+    allocator_ca: str,
     node_name: str,
     kubelet_dir: str,
     cdi_dir: str,
@@ -75,10 +99,53 @@ def command(
     from node.service import AgentSettings
 
     identity = os.environ.get("POD_NAME") or socket.gethostname()
-    settings = AgentSettings(paths, identity, marking=mark, condition=condition, metrics=metrics_listen)
+    asked = _asked(allocator, allocator_token, allocator_ca)
+    settings = AgentSettings(
+        paths, identity, marking=mark, condition=condition, allocator=asked, metrics=metrics_listen
+    )
     if once:
         return _print(settings, kubeconfig, context, output)
     return _follow(settings, kubeconfig, context, log_level)
+
+
+def _asked(url: str, token_file: str, ca_file: str) -> AllocatorPlace | None:
+    """Read where an allocator is asked. In the clear a token goes nowhere but to this machine."""
+    from node.service import AllocatorPlace
+
+    if not url:
+        if token_file or ca_file:
+            raise Broken(
+                "--allocator-token and --allocator-ca are for --allocator, and none is asked", "say --allocator"
+            )
+        return None
+    host = _host(url)
+    if not host:
+        raise Broken(f"--allocator {url!r} is no address of an allocator", "say https://HOST:PORT")
+    if url.startswith("http:") and not _is_here(host):
+        problem = f"--allocator {url} is not on loopback, and in the clear everybody on the way reads the token"
+        raise Broken(problem, "say https://")
+    for option, file in (("--allocator-token", token_file), ("--allocator-ca", ca_file)):
+        if file and not os.access(file, os.R_OK):
+            raise Broken(f"{option} {file} cannot be read", "check the path")
+    return AllocatorPlace(url, token_file or TOKEN, ca_file)
+
+
+def _host(url: str) -> str:
+    """Say whose address it is; "" if it is none, or more than one."""
+    try:
+        place = urlsplit(url)
+        if url.rstrip("/") != f"{place.scheme}://{place.netloc}" or place.username is not None or place.port == 0:
+            return ""
+    except ValueError:
+        return ""
+    return (place.hostname or "") if place.scheme in ("http", "https") else ""
+
+
+def _is_here(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def _follow(settings: AgentSettings, kubeconfig: str, context: str, log_level: str) -> Exit:

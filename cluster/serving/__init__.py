@@ -5,6 +5,7 @@ It reads no request's meaning: a `Handler` answers. The gate and the allocator's
 
 from __future__ import annotations
 
+from cluster.serving.accounts import Account, Accounts, Crowded
 from cluster.serving.callers import Callers, Credentials
 from cluster.serving.connection import ConnectionPhase, Head, Limits, Reply, text
 from cluster.serving.device_series import POD_DEVICE, DeviceSeries
@@ -14,10 +15,13 @@ from cluster.serving.readiness import readiness
 
 __all__ = [
     "POD_DEVICE",
+    "Account",
+    "Accounts",
     "Address",
     "Callers",
     "ConnectionPhase",
     "Credentials",
+    "Crowded",
     "DeviceSeries",
     "Door",
     "Head",

@@ -9,7 +9,8 @@ from node.audit.holders import ContainerDevice, holders
 from node.audit.kubelet_state import UnreadableState, read_state
 from node.audit.marks import HELD_BY_PLUGIN, MARKED_ON, marks_of, plan, seen_at, sign_of, unmarkable
 from node.audit.names import claim_uid
-from node.audit.sight import DeviceId, HandedOut, PreparedThere, Sight
+from node.audit.promised import Unlikely, read_promises, that_stood
+from node.audit.sight import DeviceId, HandedOut, PreparedThere, Promise, PromisedDevice, Sight
 from node.audit.silicon import Silicon
 
 __all__ = [
@@ -26,9 +27,12 @@ __all__ = [
     "Kind",
     "Patience",
     "PreparedThere",
+    "Promise",
+    "PromisedDevice",
     "Sight",
     "Silicon",
     "UnknownForm",
+    "Unlikely",
     "UnreadableState",
     "claim_uid",
     "condition_of",
@@ -37,9 +41,11 @@ __all__ = [
     "marks_of",
     "plan",
     "read_foreign",
+    "read_promises",
     "read_state",
     "seen_at",
     "sign_of",
+    "that_stood",
     "unmarkable",
     "with_names",
     "worn_by",

@@ -20,12 +20,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from dra.objects import Device, DeviceRequestAllocationResult, Pod
-    from node.audit.sight import ClaimName, PreparedThere, Sight
+    from node.audit.sight import ClaimName, PreparedThere, Promise, PromisedDevice, Sight
     from node.audit.silicon import Silicon
 
 COMPONENT = "drawbridge-node-agent"  # who says so in events
 OVER = "it is over"  # what an event says then
 MOST = 200  # findings of one look: a node that is so wrong is not helped by more
+_NAMED = 4  # devices of one promise
 _UNPREPARED = ("All", "NodePrepareResources")
 
 
@@ -38,6 +39,8 @@ class Kind(StrEnum):
     SUMS = "shares do not add up"
     LEFT = "left on the node"
     UNMARKED = "not marked"
+    PROMISED_ELSEWHERE = "promised elsewhere"
+    IN_DOUBT = "promised, in doubt"
 
     @property
     def reason(self) -> str:
@@ -67,7 +70,14 @@ Users = dict[DeviceId, set[_User]]
 
 # How long something has to be so before it is said, in seconds.
 SOON, LATE = 30.0, 300.0
-_WAITS = {Kind.GIVEN_TWICE: 0.0, Kind.UNMARKED: 0.0, Kind.SUMS: 0.0, Kind.LEFT: LATE}
+_WAITS = {
+    Kind.GIVEN_TWICE: 0.0,
+    Kind.UNMARKED: 0.0,
+    Kind.SUMS: 0.0,
+    Kind.PROMISED_ELSEWHERE: 0.0,
+    Kind.IN_DOUBT: 0.0,
+    Kind.LEFT: LATE,
+}
 
 
 class Patience(msgspec.Struct, frozen=True):
@@ -92,10 +102,12 @@ def examine(sight: Sight, silicon: Silicon) -> tuple[Finding, ...]:
     found = [
         *_given_twice(sight, silicon, users),
         *_prepared_twice(silicon, users),
+        *_promised_elsewhere(sight, silicon),
         *_sums(sight, silicon.devices),
         *_not_allocated(sight),
         *_not_prepared(sight),
         *_left(sight),
+        *_in_doubt(sight),
     ]
     return tuple(found[:MOST])
 
@@ -158,6 +170,79 @@ def _prepared_twice(silicon: Silicon, users: Users) -> Iterator[Finding]:
                 "let one driver publish it, and end the pods of the other's claim",
                 tuple(sorted(pods)),
                 f"a device is given twice: as {where} and as {other}",
+            )
+
+
+def _promised_elsewhere(sight: Sight, silicon: Silicon) -> Iterator[Finding]:
+    """An allocator means a claim to have what somebody else has. Once it is written, it is given twice."""
+    if not sight.promises:
+        return
+    rivals = [*_by_plugin(sight, silicon), *_by_claim(sight, silicon)]
+    for promise in sight.promises:
+        for device in promise.devices:
+            for one in rivals:
+                if device.where in one.takes and one.hinders(promise, device):
+                    yield Finding(
+                        Kind.PROMISED_ELSEWHERE,
+                        f"device {device.where}",
+                        f"an allocator has promised it to ResourceClaim {promise.namespace}/{promise.claim}, and {one.has}",
+                        "end the pod that has it, or delete the one that it is promised to, so that it is placed again",
+                        one.users,
+                        f"{device.where}, or a part of it, which this pod has, is promised to a claim of another pod",
+                    )
+
+
+class _Rival(NamedTuple):
+    """Who has a device, and what nobody else can have beside that."""
+
+    takes: frozenset[DeviceId]
+    has: str
+    users: tuple[tuple[str, str], ...]
+    holding: PreparedThere | None = None  # None if it is a device plugin's
+
+    def hinders(self, promise: Promise, device: PromisedDevice) -> bool:
+        """Say whether a promise goes against what is held: not if it is the same claim's, or both have shares."""
+        held = self.holding
+        if held is None:
+            return True
+        if held.uid and promise.uid:
+            is_same = held.uid == promise.uid
+        else:
+            is_same = (held.namespace, held.claim) == (promise.namespace, promise.claim)
+        share_it = held.where == device.where and bool(held.share and device.share)
+        return not (is_same or share_it)
+
+
+def _by_plugin(sight: Sight, silicon: Silicon) -> Iterator[_Rival]:
+    for given in sight.given:
+        pod = given.namespace, given.pod
+        has = f"pod {given.namespace}/{given.pod} has it as {given} of a device plugin"
+        yield _Rival(silicon.of_plugin(given.resource, given.id), has, (pod,))
+
+
+def _by_claim(sight: Sight, silicon: Silicon) -> Iterator[_Rival]:
+    pods_of = sight.pods_by_claim
+    for one in _once(sorted(sight.known, key=lambda one: not one.uid)):
+        name = one.namespace, one.claim
+        results = results_of(sight.claims.get(name))
+        if one.admin or any(result.admin_access and _where(result) == one.where for result in results):
+            continue
+        whose = _named(name) if one.claim else f"with uid {one.uid}"
+        users = tuple(sorted(pods_of.get(name, ())))
+        has = f"{one.by} has {one.where} prepared for ResourceClaim {whose}"
+        yield _Rival(silicon.beside(one.where), has, users, one)
+
+
+def _in_doubt(sight: Sight) -> Iterator[Finding]:
+    """A write that gives a claim its devices has no answer."""
+    for promise in sight.promises:
+        if promise.in_doubt:
+            devices = ", ".join(str(one.where) for one in promise.devices[:_NAMED])
+            yield Finding(
+                Kind.IN_DOUBT,
+                f"ResourceClaim {promise.namespace}/{promise.claim}",
+                f"an allocator has promised it {devices}, and its write has no answer: nobody knows whether it has them",
+                "is the API server well, and does the allocator reach it? It holds the devices until the claim tells",
             )
 
 
@@ -298,7 +383,7 @@ def _once(known: Iterable[PreparedThere]) -> list[PreparedThere]:
     """Leave out what several say of one claim and device."""
     found: dict[tuple[str, str, DeviceId], PreparedThere] = {}
     for one in known:
-        found.setdefault((one.namespace, one.claim, one.where), one)
+        found.setdefault((one.namespace, one.claim or one.uid, one.where), one)
     return list(found.values())
 
 

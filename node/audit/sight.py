@@ -59,6 +59,23 @@ class PreparedThere(msgspec.Struct, frozen=True):
     consumed: dict[str, Quantity] = {}
 
 
+class PromisedDevice(NamedTuple):
+    """A device, or with `share` a share of one."""
+
+    where: DeviceId
+    share: str = ""
+
+
+class Promise(msgspec.Struct, frozen=True):
+    """What an allocator means a claim to have on this node, and the claim does not say yet. In doubt is a write without an answer."""
+
+    namespace: str
+    claim: str
+    uid: str
+    in_doubt: bool
+    devices: tuple[PromisedDevice, ...] = ()
+
+
 class Sight(msgspec.Struct, frozen=True):
     """One look at a node."""
 
@@ -69,6 +86,7 @@ class Sight(msgspec.Struct, frozen=True):
     files: tuple[str, ...] = ()  # names of CDI files
     pods: tuple[Pod, ...] | None = None
     slices: tuple[ResourceSlice, ...] = ()
+    promises: tuple[Promise, ...] = ()  # those that stood before and after all the rest was read
     claims: dict[
         ClaimName, ResourceClaim | None
     ] = {}  # None of one that is gone; one that could not be read is not here

@@ -87,6 +87,12 @@ class Silicon:
                 found |= self._by_sign[sign]
         return frozenset(one for one in found if one.driver != where.driver)
 
+    def beside(self, where: DeviceId) -> frozenset[DeviceId]:
+        """Name the devices that cannot be had beside one: what overlaps it, and what another driver publishes of it."""
+        if where not in self.devices:
+            return frozenset({where})
+        return frozenset({where, *self.of_device(where), *self._overlapping(where)})
+
     def _add(self, one: ResourceSlice) -> None:
         spec = one.spec
         driver, pool = spec.driver, spec.pool.name

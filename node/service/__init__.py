@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from node.service.adapting import Adapter
 from node.service.auditing.agent import Agent, AgentSettings, OneLook
+from node.service.auditing.asker import AllocatorPlace
 from node.service.disk import Disk
 from node.service.driver import Driver, NodePaths
 from node.service.keeper import Keeper
@@ -15,6 +16,7 @@ __all__ = [
     "Adapter",
     "Agent",
     "AgentSettings",
+    "AllocatorPlace",
     "Disk",
     "Driver",
     "Keeper",

@@ -17,6 +17,7 @@ from cluster.resources import NODES
 from cluster.serving import Address, MetricsPort
 from dra.objects import DeviceTaintRule
 from node.audit import COMPONENT, Finding, HandedOut, Kind, Patience, PreparedThere, Sight, examine, holders
+from node.service.auditing.asker import AllocatorPlace, Asker
 from node.service.auditing.conditioner import Conditioner
 from node.service.auditing.devices import Devices
 from node.service.auditing.marker import Marker, Marking
@@ -43,6 +44,7 @@ class AgentSettings(msgspec.Struct, frozen=True):
     socket: str = ""
     marking: Marking = "held"
     condition: bool = False
+    allocator: AllocatorPlace | None = None
     metrics: Address | None = None
     glance: float = 2.0
     look: float = 30.0
@@ -68,7 +70,8 @@ class Agent:
         self._settings = settings
         self._clock = asyncio.get_running_loop().time
         self._node = settings.paths.node
-        self.watcher = Watcher(cluster, settings.paths, settings.kubelet_socket)
+        asker = Asker(cluster, settings.allocator, self._node) if settings.allocator is not None else None
+        self.watcher = Watcher(cluster, settings.paths, settings.kubelet_socket, asker)
         self.marker = Marker(cluster, self._node, settings.marking)
         recorder = new_recorder(cluster, COMPONENT, settings.identity)
         self._teller = Teller(recorder, self._clock)
@@ -188,6 +191,11 @@ class Agent:
             lambda: len(self._heard[0]),
         )
         gauge("drawbridge_node_marks", "Devices marked because a plugin holds them.", lambda: self.marker.count)
+        gauge(
+            "drawbridge_node_promises",
+            "Claims that an allocator has promised devices on the node, and not written yet.",
+            lambda: len(self._seen.promises),
+        )
         gauge(
             "drawbridge_node_look_age_seconds",
             "Seconds since the node was looked at as a whole.",

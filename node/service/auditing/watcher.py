@@ -13,13 +13,14 @@ from cluster.errors import NotFound
 from cluster.informers import Informer, Quarantine
 from cluster.resources import PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from dra.objects import claim_names
-from node.audit import Sight, Silicon, with_names
+from node.audit import Sight, Silicon, that_stood, with_names
 from node.service.auditing.sources import KubeletAway, ask_kubelet, read_files
 
 if TYPE_CHECKING:
     from cluster import Cluster
     from cluster.informers import Batch
     from dra.objects import Pod, ResourceClaim, ResourceSlice
+    from node.service.auditing.asker import Asker
     from node.service.driver import NodePaths
 
 MOST_CLAIMS = 2000  # that are read in one look
@@ -30,10 +31,11 @@ ClaimName = tuple[str, str]
 class Watcher:
     """The eyes on one node. `changed` is set when pods or slices changed."""
 
-    def __init__(self, cluster: Cluster, paths: NodePaths, socket: str) -> None:
+    def __init__(self, cluster: Cluster, paths: NodePaths, socket: str, allocator: Asker | None = None) -> None:
         self._cluster = cluster
         self._paths = paths
         self._socket = socket
+        self._allocator = allocator
         self.changed = asyncio.Event()
         self.quarantine = Quarantine()
         fields = f"spec.nodeName={paths.node}"
@@ -83,7 +85,23 @@ class Watcher:
         return Sight(self._paths.node, word.holdings, word.offered)
 
     async def look(self, glance: Sight) -> Sight:
-        """Look at all the rest. Claims come last: one that is written meanwhile is found as it has become."""
+        """Look at all the rest. Claims come last: one that is written meanwhile is found as it has become.
+
+        An allocator is asked before and after. What it promised all the while was promised when the holders were asked, so a device that
+        somebody gave back in between is not taken for one that two have.
+        """
+        if self._allocator is None:
+            return await self._look(glance)
+        before = await self._allocator.ask()
+        if before is None:
+            seen, after = await self._look(glance), None
+        else:
+            seen, after = await self._look(await self.glance()), await self._allocator.ask()
+        if before is None or after is None:
+            return replace(seen, unread=seen.unread | {"allocator": self._allocator.problem})
+        return replace(seen, promises=that_stood(before, after))
+
+    async def _look(self, glance: Sight) -> Sight:
         files = await asyncio.to_thread(read_files, self._paths)
         unread = glance.unread | files.unread
         pods = self._pods_now(unread)

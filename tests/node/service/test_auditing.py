@@ -6,6 +6,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from aiohttp import web
 from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -19,7 +20,7 @@ from dra.quantity import parse
 from node.audit import COMPONENT, CONDITION, OVER, ContainerDevice, Kind, condition_of
 from node.checkpoint import Checkpoint, HeldDevice, Prepared, encode
 from node.messages import PluginHolding, PluginsOffer
-from node.service import Agent, AgentSettings, NodePaths
+from node.service import Agent, AgentSettings, AllocatorPlace, NodePaths
 from node.service.auditing import devices, sources
 from node.service.auditing.devices import Devices
 from node.service.auditing.sources import KubeletAway, ask_kubelet, read_files
@@ -28,6 +29,7 @@ from tests.node.audit.sights import RESOURCE, allocated, claiming, plugged, pod,
 from tests.node.audit.test_foreign import completed, first
 from tests.node.machines import DRIVER, NODE, result
 from tests.node.service.fake_kubelet import PodResources
+from tests.node.service.test_asker import Allocator
 
 UID = "0f0e0d0c-1111-4222-8333-444455556666"
 
@@ -248,6 +250,74 @@ async def test_a_device_that_is_given_twice_is_told_to_both_pods_and_to_the_node
         assert agent.findings == ()
         assert (await said(cluster))[reason] == OVER
         assert set((await said(cluster, "Pod")).values()) == {OVER}
+
+
+def promising(device, claim="mine"):
+    """What an allocator answers that has promised a device to a claim."""
+    one = {"driver": DRIVER, "pool": NODE, "device": device}
+    row = {"namespace": "ns", "claim": claim, "uid": f"uid-{claim}", "inDoubt": False, "devices": [one]}
+    return web.json_response({"node": NODE, "promises": [row]})
+
+
+async def test_what_is_promised_to_one_while_another_has_it_is_told_and_over_when_it_is(cluster, kubelet, paths):
+    await cluster.create(PODS, pod("old"))
+    kubelet.have(plugged("old", "GPU-0"))
+    there = Allocator(lambda _: promising("gpu-0"))
+    async with there.open() as url, followed(cluster, paths, allocator=AllocatorPlace(url)) as agent:
+        await agent.round()
+        assert [one.what for one in agent.findings] == [Kind.PROMISED_ELSEWHERE]
+        reason = Kind.PROMISED_ELSEWHERE.reason
+        assert "ResourceClaim ns/mine" in (await said(cluster))[reason]
+        assert "ns/" not in (await said(cluster, "Pod"))[reason]
+        metrics = agent.metrics.answer(head("/metrics"), b"").body.decode()
+        assert 'drawbridge_node_findings{what="promised elsewhere"} 1.0' in metrics
+        assert "drawbridge_node_promises 1.0" in metrics
+        there.says = lambda _: promising("gpu-1")
+        await agent.round()
+        assert agent.findings == ()
+        assert (await said(cluster))[reason] == OVER
+
+
+async def test_what_was_given_back_before_it_was_promised_is_nobodys_twice(cluster, kubelet, paths):
+    """The kubelet told of it before the allocator was asked."""
+    kubelet.have(plugged("old", "GPU-0"))
+
+    def promise_what_came_back(_):
+        kubelet.have()
+        return promising("gpu-0")
+
+    async with (
+        Allocator(promise_what_came_back).open() as url,
+        followed(cluster, paths, allocator=AllocatorPlace(url)) as agent,
+    ):
+        await agent.round()
+        assert agent.findings == ()
+
+
+async def test_what_was_given_back_and_promised_while_all_was_read_is_nobodys_twice(cluster, kubelet, paths):
+    kubelet.have(plugged("old", "GPU-0"))
+    answers = [web.json_response({"node": NODE, "promises": []}), promising("gpu-0")]
+    there = Allocator(lambda _: answers.pop(0))
+    async with there.open() as url, followed(cluster, paths, allocator=AllocatorPlace(url)) as agent:
+        await agent.round()
+        assert (agent.findings, len(there.asked)) == ((), 2)
+
+
+async def test_an_allocator_that_is_away_is_named_and_keeps_the_agent_from_nothing(cluster, kubelet, paths):
+    kubelet.have(plugged("old", "GPU-0"))
+    async with followed(cluster, paths, allocator=AllocatorPlace("http://127.0.0.1:1")) as agent:
+        await agent.round()
+        assert await marks(cluster) == ["gpu-0"]
+        problems, notes = agent.metrics.readiness()
+        assert not any(problems.values()), "the agent is as ready as without"
+        assert notes["sources"].startswith("allocator: Cannot connect")
+        metrics = agent.metrics.answer(head("/metrics"), b"").body.decode()
+        assert "drawbridge_node_sources_unread 1.0" in metrics
+
+
+async def test_without_an_allocator_nothing_is_said_of_one(cluster, kubelet, paths, agent):
+    await agent.round()
+    assert agent.metrics.readiness()[1]["sources"] == ""
 
 
 def head(path):

@@ -1,0 +1,1 @@
+"""What the audit agents of nodes may ask."""

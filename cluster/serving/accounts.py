@@ -1,0 +1,84 @@
+"""Whose a ServiceAccount token is, and on which node its pod runs: the API server says so (TokenReview), and is remembered for a while.
+
+A token counts only for the audience that it was made for, so one that was stolen elsewhere opens nothing here. Who sends garbage has it
+looked at by the server, too: so only a few are asked about at once, and what they were is remembered as well.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from cluster.resources import TOKEN_REVIEWS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cluster.protocol import Cluster
+
+KEPT = 120.0  # seconds in which a token that was taken back still counts
+FORGIVEN = 10.0  # the same for one that did not count
+REMEMBERED = 8192
+ASKED_AT_ONCE = 8
+CROWD = 64
+LONGEST = 4096
+_NODE = "authentication.kubernetes.io/node-name"
+
+
+class Account(NamedTuple):
+    """Who asks. A token that belongs to no pod names no node."""
+
+    name: str = ""
+    node: str = ""
+
+
+class Crowded(Exception):  # noqa: N818  what it is like here
+    """Too many tokens are being asked about."""
+
+
+class Accounts:
+    """Knows accounts by tokens of one audience."""
+
+    def __init__(self, cluster: Cluster, audience: str, clock: Callable[[], float]) -> None:
+        self._cluster = cluster
+        self._audience = audience
+        self._clock = clock
+        self._known: OrderedDict[bytes, tuple[Account, float]] = OrderedDict()
+        self._turn = asyncio.Semaphore(ASKED_AT_ONCE)
+        self._crowd = 0
+
+    async def of(self, token: str) -> Account:
+        """Say whose a token is; an account without a name if it is nobody's. ApiError if the server does not say, Crowded if it is not asked."""
+        if not 0 < len(token) <= LONGEST:
+            return Account()
+        sign = hashlib.sha256(token.encode(errors="surrogateescape")).digest()
+        account, until = self._known.get(sign, (Account(), 0.0))
+        if self._clock() < until:
+            return account
+        if self._crowd >= CROWD:
+            raise Crowded
+        self._crowd += 1
+        try:
+            async with self._turn:
+                account = await self._ask(token)
+        finally:
+            self._crowd -= 1
+        self._known[sign] = account, self._clock() + (KEPT if account.name else FORGIVEN)
+        self._known.move_to_end(sign)
+        while len(self._known) > REMEMBERED:
+            self._known.popitem(last=False)
+        return account
+
+    async def _ask(self, token: str) -> Account:
+        spec = {"token": token, "audiences": [self._audience]}
+        # The name is given back as it is, and an answer without one is taken for no object.
+        answer = await self._cluster.create(TOKEN_REVIEWS, {"metadata": {"name": "asked"}, "spec": spec})
+        status: dict[str, Any] = answer.get("status") or {}
+        # A server that knows nothing of audiences names none, and then the token may be for anybody.
+        if not status.get("authenticated") or self._audience not in (status.get("audiences") or ()):
+            return Account()
+        user = status.get("user") or {}
+        nodes = (user.get("extra") or {}).get(_NODE) or [""]
+        return Account(user.get("username") or "", nodes[0])

@@ -1,0 +1,145 @@
+"""Asks an allocator what it has promised on this node. It may be away, slow, or anybody: nothing it does keeps the agent from the rest."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from base64 import b64decode
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import urlsplit
+
+import aiohttp
+
+from cluster import ApiError
+from cluster.resources import MUTATING_WEBHOOKS
+from node.audit import Unlikely, read_promises
+
+if TYPE_CHECKING:
+    from cluster import Cluster
+    from node.audit import Promise
+
+PATH = "/promises"
+PATIENCE = 2.0  # for one question, whoever answers: marks wait meanwhile
+REST = 30.0  # after a question without an answer
+LARGEST = 1 << 20
+LONGEST = 200  # of what is repeated of an answer
+REPLICAS = 8  # that are asked, until one leads
+GATE = "drawbridge"  # the webhook configuration that says whom API servers believe
+_TOKEN = 16 << 10
+logger = logging.getLogger("drawbridge.agent")
+
+
+class AllocatorPlace(NamedTuple):
+    """Where an allocator is asked, what it is shown, and by which authorities it is known: by default those that API servers go by."""
+
+    url: str
+    token_file: str = ""
+    ca_file: str = ""
+
+
+class Unanswered(Exception):  # noqa: N818  what the question is
+    """There is no answer; the message says why."""
+
+
+class Asker:
+    """Asks for one node. `problem` says why there was no answer last."""
+
+    def __init__(self, cluster: Cluster, place: AllocatorPlace, node: str) -> None:
+        self._cluster = cluster
+        self._place = place
+        self._node = node
+        self._clock = asyncio.get_running_loop().time
+        self._again_at = float("-inf")
+        self._context: ssl.SSLContext | None = None
+        self.problem = ""
+
+    async def ask(self) -> tuple[Promise, ...] | None:
+        """Say what is promised; None if nobody says."""
+        if self._clock() < self._again_at:
+            return None
+        try:
+            async with asyncio.timeout(PATIENCE):
+                found = await self._ask()
+        except (Unanswered, Unlikely, ApiError, OSError, ValueError, aiohttp.ClientError, TimeoutError) as error:
+            self._context = None  # the authority may have changed
+            self._again_at = self._clock() + REST
+            self._tell(_why(error))
+            return None
+        self._tell("")
+        return found
+
+    def _tell(self, problem: str) -> None:
+        """Say once that promises are not seen, and once that they are again."""
+        if problem and not self.problem:
+            logger.warning("what the allocator has promised is not seen", extra={"why": problem})
+        elif self.problem and not problem:
+            logger.info("what the allocator has promised is seen again")
+        self.problem = problem
+
+    async def _ask(self) -> tuple[Promise, ...]:
+        place = urlsplit(self._place.url)
+        if place.scheme == "https" and self._context is None:
+            self._context = await self._trust()
+        headers = {"Accept-Encoding": "identity"}
+        if self._place.token_file:
+            headers["Authorization"] = f"Bearer {_token(self._place.token_file)}"
+        host, port = place.hostname or "", place.port or (443 if place.scheme == "https" else 80)
+        refusal = f"{host} has no address"
+        async with aiohttp.ClientSession(trust_env=False, auto_decompress=False) as session:
+            for address in await _addresses(host, port):
+                asking = session.get(
+                    f"{place.scheme}://{address}:{port}{PATH}",
+                    headers=headers | {"Host": place.netloc},
+                    ssl=self._context or True,
+                    server_hostname=host if self._context else None,
+                    allow_redirects=False,
+                )
+                async with asking as response:
+                    said = await _body(response)
+                if response.status == 200:
+                    return read_promises(said, self._node)
+                refusal = f"{response.status} {said[:LONGEST].decode(errors='replace')!r}"
+        raise Unanswered(refusal)
+
+    async def _trust(self) -> ssl.SSLContext:
+        """Find out whom to believe."""
+        if self._place.ca_file:
+            return ssl.create_default_context(cafile=self._place.ca_file)
+        configuration = await self._cluster.get(MUTATING_WEBHOOKS, GATE)
+        bundles = [one.client_config.ca_bundle for one in configuration.webhooks if one.client_config.ca_bundle]
+        if not bundles:
+            raise Unanswered(f"the MutatingWebhookConfiguration {GATE} names no authority yet")
+        return ssl.create_default_context(cadata=b64decode(bundles[0]).decode())
+
+
+async def _addresses(host: str, port: int) -> list[str]:
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=1)
+    addresses = list(dict.fromkeys(str(address[0]) for *_, address in found))[:REPLICAS]
+    return [f"[{one}]" if ":" in one else one for one in addresses]
+
+
+async def _body(response: aiohttp.ClientResponse) -> bytes:
+    """Read an answer that is not too long."""
+    data = bytearray()
+    async for chunk in response.content.iter_chunked(1 << 16):
+        data += chunk
+        if len(data) > LARGEST:
+            raise Unanswered(f"the answer has more than {LARGEST} bytes")
+    return bytes(data)
+
+
+def _token(path: str) -> str:
+    with Path(path).open("rb") as file:
+        token = file.read(_TOKEN).decode("ascii").strip()
+    if not token or not token.isprintable():
+        raise Unanswered(f"{path} holds no token")
+    return token
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, TimeoutError):
+        return f"no answer within {PATIENCE:g} s"
+    text = (str(error) or type(error).__name__)[:LONGEST]
+    return text if text.isprintable() else text.encode("unicode_escape").decode()[:LONGEST]

@@ -1,0 +1,218 @@
+"""The agent asks an allocator that is away, slow, a liar or a flood: it is told so once, and all else goes on."""
+
+import asyncio
+import contextlib
+import json
+import logging
+from base64 import b64encode
+
+import pytest
+from aiohttp import web
+
+from cluster.embedded import Embedded
+from cluster.resources import MUTATING_WEBHOOKS
+from node.service.auditing import asker
+from node.service.auditing.asker import AllocatorPlace, Asker
+from tests.node.audit.test_promised import answer
+from tests.node.machines import NODE
+from tests.webhook import tls
+
+TRUTH = json.dumps(answer()).encode()
+
+
+class Allocator:
+    """Whoever answers at the address. `says` gives the answer to a request, or never."""
+
+    def __init__(self, says=None):
+        self.says = says or (lambda _: web.Response(body=TRUTH))
+        self.asked = []
+
+    async def handle(self, request):
+        self.asked.append(request)
+        said = self.says(request)
+        return await said if asyncio.iscoroutine(said) else said
+
+    @contextlib.asynccontextmanager
+    async def open(self, context=None, host="127.0.0.1", port=0):
+        runner = web.ServerRunner(web.Server(self.handle), shutdown_timeout=0.1)
+        await runner.setup()
+        site = web.TCPSite(runner, host, port, ssl_context=context)
+        await site.start()
+        self.port = runner.addresses[0][1]
+        try:
+            yield f"{'https' if context else 'http'}://localhost:{self.port}"
+        finally:
+            await runner.cleanup()
+
+
+@pytest.fixture
+async def cluster():
+    made = Embedded()
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+def token(tmp_path):
+    file = tmp_path / "token"
+    file.write_text("mine\n")
+    return str(file)
+
+
+async def ask(cluster, url, token, **more):
+    return await Asker(cluster, AllocatorPlace(url, token, **more), NODE).ask()
+
+
+async def test_it_is_asked_with_the_token_of_the_moment(cluster, token, tmp_path):
+    there = Allocator()
+    async with there.open() as url:
+        one = Asker(cluster, AllocatorPlace(url, token), NODE)
+        [promise] = await one.ask()
+        assert (promise.claim, one.problem) == ("c", "")
+        (tmp_path / "token").write_text("renewed")
+        await one.ask()
+        assert [each.headers["Authorization"] for each in there.asked] == ["Bearer mine", "Bearer renewed"]
+        assert {each.path for each in there.asked} == {"/promises"}
+
+
+async def test_it_is_believed_as_api_servers_believe_the_gate(cluster, token):
+    authority, leaf = tls.pair("localhost")
+    bundle = b64encode(authority.certificate).decode()
+    hook = {"name": "pods.drawbridge.dev", "clientConfig": {"caBundle": bundle}}
+    kind = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration"}
+    await cluster.create(MUTATING_WEBHOOKS, kind | {"metadata": {"name": "drawbridge"}, "webhooks": [hook]})
+    async with Allocator().open(tls.server(leaf)) as url:
+        assert len(await ask(cluster, url, token)) == 1
+    another = tls.pair("localhost")[1]
+    nobodys = Allocator()
+    async with nobodys.open(tls.server(another)) as url:
+        assert await ask(cluster, url, token) is None
+        assert nobodys.asked == [], "a stranger is shown no token"
+    elsewhere = authority_leaf(authority)
+    async with nobodys.open(tls.server(elsewhere)) as url:
+        assert await ask(cluster, url, token) is None
+        assert nobodys.asked == [], "nor is one of the same authority with another name"
+
+
+def authority_leaf(signer):
+    import datetime as dt
+
+    from certs import authority
+
+    return authority.leaf(signer, ("gate.example.com",), now=dt.datetime.now(dt.UTC), life=dt.timedelta(days=1))
+
+
+async def test_a_renewed_authority_is_found_after_a_question_that_failed(cluster, token, tmp_path, monkeypatch):
+    monkeypatch.setattr(asker, "REST", 0.0)
+    file = tmp_path / "ca"
+    first, second = tls.pair("localhost"), tls.pair("localhost")
+    file.write_bytes(first[0].certificate)
+    there = Allocator()
+    async with there.open(tls.server(first[1])) as url:
+        one = Asker(cluster, AllocatorPlace(url, token, str(file)), NODE)
+        assert await one.ask() is not None
+        port = there.port
+    file.write_bytes(second[0].certificate)
+    async with there.open(tls.server(second[1]), port=port):
+        assert await one.ask() is None
+        assert await one.ask() is not None
+
+
+async def never(_):
+    await asyncio.Event().wait()
+
+
+async def drop_by_drop(request):
+    response = web.StreamResponse()
+    await response.prepare(request)
+    while True:
+        await response.write(b" ")
+        await asyncio.sleep(0.01)
+
+
+async def flood(request):
+    response = web.StreamResponse()
+    await response.prepare(request)
+    for _ in range(100):
+        await response.write(b" " * (1 << 20))
+    return response
+
+
+async def bomb(_):
+    import zlib
+
+    return web.Response(body=zlib.compress(b" " * (64 << 20)), headers={"Content-Encoding": "deflate"})
+
+
+LIES = {
+    "never": (never, "no answer within"),
+    "drop by drop": (drop_by_drop, "no answer within"),
+    "100 MB": (flood, "more than 1048576 bytes"),
+    "a bomb": (bomb, "not one about promises"),
+    "junk": (lambda _: web.Response(body=b"\x00\xff" * 1000), "not one about promises"),
+    "another node": (lambda _: web.Response(body=TRUTH.replace(NODE.encode(), b"elsewhere", 1)), "not about this node"),
+    "a redirection": (lambda _: web.Response(status=302, headers={"Location": "http://127.0.0.1:1/"}), "302"),
+    "a refusal": (lambda _: web.Response(status=403, body=b"\x1b[2Jno " * 200), "403"),
+    "headers without end": (lambda _: web.Response(headers={"X": "x" * (1 << 20)}), ""),
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+async def test_who_answers_nothing_that_can_be_used_ends_nothing(cluster, token, monkeypatch, lie):
+    monkeypatch.setattr(asker, "PATIENCE", 0.3 if "no answer" in LIES[lie][1] else 20.0)
+    says, words = LIES[lie]
+    async with Allocator(says).open() as url:
+        one = Asker(cluster, AllocatorPlace(url, token), NODE)
+        assert await one.ask() is None
+        assert words in one.problem
+        assert 0 < len(one.problem) <= asker.LONGEST
+        assert one.problem.isprintable()
+
+
+async def test_what_is_not_there_is_said_by_its_name(cluster, token, tmp_path):
+    for url, file, words in (
+        ("http://127.0.0.1:1", token, "Cannot connect"),
+        ("http://allocator.invalid:1", token, ""),
+        ("http://127.0.0.1:1", str(tmp_path / "none"), "No such file"),
+        ("http://127.0.0.1:1", "/dev/zero", "holds no token"),
+        ("https://127.0.0.1:1", token, "not found"),
+    ):
+        one = Asker(cluster, AllocatorPlace(url, file), NODE)
+        assert await one.ask() is None
+        assert one.problem
+        assert words in one.problem
+
+
+async def test_it_is_said_once_that_nothing_is_seen_and_once_that_it_is_again(cluster, token, monkeypatch, caplog):
+    monkeypatch.setattr(asker, "REST", 0.0)
+    caplog.set_level(logging.INFO, "drawbridge.agent")
+    there = Allocator(lambda _: web.Response(status=503, body=b"another replica leads"))
+    async with there.open() as url:
+        one = Asker(cluster, AllocatorPlace(url, token), NODE)
+        for _ in range(3):
+            assert await one.ask() is None
+        there.says = lambda _: web.Response(body=TRUTH)
+        for _ in range(3):
+            assert await one.ask() is not None
+    assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
+    assert "another replica leads" in caplog.records[0].why
+
+
+async def test_who_does_not_answer_is_left_alone_for_a_while(cluster, token):
+    there = Allocator(lambda _: web.Response(status=503))
+    async with there.open() as url:
+        one = Asker(cluster, AllocatorPlace(url, token), NODE)
+        for _ in range(3):
+            assert await one.ask() is None
+    assert len(there.asked) == 1
+
+
+async def test_of_several_replicas_the_one_that_leads_is_found(cluster, token, monkeypatch):
+    follower, leader = Allocator(lambda _: web.Response(status=503)), Allocator()
+    async with follower.open() as url, leader.open(host="127.0.0.2", port=follower.port):
+
+        async def both(*_):
+            return ["127.0.0.1", "127.0.0.2"]
+
+        monkeypatch.setattr(asker, "_addresses", both)
+        assert len(await ask(cluster, url, token)) == 1
