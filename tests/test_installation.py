@@ -6,13 +6,16 @@ import re
 import pytest
 from click.testing import CliRunner
 
+from allocator.service.auditing.promised import AUDIENCE
 from certs import authority
 from certs.store import authoritys_name, door_name, seals_name
 from cli.commands.manifests import command
+from cli.commands.webhook import names_of
 from cli.installation import BASE, CLUSTER_WIDE, QUOTA, quota_text, rest, webhooks_text
+from cli.node.agent import TOKEN
 from cluster import manifests
 from webhook.admission.registration import Registration
-from webhook.names import MODE_LABEL
+from webhook.names import MODE_LABEL, PROMISES
 
 
 def objects():
@@ -284,6 +287,45 @@ def test_quotas_at_the_door_are_off_unless_they_are_asked_for_and_need_the_bridg
     said = CliRunner().invoke(command, [*images, "--quota"])
     assert said.exit_code == 2
     assert (QUOTA / "webhooks.yaml").read_text() == quota_text()
+
+
+@pytest.mark.parametrize("way", [(), ("--apart",), ("--plugin",)])
+def test_agents_that_see_promises_are_let_in_and_shown_a_token_and_a_name_that_is_in_the_certificate(way):
+    images = ["--image=registry.example/drawbridge:1", "--scheduler-image=registry.example/scheduler:1"]
+    asked = ["--bridge", *way, "--node-agent", "--promises", "--namespace=elsewhere"]
+    said = CliRunner().invoke(command, [*images, *asked])
+    assert said.exit_code == 0, said.output
+    assert "drawbridge-system" not in said.output
+    made = {(one.object["kind"], one.object["metadata"]["name"]): one.object for one in manifests.parse(said.output)}
+    pod = made["Deployment", "drawbridge-allocator"]["spec"]["template"]["spec"]
+    assert {"--promises=0.0.0.0:9444", "--promises-certs=/etc/promises"} <= set(pod["containers"][0]["args"])
+    assert {"name": "promises", "secret": {"secretName": DOOR}} in pod["volumes"]
+    agent = made["DaemonSet", "drawbridge-node-agent"]["spec"]["template"]["spec"]
+    host = f"{PROMISES}.elsewhere.svc"
+    assert f"--allocator=https://{host}:9444" in agent["containers"][0]["args"]
+    assert host in names_of(PROMISES, "elsewhere")
+    [token] = [one["projected"]["sources"][0]["serviceAccountToken"] for one in agent["volumes"] if "projected" in one]
+    [mount] = [one for one in agent["containers"][0]["volumeMounts"] if one["name"] == "promises"]
+    assert (token["audience"], f"{mount['mountPath']}/{token['path']}") == (AUDIENCE, TOKEN)
+    service = made["Service", PROMISES]
+    assert (service["metadata"]["namespace"], service["spec"]["clusterIP"]) == ("elsewhere", "None")
+    first, _ = made["NetworkPolicy", PROMISES]["spec"]["ingress"]
+    [who] = first["from"]
+    assert who["namespaceSelector"]["matchLabels"] == {"kubernetes.io/metadata.name": "elsewhere-nodes"}
+    assert set(who["podSelector"]["matchLabels"].items()) <= set(made["DaemonSet", "drawbridge-node-agent"]["spec"]["template"]["metadata"]["labels"].items())  # fmt: skip
+
+
+def test_promises_are_between_an_allocator_and_agents_and_shown_by_whoever_keeps_the_certificates():
+    images = ["--image=registry.example/drawbridge:1", "--scheduler-image=registry.example/scheduler:1"]
+    for missing in (["--bridge"], ["--node-agent"]):
+        assert CliRunner().invoke(command, [*images, *missing, "--promises"]).exit_code == 2
+    theirs = CliRunner().invoke(command, [*images, "--bridge", "--node-agent", "--promises", "--cert-manager=a/b"])
+    [deployment] = [
+        one.object
+        for one in manifests.parse(theirs.output)
+        if (one.object["kind"], one.object["metadata"]["name"]) == ("Deployment", "drawbridge-allocator")
+    ]
+    assert {"name": "promises", "secret": {"secretName": "drawbridge-quota-tls"}} in deployment["spec"]["template"]["spec"]["volumes"]  # fmt: skip
 
 
 def test_what_the_authority_may_patch_it_may_patch_only_as_the_policy_says():

@@ -16,6 +16,9 @@ API_VERSION = f"{DOMAIN}/v1alpha1"
 # The Service, and the configuration, by which API servers ask about quotas.
 QUOTA = f"{NAME}-quota"
 
+# The Service by which audit agents of nodes ask what is promised there.
+PROMISES = f"{NAME}-promises"
+
 # On namespaces: how far we go there. On pods: "true" passes a pod by.
 MODE_LABEL = f"{DOMAIN}/mode"
 SKIP_LABEL = f"{DOMAIN}/skip"

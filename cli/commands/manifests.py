@@ -35,6 +35,7 @@ from cli.installation import (
     make_chart,
     on_looking,
     on_nodes,
+    promising,
     quota_text,
     rest,
     webhooks_text,
@@ -51,6 +52,7 @@ _IN_VALUES = {
     "quota": "bridge.quota",
     "onlooker": "onlooker",
     "node_agent": "nodeAgent",
+    "promises": "bridge.promises",
     "driver": "driver",
     "adapter": "adapter",
     "guards": "guards",
@@ -98,6 +100,11 @@ _IN_VALUES = {
 )
 @click.option("--onlooker", is_flag=True, help="Also an onlooker beside any scheduler (docs/bridge.md).")
 @click.option("--node-agent", is_flag=True, help="Also an audit agent on nodes that say so (docs/node-agent.md).")
+@click.option(
+    "--promises",
+    is_flag=True,
+    help="With --bridge and --node-agent: agents see what its allocator has promised on their nodes (docs/node-agent.md).",
+)
 @click.option(
     "--driver",
     is_flag=True,
@@ -158,6 +165,7 @@ def command(
     quota: bool,
     onlooker: bool,
     node_agent: bool,
+    promises: bool,
     driver: bool,
     adapter: bool,
     scheduler_image: str,
@@ -204,9 +212,14 @@ def command(
     )
     objects: list[dict[str, Any]] = []
     networks = _blocks(api_servers)
+    secret = ELSEWHERES if cert_manager or ca_bundle else ""  # of the allocator's doors
     way = _way(bridge=bridge, apart=apart, plugin=plugin)
     if quota and not bridge and only != "webhooks":
         raise Broken("--quota has the bridge's allocator asked, and there is none", "say --bridge, too")
+    if promises and not (bridge and node_agent):
+        raise Broken(
+            "--promises is between the bridge's allocator and audit agents", "say --bridge and --node-agent, too"
+        )
     if only != "webhooks":
         if not image:
             raise Broken(
@@ -222,13 +235,14 @@ def command(
             bridges = list(beside(namespace, image, scheduler_image, way))
             objects += bridges
             if quota:
-                secret = ELSEWHERES if cert_manager or ca_bundle else ""
                 objects += at_the_door(bridges, namespace, networks, secret)
             objects += fences(source.file.bridge)
         if onlooker:
             objects += on_looking(namespace, image)
         if node_agent:
             objects += on_nodes(namespace, image)
+        if promises:
+            objects += promising(list(objects), namespace, secret)
         if driver:
             objects += driving(image)
         if adapter:

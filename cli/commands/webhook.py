@@ -99,7 +99,7 @@ def command(
 ) -> Exit:
     """Run the admission webhook, its controllers and its authority, or some of them."""
     from cluster.serving import Credentials
-    from webhook.names import QUOTA
+    from webhook.names import PROMISES, QUOTA
     from webhook.service import Settings, log
 
     if bool(tls_cert) != bool(tls_key):
@@ -109,8 +109,8 @@ def command(
     settings = Settings(
         identity=f"{os.environ.get('POD_NAME') or socket.gethostname()}_{os.getpid()}",
         namespace=space,
-        names=(*_names_of(service, space), *names),
-        door_names=_names_of(QUOTA, space),
+        names=(*names_of(service, space), *names),
+        door_names=(*names_of(QUOTA, space), *names_of(PROMISES, space)),
         gate=gate,
         controllers=controllers,
         authority=controllers if authority is None else authority,
@@ -124,7 +124,7 @@ def command(
     return _run(config, settings, kubeconfig, context, decisions)
 
 
-def _names_of(service: str, space: str) -> tuple[str, ...]:
+def names_of(service: str, space: str) -> tuple[str, ...]:
     """The names of a Service."""
     return f"{service}.{space}.svc", f"{service}.{space}.svc.cluster.local", f"{service}.{space}"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cli.installation.besides import MANAGED, adapting, driving, guarding, on_looking, on_nodes
-from cli.installation.bridge import ELSEWHERES, EXTENDER, at_the_door, beside, fences
+from cli.installation.bridge import ELSEWHERES, EXTENDER, at_the_door, beside, fences, promising
 from cli.installation.charting import make_chart
 from cli.installation.gate import quota_text, rest, webhooks_text
 from cli.installation.naming import CertificateType, ImageType, NamespaceType, UrlType
@@ -33,6 +33,7 @@ __all__ = [
     "make_chart",
     "on_looking",
     "on_nodes",
+    "promising",
     "quota_text",
     "rest",
     "webhooks_text",

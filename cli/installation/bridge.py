@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from cli.installation.placing import BRIDGE, QUOTA, adapt, listed, move_names, patches_of
+from cli.installation.placing import BRIDGE, NAMESPACE, PROMISES, QUOTA, adapt, listed, move_names, patches_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
 
     from webhook.state import Bridge
 
@@ -44,20 +45,46 @@ def at_the_door(
     `secret` names the Secret with its certificate, where that is not the one that our authority keeps.
     """
     from cluster import manifests
-    from cluster.patch import apply_json_patch
 
-    kustomization, *_ = manifests.read([QUOTA / "kustomization.yaml"])
-    [patch] = kustomization.object["patches"]
-    operations = json.loads(patch["patch"])
-    for obj in bridges:
-        name = obj["metadata"]["name"]
-        if (obj["kind"], name) == ("Deployment", "drawbridge-allocator"):
-            patched = apply_json_patch(obj, operations)
-            obj.update(patched)
-            if secret:
-                _mount(obj, secret)
+    _change(bridges, QUOTA, namespace, secret)
     for document in manifests.read(listed(QUOTA)):
         yield adapt(document.object, namespace, "", "", api_servers)
+
+
+def promising(objects: Iterable[dict[str, Any]], namespace: str, secret: str = "") -> Iterable[dict[str, Any]]:
+    """What is added where audit agents see the bridge's promises, as the kustomize component would print it; allocator and agent are changed.
+
+    `secret` is as above: it is one certificate that the allocator shows at its doors.
+    """
+    from cluster import manifests
+
+    _change(objects, PROMISES, namespace, secret)
+    for document in manifests.read(listed(PROMISES)):
+        yield adapt(_moved(document.object, namespace), namespace, "", "", ())
+
+
+def _change(objects: Iterable[dict[str, Any]], folder: Path, namespace: str, secret: str) -> None:
+    """Patch what a component patches, and have its door show what stands in another Secret."""
+    from cluster import manifests
+    from cluster.patch import apply_json_patch
+
+    kustomization, *_ = manifests.read([folder / "kustomization.yaml"])
+    patches = {
+        (one["target"]["kind"], one["target"]["name"]): json.loads(one["patch"])
+        for one in kustomization.object["patches"]
+    }
+    for obj in objects:
+        operations = patches.get((obj["kind"], obj["metadata"]["name"]))
+        if operations is not None:
+            patched = apply_json_patch(obj, _moved(operations, namespace))
+            obj.update(patched)
+            if secret:
+                _mount(obj, folder.name, secret)
+
+
+def _moved(value: Any, namespace: str) -> Any:
+    """Have what is said of our namespace, and of the one beside it, said of another."""
+    return json.loads(json.dumps(value).replace(NAMESPACE, namespace))
 
 
 def fences(bridge: Bridge | None) -> Iterable[dict[str, Any]]:
@@ -67,11 +94,11 @@ def fences(bridge: Bridge | None) -> Iterable[dict[str, Any]]:
     return [taint_rule(driver) for driver in bridge.drivers] if bridge is not None and bridge.fence else []
 
 
-def _mount(deployment: dict[str, Any], secret: str) -> None:
-    """Have the door show what stands in another Secret."""
-    pod = deployment["spec"]["template"]["spec"]
+def _mount(workload: dict[str, Any], door: str, secret: str) -> None:
+    """Have a door show what stands in another Secret."""
+    pod = workload["spec"]["template"]["spec"]
     for volume in pod["volumes"]:
-        if volume["name"] == "quota":
+        if volume["name"] == door and "secret" in volume:
             volume["secret"]["secretName"] = secret
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from cli.installation.besides import adapting, driving, guarding, on_looking, on_nodes
-from cli.installation.bridge import EXTENDER, at_the_door, beside
+from cli.installation.bridge import EXTENDER, at_the_door, beside, promising
 from cli.installation.gate import registrations, rest
 from cli.installation.naming import IMAGES, LABEL
 
@@ -35,11 +36,18 @@ def make_chart(folder: Path, config: str, source: Configuration) -> None:
         "webhooks": registrations(source, devices=False),
         "devices": registrations(source, devices=True),
     }
-    for way in (EXTENDER, "apart", "plugin"):
+    for way, quota, seen in product((EXTENDER, "apart", "plugin"), ("", "-quota"), ("", "-promises")):
         bridges = list(beside(PLACE, IMAGE, SCHEDULER_IMAGE, way))
-        objects[way] = deepcopy(bridges)
-        doors = list(at_the_door(bridges, PLACE))
-        objects[f"{way}-quota"] = [*bridges, *doors, registration.at_quotas(Registration(namespace=PLACE))]
+        if quota:
+            bridges += list(at_the_door(bridges, PLACE))
+            bridges.append(registration.at_quotas(Registration(namespace=PLACE)))
+        if seen:
+            bridges += list(promising(bridges, PLACE))
+        objects[f"{way}{quota}{seen}"] = bridges
+    # What is between the two comes with the bridge; of the agent there is another form.
+    agents = deepcopy(objects["node-agent"])
+    list(promising(agents, PLACE))
+    objects["node-agent-promises"] = agents
     image = IMAGES.pattern
     patterns = {"image": image, "bridge.schedulerImage": image, "namespace": LABEL.pattern}
     fill(folder, objects, _file_in(objects["base"]), patterns)

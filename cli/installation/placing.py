@@ -8,6 +8,7 @@ from typing import Any
 BASE = Path(__file__).resolve().parents[2] / "manifests" / "base"
 BRIDGE = BASE.parent / "bridge"
 QUOTA = BRIDGE / "quota"
+PROMISES = BRIDGE / "promises"
 ONLOOKER = BASE.parent / "onlooker"
 NODE_AGENT = BASE.parent / "node-agent"
 DRIVER = BASE.parent / "driver"

@@ -92,7 +92,7 @@ def test_the_command_has_what_stands_beside_as_kustomize_has_it(tmp_path):
     up = "../" * (len(tmp_path.resolve().parts) - 1)
     components = [
         f"{up}{str(ROOT)[1:]}/manifests/{one}"
-        for one in ("bridge", "bridge/plugin", "onlooker", "node-agent", "driver", "adapter")
+        for one in ("bridge", "bridge/plugin", "onlooker", "node-agent", "bridge/promises", "driver", "adapter")
     ]
     images = {"drawbridge.invalid/name-an-image": IMAGE, "drawbridge-scheduler.invalid/name-an-image": SCHEDULER}
     named = [{"name": name, "newName": image.rpartition(":")[0], "newTag": image.rpartition(":")[2]} for name, image in images.items()]  # fmt: skip
@@ -101,7 +101,7 @@ def test_the_command_has_what_stands_beside_as_kustomize_has_it(tmp_path):
     kustomize = [program("kubectl"), "kustomize", tmp_path]
     built = by_name(subprocess.run(kustomize, capture_output=True, text=True, check=True, timeout=60).stdout)
     specs = {(kind, name): in_any_order({**one, "metadata": None}) for (kind, _, name), one in built.items()}
-    ours = printed(*WITH_SCHEDULER, "--plugin", "--onlooker", "--node-agent", "--driver", "--adapter")
+    ours = printed(*WITH_SCHEDULER, "--plugin", "--onlooker", "--node-agent", "--promises", "--driver", "--adapter")
     assert {(kind, name): in_any_order({**one, "metadata": None}) for (kind, _, name), one in ours.items()} == specs
 
 
@@ -119,6 +119,13 @@ SAME = [
     *[
         ([f"bridge.way={way}", "bridge.quota=true"], [*WITH_SCHEDULER, *option, "--quota"])
         for way, option in (("extender", ()), ("apart", ("--apart",)), ("plugin", ("--plugin",)))
+    ],
+    *[
+        (
+            [f"bridge.way={way}", "bridge.promises=true", "nodeAgent=true", f"bridge.quota={str(bool(quota)).lower()}"],
+            [*WITH_SCHEDULER, *option, *quota, "--node-agent", "--promises"],
+        )
+        for way, option, quota in (("extender", (), ()), ("plugin", ("--plugin",), ("--quota",)))
     ],
     (["onlooker=true"], ["--onlooker"]),
     (["nodeAgent=true"], ["--node-agent"]),
@@ -150,6 +157,10 @@ def test_a_certificate_of_ones_own_or_of_cert_managers_is_served_and_believed(ch
         for bridge, also in (
             ((), ()),
             (("--set", "bridge.way=extender,bridge.quota=true"), (*WITH_SCHEDULER, "--quota")),
+            (
+                ("--set", "bridge.way=plugin,bridge.promises=true,nodeAgent=true"),
+                (*WITH_SCHEDULER, "--plugin", "--node-agent", "--promises"),
+            ),
         ):
             made = printed(*options, *also)
             made[webhook] = jsonpatch.apply_patch(made[webhook], steps)

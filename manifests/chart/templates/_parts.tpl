@@ -21,6 +21,9 @@
 {{- if and $values.bridge.quota (eq $values.bridge.way "none") -}}
   {{- fail "\n\nbridge.quota: the bridge's allocator is asked, and there is none. Say --set bridge.way=extender, plugin or apart" -}}
 {{- end -}}
+{{- if and $values.bridge.promises (or (eq $values.bridge.way "none") (not $values.nodeAgent)) -}}
+  {{- fail "\n\nbridge.promises: it is between the bridge's allocator and the nodes' agents. Say --set nodeAgent=true, and bridge.way=extender, plugin or apart" -}}
+{{- end -}}
 {{- range $key := list "dialects" "keys" -}}
   {{- if index $values.configuration $key -}}
     {{- fail (printf "\n\nconfiguration.%s: names of your own change whom the API server asks, and that is written when the chart is made. Put them into a file, and run drawbridge manifests --helm DIR --config FILE" $key) -}}
@@ -125,7 +128,7 @@ other
 {{- end -}}
 {{- if and (eq $part "allocator") (ne $values.certificates.from "own") -}}
   {{- range $volume := $pod.volumes -}}
-    {{- if eq $volume.name "quota" -}}
+    {{- if has $volume.name (list "quota" "promises") -}}
       {{- $_ := set $volume.secret "secretName" $values.certificates.quotaSecret -}}
     {{- end -}}
   {{- end -}}

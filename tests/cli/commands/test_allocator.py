@@ -60,6 +60,9 @@ def test_a_strategy_that_nobody_knows_is_named_with_file_and_line_and_nothing_st
         (("--most-pods-per-node", "-1"), "-1 is not in the range"),
         (("--config", "nowhere.yaml"), "nowhere.yaml"),
         (("--token-file", "nowhere"), "nowhere"),
+        (("--promises", "0.0.0.0:9444"), "everybody on the way reads the tokens"),
+        (("--promises", "0.0.0.0:9444", "--promises-certs", "nowhere"), "nowhere/tls.crt"),
+        (("--read-only", "--promises", "127.0.0.1:0"), "promises nothing"),
     ],
 )
 def test_a_wrong_word_is_told_of_at_once(options, words):

@@ -32,6 +32,7 @@ def test_a_commit_on_its_way_is_no_finding():
     """The claim is allocated and prepared meanwhile, by the kubelet's word, which has no uid, and by the driver's, which has."""
     seen = {"promises": (promised("c", "gpu-0"),), "claims": [allocated("c", "gpu-0")], "pods": [pod("p", "c")]}
     assert found(claiming("p", "c", "gpu-0"), prepared=(prepared("c", "gpu-0"),), **seen) == ()
+    assert found(claiming("p", "c", "gpu-0"), **seen) == ()
 
 
 def test_what_a_plugin_gave_is_promised_elsewhere():

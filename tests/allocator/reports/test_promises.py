@@ -1,0 +1,45 @@
+"""What is promised on a node, as a ledger has it."""
+
+from msgspec.structs import replace
+
+from allocator.reports import promises
+from allocator.reservations import Hold, Ledger, Reservation, State
+from tests.allocator.reports.test_shares import claim
+
+WANTED = claim("c", {"device": "d0"}, {"device": "d1", "adminAccess": True}, {"device": "d2", "shareID": "s"})
+GIVEN = WANTED.status.allocation
+BARE = replace(WANTED, status=replace(WANTED.status, allocation=None))
+
+
+def ledger(hold, *, node="n", state=State.COMMITTING):
+    one, mine = Ledger(), Reservation("t", "p", "team/p", node, ("c",), state)
+    return replace(
+        one,
+        holds=one.holds.with_("c", hold),
+        ahead=one.ahead.with_("c", WANTED),
+        reservations=one.reservations.with_("p", mine),
+    )
+
+
+def test_what_a_claim_does_not_say_yet_is_promised_on_the_node_of_its_pod():
+    hold = Hold(BARE, intent=GIVEN, users=frozenset({"p", "forgotten"}))
+    [one] = promises(ledger(hold), "n")
+    assert (one.namespace, one.claim, one.uid, one.in_doubt) == ("team", "c", "c", False)
+    assert [(device.device, device.share_id) for device in one.devices] == [("d0", ""), ("d2", "s")]
+    assert list(promises(ledger(hold), "m")) == []
+
+
+def test_what_it_says_itself_is_none_though_nobody_has_told_of_it_yet():
+    hold = Hold(WANTED, intent=GIVEN, users=frozenset({"p"}))
+    assert list(promises(ledger(hold), "n")) == []
+
+
+def test_in_doubt_is_a_write_without_an_answer_whoever_still_needs_it():
+    hold = Hold(BARE, intent=GIVEN, users=frozenset({"p"}))
+    for state, lost, doubt in (
+        (State.ASSUMED, False, False),
+        (State.DOUBT, False, True),
+        (State.RELEASED, True, True),
+    ):
+        [one] = promises(ledger(replace(hold, lost=lost), state=state), "n")
+        assert one.in_doubt is doubt

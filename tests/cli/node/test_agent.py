@@ -1,0 +1,29 @@
+"""How `drawbridge node-agent` reads what it is told, before it asks anybody anything."""
+
+import pytest
+
+from tests.cli.running import run
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--allocator", "http://10.0.0.1:9444"), "everybody on the way reads the token"),
+        (("--allocator", "http://allocator.example:9444"), "everybody on the way reads the token"),
+        (("--allocator", "allocator.example:9444"), "no address of an allocator"),
+        (("--allocator", "ftp://127.0.0.1"), "no address of an allocator"),
+        (("--allocator", "https://"), "no address of an allocator"),
+        (("--allocator", "https://a:99999"), "no address of an allocator"),
+        (("--allocator", "https://a/promises"), "no address of an allocator"),
+        (("--allocator", "https://a?x"), "no address of an allocator"),
+        (("--allocator", "https://me@a"), "no address of an allocator"),
+        (("--allocator", "https://[::1"), "no address of an allocator"),
+        (("--allocator", "https://a", "--allocator-token", "nowhere"), "nowhere cannot be read"),
+        (("--allocator", "https://a", "--allocator-ca", "nowhere"), "nowhere cannot be read"),
+        (("--allocator-ca", "nowhere"), "none is asked"),
+    ],
+)
+def test_an_allocator_that_cannot_be_asked_is_told_of_at_once(options, words):
+    done = run("node-agent", "--once", "--node-name", "n", *options)
+    assert done.exit_code == 2
+    assert words in done.stderr
