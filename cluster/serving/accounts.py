@@ -9,9 +9,13 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
+
+from cluster.errors import Unavailable
 from cluster.resources import TOKEN_REVIEWS
+from dra.wire import WireError, convert
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,6 +29,21 @@ ASKED_AT_ONCE = 8
 CROWD = 64
 LONGEST = 4096
 _NODE = "authentication.kubernetes.io/node-name"
+
+
+class _TokenUser(msgspec.Struct, frozen=True):
+    """Who an API server says somebody is."""
+
+    username: str = ""
+    extra: dict[str, tuple[str, ...]] = {}
+
+
+class _TokenStatus(msgspec.Struct, frozen=True):
+    """What it says of a token."""
+
+    authenticated: bool = False
+    audiences: tuple[str, ...] = ()
+    user: _TokenUser = _TokenUser()
 
 
 class Account(NamedTuple):
@@ -74,11 +93,23 @@ class Accounts:
     async def _ask(self, token: str) -> Account:
         spec = {"token": token, "audiences": [self._audience]}
         # The name is given back as it is, and an answer without one is taken for no object.
-        answer = await self._cluster.create(TOKEN_REVIEWS, {"metadata": {"name": "asked"}, "spec": spec})
-        status: dict[str, Any] = answer.get("status") or {}
+        review = {"metadata": {"name": "asked"}, "spec": spec}
+        answer = await self._cluster.create(TOKEN_REVIEWS, review)
+        status = answer.get("status")
+        told = _read(status)
         # A server that knows nothing of audiences names none, and then the token may be for anybody.
-        if not status.get("authenticated") or self._audience not in (status.get("audiences") or ()):
+        if not told.authenticated or self._audience not in told.audiences:
             return Account()
-        user = status.get("user") or {}
-        nodes = (user.get("extra") or {}).get(_NODE) or [""]
-        return Account(user.get("username") or "", nodes[0])
+        return _account(told.user)
+
+
+def _read(status: object) -> _TokenStatus:
+    try:
+        return convert(status or {}, _TokenStatus)
+    except WireError as error:
+        raise Unavailable(f"the answer is not a TokenReview: {error}") from None
+
+
+def _account(user: _TokenUser) -> Account:
+    nodes = user.extra.get(_NODE)
+    return Account(user.username, nodes[0] if nodes else "")

@@ -222,15 +222,22 @@ def _by_plugin(sight: Sight, silicon: Silicon) -> Iterator[_Rival]:
 
 def _by_claim(sight: Sight, silicon: Silicon) -> Iterator[_Rival]:
     pods_of = sight.pods_by_claim
-    for one in _once(sorted(sight.known, key=lambda one: not one.uid)):
-        name = one.namespace, one.claim
-        results = results_of(sight.claims.get(name))
-        if one.admin or any(result.admin_access and _where(result) == one.where for result in results):
+    best_known = sorted(sight.known, key=lambda one: not one.uid)
+    for one in _once(best_known):
+        if one.admin or one.where in _looked_at(sight, one):
             continue
+        name = one.namespace, one.claim
         whose = _named(name) if one.claim else f"with uid {one.uid}"
-        users = tuple(sorted(pods_of.get(name, ())))
+        pods = sorted(pods_of.get(name, ()))
+        users = tuple(pods)
         has = f"{one.by} has {one.where} prepared for ResourceClaim {whose}"
         yield _Rival(silicon.beside(one.where), has, users, one)
+
+
+def _looked_at(sight: Sight, one: PreparedThere) -> set[DeviceId]:
+    """Name the devices that a claim has for an admin who looks at them."""
+    results = results_of(sight.claims.get((one.namespace, one.claim)))
+    return {_where(result) for result in results if result.admin_access}
 
 
 def _in_doubt(sight: Sight) -> Iterator[Finding]:

@@ -70,7 +70,7 @@ class Agent:
         self._settings = settings
         self._clock = asyncio.get_running_loop().time
         self._node = settings.paths.node
-        asker = Asker(cluster, settings.allocator, self._node) if settings.allocator is not None else None
+        asker = _asker(cluster, settings)
         self.watcher = Watcher(cluster, settings.paths, settings.kubelet_socket, asker)
         self.marker = Marker(cluster, self._node, settings.marking)
         recorder = new_recorder(cluster, COMPONENT, settings.identity)
@@ -214,3 +214,8 @@ class Agent:
 
     def _counter(self, kind: Kind) -> Callable[[], float]:
         return lambda: sum(one.what is kind for one in self.findings)
+
+
+def _asker(cluster: Cluster, settings: AgentSettings) -> Asker | None:
+    place = settings.allocator
+    return Asker(cluster, place, settings.paths.node) if place is not None else None

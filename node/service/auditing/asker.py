@@ -46,10 +46,15 @@ class Unanswered(Exception):  # noqa: N818  what the question is
 class Asker:
     """Asks for one node. `problem` says why there was no answer last."""
 
-    def __init__(self, cluster: Cluster, place: AllocatorPlace, node: str) -> None:
+    def __init__(
+        self, cluster: Cluster, place: AllocatorPlace, node: str, *, patience: float = PATIENCE, rest: float = REST
+    ) -> None:
+        """`patience` is for one question, `rest` after one without an answer."""
         self._cluster = cluster
         self._place = place
         self._node = node
+        self._patience = patience
+        self._rest = rest
         self._clock = asyncio.get_running_loop().time
         self._again_at = float("-inf")
         self._context: ssl.SSLContext | None = None
@@ -60,12 +65,12 @@ class Asker:
         if self._clock() < self._again_at:
             return None
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(self._patience):
                 found = await self._ask()
         except (Unanswered, Unlikely, ApiError, OSError, ValueError, aiohttp.ClientError, TimeoutError) as error:
             self._context = None  # the authority may have changed
-            self._again_at = self._clock() + REST
-            self._tell(_why(error))
+            self._again_at = self._clock() + self._rest
+            self._tell(self._why(error))
             return None
         self._tell("")
         return found
@@ -108,10 +113,18 @@ class Asker:
         if self._place.ca_file:
             return ssl.create_default_context(cafile=self._place.ca_file)
         configuration = await self._cluster.get(MUTATING_WEBHOOKS, GATE)
-        bundles = [one.client_config.ca_bundle for one in configuration.webhooks if one.client_config.ca_bundle]
-        if not bundles:
+        bundles = [one.client_config.ca_bundle for one in configuration.webhooks]
+        bundle = max(bundles, default="")
+        if not bundle:
             raise Unanswered(f"the MutatingWebhookConfiguration {GATE} names no authority yet")
-        return ssl.create_default_context(cadata=b64decode(bundles[0]).decode())
+        authorities = b64decode(bundle).decode()
+        return ssl.create_default_context(cadata=authorities)
+
+    def _why(self, error: Exception) -> str:
+        if isinstance(error, TimeoutError):
+            return f"no answer within {self._patience:g} s"
+        text = (str(error) or type(error).__name__)[:LONGEST]
+        return text if text.isprintable() else text.encode("unicode_escape").decode()[:LONGEST]
 
 
 async def _addresses(host: str, port: int) -> list[str]:
@@ -136,10 +149,3 @@ def _token(path: str) -> str:
     if not token or not token.isprintable():
         raise Unanswered(f"{path} holds no token")
     return token
-
-
-def _why(error: Exception) -> str:
-    if isinstance(error, TimeoutError):
-        return f"no answer within {PATIENCE:g} s"
-    text = (str(error) or type(error).__name__)[:LONGEST]
-    return text if text.isprintable() else text.encode("unicode_escape").decode()[:LONGEST]

@@ -92,14 +92,16 @@ class Watcher:
         """
         if self._allocator is None:
             return await self._look(glance)
-        before = await self._allocator.ask()
-        if before is None:
-            seen, after = await self._look(glance), None
-        else:
-            seen, after = await self._look(await self.glance()), await self._allocator.ask()
-        if before is None or after is None:
-            return replace(seen, unread=seen.unread | {"allocator": self._allocator.problem})
-        return replace(seen, promises=that_stood(before, after))
+        asker = self._allocator
+        before = await asker.ask()
+        if before is not None:
+            glance = await self.glance()
+        seen = await self._look(glance)
+        after = await asker.ask() if before is not None else None
+        if before is not None and after is not None:
+            return replace(seen, promises=that_stood(before, after))
+        unread = seen.unread | {"allocator": asker.problem}
+        return replace(seen, unread=unread)
 
     async def _look(self, glance: Sight) -> Sight:
         files = await asyncio.to_thread(read_files, self._paths)

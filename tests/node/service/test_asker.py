@@ -102,14 +102,13 @@ def authority_leaf(signer):
     return authority.leaf(signer, ("gate.example.com",), now=dt.datetime.now(dt.UTC), life=dt.timedelta(days=1))
 
 
-async def test_a_renewed_authority_is_found_after_a_question_that_failed(cluster, token, tmp_path, monkeypatch):
-    monkeypatch.setattr(asker, "REST", 0.0)
+async def test_a_renewed_authority_is_found_after_a_question_that_failed(cluster, token, tmp_path):
     file = tmp_path / "ca"
     first, second = tls.pair("localhost"), tls.pair("localhost")
     file.write_bytes(first[0].certificate)
     there = Allocator()
     async with there.open(tls.server(first[1])) as url:
-        one = Asker(cluster, AllocatorPlace(url, token, str(file)), NODE)
+        one = Asker(cluster, AllocatorPlace(url, token, str(file)), NODE, rest=0.0)
         assert await one.ask() is not None
         port = there.port
     file.write_bytes(second[0].certificate)
@@ -158,11 +157,11 @@ LIES = {
 
 
 @pytest.mark.parametrize("lie", LIES)
-async def test_who_answers_nothing_that_can_be_used_ends_nothing(cluster, token, monkeypatch, lie):
-    monkeypatch.setattr(asker, "PATIENCE", 0.3 if "no answer" in LIES[lie][1] else 20.0)
+async def test_who_answers_nothing_that_can_be_used_ends_nothing(cluster, token, lie):
     says, words = LIES[lie]
+    patience = 0.3 if "no answer" in words else 20.0
     async with Allocator(says).open() as url:
-        one = Asker(cluster, AllocatorPlace(url, token), NODE)
+        one = Asker(cluster, AllocatorPlace(url, token), NODE, patience=patience)
         assert await one.ask() is None
         assert words in one.problem
         assert 0 < len(one.problem) <= asker.LONGEST
@@ -183,12 +182,11 @@ async def test_what_is_not_there_is_said_by_its_name(cluster, token, tmp_path):
         assert words in one.problem
 
 
-async def test_it_is_said_once_that_nothing_is_seen_and_once_that_it_is_again(cluster, token, monkeypatch, caplog):
-    monkeypatch.setattr(asker, "REST", 0.0)
+async def test_it_is_said_once_that_nothing_is_seen_and_once_that_it_is_again(cluster, token, caplog):
     caplog.set_level(logging.INFO, "drawbridge.agent")
     there = Allocator(lambda _: web.Response(status=503, body=b"another replica leads"))
     async with there.open() as url:
-        one = Asker(cluster, AllocatorPlace(url, token), NODE)
+        one = Asker(cluster, AllocatorPlace(url, token), NODE, rest=0.0)
         for _ in range(3):
             assert await one.ask() is None
         there.says = lambda _: web.Response(body=TRUTH)
