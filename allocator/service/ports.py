@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("drawbridge.allocator")
 # An agent of each node asks twice a minute, over a connection of its own.
 PROMISE_LIMITS = Limits(body=0, connections=512, peer=512, deadline=5.0, idle=15.0)
-METRICS_LIMITS = Limits(body=0, connections=32, peer=16)
 LOOK_SECONDS = 10.0
 _GRACE = 5.0  # for what is in flight at the end: a commit under way is finished by the next leader if need be
 
@@ -99,7 +98,7 @@ class Ports:
         where = self._settings.metrics
         if where is None:
             return None
-        door = Door(self._metrics, METRICS_LIMITS, self._metrics.count_closure)
+        door = self._metrics.door()
         self._others.append(door)
         return where._replace(port=door.open(where.host, where.port))
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from dra.quantity import NANO
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -16,7 +18,6 @@ if TYPE_CHECKING:
 
 # Queries join by these.
 POD_DEVICE = ("namespace", "pod", "claim", "driver", "pool", "device", "share", "node", "uuid")
-_NANO = 10**9
 
 
 class DeviceSeries:
@@ -37,5 +38,5 @@ class DeviceSeries:
             return
         self._devices.add_metric(labels, 1)
         for capacity in sorted(amounts):
-            value = amounts[capacity].nano / _NANO
+            value = amounts[capacity].nano / NANO
             self._amounts.add_metric([*labels, capacity], value)

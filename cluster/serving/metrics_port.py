@@ -39,13 +39,17 @@ class MetricsPort:
         """Show a value that is computed when somebody looks."""
         Gauge(name, text, registry=self.registry).set_function(value)
 
+    def door(self) -> Door:
+        """Make the door that it is shown at."""
+        return Door(self, LIMITS, self.count_closure)
+
     @asynccontextmanager
     async def shown(self, where: Address | None) -> AsyncIterator[Address | None]:
         """Show it all, and say where; nowhere if that is wanted."""
         if where is None:
             yield None
             return
-        door = Door(self, LIMITS, self.count_closure)
+        door = self.door()
         try:
             yield where._replace(port=door.open(where.host, where.port))
         finally:

@@ -10,6 +10,7 @@ import json
 import socket
 import sys
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -73,9 +74,8 @@ async def main(kubeconfig: bytes, address: str, *services: str) -> None:
         group.create_task(serve(address, port, api_server))
         for one in services:
             number, _, service = one.partition("=")
-            group.create_task(
-                serve(address, int(number), lambda name=service: asyncio.to_thread(ready_pod, client, name))
-            )  # type: ignore[misc]
+            find = partial(asyncio.to_thread, ready_pod, client, service)
+            group.create_task(serve(address, int(number), find))
 
 
 if __name__ == "__main__":

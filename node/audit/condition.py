@@ -30,13 +30,10 @@ def condition_of(findings: Iterable[Finding], unread: str, before: Worn | None, 
     elif unread:
         status, reason, message = "Unknown", "KubeletAway", "the kubelet does not say which devices containers have"
     else:
-        status, reason, message = (
-            "True",
-            "DevicesFit",
-            "what the kubelet, drivers and claims say of the devices fits together",
-        )
-    is_same = before is not None and before.get("status") == status
-    since = before.get("lastTransitionTime") if before is not None and is_same else ""
+        status, reason = "True", "DevicesFit"
+        message = "what the kubelet, drivers and claims say of the devices fits together"
+    known = before or {}
+    since = known.get("lastTransitionTime") if known.get("status") == status else ""
     return {
         "type": CONDITION,
         "status": status,

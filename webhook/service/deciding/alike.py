@@ -174,10 +174,7 @@ class Alike:
         if mark in after:
             return None
         seal = _Seal(before, after, original, templates, key)
-        written = _seal(seal, asked)
-        if written != patch:
-            return None
-        return seal
+        return seal if _seal(seal, asked) == patch else None
 
     def _follow(self, state: State) -> None:
         if state is self._state:
