@@ -1,6 +1,6 @@
-"""Every name that we write into other people's objects, or read there: annotations, labels, prefixes, and our version.
+"""Every name that the gate writes into other people's objects, or reads there: annotations, labels, prefixes, and our version.
 
-Data only. These names are fixed for others (docs/architecture.md); nothing else in the house spells one out. `pyproject.toml` takes the
+Data only. These names are fixed for others (docs/architecture.md); nothing else in this room spells one out. `pyproject.toml` takes the
 version from here.
 """
 
