@@ -63,7 +63,7 @@ CODES: Final[dict[str, Code]] = {
     "D210": Code("ephemeral containers before there is a pod", _ERROR, "leave them out: `kubectl debug` adds them to a pod that runs"),
     "D211": Code("a key that looks like a request for devices and that nobody understands", _WARNING, "correct its name; `drawbridge dialects` lists the keys that are understood"),
     "D212": Code("a node selector that no node meets", _WARNING, "select what the nodes have, or leave the selector out: the pod waits until a node has it"),
-    "D213": Code("a resource that a container cannot ask for", _ERROR, "write the domain as well, as in nvidia.com/gpu: only cpu, memory, ephemeral-storage and hugepages have none"),
+    "D213": Code("a resource that a container cannot ask for", _ERROR, "write a domain in lower case and a name, as in nvidia.com/gpu: only cpu, memory, ephemeral-storage and hugepages have no domain"),
     "D214": Code("a namespace whose mode is none", _ERROR, "write off, observe, warn or enforce, in quotes, or leave the label out: until then drawbridge does nothing there but tell"),
     "D215": Code("more in an object than is looked at", _WARNING, "split the object, or put what stands there to `drawbridge translate` by itself"),
     "D216": Code("a DeviceQuota would turn it back", _WARNING, "ask for no more than what passes, give devices back, or have the quota raised: it holds where an allocator of drawbridge asks (docs/quota.md)"),

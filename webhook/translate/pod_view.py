@@ -320,4 +320,4 @@ def equal(left: Json, right: Json) -> bool:
 
 
 def _text(value: Json) -> str:
-    return value if isinstance(value, str) else repr(value)
+    return value.strip(" ") if isinstance(value, str) else repr(value)  # as Go does before it reads

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dra.pointer import member
+from dra.validation.fields.names import label_key
 from dra.validation.problem import Problem, Problems
 
 if TYPE_CHECKING:
@@ -45,10 +46,13 @@ def _container(resources: ResourceRequirements, path: str) -> Problems:
     for side, amounts in (("limits", limits), ("requests", requests)):
         for name, amount in amounts.items():
             at = member(f"{path}/{side}", name)
-            if _is_extended(name):
+            misspelt = label_key(name)
+            message = f"{name} is not a resource that a container can ask for"
+            if misspelt:
+                yield Problem("D213", at, f"{message}: it {misspelt}")
+            elif _is_extended(name):
                 yield from _amount(name, amount, at)
             elif not _is_standard(name):
-                message = f"{name} is not a resource that a container can ask for"
                 yield Problem("D213", at, message)
     for name, amount in requests.items():
         if not _is_extended(name):
@@ -62,11 +66,11 @@ def _container(resources: ResourceRequirements, path: str) -> Problems:
 
 
 def _amount(name: str, amount: Quantity, at: str) -> Problems:
-    if amount.milli() % _THOUSANDTHS:
+    if amount.nano < 0:
+        yield Problem("D209", at, f"{amount} of {name} is less than zero", "write zero or more")
+    elif amount.milli() % _THOUSANDTHS:
         hint = "write a whole number; a part of a device is asked for in other words, which `drawbridge dialects` lists"
         yield Problem("D209", at, f"{amount} of {name} is not a whole number", hint)
-    elif amount.milli() < 0:
-        yield Problem("D209", at, f"{amount} of {name} is less than zero", "write zero or more")
 
 
 def _is_standard(name: str) -> bool:

@@ -94,6 +94,10 @@ AMOUNTS = [
     ("limits: {nvidia.com/gpu: 0.5}", ["limits/nvidia.com~1gpu"]),
     ("limits: {nvidia.com/gpu: 1500m}", ["limits/nvidia.com~1gpu"]),
     ("limits: {nvidia.com/gpu: -1}", ["limits/nvidia.com~1gpu"]),
+    ("limits: {nvidia.com/gpu: -1500m}", ["limits/nvidia.com~1gpu"]),
+    ("limits: {nvidia.com/gpu: ' 1 '}", []),
+    ("limits: {nvidia.com/gpu: 9223372036854775807}", []),  # in thousandths beyond what Go can count
+    ("limits: {nvidia.com/gpu: '9e19'}", []),
 ]
 
 
@@ -109,6 +113,11 @@ NAMES = [
     ("limits: {gpu: 1}", ["limits/gpu"]),
     ("limits: {gpus: 1, cpu: 1}, requests: {gpus: 1}", ["limits/gpus", "requests/gpus"]),
     ("limits: {requests.nvidia.com/gpu: 1}", ["limits/requests.nvidia.com~1gpu"]),
+    ("limits: {NVIDIA.com/gpu: 1}", ["limits/NVIDIA.com~1gpu"]),
+    ("limits: {nvidia.соm/gpu: 1}", ["limits/nvidia.соm~1gpu"]),
+    ("limits: {nvidia.com/gpu.: 1}", ["limits/nvidia.com~1gpu."]),
+    ("limits: {'nvidia.com/gpu ': 1}", ["limits/nvidia.com~1gpu "]),
+    ("limits: {nvidia.com/gpu/x: 1}", ["limits/nvidia.com~1gpu~1x"]),
     ("limits: {cpu: 1, memory: 1Gi, ephemeral-storage: 1Gi, hugepages-2Mi: 2Mi}", []),
     ("limits: {node.kubernetes.io/gpu: 1}", []),
 ]

@@ -69,6 +69,7 @@ PODS = {
     "half": pod({GPU: "0.5"}),
     "differ": pod({GPU: 2}, requests={GPU: 1}),
     "requests only": pod(requests={GPU: 1}),
+    "blanks": pod({GPU: " 1 "}),
     "no number": pod({GPU: 1}, requests={GPU: "one"}),
     "bytes": pod({GPU: 1, MEM: 8 << 30}),
     "wrong unit": pod({GPU: 1, MEM: "8Gi"}),
@@ -92,7 +93,7 @@ THREE = {
 WITH_THREE = state(THREE)
 # What only claims cannot say is left: keys of two systems, and more devices than a pod's claims may have.
 LEFT = {"two systems", "two hundred"}
-REFUSED = {name for name in PODS if name not in ("one", "its own alone", "skipped")} - LEFT
+REFUSED = {name for name in PODS if name not in ("one", "blanks", "its own alone", "skipped")} - LEFT
 
 
 @pytest.mark.parametrize("name", PODS)
