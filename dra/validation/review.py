@@ -37,6 +37,12 @@ if TYPE_CHECKING:
     from dra.server import Server
 
 _NEWEST: Final = server_of()
+# What makes pods, by version.
+_WITH_PODS = {
+    "v1": ("Pod", "PodTemplate", "ReplicationController"),
+    "apps/v1": ("DaemonSet", "Deployment", "ReplicaSet", "StatefulSet"),
+    "batch/v1": ("CronJob", "Job"),
+}
 _CLUSTER_KINDS: Final = frozenset(
     {"ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition", "Namespace", "Node"}
 )
@@ -97,7 +103,7 @@ def _together(world: World, objects: Sequence[dict[str, Any]]) -> dict[int, list
 def _foreign(value: dict[str, Any], world: World, *, complete: bool) -> list[Problem]:
     if template_site(value) is not None:
         return pod_problems(value, world, complete=complete)
-    return list(_nameless(value))
+    return [*_nameless(value), *_misspelt(value)]
 
 
 def _around(value: Any, world: World) -> Problems:
@@ -125,6 +131,18 @@ def _nameless(value: dict[str, Any]) -> Problems:
     missing = [key for key in ("apiVersion", "kind") if not isinstance(value.get(key), str) or not value[key]]
     if missing:
         yield Problem("D008", "", f"the object has no {' and no '.join(missing)}")
+
+
+def _misspelt(value: dict[str, Any]) -> Problems:
+    """Find a kind of Kubernetes that nobody would look into because of how it is written."""
+    version, kind = value.get("apiVersion"), value.get("kind")
+    if not isinstance(kind, str):
+        return
+    for known in _WITH_PODS.get(str(version), ()):
+        if kind != known and kind.casefold() in (known.casefold(), f"{known}s".casefold()):
+            yield Problem(
+                "D004", "/kind", f"{version} has no kind {kind}, it is called {known}", f"write kind: {known}"
+            )
 
 
 def name(value: dict[str, Any]) -> str:

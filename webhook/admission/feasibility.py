@@ -226,7 +226,7 @@ class _Hearing:
         if not alone:
             text, remedy = self.together()
             if text:
-                return _never(Code.TOO_MANY, f"{opening}: {text}", remedy)
+                return _never(Code.TOO_MANY, f"{opening}: {text}", remedy, self.one_asker())
         text = f"{opening}; {_nearest(samples)}"
         return _never(Code.NEVER, text, self.offer(node), alone)
 
@@ -240,10 +240,14 @@ class _Hearing:
         node, most = self.most(min(total, MAX_RESULTS))
         if not most or self.is_shared(node, most):
             return "", ""  # where several may have one device, there is more to say than their number
-        who = self.everybody()
-        of_class = f"devices of class {alike[0].device_class_name}"
-        text = f"{who} together ask for {total} {of_class} on one node, and the largest node has {most}"
-        return text, f"it would fit if they asked for no more than {_devices(most)}"
+        names = self.everybody()
+        more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+        who = "; ".join(names[:NAMED]) + more
+        devices = f"{total} devices of class {alike[0].device_class_name} on one node, and the largest node has {most}"
+        if len(names) == 1:  # more than one claim may hold
+            alone = who.partition(" (")[0]
+            return f"{who} asks for {devices}", f"it would fit if {alone} asked for no more than {_devices(most)}"
+        return f"{who} together ask for {devices}", f"it would fit if they asked for no more than {_devices(most)}"
 
     def most(self, count: int) -> tuple[str, int]:
         """Find the most devices that the first claim could have on a node, and where, if nowhere it could have so many."""
@@ -266,16 +270,18 @@ class _Hearing:
         spot = next(spots(alone))
         return with_count(alone, spot, count)
 
-    def everybody(self) -> str:
-        """Name who asks, some of them if they are many."""
+    def one_asker(self) -> str:
+        """The first claim, if all are of one container."""
+        return self.claims[0].metadata.name if len(self.everybody()) == 1 else ""
+
+    def everybody(self) -> list[str]:
+        """Name who asks."""
         asking: dict[str, None] = {}
         for claim in self.claims:
             request = claim.spec.devices.requests[0]
             who = _who(claim.metadata.name, request.name, self.asked_by)
             asking[who] = None
-        names = list(asking)
-        more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-        return "; ".join(names[:NAMED]) + more
+        return list(asking)
 
     def who(self, reason: Reason) -> str:
         return _who(reason.claim.rpartition("/")[2], reason.request, self.asked_by)

@@ -10,9 +10,10 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from allocator.decisions import STRATEGY
 from dra.validation import shape
 from webhook.dialects import Action, Position, Role, pattern
-from webhook.names import SKIP_LABEL
+from webhook.names import ANNOTATIONS, DOMAIN, MODE_LABEL, SKIP_LABEL, TRANSLATED_LABEL, WAITS_LABEL
 from webhook.state import near_key, rows_at
 from webhook.translate import PLACEHOLDER, Decision, is_placeholder, look, mapping
 
@@ -71,6 +72,12 @@ _OWN = ("kubernetes.io", "k8s.io", "drawbridge.dev")
 # The name under which every DeviceClass can be asked for.
 _IMPLICIT = "deviceclass.resource.kubernetes.io/"
 _NONE = ("", "none", "void")
+_FIELDS = ("limits", "requests", "claims")
+# What of ours may stand on a pod.
+_OURS = {
+    Position.LABEL: (SKIP_LABEL, WAITS_LABEL, TRANSLATED_LABEL),
+    Position.ANNOTATION: (*ANNOTATIONS, STRATEGY),
+}
 _SKIPPED = Decision("", "", "", SKIP_LABEL, Action.LEFT, "the pod asks not to be looked at")
 _BOUND = "nodeName is set: the pod has its node, and no scheduler would allocate a claim for it"
 
@@ -101,6 +108,8 @@ def _unanswered(view: PodView, state: State) -> Iterator[Decision]:
     for slot in view.slots:
         yield from _of_container(slot, view, state)
     for key in mapping(mapping(view.spec.get("resources")).get("limits")):
+        if state.configuration.resource(key):
+            continue  # what the API server says of it is enough
         if one := judge_resource(key, state):
             yield one
     places = {
@@ -110,11 +119,13 @@ def _unanswered(view: PodView, state: State) -> Iterator[Decision]:
     }
     for place, words in places.items():
         for key in words:
-            if one := _word(key, place, state.configuration):
+            one = _own_word(key, place) or _word(key, place, state.configuration)
+            if one:
                 yield one
 
 
 def _of_container(slot: Slot, view: PodView, state: State) -> Iterator[Decision]:
+    yield from _beside(slot, state.configuration)
     for key in {**slot.limits, **slot.requests}:
         known = state.configuration.resource(key)
         if known and view.bound:
@@ -132,6 +143,16 @@ def _of_container(slot: Slot, view: PodView, state: State) -> Iterator[Decision]
             continue
         for row in _matching(key, Position.ENV, state.configuration):
             yield _decision(row.action, key, row.because, slot.name)
+
+
+def _beside(slot: Slot, configuration: Configuration) -> Iterator[Decision]:
+    """Find keys under a misspelt field of the resources, which the API server drops."""
+    for field, amounts in mapping(slot.raw.get("resources")).items():
+        meant = "" if field in _FIELDS else shape.nearest(field, list(_FIELDS))
+        for key in mapping(amounts) if meant else ():
+            if configuration.resource(key):
+                detail = f"it stands under {field}, which is no field of resources: did you mean {meant}?"
+                yield _decision(Action.NOT_UNDERSTOOD, key, detail, slot.name, code="D211")
 
 
 def judge_resource(key: str, state: State, container: str = "") -> Decision | None:
@@ -172,6 +193,24 @@ def _word(key: str, place: Position, configuration: Configuration) -> Decision |
     if near or _DEVICE.search(end):
         return _not_understood(key, near)
     return None
+
+
+def _own_word(key: str, place: Position) -> Decision | None:
+    """Judge a word in our own name that nobody reads there."""
+    there = _OURS.get(place, ())
+    if key in there or not there or not key.startswith(f"{DOMAIN}/"):
+        return None
+    meant = shape.nearest(key, list(there))
+    others = [where for where, keys in _OURS.items() if key in keys]
+    if key == MODE_LABEL:
+        detail = "it is read on Namespaces, not on pods"
+    elif others:
+        detail = f"it says nothing as {place}, it is read as {others[0]}"
+    elif meant:
+        detail = f"did you mean {meant}?"
+    else:
+        return None
+    return _decision(Action.NOT_UNDERSTOOD, key, detail, code="D211")
 
 
 def _selects_nothing(view: PodView, state: State) -> Iterator[Decision]:

@@ -119,6 +119,12 @@ class Report:
         what = f"{_who(container)}{refusal.key}: {refusal.reason}"
         self.refusals.append(sentence(refusal.code, what, refusal.remedy))
 
+    def misread(self, key: str, detail: str) -> None:
+        """Report a word of ours that says nothing as it is written."""
+        said = Decision(self._object, "", "", key, Action.NOT_UNDERSTOOD, detail, code="D211")
+        self.decisions.append(said)
+        self._warn(f"{key}: {detail}")
+
     def back(self, container: str, key: str, now: Json, before: Json) -> None:
         """Report a key that another webhook put back: the same number is removed again, another one is a second request."""
         if equal(now, before):

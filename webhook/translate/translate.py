@@ -99,6 +99,8 @@ def translate(
     earlier = standing(view, believed) if believed.templates else ()
     if quiet:
         return _alone(report, cleaning, earlier)
+    if view.labels.get(names.SKIP_LABEL, "false") != "false":  # it is not "true", or nobody would look
+        report.misread(names.SKIP_LABEL, 'only the value "true" passes the pod by')
     if problem := too_much(view, configuration):
         report.pass_by(problem)
         return _alone(report, cleaning, earlier)

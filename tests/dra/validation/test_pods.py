@@ -187,3 +187,14 @@ def test_labels_and_annotations_must_be_texts_in_the_template_too():
 
 def test_a_pod_without_a_name_is_told():
     assert codes(pod().replace("metadata: {name: p}\n", "")) == {"D101"}
+
+
+@pytest.mark.parametrize(
+    ("version", "kind", "meant"),
+    [("v1", "pod", "Pod"), ("v1", "pods", "Pod"), ("apps/v1", "deployment", "Deployment"), ("batch/v1", "Cronjob", "CronJob")],
+)  # fmt: skip
+def test_a_kind_that_is_written_otherwise_than_the_api_server_has_it_is_found(version, kind, meant):
+    text = f"apiVersion: {version}\nkind: {kind}\nmetadata: {{name: p}}"
+    assert found(text) == {("D004", "/kind")}
+    assert any(f"it is called {meant}" in message for message in messages(text))
+    assert not codes(text.replace(version, "example.com/v1"))

@@ -164,6 +164,10 @@ def test_claims_that_ask_alike_for_more_than_a_node_has_are_told_the_sum():
     assert told.text.endswith(f"{asked} and 1 more together ask for 5 devices of class {DRIVER} on one node, and the largest node has 4")  # fmt: skip
     many = judge(stock(), [claim(name=f"c{at}") for at in range(40)])
     assert "together ask for 40 devices" in many.text
+    main = "container main (nvidia.com/gpu: 40)"
+    one = judge(stock(), [claim(32, name="a"), claim(8, name="b")], asked_by={"a": main, "b": main})
+    assert f"{main} asks for 40 devices" in one.text, "more than one claim holds"
+    assert (one.claim, one.remedy) == ("a", "it would fit if container main asked for no more than 4 devices")
 
 
 ODD = {

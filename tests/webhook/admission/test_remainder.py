@@ -6,6 +6,7 @@ from tests.webhook.admission.test_verdict import FLEET, GPU, MEM, STATE, pod
 from webhook.admission import decide_object
 from webhook.admission.remainder import MOST
 from webhook.state.state import State
+from webhook.translate import translate
 
 EMPTY = State()
 assert FLEET
@@ -134,3 +135,43 @@ def test_of_more_words_than_are_looked_at_the_first_of_the_others_is_named():
         unseen = [one for one in done.decisions if one.code == "D215"]
         assert [(one.container, one.key) for one in unseen] == [("main", many[MOST])] * (count > MOST)
         assert any("[D215]" in warning for warning in done.warnings) == (count > MOST)
+
+
+OURS = [
+    ("labels", {"drawbridge.dev/skip": "yes"}, "drawbridge.dev/skip", 'only the value "true" passes the pod by'),
+    ("labels", {"drawbridge.dev/skipp": "true"}, "drawbridge.dev/skipp", "did you mean drawbridge.dev/skip?"),
+    ("labels", {"drawbridge.dev/mode": "off"}, "drawbridge.dev/mode", "it is read on Namespaces, not on pods"),
+    ("annotations", {"drawbridge.dev/skip": "true"}, "drawbridge.dev/skip", "it says nothing as annotation, it is read as label"),
+    ("annotations", {"drawbridge.dev/stratgey": "x"}, "drawbridge.dev/stratgey", "did you mean drawbridge.dev/strategy?"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("where", "words", "key", "detail"), OURS)
+def test_a_word_of_ours_that_says_nothing_where_it_stands_is_told(where, words, key, detail):
+    asked = pod({GPU: 1}, **{where: words})
+    assert told(asked)[key] == ("not understood", detail)
+    assert any(detail in text for text in decide_object(asked, EMPTY).warnings)
+
+
+@pytest.mark.parametrize("value", ["false", "true"])
+def test_a_label_of_ours_that_says_what_it_may_is_not_told(value):
+    asked = pod({GPU: 1}, labels={"drawbridge.dev/skip": value}, annotations={"drawbridge.dev/strategy": "Packed"})
+    assert "not understood" not in {action for action, _ in told(asked).values()}
+
+
+def test_the_gate_warns_of_a_skip_label_that_skips_nothing():
+    done = translate(pod({GPU: 1}, labels={"drawbridge.dev/skip": "yes"}), STATE, namespace="n")
+    assert 'drawbridge.dev/skip: only the value "true" passes the pod by' in done.warnings
+    assert done.operations
+
+
+def test_a_key_under_a_field_that_the_api_server_drops_is_told():
+    asked = pod({})
+    asked["spec"]["containers"][0]["resources"] = {"limit": {GPU: 1}}
+    assert told(asked)[GPU] == ("not understood", "it stands under limit, which is no field of resources: did you mean limits?")  # fmt: skip
+
+
+def test_a_key_of_the_pod_as_a_whole_is_left_to_what_the_api_server_says():
+    asked = pod({})
+    asked["spec"]["resources"] = {"limits": {GPU: 1}}
+    assert [one.code for one in decide_object(asked, EMPTY).decisions] == ["D209"]
