@@ -8,23 +8,20 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from cluster import ApiError
-from cluster.errors import NotFound
 from cluster.informers import Informer, Quarantine
-from cluster.resources import PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
+from cluster.resources import PODS, RESOURCE_SLICES
 from dra.objects import claim_names
 from node.audit import Sight, Silicon, that_stood, with_names
+from node.service.auditing.claims import read_claims
 from node.service.auditing.sources import KubeletAway, ask_kubelet, read_files
 
 if TYPE_CHECKING:
     from cluster import Cluster
     from cluster.informers import Batch
-    from dra.objects import Pod, ResourceClaim, ResourceSlice
+    from dra.objects import Pod, ResourceSlice
     from node.service.auditing.asker import Asker
     from node.service.driver import NodePaths
 
-MOST_CLAIMS = 2000  # that are read in one look
-AT_ONCE = 8
 ClaimName = tuple[str, str]
 
 
@@ -85,69 +82,43 @@ class Watcher:
         return Sight(self._paths.node, word.holdings, word.offered)
 
     async def look(self, glance: Sight) -> Sight:
-        """Look at all the rest. Claims come last: one that is written meanwhile is found as it has become.
+        """Look at all the rest: promises, files, pods and slices, claims, and promises again.
 
         An allocator is asked before and after. What it promised all the while was promised when the holders were asked, so a device that
         somebody gave back in between is not taken for one that two have.
         """
-        if self._allocator is None:
-            return await self._look(glance)
         asker = self._allocator
-        before = await asker.ask()
+        before = await asker.ask() if asker is not None else None
         if before is not None:
             glance = await self.glance()
         seen = await self._look(glance)
+        if asker is None:
+            return seen
         after = await asker.ask() if before is not None else None
-        if before is not None and after is not None:
-            return replace(seen, promises=that_stood(before, after))
-        unread = seen.unread | {"allocator": asker.problem}
-        return replace(seen, unread=unread)
+        if before is None or after is None:
+            return replace(seen, unread=seen.unread | {"allocator": asker.problem})
+        return replace(seen, promises=that_stood(before, after))
 
     async def _look(self, glance: Sight) -> Sight:
+        """Look at what the cluster and the node say. Claims come last: one that is written meanwhile is found as it has become."""
         files = await asyncio.to_thread(read_files, self._paths)
-        unread = glance.unread | files.unread
-        pods = self._pods_now(unread)
         seen = replace(
             glance,
             prepared=files.prepared,
             files=files.names,
-            pods=pods,
+            unknown=files.unknown,
+            pods=tuple(self._pods.objects.values()) if self._pods.health.synced else None,
             slices=tuple(self._slices.objects.values()),
         )
-        claims = await self._claims(seen, unread)
-        prepared = with_names(seen.prepared, claims)
-        return replace(seen, prepared=prepared, claims=claims, unread=unread, unknown=files.unknown)
+        named = _claims_named(seen)
+        read = await read_claims(self._cluster, named)
+        unread = glance.unread | files.unread | self._unread_kinds() | read.unread
+        prepared = with_names(seen.prepared, read.claims)
+        return replace(seen, prepared=prepared, claims=read.claims, unread=unread)
 
-    def _pods_now(self, unread: dict[str, str]) -> tuple[Pod, ...] | None:
-        for one in (self._pods, self._slices):
-            if not one.health.synced:
-                unread[one.resource.id] = one.health.error or "not read yet"
-        return tuple(self._pods.objects.values()) if self._pods.health.synced else None
-
-    async def _claims(self, seen: Sight, unread: dict[str, str]) -> dict[ClaimName, ResourceClaim | None]:
-        """Read claims by their names: the agent needs no right to list them."""
-        names = set(seen.claim_names)
-        for pod in seen.pods or ():
-            namespace = pod.metadata.namespace
-            names.update((namespace, name) for name in claim_names(pod))
-        if len(names) > MOST_CLAIMS:
-            unread["claims"] = f"{len(names)} are named here, and {MOST_CLAIMS} are read"
-        found: dict[ClaimName, ResourceClaim | None] = {}
-        turn = asyncio.Semaphore(AT_ONCE)
-
-        async def read(namespace: str, name: str) -> None:
-            async with turn:
-                try:
-                    claim = await self._cluster.get(RESOURCE_CLAIMS, name, namespace)
-                    found[namespace, name] = claim
-                except NotFound:
-                    found[namespace, name] = None
-                except ApiError as error:
-                    unread["claims"] = str(error)
-
-        chosen = sorted(names)[:MOST_CLAIMS]
-        await asyncio.gather(*(read(namespace, name) for namespace, name in chosen))
-        return found
+    def _unread_kinds(self) -> dict[str, str]:
+        healths = [one.health for one in (self._pods, self._slices)]
+        return {one.resource: one.error or "not read yet" for one in healths if not one.synced}
 
     def _hear_pods(self, batch: Batch[Pod]) -> None:
         del batch
@@ -157,3 +128,12 @@ class Watcher:
         del batch
         self._silicon = None
         self.changed.set()
+
+
+def _claims_named(seen: Sight) -> set[ClaimName]:
+    """Name the claims of what is prepared, and of the node's pods."""
+    names = set(seen.claim_names)
+    for pod in seen.pods or ():
+        namespace = pod.metadata.namespace
+        names.update((namespace, name) for name in claim_names(pod))
+    return names
