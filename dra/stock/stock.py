@@ -48,6 +48,8 @@ _FIELD: dict[type, str] = {
     ResourceClaim: "claims",
 }
 _TYPE = {type_.__name__: type_ for type_ in _FIELD}
+# What changes with a claim that has no devices. What those have which have some stands in other fields as well.
+_IN_NO_WAY = ("claims", "history")
 
 
 _REMEMBERED = 4096  # changes that every stock can look back over; some can over twice as many
@@ -231,6 +233,13 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
     def changed_since(self, earlier: Stock) -> frozenset[str] | None:
         """Name the nodes that changes since an earlier stock may concern; None if that cannot be told or is all."""
         return self.history.since(earlier.history)
+
+    def serves_as(self, earlier: Stock) -> bool:
+        """Whether all is as it was but claims that have no devices, which are in nobody's way."""
+        for field in self.__struct_fields__:
+            if field not in _IN_NO_WAY and getattr(self, field) is not getattr(earlier, field):
+                return False
+        return True
 
     def _change(self, type_: type, moved: Mapping[str, Stocked | None]) -> Stock:
         """Objects of one kind, by key, are new, others, or gone (None)."""

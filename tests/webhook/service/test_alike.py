@@ -5,7 +5,9 @@ import uuid
 import msgspec
 import pytest
 
+from dra.objects import ResourceClaim
 from dra.stock import Stock
+from dra.wire import convert
 from tests.webhook import hostile
 from tests.webhook.admission.test_decide import ENFORCE, STOCK, configured, pod, review, state
 from tests.webhook.pods import SIZES, example_fleet
@@ -376,3 +378,79 @@ def test_a_remembered_answer_is_weighed_on_the_stock_of_the_moment():
             assert outcome == admission.weigh(admission.mutate(body, on), on)
             if not allowed:
                 assert "there is no DeviceClass" in outcome.record.problems[0]
+
+
+class Weighing:
+    """A gate, and how often it has weighed claims instead of knowing the verdict."""
+
+    def __init__(self, monkeypatch):
+        self.gate, self.times = Gate(None, None, lambda: ""), 0
+        weigh = admission.weigh
+
+        def counted(*args, **kwargs):
+            self.times += 1
+            return weigh(*args, **kwargs)
+
+        monkeypatch.setattr(admission, "weigh", counted)
+
+    def weighs(self, obj, on):
+        before = self.times
+        self.gate.decide("mutate", asked(obj), on, 5.0)
+        return self.times > before
+
+
+def holding(stock):
+    """The state with another stock."""
+    return msgspec.structs.replace(ENFORCE, stock=stock)
+
+
+def made_claim(name, devices=()):
+    """A claim of the namespace of these reviews, with these devices of the stock's."""
+    results = [{"request": "gpu", "driver": "gpu.nvidia.com", "pool": "n", "device": one} for one in devices]
+    status = {"allocation": {"devices": {"results": results}}} if devices else {}
+    return convert({"metadata": {"name": name, "namespace": "ns"}, "status": status}, ResourceClaim)
+
+
+@pytest.fixture
+def weighing(monkeypatch):
+    return Weighing(monkeypatch)
+
+
+def settled(weighing, obj, on):
+    """Until a verdict on such pods is known."""
+    for _ in range(3):
+        weighing.weighs(obj, on)
+    assert not weighing.weighs(obj, on)
+
+
+def test_a_verdict_outlives_claims_that_have_no_devices_and_nothing_else(weighing):
+    obj, stock = pod(limits=WORDS), STOCK
+    settled(weighing, obj, holding(stock))
+    for idle in ([made_claim("a")], [made_claim("a")], [made_claim("b"), made_claim("c")]):
+        stock = stock.with_all(idle)
+        assert not weighing.weighs(obj, holding(stock))
+    stock = stock.without("ResourceClaim", "ns/c")
+    assert not weighing.weighs(obj, holding(stock))
+    [node], [slice_], [class_] = stock.nodes.values(), stock.slices.values(), stock.classes.values()
+    moved = (
+        made_claim("a", ["gpu-0"]),
+        made_claim("a"),
+        msgspec.structs.replace(node),
+        msgspec.structs.replace(slice_),
+        msgspec.structs.replace(class_),
+    )
+    for one in moved:
+        settled(weighing, obj, holding(stock))
+        stock = stock.with_(one)
+        assert weighing.weighs(obj, holding(stock)), one
+    settled(weighing, obj, holding(stock))
+    used = msgspec.structs.replace(holding(stock), uses={})
+    assert weighing.weighs(obj, used), "what pods on nodes ask for is part of it"
+
+
+def test_a_verdict_on_a_claim_that_a_pod_names_is_made_anew_when_any_claim_changes(weighing):
+    obj = pod(limits=WORDS)
+    obj["spec"]["resourceClaims"] = [{"name": "mine", "resourceClaimName": "mine"}]
+    there = STOCK.with_(made_claim("mine"))
+    settled(weighing, obj, holding(there))
+    assert weighing.weighs(obj, holding(there.with_(made_claim("another"))))

@@ -6,7 +6,8 @@ who asks, and the code by which the templates are sealed for this pod and no oth
 
 What a mutating decision reads of the state is all but the stock and what pods use, in mode enforce; the memory holds for as long as those
 parts are the very same objects. It is bounded by bytes. A verdict, whether the claims can be served, depends on who holds which
-device, which changes with every pod: it is remembered for the one state on which it was made, for as long as nothing changes at all.
+device: it is remembered for as long as nothing changes but claims without devices, one of which comes with every pod. Where a pod names a claim that is
+there already, it is remembered until anything changes at all.
 """
 
 from __future__ import annotations
@@ -60,6 +61,13 @@ _AT_ONCE = "/metadata/annotations"
 _ONE_BY_ONE = {f"{_AT_ONCE}/{name.replace('/', '~1')}": name for name in (names.ORIGINAL, names.TEMPLATES)}
 
 
+class _Ground(NamedTuple):
+    """What a verdict rests on, by numbers: states are not to be kept for its sake."""
+
+    fleet: int  # changes with everything but claims that have no devices
+    state: int  # changes with those as well; 0 for who names none of them
+
+
 class _Seal(NamedTuple):
     """The patch around the code of a seal, and what the code is made of besides the pod's names."""
 
@@ -78,8 +86,8 @@ class _Remembered(msgspec.Struct):
     outcome: Outcome
     seal: _Seal | None = None
     end: bytes = b""
-    # The number of the state on which its claims were weighed last, and nothing was to be said.
-    served_on: int = 0
+    # On what its claims were weighed last, and nothing was to be said.
+    served_on: _Ground | None = None
 
 
 class Alike:
@@ -92,8 +100,7 @@ class Alike:
         self._state: State | None = None
         self._parts: tuple[object, ...] = ()
         self._reader: GistReader | None = None
-        # Counts the states, which are not to be kept for their verdicts' sake.
-        self._number = 0
+        self._ground = _Ground(0, 0)
 
     def read_review(self, body: bytes, state: State) -> Gist | None:
         """Read what is asked on a state; None if it cannot be told from another review."""
@@ -131,15 +138,19 @@ class Alike:
             self._answers.put(asked.key, known, weight)
 
     def is_served(self, asked: Gist) -> bool:
-        """Whether the claims of such a pod were weighed on this very state, and can be served."""
+        """Whether the claims of such a pod were weighed on what is there now, and can be served."""
         known = self._answers.get(asked.key)
-        return known is not None and known.served_on == self._number
+        return known is not None and known.served_on == self._ground_of(known)
 
     def mark_served(self, asked: Gist) -> None:
-        """Remember that such a pod's claims can be served, until anything changes in the cluster."""
+        """Remember that such a pod's claims can be served, until something changes that they rest on."""
         known = self._answers.get(asked.key)
         if known is not None:
-            known.served_on = self._number
+            known.served_on = self._ground_of(known)
+
+    def _ground_of(self, known: _Remembered) -> _Ground:
+        names_claims = any(one.claim for one in known.outcome.given)
+        return self._ground if names_claims else self._ground._replace(state=0)
 
     def _take_apart(self, asked: Gist, outcome: Outcome) -> _Remembered | None:
         record = outcome.record
@@ -184,9 +195,17 @@ class Alike:
         if not same:
             self._answers.clear()
             self._reader = GistReader(state.configuration)
-        self._number += 1
+        rests = same and self._state is not None and _serves_as(state, self._state)
+        fleet = self._ground.fleet if rests else self._ground.fleet + 1
+        self._ground = _Ground(fleet, self._ground.state + 1)
         self._state = state
         self._parts = parts
+
+
+def _serves_as(state: State, earlier: State) -> bool:
+    if state.uses is not earlier.uses or state.stock is None or earlier.stock is None:
+        return False
+    return state.stock.serves_as(earlier.stock)
 
 
 def _seal(seal: _Seal, asked: Gist) -> bytes:
