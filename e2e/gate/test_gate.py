@@ -1,7 +1,9 @@
 """The gate on a real API server: pods are translated, claimed, and placed by the stock scheduler on fake nodes."""
 
 import copy
+import itertools
 import json
+import re
 import signal
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +16,8 @@ from e2e.actors.gate import DEVICES, LEASE, NOWHERE, claims_of, gpu, results_of
 from e2e.actors.workloads import container, limits, pod
 
 pytestmark = pytest.mark.real
+
+AWAITS = "drawbridge.dev/awaits-template"
 
 CASES = {
     "nvidia, whole": ({"nvidia.com/gpu": 2}, {}, {}, [(fleet.NVIDIA, "gpu")] * 2),
@@ -242,6 +246,55 @@ def place(event):
     """Resource and namespace that a request was about; bindings and the like are something else."""
     reference = event.get("objectRef", {})
     return None if "subresource" in reference else (reference.get("resource"), reference.get("namespace"))
+
+
+def test_a_pod_costs_the_api_server_one_call_to_us_and_no_write_of_ours(control_plane, fleet_node, gated):
+    """From its creation until it is bound, its claim made and allocated: what `docs/benchmarks.md` says of the price of a GPU pod rests on it."""
+    control_plane.create(gpu("first", gated))  # has the template made
+    control_plane.wait_scheduled(gated, "first")
+    control_plane.until(
+        "the gate knows the template", lambda: AWAITS not in labels_of_another(control_plane, gated), 30
+    )
+    assert {place(e) for e in writes_of_ours(control_plane, gated, 0)} == {("resourceclaimtemplates", gated)}
+    asked, seen = webhook_calls(control_plane), sum(1 for _ in control_plane.audit_events())
+    several = [f"p-{number}" for number in range(4)]
+    for name in several:
+        control_plane.create(gpu(name, gated))
+    for name in several:
+        control_plane.wait_scheduled(gated, name)
+    assert webhook_calls(control_plane) - asked == {("admit", "CREATE"): len(several)}
+    assert writes_of_ours(control_plane, gated, seen) == []
+
+
+def writes_of_ours(cluster, namespace, seen):
+    """Which requests of our accounts could have changed something in a namespace, beside those seen before."""
+    return [
+        event
+        for event in itertools.islice(cluster.audit_events(), seen, None)
+        if event.get("objectRef", {}).get("namespace") == namespace
+        and event["verb"] not in ("get", "list", "watch")
+        and event["user"]["username"].startswith("system:serviceaccount:drawbridge-system:")
+    ]
+
+
+def labels_of_another(cluster, namespace):
+    """The labels that one more pod would get."""
+    [stored] = cluster.create(gpu("another", namespace), dryRun="All")
+    return stored["metadata"]["labels"]
+
+
+def webhook_calls(cluster):
+    """How often the API server has called webhooks of ours so far: by type and operation."""
+    calls = Counter()
+    for line in cluster.kubectl("get", "--raw", "/metrics").stdout.splitlines():
+        name, _, labels = line.partition("{")
+        if name != "apiserver_admission_webhook_admission_duration_seconds_count" or "drawbridge" not in labels:
+            continue
+        type_, operation = (
+            re.search(rf'\b{one}="([a-z]+)"', labels, re.IGNORECASE)[1] for one in ("type", "operation")
+        )
+        calls[type_, operation] += int(float(line.rpartition(" ")[2]))
+    return calls
 
 
 def test_the_webhooks_identity_could_not_write_if_it_wanted_to(control_plane, gate):
