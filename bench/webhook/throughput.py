@@ -1,8 +1,8 @@
 """Pods through a real API server with drawbridge installed, beside the same pods without it, in rounds that alternate.
 
-Six ways on one control plane: plain pods without and with us, GPU pods whose claims kube-controller-manager makes from a template
+Seven ways on one control plane: plain pods without and with us, GPU pods whose claims kube-controller-manager makes from a template
 that was written by hand, GPU pods whose claims the client writes itself, both without a webhook, and the same GPU pods in legacy
-words with us and with HAMi-DRA, where that is to be had. A GPU pod counts when its claim is there, and the template that it is made from is there before the first
+words with us, with the least webhook that could do it (`bench.webhook.floor`), and with HAMi-DRA, where that is to be had. A GPU pod counts when its claim is there, and the template that it is made from is there before the first
 one: a steady state. Nothing is scheduled, because no way has anything to do with that.
 
 A busy machine bends the rates more than the CPU time that a pod costs, and that more than what the API server allocates for a pod, so all
@@ -28,16 +28,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from bench.row import Row
-from bench.webhook import hami
+from bench.webhook import floor, hami
 from certs import authority
 from e2e.actors import fleet
-from e2e.actors.gate import Gate
+from e2e.actors.gate import ROOT, Gate
 from e2e.actors.workloads import claim, container, pod, request, template, using_template
-from e2e.ground.controlplane import ControlPlane
+from e2e.ground.controlplane import ControlPlane, free_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from certs.authority import Pair
     from e2e.actors.client import Object
 
 ROUNDS = 6
@@ -51,7 +52,8 @@ PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 MARK = "@@@@@@@@"
 CLAIMS = f"/apis/resource.k8s.io/v1/namespaces/{NAMESPACE}/resourceclaims"
 TICKS = os.sysconf("SC_CLK_TCK")
-SERVER, CONTROLLERS, STORE, OURS, THEIRS = "kube-apiserver", "kube-controller-manager", "etcd", "drawbridge", "HAMi-DRA"
+SERVER, CONTROLLERS, STORE = "kube-apiserver", "kube-controller-manager", "etcd"
+OURS, THEIRS, LEAST = "drawbridge", "HAMi-DRA", "floor"
 
 
 class Way(NamedTuple):
@@ -158,12 +160,15 @@ WAYS = {
     "named": Way("GPU pods, each with a claim written beside it", claim_and_pod(), claims=True),
     "plain-ours": Way("plain pods, drawbridge installed", [plain_pod()], OURS),
     "legacy": Way("GPU pods in legacy words, drawbridge", [legacy_pod()], OURS, claims=True),
+    "floor": Way("GPU pods in legacy words, the least webhook", [legacy_pod()], LEAST, claims=True),
     "hami": Way("GPU pods in legacy words, HAMi-DRA", [legacy_pod_with_name()], THEIRS, claims=True),
 }
 # Which way is measured against which, and what is promised of that.
 PAIRS = (
     ("plain-ours", "plain", "within 5 %"),
     ("legacy", "by-hand", "within 15 %"),
+    ("floor", "by-hand", ""),
+    ("legacy", "floor", ""),
     ("named", "by-hand", ""),
     ("legacy", "hami", ""),
 )
@@ -182,12 +187,15 @@ def rows() -> Iterator[Row]:
 
 def to_be_had(names: Iterable[str]) -> list[str]:
     """Leave out HAMi-DRA, and say why, where it cannot be built."""
+    asked = list(names)
+    others = [name for name in asked if WAYS[name].webhook != THEIRS]
     try:
-        hami.program()
+        if others != asked:
+            hami.program()
     except hami.MissingError as error:
         print(f"   HAMi-DRA is left out: {error}")
-        return [name for name in names if WAYS[name].webhook != THEIRS]
-    return list(names)
+        return others
+    return asked
 
 
 def compare(name: str, ours: Sequence[Run], peer: str, theirs: Sequence[Run], target: str) -> Iterator[Row]:
@@ -277,24 +285,46 @@ class Installation:
         self.theirs.close()
         self.peer = []
         self.on = webhook
-        if webhook == OURS:
-            self.gate.register()
-            self.gate.start_authority()
-            self.gate.start_controller()
-            self.gate.start_gate()
-        elif webhook == THEIRS:
-            self.start_theirs()
-        self.cluster.until("the registration is in force, or out of it", lambda: self.translates() == bool(webhook))
+        # An API server learns a little later who is gone: until then a pod may be translated by the former one.
+        self.cluster.until("nobody is called", lambda: not self.translates())
+        if webhook:
+            {OURS: self.start_ours, THEIRS: self.start_theirs, LEAST: self.start_least}[webhook]()
+            self.cluster.until("it is called", self.translates)
+
+    def start_ours(self) -> None:
+        """Start drawbridge as it is installed, and have it called."""
+        self.gate.register()
+        self.gate.start_authority()
+        self.gate.start_controller()
+        self.gate.start_gate()
+
+    def start_least(self) -> None:
+        """Start the least webhook and have it called."""
+        signer, serving = certificates()
+        port = free_port()
+        files = {
+            "floor.crt": serving.certificate,
+            "floor.key": serving.key,
+            "floor.json": json.dumps(floor.patch(claiming_pod()), separators=(",", ":")).encode(),
+        }
+        for name, content in files.items():
+            (self.cluster.run.data / name).write_bytes(content)
+        command = [sys.executable, "-m", floor.__name__, *(self.cluster.run.data / name for name in files), str(port)]
+        process = self.cluster.spawn("floor", command, env={"PYTHONPATH": str(ROOT)})
+        self.theirs.callback(process.stop)
+        self.peer = [process]
+        self.have_called(floor.registration(f"https://127.0.0.1:{port}", signer.certificate))
 
     def start_theirs(self) -> None:
         """Start HAMi-DRA's webhook and have it called."""
-        now = dt.datetime.now(dt.UTC)
-        signer = authority.authority("bench", now=now, life=dt.timedelta(hours=1))
-        serving = authority.leaf(signer, ["127.0.0.1"], now=now, life=dt.timedelta(hours=1))
+        signer, serving = certificates()
         api = self.cluster.write_kubeconfig("hami-dra", self.cluster.token).read_bytes()
         there = self.theirs.enter_context(hami.running(hami.program(), serving, api))
         self.peer = [there]
-        registered = hami.registration(there.url, signer.certificate)
+        self.have_called(hami.registration(there.url, signer.certificate))
+
+    def have_called(self, registered: Object) -> None:
+        """Have a webhook called until another one is."""
         self.cluster.create(registered)
         self.theirs.callback(self.cluster.remove, registered)
 
@@ -316,6 +346,14 @@ class Installation:
             STORE: [one for one in self.cluster.processes if one.name == "etcd"],
             "webhook": [*self.gate.processes.values(), *self.peer],
         }
+
+
+def certificates() -> tuple[Pair, Pair]:
+    """Make an authority, and what it signed for a server here."""
+    now = dt.datetime.now(dt.UTC)
+    life = dt.timedelta(hours=1)
+    signer = authority.authority("bench", now=now, life=life)
+    return signer, authority.leaf(signer, ["127.0.0.1"], now=now, life=life)
 
 
 def run(installation: Installation, way: Way) -> Run:

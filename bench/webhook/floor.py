@@ -1,0 +1,98 @@
+"""The least that any webhook costs which gives a pod its claims: one that answers at once, with bytes that were there before the pod was.
+
+It is called as ours is, for the same objects, under the same conditions and over TLS, and it knows a single pod: its patch takes that pod's old
+keys away and names a template that exists. It decides, proves, logs and records nothing, nobody checks after it, and nobody follows a cluster for it. What
+an API server spends with it, it spends with any webhook of this kind; what it spends more with ours is ours.
+
+    python -m bench.webhook.floor CERTIFICATE KEY PATCH PORT serves
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import re
+import ssl
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from cli.loop import run
+from webhook.admission import Registration, configurations
+from webhook.state import Configuration
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+NAME = "floor"
+# An API server says both of them soon, and in this spelling.
+LENGTH = re.compile(rb"(?i)\r\ncontent-length: *(\d+)\r\n")
+UID = re.compile(rb'"uid": ?"([0-9a-f-]{36})"')
+END = b"\r\n\r\n"
+BEFORE = b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"allowed":true,"patchType":"JSONPatch","patch":"'
+AFTER = b'","uid":"%b"}}'
+UID_BYTES = 36
+
+
+def patch(pod: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    """Give the fewest operations that make the spec of such a pod of one container out of what is asked about."""
+    [container] = pod["spec"]["containers"]
+    stored = container["resources"] | {"requests": container["resources"]["limits"]}  # as an API server completes it
+    return [
+        {"op": "replace", "path": "/spec/containers/0/resources", "value": stored},
+        {"op": "add", "path": "/spec/resourceClaims", "value": pod["spec"]["resourceClaims"]},
+    ]
+
+
+def registration(url: str, bundle: bytes) -> dict[str, Any]:
+    """Have it called as our mutating webhook is, for the same pods and under the same conditions."""
+    options = Registration(url=url, ca_bundle=base64.b64encode(bundle).decode())
+    made: dict[str, Any] = json.loads(json.dumps(configurations(Configuration().dialects, options)[0]))
+    made["metadata"]["name"] = NAME
+    made["webhooks"][0]["timeoutSeconds"] = 20  # as the gate's beside it: nobody fails because the machine is busy
+    return made
+
+
+class Peer(asyncio.Protocol):
+    """One connection. It trusts who is there: nobody else reaches it."""
+
+    def __init__(self, encoded: bytes) -> None:
+        self.encoded = encoded
+        self.received = b""
+        self.transport: asyncio.Transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)  # uvloop's is none by its class
+
+    def data_received(self, data: bytes) -> None:
+        self.received += data
+        head, mark, body = self.received.partition(END)
+        if not mark:
+            return
+        length = LENGTH.search(head + b"\r\n")
+        if length is None or len(body) < int(length[1]):
+            return
+        self.received = b""
+        uid = UID.search(body)
+        self.transport.write(self.encoded + AFTER % (uid[1] if uid else b""))
+
+
+def answers(operations: bytes) -> bytes:
+    """Write everything before the uid, head and all."""
+    body = BEFORE + base64.b64encode(operations)
+    length = len(body) + len(AFTER) - len(b"%b") + UID_BYTES
+    return b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % length + body
+
+
+async def serve(certificate: str, key: str, operations: bytes, port: int) -> None:
+    """Answer until the process ends."""
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(certificate, key)
+    encoded = answers(operations)
+    server = await asyncio.get_running_loop().create_server(lambda: Peer(encoded), "127.0.0.1", port, ssl=tls)
+    await server.serve_forever()
+
+
+if __name__ == "__main__":
+    run(serve(sys.argv[1], sys.argv[2], Path(sys.argv[3]).read_bytes(), int(sys.argv[4])))
