@@ -195,15 +195,15 @@ class Alike:
         if not same:
             self._answers.clear()
             self._reader = GistReader(state.configuration)
-        rests = same and self._state is not None and _serves_as(state, self._state)
-        fleet = self._ground.fleet if rests else self._ground.fleet + 1
-        self._ground = _Ground(fleet, self._ground.state + 1)
+        moved = not same or not _serves_as(state, self._state)
+        fleet, number = self._ground
+        self._ground = _Ground(fleet + moved, number + 1)
         self._state = state
         self._parts = parts
 
 
-def _serves_as(state: State, earlier: State) -> bool:
-    if state.uses is not earlier.uses or state.stock is None or earlier.stock is None:
+def _serves_as(state: State, earlier: State | None) -> bool:
+    if earlier is None or state.uses is not earlier.uses or state.stock is None or earlier.stock is None:
         return False
     return state.stock.serves_as(earlier.stock)
 
