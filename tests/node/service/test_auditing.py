@@ -432,6 +432,13 @@ async def test_claims_that_cannot_be_read_accuse_nobody(cluster, kubelet, agent,
     assert "the server is gone" in look.sight.unread["claims"]
 
 
+async def test_pods_and_slices_that_were_not_read_yet_are_named_and_not_taken_for_none(cluster, kubelet, paths):
+    watcher = Agent(cluster, AgentSettings(paths)).watcher  # which follows nothing yet
+    sight = await watcher.look(await watcher.glance())
+    assert sight.unread == {"pods": "not read yet", "resourceslices.resource.k8s.io": "not read yet"}
+    assert sight.pods is None
+
+
 @pytest.mark.parametrize("said", [None, "never", "cut"])
 async def test_a_kubelet_that_answers_wrongly_or_not_at_all_is_named_in_time(kubelet, said):
     async def never():
