@@ -19,6 +19,7 @@ from allocator.answer import Answer, Reason, Stage, Verdict, as_granted
 from allocator.preemption import holders_below, make_room, may_preempt, settle, without_pods
 from allocator.reasons import alike, tally
 from allocator.simulation.placement import Placements
+from allocator.simulation.reasons_known import ReasonsKnown
 from allocator.strategies import Chosen, best, fragmentation, utilisation
 from dra.objects import (
     DeviceClaim,
@@ -133,6 +134,7 @@ class _Placing:
         self.quotas = snapshot.quotas
         self.used = podfit.total(snapshot.pods)
         self.looks = LOOKS
+        self._reasons_known = ReasonsKnown()
         self.offered = {
             resource: name
             for name, class_ in snapshot.stock.classes.items()
@@ -277,7 +279,7 @@ class _Placing:
         if self.why:
             first = list(islice(answers.items(), EXPLAINED))
             for node, answer in first:
-                answers[node] = self.why(self.fleet.stock, node, asked[node], answer)
+                answers[node] = self._explain(self.why, node, asked[node], answer)
         verdicts = {answer.verdict for answer in answers.values()}
         self.undecided += Verdict.UNDECIDED in verdicts
         reasons: list[Reason] = []
@@ -306,6 +308,15 @@ class _Placing:
         if every:
             summary = f"0/{every} nodes: " + "; ".join(told)
         return PodOutcome(name, None, reasons=tuple(reasons), summary=summary)
+
+    def _explain(self, why: Why, node: str, claims: Sequence[ResourceClaim], refused: Answer) -> Answer:
+        """Look into a refusal, unless it was looked into for others."""
+        known = self._reasons_known.find(refused, claims)
+        if known is not None:
+            return known
+        found = why(self.fleet.stock, node, claims, refused)
+        self._reasons_known.keep(refused, found, claims)
+        return found
 
     # ---- whose claims
 

@@ -105,6 +105,44 @@ def test_a_refused_pod_says_why_node_by_node():
     assert any("held by default/a-double" in f"{reason.text} {reason.examples}" for reason in refused.reasons)
 
 
+WAITING = [
+    pod("w", templates=["double"]),
+    pod("x", templates=["double"]),
+    pod("y", templates=["single", "double"]),
+    pod("z", templates=["single", "double"]),
+]
+
+
+def test_pods_that_wait_alike_are_told_why_as_if_each_were_alone():
+    """Of the last two one claim has what the other lacks, so their reasons name a claim of their own."""
+    held = [taken("n1", "gpu-0"), taken("n1", "gpu-1")]
+    stock = fleet({"n0": (gpu("gpu-0"),), "n1": (gpu("gpu-0"), gpu("gpu-1"))}, *held)
+    given = {"claims": held, "templates": [SINGLE, DOUBLE]}
+    together = run(stock, *WAITING, **given).pods
+    assert together == tuple(run(stock, one, **given).pods[0] for one in WAITING)
+    assert [one.node for one in together] == [None] * len(WAITING)
+    assert any("default/z-single" in f"{reason.text} {reason.examples}" for reason in together[3].reasons)
+
+
+def test_a_refusal_is_looked_into_once_until_something_happens_there():
+    looked = []
+
+    def why(now, node, some, answer):
+        looked.append(node)
+        return allocate(now, node, some, reasons=True)
+
+    waiting = (
+        *WAITING[:2],
+        pod("small", templates=["single"], priority=-1),
+        pod("z", templates=["double"], priority=-2),
+    )
+    snapshot = Snapshot(ONE, waiting, templates=(SINGLE, DOUBLE))
+    found = simulate(snapshot, ask=serve, why=why)
+    assert [place.node for place in found.pods] == [None, None, "n0", None]
+    assert looked == ["n0", "n0"], "before the small one had its device, and after"
+    assert [reason.stage for reason in found.pods[3].reasons] != [reason.stage for reason in found.pods[0].reasons]
+
+
 def test_pods_that_share_a_claim_get_its_devices_once():
     shared = claim("both", exactly("gpu"))
     found = run(TWO, pod("a", "both"), pod("b", "both"), claims=[shared])
