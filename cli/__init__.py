@@ -10,14 +10,35 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
+
+_FAILED = 3  # as cli.contract.Exit has it, which is not imported yet
 
 
 def begin() -> None:
     """Run the `drawbridge` command."""
     signal.signal(signal.SIGTERM, end)
+    open_what_is_closed()
     from cli.main import main
 
-    main()
+    try:
+        main()
+    except OSError as error:  # a command answers for its own; this is help, or an answer that finds no room
+        print(f"error: {error.strerror or error}", file=sys.stderr)
+        sys.exit(_FAILED)
+
+
+def open_what_is_closed() -> None:
+    """Put nothing in the place of a standard stream that was closed: the next file that is opened would stand there."""
+    streams = {"stdin": 0, "stdout": 1, "stderr": 2}
+    for name, number in streams.items():
+        if getattr(sys, name) is None:
+            nothing = os.open(os.devnull, os.O_RDWR)
+            if nothing != number:
+                os.dup2(nothing, number)
+                os.close(nothing)
+            mode = "r" if number == 0 else "w"
+            setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115  for as long as we run
 
 
 def end(number: int, _: object) -> None:

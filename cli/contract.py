@@ -7,10 +7,11 @@ wrong on the way, in the usage, in the files or in the world, ends here: text fo
 
 from __future__ import annotations
 
+import errno
 import gc
 import math
 import traceback
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,15 @@ if TYPE_CHECKING:
 
 KUSTOMIZE = "kustomize:"
 _BESIDE, _BUILT, _EXCLUDED, _NEEDED = (f"{__name__}.{name}" for name in ("beside", "built", "excluded", "needed"))
+
+
+# What helps where the system says no.
+_REMEDIES = {
+    errno.EADDRINUSE: "end who listens there, or say another address",
+    errno.EADDRNOTAVAIL: "say an address of this machine",
+    errno.ENOSPC: "make room, or write elsewhere",
+    errno.EMFILE: "raise the number of files that a process may have open (ulimit -n)",
+}
 
 
 class Exit(IntEnum):
@@ -101,12 +111,13 @@ class Command(click.Command):
         except (click.exceptions.Exit, click.Abort, BrokenPipeError):
             raise
         except Exception as failure:  # noqa: BLE001  the last line of defence: every failure has an exit and an answer
-            error = _alone(failure)
-            if isinstance(error, BrokenPipeError):
-                raise error from None
-            code, errors = _explain(error)
+            every = _each(failure)
+            if isinstance(every[0], BrokenPipeError):
+                raise every[0] from None
+            code, errors = _explain_all(every)
             _say(errors)
-            self._answer_errors(json_wanted, [*_errors_of(ctx), *errors], ctx.params)
+            with suppress(OSError):  # what kept the answer from being printed was told
+                self._answer_errors(json_wanted, [*_errors_of(ctx), *errors], ctx.params)
         ctx.exit(Exit.FINE if code is None else code)
 
     def _answer_errors(
@@ -425,11 +436,25 @@ def wants_json(args: Sequence[str]) -> bool:
     return "-ojson" in joined.split()
 
 
-def _alone(error: Exception) -> Exception:
-    """What a group of tasks failed with, if it was one thing."""
-    while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
-        error = error.exceptions[0]
-    return error
+def _each(error: Exception) -> list[Exception]:
+    """What failed, one by one where it is a group of tasks."""
+    if not isinstance(error, ExceptionGroup):
+        return [error]
+    found: list[Exception] = []
+    for one in error.exceptions:
+        found += _each(one)
+    return found
+
+
+def _explain_all(errors: Iterable[Exception]) -> tuple[Exit, list[dict[str, Any]]]:
+    """Find the exit for several exceptions, and say each thing once."""
+    said: list[dict[str, Any]] = []
+    worst = Exit.FINE
+    for error in errors:
+        code, words = _explain(error)
+        worst = max(worst, code)
+        said += [one for one in words if one not in said]
+    return worst, said
 
 
 def _explain(error: Exception) -> tuple[Exit, list[dict[str, Any]]]:
@@ -447,7 +472,8 @@ def _explain(error: Exception) -> tuple[Exit, list[dict[str, Any]]]:
     if isinstance(error, OSError):
         where = error.filename or "environment"
         why = error.strerror or error
-        return Exit.UNDECIDED, [{"message": f"{where}: {why}"}]
+        remedy = _REMEDIES.get(error.errno or 0, "")
+        return Exit.UNDECIDED, [{"message": f"{where}: {why}", "remedy": remedy}]
     traceback.print_exception(error)
     bug = {
         "message": f"this is a bug in drawbridge: {type(error).__name__}: {error}",

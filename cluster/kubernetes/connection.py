@@ -255,7 +255,8 @@ def kubeconfig(path: str = "", context: str = "") -> Load:
                 config_file=files, context=context or None, client_configuration=configuration, persist_config=False
             )
         except (ConfigException, yaml.YAMLError, ValueError, TypeError, AttributeError, OSError) as error:
-            raise ConfigError(f"kubeconfig {files}: {error}") from error
+            why = (isinstance(error, OSError) and error.strerror) or " ".join(str(error).split())
+            raise ConfigError(f"kubeconfig {files}: {why}") from error
         return Access(configuration, _user(loader, configuration, files))
 
     return load

@@ -3,6 +3,7 @@
 143 is our own doing; -15 would be the kernel's, which spares first processes.
 """
 
+import shlex
 import signal
 import subprocess
 import sys
@@ -62,3 +63,27 @@ def test_the_second_signal_ends_who_takes_its_time_to_stop():
 def test_the_command_begins_there():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert project["scripts"] == dict.fromkeys(("drawbridge", "kubectl-drawbridge"), "cli:begin")
+
+
+COMMAND = [sys.executable, "-c", "from cli import begin; begin()"]
+FULL = "/dev/full"
+
+
+def ended(*arguments, redirected="", **pipes):
+    line = " ".join([*map(shlex.quote, (*COMMAND, *arguments)), redirected])
+    return subprocess.run(line, shell=True, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False, **pipes)
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["check", "--help"], ["check", "--explain", "R023"], ["dialects", "-o", "json"]])  # fmt: skip
+def test_an_answer_that_finds_no_room_is_told_and_is_the_environments_fault(arguments):
+    done = ended(*arguments, redirected=f"> {FULL}")
+    assert done.returncode == 3
+    assert "No space left on device" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_who_closed_a_stream_gets_the_same_exit_and_no_file_of_ours_in_its_place(closed):
+    assert ended("check", "--explain", "R023", redirected=closed).returncode == 0
+    assert ended("check", "-f", "none.yaml", redirected=closed).returncode == 2
+    assert "Traceback" not in ended("check", "--explain", "R023", redirected=closed).stderr

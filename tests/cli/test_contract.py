@@ -1,5 +1,6 @@
 """The contract of exits that all commands share: 0, 1, 2, 3, and one JSON document on stdout on each of them."""
 
+import errno
 import json
 import os
 import subprocess
@@ -126,6 +127,22 @@ def test_a_defect_is_called_one_and_shows_its_trace():
     result = CliRunner().invoke(command(KeyError("oops")), [])
     assert "bug in drawbridge" in result.stderr
     assert "Traceback" in result.stderr
+
+
+def test_what_several_tasks_failed_with_is_told_once_each_and_is_no_defect():
+    """Two doors of one process, and neither may stand where somebody else listens."""
+    used = "Address already in use (127.0.0.1:1)"
+    both = [ExceptionGroup("door", [OSError(errno.EADDRINUSE, used)]) for _ in range(2)]
+    result = CliRunner().invoke(command(ExceptionGroup("tasks", [*both, Failed("no kubeconfig", "name one")])), [])
+    assert result.exit_code == 3
+    assert result.stderr.splitlines() == [
+        f"error: environment: {used} (end who listens there, or say another address)",
+        "error: no kubeconfig (name one)",
+    ]
+    mixed = CliRunner().invoke(command(ExceptionGroup("tasks", [KeyError("oops"), Broken("no")])), [])
+    assert mixed.exit_code == 3
+    assert "bug in drawbridge: KeyError" in mixed.stderr
+    assert "error: no" in mixed.stderr
 
 
 def test_a_reader_that_leaves_early_is_no_defect():

@@ -577,6 +577,13 @@ async def test_a_broken_kubeconfig_is_named(tmp_path, text, message):
     with pytest.raises(ConfigError, match=message) as caught:
         await reached.get(CONFIG_MAPS, "a", "ns")
     assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value), "it is told in a line"
+
+
+async def test_a_folder_for_a_kubeconfig_is_called_one(tmp_path):
+    with pytest.raises(ConfigError) as caught:
+        await Kubernetes.connect(kubeconfig=str(tmp_path)).get(CONFIG_MAPS, "a", "ns")
+    assert str(caught.value) == f"kubeconfig {tmp_path}: Is a directory"
 
 
 async def test_a_missing_kubeconfig_or_context_is_named(tmp_path):
