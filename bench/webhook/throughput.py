@@ -101,6 +101,11 @@ class Run(NamedTuple):
         """CPU milliseconds of all programs for one pod."""
         return sum(self.millis.values())
 
+    def __str__(self) -> str:
+        """Say it in a line."""
+        cpu = f"{self.millis[SERVER]:.2f} ms of {self.whole:.2f} the API server's"
+        return f"{self.rate:.0f}/s, {cpu}, {self.allocated.objects:,.0f} objects, {self.allocated.kilobytes:.0f} kB"
+
 
 def plain_pod() -> Object:
     """A pod of two containers that wants no device."""
@@ -174,6 +179,15 @@ PAIRS = (
 )
 
 
+FIGURES: dict[str, tuple[str, Callable[[Run], float]]] = {
+    "CPU of the API server a pod": ("ms", lambda run: run.millis[SERVER]),
+    "CPU of all programs a pod": ("ms", lambda run: run.whole),
+    "pods a second": ("/s", lambda run: run.rate),
+    "objects the API server allocates a pod": ("", lambda run: run.allocated.objects),
+    "... and how much": ("kB", lambda run: run.allocated.kilobytes),
+}
+
+
 # What `make bench` prints
 
 
@@ -200,16 +214,9 @@ def to_be_had(names: Iterable[str]) -> list[str]:
 
 def compare(name: str, ours: Sequence[Run], peer: str, theirs: Sequence[Run], target: str) -> Iterator[Row]:
     """CPU of the API server and of all programs, pods a second, and what is allocated: medians, and the median of the rounds' own ratios."""
-    figures: dict[str, tuple[str, Callable[[Run], float]]] = {
-        "CPU of the API server a pod": ("ms", lambda run: run.millis[SERVER]),
-        "CPU of all programs a pod": ("ms", lambda run: run.whole),
-        "pods a second": ("/s", lambda run: run.rate),
-        "objects the API server allocates a pod": ("", lambda run: run.allocated.objects),
-        "... and how much": ("kB", lambda run: run.allocated.kilobytes),
-    }
     others = statistics.median(run.others for run in (*ours, *theirs))
-    for what, (unit, figure) in figures.items():
-        ratio = statistics.median(figure(one) / figure(other) for one, other in zip(ours, theirs, strict=True))
+    for what, (unit, figure) in FIGURES.items():
+        ratio = ratio_of(figure, ours, theirs)
         yield Row(
             what=f"{WAYS[name].what}: {what}",
             unit=unit,
@@ -221,9 +228,15 @@ def compare(name: str, ours: Sequence[Run], peer: str, theirs: Sequence[Run], ta
         )
 
 
+def ratio_of(figure: Callable[[Run], float], ours: Sequence[Run], theirs: Sequence[Run]) -> float:
+    """The median of the rounds' own ratios."""
+    return statistics.median(figure(one) / figure(other) for one, other in zip(ours, theirs, strict=True))
+
+
 def main(rounds: int, names: Sequence[str]) -> None:
-    """Print each way with the CPU of every program."""
-    for name, runs in in_turn(rounds, names).items():
+    """Print each way with the CPU of every program, and how the ways compare."""
+    taken = in_turn(rounds, names)
+    for name, runs in taken.items():
         spent = "  ".join(f"{program} {median(runs, program):.2f}" for program in runs[0].millis)
         single = " ".join(f"{run.millis[SERVER]:.2f}" for run in runs)
         rates = " ".join(f"{run.rate:.0f}" for run in runs)
@@ -234,6 +247,10 @@ def main(rounds: int, names: Sequence[str]) -> None:
         kilobytes = statistics.median(run.allocated.kilobytes for run in runs)
         print(f"{name:12} the API server allocates {objects:,.0f} objects and {kilobytes:.0f} kB a pod")
         print(f"{name:12} {rate:5.0f}/s  CPU ms a pod: {whole:.2f} = {spent}  (API server {single}; rates {rates}; others {others:.1f} cores)")  # fmt: skip
+    for name, peer, _ in PAIRS:
+        if name in taken and peer in taken:
+            ratios = [f"{what} {ratio_of(figure, taken[name], taken[peer]):.2f}x" for what, (_, figure) in FIGURES.items()]  # fmt: skip
+            print(f"{name} beside {peer}: {', '.join(ratios)}")
 
 
 def median(runs: Sequence[Run], program: str) -> float:
@@ -254,7 +271,10 @@ def in_turn(rounds: int, names: Sequence[str]) -> dict[str, list[Run]]:
         for turn in range(rounds):
             for name in order if turn % 2 == 0 else reversed(order):
                 installation.switch(WAYS[name].webhook)
-                taken[name].append(run(installation, WAYS[name]))
+                done = run(installation, WAYS[name])
+                taken[name].append(done)
+                # Told as it comes: a busy machine may not let it come to the end.
+                print(f"   {turn + 1}. {name}: {done}", flush=True)
     return taken
 
 
