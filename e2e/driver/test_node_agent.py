@@ -56,14 +56,27 @@ class Auditor:
         item["spec"]["serviceAccountName"] = ACCOUNT
         [made] = self.cluster.create(item)
         self.cluster.wait_phase(self.namespace, "agent", "Running", seconds=60)
-        bound = {"kind": "Pod", "apiVersion": "v1", "name": "agent", "uid": made["metadata"]["uid"]}
-        asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"boundObjectRef": bound}}
-        path = f"/api/v1/namespaces/{self.namespace}/serviceaccounts/{ACCOUNT}/token"
-        self.token = self.cluster.post(path, asked)["status"]["token"]
+        self.token = self.token_of(made)
         self.kubeconfig = self.cluster.write_kubeconfig("node-agent", self.token)
+        self.mount(made)
         self.running = self.node.spawn(
             "node-agent", [*self.command(), "--condition", "--metrics-listen", f"127.0.0.1:{self.port}"]
         )
+
+    def token_of(self, made, **spec):
+        """A token as the kubelet mounts it into a pod."""
+        meta = made["metadata"]
+        bound = {"kind": "Pod", "apiVersion": "v1", "name": meta["name"], "uid": meta["uid"]}
+        asked = {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenRequest",
+            "spec": {"boundObjectRef": bound, **spec},
+        }
+        path = f"/api/v1/namespaces/{self.namespace}/serviceaccounts/{ACCOUNT}/token"
+        return self.cluster.post(path, asked)["status"]["token"]
+
+    def mount(self, made):
+        """Put in place what its pod mounts besides."""
 
     def command(self):
         return [

@@ -1,0 +1,165 @@
+"""The bridge's allocator and the agent of a real node: what is promised and not written yet, over TLS, by a token that the API server knows."""
+
+import contextlib
+import http.client
+import json
+import ssl
+import subprocess
+from base64 import b64encode
+
+import pytest
+
+from cluster.manifests import parse
+from e2e.actors import fleet
+from e2e.actors.bridge import Bridge
+from e2e.actors.gate import SYSTEM
+from e2e.actors.workloads import claim, container, pod, request, using
+from e2e.driver.installed import PROGRAM, freed, installed
+from e2e.driver.test_node_agent import ACCOUNT, CLASS, DEVICES, DRIVER, PARTS, RESOURCE, Auditor, device_of, gone, old
+from e2e.ground.controlplane import free_port
+from tests.webhook import tls
+
+pytestmark = [pytest.mark.real, pytest.mark.node]
+
+AUDIENCE = "drawbridge-allocator"
+NAMED = (f"{AUDIENCE}-promises", f"{ACCOUNT}-promises")
+REASON = "DevicePromisedElsewhere"
+
+
+class Seeing(Auditor):
+    """An agent that asks an allocator, with the rights of the component; it marks nothing, so that a held device can be promised."""
+
+    def __init__(self, node, folder):
+        super().__init__(node, SYSTEM)
+        self.door = free_port()
+        self.file = folder / "token"
+
+    def rights(self):
+        command = [PROGRAM, "manifests", "--image=x", "--scheduler-image=x", "--bridge", "--node-agent", "--promises"]
+        printed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+        roles = [document.object for document in parse(printed)]
+        return [*super().rights(), *(one for one in roles if one["metadata"]["name"] in NAMED)]
+
+    def mount(self, made):
+        self.file.write_text(self.token_of(made, audiences=[AUDIENCE]))
+
+    def command(self):
+        asked = ["--allocator", f"https://localhost:{self.door}", "--allocator-token", self.file, "--mark", "none"]
+        return [*super().command(), *asked]
+
+
+@pytest.fixture(scope="module")
+def believed(control_plane, tmp_path_factory):
+    """The folder of the door's certificate, of the authority that the gate's webhook configuration names."""
+    folder = tmp_path_factory.mktemp("door")
+    authority, leaf = tls.pair("localhost")
+    (folder / "tls.crt").write_bytes(leaf.certificate)
+    (folder / "tls.key").write_bytes(leaf.key)
+    (folder / "ca.crt").write_bytes(authority.certificate)
+    gate = {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "MutatingWebhookConfiguration",
+        "metadata": {"name": "drawbridge"},
+        "webhooks": [
+            {
+                "name": "pods.drawbridge.dev",
+                "admissionReviewVersions": ["v1"],
+                "sideEffects": "None",
+                "clientConfig": {"url": "https://127.0.0.1:1/mutate", "caBundle": b64encode(authority.certificate).decode()},
+            }
+        ],
+    }  # fmt: skip
+    control_plane.create(gate)
+    yield folder
+    control_plane.remove(gate)
+
+
+@pytest.fixture(scope="module")
+def seeing(control_plane, node_cluster, believed):
+    node = node_cluster
+    bridge, agent = Bridge(control_plane), Seeing(node, believed)
+    agent.bridge, agent.plugin = bridge, free_port()
+    with contextlib.ExitStack() as ending:
+        ending.callback(bridge.remove)
+        bridge.prepare()
+        made = [fleet.device_class(CLASS, f"device.driver == '{DRIVER}'"), *agent.rights()]
+        control_plane.create(*made)
+        ending.callback(control_plane.remove, *made)
+        bridge.start(
+            plugin=f"127.0.0.1:{agent.plugin}", promises=f"127.0.0.1:{agent.door}", promises_certs=str(believed)
+        )
+        agent.start()
+        ending.callback(agent.running.stop)
+        plugin = node.start_device_plugin()
+        ending.callback(plugin.stop)
+        agent.driver = ending.enter_context(installed(node, DRIVER, PARTS))
+        control_plane.until("the node offers the plugin's", lambda: node.allocatable().get(RESOURCE) == "2", 60)
+        yield agent
+
+
+def asked(seeing, call, **body):
+    """What the allocator answers to a call of a scheduler's plugin."""
+    code, said = seeing.bridge.ask(f"/plugin/v1/{call}", seeing.plugin, body)
+    assert code == 200, said
+    return said
+
+
+def test_what_is_promised_while_a_plugins_pod_has_it_is_told_until_the_promise_is_taken_back(
+    control_plane, seeing, namespace, created
+):
+    created(old(namespace, "old"))
+    held = device_of(seeing, namespace, "old")
+    waiting = pod("new", namespace, container(), resourceClaims=[using("mine")], schedulerName="drawbridge")
+    created(claim("mine", namespace, request("r", CLASS, count=2)), waiting)
+    item = control_plane.get(f"/api/v1/namespaces/{namespace}/pods/new")
+
+    def decided():
+        found = asked(seeing, "prefilter", pod=item)
+        return found if found.get("nodes") else None
+
+    found = control_plane.until("the allocator has read the claim", decided)
+    reserved = asked(seeing, "reserve", token=found["token"], node=seeing.node.name)
+    node = {"involvedObject.kind": "Node", "involvedObject.name": seeing.node.name, "reason": REASON}
+    [message] = control_plane.until("the node's event", lambda: seeing.told("default", **node), 100)
+    assert (
+        f"{DRIVER}/{seeing.node.name}/{DEVICES[held]}: an allocator has promised it to ResourceClaim {namespace}/mine"
+        in message
+    )
+    assert f"and pod {namespace}/old has it as {RESOURCE} {held} of a device plugin" in message
+    assert "drawbridge_node_promises 1.0" in seeing.metrics()
+    command = [PROGRAM, "doctor", "-o", "json", "--kubeconfig", control_plane.kubeconfig]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert ("promised elsewhere", f"Node {seeing.node.name}") in {(one["what"], one["object"]) for one in json.loads(done.stdout)["findings"]}  # fmt: skip
+    asked(seeing, "unreserve", **reserved)
+    control_plane.until("it is over", lambda: seeing.told("default", **node) == ["it is over"], 100)
+    gone(seeing, namespace, "old", "new")
+    freed(seeing.driver, set())
+
+
+def test_a_token_shows_the_node_of_its_pod_and_one_for_somebody_else_shows_nothing(seeing, created):
+    elsewhere = "elsewhere-promises"
+    created({"apiVersion": "v1", "kind": "Node", "metadata": {"name": elsewhere}})
+    other = pod("other", seeing.namespace, container(), node=elsewhere)
+    other["spec"]["serviceAccountName"] = ACCOUNT
+    [made] = seeing.cluster.create(other)
+    for token, status, words in (
+        (seeing.file.read_text(), 200, f'"node":"{seeing.node.name}"'),
+        (seeing.token_of(made, audiences=[AUDIENCE]), 200, f'"node":"{elsewhere}"'),
+        (seeing.token, 401, "another audience"),
+        (seeing.bridge.token("allocator-0"), 401, "another audience"),
+    ):
+        code, answer = shown(seeing, token)
+        assert (code, words in answer) == (status, True), answer
+    seeing.cluster.delete(f"/api/v1/namespaces/{seeing.namespace}/pods/other", gracePeriodSeconds=0)
+
+
+def shown(seeing, token):
+    """What the door answers to who shows a token."""
+    context = ssl.create_default_context(cafile=seeing.file.parent / "ca.crt")
+    connection = http.client.HTTPSConnection("localhost", seeing.door, timeout=60, context=context)
+    try:
+        connection.request("GET", "/promises", headers={"Authorization": f"Bearer {token}"})
+        response = connection.getresponse()
+        return response.status, response.read().decode()
+    finally:
+        connection.close()
