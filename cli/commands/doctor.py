@@ -68,7 +68,7 @@ def command(
 def _read_dump(files: Sequence[str], fenced: tuple[str, ...], configuration: Configuration | None) -> Seen:
     """Read a dump. One without any pod says nothing about which pods there are."""
     from cli.devices import Given, read_objects, warn_of_passed_over
-    from cli.doctor import Seen, find_sides, find_unasked, with_identity
+    from cli.doctor import Seen, find_sides, find_unasked, find_worn, with_identity
     from cluster.objects import Event, Lease, MutatingWebhookConfiguration
     from dra.objects import Pod, ResourceClaim, ResourceClaimTemplate
     from dra.wire import convert
@@ -93,6 +93,7 @@ def _read_dump(files: Sequence[str], fenced: tuple[str, ...], configuration: Con
         find_unasked(registered, configuration),
         find_sides(stock, configuration),
         tuple(convert(one.object, Event) for one in documents if one.object.get("kind") == "Event"),
+        find_worn(one.object for one in documents if one.object.get("kind") == "Node"),
     )
 
 

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from collections import defaultdict
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
 from allocator.reservations import FINALIZER, Hold, Ledger, fence, overlaps, sweep
-from cli.doctor.repair import Fencing, Removal, Repair, Yielding
+from cli.doctor.repair import Fencing, Removal, Repair, Undressing, Yielding
 from cluster.objects import Event, Lease
 from dra.objects import DeviceTaintRule, Pod, ResourceClaim, ResourceClaimTemplate, claim_names, results_of
 from dra.stock import Stock
-from node.audit import MARKED_ON, OVER, Kind, seen_at
+from node.audit import CONDITION, MARKED_ON, OVER, Kind, seen_at, stood_by_at
 from webhook import names
 from webhook.claims import upkeep
 from webhook.dialects import TARGETS
@@ -40,6 +40,14 @@ _FRESH = timedelta(minutes=20)  # an agent says every ten minutes what is still 
 _STOOD_BY = timedelta(minutes=30)  # and stands by its marks as often
 
 
+class Wearing(msgspec.Struct, frozen=True):
+    """The condition of an audit agent, and where it stands among those of its node."""
+
+    node: str
+    place: int
+    condition: dict[str, Any]
+
+
 class Seen(msgspec.Struct, frozen=True):
     """What was read. Claims before pods: a pod that came between the two is no ghost."""
 
@@ -53,6 +61,7 @@ class Seen(msgspec.Struct, frozen=True):
     unasked: tuple[str, ...] = ()  # domains of names that the API server keeps from the gate, which would read them
     sides: tuple[Standing, ...] = ()  # which nodes hand a name out, and which publish what it stands for
     told: tuple[Event, ...] = ()  # by the audit agents of nodes
+    worn: tuple[Wearing, ...] = ()  # nodes with their condition
 
 
 class Ill(msgspec.Struct, frozen=True):
@@ -81,6 +90,7 @@ def diagnose(seen: Seen) -> tuple[Ill, ...]:
         *_unasked(seen),
         *_idle_leases(seen),
         *_idle_marks(seen),
+        *_idle_conditions(seen),
         *_unused_templates(seen),
     )
 
@@ -188,6 +198,21 @@ def _idle_marks(seen: Seen) -> Iterator[Ill]:
             f"it keeps claims from a device of node {owners or 'of nobody'}, and no audit agent stands by it any more",
             "does the agent run there? If it is to be gone, and no pod has the device of a device plugin, delete the rule",
             Removal("DeviceTaintRule", "", meta.name, meta.uid, meta.resource_version),
+        )
+
+
+def _idle_conditions(seen: Seen) -> Iterator[Ill]:
+    """What an agent said of its node that is gone, or must not say it any more."""
+    for one in seen.worn:
+        stood = stood_by_at(one.condition)
+        if stood is not None and seen.now - stood <= _STOOD_BY:
+            continue
+        yield Ill(
+            "idle condition",
+            f"Node {one.node}",
+            f"it wears {CONDITION}={one.condition.get('status')}, and no audit agent has stood by that for half an hour",
+            "does an agent with --condition run there, and may it write nodes/status? If it is to be gone, take the condition away (docs/node-agent.md)",
+            Undressing(one.node, one.place, one.condition),
         )
 
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, assert_never
 import msgspec
 
 from allocator.reservations import ClaimWrite, PatchAllocation, PatchFinalizer, PatchReservedFor, Unallocate
-from cluster.errors import AlreadyExists, Conflict, NotFound
-from cluster.resources import DEVICE_TAINT_RULES, PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
+from cluster.errors import AlreadyExists, Conflict, Invalid, NotFound
+from cluster.patch import Operations
+from cluster.resources import DEVICE_TAINT_RULES, NODES, PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
 from dra.objects import ResourceClaim, ResourceClaimConsumerReference
 from webhook.claims import taint_rule
 
@@ -47,7 +48,15 @@ class Yielding(msgspec.Struct, frozen=True):
     claims: tuple[ResourceClaim, ...]
 
 
-Repair = ClaimWrite | Removal | Fencing | Yielding
+class Undressing(msgspec.Struct, frozen=True):
+    """Take a condition away from a node, as long as it stands where it was seen, and says what it said."""
+
+    node: str
+    place: int
+    condition: dict[str, Any]
+
+
+Repair = ClaimWrite | Removal | Fencing | Yielding | Undressing
 
 
 def describe(repair: Repair) -> str:
@@ -60,6 +69,8 @@ def describe(repair: Repair) -> str:
         case Yielding(claims=claims):
             names = ", ".join(claim.metadata.key for claim in claims)
             return f"take the devices away from {names}, whose pods are on no node yet, so that they are placed again"
+        case Undressing():
+            return "take it away from the node"
         case Unallocate():
             return "take its allocation and its reservations away"
         case PatchReservedFor(reserved_for=left):
@@ -82,6 +93,8 @@ async def put_right(cluster: Cluster, repair: Repair) -> str:
                 await cluster.delete(*where, uid=repair.uid, resource_version=repair.version)
             case Fencing():
                 await cluster.create(DEVICE_TAINT_RULES.raw, taint_rule(repair.driver))
+            case Undressing():
+                await _undress(cluster, repair)
             case Yielding():
                 return await _yield(cluster, repair.claims)
             case _:
@@ -93,6 +106,16 @@ async def put_right(cluster: Cluster, repair: Repair) -> str:
     except Conflict:
         return "it has changed meanwhile: look again"
     return ""
+
+
+async def _undress(cluster: Cluster, repair: Undressing) -> None:
+    path = f"/status/conditions/{repair.place}"
+    as_seen = {"op": "test", "path": path, "value": repair.condition}
+    patch = Operations((as_seen, {"op": "remove", "path": path}))
+    try:
+        await cluster.patch(NODES, repair.node, patch, subresource="status")
+    except Invalid as error:  # what the server calls it if a test of a patch fails
+        raise Conflict(str(error)) from None
 
 
 async def _yield(cluster: Cluster, claims: Sequence[ResourceClaim]) -> str:

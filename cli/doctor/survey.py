@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from cli.contract import Failed, warn
-from cli.doctor.diagnosis import Seen
+from cli.doctor.diagnosis import Seen, Wearing
 from cluster.errors import Forbidden, NotFound
 from cluster.resources import (
     DEVICE_CLASSES,
@@ -20,15 +21,17 @@ from cluster.resources import (
     RESOURCE_CLAIMS,
     RESOURCE_SLICES,
 )
+from dra.objects import Node
 from dra.stock import Stock
-from node.audit import COMPONENT
+from dra.wire import WireError, convert
+from node.audit import COMPONENT, worn_by
 from webhook import names
 from webhook.admission import registration
 from webhook.sides import standings
 from webhook.state import Configuration, Inventory
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from datetime import datetime
 
     from cluster.objects import Event, MutatingWebhookConfiguration
@@ -48,14 +51,16 @@ async def survey(
     """Read what the doctor looks at. Claims first: who comes later is not missed."""
     claims = await _all(cluster, RESOURCE_CLAIMS, needed=True)
     pods = await _all(cluster, PODS)
+    nodes = await _all(cluster, NODES.raw)
     stock = Stock.of(
         slices=await _all(cluster, RESOURCE_SLICES),
         classes=await _all(cluster, DEVICE_CLASSES),
-        nodes=await _all(cluster, NODES),
+        nodes=_typed(nodes),
         rules=await _all(cluster, DEVICE_TAINT_RULES),
         compatibilities=await _all(cluster, DEVICE_COMPATIBILITIES),
         claims=filter(_is_allocated, claims),
     )
+    worn = find_worn(nodes)
     templates = await _all(cluster, RESOURCE_CLAIM_TEMPLATES)
     leases = await _all(cluster, LEASES)
     registered = await _all(cluster, MUTATING_WEBHOOKS) if configuration is not None else ()
@@ -72,7 +77,27 @@ async def survey(
         unasked,
         find_sides(stock, configuration),
         told,
+        worn,
     )
+
+
+def _typed(nodes: Iterable[dict[str, Any]]) -> Iterator[Node]:
+    """Read nodes; one that is none is passed over."""
+    for node in nodes:
+        with suppress(WireError):
+            yield convert(node, Node)
+
+
+def find_worn(nodes: Iterable[dict[str, Any]]) -> tuple[Wearing, ...]:
+    """Find the condition of an audit agent on nodes as they are stored."""
+    found: list[Wearing] = []
+    for node in nodes:
+        condition = worn_by(node)
+        if condition is not None:
+            conditions = node["status"]["conditions"]
+            one = Wearing(node["metadata"]["name"], conditions.index(condition), condition)
+            found.append(one)
+    return tuple(found)
 
 
 def find_sides(stock: Stock, configuration: Configuration | None) -> tuple[Standing, ...]:

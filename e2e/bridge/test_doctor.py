@@ -1,12 +1,14 @@
 """`drawbridge doctor` on a live cluster: what is found, what is put right, and what it says of the rest."""
 
 import json
+import re
+import shlex
 import subprocess
 
 import pytest
 
 from e2e.actors import fleet
-from e2e.actors.gate import COMMAND
+from e2e.actors.gate import COMMAND, ROOT
 from e2e.actors.workloads import claim, pod, request, template, using
 from webhook.claims import taint_rule
 
@@ -107,3 +109,50 @@ def test_who_may_not_look_is_told_what_is_missing(control_plane, namespace):
     done = run(kubeconfig)
     assert done.returncode == 3
     assert 'cannot list resource "resourceclaims"' in done.stderr + done.stdout
+
+
+CONDITION = "DrawbridgeDevicesConsistent"
+
+
+@pytest.fixture
+def worn(control_plane, created):
+    """A node that wears the condition of an agent that was killed, between two of the kubelet's."""
+    name = "doctor-worn"
+    created({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
+
+    def wear():
+        conditions = [
+            {"type": one, "status": "False", "reason": "Told", "lastHeartbeatTime": "2026-01-01T00:00:00Z"}
+            for one in ("MemoryPressure", CONDITION, "PIDPressure")
+        ]
+        control_plane.patch(f"/api/v1/nodes/{name}/status", {"status": {"conditions": conditions}})
+        return name
+
+    def types():
+        there = control_plane.get(f"/api/v1/nodes/{name}")["status"]["conditions"]
+        return sorted(one["type"] for one in there if one["reason"] == "Told")
+
+    wear.types = types
+    return wear
+
+
+def test_a_condition_that_a_killed_agent_left_is_named_and_goes_by_repair_and_by_the_command_of_the_page(
+    control_plane, worn
+):
+    name = worn()
+    assert CONDITION in worn.types()
+    [found] = of_node(examine(control_plane), name)
+    assert (found["what"], found["repair"]) == ("idle condition", "take it away from the node")
+    [treated] = of_node(examine(control_plane, "--repair", "--yes"), name)
+    assert treated["repaired"], treated
+    assert worn.types() == ["MemoryPressure", "PIDPressure"]
+    assert of_node(examine(control_plane), name) == []
+    worn()
+    page = (ROOT / "docs/node-agent.md").read_text(encoding="utf-8")
+    [line] = re.findall(r'^kubectl (patch node "\$NODE" .*)$', page, re.MULTILINE)
+    control_plane.kubectl(*shlex.split(line.replace("$NODE", name)))
+    assert worn.types() == ["MemoryPressure", "PIDPressure"]
+
+
+def of_node(found, name):
+    return [one for one in found if one["object"] == f"Node {name}" and one["what"] == "idle condition"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from node.audit.condition import CONDITION, condition_of, worn_by
+from node.audit.condition import CONDITION, condition_of, stood_by_at, worn_by
 from node.audit.findings import COMPONENT, OVER, Finding, Kind, Patience, examine
 from node.audit.foreign import Foreign, UnknownForm, read_foreign, with_names
 from node.audit.holders import ContainerDevice, holders
@@ -45,6 +45,7 @@ __all__ = [
     "read_state",
     "seen_at",
     "sign_of",
+    "stood_by_at",
     "that_stood",
     "unmarkable",
     "with_names",

@@ -1,8 +1,12 @@
-"""The condition that a node may wear: whether what the kubelet, drivers and claims say of its devices fits together. Pure."""
+"""The condition that a node may wear: whether what the kubelet, drivers and claims say of its devices fits together. Pure.
+
+It says when an agent last stood by it, as a mark does: one that was killed leaves it, and nobody else takes it for the truth then.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -11,13 +15,16 @@ if TYPE_CHECKING:
     from node.audit.findings import Finding
 
 CONDITION = "DrawbridgeDevicesConsistent"
+RENEWED = timedelta(minutes=10)
 Worn = dict[str, Any]
 
 
 def worn_by(node: Mapping[str, Any]) -> Worn | None:
-    """Read the condition from a node as the API server has it."""
-    conditions = node.get("status", {}).get("conditions") or ()
-    return next((one for one in conditions if one.get("type") == CONDITION), None)
+    """Read the condition from a node as the API server has it, or as somebody wrote it into a dump."""
+    status = node.get("status")
+    conditions = status.get("conditions") if isinstance(status, dict) else ()
+    told = [one for one in conditions or () if isinstance(one, dict) and one.get("type") == CONDITION]
+    return told[0] if told else None
 
 
 def condition_of(findings: Iterable[Finding], unread: str, before: Worn | None, now: str) -> Worn:
@@ -40,4 +47,23 @@ def condition_of(findings: Iterable[Finding], unread: str, before: Worn | None, 
         "reason": reason,
         "message": message,
         "lastTransitionTime": since or now,
+        "lastHeartbeatTime": _heartbeat(before, now),
     }
+
+
+def stood_by_at(condition: Worn) -> datetime | None:
+    """Say when an agent last stood by a condition; None if that cannot be read."""
+    try:
+        stood = datetime.fromisoformat(condition.get("lastHeartbeatTime") or "")
+    except (TypeError, ValueError):
+        return None
+    return stood if stood.tzinfo is not None else None
+
+
+def _heartbeat(before: Worn | None, now: str) -> str:
+    """Stand by it anew now and then, not with each look: a node is watched by many."""
+    stood = stood_by_at(before) if before is not None else None
+    if before is None or stood is None:
+        return now
+    age = datetime.fromisoformat(now) - stood
+    return before["lastHeartbeatTime"] if timedelta(0) <= age < RENEWED else now

@@ -86,6 +86,13 @@ def mark(age):
     return {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceTaintRule", "metadata": meta, "spec": spec}
 
 
+def wearing(age, name="n0", **condition):
+    """A node with what an agent said of it some seconds ago."""
+    stood = (datetime.now(UTC) - timedelta(seconds=age)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    said = {"type": "DrawbridgeDevicesConsistent", "status": "False", "lastHeartbeatTime": stood} | condition
+    return node(name, conditions=[{"type": "Ready", "status": "True"}, said])
+
+
 # What is wrong: the objects, what is found about which of them, and what would be done.
 ILLS = {
     "overlap": ([held("a", "p"), held("b", "q"), pod("p", "a"), pod("q", "b")], "ResourceClaim default/a", "take the devices away from default/b, whose pods are on no node yet, so that they are placed again"),
@@ -96,6 +103,7 @@ ILLS = {
     "without class": ([claim("a", class_name="none"), pod("p", "a")], "DeviceClass none", ""),
     "given twice": ([told("DeviceGivenTwice", "device x: two have it"), pod("p")], "Node n0", ""),
     "idle mark": ([mark(3600), pod("p")], "DeviceTaintRule drawbridge-held-x", "delete it"),
+    "idle condition": ([wearing(3600, "n9"), pod("p")], "Node n9", "take it away from the node"),
     "idle lease": ([lease(120), pod("p")], "Lease drawbridge-system/drawbridge-allocator", ""),
     "unused template": ([unused(), pod("p")], f"ResourceClaimTemplate default/{unused()['metadata']['name']}", "delete it"),
 }  # fmt: skip
@@ -112,6 +120,7 @@ def well():
         pod("q", "d"),
         lease(5),
         mark(60),
+        wearing(60, "n8"),
         *of_agents(),
     ]
 
@@ -135,6 +144,30 @@ def test_each_ill_is_found_in_a_dump_with_a_remedy(what, tmp_path):
     assert (found["what"], found["object"], found["repair"]) == (what, name, repair)
     assert found["remedy"]
     assert not found["repaired"]
+
+
+@pytest.mark.parametrize(
+    "worn", [{"lastHeartbeatTime": None}, {"lastHeartbeatTime": "yesterday"}, {"lastHeartbeatTime": 7}]
+)
+def test_a_condition_that_nobody_stands_by_by_any_time_is_idle(worn, tmp_path):
+    _, answer = run_json("doctor", "-f", manifest(tmp_path / "dump.yaml", *FLEET, wearing(60, "n9", **worn), pod("p")))
+    assert [(one["what"], one["object"]) for one in answer["findings"]] == [("idle condition", "Node n9")]
+
+
+async def test_an_idle_condition_goes_and_no_other_does_and_one_that_is_said_anew_stays():
+    cluster = loaded(*FLEET, wearing(3600, "n9"), pod("p"))
+    [ill] = diagnose(await survey(cluster, datetime.now(UTC), ()))
+    fresh = wearing(0, "n9")["status"]
+    await cluster.patch(resources.NODES, "n9", Merge({"status": fresh}), subresource="status")
+    assert await put_right(cluster, ill.repair) == "it has changed meanwhile: look again"
+    assert diagnose(await survey(cluster, datetime.now(UTC), ())) == ()
+    old = wearing(3600, "n9")["status"]
+    await cluster.patch(resources.NODES, "n9", Merge({"status": old}), subresource="status")
+    [ill] = diagnose(await survey(cluster, datetime.now(UTC), ()))
+    assert await put_right(cluster, ill.repair) == ""
+    left = await cluster.get(resources.NODES.raw, "n9")
+    assert [one["type"] for one in left["status"]["conditions"]] == ["Ready"]
+    assert await put_right(cluster, ill.repair) == "it has changed meanwhile: look again"
 
 
 async def test_names_that_the_webhook_configuration_does_not_send_are_told(tmp_path):

@@ -648,8 +648,29 @@ async def test_without_the_option_no_node_is_written_and_without_the_right_all_e
         assert "forbidden" in notes["condition"]
 
 
+NOW = "2026-01-01T00:10:00Z"
+
+
 @pytest.mark.parametrize(("before", "is_kept"), [(None, False), ("True", True), ("False", False)])
 def test_a_condition_keeps_its_time_for_as_long_as_it_is_the_same(before, is_kept):
     old = {"status": before, "lastTransitionTime": "then"} if before else None
-    now = condition_of((), "", old, "now")
-    assert (now["status"], now["lastTransitionTime"]) == ("True", "then" if is_kept else "now")
+    now = condition_of((), "", old, NOW)
+    assert (now["status"], now["lastTransitionTime"]) == ("True", "then" if is_kept else NOW)
+
+
+@pytest.mark.parametrize(
+    ("stood", "is_kept"),
+    [
+        ("2026-01-01T00:00:01Z", True),
+        ("2026-01-01T00:00:00Z", False),
+        ("2026-01-01T00:10:01Z", False),
+        ("2026-01-01T00:05:00", False),
+        ("soon", False),
+        (7, False),
+        (None, False),
+    ],
+    ids=["young", "old", "of the future", "of nowhere", "no time", "a number", "never"],
+)
+def test_an_agent_stands_by_its_condition_every_ten_minutes(stood, is_kept):
+    now = condition_of((), "", {"status": "True", "lastHeartbeatTime": stood}, NOW)
+    assert now["lastHeartbeatTime"] == (stood if is_kept else NOW)
