@@ -139,7 +139,7 @@ def test_what_is_promised_while_a_plugins_pod_has_it_is_told_until_the_promise_i
 def test_a_token_shows_the_node_of_its_pod_and_one_for_somebody_else_shows_nothing(seeing, created):
     elsewhere = "elsewhere-promises"
     created({"apiVersion": "v1", "kind": "Node", "metadata": {"name": elsewhere}})
-    other = pod("other", seeing.namespace, container(), node=elsewhere)
+    other = pod("other", seeing.namespace, container(), nodeName=elsewhere)
     other["spec"]["serviceAccountName"] = ACCOUNT
     [made] = seeing.cluster.create(other)
     for token, status, words in (

@@ -8,7 +8,7 @@ from node.audit.foreign import Foreign, UnknownForm, read_foreign, with_names
 from node.audit.holders import ContainerDevice, holders
 from node.audit.kubelet_state import UnreadableState, read_state
 from node.audit.marks import HELD_BY_PLUGIN, MARKED_ON, marks_of, plan, seen_at, sign_of, unmarkable
-from node.audit.names import claim_uid
+from node.audit.names import claim_uid, plain
 from node.audit.promised import Unlikely, read_promises, that_stood
 from node.audit.sight import DeviceId, HandedOut, PreparedThere, Promise, PromisedDevice, Sight
 from node.audit.silicon import Silicon
@@ -39,6 +39,7 @@ __all__ = [
     "examine",
     "holders",
     "marks_of",
+    "plain",
     "plan",
     "read_foreign",
     "read_promises",

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 from collections import defaultdict
 from enum import StrEnum
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from dra.objects import claim_name, results_of
-from node.audit.names import claim_uid
+from node.audit.names import claim_uid, plain
 from node.audit.sight import DeviceId
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Set as AbstractSet
 
     from dra.objects import Device, DeviceRequestAllocationResult, Pod
     from node.audit.sight import ClaimName, PreparedThere, Promise, PromisedDevice, Sight
@@ -25,7 +27,8 @@ if TYPE_CHECKING:
 
 COMPONENT = "drawbridge-node-agent"  # who says so in events
 OVER = "it is over"  # what an event says then
-MOST = 200  # findings of one look: a node that is so wrong is not helped by more
+MOST = 50  # findings of one sort in one look: who makes up more hides none of another sort
+_SENTENCE = 900
 _NAMED = 4  # devices of one promise
 _UNPREPARED = ("All", "NodePrepareResources")
 
@@ -99,17 +102,29 @@ class Patience(msgspec.Struct, frozen=True):
 def examine(sight: Sight, silicon: Silicon) -> tuple[Finding, ...]:
     """Find what does not fit, in the order in which it matters."""
     users = _users(sight)
-    found = [
-        *_given_twice(sight, silicon, users),
-        *_prepared_twice(silicon, users),
-        *_promised_elsewhere(sight, silicon),
-        *_sums(sight, silicon.devices),
-        *_not_allocated(sight),
-        *_not_prepared(sight),
-        *_left(sight),
-        *_in_doubt(sight),
-    ]
-    return tuple(found[:MOST])
+    sorts = (
+        _given_twice(sight, silicon, users),
+        _prepared_twice(silicon, users),
+        _promised_elsewhere(sight, silicon),
+        _sums(sight, silicon.devices),
+        _not_allocated(sight),
+        _not_prepared(sight),
+        _left(sight),
+        _in_doubt(sight),
+    )
+    return tuple(_plain(one) for sort in sorts for one in islice(sort, MOST))
+
+
+def _plain(one: Finding) -> Finding:
+    """Names in it are of drivers' files: nobody has looked at them."""
+    return Finding(
+        one.what,
+        plain(one.object),
+        plain(one.message, _SENTENCE),
+        one.remedy,
+        one.users,
+        plain(one.told, _SENTENCE),
+    )
 
 
 def _given_twice(sight: Sight, silicon: Silicon, users: Users) -> Iterator[Finding]:
@@ -177,11 +192,11 @@ def _promised_elsewhere(sight: Sight, silicon: Silicon) -> Iterator[Finding]:
     """An allocator means a claim to have what somebody else has. Once it is written, it is given twice."""
     if not sight.promises:
         return
-    rivals = [*_by_plugin(sight, silicon), *_by_claim(sight, silicon)]
+    rivals = _rivals(sight, silicon)
     for promise in sight.promises:
         for device in promise.devices:
-            for one in rivals:
-                if device.where in one.takes and one.hinders(promise, device):
+            for one in rivals[device.where]:
+                if one.hinders(promise, device):
                     yield Finding(
                         Kind.PROMISED_ELSEWHERE,
                         f"device {device.where}",
@@ -193,9 +208,8 @@ def _promised_elsewhere(sight: Sight, silicon: Silicon) -> Iterator[Finding]:
 
 
 class _Rival(NamedTuple):
-    """Who has a device, and what nobody else can have beside that."""
+    """Who has something that a promised device cannot be had beside."""
 
-    takes: frozenset[DeviceId]
     has: str
     users: tuple[tuple[str, str], ...]
     holding: PreparedThere | None = None  # None if it is a device plugin's
@@ -213,17 +227,43 @@ class _Rival(NamedTuple):
         return not (is_same or share_it)
 
 
-def _by_plugin(sight: Sight, silicon: Silicon) -> Iterator[_Rival]:
+def _rivals(sight: Sight, silicon: Silicon) -> Mapping[DeviceId, list[_Rival]]:
+    """Say of each device that is promised who is in its way."""
+    beside: dict[DeviceId, frozenset[DeviceId]] = {}
+    for promise in sight.promises:
+        for device in promise.devices:
+            where = device.where
+            beside[where] = silicon.beside(where)
+    found = _grouped(_by_plugin(sight, silicon, beside.keys()))
+    near = frozenset().union(*beside.values())
+    holding = _grouped(_by_claim(sight, near))
+    for where, others in beside.items():
+        for other in others & holding.keys():
+            found[where] += holding[other]
+    return found
+
+
+def _grouped(pairs: Iterable[tuple[DeviceId, _Rival]]) -> defaultdict[DeviceId, list[_Rival]]:
+    found: defaultdict[DeviceId, list[_Rival]] = defaultdict(list)
+    for where, rival in pairs:
+        found[where].append(rival)
+    return found
+
+
+def _by_plugin(sight: Sight, silicon: Silicon, promised: AbstractSet[DeviceId]) -> Iterator[tuple[DeviceId, _Rival]]:
     for given in sight.given:
         pod = given.namespace, given.pod
         has = f"pod {given.namespace}/{given.pod} has it as {given} of a device plugin"
-        yield _Rival(silicon.of_plugin(given.resource, given.id), has, (pod,))
+        rival = _Rival(has, (pod,))
+        for where in silicon.of_plugin(given.resource, given.id) & promised:
+            yield where, rival
 
 
-def _by_claim(sight: Sight, silicon: Silicon) -> Iterator[_Rival]:
+def _by_claim(sight: Sight, near: AbstractSet[DeviceId]) -> Iterator[tuple[DeviceId, _Rival]]:
     pods_of = sight.pods_by_claim
-    best_known = sorted(sight.known, key=lambda one: not one.uid)
-    for one in _once(best_known):
+    known = [one for one in sight.known if one.where in near]
+    known.sort(key=lambda one: not one.uid)  # who knows more is believed first
+    for one in _once(known):
         if one.admin or one.where in _looked_at(sight, one):
             continue
         name = one.namespace, one.claim
@@ -231,7 +271,7 @@ def _by_claim(sight: Sight, silicon: Silicon) -> Iterator[_Rival]:
         pods = sorted(pods_of.get(name, ()))
         users = tuple(pods)
         has = f"{one.by} has {one.where} prepared for ResourceClaim {whose}"
-        yield _Rival(silicon.beside(one.where), has, users, one)
+        yield one.where, _Rival(has, users, one)
 
 
 def _looked_at(sight: Sight, one: PreparedThere) -> set[DeviceId]:

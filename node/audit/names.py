@@ -1,4 +1,4 @@
-"""Whose claim's a CDI file is, by its name: a driver's, and the claim's uid. What is in the file is never asked, so it may be as it likes."""
+"""Names that others choose: whose claim's a CDI file is by its name (what is in the file is never asked), and how a name may be repeated."""
 
 from __future__ import annotations
 
@@ -10,6 +10,13 @@ if TYPE_CHECKING:
 
 _UID = re.compile(r"(?<![0-9a-f])[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?![0-9a-f-])")
 _ENDINGS = (".json", ".yaml")
+LONGEST = 300
+
+
+def plain(text: str, most: int = LONGEST) -> str:
+    """Repeat what somebody else wrote in one line of bounded length that does nothing to a terminal."""
+    short = text[:most]
+    return short if short.isprintable() else short.encode("unicode_escape").decode()
 
 
 def claim_uid(name: str, drivers: Collection[str]) -> str:

@@ -8,6 +8,7 @@ import msgspec
 
 from dra.objects import Pod, ResourceClaim, ResourceSlice, claim_names
 from dra.quantity import Quantity
+from node.audit.names import plain
 from node.messages import PodHoldings
 
 if TYPE_CHECKING:
@@ -42,8 +43,7 @@ class HandedOut(NamedTuple):
 
     def __str__(self) -> str:
         """One line of bounded length, whatever the plugin calls its device."""
-        text = f"{self.resource} {self.id[:_LONGEST]}"[:_LONGEST]
-        return text if text.isprintable() else text.encode("unicode_escape").decode()
+        return plain(f"{self.resource} {self.id[:_LONGEST]}", _LONGEST)
 
 
 class PreparedThere(msgspec.Struct, frozen=True):

@@ -24,6 +24,8 @@ _UUID = re.compile(r"(?:[A-Z]{2,8}-)?[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}
 _REPLICA = re.compile(r"(.+?)::\d{1,6}").fullmatch
 _UUIDS = ("uuid", "parentUUID")
 _NUMBERS = ("index", "minor")
+# Devices of one sign or counter: the partitions of a card are some dozens. Who publishes more is not followed through all pairs of them.
+MOST_BESIDE = 128
 Sign = tuple[str, ...]
 Counter = tuple[str, str, str, str]  # driver, pool, counter set, counter
 Amounts = dict[Counter, int]
@@ -46,6 +48,7 @@ class Silicon:
         self._uses: dict[DeviceId, Amounts] = {}
         self._users: dict[Counter, set[DeviceId]] = defaultdict(set)
         self._there: Amounts = {}
+        self.crowded: set[Sign] = set()  # signs and counters of which not all devices are looked at
         for one in slices:
             self._add(one)
 
@@ -103,7 +106,7 @@ class Silicon:
             where = DeviceId(driver, pool, device.name)
             self.devices[where] = device
             for sign in _signs(where, device):
-                self._by_sign[sign].add(where)
+                self._join(self._by_sign[sign], where, sign)
             self._count(where, device)
 
     def _count(self, where: DeviceId, device: Device) -> None:
@@ -114,7 +117,14 @@ class Silicon:
                 key = driver, pool, consumption.counter_set, name
                 uses[key] = counter.value.nano
         for key in uses:
-            self._users[key].add(where)
+            self._join(self._users[key], where, key)
+
+    def _join(self, group: set[DeviceId], where: DeviceId, key: Sign) -> None:
+        """Have a device belong to a group, if that is none that no card makes."""
+        if len(group) < MOST_BESIDE:
+            group.add(where)
+        else:
+            self.crowded.add(key)
 
     def _overlapping(self, where: DeviceId) -> set[DeviceId]:
         """Name the devices that do not fit beside one, by the counters alone. Of a counter that nobody declares there is nothing."""

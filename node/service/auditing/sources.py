@@ -1,7 +1,7 @@
 """What can be read on a node itself. Each source by itself: one that is away, broken or monstrous says so, and the others are read.
 
-No file is read beyond a bound, none is waited for (a pipe, a device), and none is reached through a link. CDI files are known by their
-names alone.
+No file is read beyond a bound, none is waited for (a pipe, a device), and none is reached through a link, as a file or as the folder that a
+driver has. CDI files are known by their names alone.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import stat
 from contextlib import suppress
+from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -21,6 +23,7 @@ from node.audit import (
     PreparedThere,
     UnknownForm,
     UnreadableState,
+    plain,
     read_foreign,
     read_state,
 )
@@ -29,13 +32,14 @@ from node.messages import NothingSaid, PluginsOffer, PodHoldings
 from node.service.grpc import BROKEN, channel_to
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from node.checkpoint import Prepared
     from node.service.driver import NodePaths
 
 SOCKET = "pod-resources/kubelet.sock"  # in the kubelet's folder
-MOST_BYTES = 16 << 20
+MOST_BYTES = 4 << 20  # of one file: the agent has little memory, and what is read takes more of it
+MOST_PREPARED = 20_000  # devices, by the word of all drivers together
 MOST_NAMES = 10_000
 MOST_DRIVERS = 256
 ANSWER = 5.0
@@ -100,13 +104,15 @@ def read_files(paths: NodePaths) -> NodeFiles:
         unread[memory] = _why(error)
     for driver in _folder(f"{paths.kubelet}/plugins", MOST_DRIVERS, unread):
         for name, checkpoint in _CHECKPOINTS.items():
-            path = f"{paths.state(driver)}/{name}"
+            path = plain(f"{paths.state(driver)}/{name}")
             try:
-                prepared += checkpoint(path, driver)
+                data = _read_in(paths.state(driver), name)
+                more = checkpoint(data, driver) if data is not None else ()
+                _add(prepared, more)
             except UnknownForm as error:
-                unknown[path] = str(error)
+                unknown[path] = plain(str(error))
             except (Unreadable, Broken, Foreign, OSError) as error:
-                unread[path] = _why(error)
+                unread[path] = plain(_why(error))
     names = _folder(paths.cdi, MOST_NAMES, unread)
     return NodeFiles(tuple(prepared), tuple(names), unread, unknown)
 
@@ -116,23 +122,27 @@ def _memory(path: str) -> tuple[PreparedThere, ...]:
     return read_state(data) if data is not None else ()
 
 
-def _ours(path: str, driver: str) -> Iterator[PreparedThere]:
+def _add(prepared: list[PreparedThere], more: Iterable[PreparedThere]) -> None:
+    """Take over what a driver says, as far as there is room."""
+    room = MOST_PREPARED - len(prepared)
+    found = list(islice(more, room + 1))
+    prepared += found[:room]
+    if len(found) > room:
+        raise Unreadable(f"drivers name more than {MOST_PREPARED} devices; the rest is not looked at")
+
+
+def _ours(data: bytes, driver: str) -> Iterator[PreparedThere]:
     """Read a checkpoint of a driver of ours."""
-    data = _read(path)
-    if data is None or not data.startswith(OURS):
+    if not data.startswith(OURS):
         return
     for record in decode(data).claims.values():
         yield from _of(record, driver)
 
 
-def _theirs(path: str, driver: str) -> Iterator[PreparedThere]:
-    """Read a checkpoint of another vendor's driver."""
-    data = _read(path)
-    if data is not None:
-        yield from read_foreign(data, driver)
-
-
-_CHECKPOINTS = {"checkpoint": _ours, "checkpoint.json": _theirs}
+_CHECKPOINTS: Mapping[str, Callable[[bytes, str], Iterable[PreparedThere]]] = {
+    "checkpoint": _ours,
+    "checkpoint.json": read_foreign,
+}
 
 
 def _of(record: Prepared, driver: str) -> Iterator[PreparedThere]:
@@ -149,10 +159,24 @@ def _of(record: Prepared, driver: str) -> Iterator[PreparedThere]:
         )
 
 
-def _read(path: str) -> bytes | None:
+def _read_in(folder: str, name: str) -> bytes | None:
+    """Read a file in a driver's folder, which is nobody's link; None if there is none."""
+    if Path(folder).is_symlink():
+        raise Unreadable("its folder is a link")
+    try:
+        inside = os.open(folder, _FLAGS | os.O_DIRECTORY)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    try:
+        return _read(name, inside)
+    finally:
+        os.close(inside)
+
+
+def _read(path: str, inside: int | None = None) -> bytes | None:
     """Read a file that is not too large; None if there is none."""
     try:
-        descriptor = os.open(path, _FLAGS)
+        descriptor = os.open(path, _FLAGS, dir_fd=inside)
     except (FileNotFoundError, NotADirectoryError):
         return None
     with os.fdopen(descriptor, "rb") as file:

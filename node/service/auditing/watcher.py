@@ -11,9 +11,9 @@ from msgspec.structs import replace
 from cluster.informers import Informer, Quarantine
 from cluster.resources import PODS, RESOURCE_SLICES
 from dra.objects import claim_names
-from node.audit import Sight, Silicon, that_stood, with_names
+from node.audit import Sight, Silicon, plain, that_stood, with_names
 from node.service.auditing.claims import read_claims
-from node.service.auditing.sources import KubeletAway, ask_kubelet, read_files
+from node.service.auditing.sources import KubeletAway, NodeFiles, ask_kubelet, read_files
 
 if TYPE_CHECKING:
     from cluster import Cluster
@@ -22,13 +22,22 @@ if TYPE_CHECKING:
     from node.service.auditing.asker import Asker
     from node.service.driver import NodePaths
 
+PATIENCE = 10.0  # with files
 ClaimName = tuple[str, str]
 
 
 class Watcher:
     """The eyes on one node. `changed` is set when pods or slices changed."""
 
-    def __init__(self, cluster: Cluster, paths: NodePaths, socket: str, allocator: Asker | None = None) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        paths: NodePaths,
+        socket: str,
+        allocator: Asker | None = None,
+        *,
+        patience: float = PATIENCE,
+    ) -> None:
         self._cluster = cluster
         self._paths = paths
         self._socket = socket
@@ -41,6 +50,8 @@ class Watcher:
         self._pods.listen(self._hear_pods)
         self._slices.listen(self._hear_slices)
         self._silicon: Silicon | None = None
+        self._patience = patience
+        self._reading: asyncio.Future[NodeFiles] | None = None
 
     @property
     def silicon(self) -> Silicon:
@@ -101,7 +112,7 @@ class Watcher:
 
     async def _look(self, glance: Sight) -> Sight:
         """Look at what the cluster and the node say. Claims come last: one that is written meanwhile is found as it has become."""
-        files = await asyncio.to_thread(read_files, self._paths)
+        files = await self._files()
         seen = replace(
             glance,
             prepared=files.prepared,
@@ -112,9 +123,28 @@ class Watcher:
         )
         named = _claims_named(seen)
         read = await read_claims(self._cluster, named)
-        unread = glance.unread | files.unread | self._unread_kinds() | read.unread
+        unread = glance.unread | files.unread | self._unread_kinds() | self._crowded() | read.unread
         prepared = with_names(seen.prepared, read.claims)
         return replace(seen, prepared=prepared, claims=read.claims, unread=unread)
+
+    async def _files(self) -> NodeFiles:
+        """Read files, for so long; a folder that never answers (a file system whose server is gone) is asked once, and not again."""
+        late = self._reading
+        if late is None or late.done():  # what came too late is older than what was asked since
+            self._reading = asyncio.ensure_future(asyncio.to_thread(read_files, self._paths))
+            done, _ = await asyncio.wait({self._reading}, timeout=self._patience)
+            if done:
+                return done.pop().result()
+        folders = f"a folder in {self._paths.kubelet} or {self._paths.cdi} does not answer"
+        return NodeFiles(unread={"files": folders})
+
+    def _crowded(self) -> dict[str, str]:
+        crowded = self.silicon.crowded
+        if not crowded:
+            return {}
+        example = plain("/".join(min(crowded)))
+        told = f"{len(crowded)} signs or counters are those of very many, as {example}: not all are looked at"
+        return {"devices": told}
 
     def _unread_kinds(self) -> dict[str, str]:
         healths = [one.health for one in (self._pods, self._slices)]
@@ -130,10 +160,11 @@ class Watcher:
         self.changed.set()
 
 
-def _claims_named(seen: Sight) -> set[ClaimName]:
-    """Name the claims of what is prepared, and of the node's pods."""
-    names = set(seen.claim_names)
+def _claims_named(seen: Sight) -> list[ClaimName]:
+    """Name the claims of the node's pods and of the kubelet's word, and then those that files name, which crowd none of them out."""
+    sure = {(one.namespace, one.claim) for one in seen.held}
     for pod in seen.pods or ():
         namespace = pod.metadata.namespace
-        names.update((namespace, name) for name in claim_names(pod))
-    return names
+        sure.update((namespace, name) for name in claim_names(pod))
+    said = seen.claim_names - sure
+    return [*sorted(sure), *sorted(said)]

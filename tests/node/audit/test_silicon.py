@@ -1,8 +1,12 @@
 """A device of a plugin is found among the devices of claims by what it is, and so is all that is made of it."""
 
 import pytest
+from msgspec.structs import replace
 
+from dra.objects import Counter, CounterSet, DeviceAttribute, DeviceCounterConsumption
+from dra.quantity import parse
 from node.audit import Silicon
+from node.audit.silicon import MOST_BESIDE
 from tests.node.audit.sights import RESOURCE, device, published, slices
 
 
@@ -74,3 +78,21 @@ def test_two_drivers_may_publish_one_device():
 def test_an_address_that_is_none_is_no_sign(address):
     found = Silicon([published("a.example.com", ("x", {"pciBusID": {"string": address}}))])
     assert found.of_plugin(RESOURCE, address) == frozenset()
+
+
+@pytest.mark.parametrize("same", ["uuid", "counter"])
+def test_a_pool_of_very_many_devices_of_one_card_is_not_followed_through_all_pairs_and_is_named(same):
+    """10,000 of them, each in the way of each other, would keep the agent busy for minutes, and mark as many."""
+    uuid = {"string": "GPU-7"}
+    one = published("liar.example.com", *((f"d{number}", {"uuid": uuid} if same == "uuid" else {}) for number in range(2 * MOST_BESIDE)))  # fmt: skip
+    if same == "counter":
+        amounts = {"c": Counter(value=parse("1"))}
+        uses = (DeviceCounterConsumption(counter_set="s", counters=amounts),)
+        devices = tuple(replace(each, consumes_counters=uses) for each in one.spec.devices)
+        named = replace(devices[0], attributes={"uuid": DeviceAttribute(string="GPU-7")})
+        sets = (CounterSet(name="s", counters=amounts),)
+        one = replace(one, spec=replace(one.spec, devices=(named, *devices[1:]), shared_counters=sets))
+    silicon = Silicon([one])
+    assert len(silicon.of_plugin("example.com/gpu", "GPU-7")) == MOST_BESIDE
+    assert len(silicon.crowded) == 1
+    assert Silicon(slices()).crowded == set()

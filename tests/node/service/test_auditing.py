@@ -3,6 +3,7 @@
 import asyncio
 import os
 import tempfile
+import threading
 from pathlib import Path
 
 import pytest
@@ -17,15 +18,15 @@ from cluster.resources import DEVICE_TAINT_RULES, EVENTS, NAMESPACES, NODES, POD
 from cluster.serving import POD_DEVICE, Head
 from dra.objects import Node, ObjectMeta
 from dra.quantity import parse
-from node.audit import COMPONENT, CONDITION, OVER, ContainerDevice, Kind, condition_of
+from node.audit import COMPONENT, CONDITION, OVER, ContainerDevice, Kind, condition_of, examine
 from node.checkpoint import Checkpoint, HeldDevice, Prepared, encode
 from node.messages import PluginHolding, PluginsOffer
 from node.service import Agent, AgentSettings, AllocatorPlace, NodePaths
-from node.service.auditing import devices, sources
+from node.service.auditing import claims, devices, sources, watcher
 from node.service.auditing.devices import Devices
 from node.service.auditing.sources import KubeletAway, ask_kubelet, read_files
 from tests.limits import PATIENCE
-from tests.node.audit.sights import RESOURCE, allocated, claiming, plugged, pod, slices
+from tests.node.audit.sights import RESOURCE, allocated, claiming, plugged, pod, prepared, sight, silicon, slices
 from tests.node.audit.test_foreign import completed, first
 from tests.node.machines import DRIVER, NODE, result
 from tests.node.service.fake_kubelet import PodResources
@@ -462,24 +463,126 @@ async def test_a_socket_that_is_none(root):
 def test_a_monstrous_file_is_not_read_and_a_cdi_file_never(root, paths, monkeypatch):
     """Sparse files of a gigabyte, a pipe that nobody writes, a link out of the folder, a folder where a file should be."""
     os.truncate(touched(root / "cdi" / f"drawbridge_{DRIVER}_{UID}.json"), 1 << 30)
-    for name in ("large", "pipe", "link", "folder"):
+    for name in ("large", "pipe", "link", "folder", "zeros"):
         (root / "plugins" / name).mkdir()
     os.truncate(touched(root / "plugins" / "large" / "checkpoint"), 1 << 30)
     os.mkfifo(root / "plugins" / "pipe" / "checkpoint")
     (root / "plugins" / "link" / "checkpoint").symlink_to("/etc/hostname")
+    (root / "plugins" / "zeros" / "checkpoint.json").symlink_to("/dev/zero")
     (root / "plugins" / "folder" / "checkpoint").mkdir()
+    (root / "elsewhere").mkdir()
+    (root / "elsewhere" / "checkpoint").write_bytes(encode(Checkpoint()))
+    (root / "plugins" / "away").symlink_to("../elsewhere")
+    os.mkfifo(root / "cdi" / "pipe.json")
+    (root / "cdi" / "link.json").symlink_to("/dev/zero")
     (root / "plugins" / "a-file").write_text("")
     os.truncate(touched(root / "dra_manager_state"), 1 << 30)
     opened = []
     real = os.open
-    monkeypatch.setattr(sources.os, "open", lambda path, *rest: opened.append(str(path)) or real(path, *rest))
+
+    def noting(path, *rest, **more):
+        opened.append(str(path))
+        return real(path, *rest, **more)
+
+    monkeypatch.setattr(sources.os, "open", noting)
     found = read_files(paths)
-    assert found.names == (f"drawbridge_{DRIVER}_{UID}.json",)
+    assert found.names == (f"drawbridge_{DRIVER}_{UID}.json", "link.json", "pipe.json")
     folders = {Path(path).parent.name for path in found.unread}
-    assert folders == {"large", "pipe", "link", "folder", root.name}
+    assert folders == {"large", "pipe", "link", "folder", "zeros", "away", root.name}
+    assert found.unread[str(root / "plugins" / "away" / "checkpoint")] == "its folder is a link"
     assert str(1 << 30) in found.unread[str(root / "plugins" / "large" / "checkpoint")]
     assert opened
     assert not any("cdi" in path for path in opened)
+
+
+def a_record(name, *names, **more):
+    held = tuple(HeldDevice(request="r", device=one) for one in names)
+    return Prepared(**{"uid": f"uid-{name}", "namespace": "ns", "name": name, "pool": NODE, "devices": held} | more)
+
+
+def lie(root, driver, *records, broken=False):
+    """A checkpoint as anybody writes it who may write into the kubelet's folder."""
+    folder = root / "plugins" / driver
+    folder.mkdir()
+    (folder / "checkpoint").write_bytes(encode(Checkpoint().with_(*records))[: 30 if broken else None])
+
+
+ESCAPE = "\x1b[2J\nall is well\u202e"
+
+
+async def test_names_that_do_things_to_a_terminal_are_written_out(cluster, kubelet, root, paths):
+    """In a driver's folder, its records, its devices and its CDI files; as bytes that are no text, too."""
+    await cluster.create(RESOURCE_CLAIMS, allocated("c"))
+    lie(
+        root,
+        f"evil{ESCAPE}",
+        a_record("c", f"gpu{ESCAPE}", uid="", pool=ESCAPE),
+        a_record(ESCAPE, "gpu-0", namespace=ESCAPE),
+    )
+    lie(root, os.fsdecode(b"\xff\n"), broken=True)
+    touched(root / "cdi" / f"evil{ESCAPE}{UID}.json")
+    async with followed(cluster, paths) as agent:
+        look = await agent.look_once()
+        await agent.round()
+    assert {one.what for one in look.findings} >= {Kind.NOT_ALLOCATED, Kind.LEFT}
+    texts = [text for one in look.findings for text in (one.object, one.message, one.told)]
+    texts += [text for pair in look.sight.unread.items() for text in pair]
+    assert any("all is well" in text for text in texts)
+    assert any("udcff" in text for text in look.sight.unread)
+    for text in texts:
+        assert text.isprintable(), text
+        assert len(text) < 5000
+
+
+async def test_a_driver_that_makes_up_claims_crowds_out_none_that_a_pod_has(cluster, kubelet, root, paths, monkeypatch):
+    monkeypatch.setattr(claims, "MOST_CLAIMS", 20)
+    await cluster.create(RESOURCE_CLAIMS, allocated("c"))
+    await cluster.patch(RESOURCE_CLAIMS, "c", status("gpu-0"), "ns", subresource="status")
+    await cluster.create(PODS, pod("new", "c"))
+    kubelet.have(plugged("old", "GPU-0"))
+    lie(root, "evil", *(a_record(f"a{number}", "x", namespace="a") for number in range(50)))
+    async with followed(cluster, paths) as agent:
+        look = await agent.look_once()
+    assert Kind.GIVEN_TWICE in {one.what for one in look.findings}
+    assert "51 are named here" in look.sight.unread["claims"]
+
+
+def test_a_driver_that_makes_up_findings_hides_none_of_another_sort():
+    lies = tuple(prepared("c", f"made-up-{number}") for number in range(5000))
+    seen = sight(
+        pods=[pod("p", "d")], claims=[allocated("c", "gpu-0"), allocated("d", "gpu-1")], gone=["e"], prepared=(*lies, prepared("e", "gpu-0"))
+    )  # fmt: skip
+    kinds = {one.what for one in examine(seen, silicon(seen))}
+    assert kinds == {Kind.NOT_ALLOCATED, Kind.NOT_PREPARED, Kind.LEFT}
+
+
+def test_what_drivers_say_is_taken_over_as_far_as_there_is_room(root, paths, monkeypatch):
+    monkeypatch.setattr(sources, "MOST_PREPARED", 10)
+    lie(root, "a", a_record("few", *map(str, range(8))))
+    lie(root, "b", a_record("many", *map(str, range(8))))
+    found = read_files(paths)
+    assert len(found.prepared) == 10
+    assert "more than 10 devices" in found.unread[str(root / "plugins" / "b" / "checkpoint")]
+
+
+async def test_a_folder_that_never_answers_keeps_no_mark_waiting(cluster, kubelet, paths, monkeypatch):
+    """As of a file system whose server is gone. What it says in the end was asked too long ago to be held against anything."""
+    answers, real = threading.Event(), read_files
+    monkeypatch.setattr(watcher, "read_files", lambda paths: answers.wait(PATIENCE) and real(paths))
+    kubelet.have(plugged("old", "GPU-0"))
+    async with followed(cluster, paths) as agent:
+        agent.watcher._patience = 0.05
+        for _ in range(3):
+            await agent.round()
+            assert "does not answer" in agent.metrics.readiness()[1]["sources"]
+        assert await marks(cluster) == ["gpu-0"]
+        late = agent.watcher._reading
+        answers.set()
+        await asyncio.wait({late})
+        agent.watcher._patience = PATIENCE
+        await agent.round()
+        assert agent.metrics.readiness()[1]["sources"] == ""
+        assert agent.watcher._reading is not late
 
 
 def touched(path):
