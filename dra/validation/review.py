@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from dra.server import Server
 
 _NEWEST: Final = server_of()
+_KUSTOMIZATION = frozenset({"bases", "components", "configMapGenerator", "images", "patches", "resources"})
+_BUILD_IT = "it looks like a kustomization: have its folder built (-k), or pass the file by (--exclude)"
 # What makes pods, by version.
 _WITH_PODS = {
     "v1": ("Pod", "PodTemplate", "ReplicationController"),
@@ -130,7 +132,9 @@ def _claim(devices: DeviceClaim, path: str, namespace: str, world: World) -> Pro
 def _nameless(value: dict[str, Any]) -> Problems:
     missing = [key for key in ("apiVersion", "kind") if not isinstance(value.get(key), str) or not value[key]]
     if missing:
-        yield Problem("D008", "", f"the object has no {' and no '.join(missing)}")
+        # Nobody has to write what a kustomization is.
+        hint = _BUILD_IT if len(missing) > 1 and not _KUSTOMIZATION.isdisjoint(value) else ""
+        yield Problem("D008", "", f"the object has no {' and no '.join(missing)}", hint)
 
 
 def _misspelt(value: dict[str, Any]) -> Problems:
