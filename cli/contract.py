@@ -371,12 +371,17 @@ def _read(
     refuse_two_standard_inputs(paths, *more)
     exclude = click.get_current_context().meta.get(_EXCLUDED, ())
     with undisturbed():
-        return manifests.read_leniently(
+        documents, problems_ = manifests.read_leniently(
             paths,
             exclude=exclude,
             outside=_from_outside,
             keep=keep,
         )
+    for document in documents:
+        if line := document.run_together:
+            file = document.file
+            warn(f"{file}:{line}: kind is given twice, and of two objects only one is read: is a line --- missing?")
+    return documents, problems_
 
 
 def _from_outside(name: str) -> bytes | None:

@@ -96,9 +96,14 @@ def command(
 def _scope(namespace: str, selector: str) -> Scope:
     from cli.survey import Scope
     from cluster.embedded import labels_test
+    from cluster.errors import BadRequest
 
     namespaces = frozenset(filter(None, [namespace]))
-    return Scope(namespaces=namespaces, labels=labels_test(selector))
+    try:
+        labels = labels_test(selector)
+    except BadRequest as error:
+        raise Broken(f"-l: {error}", "write it as kubectl has it: app=llm,tier!=test") from error
+    return Scope(namespaces=namespaces, labels=labels)
 
 
 def _read(files: Sequence[str]) -> Gathered:

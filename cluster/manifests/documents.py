@@ -171,6 +171,12 @@ class Document:
         """The keys that are given twice, with their lines. The later one won, as it does for kubectl."""
         return () if self._inside not in ("", "/items/0") else self._text.repeated
 
+    @property
+    def run_together(self) -> int:
+        """The line on which another object began that was lost in this one, as where `---` is missing between two files; 0 if none did."""
+        lines = [line for key, line in self._text.duplicates or () if key == "kind"]
+        return lines[0] if lines and self._inside in ("", "/items/0") else 0
+
 
 def read(paths: Iterable[str | Path]) -> list[Document]:
     """Read files, directories and `-` (standard input) in order; raise ManifestError with all that is wrong."""
@@ -409,8 +415,8 @@ def _load_kept(chunk: bytes, first_line: int, keep: Keep) -> tuple[Any, _Text]:
         value, _ = yamltext.load(chunk, first_line, _kept_items(keep))
         if _is_list(value):
             return value, _Text(b"", first_line, (), is_kept=True)
-    value, _ = yamltext.load(chunk, first_line)
-    return value, _Text(_head(chunk), first_line, ())
+    value, duplicates = yamltext.load(chunk, first_line)
+    return value, _Text(_head(chunk), first_line, duplicates)
 
 
 def _is_list(value: Any) -> bool:

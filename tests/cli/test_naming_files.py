@@ -39,3 +39,26 @@ def test_what_is_written_twice_counts_once_and_that_is_said(tmp_path):
     assert (
         run("allocate", "-f", manifest(tmp_path / "less.yaml", *objects, again, *more), "--node", "n0").exit_code == 1
     )
+
+
+@pytest.mark.parametrize("command", ["translate", "check", "allocate", "simulate", "survey"])
+def test_two_files_that_ran_together_without_a_line_between_are_told(command, tmp_path):
+    """`cat a.yaml b.yaml`: the last object of one and the first of the other are one mapping, of which half is lost."""
+    first = "apiVersion: v1\nkind: Node\nmetadata:\n  name: a\n"
+    second = "# the other file\napiVersion: v1\nkind: Node\nmetadata:\n  name: b\n"
+    file = tmp_path / "both.yaml"
+    file.write_text(first + second)
+    more = ["--all-nodes"] if command == "allocate" else []
+    told = f"{file}:7: kind is given twice, and of two objects only one is read: is a line --- missing?"
+    assert told in run(command, "-f", str(file), *more).stderr
+    file.write_text(f"{first}---\n{second}")
+    assert "given twice" not in run(command, "-f", str(file), *more).stderr
+
+
+@pytest.mark.parametrize("selector", ["a=b,,c", "a in b", "=", "!!"])
+def test_a_selector_that_cannot_be_read_is_a_broken_usage(selector, tmp_path):
+    file = manifest(tmp_path / "pod.yaml", {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}})
+    result = run("survey", "-f", file, "-l", selector)
+    assert result.exit_code == 2
+    assert result.stderr.startswith("error: -l: unable to parse label selector")
+    assert "Traceback" not in result.stderr
