@@ -70,9 +70,9 @@ class Accounts:
 
     async def of(self, token: str) -> Account:
         """Say whose a token is; an account without a name if it is nobody's. ApiError if the server does not say, Crowded if it is not asked."""
-        if not 0 < len(token) <= LONGEST:
+        if not 0 < len(token) <= LONGEST or not token.isascii():
             return Account()
-        sign = hashlib.sha256(token.encode(errors="surrogateescape")).digest()
+        sign = hashlib.sha256(token.encode()).digest()
         account, until = self._known.get(sign, (Account(), 0.0))
         if self._clock() < until:
             return account
