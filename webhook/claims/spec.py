@@ -252,6 +252,8 @@ def _by_bandwidth(
         chosen = (*texts, bandwidth_is(supply, name, str(bandwidth)))
         alternatives.append(_alternative(f"bandwidth-{i}", supply, chosen, capacity))
         told.append(f"{percent} % is {share} of {bandwidth} bits a second")
+    if len(published) > len(kept):
+        told.append(f"{len(published) - len(kept)} bandwidths left out: firstAvailable holds {_ALTERNATIVES}")
     return _Devices(
         requests=tuple([DeviceRequest(name=one, first_available=tuple(alternatives)) for one in names]),
         constraints=_apart(names, supply),

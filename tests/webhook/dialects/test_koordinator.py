@@ -251,6 +251,14 @@ def test_the_cards_are_told_apart_by_their_own_bandwidth_and_whole_ones_are_left
     assert picked == [[True, False], [False, True], [False, False]] + [[False, False]] * 3
 
 
+def test_bandwidths_beyond_the_alternatives_that_a_request_may_have_are_told():
+    """Ten bandwidths, of which one request names eight."""
+    done = koordinator({"rdma": 30}, fleet=nics(*(f"{number}G" for number in range(10, 110, 10))))
+    [request] = devices(done)["requests"]
+    assert len(request["firstAvailable"]) == 8
+    assert any("2 bandwidths left out" in warning for warning in done.warnings)
+
+
 @pytest.mark.parametrize("fleet", [nics("100G", shared=False), nics(missing=1)])
 def test_a_share_of_a_card_that_is_not_shared_or_says_no_bandwidth_is_left(fleet):
     assert untouched(koordinator({"rdma": 30}, fleet=fleet))
