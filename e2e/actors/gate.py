@@ -133,13 +133,7 @@ class Gate:
 
     def get(self, path: str) -> tuple[int, str]:
         """Ask the gate itself."""
-        connection = http.client.HTTPSConnection("127.0.0.1", self.port, context=self.trust(), timeout=60)
-        try:
-            connection.request("GET", path)
-            response = connection.getresponse()
-            return response.status, response.read().decode()
-        finally:
-            connection.close()
+        return read(http.client.HTTPSConnection("127.0.0.1", self.port, context=self.trust(), timeout=60), path)
 
     def metrics(self) -> str:
         return self.plain(self.metrics_port, "/metrics")
@@ -156,13 +150,7 @@ class Gate:
         return self.ask(port, path)[1]
 
     def ask(self, port: int, path: str) -> tuple[int, str]:
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-        try:
-            connection.request("GET", path)
-            response = connection.getresponse()
-            return response.status, response.read().decode()
-        finally:
-            connection.close()
+        return read(http.client.HTTPConnection("127.0.0.1", port, timeout=60), path)
 
     def post(self, path: str, review: Any) -> Any:
         """Post a review as anybody could who reaches the port."""
@@ -217,6 +205,17 @@ class Gate:
 
 
 # What the tests of the gate share
+
+
+def read(connection: http.client.HTTPConnection, path: str) -> tuple[int, str]:
+    """Ask for a page, and hang up."""
+    try:
+        connection.request("GET", path)
+        response = connection.getresponse()
+        return response.status, response.read().decode()
+    finally:
+        connection.close()
+
 
 NODE = "gate-fake-0"
 NOWHERE = {"kubernetes.io/hostname": "nowhere"}  # for pods that shall wait

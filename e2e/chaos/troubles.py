@@ -11,7 +11,7 @@ from functools import partial
 from typing import NamedTuple
 
 from e2e.actors import clock
-from e2e.actors.proxy import Request
+from e2e.actors.proxy import Proxy, Request
 from e2e.chaos.pairs import Pair, Pairs, until
 from e2e.ground.controlplane import ControlPlane
 
@@ -120,10 +120,13 @@ def take_over(scene: Scene, pair: Pair, begun: float) -> str:
 
 def slow_line(scene: Scene) -> str:
     """Have each of the leader's requests take a while, for some seconds."""
-    pair = scene.pairs.leader()
-    pair.proxy.pause = pause = scene.seconds(0.5, 2)
+    return slow(scene, scene.pairs.leader().proxy, scene.seconds(0.5, 2))
+
+
+def slow(scene: Scene, line: Proxy, pause: float) -> str:
+    line.pause = pause
     time.sleep(scene.seconds(4, 8))
-    pair.proxy.mend()
+    line.mend()
     return f"{pause:.1f} s a request"
 
 
@@ -136,8 +139,11 @@ def freeze_api_server(scene: Scene) -> str:
 
 def forget_versions(scene: Scene) -> str:
     """Cut all watches, and answer 410 Gone to who would go on from where it was."""
-    pair = scene.pairs.leader()
-    pair.proxy.forget(2.0)
+    return forget(scene.pairs.leader().proxy)
+
+
+def forget(line: Proxy) -> str:
+    line.forget(2.0)
     time.sleep(2.0)
     return ""
 
@@ -153,18 +159,11 @@ def part_scheduler(scene: Scene) -> str:
 
 
 def slow_scheduler(scene: Scene) -> str:
-    pair = scene.pairs.leader()
-    pair.line.pause = pause = scene.seconds(0.3, 1)
-    time.sleep(scene.seconds(4, 8))
-    pair.line.mend()
-    return f"{pause:.1f} s a request"
+    return slow(scene, scene.pairs.leader().line, scene.seconds(0.3, 1))
 
 
 def forget_for_scheduler(scene: Scene) -> str:
-    pair = scene.pairs.leader()
-    pair.line.forget(2.0)
-    time.sleep(2.0)
-    return ""
+    return forget(scene.pairs.leader().line)
 
 
 def turn_clocks(scene: Scene) -> str:
