@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import logging
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from allocator.service.app import Routes
     from allocator.service.metrics import Metrics
     from allocator.service.process import Settings
+    from certs.mutual import Files
 
 logger = logging.getLogger("drawbridge.allocator")
 # An agent of each node asks twice a minute, over a connection of its own.
@@ -38,6 +40,40 @@ class Listening(NamedTuple):
     promises: Address | None = None
 
 
+class Entrance:
+    """The doors behind one certificate, which is followed in its files; or in the clear without any."""
+
+    def __init__(self, files: Files | None = None) -> None:
+        """Raise UnusableFile if the files cannot be used."""
+        self.shown = Mutual(files) if files else None
+        self.doors: list[Door] = []
+
+    def open(self, door: Door, where: Address) -> Address:
+        """Open a door, and say where it is."""
+        self.doors.append(door)
+        context = self.shown.context if self.shown else None
+        return where._replace(port=door.open(where.host, where.port, context))
+
+    def look(self) -> None:
+        """Look whether the files have changed."""
+        shown = self.shown
+        if shown is None:
+            return
+        before = shown.problem
+        if shown.look():
+            logger.info("serving by new files of TLS", extra={"days": round(self.days())})
+            for door in self.doors:
+                door.renew(shown.context)
+        elif shown.problem and shown.problem != before:
+            problem = {"problem": shown.problem}
+            logger.warning("the files of TLS cannot be used; the last good ones are", extra=problem)
+
+    def days(self) -> float:
+        """Days until what is shown expires."""
+        now = dt.datetime.now(dt.UTC)
+        return self.shown.days(now) if self.shown else inf
+
+
 class Ports:
     """The doors of one process."""
 
@@ -45,16 +81,16 @@ class Ports:
         """Raise UnusableFile if the files of TLS cannot be used."""
         self._settings = settings
         self._metrics = metrics
-        self._doors: list[Door] = []  # those that speak TLS if anybody does
-        self._others: list[Door] = []
-        self._mutual = Mutual(settings.tls) if settings.tls else None
-        self._reviewed = Mutual(settings.quota_tls) if settings.quota_tls else None  # what API servers are shown
-        self._quota_doors: list[Door] = []
-        self._agreed = Mutual(settings.promises_tls) if settings.promises_tls else None  # what audit agents are shown
-        self._promise_doors: list[Door] = []
-        if self._mutual:
+        self.of_schedulers = Entrance(settings.tls)
+        self.of_servers = Entrance(settings.quota_tls)
+        self.of_agents = Entrance(settings.promises_tls)
+        self._in_the_clear = Entrance()  # sockets in the file system, and metrics
+        self._entrances = (self.of_schedulers, self.of_servers, self.of_agents, self._in_the_clear)
+        if settings.tls:
             metrics.gauge(
-                "drawbridge_allocator_certificate_days", "Until what schedulers are shown expires.", self.days
+                "drawbridge_allocator_certificate_days",
+                "Until what schedulers are shown expires.",
+                self.of_schedulers.days,
             )
 
     def open(self, where: Address | Path | None, routes: Routes, *, asks_token: bool = True) -> Address | Path | None:
@@ -66,12 +102,10 @@ class Ports:
         app = App(routes, token_file=token_file, names=settings.client_names)
         door = Door(app, LIMITS, self._metrics.count_closure)
         if isinstance(where, Path):
-            self._others.append(door)
+            self._in_the_clear.doors.append(door)
             door.open_socket(where)
             return where
-        self._doors.append(door)
-        context = self._mutual.context if self._mutual else None
-        return where._replace(port=door.open(where.host, where.port, context))
+        return self.of_schedulers.open(door, where)
 
     def open_quota(self, routes: Routes) -> Address | None:
         """Open the door that API servers ask at, and say where it is. They show nothing, unless it is said of which authority."""
@@ -79,9 +113,7 @@ class Ports:
         if where is None:
             return None
         door = Door(App(routes), LIMITS, self._metrics.count_closure)
-        self._quota_doors.append(door)
-        context = self._reviewed.context if self._reviewed else None
-        return where._replace(port=door.open(where.host, where.port, context))
+        return self.of_servers.open(door, where)
 
     def open_promises(self, routes: Routes) -> Address | None:
         """Open the door that audit agents of nodes ask at, and say where it is. Whose their tokens are is looked at with each call."""
@@ -89,9 +121,7 @@ class Ports:
         if where is None:
             return None
         door = Door(App(routes), PROMISE_LIMITS, self._metrics.count_closure)
-        self._promise_doors.append(door)
-        context = self._agreed.context if self._agreed else None
-        return where._replace(port=door.open(where.host, where.port, context))
+        return self.of_agents.open(door, where)
 
     def open_metrics(self) -> Address | None:
         """Open the port for metrics and probes, and say where it is."""
@@ -99,52 +129,24 @@ class Ports:
         if where is None:
             return None
         door = self._metrics.door()
-        self._others.append(door)
-        return where._replace(port=door.open(where.host, where.port))
+        return self._in_the_clear.open(door, where)
 
     async def follow(self) -> None:
         """Look at the files of TLS for ever."""
-        shown = (
-            (self._mutual, self._doors),
-            (self._reviewed, self._quota_doors),
-            (self._agreed, self._promise_doors),
-        )
-        while any(mutual for mutual, _ in shown):
+        while any(one.shown for one in self._entrances):
             await asyncio.sleep(self._settings.look)
-            for mutual, doors in shown:
-                if mutual:
-                    self._look(mutual, doors)
-
-    def _look(self, mutual: Mutual, doors: list[Door]) -> None:
-        before = mutual.problem
-        if mutual.look():
-            now = dt.datetime.now(dt.UTC)
-            days = mutual.days(now)
-            logger.info("serving by new files of TLS", extra={"days": round(days)})
-            for door in doors:
-                door.renew(mutual.context)
-        elif mutual.problem and mutual.problem != before:
-            problem = {"problem": mutual.problem}
-            logger.warning("the files of TLS cannot be used; the last good ones are", extra=problem)
-
-    def days(self) -> float:
-        """Days until what we show expires."""
-        return self._mutual.days(dt.datetime.now(dt.UTC)) if self._mutual else 0.0
+            for one in self._entrances:
+                one.look()
 
     def what_is_wrong(self) -> str:
         """Say why nobody can believe us, or "" if they can."""
-        now = dt.datetime.now(dt.UTC)
-        return "expired" if any(mutual.days(now) <= 0 for mutual in self._shown() if mutual) else ""
+        return "expired" if any(one.days() <= 0 for one in self._entrances) else ""
 
     def note(self) -> str:
         """Say what is worth knowing of the files, or ""."""
-        return "; ".join(mutual.problem for mutual in self._shown() if mutual and mutual.problem)
-
-    def _shown(self) -> tuple[Mutual | None, ...]:
-        return self._mutual, self._reviewed, self._agreed
+        return "; ".join(one.shown.problem for one in self._entrances if one.shown and one.shown.problem)
 
     async def end(self) -> None:
         """Let go of everybody."""
-        await asyncio.gather(
-            *(door.end(_GRACE) for door in (*self._doors, *self._quota_doors, *self._promise_doors, *self._others))
-        )
+        doors = [door for one in self._entrances for door in one.doors]
+        await asyncio.gather(*(door.end(_GRACE) for door in doors))
