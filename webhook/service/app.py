@@ -251,12 +251,13 @@ class App:
         if self._waiting >= self._limits.reviews or of_peer >= PEER_SHARE * self._limits.reviews:
             answer.close()
             return self._turn_away(review.path)
-        return self._count_while(review, answer)
-
-    async def _count_while(self, review: _OpenReview, answer: Coroutine[None, None, Reply]) -> Reply:
-        path, peer = review.path, review.peer
+        # Now, not when the work begins: of many that arrive in one turn each would find the others not there.
         self._waiting += 1
-        self._waiting_of_peer[peer] += 1
+        self._waiting_of_peer[review.peer] += 1
+        return self._wait_for(review, answer)
+
+    async def _wait_for(self, review: _OpenReview, answer: Coroutine[None, None, Reply]) -> Reply:
+        path, peer = review.path, review.peer
         try:
             return await answer
         except Exception:
