@@ -327,15 +327,12 @@ class Server(NamedTuple):
 
 
 @contextmanager
-def server(name: str) -> Iterator[Server]:
-    """A server process of its own; its log goes nowhere, as to a fast collector."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "bench.webhook.admission", name],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        cwd=ROOT,
-    )
+def server(name: str, *, descriptors: int = 0) -> Iterator[Server]:
+    """A server process of its own, which may be allowed so many descriptors only; its log goes nowhere, as to a fast collector."""
+    command = [sys.executable, "-m", "bench.webhook.admission", name]
+    if descriptors:
+        command = ["prlimit", f"--nofile={descriptors}", *command]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=ROOT)
     assert process.stdout is not None
     try:
         yield Server(process.stdout.readline().strip(), process.pid)

@@ -139,8 +139,8 @@ def honest() -> bytes:
     return review(pod({"cpu": "1", "nvidia.com/gpu": "1", "nvidia.com/gpumem": "3000"}))
 
 
-def ask_beside(url: str, pid: int) -> Beside:
-    """Ask for one honest review after the other until standard input ends."""
+def ask_beside(url: str, pid: int, *, fresh: bool = False) -> Beside:
+    """Ask for one honest review after the other until standard input ends; on a new connection each if they are to be `fresh`."""
     host, _, port = url.removeprefix("https://").partition(":")
     connection = HTTPSConnection(host, int(port), timeout=30, context=_trusting())
     connection.connect()
@@ -151,6 +151,8 @@ def ask_beside(url: str, pid: int) -> Beside:
     while not select.select([sys.stdin], [], [], PAUSE)[0]:
         begun, before = time.perf_counter(), time.clock_gettime(processor)
         try:
+            if fresh:
+                connection.close()
             connection.request("POST", "/mutate", body, {"Content-Type": "application/json"})
             answer = connection.getresponse()
             text = answer.read()
@@ -177,9 +179,9 @@ def what_is_lost(status: int, text: bytes) -> str:
 
 
 @contextmanager
-def beside(where: Server) -> Iterator[Callable[[], Beside]]:
+def beside(where: Server, *, fresh: bool = False) -> Iterator[Callable[[], Beside]]:
     """Have a process beside the crowd, which begins when that is there; call what is handed out when the crowd has gone."""
-    command = [sys.executable, "-m", "bench.webhook.soak", "--beside", where.url, str(where.pid)]
+    command = [sys.executable, "-m", "bench.webhook.soak", "--beside", where.url, str(where.pid), *["--fresh"] * fresh]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT)
     assert process.stdout is not None
     process.stdout.readline()
@@ -263,10 +265,11 @@ def main() -> int:
     parser.add_argument("--share", type=float, default=0.8, help="the share of hostile reviews")
     parser.add_argument("--hostile", type=int, default=HOSTILE, help="so many hostile reviews at least")
     parser.add_argument("--beside", nargs=2, metavar=("URL", "PID"), help="be the process beside the crowd")
+    parser.add_argument("--fresh", action="store_true", help="... on a new connection for each review")
     options = parser.parse_args()
     if options.beside:
         url, pid = options.beside
-        print(json.dumps(ask_beside(url, int(pid))))
+        print(json.dumps(ask_beside(url, int(pid), fresh=options.fresh)))
         return 0
     with server("gate") as where:
         crowd = soak(where, seconds=options.minutes * 60, reviews=options.reviews, share=options.share, hostile=options.hostile)  # fmt: skip

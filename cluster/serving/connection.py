@@ -179,6 +179,8 @@ class PeerConnection(BaseProtocol):
         # What the peer has shown of itself decides who goes first when there is no room.
         self.certified = False
         self.reviewed = False
+        # Who waits for its handshake to be begun.
+        self.waits: asyncio.Task[None] | None = None
         self.cost = STRANGER
         self._name = ""
         self._head: Head | None = None
@@ -302,7 +304,15 @@ class PeerConnection(BaseProtocol):
         if transport is None or self.phase is ConnectionPhase.CLOSED:
             return
         self._count(0)
-        close = reply.close or self._close or self._leaves or self._house.draining or len(reply.body) > LARGE
+        # Who does not read gets one answer more: the kernel has taken what it takes, and the rest is in our memory.
+        close = (
+            reply.close
+            or self._close
+            or self._leaves
+            or self._house.draining
+            or len(reply.body) > LARGE
+            or self._paused
+        )
         transport.write(_encode(reply, close=close))
         unread = self._payload is not None and not self._payload.is_eof()
         self._payload = self._head = None
@@ -345,6 +355,8 @@ class PeerConnection(BaseProtocol):
         """End at once, whatever the phase."""
         if self.transport is not None:
             self.transport.abort()
+        elif self.waits is not None:
+            self.waits.cancel()
         else:
             # The handshake holds the socket; it ends as it would if the peer had gone.
             _shut(self._sock)
@@ -357,6 +369,10 @@ class PeerConnection(BaseProtocol):
         idle = self.phase in (ConnectionPhase.QUIET, ConnectionPhase.IDLE)
         if idle and self.transport is not None and not _has_unread(self._sock):
             self.transport.close()
+
+    def has_asked(self) -> bool:
+        """Whether bytes of a request have arrived that nobody has read yet. What comes before a handshake is none."""
+        return self.phase is ConnectionPhase.IDLE and self.transport is not None and _has_unread(self._sock)
 
     def leave(self) -> None:
         """End as soon as nothing is under way."""

@@ -15,18 +15,23 @@ import logging
 import resource
 import socket
 import ssl
-from collections import Counter
+from collections import Counter, deque
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from heapq import nsmallest
+from time import thread_time
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cluster.serving.connection import ConnectionPhase, Limits, PeerConnection
+from cluster.serving.greeting import Greetings
 from cluster.serving.line import WaitingLine
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable
+    from collections.abc import Callable, Collection, Coroutine
     from pathlib import Path
 
     from cluster.serving.connection import Handler, Head
+
+    Stand = tuple[PeerConnection, ConnectionPhase, float]  # somebody, and since when where
 
 logger = logging.getLogger("drawbridge.door")
 
@@ -38,6 +43,16 @@ PARTING = 32
 # Without descriptors the kernel keeps new connections in its queue while old ones end.
 PAUSE = 0.05
 BACKLOG = 1024
+# So many connections are taken at one look, at most.
+TAKEN = 32
+# Of so many addresses it is remembered that somebody asks from there.
+KNOWN = 1024
+# Where so many of all connections have got nowhere yet, strangers are a crowd, and make room before anybody who is known.
+CROWD = 0.25
+# The sweep does so much in one piece, in seconds of the processor: to tell a thousand at once that they are late takes long.
+PIECE = 0.005
+# Who has to go next is found out for so many at once, and holds for so long.
+GOING, GOING_SECONDS = 32, 0.05
 # Whom a unix socket brings: it has no address.
 LOCAL = "local"
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
@@ -52,6 +67,21 @@ class Address(NamedTuple):
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class _Going(NamedTuple):
+    """Who goes first, as it was at some moment: in a crowd there is no time to look at all for each one that comes."""
+
+    since: float
+    queue: deque[Stand]
+
+    def leave(self, among: Collection[PeerConnection]) -> PeerConnection | None:
+        """Take out the first of some who still stands where he stood."""
+        while self.queue:
+            first, phase, since = self.queue.popleft()
+            if first in among and first.phase is phase and first.since == since and not first.has_asked():
+                return first
+        return None
 
 
 class Door:
@@ -72,12 +102,16 @@ class Door:
         self.bytes = 0
         self.connections: set[PeerConnection] = set()
         self._by_peer: dict[str, set[PeerConnection]] = {}
+        # Addresses that somebody has sent a whole request from, the latest last.
+        self._known: dict[str, None] = {}
+        self._going = _Going(float("-inf"), deque())
         self._parting: dict[PeerConnection, None] = {}  # in the order in which they had to go
         self._handler = handler
         self._refused = refused
         self._account = account
         self._listener: socket.socket | None = None
         self._tls: ssl.SSLContext | None = None
+        self._greetings = Greetings()
         self._told = False  # that a connection could not be taken
         self._tasks: set[asyncio.Task[None]] = set()
         self._standing: list[asyncio.Task[None]] = []
@@ -180,7 +214,14 @@ class Door:
 
     def whole(self, connection: PeerConnection, head: Head, body: bytes) -> None:
         """Have a request answered when it is its turn."""
+        self._know(connection.peer)
         self.line.join(connection, self._account(body), head, body)
+
+    def _know(self, peer: str) -> None:
+        self._known.pop(peer, None)
+        self._known[peer] = None
+        if len(self._known) > KNOWN:
+            del self._known[next(iter(self._known))]
 
     def later(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         """Do something that is not finished now."""
@@ -192,17 +233,21 @@ class Door:
     # ---- taking connections
 
     def _accept(self, listener: socket.socket) -> None:
-        """Take one connection: there is at least one.
+        """Take connections: there is at least one, and in a crowd who is not taken soon waits for the kernel's next try, a second or three.
 
         Not with `sock_accept`, in a task: what such a task has taken at the moment in which it is cancelled is nobody's.
         """
-        try:
-            sock, address = listener.accept()
-        except BlockingIOError:
-            return
-        except OSError as error:
-            self._pause(error, listener)
-            return
+        for _ in range(TAKEN):
+            try:
+                sock, address = listener.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:
+                self._pause(error, listener)
+                return
+            self._take(sock, address)
+
+    def _take(self, sock: socket.socket, address: Any) -> None:
         self._told = False
         sock.setblocking(False)
         try:
@@ -248,11 +293,16 @@ class Door:
 
     async def _greet(self, connection: PeerConnection, sock: socket.socket) -> None:
         loop = asyncio.get_running_loop()
-        tls = self._tls
-        # The sweep is earlier, and does not count the time in which nobody looked.
-        times = {"ssl_handshake_timeout": 4 * self.limits.handshake, "ssl_shutdown_timeout": 1.0} if tls else {}
         try:
-            await loop.connect_accepted_socket(lambda: connection, sock, ssl=tls, **times)
+            if self._tls is None:
+                await loop.connect_accepted_socket(lambda: connection, sock)
+                return
+            async with self._greetings.turn_of(connection, sock, is_known=connection.peer in self._known):
+                # The sweep is earlier, and does not count the time in which nobody looked.
+                late = 4 * self.limits.handshake
+                await loop.connect_accepted_socket(
+                    lambda: connection, sock, ssl=self._tls, ssl_handshake_timeout=late, ssl_shutdown_timeout=1.0
+                )
         except (OSError, ssl.SSLError):
             # Whoever does not manage a handshake is not worth a line in the log; a scanner would fill it.
             self._refused("handshake")
@@ -264,17 +314,37 @@ class Door:
             with suppress(OSError):
                 sock.close()
 
-    def _make_room(self, among: Iterable[PeerConnection], why: str) -> bool:
-        long_ago = asyncio.get_running_loop().time() - self.limits.settled
-        waiting = (one for one in among if one.phase is not ConnectionPhase.ANSWER)
-        victim = min(waiting, key=lambda one: _standing(one, long_ago), default=None)
+    def _make_room(self, among: Collection[PeerConnection], why: str) -> bool:
         self._refused(why)
+        victim = self._find_victim(among)
         if victim is None:
             return False
         self.forget(victim)
         victim.give_way()
         self._part(victim, why)
         return True
+
+    def _find_victim(self, among: Collection[PeerConnection]) -> PeerConnection | None:
+        """Find who goes first of some. Who has asked a moment ago, and was not heard yet, is passed over."""
+        now = asyncio.get_running_loop().time()
+        if self._going.since >= now - GOING_SECONDS:
+            found = self._going.leave(among)
+            if found is not None:
+                return found
+        # Of a few the last is still before most of those who come meanwhile; only where all of these have just asked more are looked at.
+        for count in (min(GOING, 1 + len(among) // 8), GOING):
+            self._going = _Going(now, self._find_first(among, now - self.limits.settled, count))
+            found = self._going.leave(among)
+            if found is not None:
+                return found
+        return None
+
+    def _find_first(self, among: Collection[PeerConnection], long_ago: float, count: int) -> deque[Stand]:
+        waiting = [one for one in among if one.phase is not ConnectionPhase.ANSWER]
+        nowhere = sum(one.phase in _NOWHERE for one in waiting)
+        known = self._known if nowhere > CROWD * len(among) else {}
+        first = nsmallest(count, waiting, key=lambda one: (one.peer in known, *_standing(one, long_ago)))
+        return deque([(one, one.phase, one.since) for one in first])
 
     def _part(self, victim: PeerConnection, why: str) -> None:
         """Have somebody who makes room end, now or in a moment."""
@@ -294,7 +364,11 @@ class Door:
             now = loop.time()
             # Nobody saw what arrived while this process was stopped, or had no processor: that time is nobody's fault.
             stood = now - due if now - due > TICK else 0.0
+            until = thread_time() + PIECE
             for connection in (*self.connections, *self._parting):
+                if thread_time() > until:
+                    await asyncio.sleep(0)
+                    until = thread_time() + PIECE
                 try:
                     connection.since += stood
                     connection.sweep(now)

@@ -212,3 +212,126 @@ async def half(port):
     writer.write(head + b"\r\nExpect: 100-continue\r\n\r\n")
     assert await reader.readline() == b"HTTP/1.1 100 Continue\r\n"
     return reader, writer
+
+
+def knock(port, count):
+    """Connections that the kernel has taken and the loop has not seen."""
+    return [socket.create_connection(("127.0.0.1", port)) for _ in range(count)]
+
+
+async def test_of_a_crowd_many_are_taken_at_one_look(monkeypatch):
+    """One a turn left the others to the kernel, which drops whom it has no room for: an honest one came through after seconds."""
+    looks = []
+    accept = Door._accept
+    monkeypatch.setattr(Door, "_accept", lambda door, listener: (looks.append(1), accept(door, listener)))
+    door = Door(Nobody(), Limits(), [].append)
+    guests = knock(door.open("127.0.0.1", 0), 64)
+    async with asyncio.timeout(PATIENCE):
+        while len(door.connections) < len(guests):  # noqa: ASYNC110  as above
+            await asyncio.sleep(0)
+    assert len(looks) <= 4
+    await door.end(0.0)
+    for guest in guests:
+        guest.close()
+
+
+async def test_who_does_not_read_is_answered_until_nobody_takes_it_and_not_for_ever():
+    class Long(Friend):
+        answered = 0
+
+        def answer(self, _head, _body):
+            self.answered += 1
+            return text(200, "x" * 60_000)
+
+    handler, gone = Long(), False
+    door = Door(handler, Limits(flush=0.01), [].append)
+    with socket.socket() as guest:
+        guest.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        guest.connect(("127.0.0.1", door.open("127.0.0.1", 0)))
+        async with asyncio.timeout(PATIENCE):
+            for asked in range(2_000):
+                try:
+                    guest.sendall(REQUEST)
+                except OSError:
+                    break
+                while not gone and handler.answered <= asked:
+                    await asyncio.sleep(0)
+                    gone = asked > 0 and not door.connections
+                if gone:
+                    break
+            while door.connections:  # noqa: ASYNC110  as above
+                await asyncio.sleep(0)
+        assert handler.answered * 60_000 < 32 << 20, "what the kernel holds for one connection, and one answer more"
+        await door.end(0.0)
+
+
+async def test_a_crowd_that_is_late_at_one_moment_is_told_so_in_pieces(monkeypatch):
+    """Three hundred answers of 408 held an honest review for a tenth of a second."""
+    now, told, turns = 0.0, [], 0
+    monkeypatch.setattr(doors, "thread_time", lambda: now)
+    door = Door(Nobody(), Limits(), [].append)
+    guests = knock(door.open("127.0.0.1", 0), 40)
+
+    def count():
+        nonlocal turns
+        turns += 1
+        loop.call_soon(count)
+
+    def sweep(_self, _now):
+        nonlocal now
+        now += 0.001
+        told.append(turns)
+
+    loop = asyncio.get_running_loop()
+    async with asyncio.timeout(PATIENCE):
+        while len(door.connections) < 40:  # noqa: ASYNC110  as above
+            await asyncio.sleep(0)
+        loop.call_soon(count)
+        monkeypatch.setattr(doors.PeerConnection, "sweep", sweep)
+        while len(told) < 40:  # noqa: ASYNC110  as above
+            await asyncio.sleep(0)
+    monkeypatch.undo()
+    assert max(told.count(turn) for turn in told) * 0.001 <= doors.PIECE + 0.002
+    await door.end(0.0)
+    for guest in guests:
+        guest.close()
+
+
+async def test_a_crowd_of_strangers_makes_room_before_who_is_known_and_has_been_idle():
+    """An API server keeps its connections, and is idle on most."""
+    door = Door(Friend(), Limits(connections=8), [].append)
+    port = door.open("127.0.0.1", 0)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=("127.0.0.2", 0))
+    writer.write(REQUEST)
+    await answer(reader)
+    (friend,) = door.connections
+    friend.since -= 100.0
+    guests = knock(port, 40)
+    async with asyncio.timeout(PATIENCE):
+        while "127.0.0.2" in door._by_peer and len(door._parting) + len(door.connections) < 40:  # noqa: ASYNC110  as above
+            await asyncio.sleep(0)
+        writer.write(REQUEST)
+        assert (await answer(reader))[0] == b"HTTP/1.1 200 OK"
+    await door.end(0.0)
+    writer.close()
+    for guest in guests:
+        guest.close()
+
+
+async def test_who_has_asked_and_was_not_heard_yet_makes_no_room():
+    door = Door(Friend(), Limits(peer=2), [].append)
+    port = door.open("127.0.0.1", 0)
+    friends = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
+    for reader, writer in friends:
+        writer.write(REQUEST)
+        await answer(reader)
+    first = friends[0][1].get_extra_info("socket").fileno()
+    os.write(first, REQUEST)  # who has been idle for longest, and the loop has no turn before the next one comes
+    (stranger,) = knock(port, 1)
+    door._accept(door._listener)
+    assert (await answer(friends[0][0]))[0] == b"HTTP/1.1 200 OK"
+    await closed(friends[1][0])
+    await door.end(0.0)
+    stranger.close()
+    for _, writer in friends:
+        writer.close()
