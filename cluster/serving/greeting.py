@@ -136,9 +136,16 @@ def is_whole(said: bytes) -> bool:
     if said[0] != _HANDSHAKE or length > _LARGEST:
         raise ConnectionAbortedError("not a hello")
     message = said[_HEAD : _HEAD + _MESSAGE]
-    if len(message) == _MESSAGE and (message[0] != _HELLO or int.from_bytes(message[1:], "big") + _MESSAGE > length):
+    if len(message) == _MESSAGE:
+        _check(message, length)
+    needed = _HEAD + max(length, _MESSAGE)
+    return len(said) >= needed
+
+
+def _check(message: bytes, length: int) -> None:
+    size = int.from_bytes(message[1:], "big")
+    if message[0] != _HELLO or size + _MESSAGE > length:
         raise ConnectionAbortedError("not a hello in one piece")
-    return len(said) >= _HEAD + max(length, _MESSAGE)
 
 
 def _tell(future: asyncio.Future[None]) -> None:

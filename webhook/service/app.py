@@ -247,14 +247,17 @@ class App:
 
     def _later(self, review: _OpenReview, answer: Coroutine[None, None, Reply]) -> Reply | Coroutine[None, None, Reply]:
         """Answer when there is an answer, unless too many wait already, or too many of this peer."""
-        of_peer = self._waiting_of_peer[review.peer]
-        if self._waiting >= self._limits.reviews or of_peer >= PEER_SHARE * self._limits.reviews:
+        if self._is_crowded(review.peer):
             answer.close()
             return self._turn_away(review.path)
         # Now, not when the work begins: of many that arrive in one turn each would find the others not there.
         self._waiting += 1
         self._waiting_of_peer[review.peer] += 1
         return self._wait_for(review, answer)
+
+    def _is_crowded(self, peer: str) -> bool:
+        most = self._limits.reviews
+        return self._waiting >= most or self._waiting_of_peer[peer] >= PEER_SHARE * most
 
     async def _wait_for(self, review: _OpenReview, answer: Coroutine[None, None, Reply]) -> Reply:
         path, peer = review.path, review.peer
