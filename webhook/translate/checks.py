@@ -73,7 +73,7 @@ def judge(cases: Sequence[Case], context: Context) -> Verdict:
     shared = _share(cases, context)
     bridge = context.configuration.file.bridge
     bridged = bridge is not None and bridge.scheduler_name == (scheduler or context.scheduler)
-    if bridge and bridge.fence and bridged:
+    if bridged:  # also where there is no fence: pods that wait when one is put up are not kept out by it
         shared = pass_fence(shared)
     strategy = ""
     if bridged:

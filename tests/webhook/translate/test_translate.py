@@ -334,7 +334,7 @@ def test_with_the_bridge_on_pods_for_managed_devices_get_its_scheduler():
     assert "schedulerName" not in patched(value, became(value, **WHOLE, bridge=bridge, schedulers=unable))["spec"]
 
 
-def test_only_claims_that_go_to_the_bridge_pass_the_fence():
+def test_only_claims_that_go_to_the_bridge_pass_the_fence_whether_it_stands_yet_or_not():
     bridge = {"schedulerName": "drawbridge-scheduler", "drivers": ["gpu.nvidia.com"]}
     known = {"drawbridge-scheduler": {"likeCluster": True}}
     toleration = {"key": "drawbridge.dev/fence", "operator": "Exists", "effect": "NoSchedule"}
@@ -347,7 +347,8 @@ def test_only_claims_that_go_to_the_bridge_pass_the_fence():
 
     assert tolerations(pod(GPU), fence=True) == [toleration]
     assert tolerations(pod(GPU, scheduler="drawbridge-scheduler"), fence=True) == [toleration]
-    assert tolerations(pod(GPU)) == []
+    assert tolerations(pod(GPU)) == [toleration]
+    assert tolerations(pod(GPU), drivers=["other.example.com"]) == []
     assert tolerations(pod(GPU), fence=True, drivers=["other.example.com"]) == []
 
 
