@@ -7,6 +7,7 @@ every second, which also needs no right to watch anything.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -74,8 +75,12 @@ def _count(number: int) -> str:
     return "no object" if number == 0 else f"{number} objects"
 
 
+def _digest(content: bytes | None) -> str:
+    return hashlib.sha256(content).hexdigest() if content is not None else ""
+
+
 class Source:
-    """One file, the configuration in force, and what is wrong with the newest content."""
+    """One file, the configuration in force with its digest, and what is wrong with the newest content."""
 
     def __init__(self, path: str = "", *, every: float = EVERY) -> None:
         """Without a path the defaults are in force for ever. A file that is bad at the start is an error."""
@@ -84,6 +89,7 @@ class Source:
         self.problem = ""
         self._content = self._bytes()
         self.current = load(path, self._content) if path else Configuration()
+        self.digest = _digest(self._content)
         # What was in force when the process started; the webhook configurations were generated for that, as far as we know.
         self._first = self.current
         self._unasked: list[str] = []
@@ -113,6 +119,7 @@ class Source:
         self._content = content
         try:
             self.current, self.problem = load(self.path, content), ""
+            self.digest = _digest(content)
         except ConfigurationError as error:
             self.problem = _tell(error.problems)
             logger.error("the new configuration is not used, the last good one stays", extra={"problem": self.problem})  # noqa: TRY400  the findings say it all

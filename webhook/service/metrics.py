@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from prometheus_client import Counter, Histogram
+from prometheus_client import Counter, Histogram, Info
 
 from cluster.serving import MetricsPort
 
@@ -57,10 +57,19 @@ class Metrics(MetricsPort):
             ("reason",),
             registry=self.registry,
         )
+        self._configuration = Info(
+            "drawbridge_configuration",
+            "The configuration in force, by the SHA-256 of its file's content; none where there is no file.",
+            registry=self.registry,
+        )
         # labels() costs more than the increment it leads to: bind each combination once.
         self._review = lru_cache(maxsize=512)(self._reviews.labels)
         self._decision = lru_cache(maxsize=2048)(self._decisions.labels)
         self._timer = lru_cache(maxsize=8)(self._seconds.labels)
+
+    def show_configuration(self, digest: str) -> None:
+        """Show which configuration is in force."""
+        self._configuration.info({"sha256": digest})
 
     def count_decision(self, path: str, record: Record, seconds: float) -> None:
         """Count one answer."""

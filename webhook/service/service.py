@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from webhook.service.certificate import Origin
     from webhook.service.configuration_file import Source
     from webhook.service.log import Decisions
+    from webhook.state import Configuration
 
 logger = logging.getLogger("drawbridge.service")
 # The webhook configurations whose bundle the authority keeps: the gate's, and that of quotas, where there is one.
@@ -125,7 +126,7 @@ class Service:
             work = [self.certificate.run()]
             if self._settings.looks:
                 work.append(self.follower.run())
-                work.append(self._source.follow(self.world.configure))
+                work.append(self._source.follow(self._configure))
             if self._settings.controllers:
                 work.append(self._lead())
             work.append(self._tell(metrics, listening))
@@ -138,6 +139,11 @@ class Service:
                 self.app.close()
             for task in tasks:
                 task.cancel()
+
+    def _configure(self, new: Configuration) -> None:
+        """Decide by another configuration, and show by which."""
+        self.world.configure(new)
+        self.metrics.show_configuration(self._source.digest)
 
     async def _tell(self, metrics: Address | None, listening: Callable[[Address, Address | None], None]) -> None:
         """Open the door; say so only when everything was read, as readiness does."""
@@ -224,6 +230,7 @@ class Service:
 
     def _gauges(self) -> None:
         self.metrics.readiness = self._readiness
+        self.metrics.show_configuration(self._source.digest)
         gauge = self.metrics.gauge
         gauge(
             "drawbridge_quarantined_objects",

@@ -1,3 +1,5 @@
+import hashlib
+
 import pytest
 
 from webhook.service.configuration_file import ConfigurationError, Source
@@ -103,6 +105,23 @@ dialects:
   keys:
   - {name: NAME, meaning: GPUs, role: count}
 """
+
+
+def test_the_digest_is_that_of_the_content_in_force(file):
+    def written(mode):
+        file.write_text(GOOD.format(mode=mode))
+        return hashlib.sha256(file.read_bytes()).hexdigest()
+
+    first = written("warn")
+    source = Source(str(file))
+    assert source.digest == first
+    written("loud")
+    source.look()
+    assert source.digest == first
+    second = written("observe")
+    source.look()
+    assert source.digest == second
+    assert Source().digest == ""
 
 
 def test_what_is_refused_is_told_in_one_line_with_its_place(file):

@@ -1,7 +1,9 @@
 import asyncio
 import base64
 import datetime as dt
+import hashlib
 import json
+import re
 import ssl
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
@@ -313,6 +315,39 @@ async def test_a_bad_rule_file_leaves_the_old_one_in_force_and_is_told(cluster, 
             assert f"[!]configuration: the new content is refused, and the last good one is in force: {file}:3:" in body
             assert "did you mean count?" in body
         assert "patch" in await post(cluster, here.address, ours)
+
+
+async def test_a_replica_shows_which_configuration_it_decides_by_until_it_decides_by_another(cluster, tmp_path):
+    file = tmp_path / "drawbridge.yaml"
+    first = "apiVersion: drawbridge.dev/v1alpha1\nkind: DrawbridgeConfiguration\nmode: warn\n"
+    second, bad = first.replace("warn", "observe"), first.replace("warn", "loud")
+    file.write_text(first)
+
+    async def shown(here):
+        _, metrics = await text(f"http://{here.metrics}/metrics")
+        return re.findall(r'^drawbridge_configuration_info\{sha256="([0-9a-f]*)"\} 1\.0$', metrics, re.MULTILINE)
+
+    async with running(cluster, Source(str(file), every=0.01)) as here:
+        assert await shown(here) == [digest(first)]
+        replace(file, second)
+
+        async def read():
+            return await shown(here) == [digest(second)]
+
+        await until(read)
+        replace(file, bad)
+
+        async def told():
+            return "[!]configuration" in (await text(f"http://{here.metrics}/readyz?verbose"))[1]
+
+        await until(told)
+        assert await shown(here) == [digest(second)]
+    async with running(cluster) as here:
+        assert await shown(here) == [""]
+
+
+def digest(content):
+    return hashlib.sha256(content.encode()).hexdigest()
 
 
 async def test_a_rotation_under_load_refuses_nobody(cluster):
