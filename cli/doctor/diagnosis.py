@@ -16,18 +16,19 @@ from msgspec.structs import replace
 from allocator.reservations import FINALIZER, Hold, Ledger, fence, overlaps, sweep
 from cli.doctor.repair import Fencing, Removal, Repair, Undressing, Yielding
 from cluster.objects import Event, Lease
-from dra.objects import DeviceTaintRule, Pod, ResourceClaim, ResourceClaimTemplate, claim_names, results_of
+from dra.objects import DeviceTaintRule, Pod, ResourceClaim, ResourceClaimTemplate, blocks, claim_names, results_of
 from dra.stock import Stock
 from node.audit import CONDITION, MARKED_ON, OVER, Kind, seen_at, stood_by_at
 from webhook import names
 from webhook.claims import upkeep
 from webhook.dialects import TARGETS
 from webhook.sides import Standing
+from webhook.state import Inventory
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
-    from dra.objects import ResourceClaimSpec
+    from dra.objects import DeviceRequest, ResourceClaimSpec
 
 T = TypeVar("T")
 _LEASES = (names.NAME, "drawbridge-allocator")
@@ -87,6 +88,7 @@ def diagnose(seen: Seen) -> tuple[Ill, ...]:
         *_refused_again(seen),
         *_without_class(seen),
         *_without_fence(seen),
+        *_behind_fence(seen),
         *_unasked(seen),
         *_idle_leases(seen),
         *_idle_marks(seen),
@@ -352,6 +354,55 @@ def _without_fence(seen: Seen) -> Iterator[Ill]:
             # One of that name that fences something else is somebody's work.
             None if f"drawbridge-fence-{driver}" in seen.stock.rules else Fencing(driver),
         )
+
+
+def _behind_fence(seen: Seen) -> Iterator[Ill]:
+    """Pods that no scheduler has found a node for, and that want fenced devices with claims that are not let in."""
+    stock = seen.stock
+    fences = [rule for rule in stock.rules.values() if rule.spec.taint.key == names.FENCE]
+    if not fences:
+        return
+    classes = Inventory.of(stock.classes.values(), stock.slices.values(), ()).classes
+    driver_of = {name: served.driver for name, served in classes.items()}
+    by_key = {claim.metadata.key: claim for claim in seen.claims}
+    for pod in seen.pods or ():
+        if not _is_unschedulable(pod):
+            continue
+        for name in claim_names(pod):
+            claim = by_key.get(f"{pod.metadata.namespace}/{name}")
+            if claim is None or claim.status.allocation is not None:
+                continue
+            wanted = [_drivers_kept(request, driver_of, fences) for request in claim.spec.devices.requests]
+            drivers = sorted(set().union(*wanted))
+            if drivers:
+                yield Ill(
+                    "behind the fence",
+                    f"Pod {pod.metadata.key}",
+                    f"it waits with scheduler {pod.spec.scheduler_name} for devices of {', '.join(drivers)}, which are fenced, "
+                    f"and claim {name} is none that the fence lets in",
+                    "have the pod made anew, so that the gate sends it to the bridge; a claim that was written by hand needs the toleration (docs/bridge.md)",
+                )
+
+
+def _drivers_kept(request: DeviceRequest, driver_of: Mapping[str, str], fences: Sequence[DeviceTaintRule]) -> set[str]:
+    """Name the drivers whose fences keep a request from all that it could have; nothing where one alternative is let in."""
+    asked = (request.exactly, *request.first_available)
+    drivers: set[str] = set()
+    for one in asked:
+        if one is None:
+            continue
+        driver = driver_of.get(one.device_class_name, "")
+        kept = [rule for rule in fences if _fences(rule, driver) and blocks(rule.spec.taint, one.tolerations)]
+        if not driver or not kept:
+            return set()
+        drivers.add(driver)
+    return drivers
+
+
+def _is_unschedulable(pod: Pod) -> bool:
+    if pod.spec.node_name or pod.has_ended or pod.metadata.deletion_timestamp:
+        return False
+    return any(one.type == "PodScheduled" and one.status == "False" for one in pod.status.conditions)
 
 
 def _unasked(seen: Seen) -> Iterator[Ill]:

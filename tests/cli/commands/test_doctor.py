@@ -78,6 +78,29 @@ def told(reason, message, age=60, kind="Node"):
     return {"apiVersion": "v1", "kind": "Event", "metadata": meta, "involvedObject": {"kind": kind, "name": "n0"}, **said}  # fmt: skip
 
 
+def waiting(*claims, **more):
+    """A pod that no scheduler has found a node for."""
+    one = pod("p", *claims, **more)
+    one["status"] = {"conditions": [{"type": "PodScheduled", "status": "False"}]}
+    return one
+
+
+def either(name):
+    """A claim for a device behind the fence, or else one of another class."""
+    one = claim(name)
+    ways = [{"name": way, "deviceClassName": class_name} for way, class_name in (("x", "gpu"), ("y", "free"))]
+    one["spec"]["devices"]["requests"] = [{"name": "r", "firstAvailable": ways}]
+    return one
+
+
+def let_in(name, key="drawbridge.dev/fence"):
+    """A claim that tolerates a taint."""
+    one = claim(name)
+    [request] = one["spec"]["devices"]["requests"]
+    request["exactly"]["tolerations"] = [{"key": key, "operator": "Exists", "effect": "NoSchedule"}]
+    return one
+
+
 def mark(age):
     seen = (datetime.now(UTC) - timedelta(seconds=age)).isoformat(timespec="seconds")
     node_of = {"apiVersion": "v1", "kind": "Node", "name": "n0", "uid": "u"}
@@ -100,6 +123,7 @@ ILLS = {
     "without pod": ([made_for("a", "gone"), pod("p")], "ResourceClaim default/a", "delete it"),
     "finalizer": ([protected("a"), pod("p")], "ResourceClaim default/a", "take its finalizer off"),
     "not prepared again": (once_only(minutes=6), "Pod default/p", ""),
+    "behind the fence": ([taint_rule(DRIVER), claim("a"), waiting("a")], "Pod default/p", ""),
     "without class": ([claim("a", class_name="none"), pod("p", "a")], "DeviceClass none", ""),
     "given twice": ([told("DeviceGivenTwice", "device x: two have it"), pod("p")], "Node n0", ""),
     "idle mark": ([mark(3600), pod("p")], "DeviceTaintRule drawbridge-held-x", "delete it"),
@@ -196,6 +220,37 @@ def test_a_fence_that_the_configuration_wants_is_missed_and_found_when_it_is_the
     assert (code, [one["what"] for one in answer["findings"]]) == (1, ["without fence"])
     fenced = manifest(tmp_path / "fenced.yaml", *FLEET, pod("p"), taint_rule(DRIVER))
     assert run_json("doctor", "-f", fenced, "--config", config) == (0, {"findings": []})
+
+
+@pytest.mark.parametrize(
+    "objects",
+    [
+        pytest.param([taint_rule(DRIVER), let_in("a"), waiting("a")], id="who is let in"),
+        pytest.param([taint_rule("other.example.com"), claim("a"), waiting("a")], id="another driver's"),
+        pytest.param([claim("a"), waiting("a")], id="no fence"),
+        pytest.param([taint_rule(DRIVER), claim("a"), pod("p", "a")], id="nobody has looked yet"),
+        pytest.param([taint_rule(DRIVER), held("a", "p"), waiting("a")], id="who has its devices"),
+        pytest.param([taint_rule(DRIVER), claim("a"), waiting("a", nodeName="n0")], id="who has a node"),
+        pytest.param(
+            [
+                taint_rule(DRIVER),
+                device_class("free", selectors=[{"cel": {"expression": "false"}}]),
+                either("a"),
+                waiting("a"),
+            ],
+            id="who may have something else",
+        ),
+    ],
+)
+def test_only_who_cannot_pass_waits_behind_the_fence(objects, tmp_path):
+    assert run_json("doctor", "-f", manifest(tmp_path / "dump.yaml", *FLEET, *objects)) == (0, {"findings": []})
+
+
+def test_who_tolerates_something_else_waits_behind_the_fence(tmp_path):
+    dump = manifest(tmp_path / "dump.yaml", *FLEET, taint_rule(DRIVER), let_in("a", "other"), waiting("a"))
+    _, answer = run_json("doctor", "-f", dump)
+    [found] = answer["findings"]
+    assert "drawbridge for devices of gpu.example.com" in found["message"]
 
 
 def test_where_nothing_is_wrong_nothing_is_found(tmp_path):
