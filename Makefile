@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 PACKAGES := $(wildcard allocator certs cli cluster dra node webhook)
 CHECKED := $(PACKAGES) $(wildcard tests e2e bench docs)
 
-.PHONY: help setup run test test-unit fmt lint type arch map e2e cluster cluster-down binaries bridge bench soak chaos fuzz long never lock clean
+.PHONY: help setup run test test-unit fmt lint lint-python type arch map e2e cluster cluster-down binaries bridge bench soak chaos fuzz long never lock clean
 
 help: ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -45,7 +45,10 @@ fmt: setup ## Format the Python and Go code
 	$(BIN)/ruff check --quiet --fix --unsafe-fixes --select I,UP $(CHECKED)
 	@if command -v gofmt >/dev/null; then gofmt -l -w $$(git ls-files '*.go'); fi
 
-lint: setup ## Lint (ruff)
+lint: lint-python ## Lint: ruff, and staticcheck where there is Go (minutes the first time, then seconds)
+	@if command -v go >/dev/null; then $(BIN)/python -m tests.suite staticcheck; else echo "lint: go is not on PATH, so nobody has looked at the Go code"; fi
+
+lint-python: setup ## Lint the Python code only (ruff), as `make test` does
 	$(BIN)/ruff format --quiet --check $(CHECKED)
 	$(BIN)/ruff check $(CHECKED)
 
