@@ -1,12 +1,15 @@
-"""Pods with claims from creation to binding: kube-scheduler as it is, ours with the plugin, and a stock one with our extender.
+"""Pods with claims from creation to binding: kube-scheduler as it is, ours with the plugin, a stock one with our extender, and the floor.
 
-All three on one real control plane, in rounds that alternate. Nodes and devices are objects of the API and nothing runs on them. Only the
+The floor is a program that places pods without thinking (`bench.allocator.floor`): what is above it is the price of a scheduler, what is
+below it is the API server's, kube-controller-manager's and the client's, whoever schedules.
+
+All four on one real control plane, in rounds that alternate. Nodes and devices are objects of the API and nothing runs on them. Only the
 programs of the way that is measured run: a scheduler that has nothing to do reads every event all the same. Client limits are
 equal, and too high to be met; the gates are Kubernetes' defaults.
 
 A busy machine bends rates more than the CPU time that a pod costs, so both are told. What programs use at rest is taken off.
 
-    python -m bench.allocator.scheduling [--nodes 500] [--pods 400] [--taken 0] [--claims generated] [--rounds 2]
+    python -m bench.allocator.scheduling [--nodes 500] [--pods 400] [--taken 0] [--claims generated] [--rounds 2] [WAY ...]
 
 `--taken` is how many of each node's eight devices are held from the beginning: 0 is an empty fleet, 4 one that is half full, 7 one that is nearly full.
 """
@@ -18,6 +21,7 @@ import http.client
 import os
 import ssl
 import statistics
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -27,6 +31,7 @@ from urllib.parse import urlencode, urlsplit
 
 import msgspec
 
+from bench.allocator import floor
 from bench.row import Row
 from bench.webhook.throughput import CONTROLLERS, REST_SECONDS, SERVER, STORE, seconds_of, settle
 from e2e.actors import fleet
@@ -36,7 +41,7 @@ from e2e.build import program
 from e2e.ground.controlplane import ControlPlane
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from e2e.actors.client import Object
     from e2e.ground.process import Process
@@ -52,8 +57,9 @@ DEVICES = 8
 CREATORS = 8
 WARMING = 8
 PATIENCE = 180.0
-IN_TREE, PLUGIN, EXTENDER = "in-tree", "plugin", "extender"
-ASKED_AS = {IN_TREE: "default-scheduler", PLUGIN: PLUGIN_SCHEDULER, EXTENDER: SCHEDULER}
+IN_TREE, PLUGIN, EXTENDER, FLOOR = "in-tree", "plugin", "extender", "floor"
+ASKED_AS = {IN_TREE: "default-scheduler", PLUGIN: PLUGIN_SCHEDULER, EXTENDER: SCHEDULER, FLOOR: floor.NAME}
+OURS = {PLUGIN, EXTENDER}  # ways in which the allocator runs
 SCHEDULES, ALLOCATES = "scheduler", "allocator"
 BACKOFF = {"podInitialBackoffSeconds": 1, "podMaxBackoffSeconds": 2}  # as the other two have it
 
@@ -104,7 +110,7 @@ class Event(msgspec.Struct):
 def rows() -> Iterator[Row]:
     """Both ways in, each beside the in-tree scheduler."""
     runs = {way: together(some) for way, some in in_turn(Scale()).items()}
-    theirs = runs[IN_TREE]
+    theirs, least = runs[IN_TREE], runs[FLOOR]
     for way, target in ((PLUGIN, "2x"), (EXTENDER, "1.5x")):
         ours = runs[way]
         yield Row(
@@ -114,7 +120,7 @@ def rows() -> Iterator[Row]:
             peer="kube-scheduler",
             theirs=1000 / theirs.rate,
             target=target,
-            note=f"a pod; {line_of(ours)}; kube-scheduler {line_of(theirs)}",
+            note=f"a pod; {line_of(ours)}; kube-scheduler {line_of(theirs)}; floor {line_of(least)}",
         )
 
 
@@ -126,13 +132,17 @@ def main() -> None:
     parser.add_argument("--taken", type=int, default=Scale().taken, choices=range(DEVICES))
     parser.add_argument("--claims", default="generated", choices=("generated", "by-hand"))
     parser.add_argument("--rounds", type=int, default=Scale().rounds)
+    parser.add_argument("ways", nargs="*", metavar="WAY", help=f"of {', '.join(ASKED_AS)}; all, if none is named")
     asked = parser.parse_args()
+    ways = asked.ways or list(ASKED_AS)
+    if unknown := set(ways) - ASKED_AS.keys():
+        parser.error(f"there is no way {', '.join(sorted(unknown))}: name some of {', '.join(ASKED_AS)}")
     scale = Scale(asked.nodes, asked.pods, asked.taken, asked.claims == "generated", asked.rounds)
     free = scale.nodes * (DEVICES - scale.taken)
     if scale.pods + WARMING > free:
         parser.error(f"{scale.pods} pods and {WARMING} to warm up do not find room on {free} free devices")
     print(f"{scale}, load {load()}")
-    runs = in_turn(scale)
+    runs = in_turn(scale, ways)
     for way, some in runs.items():
         print(f"{way:10} {line_of(together(some))}; rates {' '.join(f'{run.rate:.0f}' for run in some)}")
     print(f"load {load()}")
@@ -161,9 +171,9 @@ def together(runs: Sequence[Run]) -> Run:
 # The rounds
 
 
-def in_turn(scale: Scale) -> dict[str, list[Run]]:
+def in_turn(scale: Scale, ways: Iterable[str] = ASKED_AS) -> dict[str, list[Run]]:
     """Take every way in every round; who comes first alternates, so that a machine that slows down slows all."""
-    taken: dict[str, list[Run]] = {way: [] for way in ASKED_AS}
+    taken: dict[str, list[Run]] = {way: [] for way in ways}
     with ControlPlane(name="bench-scheduling", feature_gates={}) as cluster:
         hall = Hall(cluster, scale)
         try:
@@ -188,7 +198,7 @@ class Hall:
         cluster.namespace(NAMESPACE)
         cluster.create(fleet.device_class(CLASS, f"device.driver == '{DRIVER}'"))
         cluster.create(template(TEMPLATE, NAMESPACE, request("gpu", CLASS)))
-        nodes = cluster.add_fake_nodes(scale.nodes, prefix="node-")
+        self.nodes = nodes = cluster.add_fake_nodes(scale.nodes, prefix="node-")
         cluster.create_many(slice_ for node in nodes for slice_ in devices_of(node))
         if scale.taken:
             cluster.namespace(HELD)
@@ -207,19 +217,20 @@ class Hall:
     def run(self, way: str) -> Run:
         """Have one way schedule a burst, and clear away."""
         programs = self.start(way)
+        started = [*programs[SCHEDULES], *programs[ALLOCATES]]
         try:
-            self.schedule(self.pods_of(way, WARMING))
+            self.schedule(self.pods_of(way, WARMING), started)
             pods = self.pods_of(way, self.scale.pods)
             settle(self.cluster)
             rest = seconds_of(programs)
             time.sleep(REST_SECONDS)
             before = seconds_of(programs)
             at_rest = {name: (before[name] - rest[name]) / REST_SECONDS for name in programs}
-            burst = self.schedule(pods)
+            burst = self.schedule(pods, started)
             after = seconds_of(programs)
-            conflicts = 0.0 if way == IN_TREE else self.bridge.count("drawbridge_extender_binds_total", "conflict")
+            conflicts = 0.0 if way not in OURS else self.bridge.count("drawbridge_extender_binds_total", "conflict")
         finally:
-            for process in (*programs[SCHEDULES], *programs[ALLOCATES]):
+            for process in started:
                 process.stop()
         self.clear()
         used = {name: after[name] - before[name] - at_rest[name] * burst.seconds for name in programs}
@@ -229,6 +240,8 @@ class Hall:
         """Start the programs of a way, and name all whose CPU is told."""
         if way == IN_TREE:
             schedules = self.cluster.start_scheduler(BACKOFF, name="in-tree")
+        elif way == FLOOR:
+            schedules = self.start_floor()
         else:
             self.bridge.start()
             schedules = self.bridge.start_scheduler() if way == EXTENDER else self.start_ours()
@@ -247,6 +260,23 @@ class Hall:
             configuration, name="drawbridge-scheduler", binary=program("drawbridge-scheduler")
         )
 
+    def start_floor(self) -> Process:
+        """Start the program that does not think."""
+        cluster = self.cluster
+        free = range(self.scale.taken, DEVICES)
+        plan = floor.Plan(
+            url=cluster.url,
+            ca=str(cluster.ca),
+            token=cluster.token,
+            claims=CLAIMS,
+            pods=PODS,
+            generated=self.scale.generated,
+            driver=DRIVER,
+            devices=tuple((node, f"{node}-fleet", f"gpu-{at}") for at in free for node in self.nodes),
+        )
+        file = cluster.write_json("floor.json", msgspec.to_builtins(plan))
+        return cluster.spawn(floor.NAME, [sys.executable, floor.__file__, file])
+
     def pods_of(self, way: str, number: int) -> list[Object]:
         """Prepare pods for a way, their claims made already if they are not made from a template."""
         names = [f"pod-{self.pods + at}" for at in range(number)]
@@ -259,12 +289,12 @@ class Hall:
         spec = {"schedulerName": ASKED_AS[way]}
         return [pod(name, NAMESPACE, resourceClaims=[uses[name]], **spec) for name in names]
 
-    def schedule(self, pods: Sequence[Object]) -> Burst:
-        """Create pods as fast as it goes, and wait until each has a node."""
+    def schedule(self, pods: Sequence[Object], schedules: Sequence[Process]) -> Burst:
+        """Create pods as fast as it goes, and wait until each has a node, as long as the programs run that see to that."""
         burst = Burst(self.cluster, {one["metadata"]["name"] for one in pods})
         with burst.followed(), ThreadPoolExecutor(CREATORS) as several:
             list(several.map(burst.create, pods))
-            burst.wait()
+            burst.wait(schedules)
         return burst
 
     def clear(self) -> None:
@@ -290,8 +320,12 @@ class Burst:
         self.created[item["metadata"]["name"]] = time.monotonic()
         self.cluster.post(PODS, item)
 
-    def wait(self) -> None:
-        if not self.done.wait(PATIENCE):
+    def wait(self, schedules: Sequence[Process]) -> None:
+        until = time.monotonic() + PATIENCE
+        while not self.done.wait(1.0) and time.monotonic() < until:
+            for process in schedules:
+                process.check()
+        if self.waiting:
             raise RuntimeError(f"{len(self.waiting)} pods have no node after {PATIENCE:.0f} s")
 
     @contextmanager

@@ -1,0 +1,157 @@
+"""A scheduler that does not think: the highest rate and the lowest cost that any scheduler can have with these writes.
+
+Device after device is given away in a row that was known beforehand. Of what a scheduler does only that is left without which no pod
+runs: one watch that says which pods there are and who has which claim, and three writes a pod, the claim's finalizer, its
+allocation with the reservation, and the binding. Nothing is looked up, compared or checked, no event is told, and answers and
+watch carry no more than names. It is no scheduler for anything else: it does not know who else gives devices away, nor what becomes of its pods.
+
+    python bench/allocator/floor.py PLAN    (a file that `bench.allocator.scheduling` writes)
+"""
+
+from __future__ import annotations
+
+import http.client
+import queue
+import ssl
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import urlencode, urlsplit
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+NAME = "floor"  # pods that say it as their scheduler's are meant
+FINALIZER = "resource.kubernetes.io/delete-protection"
+WRITERS = 16
+WATCH_SECONDS = 600
+PLAIN = "application/json"
+ONLY_NAMES = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+TIMESTAMP = "2026-01-01T00:00:00Z"  # of every allocation: a clock would be a thought
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """Where the API server is, and what is given away in which order."""
+
+    url: str
+    ca: str
+    token: str
+    claims: str  # the path of the claims
+    pods: str  # and of the pods
+    generated: bool  # claims are made from a template: each names its pod; else it has the pod's name
+    driver: str
+    devices: tuple[tuple[str, str, str], ...]  # node, pool and device
+
+
+class Owner(msgspec.Struct, frozen=True):
+    name: str
+    uid: str
+
+
+class Metadata(msgspec.Struct, frozen=True, rename="camel"):
+    name: str
+    uid: str
+    owner_references: tuple[Owner, ...] = ()
+
+
+class Named(msgspec.Struct, frozen=True):
+    metadata: Metadata
+
+
+class Page(msgspec.Struct, frozen=True):
+    metadata: dict[str, str]
+    items: tuple[Named, ...]
+
+
+class Event(msgspec.Struct, frozen=True):
+    type: str
+    object: Named
+
+
+class Work(NamedTuple):
+    """A pod with the claim it has, and the device that it gets."""
+
+    pod: Owner
+    claim: str
+    device: tuple[str, str, str]
+
+
+class Server:
+    """One connection that is kept."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.headers = {"Authorization": f"Bearer {plan.token}", "Accept": ONLY_NAMES, "Content-Type": PLAIN}
+        context = ssl.create_default_context(cafile=plan.ca)
+        self.connection = http.client.HTTPSConnection(urlsplit(plan.url).netloc, context=context)
+
+    def ask(self, method: str, path: str, body: object = None, **headers: str) -> bytes:
+        """Send a request and read the answer. Nobody waits for a pod of which a write was refused: the run that lacks it fails."""
+        sent = msgspec.json.encode(body) if body is not None else None
+        self.connection.request(method, path, sent, self.headers | headers)
+        answer = self.connection.getresponse()
+        said = answer.read()
+        if answer.status >= http.client.BAD_REQUEST:
+            raise RuntimeError(f"{method} {path}: {answer.status} {said.decode()[:500]}")
+        return said
+
+    def patch(self, path: str, body: object) -> None:
+        self.ask("PATCH", path, body, **{"Content-Type": "application/merge-patch+json"})
+
+    def follow(self, path: str) -> Iterator[Metadata]:
+        """Tell what there is, and what is added from then on."""
+        page = msgspec.json.decode(self.ask("GET", path, Accept=PLAIN), type=Page)
+        yield from (item.metadata for item in page.items)
+        version = page.metadata["resourceVersion"]
+        query = urlencode({"watch": "true", "resourceVersion": version, "timeoutSeconds": WATCH_SECONDS})
+        self.connection.request("GET", f"{path}?{query}", headers=self.headers)
+        answer = self.connection.getresponse()
+        decoder = msgspec.json.Decoder(Event)
+        while line := answer.readline():
+            event = decoder.decode(line)
+            if event.type == "ADDED":
+                yield event.object.metadata
+
+
+def place(server: Server, plan: Plan, work: Work) -> None:
+    """Make the three writes of a pod."""
+    node, pool, device = work.device
+    claim = f"{plan.claims}/{work.claim}"
+    server.patch(claim, {"metadata": {"finalizers": [FINALIZER]}})
+    result = {"request": "gpu", "driver": plan.driver, "pool": pool, "device": device}
+    terms = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}]
+    allocation = {
+        "devices": {"results": [result]},
+        "nodeSelector": {"nodeSelectorTerms": terms},
+        "allocationTimestamp": TIMESTAMP,
+    }
+    pod = {"resource": "pods", "name": work.pod.name, "uid": work.pod.uid}
+    server.patch(f"{claim}/status", {"status": {"allocation": allocation, "reservedFor": [pod]}})
+    target = {"apiVersion": "v1", "kind": "Node", "name": node}
+    binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": work.pod.name}, "target": target}
+    server.ask("POST", f"{plan.pods}/{work.pod.name}/binding", binding)
+
+
+def main() -> None:
+    """Give devices away until there are none or nobody asks."""
+    plan = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=Plan)
+    waiting: queue.SimpleQueue[Work] = queue.SimpleQueue()
+    for _ in range(WRITERS):
+        threading.Thread(target=work_off, args=(plan, waiting), daemon=True).start()
+    devices = iter(plan.devices)
+    for meta in Server(plan).follow(plan.claims if plan.generated else plan.pods):
+        pod = meta.owner_references[0] if plan.generated else Owner(meta.name, meta.uid)
+        waiting.put(Work(pod, meta.name, next(devices)))
+
+
+def work_off(plan: Plan, waiting: queue.SimpleQueue[Work]) -> None:
+    """Write for one pod after the other."""
+    server = Server(plan)
+    while True:
+        place(server, plan, waiting.get())
+
+
+if __name__ == "__main__":
+    main()
