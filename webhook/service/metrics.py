@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from prometheus_client import Counter, Histogram, Info
+from prometheus_client import Counter, Gauge, Histogram
 
 from cluster.serving import MetricsPort
 
@@ -57,9 +57,10 @@ class Metrics(MetricsPort):
             ("reason",),
             registry=self.registry,
         )
-        self._configuration = Info(
-            "drawbridge_configuration",
+        self._configuration = Gauge(
+            "drawbridge_configuration_info",
             "The configuration in force, by the SHA-256 of its file's content; none where there is no file.",
+            ("sha256",),
             registry=self.registry,
         )
         # labels() costs more than the increment it leads to: bind each combination once.
@@ -69,7 +70,8 @@ class Metrics(MetricsPort):
 
     def show_configuration(self, digest: str) -> None:
         """Show which configuration is in force."""
-        self._configuration.info({"sha256": digest})
+        self._configuration.clear()
+        self._configuration.labels(digest).set(1)
 
     def count_decision(self, path: str, record: Record, seconds: float) -> None:
         """Count one answer."""
