@@ -11,9 +11,11 @@ from certs import authority
 from certs.store import authoritys_name, door_name, seals_name
 from cli.commands.manifests import command
 from cli.commands.webhook import names_of
+from cli.contract import Exit
 from cli.installation import BASE, CLUSTER_WIDE, QUOTA, quota_text, rest, webhooks_text
 from cli.node.agent import TOKEN
 from cluster import manifests
+from tests.cli.running import run
 from webhook.admission.registration import Registration
 from webhook.names import MODE_LABEL, PROMISES
 
@@ -313,6 +315,14 @@ def test_agents_that_see_promises_are_let_in_and_shown_a_token_and_a_name_that_i
     [who] = first["from"]
     assert who["namespaceSelector"]["matchLabels"] == {"kubernetes.io/metadata.name": "elsewhere-nodes"}
     assert set(who["podSelector"]["matchLabels"].items()) <= set(made["DaemonSet", "drawbridge-node-agent"]["spec"]["template"]["metadata"]["labels"].items())  # fmt: skip
+
+
+def test_the_certificate_of_the_allocators_doors_names_both_of_its_services(monkeypatch):
+    started = []
+    monkeypatch.setattr("cli.commands.webhook._run", lambda *given: started.append(given[1]) or Exit.FINE)
+    assert run("webhook", "--namespace", "elsewhere").exit_code == 0
+    [settings] = started
+    assert {"drawbridge-quota.elsewhere.svc", f"{PROMISES}.elsewhere.svc"} <= set(settings.door_names)
 
 
 def test_promises_are_between_an_allocator_and_agents_and_shown_by_whoever_keeps_the_certificates():

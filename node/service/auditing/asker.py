@@ -6,7 +6,9 @@ import asyncio
 import logging
 import ssl
 from base64 import b64decode
+from http import HTTPStatus
 from pathlib import Path
+from socket import SOCK_STREAM
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
@@ -17,6 +19,8 @@ from cluster.resources import MUTATING_WEBHOOKS
 from node.audit import Unlikely, read_promises
 
 if TYPE_CHECKING:
+    from urllib.parse import SplitResult
+
     from cluster import Cluster
     from node.audit import Promise
 
@@ -87,26 +91,33 @@ class Asker:
         place = urlsplit(self._place.url)
         if place.scheme == "https" and self._context is None:
             self._context = await self._trust()
-        headers = {"Accept-Encoding": "identity"}
+        problem: Exception = Unanswered(f"{place.hostname} has no address")
+        connecting = aiohttp.ClientTimeout(total=None, sock_connect=self._patience / 4)
+        async with aiohttp.ClientSession(trust_env=False, auto_decompress=False, timeout=connecting) as session:
+            for where in await _addresses(place):
+                try:
+                    return await self._ask_replica(session, place, where)
+                except (Unanswered, aiohttp.ClientError) as error:  # one that follows, or is gone
+                    problem = error
+        raise problem
+
+    async def _ask_replica(self, session: aiohttp.ClientSession, place: SplitResult, where: str) -> tuple[Promise, ...]:
+        headers = {"Accept-Encoding": "identity", "Host": place.netloc}
         if self._place.token_file:
             headers["Authorization"] = f"Bearer {_token(self._place.token_file)}"
-        host, port = place.hostname or "", place.port or (443 if place.scheme == "https" else 80)
-        refusal = f"{host} has no address"
-        async with aiohttp.ClientSession(trust_env=False, auto_decompress=False) as session:
-            for address in await _addresses(host, port):
-                asking = session.get(
-                    f"{place.scheme}://{address}:{port}{PATH}",
-                    headers=headers | {"Host": place.netloc},
-                    ssl=self._context or True,
-                    server_hostname=host if self._context else None,
-                    allow_redirects=False,
-                )
-                async with asking as response:
-                    said = await _body(response)
-                if response.status == 200:
-                    return read_promises(said, self._node)
-                refusal = f"{response.status} {said[:LONGEST].decode(errors='replace')!r}"
-        raise Unanswered(refusal)
+        asking = session.get(
+            f"{place.scheme}://{where}{PATH}",
+            headers=headers,
+            ssl=self._context or True,
+            server_hostname=place.hostname if self._context else None,
+            allow_redirects=False,
+        )
+        async with asking as response:
+            said = await _body(response)
+        if response.status != HTTPStatus.OK:
+            words = said[:LONGEST].decode(errors="replace")
+            raise Unanswered(f"{response.status} {words!r}")
+        return read_promises(said, self._node)
 
     async def _trust(self) -> ssl.SSLContext:
         """Find out whom to believe."""
@@ -127,10 +138,13 @@ class Asker:
         return text if text.isprintable() else text.encode("unicode_escape").decode()[:LONGEST]
 
 
-async def _addresses(host: str, port: int) -> list[str]:
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=1)
-    addresses = list(dict.fromkeys(str(address[0]) for *_, address in found))[:REPLICAS]
-    return [f"[{one}]" if ":" in one else one for one in addresses]
+async def _addresses(place: SplitResult) -> list[str]:
+    """Find out where a name is, with the port."""
+    port = place.port or (443 if place.scheme == "https" else 80)
+    found = await asyncio.get_running_loop().getaddrinfo(place.hostname, port, type=SOCK_STREAM)
+    addresses = [str(address[0]) for *_, address in found]
+    once = list(dict.fromkeys(addresses))
+    return [f"[{one}]:{port}" if ":" in one else f"{one}:{port}" for one in once[:REPLICAS]]
 
 
 async def _body(response: aiohttp.ClientResponse) -> bytes:

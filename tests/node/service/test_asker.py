@@ -2,13 +2,16 @@
 
 import asyncio
 import contextlib
+import datetime as dt
 import json
 import logging
+import zlib
 from base64 import b64encode
 
 import pytest
 from aiohttp import web
 
+from certs import authority, reload
 from cluster.embedded import Embedded
 from cluster.resources import MUTATING_WEBHOOKS
 from node.service.auditing import asker
@@ -17,6 +20,7 @@ from tests.node.audit.test_promised import answer
 from tests.node.machines import NODE
 from tests.webhook import tls
 
+BOMB = zlib.compress(b" " * (8 << 20))
 TRUTH = json.dumps(answer()).encode()
 
 
@@ -33,14 +37,14 @@ class Allocator:
         return await said if asyncio.iscoroutine(said) else said
 
     @contextlib.asynccontextmanager
-    async def open(self, context=None, host="127.0.0.1", port=0):
+    async def open(self, context=None):
         runner = web.ServerRunner(web.Server(self.handle), shutdown_timeout=0.1)
         await runner.setup()
-        site = web.TCPSite(runner, host, port, ssl_context=context)
+        site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context)
         await site.start()
-        self.port = runner.addresses[0][1]
+        _, port = runner.addresses[0]
         try:
-            yield f"{'https' if context else 'http'}://localhost:{self.port}"
+            yield f"{'https' if context else 'http'}://localhost:{port}"
         finally:
             await runner.cleanup()
 
@@ -76,8 +80,8 @@ async def test_it_is_asked_with_the_token_of_the_moment(cluster, token, tmp_path
 
 
 async def test_it_is_believed_as_api_servers_believe_the_gate(cluster, token):
-    authority, leaf = tls.pair("localhost")
-    bundle = b64encode(authority.certificate).decode()
+    signer, leaf = tls.pair("localhost")
+    bundle = b64encode(signer.certificate).decode()
     hook = {"name": "pods.drawbridge.dev", "clientConfig": {"caBundle": bundle}}
     kind = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration"}
     await cluster.create(MUTATING_WEBHOOKS, kind | {"metadata": {"name": "drawbridge"}, "webhooks": [hook]})
@@ -88,17 +92,13 @@ async def test_it_is_believed_as_api_servers_believe_the_gate(cluster, token):
     async with nobodys.open(tls.server(another)) as url:
         assert await ask(cluster, url, token) is None
         assert nobodys.asked == [], "a stranger is shown no token"
-    elsewhere = authority_leaf(authority)
+    elsewhere = of_another_name(signer)
     async with nobodys.open(tls.server(elsewhere)) as url:
         assert await ask(cluster, url, token) is None
         assert nobodys.asked == [], "nor is one of the same authority with another name"
 
 
-def authority_leaf(signer):
-    import datetime as dt
-
-    from certs import authority
-
+def of_another_name(signer):
     return authority.leaf(signer, ("gate.example.com",), now=dt.datetime.now(dt.UTC), life=dt.timedelta(days=1))
 
 
@@ -106,13 +106,12 @@ async def test_a_renewed_authority_is_found_after_a_question_that_failed(cluster
     file = tmp_path / "ca"
     first, second = tls.pair("localhost"), tls.pair("localhost")
     file.write_bytes(first[0].certificate)
-    there = Allocator()
-    async with there.open(tls.server(first[1])) as url:
+    shown = tls.server(first[1])
+    async with Allocator().open(shown) as url:
         one = Asker(cluster, AllocatorPlace(url, token, str(file)), NODE, rest=0.0)
         assert await one.ask() is not None
-        port = there.port
-    file.write_bytes(second[0].certificate)
-    async with there.open(tls.server(second[1]), port=port):
+        reload.load(shown, second[1])
+        file.write_bytes(second[0].certificate)
         assert await one.ask() is None
         assert await one.ask() is not None
 
@@ -138,9 +137,7 @@ async def flood(request):
 
 
 async def bomb(_):
-    import zlib
-
-    return web.Response(body=zlib.compress(b" " * (64 << 20)), headers={"Content-Encoding": "deflate"})
+    return web.Response(body=BOMB, headers={"Content-Encoding": "deflate"})
 
 
 LIES = {
@@ -206,11 +203,13 @@ async def test_who_does_not_answer_is_left_alone_for_a_while(cluster, token):
 
 
 async def test_of_several_replicas_the_one_that_leads_is_found(cluster, token, monkeypatch):
-    follower, leader = Allocator(lambda _: web.Response(status=503)), Allocator()
-    async with follower.open() as url, leader.open(host="127.0.0.2", port=follower.port):
+    """One is gone, and its address is not; one follows; one leads."""
+    answers = [web.Response(status=503), web.Response(body=TRUTH)]
+    there = Allocator(lambda _: answers.pop(0))
 
-        async def both(*_):
-            return ["127.0.0.1", "127.0.0.2"]
+    async def all_three(place):
+        return [f"127.0.0.{last}:{place.port}" for last in (9, 1, 1)]
 
-        monkeypatch.setattr(asker, "_addresses", both)
+    monkeypatch.setattr(asker, "_addresses", all_three)
+    async with there.open() as url:
         assert len(await ask(cluster, url, token)) == 1

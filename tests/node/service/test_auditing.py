@@ -567,8 +567,13 @@ def test_what_drivers_say_is_taken_over_as_far_as_there_is_room(root, paths, mon
 
 async def test_a_folder_that_never_answers_keeps_no_mark_waiting(cluster, kubelet, paths, monkeypatch):
     """As of a file system whose server is gone. What it says in the end was asked too long ago to be held against anything."""
-    answers, real = threading.Event(), read_files
-    monkeypatch.setattr(watcher, "read_files", lambda paths: answers.wait(PATIENCE) and real(paths))
+    answers, real, asked = threading.Event(), read_files, []
+
+    def late_folder(paths):
+        asked.append(paths)
+        return answers.wait(PATIENCE) and real(paths)
+
+    monkeypatch.setattr(watcher, "read_files", late_folder)
     kubelet.have(plugged("old", "GPU-0"))
     async with followed(cluster, paths) as agent:
         agent.watcher._patience = 0.05
@@ -576,13 +581,14 @@ async def test_a_folder_that_never_answers_keeps_no_mark_waiting(cluster, kubele
             await agent.round()
             assert "does not answer" in agent.metrics.readiness()[1]["sources"]
         assert await marks(cluster) == ["gpu-0"]
+        assert len(asked) == 1, "who does not answer is not asked by one thread more in each round"
         late = agent.watcher._reading
         answers.set()
         await asyncio.wait({late})
         agent.watcher._patience = PATIENCE
         await agent.round()
         assert agent.metrics.readiness()[1]["sources"] == ""
-        assert agent.watcher._reading is not late
+        assert len(asked) == 2
 
 
 def touched(path):
