@@ -49,8 +49,22 @@ def visit(kubeconfig: str, context: str, look: Callable[[Kubernetes], Awaitable[
     try:
         return run(there())
     except* ClusterError as group:
-        remedy = f"check --kubeconfig, --context and your rights ({page})"
-        raise Failed(str(first(group)), remedy) from None
+        error = first(group)
+        raise Failed(str(error), remedy_for(error, page)) from None
+
+
+def remedy_for(error: BaseException, page: str) -> str:
+    """Say what helps where a cluster could not be looked at."""
+    from cluster.errors import Forbidden, Unauthorized, Unavailable
+
+    match error:
+        case Unauthorized():
+            return "the token or certificate is not accepted, it may have expired: log in again, or check --kubeconfig and --context"
+        case Forbidden():
+            return f"have yourself given the rights of {page}"
+        case Unavailable():
+            return "try again when the API server answers; if it does elsewhere, check --kubeconfig and --context"
+    return f"check --kubeconfig, --context and your rights ({page})"
 
 
 def settle() -> None:

@@ -1,0 +1,25 @@
+"""What helps where a cluster cannot be looked at: it depends on what the API server said."""
+
+import pytest
+
+from cli.contract import Failed
+from cli.loop import visit
+from cluster.errors import ConfigError, Forbidden, Unauthorized, Unavailable
+
+HELPS = {
+    Unauthorized: "it may have expired: log in again",
+    Forbidden: "have yourself given the rights of docs/page.md",
+    Unavailable: "try again when the API server answers",
+    ConfigError: "check --kubeconfig, --context and your rights (docs/page.md)",
+}
+
+
+@pytest.mark.parametrize("error", HELPS)
+def test_what_helps_is_told_by_what_the_api_server_said(error):
+    async def look(_):
+        raise ExceptionGroup("informers", [error("so it said")])
+
+    with pytest.raises(Failed) as told:
+        visit("", "", look, "docs/page.md")
+    assert told.value.message == "so it said"
+    assert HELPS[error] in told.value.remedy
