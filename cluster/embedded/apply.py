@@ -63,7 +63,7 @@ def server_side_apply(old: Raw, patch: Apply, subresource: str, *, now: str) -> 
     metadata = old.get("metadata") or {}
     mine: Raw = {}
     others: list[Raw] = []
-    for one in metadata.get("managedFields") or ():
+    for one in _managed(metadata.get("managedFields")):
         if not mine and _is(one, patch.manager, subresource):
             mine = one
         else:
@@ -103,6 +103,20 @@ def server_side_apply(old: Raw, patch: Apply, subresource: str, *, now: str) -> 
     managers.append(entry)
     metadata = result.get("metadata") or {}
     return {**result, "metadata": {**metadata, "managedFields": managers}}
+
+
+def _managed(said: Json) -> list[Raw]:
+    """The managers of an object; none, as in the API server, where somebody wrote there what no server writes."""
+    entries: list[Raw] = []
+    for one in said if isinstance(said, list) else ():
+        if (
+            not isinstance(one, dict)
+            or not isinstance(one.get("fieldsV1"), dict)
+            or not isinstance(one.get("time"), str)
+        ):
+            return []
+        entries.append(one)
+    return entries
 
 
 def _is(entry: Raw, manager: str, subresource: str) -> bool:

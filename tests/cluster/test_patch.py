@@ -172,3 +172,23 @@ def test_what_was_applied_last_is_there_and_what_nobody_wants_is_not(steps):
             wanted[other] = {name: value for name, value in wanted[other].items() if data.get(name, value) == value}
     expected = {name: value for data in wanted.values() for name, value in data.items()}
     assert document.get("data", {}) == expected
+
+
+ODD_MANAGERS = [
+    [{"manager": "x", "operation": "Nope"}],
+    [{"manager": "x", "operation": "Apply", "fieldsV1": {"f:data": {}}}],
+    [{"manager": "me", "operation": "Apply", "time": 1, "fieldsV1": {}}],
+    [{"manager": "x", "fieldsV1": [], "time": "2020-01-01T00:00:00Z"}],
+    [None],
+    "x",
+    {},
+]
+
+
+@pytest.mark.parametrize("managers", ODD_MANAGERS)
+def test_managers_that_no_server_writes_own_nothing_and_stop_nobody(managers):
+    """A tenant may write them when it creates an object; an API server forgets them."""
+    stored = {"metadata": {"name": "a", "managedFields": managers}, "data": {"a": "0"}}
+    became = apply(stored, {"data": {"a": "1"}})
+    assert became["data"] == {"a": "1"}
+    assert [one["manager"] for one in became["metadata"]["managedFields"]] == ["me"]

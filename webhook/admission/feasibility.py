@@ -156,6 +156,9 @@ class _Hearing:
             return UNKNOWN
         if best is Found.FEASIBLE:
             return Judgement(Feasibility.BUSY, f"this pod waits until devices are free: {self.busy()}")
+        whole = self.together()
+        if whole is not None:
+            return self.coming() or whole
         kinds = self.answers(idle=True).samples()
         samples = dict(list(kinds.items())[:KINDS])
         faults = [answer.error for answer in kinds.values() if answer.error]
@@ -164,8 +167,8 @@ class _Hearing:
         if not samples:
             return Judgement(Feasibility.BUSY, "there is no node that could serve this pod")
         if not all(answer.explained for answer in kinds.values()):
-            return UNKNOWN  # what is in the way may be curable
-        if any(reason.stage in CURABLE for answer in kinds.values() for reason in answer.reasons):
+            return UNKNOWN
+        if _may_be_cured(kinds):
             return Judgement(Feasibility.BUSY, f"no node can serve this pod as the fleet is now; {_nearest(samples)}")
         return self.coming() or self.never(samples, kinds)
 
@@ -223,39 +226,42 @@ class _Hearing:
                 text = f"{opening}: {self.who(short)} asks for {devices}, and the largest node has {most}"
                 return _never(Code.TOO_MANY, text, self.offer(largest), short.claim.rpartition("/")[2])
         alone = self.claims[0].metadata.name if len(self.claims) == 1 else ""
-        if not alone:
-            text, remedy = self.together()
-            if text:
-                return _never(Code.TOO_MANY, f"{opening}: {text}", remedy, self.one_asker())
         text = f"{opening}; {_nearest(samples)}"
         return _never(Code.NEVER, text, self.offer(node), alone)
 
-    def together(self) -> tuple[str, str]:
-        """Say that claims which ask alike ask for more devices than any node has, and what would do; nothing if that is not it."""
+    def together(self) -> Judgement | None:
+        """Say that claims which ask alike ask for more devices than any node has, and what would do; None if that is not it.
+
+        One question about all of them is quicker than the reasons for each, and who has little time is told as much.
+        """
         bodies = [_plain_body(claim) for claim in self.claims]
         total = sum(body.count for body in bodies)
         alike = [msgspec.structs.replace(body, count=1) for body in bodies]
-        if not total or any(one != alike[0] for one in alike):
-            return "", ""
+        if len(bodies) < 2 or not total or any(one != alike[0] for one in alike):
+            return None
         node, most = self.most(min(total, MAX_RESULTS))
         if not most or self.is_shared(node, most):
-            return "", ""  # where several may have one device, there is more to say than their number
+            return None  # where several may have one device, there is more to say than their number
         names = self.everybody()
-        more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-        who = "; ".join(names[:NAMED]) + more
-        devices = f"{total} devices of class {alike[0].device_class_name} on one node, and the largest node has {most}"
-        if len(names) == 1:  # more than one claim may hold
-            alone = who.partition(" (")[0]
-            return f"{who} asks for {devices}", f"it would fit if {alone} asked for no more than {_devices(most)}"
-        return f"{who} together ask for {devices}", f"it would fit if they asked for no more than {_devices(most)}"
+        they, claim = "they", ""
+        if len(names) == 1:  # of more devices than one claim may hold
+            ask = f"{names[0]} asks"
+            they = names[0].partition(" (")[0]
+            claim = self.claims[0].metadata.name
+        else:
+            more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+            ask = f"{'; '.join(names[:NAMED])}{more} together ask"
+        devices = f"{total} devices of class {alike[0].device_class_name} on one node"
+        text = f"{self.none_could()}: {ask} for {devices}, and the largest node has {most}"
+        return _never(Code.TOO_MANY, text, f"it would fit if {they} asked for no more than {_devices(most)}", claim)
 
     def most(self, count: int) -> tuple[str, int]:
-        """Find the most devices that the first claim could have on a node, and where, if nowhere it could have so many."""
-        whole = self.first(count)
-        idle = fleet(self.stock, whole, options=self.options, idle=True)
+        """Find the most devices that the first claim could have on a node, and where, if nowhere it could ever have so many."""
+        idle = fleet(self.stock, self.first(count), options=self.options, idle=True, memo=self.memo)
         if any(idle.verdict(node) is not Found.INFEASIBLE for node in idle):
             return "", 0
-        return _largest(idle.samples())
+        kinds = idle.samples()
+        return ("", 0) if _may_be_cured(kinds) else _largest(kinds)
 
     def is_shared(self, node: str, count: int) -> bool:
         """Whether the first claim could not have so many devices for itself alone."""
@@ -269,10 +275,6 @@ class _Hearing:
         alone = tuple(self.claims[:1])
         spot = next(spots(alone))
         return with_count(alone, spot, count)
-
-    def one_asker(self) -> str:
-        """The first claim, if all are of one container."""
-        return self.claims[0].metadata.name if len(self.everybody()) == 1 else ""
 
     def everybody(self) -> list[str]:
         """Name who asks."""
@@ -426,6 +428,14 @@ def _is_plain(claims: Sequence[ResourceClaim]) -> bool:
     """Whether there is one request and nothing that ties devices together: then only the number can be at fault."""
     devices = [claim.spec.devices for claim in claims]
     return len(devices) == 1 and len(devices[0].requests) == 1 and not devices[0].constraints
+
+
+def _may_be_cured(kinds: Mapping[str, Answer]) -> bool:
+    """Whether what is in the way somewhere can go, or is not known."""
+    for answer in kinds.values():
+        if not answer.explained or any(reason.stage in CURABLE for reason in answer.reasons):
+            return True
+    return False
 
 
 def _largest(kinds: Mapping[str, Answer]) -> tuple[str, int]:

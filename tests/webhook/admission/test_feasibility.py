@@ -209,7 +209,9 @@ def test_what_may_be_curable_is_not_called_never_where_the_time_ends_before_that
     fleet = stock(*rules, nodes=("n0",), count=9, **pools)
     found = set()
     for steps in range(10, 3_000, 31):
-        found.add(judge(fleet, [claim(name=f"c{at}") for at in range(9)], budget=Budget(steps)).verdict)
+        told = judge(fleet, [claim(name=f"c{at}") for at in range(9)], budget=Budget(steps))
+        found.add(told.verdict)
+        assert "spent" not in told.text, "what was not found out is nobody's reason"
     assert found == {Feasibility.UNKNOWN, Feasibility.BUSY} - ({Feasibility.UNKNOWN} if pools else set())
 
 
