@@ -8,9 +8,9 @@ from cluster.errors import ConfigError, Forbidden, Unauthorized, Unavailable
 
 HELPS = {
     Unauthorized: "it may have expired: log in again",
-    Forbidden: "have yourself given the rights of docs/page.md",
+    Forbidden: "have yourself given the rights of docs/survey.md",
     Unavailable: "try again when the API server answers",
-    ConfigError: "check --kubeconfig, --context and your rights (docs/page.md)",
+    ConfigError: "check --kubeconfig, --context and your rights (docs/survey.md)",
 }
 
 
@@ -20,6 +20,6 @@ def test_what_helps_is_told_by_what_the_api_server_said(error):
         raise ExceptionGroup("informers", [error("so it said")])
 
     with pytest.raises(Failed) as told:
-        visit("", "", look, "docs/page.md")
+        visit("", "", look, "docs/survey.md")
     assert told.value.message == "so it said"
     assert HELPS[error] in told.value.remedy
