@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import datetime as dt
 import ssl
 
 import aiohttp
@@ -9,7 +10,9 @@ import pytest
 
 from allocator.service import Service, Settings
 from allocator.service.app import App
+from allocator.service.metrics import Metrics
 from allocator.service.onlooking.onlooker import Onlooker
+from allocator.service.ports import Ports
 from cluster.serving import Address
 from tests.allocator.service.sidecar import TERMS, fleet, loaded, until
 from tests.certs.peers import World, certificate
@@ -65,6 +68,18 @@ async def is_let_in(where, path, context):
         return await ask(where, path, context) != 0
     except (aiohttp.ClientError, ssl.SSLError, ConnectionError):
         return False
+
+
+@pytest.mark.parametrize("whose", ["tls", "quota_tls", "promises_tls"])
+def test_whoever_would_be_shown_a_certificate_that_has_expired_it_is_said(world, whose):
+    def said():
+        return Ports(Settings(identity="one", namespace="default", **{whose: world.files}), Metrics()).what_is_wrong()
+
+    assert said() == ""
+    _, leaf = tls.pair(now=dt.datetime.now(dt.UTC) - dt.timedelta(days=100))
+    world.cert.write_bytes(leaf.certificate)
+    world.key.write_bytes(leaf.key)
+    assert said() == "expired"
 
 
 @pytest.mark.parametrize("group", CALLS)
