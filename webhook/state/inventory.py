@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -25,10 +25,11 @@ from webhook.state.device_groups import Census, Group, Reading
 from webhook.state.schema import Evidence
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from dra.objects import Device, DeviceClass, Node, ResourceSlice
 
+Said = TypeVar("Said", str, int)
 EVERYBODY = Evidence()
 _VOICE = 720_720  # one node's voice: it divides without a rest by every number up to 16
 # What all selectors of a class may cost on one kind of device (most cost less than ten steps), and what they may cost beyond that.
@@ -240,39 +241,13 @@ def _survey(class_: DeviceClass, selectors: _Selectors, census: Census) -> Serve
             names = holdings.setdefault(of_class, [])
             names += holders
             nodes.update(holders)
-    drivers: Counter[str] = Counter()
-    attributes: Counter[str] = Counter()
-    everywhere: Counter[str] = Counter()
-    capacities: Counter[str] = Counter()
-    sharing = 0
-    bandwidths: Counter[int] = Counter()
-    for groups, names in holdings.items():
-        voices = len(names)
-        for driver in sorted({group.driver for group in groups}):
-            drivers[driver] += voices
-        published = [_attributes(group) for group in groups]
-        for name in set.union(*published):
-            attributes[name] += voices
-        for name in set.intersection(*published):
-            everywhere[name] += voices
-        for name in {name for group in groups for name in group.sample.capacity}:
-            capacities[name] += voices
-        shared_bandwidths = {group.bandwidth for group in groups if group.bandwidth}
-        sharing += voices if shared_bandwidths else 0
-        for amount in shared_bandwidths:
-            bandwidths[amount] += voices
-    products: dict[Group, str] = {}
-    profiles: dict[Group, str] = {}
-    shared = rootless = 0
-    for group, count in mine.items():
-        if group.product:
-            products[group] = group.product
-        if group.profile:
-            profiles[group] = group.profile
-        if group.sample.allow_multiple_allocations:
-            shared += count
-        if group.rootless:
-            rootless += count
+    drivers = _voices(holdings, _drivers)
+    bandwidths = _voices(holdings, _bandwidths)
+    sharing = sum(len(names) for groups, names in holdings.items() if _bandwidths(groups))
+    products = {group: group.product for group in mine if group.product}
+    profiles = {group: group.profile for group in mine if group.profile}
+    sharable = [count for group, count in mine.items() if group.sample.allow_multiple_allocations]
+    rootless = [count for group, count in mine.items() if group.rootless]
     return Served(
         name=class_.metadata.name,
         extended_resource=class_.spec.extended_resource_name or "",
@@ -284,15 +259,47 @@ def _survey(class_: DeviceClass, selectors: _Selectors, census: Census) -> Serve
         whole=_whole(holdings),
         products=_rank(products, mine, holdings),
         profiles=_rank(profiles, mine, holdings),
-        attributes=attributes,
-        everywhere=everywhere,
-        capacities=capacities,
-        shared=shared,
+        attributes=_voices(holdings, _attributes_of_one),
+        everywhere=_voices(holdings, _attributes_of_all),
+        capacities=_voices(holdings, _capacities),
+        shared=sum(sharable),
         bandwidths=_most_published(bandwidths) if sharing * 2 > len(nodes) else (),
         parted=_parted(holdings),
-        rootless=rootless,
+        rootless=sum(rootless),
         doubt=_doubt(picked, products),
     )
+
+
+def _voices(
+    holdings: Mapping[frozenset[Group], list[str]], ask: Callable[[frozenset[Group]], Iterable[Said]]
+) -> Counter[Said]:
+    """Count the nodes by what the devices that they hold say."""
+    counts: Counter[Said] = Counter()
+    for groups, names in holdings.items():
+        for one in ask(groups):
+            counts[one] += len(names)
+    return counts
+
+
+def _drivers(groups: frozenset[Group]) -> set[str]:
+    return {group.driver for group in groups}
+
+
+def _attributes_of_one(groups: frozenset[Group]) -> set[str]:
+    return set().union(*map(_attributes, groups))
+
+
+def _attributes_of_all(groups: frozenset[Group]) -> set[str]:
+    return set.intersection(*map(_attributes, groups))
+
+
+def _capacities(groups: frozenset[Group]) -> set[str]:
+    return {name for group in groups for name in group.sample.capacity}
+
+
+def _bandwidths(groups: frozenset[Group]) -> set[int]:
+    """Say which bandwidths devices that can be shared have."""
+    return {group.bandwidth for group in groups if group.bandwidth}
 
 
 def _most_published(amounts: Counter[int]) -> tuple[int, ...]:
