@@ -239,6 +239,27 @@ def test_the_numa_node_is_taken_where_no_root_is_published_and_it_is_said():
     assert any("pcieRoot" in warning and "dranet" in warning for warning in done.warnings)
 
 
+def test_a_node_with_one_card_that_lacks_an_attribute_does_not_publish_it():
+    """A constraint on it would lose the card: so many say it, of all nodes, of each of their devices."""
+    root = {PCIE_ROOT: {"string": "pci0000:10"}}
+    every, some = [root, root], [root, {}]
+
+    def published(*nodes: list[dict]) -> bool:
+        slices = []
+        for number, cards in enumerate(nodes):
+            devices = [{"name": f"card-{i}", "attributes": one} for i, one in enumerate(cards)]
+            pool = {"name": f"n{number}", "generation": 1, "resourceSliceCount": 1}
+            spec = {"driver": "dra.net", "nodeName": f"n{number}", "pool": pool, "devices": devices}
+            slices.append(wire.convert({"metadata": {"name": f"n{number}"}, "spec": spec}, ResourceSlice))
+        classes = [device_class("dranet", "device.driver == 'dra.net'")]
+        [served] = fleet(classes=classes, slices=slices).classes.values()
+        return served.publishes(PCIE_ROOT)
+
+    assert published(every, every, some)
+    assert not published(every, some)
+    assert not published(some)
+
+
 def test_without_any_common_attribute_joint_requests_are_left():
     value = pod({"nvidia.com/gpu": 1, "example.com/nic": 1})
     done = became(value, fleet=fleet(slices=stripped("dra.net", PCIE_ROOT, NUMA_NODE)), **JOINT)
