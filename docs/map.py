@@ -13,6 +13,10 @@ import subprocess
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 ROOT = Path(__file__).parent.parent
 PICTURE = ROOT / "docs" / "architecture.svg"
@@ -30,6 +34,20 @@ LONGEST = 24  # characters of a title
 STEP, BOX, GAP, TALL, LEFT, TOP = 176, 146, 14, 40, 156, 44
 
 
+BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
+
+
+def statements(tree: ast.Module) -> Iterator[ast.AST]:
+    """Every statement of a module. Not what they say: of ten nodes nine are words of a line, and no import or class is among them."""
+    left: list[ast.AST] = [tree]
+    while left:
+        node = left.pop()
+        yield node
+        for block in BLOCKS:
+            if isinstance(inner := getattr(node, block, None), list):  # the body of a lambda is none
+                left += inner
+
+
 @dataclass(frozen=True)
 class Place:
     """A folder of a room, or files at the room's own top."""
@@ -43,7 +61,7 @@ class Place:
         """Dotted names of everything that is imported here."""
         found = set[str]()
         for file in self.files:
-            for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            for node in statements(ast.parse(file.read_text(encoding="utf-8"))):
                 if isinstance(node, ast.ImportFrom) and node.module:
                     found |= {node.module, *(f"{node.module}.{name.name}" for name in node.names)}
                 elif isinstance(node, ast.Import):

@@ -9,6 +9,8 @@ import tokenize
 from collections import Counter
 from typing import NamedTuple
 
+from docs.map import statements
+
 LAYOUT = {
     tokenize.NEWLINE,
     tokenize.NL,
@@ -38,7 +40,7 @@ def functions(source):
     tokens = tokens_by_line(source)
     for line in docstring_lines(tree):
         del tokens[line]
-    for node in ast.walk(tree):
+    for node in statements(tree):
         if isinstance(node, FUNCTIONS):
             counts = [tokens[line] for line in range(node.lineno, node.end_lineno + 1) if tokens[line]]
             yield Measured(node.name, node.lineno, len(counts), sum(counts) / len(counts))
@@ -57,7 +59,7 @@ def tokens_by_line(source):
 
 def docstring_lines(tree):
     lines = set()
-    for node in ast.walk(tree):
+    for node in statements(tree):
         if (
             isinstance(node, (*FUNCTIONS, ast.ClassDef, ast.Module))
             and ast.get_docstring(node, clean=False) is not None

@@ -3,7 +3,9 @@
 import ast
 import re
 from collections import defaultdict
+from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -21,8 +23,43 @@ TOKENS = 11  # a line of it, on average
 TOKENS_OF_CONSTRUCTORS = 12
 
 
+@cache
 def modules():
-    return [path for room in ROOMS for path in sorted((ROOT / room).rglob("*.py"))]
+    return [path for room in ROOMS for path in below(room)]
+
+
+def below(room):
+    return sorted((ROOT / room).rglob("*.py"))
+
+
+class Read(NamedTuple):
+    """What the tests here ask of a module, so that each is parsed once."""
+
+    imports: list[ast.ImportFrom]  # `from … import …`
+    classes: list[tuple[str, int]]  # the name and the line of each, those in others included
+    at_the_top: set[str]  # names of classes
+    says_what_it_is: bool
+    public: set[str]
+
+
+@cache
+def read(path):
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    statements = list(picture.statements(tree))
+    return Read(
+        [node for node in statements if isinstance(node, ast.ImportFrom) and node.module],
+        [(node.name, node.lineno) for node in statements if isinstance(node, ast.ClassDef)],
+        {node.name for node in tree.body if isinstance(node, ast.ClassDef)},
+        bool(ast.get_docstring(tree)),
+        listed(tree),
+    )
+
+
+def listed(tree):
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__":
+            return set(ast.literal_eval(node.value))
+    return set()
 
 
 def dotted(path):
@@ -41,8 +78,7 @@ def test_other_folders_are_used_through_their_face():
     around = [
         f"{path.relative_to(ROOT)}:{node.lineno} reaches into {node.module}"
         for path in modules()
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.ImportFrom) and node.module
+        for node in read(path).imports
         if (folder := folder_of(node.module)) not in (None, folder_of(dotted(path))) and node.module != folder
     ]
     assert around == []
@@ -50,41 +86,32 @@ def test_other_folders_are_used_through_their_face():
 
 def test_what_is_imported_from_a_face_is_in_its_list():
     for path in modules():
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.ImportFrom) and node.module in FOLDERS and folder_of(dotted(path)) != node.module:
-                listed = public(ROOT.joinpath(*node.module.split("."), "__init__.py"))
-                strange = {name.name for name in node.names} - listed
+        for node in read(path).imports:
+            if node.module in FOLDERS and folder_of(dotted(path)) != node.module:
+                face = ROOT.joinpath(*node.module.split("."), "__init__.py")
+                strange = {name.name for name in node.names} - read(face).public
                 assert not strange, f"{path.relative_to(ROOT)}:{node.lineno}: not in the face of {node.module}"
-
-
-def public(face):
-    for node in ast.parse(face.read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__":
-            return set(ast.literal_eval(node.value))
-    return set()
 
 
 def test_a_face_lists_nothing_that_nobody_asks_for():
     asked = defaultdict(set)
-    around = [path for room in ("tests", "e2e", "bench", "docs") for path in sorted((ROOT / room).rglob("*.py"))]
+    around = [path for room in ("tests", "e2e", "bench", "docs") for path in below(room)]
     for path in modules() + around:
         own = folder_of(dotted(path))
-        tree = ast.parse(path.read_text(encoding="utf-8"))
         as_whole = {}
-        for node in ast.walk(tree):
-            if not isinstance(node, ast.ImportFrom) or not node.module:
-                continue
+        for node in read(path).imports:
             for name in node.names:
                 folder = f"{node.module}.{name.name}"
                 if folder in FOLDERS and folder != own:
                     as_whole[name.asname or name.name] = folder
                 elif node.module in FOLDERS and node.module != own:
                     asked[node.module].add(name.name)
-        for node in ast.walk(tree):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if as_whole else ():
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in as_whole:
                 asked[as_whole[node.value.id]].add(node.attr)
     idle = {
-        folder: sorted(public(ROOT.joinpath(*folder.split("."), "__init__.py")) - asked[folder]) for folder in FOLDERS
+        folder: sorted(read(ROOT.joinpath(*folder.split("."), "__init__.py")).public - asked[folder])
+        for folder in FOLDERS
     }
     assert {folder: names for folder, names in idle.items() if names} == {}
 
@@ -111,7 +138,7 @@ def test_every_folder_says_what_it_is():
     silent = [
         str(path.relative_to(ROOT))
         for path in modules()
-        if path.name == "__init__.py" and not ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
+        if path.name == "__init__.py" and not read(path).says_what_it_is
     ]
     assert silent == []
 
@@ -119,19 +146,18 @@ def test_every_folder_says_what_it_is():
 @pytest.mark.parametrize("room", ROOMS)
 def test_a_type_name_has_one_meaning_in_a_room(room):
     places = defaultdict(set)
-    for path in sorted((ROOT / room).rglob("*.py")):
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                places[node.name].add(str(path.relative_to(ROOT)))
+    for path in below(room):
+        for name in read(path).at_the_top:
+            if not name.startswith("_"):
+                places[name].add(str(path.relative_to(ROOT)))
     assert {name: sorted(files) for name, files in places.items() if len(files) > 1} == {}
 
 
 def test_no_type_name_stands_three_times_in_the_house():
     places = defaultdict(set)
     for path in modules():
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.ClassDef):
-                places[node.name.lstrip("_")].add(f"{path.relative_to(ROOT)}:{node.lineno}")
+        for name, line in read(path).classes:
+            places[name.lstrip("_")].add(f"{path.relative_to(ROOT)}:{line}")
     assert {name: sorted(files) for name, files in places.items() if len(files) > 2} == {}
 
 

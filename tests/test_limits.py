@@ -170,31 +170,39 @@ def test_a_limit_without_a_reason_is_refused(tmp_path):
 
 
 WAITS_AT_MOST = {"timeout": 0, "settimeout": 0, "wait_for": 1}
+WAITS_BY_NAME = {"wait", "wait_for", "communicate"}  # and say so: `timeout=…`
 
 
 def test_no_test_waits_at_most_for_less_than_a_crowded_machine_needs():
     """A number in the code is somebody's guess at how fast a machine is: PATIENCE is for all."""
     for path in sorted((suite.ROOT / "tests").rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call):
-                assert waited_at_most(node) >= PATIENCE, f"{path.relative_to(suite.ROOT)}:{node.lineno}"
+        for node in calls(path, *WAITS_AT_MOST, *WAITS_BY_NAME):
+            assert waited_at_most(node) >= PATIENCE, f"{path.relative_to(suite.ROOT)}:{node.lineno}"
 
 
 def test_no_test_patches_a_time():
     """What takes how long is an argument: a patched constant is one that another test, or a thread, still sees."""
     for room in ("tests", "e2e"):
         for path in sorted((suite.ROOT / room).rglob("*.py")):
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-                if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "setattr":
-                    value = ast.unparse(node.args[-1])
-                    assert not re.fullmatch(r"-?[0-9]*\.[0-9]*", value), f"{path.relative_to(suite.ROOT)}:{node.lineno}"
+            for node in calls(path, "setattr"):
+                value = ast.unparse(node.args[-1])
+                assert not re.fullmatch(r"-?[0-9]*\.[0-9]*", value), f"{path.relative_to(suite.ROOT)}:{node.lineno}"
+
+
+def calls(path, *names):
+    """The calls of members with these names; a file that says none of them is not looked through."""
+    text = path.read_text(encoding="utf-8")
+    if any(name in text for name in names):
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Call) and getattr(node.func, "attr", "") in names:
+                yield node
 
 
 def waited_at_most(call):
     """The number of seconds that is written down in a call that waits for something; infinity where there is none."""
     name = getattr(call.func, "attr", "")
     position = WAITS_AT_MOST.get(name, len(call.args))
-    named = [one.value for one in call.keywords if one.arg == "timeout" and name in {"wait", "wait_for", "communicate"}]
+    named = [one.value for one in call.keywords if one.arg == "timeout" and name in WAITS_BY_NAME]
     for value in (*call.args[position : position + 1], *named):
         if isinstance(value, ast.Constant) and isinstance(value.value, int | float):
             return value.value

@@ -28,6 +28,8 @@ from webhook.service.service import Service, Settings
 
 NAMESPACE = "drawbridge-system"
 QUICK = Pace(certificate=0.02, certificate_retry=0.02, retry=0.01)
+# Each renewal is a write that wakes every watch of the embedded cluster: at once for who waits, and no more often.
+TERMS = Terms(retry=0.2)
 
 
 def plain(kind, api_version, obj):
@@ -49,7 +51,7 @@ def fill(made):
 
 @asynccontextmanager
 async def running(cluster, source=None, **settings):
-    chosen = Settings(identity="a", names=("127.0.0.1",), notice=0.0, sweep_every=0.05, terms=Terms(retry=0.02))
+    chosen = Settings(identity="a", names=("127.0.0.1",), notice=0.0, sweep_every=0.05, terms=TERMS)
     service = Service(cluster, source or Source(), chosen._replace(**settings))
     stop, heard = asyncio.Event(), asyncio.get_running_loop().create_future()
     task = asyncio.create_task(service.run(stop, lambda *where: heard.set_result(where)))
