@@ -14,7 +14,8 @@ from cluster.embedded import Embedded
 from tests.limits import PATIENCE
 
 DRIVER = "gpu.example.com"
-TERMS = Terms(duration=15.0, renew_deadline=10.0, retry=0.05)
+# Each renewal is a write that wakes every watch of the embedded cluster: often enough for who waits to take over.
+TERMS = Terms(duration=15.0, renew_deadline=10.0, retry=0.2)
 
 
 def node(name, **status):
