@@ -37,6 +37,8 @@ GATED = f"{CLUSTER} and gated"
 BRIDGED = f"{CLUSTER} and bridged"
 DRIVEN = f"{CLUSTER} and driven"
 THE_REST = f"{CLUSTER} and not (gated or bridged or driven)"
+# Where tests on a cluster are: to look for them in all other folders, too, takes several seconds of a process.
+ON_CLUSTERS = ("tests/cluster", "tests/dra/validation", "e2e")
 # The flags of every Go build of ours, so that modules with the same dependencies share what is compiled.
 GO = {"CGO_ENABLED": "0", "GOFLAGS": "-trimpath -mod=readonly -buildvcs=false", "GOTOOLCHAIN": "local"}
 # Control planes and referees live for minutes: memory for time that their collectors would take from the tests.
@@ -116,7 +118,7 @@ def everything() -> Iterator[Outcome]:
             yield from go_suites()
             yield units()
         # The referees keep one core busy, and tests on a cluster mostly wait.
-        with beside("oracle", ORACLE) as oracle:
+        with beside("oracle", ORACLE, "tests") as oracle:
             yield built()
             yield from on_clusters()
             yield oracle()
@@ -214,7 +216,7 @@ def on_clusters() -> Iterator[Outcome]:
         beside("real cluster, bridged", BRIDGED, "e2e") as bridged,
         beside("real cluster, driven", DRIVEN, "e2e") as driven,
     ):
-        yield pytest_suite("real cluster", THE_REST, strict=True)
+        yield pytest_suite("real cluster", THE_REST, *ON_CLUSTERS, strict=True)
         yield gated()
         yield bridged()
         yield driven()

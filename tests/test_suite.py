@@ -90,9 +90,30 @@ def test_a_command_says_every_while_which_of_its_processes_works(capfd):
         heard(capfd, ": cat", work, process.stdin.close)
 
 
+@pytest.mark.parametrize(
+    ("mark", "folders"), [("real", suite.ON_CLUSTERS), ("node", suite.ON_CLUSTERS), ("oracle", ("tests",))]
+)
+def test_a_suite_that_looks_in_some_folders_misses_nothing_in_the_others(mark, folders):
+    files = [path.relative_to(suite.ROOT) for room in ("tests", "e2e") for path in (suite.ROOT / room).rglob("*.py")]
+    marked = [file for file in files if f"pytest.mark.{mark}" in (suite.ROOT / file).read_text(encoding="utf-8")]
+    elsewhere = [str(file) for file in marked if not any(file.is_relative_to(folder) for folder in folders)]
+    assert marked
+    assert elsewhere == []
+
+
 def test_who_chooses_by_marker_gets_a_long_form_only_by_its_name():
     def chosen(marks):
-        command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", marks, *LIGHT, "tests/dra/test_quantity.py"]
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "--collect-only",
+            "-q",
+            "-m",
+            marks,
+            *LIGHT,
+            "tests/dra/test_quantity.py",
+        ]
         done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=suite.ROOT)
         return [line for line in done.stdout.splitlines() if "::" in line]
 
