@@ -7,7 +7,7 @@ from node.audit.findings import COMPONENT, OVER, Finding, Kind, Patience, examin
 from node.audit.foreign import Foreign, UnknownForm, read_foreign, with_names
 from node.audit.holders import ContainerDevice, holders
 from node.audit.kubelet_state import UnreadableState, read_state
-from node.audit.marks import HELD_BY_PLUGIN, MARKED_ON, marks_of, plan, seen_at, sign_of, unmarkable
+from node.audit.marks import HELD_BY_PLUGIN, MARKED_ON, markable, marks_of, plan, seen_at, sign_of, unmarkable
 from node.audit.names import claim_uid, plain
 from node.audit.promised import Unlikely, read_promises, that_stood
 from node.audit.sight import DeviceId, HandedOut, PreparedThere, Promise, PromisedDevice, Sight
@@ -38,6 +38,7 @@ __all__ = [
     "condition_of",
     "examine",
     "holders",
+    "markable",
     "marks_of",
     "plain",
     "plan",

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from dra.objects import DeviceTaintRule
-from node.audit.findings import Finding, Kind
+from node.audit.findings import MOST, Finding, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -31,6 +31,7 @@ HOLDS = "drawbridge.dev/held-as"  # an annotation: RESOURCE ID, one a line
 SEEN = "drawbridge.dev/seen"  # an annotation: when an agent last stood by it
 RENEWED = timedelta(minutes=10)
 MOST_HOLDS = 16  # of one device: replicas of one card are many
+MOST_MARKS = 1024  # on one node: each is an object that every scheduler reads
 _SIGNS = 20
 Holds = frozenset[str]
 Renewal = tuple[str, dict[str, Any]]  # of which rule, and what changes
@@ -94,22 +95,37 @@ def plan(
     return MarkPlan(tuple(new), tuple(renewed), tuple(gone), frees_names=frees_names)
 
 
+def markable(node: str, wanted: Mapping[DeviceId, Holds]) -> dict[DeviceId, Holds]:
+    """Choose what is marked: of this node's pools, and of very many the first."""
+    chosen = [where for where in sorted(wanted) if where.pool == node]
+    return {where: wanted[where] for where in chosen[:MOST_MARKS]}
+
+
 def unmarkable(node: str, wanted: Mapping[DeviceId, Holds], *, served: bool) -> tuple[Finding, ...]:
-    """Name the devices that cannot be marked, and why."""
+    """Name devices that cannot be marked, and why."""
+    chosen = markable(node, wanted) if served else {}
+    left = sorted(wanted.keys() - chosen.keys())
     found: list[Finding] = []
-    for where, holds in sorted(wanted.items()):
-        if served and where.pool == node:
-            continue
-        why = f"its pool is not called as the node is, {node}" if served else "this API server has no DeviceTaintRules"
-        remedy = "name the pool after the node" if served else "turn the gate DRADeviceTaintRules on"
+    for where in left[:MOST]:
+        why, remedy = _hindrance(node, where, served=served)
+        holds = ", ".join(sorted(wanted[where]))
         finding = Finding(
             Kind.UNMARKED,
             f"device {where}",
-            f"a device plugin has it as {', '.join(sorted(holds))}, and nothing keeps claims from it: {why}",
+            f"a device plugin has it as {holds}, and nothing keeps claims from it: {why}",
             f"{remedy}, or keep claims off this node until the plugin is gone",
         )
         found.append(finding)
     return tuple(found)
+
+
+def _hindrance(node: str, where: DeviceId, *, served: bool) -> tuple[str, str]:
+    """Say why a device is not marked, and what helps."""
+    if not served:
+        return "this API server has no DeviceTaintRules", "turn the gate DRADeviceTaintRules on"
+    if where.pool != node:
+        return f"its pool is not called as the node is, {node}", "name the pool after the node"
+    return f"{MOST_MARKS} others of the node are marked already", "have the plugin offer fewer devices"
 
 
 def _name(where: DeviceId) -> str:

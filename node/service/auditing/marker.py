@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from cluster import ApiError, Merge
 from cluster.errors import AlreadyExists, NotFound
 from cluster.resources import DEVICE_TAINT_RULES, NODES
-from node.audit import MARKED_ON, marks_of, plan, sign_of, unmarkable
+from node.audit import MARKED_ON, markable, marks_of, plan, sign_of, unmarkable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,7 +46,7 @@ class Marker:
         self._missed = False
         there = await self.there()
         if there is not None:
-            await self._write(wanted, given, there)
+            await self._write(markable(self._node, wanted), given, there)
         self.findings = unmarkable(self._node, wanted, served=there is not None)
         self._done = None if self._missed else (given, wanted)
 

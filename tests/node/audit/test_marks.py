@@ -7,7 +7,20 @@ import pytest
 from dra.objects import DeviceTaintRule
 from dra.validation import errors
 from dra.wire import convert
-from node.audit import HELD_BY_PLUGIN, MARKED_ON, HandedOut, Silicon, marks_of, plan, seen_at, sign_of, unmarkable
+from node.audit import (
+    HELD_BY_PLUGIN,
+    MARKED_ON,
+    HandedOut,
+    Silicon,
+    markable,
+    marks_of,
+    plan,
+    seen_at,
+    sign_of,
+    unmarkable,
+)
+from node.audit.findings import MOST
+from node.audit.marks import MOST_MARKS
 from tests.node.audit.sights import RESOURCE, device, owner, slices
 from tests.node.machines import NODE
 
@@ -81,6 +94,16 @@ def test_a_device_of_another_pool_is_named_and_not_marked():
     [one] = unmarkable(NODE, wanted(HELD), served=False)
     assert "DRADeviceTaintRules" in one.remedy
     assert unmarkable(NODE, wanted(HELD), served=True) == ()
+
+
+def test_of_very_many_devices_the_first_are_marked_and_that_others_are_not_is_said():
+    many = {device(f"d{number:05}"): frozenset({"r d"}) for number in range(MOST_MARKS + 100)}
+    chosen = markable(NODE, many)
+    assert list(chosen) == sorted(many)[:MOST_MARKS]
+    found = unmarkable(NODE, many, served=True)
+    assert len(found) == MOST
+    assert found[0].object == f"device {sorted(many)[MOST_MARKS]}"
+    assert f"{MOST_MARKS} others" in found[0].message
 
 
 def test_names_stay_within_what_the_server_takes():

@@ -19,6 +19,7 @@ from cluster.serving import POD_DEVICE, Head
 from dra.objects import Node, ObjectMeta
 from dra.quantity import parse
 from node.audit import COMPONENT, CONDITION, OVER, ContainerDevice, Kind, condition_of, examine
+from node.audit import marks as audit_marks
 from node.checkpoint import Checkpoint, HeldDevice, Prepared, encode
 from node.messages import PluginHolding, PluginsOffer
 from node.service import Agent, AgentSettings, AllocatorPlace, NodePaths
@@ -205,6 +206,15 @@ async def test_all_that_a_plugin_offers_is_marked_where_that_is_said(cluster, ku
     async with followed(cluster, paths, marking="held") as one:
         await one.round()
         assert await marks(cluster) == []
+
+
+async def test_of_very_many_the_first_are_marked_and_the_rest_is_told(cluster, kubelet, agent, monkeypatch):
+    monkeypatch.setattr(audit_marks, "MOST_MARKS", 1)
+    kubelet.have(plugged("old", "GPU-0", "GPU-2"))
+    await agent.round()
+    assert await marks(cluster) == ["gpu-0"]
+    assert {one.what for one in agent.findings} == {Kind.UNMARKED}
+    assert "1 others of the node are marked already" in (await said(cluster))[Kind.UNMARKED.reason]
 
 
 async def test_who_is_told_not_to_mark_takes_its_marks_away(cluster, kubelet, paths, agent):
