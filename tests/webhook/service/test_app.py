@@ -115,6 +115,16 @@ async def test_a_review_is_answered_and_counted(running):
     assert count("drawbridge_review_seconds_count", {"path": "/mutate"}) == 1
 
 
+async def test_a_review_is_timed_by_a_clock_that_is_finer_than_the_loops(running, monkeypatch):
+    loop = asyncio.get_running_loop()
+    begun = loop.time()
+    with monkeypatch.context() as coarse:
+        coarse.setattr(loop, "time", lambda: begun)
+        await running.post()
+    assert running.metrics.registry.get_sample_value("drawbridge_review_seconds_sum", {"path": "/mutate"}) > 0
+    assert running.app.longest_hold > 0
+
+
 async def test_a_refusal_is_looked_at_twice_because_a_class_may_come_just_before_its_first_pod(running):
     status, text = await running.post(named("late"))
     assert (status, json.loads(text)["response"]["allowed"]) == (200, True)
