@@ -327,9 +327,16 @@ class Server(NamedTuple):
 
 
 @contextmanager
-def server(name: str, *, descriptors: int = 0) -> Iterator[Server]:
-    """A server process of its own, which may be allowed so many descriptors only; its log goes nowhere, as to a fast collector."""
-    command = [sys.executable, "-m", "bench.webhook.admission", name]
+def server(name: str, *, descriptors: int = 0, pieces: Path | None = None) -> Iterator[Server]:
+    """A server process of its own; its log goes nowhere, as to a fast collector.
+
+    It may be allowed so many descriptors only, or be a gate that writes down what its loop does (`bench.webhook.pieces`).
+    """
+    command = [
+        sys.executable,
+        "-m",
+        *(("bench.webhook.pieces", str(pieces)) if pieces else ("bench.webhook.admission", name)),
+    ]
     if descriptors:
         command = ["prlimit", f"--nofile={descriptors}", *command]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=ROOT)

@@ -1,8 +1,10 @@
 """The short form of `make soak`, and what its judgement is worth."""
 
+from time import thread_time
+
 import pytest
 
-from bench.webhook import admission
+from bench.webhook import admission, pieces
 from bench.webhook.soak import NOBODY, Held, Sample, Seen, soak, what_is_lost
 
 
@@ -42,9 +44,9 @@ def test_an_honest_review_that_was_held_or_lost_is_told():
     assert Seen({200: 1}, 0, flat, beside=held).problems == [
         "an honest review was held for 400 ms of the gate's processor"
     ]
-    often = NOBODY._replace(processor=Held.of([0.001] * 90 + [0.12] * 10))
+    often = NOBODY._replace(processor=Held.of([0.001] * 90 + [0.09] * 10))
     assert Seen({200: 1}, 0, flat, beside=often).problems == [
-        "one honest review of a hundred was held for 120 ms of the gate's processor"
+        "one honest review of a hundred was held for 90 ms of the gate's processor"
     ]
     lost = NOBODY._replace(lost=["3.1 s: 503", "4.0 s: 503"])
     assert Seen({200: 1}, 0, flat, beside=lost).problems == ["2 honest reviews were lost, the first: 3.1 s: 503"]
@@ -62,3 +64,29 @@ def test_an_honest_review_that_was_held_or_lost_is_told():
 )
 def test_of_an_honest_review_that_was_lost_it_is_said_how(status, text, why):
     assert what_is_lost(status, text) == why
+
+
+def test_what_the_loop_did_is_written_piece_by_piece_and_told_of_a_hold(tmp_path):
+    class Work:
+        def outer(self, seconds):
+            self.inner(seconds)
+
+        def inner(self, seconds):
+            until = thread_time() + seconds
+            while thread_time() < until:
+                pass
+
+    with (tmp_path / "pieces").open("w", buffering=1) as file:
+        recorder = pieces.Recorder(file)
+        recorder.stand_around(Work, "outer", lambda _, seconds: f"outer {seconds}")
+        recorder.stand_around(Work, "inner", lambda *_: "inner")
+        Work().outer(0.0)
+        Work().outer(2 * pieces.LEAST)
+        file.write('["half')
+    inner, outer = pieces.read(tmp_path / "pieces")
+    assert (inner.what, inner.depth, outer.what, outer.depth) == ("inner", 1, "outer 0.002", 0)
+    assert outer.seconds >= inner.seconds >= pieces.LEAST
+    told = list(pieces.between([inner, outer], outer.begun, outer.ended))
+    assert [line.split(" ms ")[1] for line in told] == ["outer 0.002", "inner"]
+    assert not list(pieces.between([inner, outer], outer.ended, outer.ended + 1))
+    assert not list(pieces.between([inner, outer], 0.0, outer.begun))

@@ -1,0 +1,150 @@
+"""What the gate's loop does, piece by piece: `make soak` names by it what has held an honest review for longest.
+
+`python -m bench.webhook.pieces FILE` is the server of `bench.webhook.admission`, and stands around what the loop calls and what may take long in
+that. A piece that took a millisecond or more of the processor is a line in the file. What the loop does besides, in TLS and in the kernel, is what is
+left of a hold; it can't be seen from Python.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import sys
+import types
+from contextlib import contextmanager
+from functools import wraps
+from time import monotonic, thread_time
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterable, Iterator
+    from pathlib import Path
+    from typing import TextIO
+
+LEAST = 0.001
+
+
+class Piece(NamedTuple):
+    """What was done, from when to when by the clock, for how long by the processor, and within how many others."""
+
+    what: str
+    begun: float
+    ended: float
+    seconds: float
+    depth: int
+
+
+class Recorder:
+    """Writes pieces down."""
+
+    def __init__(self, file: TextIO) -> None:
+        """Write them to a file, a line each."""
+        self._file = file
+        self._process = os.getpid()
+        self._depth = 0
+
+    @contextmanager
+    def piece(self, what: Callable[[], str]) -> Iterator[None]:
+        """Take the time of one; `what` is asked only where it was long."""
+        begun, worked = monotonic(), thread_time()
+        self._depth += 1
+        try:
+            yield
+        finally:
+            self._depth -= 1
+            seconds = thread_time() - worked
+            if seconds >= LEAST and os.getpid() == self._process:
+                one = Piece(what(), begun, monotonic(), seconds, self._depth)
+                self._file.write(json.dumps(one) + "\n")
+
+    def stand_around(self, owner: Any, name: str, what: Callable[..., str]) -> None:
+        """Take the time of each call of a function."""
+        inner = getattr(owner, name)
+
+        @wraps(inner)
+        def timed(*given: Any, **named: Any) -> Any:
+            with self.piece(lambda: what(*given)):
+                return inner(*given, **named)
+
+        setattr(owner, name, timed)
+
+    @types.coroutine
+    def step_through(self, work: Any) -> Generator[Any, Any, Any]:
+        """Take the time of each step of a coroutine."""
+        send, value = work.send, None
+        while True:
+            try:
+                with self.piece(lambda: "the rest of a review that was decided later"):
+                    waited_for = send(value)
+            except StopIteration as end:
+                return end.value
+            try:
+                send, value = work.send, (yield waited_for)
+            except BaseException as error:  # noqa: BLE001  whatever it is, it is the work's
+                send, value = work.throw, error
+
+
+def watch(recorder: Recorder) -> None:
+    """Stand around what the gate's loop calls."""
+    from cluster.serving.connection import PeerConnection
+    from cluster.serving.door import Door
+    from cluster.serving.line import WaitingLine
+    from webhook.service import app
+    from webhook.service.deciding import worker
+    from webhook.service.deciding.gate import Gate
+
+    around = recorder.stand_around
+    around(PeerConnection, "data_received", lambda _, data: f"reading {len(data)} bytes")
+    around(PeerConnection, "connection_made", lambda _, __: "letting somebody in")
+    around(PeerConnection, "_reply", lambda _, reply: f"writing {reply.status} and {len(reply.body)} bytes")
+    around(WaitingLine, "_serve", lambda _: "a turn of the line")
+    around(Door, "_accept", lambda *_: "taking connections")
+    around(app.App, "_at_once", lambda _, review: f"a {review.path} review of {len(review.body)} bytes on the loop")
+    around(app, "answer_late", lambda path, body, *_: f"answering undecided: a {path} review of {len(body)} bytes")
+    around(Gate, "decide", lambda _, path, body, *__: f"deciding a {path} review of {len(body)} bytes")
+    around(Gate, "forget", lambda *_: "forgetting what was half remembered")
+    around(worker._Worker, "__init__", lambda *_: "forking a worker")  # noqa: SLF001
+    around(worker, "_encode", lambda _: "handing a review to a worker")
+    later = Door.later
+    Door.later = lambda door, work: later(door, recorder.step_through(work))  # type: ignore[method-assign, assignment]
+    _watch_collector(recorder)
+
+
+def _watch_collector(recorder: Recorder) -> None:
+    pieces: list[Any] = []
+
+    def told(phase: str, info: dict[str, int]) -> None:
+        if phase == "start":
+            pieces.append(recorder.piece(lambda: f"the collector, generation {info['generation']}"))
+            pieces[-1].__enter__()
+        elif pieces:
+            pieces.pop().__exit__(None, None, None)
+
+    gc.callbacks.append(told)
+
+
+def read(path: Path) -> list[Piece]:
+    """Read what was written, all but a last line that is not whole."""
+    lines = path.read_text().split("\n")[:-1]
+    return [Piece(*json.loads(line)) for line in lines]
+
+
+def between(pieces: Iterable[Piece], begun: float, ended: float) -> Iterator[str]:
+    """Tell what was done from one moment to another."""
+    for one in sorted(pieces, key=lambda piece: (piece.begun, piece.depth)):
+        if one.ended > begun and one.begun < ended:
+            yield f"{'  ' * one.depth}{one.seconds * 1e3:6.1f} ms {one.what}"
+
+
+def main() -> None:
+    """Serve and be watched."""
+    from bench.webhook.admission import serve_gate
+
+    with open(sys.argv[1], "w", buffering=1) as file:  # noqa: PTH123
+        watch(Recorder(file))
+        serve_gate()
+
+
+if __name__ == "__main__":
+    main()
