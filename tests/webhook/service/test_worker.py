@@ -137,6 +137,45 @@ async def test_a_review_whose_worker_is_killed_under_it_is_decided_by_another(po
     assert told.read_text() != first.read_text()
 
 
+@pytest.mark.parametrize("idle", [True, False])
+async def test_what_a_worker_was_asked_that_is_stopped_and_stays_so_is_decided_by_another(pool, tmp_path, idle):
+    """It passed undecided when its time was over, though nobody had looked at it."""
+    first = tmp_path / "first"
+
+    def decide(path, body):
+        if not first.exists() and body == b"stop":
+            first.write_text(str(os.getpid()))
+            os.kill(os.getpid(), signal.SIGSTOP)
+        return answer(path, body)
+
+    if idle:
+        outcome = await pool.decide(decide, None, "mutate", b"", 60.0)
+        first.write_bytes(outcome.body.split()[0])
+        os.kill(int(first.read_text()), signal.SIGSTOP)
+    async with asyncio.timeout(PATIENCE):
+        outcome = await pool.decide(decide, None, "mutate", b"stop", 1_000.0)
+    assert outcome.body.split()[0].decode() != first.read_text()
+    assert pool.counts["killed"] == 1
+    await gone(int(first.read_text()))
+
+
+async def test_a_worker_at_work_is_not_taken_for_a_stopped_one(pool, tmp_path):
+    release = tmp_path / "release"
+
+    def decide(path, body):
+        while not release.exists():
+            pass
+        return answer(path, body)
+
+    asked = asyncio.create_task(pool.decide(decide, None, "mutate", b"", 60.0))
+    await until(lambda: pool._watch is not None)
+    for _ in range(3):
+        pool._find_stopped()
+    release.touch()
+    await asked
+    assert pool.counts == {"forked": 1, "decided": 1, "killed": 0, "crowded": 0}
+
+
 async def test_an_honest_review_in_a_worker_that_others_have_filled_is_decided_by_another(pool):
     """What a worker's reviews leave behind is never collected: the last drop is not its fault who comes with it."""
     left = []

@@ -4,7 +4,7 @@ A worker is a fork of this process, so it has the stock of the moment without a 
 their parent, page by page, until somebody writes to one. It serves as long as its state is the present one, up to a number
 of reviews, then another is forked. It has no socket but the one to its parent, a limit of memory and of CPU, and it is killed when its time
 is over. One that ends by itself may have been full of what others had asked, or have been killed while it was idle: what it was asked is asked once more, of a
-new one. What is not decided in time is undecided; who asked says what that means.
+new one. So it is with one that somebody has stopped: the kernel tells a stopped process from one at work, and it is ended as soon as that is seen. What is not decided in time is undecided; who asked says what that means.
 
     parent                              worker
     path, body (msgpack, length first) ─▶ decide
@@ -48,6 +48,8 @@ QUEUE = 16
 COUNTED = ("forked", "decided", "killed", "crowded")
 # Seconds between two looks whether killed workers are gone.
 BURIAL = 0.01
+# ... and whether workers that were asked something are stopped.
+WATCH = 0.1
 
 ANYBODY = Asker("")
 _LENGTH = struct.Struct("!I")
@@ -88,6 +90,7 @@ class Pool:
         # Processes that were killed and are not gone yet, on whose account each still has a place, and when to look for them again.
         self._dying: dict[int, Asker | None] = {}
         self._look: asyncio.TimerHandle | None = None
+        self._watch: asyncio.TimerHandle | None = None
         # What happened, for metrics: name to count.
         self.counts = dict.fromkeys(COUNTED, 0)
 
@@ -122,8 +125,9 @@ class Pool:
             self._dying[worker.kill()] = None
         self._idle.clear()
         self._busy.clear()
-        if self._look is not None:
-            self._look.cancel()
+        for timer in (self._look, self._watch):
+            if timer is not None:
+                timer.cancel()
         for pid in self._dying:
             _is_gone(pid, wait=True)
         self._dying.clear()
@@ -141,6 +145,7 @@ class Pool:
             self._places.leave(asker)
             raise
         self._busy.add(worker)
+        self._keep_watch()
         try:
             outcome = await worker.ask(path, body)
         except (OSError, EOFError, asyncio.CancelledError) as error:
@@ -157,6 +162,17 @@ class Pool:
         self._rest(worker, asker)
         self.counts["decided"] += 1
         return outcome
+
+    def _keep_watch(self) -> None:
+        if self._watch is None and self._busy:
+            self._watch = asyncio.get_running_loop().call_later(WATCH, self._find_stopped)
+
+    def _find_stopped(self) -> None:
+        """End workers that do nothing; who waits for one hears that it has ended."""
+        self._watch = None
+        for worker in self._busy:
+            worker.end_if_stopped()
+        self._keep_watch()
 
     def _rest(self, worker: _Worker, asker: Asker) -> None:
         self._busy.discard(worker)
@@ -249,6 +265,15 @@ class _Worker:
                 raise EOFError
             parts += part
         return bytes(parts)
+
+    def end_if_stopped(self) -> None:
+        """End it if the kernel says that it is stopped, and let whoever waits for its answer find out."""
+        try:
+            stopped = os.waitid(os.P_PID, self._pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
+            return
+        if stopped is not None:
+            os.kill(self._pid, signal.SIGKILL)
 
     def kill(self) -> int:
         """End it, now; name the process that will be gone soon."""
