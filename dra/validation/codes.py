@@ -111,6 +111,7 @@ CODES: Final[dict[str, Code]] = {
     "D506": Code("a compatibleOnlyWith rule inside of a ResourceSlice", _WARNING, "write a DeviceCompatibility: the API server drops the field, and nobody keeps the devices apart"),
     "D507": Code("a scheduler that knows no DeviceCompatibility may act against one", _WARNING, "have drawbridge's scheduler place the pod (docs/bridge.md), or wait until the other device is free"),
     "D508": Code("a rule about nodes for devices that are on no single node", _WARNING, "give such devices a rule with scope: pool; one with scope: node holds for devices whose slice, or whose own nodeName, names their node"),
+    "D509": Code("more rules or devices than are compared", _WARNING, "have fewer rules for one driver, or look through the others yourself: what the rules say holds for all devices, compared or not"),
     # What claims hold.
     "D601": Code("a device that two claims hold", _WARNING, "free one of the claims: delete its consumers, or the claim"),
     "D602": Code("a device in use that is not published", _WARNING, "find out why its driver took it back; counters and capacity count it as free"),

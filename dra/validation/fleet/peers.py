@@ -39,6 +39,7 @@ def peer_problems(rule: DeviceCompatibility, world: World) -> Problems:
     if permits is None:
         return
     yield from _anywhere(rule, carriers)
+    yield from _uncompared(rule, world)
     spots = _by_spot(rule, world.fleet.devices)
     seen: set[str] = set()
     for spot, mine in _by_spot(rule, carriers).items():
@@ -58,6 +59,24 @@ def _anywhere(rule: DeviceCompatibility, carriers: Sequence[Published]) -> Probl
         yield Problem(
             "D508", "/spec/scope", f"{found[0]}{more} {verb} on no single node, so the rule does not hold there"
         )
+
+
+def _uncompared(rule: DeviceCompatibility, world: World) -> Problems:
+    """Say what is beyond the bounds of the work: nothing found there does not mean that nothing is there."""
+    driver = rule.spec.driver
+    rules = len(_rules_of(driver, world))
+    if rules > _MAX_RULES:
+        message = f"driver {driver!r} has {rules} rules, and only the first {_MAX_RULES} were compared with this one"
+        yield Problem("D509", "/spec/driver", message)
+    spots = _by_spot(rule, world.fleet.devices)
+    (kind, name), devices = max(spots.items(), key=lambda spot: len(spot[1]), default=(("", ""), ()))
+    if len(devices) > _MAX_DEVICES:
+        message = f"{kind} {name!r} has {len(devices)} devices of driver {driver!r}, and only the first {_MAX_DEVICES} of a {kind} were compared"
+        yield Problem("D509", "/spec/scope", message)
+
+
+def _rules_of(driver: str, world: World) -> list[DeviceCompatibility]:
+    return [other for other in world.compatibilities if other.spec.driver == driver]
 
 
 def _by_spot(rule: DeviceCompatibility, devices: Sequence[Published]) -> dict[tuple[str, str], list[Published]]:
@@ -109,8 +128,7 @@ def _disagreement(
     world: World,
 ) -> Problems:
     """Find a device that permits another one, whose own rule does not permit it."""
-    others = [other for other in world.compatibilities if other.spec.driver == rule.spec.driver]
-    for other in others[:_MAX_RULES]:
+    for other in _rules_of(rule.spec.driver, world)[:_MAX_RULES]:
         opposite = _compile(other.spec.compatible_only_with)
         if opposite is None:
             continue

@@ -156,3 +156,17 @@ def test_devices_that_all_share_a_counter_set_are_judged_without_looking_at_each
 
     small, large = lines(20), lines(120)
     assert large < 9 * small
+
+
+def test_what_is_beyond_the_bounds_of_the_work_is_said(monkeypatch):
+    """The sixty-fifth rule of a driver was compared with nothing, and nobody was told."""
+    monkeypatch.setattr(peers, "_MAX_RULES", 2)
+    monkeypatch.setattr(peers, "_MAX_DEVICES", 3)
+    two, three = (
+        [only(MIG, selector=MIG).replace("name: rule", f"name: rule-{n}") for n in range(many)] for many in (2, 3)
+    )
+    assert not codes(join(*two), FLEET)
+    assert found(join(*three), FLEET) == {("D509", "/spec/driver")}
+    assert all("has 3 rules" in said for said in messages(join(*three), FLEET))
+    more = pool(*[device(f"mig-{n}", "mig") for n in range(4)])
+    assert found(join(*two), more) == {("D509", "/spec/scope")}
