@@ -6,6 +6,7 @@ answered by its peers is legal; two rules that contradict each other are most li
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from dra import cel
@@ -69,9 +70,10 @@ def _uncompared(rule: DeviceCompatibility, world: World) -> Problems:
         message = f"driver {driver!r} has {rules} rules, and only the first {_MAX_RULES} were compared with this one"
         yield Problem("D509", "/spec/driver", message)
     spots = _by_spot(rule, world.fleet.devices)
-    (kind, name), devices = max(spots.items(), key=lambda spot: len(spot[1]), default=(("", ""), ()))
-    if len(devices) > _MAX_DEVICES:
-        message = f"{kind} {name!r} has {len(devices)} devices of driver {driver!r}, and only the first {_MAX_DEVICES} of a {kind} were compared"
+    crowded = (spot for spot, devices in spots.items() if len(devices) > _MAX_DEVICES)
+    for kind, name in islice(crowded, 1):  # one example is enough
+        devices = len(spots[kind, name])
+        message = f"{kind} {name!r} has {devices} devices of driver {driver!r}, and only the first {_MAX_DEVICES} of a {kind} were compared"
         yield Problem("D509", "/spec/scope", message)
 
 
