@@ -1,0 +1,43 @@
+"""What is printed of pods through a real API server, without one."""
+
+import pytest
+
+from bench.webhook import throughput
+from bench.webhook.throughput import SERVER, Allocated, Run
+
+
+def runs(*rates):
+    """One for each rate, as long as all else is the same."""
+    return [Run(rate, {SERVER: 1000 / rate, "etcd": 1.0}, Allocated(100.0, 10.0), 0.1) for rate in rates]
+
+
+def test_a_ratio_is_the_median_of_the_rounds_own_ratios():
+    """A machine that slows down slows all ways of a round."""
+    ours, theirs = runs(100, 40, 10), runs(200, 50, 20)
+    assert throughput.ratio_of(lambda run: run.rate, ours, theirs) == 0.5
+    [row] = [row for row in throughput.compare("legacy", ours, "by-hand", theirs, "") if row.unit == "/s"]
+    assert (row.ours, row.theirs) == (40, 50)
+    assert row.note.startswith("0.50x theirs, median of 3 rounds")
+
+
+def test_every_way_is_told_and_every_pair_of_which_both_were_taken(monkeypatch, capsys):
+    taken = {"by-hand": runs(200, 100), "floor": runs(180, 90), "legacy": runs(150, 75)}
+    monkeypatch.setattr(throughput, "in_turn", lambda *_: taken)
+    throughput.main(2, list(taken))
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(":")[0] for line in lines if " beside " in line] == [
+        "legacy beside by-hand",
+        "floor beside by-hand",
+        "legacy beside floor",
+    ]
+    told = next(line for line in lines if line.startswith("legacy beside by-hand"))
+    assert "pods a second 0.75x" in told
+    assert {line.split()[0] for line in lines} == taken.keys()
+    assert any("(API server 6.67 13.33; rates 150 75;" in line for line in lines)
+
+
+@pytest.mark.parametrize("name", throughput.WAYS)
+def test_what_is_to_be_translated_is_not_what_is_written_where_nobody_translates(name):
+    way = throughput.WAYS[name]
+    asks = any("nvidia.com/gpu" in str(item) for item in way.items)
+    assert asks == (bool(way.webhook) and way.claims)
