@@ -223,7 +223,7 @@ class App:
         if 2 * (self._waiting + 1) > self._limits.reviews:
             return self._record_decision(review, outcome)
         if outcome.record.outcome == REFUSED:
-            return self._later(review, self._again(review))
+            return self._later(review, self._again(review, outcome, state))
         if outcome.record.outcome == UNDECIDED:
             # Here it may take little, and nothing in one piece; a worker may take its time.
             held = monotonic() - review.started
@@ -274,11 +274,16 @@ class App:
             if not self._waiting_of_peer[peer]:
                 del self._waiting_of_peer[peer]
 
-    async def _again(self, review: _OpenReview) -> Reply:
-        """Look a second time at what is refused: a class may have come just before its first pod."""
+    async def _again(self, review: _OpenReview, outcome: Outcome, seen: object) -> Reply:
+        """Look a second time at what is refused: a class may have come just before its first pod.
+
+        Where nothing has come, what was `seen` the first time stands, which had more time to say what would do instead.
+        """
         await asyncio.sleep(self._limits.second_look)
         # All that were refused in one turn come back in one; each is a piece of work for the loop.
         await self._door.line.turn()
+        if self._gate.state() is seen:
+            return self._record_decision(review, outcome)
         return await self._aside(review) if len(review.body) > self._limits.inline else await self._second(review)
 
     async def _second(self, review: _OpenReview) -> Reply:

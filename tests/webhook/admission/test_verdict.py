@@ -82,6 +82,10 @@ PODS = {
     "its own alone": pod(claims=["three"]),
     "skipped": pod({GPU: 9}, labels={"drawbridge.dev/skip": "true"}),
 }
+PODS["nine apart"] = pod({GPU: 1})
+PODS["nine apart"]["spec"]["containers"] = [
+    {**PODS["one"]["spec"]["containers"][0], "name": f"c{at}"} for at in range(9)
+]
 THREE = {
     "apiVersion": "resource.k8s.io/v1",
     "kind": "ResourceClaimTemplate",

@@ -4,6 +4,8 @@ import json
 import socket
 from collections import Counter
 from contextlib import asynccontextmanager, suppress
+from copy import copy
+from functools import partial
 from time import sleep, thread_time
 from types import SimpleNamespace
 
@@ -40,9 +42,10 @@ class Allowing:
 
     def __init__(self):
         self.seen = Counter()
+        self.now = ENFORCE
 
     def state(self):
-        return ENFORCE
+        return self.now
 
     def forget(self, _state):
         self.seen["forgotten"] += 1
@@ -63,6 +66,8 @@ class Allowing:
         while request.name == "held" and not self.release.exists():
             sleep(0.001)  # in a worker, which has no event in common with its parent
         refused = request.name == "late" and self.seen[path] < 2
+        if refused:
+            self.now = copy(ENFORCE)  # what was missing comes
         outcome = "refused" if refused else "untouched"
         record = Record(path=path, uid=request.uid, mode="enforce", outcome=outcome)
         body = reviews.deny(request.uid, reviews.Status(message="no class")) if refused else reviews.allow(request.uid)
@@ -604,13 +609,29 @@ async def test_what_comes_back_of_many_reviews_at_once_is_done_one_a_turn_of_the
     app._limits = app._limits._replace(second_look=0.0, **limits)
     monkeypatch.setattr(running.gate, "decide", decide)
     monkeypatch.setattr("webhook.service.app.answer_late", decide)
-    come_back = app._aside if limits else app._again
+    first = Outcome(body=b"{}", record=Record(path="mutate", uid="u", outcome="refused"))
+    come_back = app._aside if limits else partial(app._again, outcome=first, seen=None)
     review = _OpenReview("mutate", REVIEW, "", False, loop.time(), loop.time())
     replies = await asyncio.gather(*(come_back(review) for _ in range(8)))
     counting[0].cancel()
     assert {reply.status for reply in replies} == {200}
     assert len(done) == 8
     assert len(set(done)) == 8, "each in a turn of its own"
+
+
+@pytest.mark.parametrize("changed", [False, True])
+async def test_what_is_refused_is_looked_at_again_where_something_has_come_meanwhile(running, monkeypatch, changed):
+    """Else what the first look said stands: it had more time, and the second would say less."""
+    first, second = (
+        Outcome(body=text, record=Record(path="mutate", uid="u", outcome="refused")) for text in (b"long", b"short")
+    )
+    monkeypatch.setattr(running.gate, "decide", lambda *_: second)
+    running.app._limits = running.app._limits._replace(second_look=0.0)
+    now = asyncio.get_running_loop().time()
+    review = _OpenReview("mutate", REVIEW, "", False, now, now)
+    seen = object() if changed else running.gate.state()
+    told = await running.app._again(review, first, seen)
+    assert told.body == (b"short" if changed else b"long")
 
 
 async def test_a_second_look_without_an_end_is_left_to_a_worker(running, monkeypatch):
