@@ -5,7 +5,7 @@ import pytest
 from bench.webhook.start import prepare, start
 
 FLEET, NO_FLEET = 5_000, 1
-# It is about 2.3 times; work that grows faster than the fleet is far more on this many nodes.
+# It is about twice; work that grows faster than the fleet is far more on this many nodes.
 ALLOWED = 5
 
 
