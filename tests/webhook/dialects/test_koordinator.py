@@ -334,11 +334,10 @@ def hosted(*native: dict, asked: dict, hints: dict, fleet: Inventory, config: di
     return value, became(value, fleet=fleet, **config)
 
 
-@pytest.mark.parametrize("config", [HOST, {}], ids=["hosted", "not hosted"])
-def test_who_wants_nothing_on_one_numa_node_gets_nothing(config):
+def test_who_wants_nothing_on_one_numa_node_gets_nothing():
     """Nothing at all is what none of a key is; tied to one node it ended the reading."""
-    _, done = hosted({}, asked={"rdma": 0}, hints=ONE_NODE | BOUND, fleet=hosts(), config=config)
-    assert actions(done) == {KOORD + "rdma": "translated", TOPOLOGY: "ignored", BINDING: "ignored"}
+    _, done = hosted({}, asked={"rdma": 0}, hints=ONE_NODE, fleet=hosts())
+    assert actions(done) == {KOORD + "rdma": "translated", TOPOLOGY: "ignored"}
     assert done.templates == {}
 
 

@@ -28,6 +28,8 @@ _REMEDY = "declare `koordinator.hostResources` where a driver gives CPUs out"
 def ask(draft: Draft) -> Draft | Stop:
     """Ask for the pod's own CPUs and huge pages, too, where claims are made for them and they are to be on one NUMA node, or bound."""
     words = draft.words
+    if words.topology is None and words.binding is None:
+        return draft
     given: list[Keyed] = []
     for resource in _wanted(words):
         found = _of_host(words, resource)
@@ -42,7 +44,7 @@ def ask(draft: Draft) -> Draft | Stop:
             return tied
         asked = (tied,)
     names = [one.key for one in given]
-    notes = _notes(words, names) if asked else _notes_of_nothing(words)
+    notes = _notes(words, names, nothing=not asked)
     return replace(draft, asked=asked).and_(*notes)
 
 
@@ -92,14 +94,14 @@ def _tie(every: tuple[Keyed, ...], key: str) -> Keyed | Left:
     return Keyed(keys[0], tied, tuple(keys[1:]))
 
 
-def _notes(words: PodWords, given: list[str]) -> Iterator[Note]:
+def _notes(words: PodWords, given: list[str], *, nothing: bool) -> Iterator[Note]:
     """Say what becomes of the words about NUMA nodes and CPUs."""
     counted = (
         f"{', '.join(given)} by claim as well; the pod's own request stays, and is what its node and its quotas count"
     )
     if words.topology is not None:
         key = words.names[Role.NUMA_BIND]
-        action, text = _on_topology(words, words.topology.policy, counted if given else "")
+        action, text = _on_topology(words, words.topology.policy, counted if given else "", nothing=nothing)
         yield Note(key, action, text)
     if words.binding is not None:
         key = words.names[Role.CPUS]
@@ -107,17 +109,13 @@ def _notes(words: PodWords, given: list[str]) -> Iterator[Note]:
         yield Note(key, action, text)
 
 
-def _notes_of_nothing(words: PodWords) -> Iterator[Note]:
-    for role in (Role.NUMA_BIND, Role.CPUS):
-        if role in words.names:
-            yield Note(words.names[role], Action.IGNORED, "nothing is asked for that it could be about")
-
-
-def _on_topology(words: PodWords, policy: str, counted: str) -> tuple[Action, str]:
+def _on_topology(words: PodWords, policy: str, counted: str, *, nothing: bool) -> tuple[Action, str]:
     if policy != ONE_NODE:
         return Action.IGNORED, f"policy {show(policy) or 'of the node'} asks for no single NUMA node"
     if not words.options.host_resources:
         return Action.APPROXIMATED, f"{policy} is lost ({_REMEDY})"
+    if nothing:
+        return Action.IGNORED, "nothing is asked for that it could be about"
     more = f"; {counted}" if counted else ""
     return Action.APPROXIMATED, f"all devices on one NUMA node{more}"
 
