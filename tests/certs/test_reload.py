@@ -54,3 +54,10 @@ async def test_a_broken_pair_is_refused_and_the_old_leaf_stays(echo):
     with pytest.raises(ssl.SSLError):
         reload.load(context, Pair(other.certificate, b"no key"))
     assert await served(port, client) == before
+
+
+def test_a_connection_has_one_handshake_and_no_tickets():
+    """Whoever asked for another one on the same connection would have it without standing in line."""
+    options = reload.context().options
+    assert options & ssl.OP_NO_RENEGOTIATION
+    assert options & ssl.OP_NO_TICKET
