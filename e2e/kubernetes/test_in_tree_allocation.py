@@ -8,6 +8,7 @@ from e2e.actors.workloads import claim, container, pod, request, using
 pytestmark = pytest.mark.real
 DRIVER = "modes.example.com"
 SET = "gpu-0-counters"
+FINALIZER = "resource.kubernetes.io/delete-protection"
 
 
 @pytest.fixture
@@ -100,3 +101,19 @@ def test_a_gpu_and_a_nic_are_chosen_under_one_pcie_root(control_plane, namespace
     control_plane.wait_scheduled(namespace, "p")
     held = control_plane.get(f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims/joint")
     assert [r["device"] for r in held["status"]["allocation"]["devices"]["results"]] == ["gpu-2", "net1"]
+
+
+def test_finalizer_and_allocation_of_a_claim_are_two_writes_whoever_allocates(control_plane, namespace):
+    [made] = control_plane.create(claim("both", namespace, request("device", "none")))
+    path = control_plane.path_of(made)
+    result = {"request": "device", "driver": DRIVER, "pool": "p", "device": "d"}
+    status = {"allocation": {"devices": {"results": [result]}}}
+    both = {"metadata": {"finalizers": [FINALIZER]}, "status": status}
+    as_status = control_plane.patch(f"{path}/status", both)
+    assert as_status["status"]["allocation"]["devices"]["results"] == [result]
+    assert "finalizers" not in as_status["metadata"]
+    control_plane.patch(f"{path}/status", {"status": {"allocation": None}})
+    as_claim = control_plane.patch(path, both)
+    assert as_claim["metadata"]["finalizers"] == [FINALIZER]
+    assert "allocation" not in as_claim.get("status", {})
+    control_plane.patch(path, {"metadata": {"finalizers": None}})
