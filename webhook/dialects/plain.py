@@ -191,6 +191,10 @@ def _device(said: Said, shape: _Shape, table: Dialect) -> list[Keyed] | Refusal 
     asking = [amount for amount in counts if amount.value]
     if not own or (counts and not asking):
         return []
+    # Of two names for one number, that which says 0 says nothing: the other one asks.
+    own = list(filter(_says, own)) or own
+    telling = tuple(filter(_says, parts.amounts))
+    parts = Said(said.container, telling)
     sizes = [amount for amount in sizes if amount.value]
     twice = _twice(sizes)
     if twice:
@@ -202,6 +206,11 @@ def _device(said: Said, shape: _Shape, table: Dialect) -> list[Keyed] | Refusal 
     for amount in (*own, *asking):
         target = amount.row.target or target
     return _one(own[0].key, parts, shape, target)
+
+
+def _says(amount: Amount) -> bool:
+    """Whether an amount is more than the number 0 of devices."""
+    return bool(amount.value) or amount.row.role is not Role.COUNT
 
 
 def _several(asking: list[Amount], table: Dialect, *, shaped: bool) -> list[Keyed] | Left:

@@ -1,5 +1,7 @@
 """Hygon: whole cards, by their driver's class; parts of them stay, with the reason."""
 
+import pytest
+
 from tests.webhook.dialects.rows import Row
 from tests.webhook.pods import actions, became, exactly, pod, selected, untouched
 
@@ -14,6 +16,13 @@ def test_whole_cards_name_no_amounts_for_then_the_driver_gives_all_of_one():
     assert "capacity" not in request
     assert selected(done, type="hcu")
     assert not selected(done, type="vhcu")
+
+
+@pytest.mark.parametrize("limits", [{HCU: 0, DCU: 1}, {DCU: 0, HCU: 1}, {DCU: 1, HCU: 0}])
+def test_of_two_names_for_the_number_of_cards_one_that_says_none_takes_nothing_away(limits):
+    """The first name counted, whatever the second said: both went from the pod, and no claim came."""
+    (request,) = exactly(became(pod(limits)))
+    assert (request["class"], request["count"]) == ("dra.hygon.com", 1)
 
 
 def test_a_part_of_a_card_stays_and_says_that_there_is_a_driver():
