@@ -46,7 +46,7 @@ GRACE = 30.0
 AGAIN = 10.0
 TURN = 0.5
 LOOK = 0.1
-# Objects that are made, and not given back, between two looks for garbage: at the usual 700 they are a seventh of all work here.
+# Objects that are made, and not given back, between two looks for garbage: at the usual 700 the looks are an eighth of the work.
 YOUNG = 10_000
 # How long a test waits for what is to happen at once.
 PATIENCE = 60.0
