@@ -15,6 +15,7 @@ import queue
 import ssl
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlencode, urlsplit
@@ -28,6 +29,7 @@ NAME = "floor"  # pods that say it as their scheduler's are meant
 FINALIZER = "resource.kubernetes.io/delete-protection"
 WRITERS = 16
 WATCH_SECONDS = 600
+TRIES, PAUSE = 10, 0.2  # of a request that is refused: by a server that is busy, or a policy that is only being read
 PLAIN = "application/json"
 ONLY_NAMES = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 TIMESTAMP = "2026-01-01T00:00:00Z"  # of every allocation: a clock would be a thought
@@ -54,6 +56,7 @@ class Owner(msgspec.Struct, frozen=True):
 class Metadata(msgspec.Struct, frozen=True, rename="camel"):
     name: str
     uid: str
+    resource_version: str
     owner_references: tuple[Owner, ...] = ()
 
 
@@ -88,14 +91,17 @@ class Server:
         self.connection = http.client.HTTPSConnection(urlsplit(plan.url).netloc, context=context)
 
     def ask(self, method: str, path: str, body: object = None, **headers: str) -> bytes:
-        """Send a request and read the answer. Nobody waits for a pod of which a write was refused: the run that lacks it fails."""
+        """Send a request and read the answer. What is refused again and again is given up: the run that lacks the pod fails."""
         sent = msgspec.json.encode(body) if body is not None else None
-        self.connection.request(method, path, sent, self.headers | headers)
-        answer = self.connection.getresponse()
-        said = answer.read()
-        if answer.status >= http.client.BAD_REQUEST:
-            raise RuntimeError(f"{method} {path}: {answer.status} {said.decode()[:500]}")
-        return said
+        for _ in range(TRIES):
+            self.connection.request(method, path, sent, self.headers | headers)
+            answer = self.connection.getresponse()
+            said = answer.read()
+            if answer.status < http.client.BAD_REQUEST:
+                return said
+            print(f"{method} {path}: {answer.status} {said.decode()[:500]}", flush=True)
+            time.sleep(PAUSE)
+        raise RuntimeError(f"{method} {path} was refused {TRIES} times")
 
     def patch(self, path: str, body: object) -> None:
         self.ask("PATCH", path, body, **{"Content-Type": "application/merge-patch+json"})
@@ -105,14 +111,16 @@ class Server:
         page = msgspec.json.decode(self.ask("GET", path, Accept=PLAIN), type=Page)
         yield from (item.metadata for item in page.items)
         version = page.metadata["resourceVersion"]
-        query = urlencode({"watch": "true", "resourceVersion": version, "timeoutSeconds": WATCH_SECONDS})
-        self.connection.request("GET", f"{path}?{query}", headers=self.headers)
-        answer = self.connection.getresponse()
         decoder = msgspec.json.Decoder(Event)
-        while line := answer.readline():
-            event = decoder.decode(line)
-            if event.type == "ADDED":
-                yield event.object.metadata
+        while True:  # watch after watch: the API server ends one whose reader is slow
+            query = urlencode({"watch": "true", "resourceVersion": version, "timeoutSeconds": WATCH_SECONDS})
+            self.connection.request("GET", f"{path}?{query}", headers=self.headers)
+            answer = self.connection.getresponse()
+            while line := answer.readline():
+                event = decoder.decode(line)
+                version = event.object.metadata.resource_version
+                if event.type == "ADDED":
+                    yield event.object.metadata
 
 
 def place(server: Server, plan: Plan, work: Work) -> None:
@@ -135,7 +143,7 @@ def place(server: Server, plan: Plan, work: Work) -> None:
 
 
 def main() -> None:
-    """Give devices away until there are none or nobody asks."""
+    """Give devices away until there are none."""
     plan = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=Plan)
     waiting: queue.SimpleQueue[Work] = queue.SimpleQueue()
     for _ in range(WRITERS):
