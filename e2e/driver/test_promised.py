@@ -5,7 +5,7 @@ import http.client
 import json
 import ssl
 import subprocess
-from base64 import b64encode
+from base64 import b64decode
 
 import pytest
 
@@ -17,7 +17,6 @@ from e2e.actors.workloads import claim, container, pod, request, using
 from e2e.driver.installed import PROGRAM, freed, installed
 from e2e.driver.test_node_agent import ACCOUNT, CLASS, DEVICES, DRIVER, PARTS, RESOURCE, Auditor, device_of, gone, old
 from e2e.ground.controlplane import free_port
-from tests.webhook import tls
 
 pytestmark = [pytest.mark.real, pytest.mark.node]
 
@@ -44,34 +43,19 @@ class Seeing(Auditor):
         self.file.write_text(self.token_of(made, audiences=[AUDIENCE]))
 
     def command(self):
-        asked = ["--allocator", f"https://localhost:{self.door}", "--allocator-token", self.file, "--mark", "none"]
+        asked = ["--allocator", f"https://127.0.0.1:{self.door}", "--allocator-token", self.file, "--mark", "none"]
         return [*super().command(), *asked]
 
 
 @pytest.fixture(scope="module")
-def believed(control_plane, tmp_path_factory):
+def believed(gate, tmp_path_factory):
     """The folder of the door's certificate, of the authority that the gate's webhook configuration names."""
     folder = tmp_path_factory.mktemp("door")
-    authority, leaf = tls.pair("localhost")
-    (folder / "tls.crt").write_bytes(leaf.certificate)
-    (folder / "tls.key").write_bytes(leaf.key)
-    (folder / "ca.crt").write_bytes(authority.certificate)
-    gate = {
-        "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": "MutatingWebhookConfiguration",
-        "metadata": {"name": "drawbridge"},
-        "webhooks": [
-            {
-                "name": "pods.drawbridge.dev",
-                "admissionReviewVersions": ["v1"],
-                "sideEffects": "None",
-                "clientConfig": {"url": "https://127.0.0.1:1/mutate", "caBundle": b64encode(authority.certificate).decode()},
-            }
-        ],
-    }  # fmt: skip
-    control_plane.create(gate)
-    yield folder
-    control_plane.remove(gate)
+    gate.trust()  # there is a certificate
+    data = gate.cluster.get(f"/api/v1/namespaces/{SYSTEM}/secrets/drawbridge")["data"]
+    for name in ("tls.crt", "tls.key", "ca.crt"):
+        (folder / name).write_bytes(b64decode(data[name]))
+    return folder
 
 
 @pytest.fixture(scope="module")
@@ -156,7 +140,7 @@ def test_a_token_shows_the_node_of_its_pod_and_one_for_somebody_else_shows_nothi
 def shown(seeing, token):
     """What the door answers to who shows a token."""
     context = ssl.create_default_context(cafile=seeing.file.parent / "ca.crt")
-    connection = http.client.HTTPSConnection("localhost", seeing.door, timeout=60, context=context)
+    connection = http.client.HTTPSConnection("127.0.0.1", seeing.door, timeout=60, context=context)
     try:
         connection.request("GET", "/promises", headers={"Authorization": f"Bearer {token}"})
         response = connection.getresponse()

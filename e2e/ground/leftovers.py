@@ -109,13 +109,29 @@ def processes(root: Path) -> dict[int, str]:
     mark = f"{RUN_VARIABLE}={root}".encode()
     for environ in Path("/proc").glob("[0-9]*/environ"):
         try:
-            marked = mark in environ.read_bytes().split(b"\0")
+            marked = mark in environment(environ.parent).split(b"\0")
         except OSError:
             continue
         number = int(environ.parent.name)
         if marked and (begun := start_time(number)):
             found[number] = begun
     return found
+
+
+def environment(process: Path) -> bytes:
+    """Read a process's environment. One that is becoming a program has closed its files, and the run's lock with them, and has none yet."""
+    deadline = time.monotonic() + END_SECONDS
+    while not (text := (process / "environ").read_bytes()) and becomes_a_program(process):
+        if time.monotonic() > deadline:
+            break
+        time.sleep(0.001)
+    return text
+
+
+def becomes_a_program(process: Path) -> bool:
+    """Tell whether it is one that has no arguments yet. What is none, as the kernel's own threads, raises OSError."""
+    (process / "exe").readlink()
+    return not (process / "cmdline").read_bytes()
 
 
 def unmount(data: Path) -> None:

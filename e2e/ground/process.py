@@ -52,6 +52,9 @@ class Process:
                 env=os.environ | NO_AUTHORITIES | (env or {}) | {RUN_VARIABLE: str(root)},
                 cwd=root,
                 start_new_session=True,
+                # What is not to be inherited is closed by the kernel with the exec, the run's lock among it: not before, while
+                # the child has no environment of its own by which leftovers.py would find it.
+                close_fds=False,
             )
         self.pid_file = root / "pids" / name
         self.pid_file.write_text(f"{self.child.pid} {start_time(self.child.pid)}")

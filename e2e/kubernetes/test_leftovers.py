@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from e2e.ground import leftovers, run
+from tests.limits import PATIENCE
 
 READY = "print('ready', flush=True); import time; time.sleep(600)"
 CONTROL_PLANE = f"from e2e.ground.controlplane import ControlPlane\ncp = ControlPlane(name='killed').start()\n{READY}"
@@ -89,6 +90,42 @@ def test_a_run_killed_in_the_middle_of_a_start_is_cleaned_up_with_the_child():
     root = killed(HALF_STARTED.format(seconds=0.5))
     leftovers.sweep(run.folder())
     assert_clean(root)
+
+
+# Owners that start one program after the other, killed at any moment; prints what of them is left after each sweep.
+STARTING = """
+import os, random, signal, sys, time
+from e2e.ground import leftovers, run
+from e2e.ground.process import Process
+moments = random.Random(1)
+for number in range(40):
+    done, begun = os.pipe()
+    owner = os.fork()
+    if owner == 0:
+        one = run.Run('killed')
+        os.write(begun, str(one.root).encode())
+        for at in range(100):
+            Process(f'p{at}', ['sleep', '600'], root=one.root)
+        os._exit(0)
+    root = leftovers.Path(os.read(done, 4096).decode())
+    time.sleep(moments.random() * 0.05)
+    os.kill(owner, signal.SIGKILL)
+    os.waitpid(owner, 0)
+    leftovers.sweep(run.folder())
+    time.sleep(0.02)
+    left = leftovers.processes(root)
+    print(sorted(left), flush=True)
+    leftovers.end(root)
+"""
+
+
+@pytest.mark.real
+def test_of_a_run_that_is_killed_while_it_starts_a_program_that_program_is_found(monkeypatch, tmp_path):
+    monkeypatch.setenv("DRAWBRIDGE_CACHE", str(tmp_path))
+    done = subprocess.run(
+        [sys.executable, "-c", STARTING], capture_output=True, text=True, check=True, timeout=PATIENCE
+    )
+    assert set(done.stdout.splitlines()) == {"[]"}
 
 
 @pytest.mark.real
