@@ -11,7 +11,7 @@ import pytest
 
 from cluster.manifests import parse
 from e2e.actors import fleet
-from e2e.actors.bridge import Bridge
+from e2e.actors.bridge import PLUGIN_SCHEDULER
 from e2e.actors.gate import SYSTEM
 from e2e.actors.workloads import claim, container, pod, request, using
 from e2e.driver.installed import PROGRAM, freed, installed
@@ -59,18 +59,21 @@ def believed(gate, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def seeing(control_plane, node_cluster, believed):
+def seeing(control_plane, node_cluster, bridge, believed):
+    """An agent, and the session's allocator with a door for it; a plugin's questions are the test's own."""
     node = node_cluster
-    bridge, agent = Bridge(control_plane), Seeing(node, believed)
+    agent = Seeing(node, believed)
     agent.bridge, agent.plugin = bridge, free_port()
     with contextlib.ExitStack() as ending:
-        ending.callback(bridge.remove)
-        bridge.prepare()
         made = [fleet.device_class(CLASS, f"device.driver == '{DRIVER}'"), *agent.rights()]
         control_plane.create(*made)
         ending.callback(control_plane.remove, *made)
-        bridge.start(
-            plugin=f"127.0.0.1:{agent.plugin}", promises=f"127.0.0.1:{agent.door}", promises_certs=str(believed)
+        ending.callback(restart, bridge)
+        restart(
+            bridge,
+            plugin=f"127.0.0.1:{agent.plugin}",
+            promises=f"127.0.0.1:{agent.door}",
+            promises_certs=str(believed),
         )
         agent.start()
         ending.callback(agent.running.stop)
@@ -79,6 +82,11 @@ def seeing(control_plane, node_cluster, believed):
         agent.driver = ending.enter_context(installed(node, DRIVER, PARTS))
         control_plane.until("the node offers the plugin's", lambda: node.allocatable().get(RESOURCE) == "2", 60)
         yield agent
+
+
+def restart(bridge, **changed):
+    bridge.processes["allocator-0"].stop()
+    bridge.start(**changed)
 
 
 def asked(seeing, call, **body):
@@ -93,7 +101,7 @@ def test_what_is_promised_while_a_plugins_pod_has_it_is_told_until_the_promise_i
 ):
     created(old(namespace, "old"))
     held = device_of(seeing, namespace, "old")
-    waiting = pod("new", namespace, container(), resourceClaims=[using("mine")], schedulerName="drawbridge")
+    waiting = pod("new", namespace, container(), resourceClaims=[using("mine")], schedulerName=PLUGIN_SCHEDULER)
     created(claim("mine", namespace, request("r", CLASS, count=2)), waiting)
     item = control_plane.get(f"/api/v1/namespaces/{namespace}/pods/new")
 
