@@ -531,6 +531,7 @@ __all__ = [
     "count_of",
     "files",
     "inventory",
+    "is_loopback",
     "note",
     "output",
     "problems",
@@ -564,3 +565,13 @@ class AddressType(click.ParamType["Address"]):
         if not host:
             host = "0.0.0.0"  # noqa: S104  an empty host means every address, as usual
         return Address(host, int(port))
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address is this machine's alone. A name may stand for any."""
+    from ipaddress import ip_address
+
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -13,7 +13,6 @@ import logging
 import os
 import socket
 from functools import partial
-from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +22,7 @@ from allocator.strategies import DEFAULT
 from cli import contract as inputs
 from cli import loop
 from cli.commands.webhook import own_namespace
-from cli.contract import AddressType, Broken, Exit, Failed
+from cli.contract import AddressType, Broken, Exit, Failed, is_loopback
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -116,7 +115,7 @@ def _shown(folder: str, client_ca: str, what: str) -> Files:
 def _demand_loopback(**places: Address | Path | None) -> None:
     """Without TLS nothing may leave the machine."""
     for option, place in places.items():
-        if place is None or isinstance(place, Path) or _is_loopback(place.host):
+        if place is None or isinstance(place, Path) or _is_here(place.host):
             continue
         raise Broken(
             f"--{option} {place} is not on loopback, and whoever reaches it can have devices held",
@@ -124,11 +123,8 @@ def _demand_loopback(**places: Address | Path | None) -> None:
         )
 
 
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+def _is_here(host: str) -> bool:
+    return host == "localhost" or is_loopback(host)
 
 
 @inputs.command("allocator")
@@ -274,7 +270,7 @@ def command(
     if quota_tls is None:
         _demand_loopback(quota=quota)
     promises_tls = _shown(promises_certs, "", "tls.crt and tls.key (docs/node-agent.md)") if promises_certs else None
-    if promises is not None and promises_tls is None and not _is_loopback(promises.host):
+    if promises is not None and promises_tls is None and not _is_here(promises.host):
         problem = f"--promises {promises} is not on loopback, and in the clear everybody on the way reads the tokens"
         raise Broken(problem, "give --promises-certs, or an address of 127.0.0.1")
     if token_file and not os.access(token_file, os.R_OK):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import socket
-from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
@@ -15,7 +14,7 @@ import click
 
 from cli import contract as inputs
 from cli import loop
-from cli.contract import Broken, Exit, Failed
+from cli.contract import Broken, Exit, Failed, is_loopback
 from cli.node.place import on_node, paths_on
 
 if TYPE_CHECKING:
@@ -121,7 +120,7 @@ def _asked(url: str, token_file: str, ca_file: str) -> AllocatorPlace | None:
     host = _host(url)
     if not host:
         raise Broken(f"--allocator {url!r} is no address of an allocator", "say https://HOST:PORT")
-    if url.startswith("http:") and not _is_here(host):
+    if url.startswith("http:") and not is_loopback(host):
         problem = f"--allocator {url} is not on loopback, and in the clear everybody on the way reads the token"
         raise Broken(problem, "say https://")
     for option, file in (("--allocator-token", token_file), ("--allocator-ca", ca_file)):
@@ -139,13 +138,6 @@ def _host(url: str) -> str:
     except ValueError:
         return ""
     return (place.hostname or "") if place.scheme in ("http", "https") else ""
-
-
-def _is_here(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _follow(settings: AgentSettings, kubeconfig: str, context: str, log_level: str) -> Exit:

@@ -16,7 +16,7 @@ import aiohttp
 
 from cluster import ApiError
 from cluster.resources import MUTATING_WEBHOOKS
-from node.audit import Unlikely, read_promises
+from node.audit import Unlikely, plain, read_promises
 
 if TYPE_CHECKING:
     from urllib.parse import SplitResult
@@ -134,8 +134,7 @@ class Asker:
     def _why(self, error: Exception) -> str:
         if isinstance(error, TimeoutError):
             return f"no answer within {self._patience:g} s"
-        text = (str(error) or type(error).__name__)[:LONGEST]
-        return text if text.isprintable() else text.encode("unicode_escape").decode()[:LONGEST]
+        return plain(str(error) or type(error).__name__, LONGEST)[:LONGEST]
 
 
 async def _addresses(place: SplitResult) -> list[str]:
