@@ -118,22 +118,27 @@ class Auditor:
 @pytest.fixture(scope="module")
 def silicon(control_plane, node_cluster):
     """The devices, published by our driver; the plugin that offers them, too; and the agent."""
-    node = node_cluster
     namespace = control_plane.namespace("silicon")
     class_ = fleet.device_class(CLASS, f"device.driver == '{DRIVER}'")
-    agent = Auditor(node, namespace)
+    agent = Auditor(node_cluster, namespace)
     with contextlib.ExitStack() as ending:
         ending.callback(control_plane.delete, f"/api/v1/namespaces/{namespace}")
         made = [class_, *agent.rights()]
         control_plane.create(*made)
         ending.callback(control_plane.remove, *made)
-        agent.start()
-        ending.callback(agent.running.stop)
-        plugin = node.start_device_plugin()
-        ending.callback(plugin.stop)
-        agent.driver = ending.enter_context(installed(node, DRIVER, PARTS))
-        control_plane.until("the node offers the plugin's", lambda: node.allocatable().get(RESOURCE) == "2", 60)
+        look(agent, ending)
         yield agent
+
+
+def look(agent, ending):
+    """Start an agent, the plugin that offers the devices, and our driver, which publishes them."""
+    node = agent.node
+    agent.start()
+    ending.callback(agent.running.stop)
+    plugin = node.start_device_plugin()
+    ending.callback(plugin.stop)
+    agent.driver = ending.enter_context(installed(node, DRIVER, PARTS))
+    agent.cluster.until("the node offers the plugin's", lambda: node.allocatable().get(RESOURCE) == "2", 60)
 
 
 def old(namespace, name):

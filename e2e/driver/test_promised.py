@@ -14,8 +14,8 @@ from e2e.actors import fleet
 from e2e.actors.bridge import PLUGIN_SCHEDULER
 from e2e.actors.gate import SYSTEM
 from e2e.actors.workloads import claim, container, pod, request, using
-from e2e.driver.installed import PROGRAM, freed, installed
-from e2e.driver.test_node_agent import ACCOUNT, CLASS, DEVICES, DRIVER, PARTS, RESOURCE, Auditor, device_of, gone, old
+from e2e.driver.installed import PROGRAM, freed
+from e2e.driver.test_node_agent import ACCOUNT, CLASS, DEVICES, DRIVER, RESOURCE, Auditor, device_of, gone, look, old
 from e2e.ground.controlplane import free_port
 
 pytestmark = [pytest.mark.real, pytest.mark.node]
@@ -61,8 +61,7 @@ def believed(gate, tmp_path_factory):
 @pytest.fixture(scope="module")
 def seeing(control_plane, node_cluster, bridge, believed):
     """An agent, and the session's allocator with a door for it; a plugin's questions are the test's own."""
-    node = node_cluster
-    agent = Seeing(node, believed)
+    agent = Seeing(node_cluster, believed)
     agent.bridge, agent.plugin = bridge, free_port()
     with contextlib.ExitStack() as ending:
         made = [fleet.device_class(CLASS, f"device.driver == '{DRIVER}'"), *agent.rights()]
@@ -75,12 +74,7 @@ def seeing(control_plane, node_cluster, bridge, believed):
             promises=f"127.0.0.1:{agent.door}",
             promises_certs=str(believed),
         )
-        agent.start()
-        ending.callback(agent.running.stop)
-        plugin = node.start_device_plugin()
-        ending.callback(plugin.stop)
-        agent.driver = ending.enter_context(installed(node, DRIVER, PARTS))
-        control_plane.until("the node offers the plugin's", lambda: node.allocatable().get(RESOURCE) == "2", 60)
+        look(agent, ending)
         yield agent
 
 
