@@ -47,6 +47,10 @@ class Counts:
     def attempts(self):
         return self.read("scheduler_schedule_attempts_total")
 
+    def tried(self, number):
+        """Whether so many attempts are counted: one that ends in a binding is counted after the API server has shown it."""
+        return self.attempts() >= number
+
     def roused(self):
         """How often a pod was put back into the queue, by whatever event."""
         return self.read("scheduler_queue_incoming_pods_total", queue="active") + self.read(
@@ -120,6 +124,7 @@ def test_who_waits_is_tried_when_a_device_comes_free_that_he_could_use_and_nobod
         cluster.until("one has come", come)
         set_aside = partial(counts.set_aside, EACH + left - 1)
         cluster.until("the others wait again", set_aside)
+        cluster.until("each attempt is counted", partial(counts.tried, attempts + left))
         assert counts.attempts() - attempts == left
         assert counts.roused() - roused == left
     assert len(placed(cluster, namespace, "far")) == 2
