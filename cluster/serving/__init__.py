@@ -12,6 +12,7 @@ from cluster.serving.device_series import POD_DEVICE, DeviceSeries
 from cluster.serving.door import Address, Door
 from cluster.serving.metrics_port import MetricsPort
 from cluster.serving.readiness import readiness
+from cluster.serving.unix import listens
 
 __all__ = [
     "POD_DEVICE",
@@ -28,6 +29,7 @@ __all__ = [
     "Limits",
     "MetricsPort",
     "Reply",
+    "listens",
     "readiness",
     "text",
 ]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import logging
 import ssl
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from cluster.serving.connection import Head
 
+logger = logging.getLogger("drawbridge.door")
 # A token file is mounted, and changes under us.
 LOOK_SECONDS = 10.0
 
@@ -32,13 +34,14 @@ class Callers:
     """Knows who may ask."""
 
     def __init__(self, credentials: Credentials, *, every: float = LOOK_SECONDS) -> None:
-        """Look at the token's file again after so many seconds."""
+        """Look at the token's file again after so many seconds. Raise OSError where it cannot be read now."""
         self._credentials = credentials
         self._every = every
         self._token = b""
         self._looked = float("-inf")
+        self._told = False  # that the file cannot be read
         if credentials.token_file:
-            self._look()
+            self._look(asyncio.get_running_loop().time())
 
     @property
     def are_named(self) -> bool:
@@ -60,13 +63,24 @@ class Callers:
             return not credentials.client_names or head.name in credentials.client_names
         if not credentials.token_file:
             return False
-        self._look()
-        scheme, _, shown = head.headers.get("Authorization", "").partition(" ")
-        same = hmac.compare_digest(shown.strip().encode(errors="surrogateescape"), self._token)
-        return scheme.lower() == "bearer" and bool(self._token) and same
+        self._look_again()
+        shown = head.bearer.encode(errors="surrogateescape")
+        return bool(self._token) and hmac.compare_digest(shown, self._token)
 
-    def _look(self) -> None:
+    def _look_again(self) -> None:
+        """Look at the file if it is time; while it cannot be read, what it said last holds."""
         now = asyncio.get_running_loop().time()
-        if now - self._looked >= self._every:
-            self._looked = now
-            self._token = Path(self._credentials.token_file).read_bytes().strip()
+        if now - self._looked < self._every:
+            return
+        try:
+            self._look(now)
+        except OSError as error:
+            if not self._told:
+                logger.warning("the token file cannot be read; what it said last holds", extra={"problem": str(error)})
+            self._told = True
+        else:
+            self._told = False
+
+    def _look(self, now: float) -> None:
+        self._looked = now
+        self._token = Path(self._credentials.token_file).read_bytes().strip()

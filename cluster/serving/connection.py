@@ -19,11 +19,12 @@ let go in its own time: to close under it would reset the connection, and what i
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from email.utils import formatdate
 from enum import IntEnum
 from functools import lru_cache
 from http import HTTPStatus
-from socket import MSG_DONTWAIT, MSG_PEEK
+from socket import MSG_DONTWAIT, MSG_PEEK, SHUT_RDWR
 from time import time
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -114,6 +115,12 @@ class Head(NamedTuple):
     # The address that it comes from.
     peer: str = ""
 
+    @property
+    def bearer(self) -> str:
+        """The token that is shown; "" if none is."""
+        scheme, _, token = self.headers.get("Authorization", "").partition(" ")
+        return token.strip() if scheme.lower() == "bearer" else ""
+
 
 class Reply(NamedTuple):
     """What a request is answered with."""
@@ -179,7 +186,7 @@ class PeerConnection(BaseProtocol):
         self.since = loop.time()
         # What the peer has shown of itself decides who goes first when there is no room.
         self.certified = False
-        self.reviewed = False
+        self.has_posted = False
         # Who waits for its handshake to be begun.
         self.waits: asyncio.Task[None] | None = None
         self.cost = STRANGER
@@ -288,7 +295,7 @@ class PeerConnection(BaseProtocol):
         self._count(0)
         if self.phase is not ConnectionPhase.ANSWER:
             return
-        self.reviewed = head.method == "POST"
+        self.has_posted = head.method == "POST"
         answer = self._handler.answer(head, body)
         if isinstance(answer, Reply):
             self._reply(answer)
@@ -414,10 +421,8 @@ def _split(target: str) -> tuple[str, str]:
 
 
 def _shut(sock: socket.socket) -> None:
-    try:
-        sock.shutdown(2)
-    except OSError:
-        pass  # gone already
+    with suppress(OSError):  # gone already
+        sock.shutdown(SHUT_RDWR)
 
 
 def _has_unread(sock: socket.socket) -> bool:

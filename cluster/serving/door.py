@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from cluster.serving.connection import ConnectionPhase, Limits, PeerConnection
 from cluster.serving.greeting import Greetings
 from cluster.serving.line import WaitingLine
+from cluster.serving.unix import listens
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Coroutine
@@ -114,7 +115,7 @@ class Door:
         self._greetings = Greetings()
         self._told = False  # that a connection could not be taken
         self._tasks: set[asyncio.Task[None]] = set()
-        self._standing: list[asyncio.Task[None]] = []
+        self._sweeping: asyncio.Task[None] | None = None
 
     @property
     def is_open(self) -> bool:
@@ -136,12 +137,12 @@ class Door:
     def open_socket(self, path: Path) -> None:
         """Listen on a unix socket; who may enter its directory may ask. What an earlier process left there is removed.
 
-        Raise OSError if a process answers there: nobody would find it any more, and it would not notice.
+        Raise OSError if a process listens there: nobody would find it any more, and it would not notice.
         """
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if path.is_socket():
-            if _answers(path):
-                raise OSError(errno.EADDRINUSE, "another process answers there already", str(path))
+            if listens(path):
+                raise OSError(errno.EADDRINUSE, "another process listens there already", str(path))
             path.unlink()
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         listener.bind(str(path))
@@ -159,7 +160,7 @@ class Door:
         listener.setblocking(False)
         self._listener = listener
         loop = asyncio.get_running_loop()
-        self._standing = [loop.create_task(self._sweep())]
+        self._sweeping = loop.create_task(self._sweep())
         loop.add_reader(listener, self._accept, listener)
 
     def close(self) -> None:
@@ -181,9 +182,12 @@ class Door:
             await asyncio.sleep(TICK / 10)
         for connection in (*self.connections, *self._parting):
             connection.cut()
-        for task in (*self._standing, *self._tasks):
+        tasks = [*self._tasks]
+        if self._sweeping is not None:
+            tasks.append(self._sweeping)
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._standing, *self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     # ---- what a connection says
 
@@ -343,7 +347,7 @@ class Door:
         waiting = [one for one in among if one.phase is not ConnectionPhase.ANSWER]
         nowhere = sum(one.phase in _NOWHERE for one in waiting)
         known = self._known if nowhere > CROWD * len(among) else {}
-        first = nsmallest(count, waiting, key=lambda one: (one.peer in known, *_standing(one, long_ago)))
+        first = nsmallest(count, waiting, key=lambda one: (one.peer in known, *_rank(one, long_ago)))
         return deque([(one, one.phase, one.since) for one in first])
 
     def _part(self, victim: PeerConnection, why: str) -> None:
@@ -377,7 +381,7 @@ class Door:
                     self.forget(connection)
 
 
-def _standing(connection: PeerConnection, long_ago: float) -> tuple[bool, int, bool, float]:
+def _rank(connection: PeerConnection, long_ago: float) -> tuple[bool, int, bool, float]:
     """Who goes first when somebody must: the smallest.
 
     Somebody who has just come is about to ask; somebody idle for long will hardly miss the connection. An API server keeps idle
@@ -385,25 +389,12 @@ def _standing(connection: PeerConnection, long_ago: float) -> tuple[bool, int, b
     """
     nowhere, settled = connection.phase in _NOWHERE, connection.since < long_ago
     if nowhere:
-        rank = 0 if settled else 2
+        stage = 0 if settled else 2
     else:
-        rank = 1 if settled else 3
-    return connection.certified, rank, connection.reviewed, connection.since
+        stage = 1 if settled else 3
+    return connection.certified, stage, connection.has_posted, connection.since
 
 
 def _descriptors() -> int:
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return 1 << 20 if soft == resource.RLIM_INFINITY else max(16, soft - RESERVED)
-
-
-def _answers(path: Path) -> bool:
-    """Say whether a process listens on a unix socket."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
-        asking.setblocking(False)
-        try:
-            asking.connect(str(path))
-        except BlockingIOError:
-            return True  # so many wait there that one more would have to
-        except OSError:
-            return False
-        return True

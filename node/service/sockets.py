@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from grpclib.const import Cardinality, Handler
 
+from cluster.serving import listens
 from node.messages import (
     HealthReport,
     NothingSaid,
@@ -161,7 +162,7 @@ def _bind(path: str) -> socket.socket:
 def sweep(folder: str, prefix: str) -> None:
     """Remove sockets that a killed process has left: nobody listens there. The kubelet would try them for ever."""
     for path in sorted(Path(folder).glob(f"{prefix}*.sock")):
-        if not _listens(path):
+        if not listens(path):
             path.unlink(missing_ok=True)
 
 
@@ -175,26 +176,13 @@ def successor(path: str, patience: float = ANSWER) -> str:
 
 def has_later(path: str) -> bool:
     """Say whether a later process is there, though it may stand still: it has been asked for what we do not know of."""
-    return any(map(_listens, _later(path)))
+    return any(map(listens, _later(path)))
 
 
 def _later(path: str) -> list[Path]:
     own = Path(path)
     kind = own.name.partition("-")[0]
     return sorted(other for other in own.parent.glob(f"{kind}-*.sock") if other.name > own.name)
-
-
-def _listens(path: Path) -> bool:
-    """Say whether somebody's socket it is. Who has no room for another caller listens, and who stands still does, too."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
-        asking.setblocking(False)
-        try:
-            asking.connect(str(path))
-        except (ConnectionRefusedError, FileNotFoundError):
-            return False
-        except OSError:
-            return True
-    return True
 
 
 def _answers(path: Path, patience: float) -> bool:

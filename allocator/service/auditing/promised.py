@@ -46,11 +46,10 @@ class Promised:
 
     async def _node_of(self, head: Head) -> str:
         """Say for which node somebody may ask."""
-        scheme, _, token = head.headers.get("Authorization", "").partition(" ")
-        if scheme.lower() != "bearer":
+        if not head.bearer:
             raise Refusal(HTTPStatus.UNAUTHORIZED, "no token is shown", _MOUNTED)
         try:
-            account = await self._accounts.of(token.strip())
+            account = await self._accounts.of(head.bearer)
         except (ApiError, Crowded) as error:
             why = str(error) or "too many ask at once"
             raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, f"nobody says whose the token is: {why}", AGAIN) from None

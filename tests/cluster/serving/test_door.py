@@ -53,7 +53,7 @@ async def test_a_socket_that_a_dead_process_has_left_is_replaced_and_one_that_so
     path = tmp_path / "s" / "door.sock"
     first, second = (Door(Nobody(), Limits(), [].append) for _ in range(2))
     first.open_socket(path)
-    with pytest.raises(OSError, match=r"another process answers there already: .*door\.sock"):
+    with pytest.raises(OSError, match=r"another process listens there already: .*door\.sock"):
         second.open_socket(path)
     with socket.socket(socket.AF_UNIX) as guest:
         guest.connect(str(path))

@@ -60,6 +60,20 @@ async def test_who_shows_the_token_is_answered_and_nobody_else(serve, folder):
     assert await status(url, context, Authorization="Bearer ") == 401
 
 
+async def test_while_the_token_file_cannot_be_read_what_it_said_last_holds(serve, folder, caplog):
+    file = folder / "token"
+    file.write_text("sesame")
+    url, context = await serve(Credentials(token_file=str(file)), every=0.0)
+    file.unlink()
+    for _ in range(2):
+        assert await status(url, context, Authorization="Bearer sesame") == 200
+        assert await status(url, context, Authorization="Bearer sesam") == 401
+    assert [record.message for record in caplog.records].count("the token file cannot be read; what it said last holds") == 1  # fmt: skip
+    file.write_text("another")
+    assert await status(url, context, Authorization="Bearer sesame") == 401
+    assert await status(url, context, Authorization="Bearer another") == 200
+
+
 async def test_who_shows_a_certificate_of_the_authority_is_answered_and_nobody_else(serve, folder):
     signer = certificate("clients")
     (folder / "ca.pem").write_bytes(pem(signer[0]))
