@@ -54,8 +54,6 @@ class Limits(NamedTuple):
 
     # An update carries two objects, and the API server takes requests up to 3 MiB.
     body: int = 7 * MIB
-    # Reviews that are decided in a worker or looked at a second time; the others never wait.
-    reviews: int = 128
     # Bodies on their way, all together.
     bytes: int = 128 * MIB
     connections: int = 1024
@@ -72,21 +70,6 @@ class Limits(NamedTuple):
     # Where room has to be made, who has been waiting or idle for this long goes before who has just come.
     settled: float = 2.0
     flush: float = 5.0
-    # A refused object is decided on once more after this long: our copy of the cluster is a moment old, and a class may
-    # have been applied just before the first pod that names it.
-    second_look: float = 0.25
-    # Larger reviews are decided in a worker process from the start.
-    inline: int = 64 * 1024
-    # The longest that a review may hold the loop, and the same while somebody sends reviews that do. The kernel's ticks and
-    # what is then given back to memory come on top, up to two fifths more. A first look at 5,000 nodes takes 40 ms.
-    hold: float = 0.05
-    hold_under_attack: float = 0.01
-    # What a worker may take, waiting for it included.
-    patience: float = 1.5
-    workers: int = 2
-    # Who has stood in line for so long is told to come again, where at least so many others stand behind.
-    line: float = 0.25
-    crowd: int = 64
 
 
 class ConnectionPhase(IntEnum):

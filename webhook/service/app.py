@@ -3,7 +3,7 @@
 Its one promise is that the API server always gets an answer fast: a decision, or a status that lets its failurePolicy
 act. A small review is decided at once, under an alarm clock; a large one, and one that the clock ended, in a worker that can
 be killed; what no worker decides in time is allowed as it is, with a warning. So no review holds another for longer than
-`Limits.hold`, and who asks for much waits behind the others for a while (`cluster.serving.line`). When more comes than can
+`DecisionLimits.hold`, and who asks for much waits behind the others for a while (`cluster.serving.line`). When more comes than can
 be decided, the answer is 503 at once; a bug of ours is 500 with a log line.
 """
 
@@ -20,6 +20,7 @@ from cluster.serving import Callers, Credentials, Door, Limits, Reply, readiness
 from webhook.admission import REFUSED, UNDECIDED, ReviewError, answer_late
 from webhook.service.deciding.alarm import Alarm, Overtime
 from webhook.service.deciding.allowance import Allowance
+from webhook.service.deciding.limits import DecisionLimits
 from webhook.service.deciding.places import Asker
 from webhook.service.deciding.worker import Bug, Pool, Undecided
 from webhook.service.log import Decisions
@@ -87,17 +88,20 @@ class App:
         self,
         gate: Decider,
         metrics: Metrics,
-        limits: Limits | None = None,
+        *,
         decisions: Decisions | None = None,
         callers: Callers | None = None,
+        limits: DecisionLimits | None = None,
+        door: Limits | None = None,
     ) -> None:
+        """`limits` are of what is decided at a time, `door` of what is let in."""
         self._callers = callers or Callers(Credentials())
         self._decisions = decisions or Decisions()
         self._gate = gate
         self._metrics = metrics
-        self._limits = limits or Limits()
+        self._limits = limits or DecisionLimits()
         self._alarm = Alarm()
-        self._door = Door(self, self._limits, metrics.count_closure, _namespace)
+        self._door = Door(self, door or Limits(), metrics.count_closure, _namespace)
         self._pool = Pool(self._limits.workers, turn=self._door.line.turn)
         self._waiting = 0
         self._waiting_of_peer: Counter[str] = Counter()
@@ -139,18 +143,17 @@ class App:
     def refuse(self, head: Head) -> Reply | None:
         """Refuse a request before its body is read, or not."""
         if head.path not in ("/mutate", "/validate") or head.method != "POST":
-            return (
-                None
-                if head.length <= 0
-                else text(404 if head.path not in _PATHS else 405, "no body is expected here", close=True)
-            )
+            if head.length <= 0:
+                return None
+            return text(405 if head.path in _PATHS else 404, "no body is expected here", close=True)
         refused = None
+        most = self._door.limits.body
         if not self._callers.may_ask(head):
             refused = text(
                 401, "reviews are answered for the API server only, and it has to show who it is", close=True
             )
-        elif head.length > self._limits.body:
-            refused = text(413, f"a review has at most {self._limits.body} bytes", close=True)
+        elif head.length > most:
+            refused = text(413, f"a review has at most {most} bytes", close=True)
         elif not _is_json(head.headers):
             refused = text(415, "send a review as application/json, not compressed", close=True)
         if refused is not None:

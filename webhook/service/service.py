@@ -16,7 +16,7 @@ from certs.material import SEAL_BYTES, Names
 from certs.store import Store, authoritys_name, door_name, seals_name
 from cluster.controllers import Election, Terms
 from cluster.informers import Quarantine
-from cluster.serving import Address, Callers, Credentials, Limits
+from cluster.serving import Address, Callers, Credentials
 from webhook import names
 from webhook.admission import registration
 from webhook.service.app import App
@@ -75,7 +75,6 @@ class Settings(NamedTuple):
     grace: float = 10.0
     sweep_after: float = 3600.0
     sweep_every: float = 30.0
-    limits: Limits = Limits()
     credentials: Credentials = Credentials()
     terms: Terms = Terms()
     policy: Policy | None = None
@@ -106,9 +105,8 @@ class Service:
         self.app = App(
             Gate(self.world, self.follower, self.certificate.unready, source.notes),
             self.metrics,
-            settings.limits,
-            decisions,
-            Callers(settings.credentials),
+            decisions=decisions,
+            callers=Callers(settings.credentials),
         )
         self.election = Election(
             cluster,

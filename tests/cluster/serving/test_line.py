@@ -6,9 +6,9 @@ from time import thread_time
 
 import pytest
 
-from cluster.serving import Limits
 from cluster.serving import line as lines
 from cluster.serving.line import DEAR, SHARE, STRANGER, WaitingLine
+from webhook.service.deciding.limits import DecisionLimits
 
 
 class Guest:
@@ -298,7 +298,7 @@ class Honest(Guest):
 
 # What one review holds the loop for at most (the alarm rings in ticks, and a list of a million numbers is given back afterwards: 105 ms
 # were measured where 75 were allowed), what is left of one of 7 MiB that nobody decided, and what an attacked process gives strangers.
-LONGEST, LATE, BRIEF = 1.4 * Limits().hold, 0.036, 0.01
+LONGEST, LATE, BRIEF = 1.4 * DecisionLimits().hold, 0.036, 0.01
 
 
 @pytest.mark.parametrize(

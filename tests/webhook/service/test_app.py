@@ -20,6 +20,7 @@ from webhook.admission import Outcome, Record
 from webhook.admission import admission_review as reviews
 from webhook.service.app import App, _OpenReview
 from webhook.service.deciding.allowance import Allowance
+from webhook.service.deciding.limits import DecisionLimits
 from webhook.service.metrics import Metrics
 from webhook.state.configuration import DEFAULT, Configuration
 from webhook.state.state import State
@@ -100,9 +101,10 @@ class Running(SimpleNamespace):
 @pytest.fixture
 async def running(request):
     authority, leaf = tls.pair()
-    limits = getattr(request, "param", None) or Limits()
+    asked = getattr(request, "param", None)
+    kept = {"door" if isinstance(asked, Limits) else "limits": asked}
     gate, metrics = Allowing(), Metrics()
-    app = App(gate, metrics, limits)
+    app = App(gate, metrics, **kept)
     port = await app.start("127.0.0.1", 0, tls.server(leaf))
     client, held = tls.client(authority), []
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=client)) as session:
@@ -136,7 +138,7 @@ async def test_a_refusal_is_looked_at_twice_because_a_class_may_come_just_before
     assert running.gate.seen["mutate"] == 2
 
 
-@pytest.mark.parametrize("running", [Limits(reviews=1)], indirect=True)
+@pytest.mark.parametrize("running", [DecisionLimits(reviews=1)], indirect=True)
 async def test_a_busy_process_refuses_at_the_first_look(running):
     status, text = await running.post(named("late"))
     assert (status, json.loads(text)["response"]["allowed"]) == (200, False)
@@ -183,7 +185,9 @@ async def test_a_body_beyond_the_limit_is_refused_before_it_is_read(running):
     assert (await running.post())[0] == 200
 
 
-@pytest.mark.parametrize("running", [Limits(hold=0.03, patience=3), Limits(inline=0, patience=3)], indirect=True)
+@pytest.mark.parametrize(
+    "running", [DecisionLimits(hold=0.03, patience=3), DecisionLimits(inline=0, patience=3)], indirect=True
+)
 async def test_a_decision_that_never_ends_is_taken_off_the_loop_and_ended_and_the_object_is_allowed(running):
     endless = asyncio.create_task(running.post(named("endless", namespace="theirs")))
     honest = [await running.post() for _ in range(5)]
@@ -197,7 +201,7 @@ async def test_a_decision_that_never_ends_is_taken_off_the_loop_and_ended_and_th
     assert running.app.workers["killed"] == 1
 
 
-@pytest.mark.parametrize("running", [Limits(inline=0, patience=30)], indirect=True)
+@pytest.mark.parametrize("running", [DecisionLimits(inline=0, patience=30)], indirect=True)
 async def test_the_slow_reviews_of_one_namespace_leave_a_worker_to_others(running, tmp_path):
     """They had them all, and whoever else had a large pod was let in as he was."""
     running.gate.release = tmp_path / "release"
@@ -218,7 +222,7 @@ async def peer_at(running, address):
         yield Running(session=session, url=running.url)
 
 
-@pytest.mark.parametrize("running", [Limits(reviews=8, patience=1000, inline=0)], indirect=True)
+@pytest.mark.parametrize("running", [DecisionLimits(reviews=8, patience=1000, inline=0)], indirect=True)
 async def test_one_peer_has_not_all_that_may_wait_whatever_namespaces_it_names(running, tmp_path):
     running.gate.release = tmp_path / "release"
     async with peer_at(running, "127.0.0.2") as stranger:
@@ -305,7 +309,7 @@ async def test_requests_that_were_only_begun_take_no_place_from_a_review(running
     assert (await running.post())[0] == 200
 
 
-@pytest.mark.parametrize("running", [Limits(reviews=1, inline=0, patience=30)], indirect=True)
+@pytest.mark.parametrize("running", [DecisionLimits(reviews=1, inline=0, patience=30)], indirect=True)
 async def test_beyond_the_limit_of_reviews_that_wait_the_answer_is_503_at_once(running, tmp_path):
     running.gate.release = tmp_path / "release"
     held = asyncio.create_task(running.post(named("held")))
@@ -316,7 +320,7 @@ async def test_beyond_the_limit_of_reviews_that_wait_the_answer_is_503_at_once(r
     assert (await held)[0] == 200
 
 
-@pytest.mark.parametrize("running", [Limits(line=0.01, crowd=1, hold=1)], indirect=True)
+@pytest.mark.parametrize("running", [DecisionLimits(line=0.01, crowd=1, hold=1)], indirect=True)
 async def test_who_has_stood_in_a_long_line_is_told_to_come_again(running):
     guests = [await running.connect() for _ in range(6)]
     review = named("slow")
@@ -576,7 +580,7 @@ async def test_a_peer_that_does_not_read_is_not_waited_for_for_ever(running):
     writer.write(words)
     await until(lambda: phases(running)["CLOSED"] == 1)
     (connection,) = running.app._door.connections
-    connection.sweep(asyncio.get_running_loop().time() + running.app._limits.flush + 1)
+    connection.sweep(asyncio.get_running_loop().time() + running.app._door.limits.flush + 1)
     await until(lambda: not running.app._door.connections)
     writer.close()
 

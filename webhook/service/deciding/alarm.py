@@ -5,7 +5,7 @@ instructions, wherever it is, and what was asked for ends with `Overtime`. The t
 crowded machine makes nobody late. It counts in ticks, each in full for whoever is at work when it comes: on a crowded machine 10 ms were
 over after 5. So when it rings the exact clock is asked, of this thread alone, and it rings again soon. The interrupted work must be pure: what it had begun to remember is to be forgotten by
 who catches Overtime. A single instruction that takes long cannot be interrupted, so the input must be small, and numbers
-bounded, for that not to happen (`Limits.inline`).
+bounded, for that not to happen (`DecisionLimits.inline`).
 
 Nothing but the work is ever interrupted. No flag says whether it goes on, for between the work and the flag there is always
 one more instruction in which the clock may ring; the stack says it: where `_guard` is not on it, the ringing is nobody's.
