@@ -35,9 +35,9 @@ from bench.row import Row
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from allocator.simulation.generate import Workload
     from allocator.simulation.placement import Ask
     from allocator.simulation.replay import Replay
+    from allocator.simulation.workload import Workload
     from allocator.strategies.choose import Chosen
     from dra.objects.claim import ResourceClaim
     from dra.stock.stock import Stock

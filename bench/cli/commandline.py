@@ -112,7 +112,7 @@ def _filled(text: str, number: int) -> str:
 
 def _pod(name: str, owner: str, team: str, uid: str, node: str) -> dict[str, Any]:
     """A pod as a server gives it out, with its managed fields, conditions and variables."""
-    fields = {"f:spec": {f"f:field{number}": {} for number in range(40)}}
+    fields: dict[str, Any] = {"f:spec": {f"f:field{number}": {} for number in range(40)}}
     variables = [{"name": f"E{number}", "value": "v" * 20} for number in range(20)]
     limits = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "3000", "nvidia.com/gpucores": "30"}
     container = {"name": "main", "image": "i", "env": variables, "resources": {"limits": limits, "requests": limits}}

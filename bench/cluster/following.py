@@ -50,7 +50,7 @@ def decoding(what: str, resource: Any, model: str, objects: list[Any], target: s
         assert sum(len(stream.feed(chunk)) for chunk in chunks) == len(lines)
 
     async def client() -> Watch:
-        watch = Watch()
+        watch: Watch = Watch()  # type: ignore[no-untyped-call]
         watch._api_client = ApiClient(Configuration())  # noqa: SLF001  what its own stream() does
         return watch
 
@@ -205,7 +205,7 @@ def pod(number: int, version: int = 1) -> dict[str, Any]:
         "volumeMounts": [{"name": "data", "mountPath": "/data"}, {"name": "config", "mountPath": "/etc/config"}],
         "livenessProbe": {"httpGet": {"path": "/livez", "port": 8080, "scheme": "HTTP"}, "periodSeconds": 10},
     }
-    fields = {f"f:field-{n}": {"f:inner": {}, ".": {}} for n in range(40)}
+    fields: dict[str, Any] = {f"f:field-{n}": {"f:inner": {}, ".": {}} for n in range(40)}
     managed = {"manager": "kube-controller-manager", "operation": "Update", "apiVersion": "v1", "fieldsV1": fields}
     return {
         "apiVersion": "v1",

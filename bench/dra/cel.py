@@ -99,10 +99,11 @@ def _plain_device() -> dict[str, Any]:
 
 def _in_cel_python(text: str) -> float:
     import celpy
+    from celpy.adapter import json_to_cel
 
     environment = celpy.Environment()
     program = environment.program(environment.compile(text))
-    activation = {"device": celpy.json_to_cel(_plain_device())}
+    activation = {"device": json_to_cel(_plain_device())}
     assert bool(program.evaluate(activation))
     return _microseconds(lambda: program.evaluate(activation), times=200)
 

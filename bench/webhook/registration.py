@@ -97,12 +97,12 @@ def cpu_of_pods(cluster: ControlPlane, namespace: str) -> float:
     return (cpu_seconds(cluster) - before) / PODS * 1000
 
 
-def plain(namespace: str) -> Mapping[str, Any]:
+def plain(namespace: str) -> dict[str, Any]:
     """A pod of two containers that wants no device."""
     return pod("web", namespace, *(container(name, **resources()) for name in ("main", "proxy")))
 
 
-def resources() -> Mapping[str, Any]:
+def resources() -> dict[str, Any]:
     """What an ordinary container asks for."""
     amounts = {"cpu": "100m", "memory": "64Mi"}
     return {"resources": {"limits": amounts, "requests": amounts}}

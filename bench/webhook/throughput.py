@@ -329,7 +329,8 @@ class Installation:
         }
         for name, content in files.items():
             (self.cluster.run.data / name).write_bytes(content)
-        command = [sys.executable, "-m", floor.__name__, *(self.cluster.run.data / name for name in files), str(port)]
+        paths = [str(self.cluster.run.data / name) for name in files]
+        command = [sys.executable, "-m", floor.__name__, *paths, str(port)]
         process = self.cluster.spawn("floor", command, env={"PYTHONPATH": str(ROOT)})
         self.theirs.callback(process.stop)
         self.peer = [process]
@@ -442,7 +443,8 @@ def create(cluster: ControlPlane, items: Sequence[Object], number: int) -> None:
 def count(cluster: ControlPlane, path: str) -> int:
     """How many objects a collection has, without reading them."""
     page = cluster.get(path, limit=1)
-    return len(page["items"]) + page["metadata"].get("remainingItemCount", 0)
+    remaining: int = page["metadata"].get("remainingItemCount", 0)
+    return len(page["items"]) + remaining
 
 
 def settle(cluster: ControlPlane) -> None:

@@ -83,7 +83,7 @@ def next_look() -> Row:
 def pod(limits: dict[str, Any], annotations: dict[str, str] | None = None) -> dict[str, Any]:
     """A pod of three containers as teams write them: most of it is none of our business."""
     env = [{"name": f"SETTING_{number}", "value": "of no importance here"} for number in range(22)]
-    parts = [{"name": f"c{i}", "image": "registry.example/app:1", "env": env} for i in range(3)]
+    parts: list[dict[str, Any]] = [{"name": f"c{i}", "image": "registry.example/app:1", "env": env} for i in range(3)]
     parts[0]["resources"] = {"limits": dict(limits), "requests": dict(limits)}
     metadata = {"name": "p", "namespace": "n", "labels": {"app": "x"}, "annotations": annotations or {}}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": parts}}

@@ -1,10 +1,12 @@
 """The devices that expressions are judged on, in the JSON form of the API and as we see them."""
 
+from typing import Any
+
 from dra import cel
 from dra.objects.device import Device
 from dra.wire import convert
 
-GPU = {
+GPU: dict[str, Any] = {
     "driver": "gpu.example.com",
     "allowMultipleAllocations": True,
     "attributes": {
