@@ -283,7 +283,7 @@ def ask(url: str, body: bytes) -> bytes:
     import urllib.request
 
     request = urllib.request.Request(f"{url}/mutate", body, {"Content-Type": "application/json"})
-    with urllib.request.urlopen(request, context=_trusting(), timeout=60) as response:
+    with urllib.request.urlopen(request, context=trusting(), timeout=60) as response:
         answer: bytes = response.read()
     return answer
 
@@ -299,7 +299,7 @@ def patch_object(body: bytes, answer: bytes) -> dict[str, Any]:
     return changed
 
 
-def _trusting() -> ssl.SSLContext:
+def trusting() -> ssl.SSLContext:
     context = ssl.SSLContext(
         ssl.PROTOCOL_TLS_CLIENT
     )  # a default one reads the machine's authorities, a third of a second
@@ -482,7 +482,7 @@ def _own(url: str, body: bytes, connections: int) -> Load:
     took: list[float] = []
 
     async def connection(host: str, port: int, request: bytes, until: float) -> None:
-        reader, writer = await asyncio.open_connection(host, port, ssl=_trusting())
+        reader, writer = await asyncio.open_connection(host, port, ssl=trusting())
         while (started := time.perf_counter()) < until:
             writer.write(request.replace(MARK.encode(), b"%08d" % len(took)))
             head = await reader.readuntil(b"\r\n\r\n")

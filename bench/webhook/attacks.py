@@ -2,7 +2,8 @@
 
 Each attack lasts some seconds and stops by itself. Beside it two processes ask for one small honest review after the other, one on a connection
 that it keeps, one on a new connection each time. A line an attack says how many honest reviews were answered, how many were lost, and
-how long they were held; it ends with 1 if one was lost, or held for longer than a tenth of a second of the gate's processor.
+how long they were held; it ends with 1 if one was lost, or one on the connection that is kept was held for longer than a tenth of a
+second of the gate's processor. Who comes anew waits among strangers, and for how long is only told.
 """
 
 from __future__ import annotations
@@ -14,23 +15,30 @@ import socket
 import ssl
 import sys
 import time
+from collections import deque
 from contextlib import ExitStack, suppress
 from itertools import cycle, islice
 from typing import TYPE_CHECKING, NamedTuple
 
-from bench.webhook.admission import _trusting, server
+from bench.webhook.admission import server, trusting
 from bench.webhook.soak import beside, honest, sample
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
 
     from bench.webhook.admission import Server
+    from bench.webhook.soak import Beside
 
-CROWD = 10_000
+    Attack = Callable[["Target"], Coroutine[None, None, str]]
+
+CROWD = 10_000  # connections that say nothing
+HELLOS, OPEN = 2_000, 300  # a second; and how many stay open that have said it
 # Loopback addresses, each of which is a peer of its own.
 MANY = tuple(f"127.1.{number // 250}.{1 + number % 250}" for number in range(500))
 ONE = ("127.1.9.9",)
 HELD = 0.1
+PATIENCE = 1.0  # with an answer, of who sends what is none of HTTP/1.1
+PAUSE = 0.1  # after a connection that was refused
 
 
 class Target(NamedTuple):
@@ -68,7 +76,7 @@ def knock(target: Target, peer: str) -> socket.socket | None:
 def hello() -> bytes:
     """What a peer says first."""
     said = ssl.MemoryBIO()
-    client = _trusting().wrap_bio(ssl.MemoryBIO(), said)
+    client = trusting().wrap_bio(ssl.MemoryBIO(), said)
     with suppress(ssl.SSLWantReadError):
         client.do_handshake()
     return said.read()
@@ -94,53 +102,90 @@ async def stand_there(target: Target) -> str:
                 opened += 1
         await asyncio.sleep(0)
         if len(held) >= CROWD:
-            for sock in held:
-                if is_gone(sock):
-                    sock.close()
-            held = [sock for sock in held if sock.fileno() >= 0]
+            held = without_the_gone(held)
             await asyncio.sleep(0.05)
-    most = len(held)
+    left = len(held)
+    close(held)
+    return f"{opened} connections, {left} at the end"
+
+
+def without_the_gone(held: list[socket.socket]) -> list[socket.socket]:
+    """Close those that the other side has closed, and keep the others."""
+    gone = [sock for sock in held if is_gone(sock)]
+    close(gone)
+    return [sock for sock in held if sock.fileno() >= 0]
+
+
+def close(held: Iterable[socket.socket]) -> None:
+    """Go from all of them."""
     for sock in held:
         sock.close()
-    return f"{opened} connections, {most} at the end"
 
 
 async def say_hello_at_once(target: Target) -> str:
     """Open as many as are let in, and say hello on all of them in one moment. No step of a handshake costs who sends the same again."""
     said, greeted = hello(), 0
+    number = 300 if target.peers == ONE else 1_000
     while not target.is_over:
-        held = [sock for peer in islice(cycle(target.peers), 300 if target.peers == ONE else 1_000) if (sock := knock(target, peer))]  # fmt: skip
+        begun = (knock(target, peer) for peer in islice(cycle(target.peers), number))
+        held = [sock for sock in begun if sock]
         await asyncio.sleep(0.3)
-        for sock in held:
-            with suppress(OSError):
-                sock.send(said)
-                greeted += 1
+        greeted += sum([greet(sock, said) for sock in held])
         await asyncio.sleep(0.3)
-        for sock in held:
-            sock.close()
+        close(held)
     return f"{greeted} hellos"
 
 
 async def say_hello(target: Target) -> str:
-    """Say hello 2,000 times a second and go."""
-    said, greeted, peers = hello(), 0, cycle(target.peers)
-    begun = time.monotonic()
-    held = list[socket.socket]()
+    """Say hello 2,000 times a second, each time on a connection of its own, and go."""
+    said, knocked, greeted = hello(), 0, 0
+    peers, begun = cycle(target.peers), time.monotonic()
+    silent, open_ = deque[socket.socket](), deque[socket.socket]()
     while not target.is_over:
-        due = int((time.monotonic() - begun) * 2_000)
-        for peer in islice(peers, min(100, max(0, due - greeted))):
+        due = int((time.monotonic() - begun) * HELLOS) - knocked
+        for peer in islice(peers, min(100, due)):
+            knocked += 1
             if sock := knock(target, peer):
-                held.append(sock)
-            greeted += 1
+                silent.append(sock)
         await asyncio.sleep(0.005)
-        for sock in held[:-10]:
-            with suppress(OSError):
-                sock.send(said)
-        while len(held) > 300:
-            held.pop(0).close()
-    for sock in held:
-        sock.close()
+        while len(silent) > 10:  # the last are not connected yet
+            sock = silent.popleft()
+            greeted += greet(sock, said)
+            open_.append(sock)
+        while len(open_) > OPEN:
+            open_.popleft().close()
+    close([*silent, *open_])
     return f"{greeted} hellos"
+
+
+def greet(sock: socket.socket, said: bytes) -> bool:
+    """Say hello; tell whether it could be said."""
+    try:
+        return sock.send(said) == len(said)
+    except OSError:
+        return False
+
+
+class Line(NamedTuple):
+    """A connection on which somebody may say something."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+
+async def lines(target: Target, peer: str, *, tls: bool = True, limit: int = 1 << 16) -> AsyncIterator[Line]:
+    """Connect again and again as long as the attack lasts; each connection ends when the next is asked for."""
+    trust = trusting() if tls else None
+    while not target.is_over:
+        try:
+            line = Line(*await asyncio.open_connection(*target.address, ssl=trust, local_addr=(peer, 0), limit=limit))
+        except OSError:
+            await asyncio.sleep(PAUSE)
+            continue
+        try:
+            yield line
+        finally:
+            line.writer.transport.abort()
 
 
 async def trickle(target: Target, said: bytes, *, tls: bool) -> str:
@@ -149,23 +194,15 @@ async def trickle(target: Target, said: bytes, *, tls: bool) -> str:
 
     async def one(peer: str) -> None:
         nonlocal begun
-        while not target.is_over:
-            try:
-                reader, writer = await asyncio.open_connection(*target.address, ssl=_trusting() if tls else None, local_addr=(peer, 0))  # fmt: skip
-            except OSError:
-                await asyncio.sleep(0.1)
-                continue
+        async for reader, writer in lines(target, peer, tls=tls):
             begun += 1
-            try:
-                for byte in said:
-                    writer.write(bytes([byte]))
-                    await asyncio.sleep(1.0)
-                    if reader.at_eof() or time.monotonic() > target.until:
-                        break
-            finally:
-                writer.transport.abort()
+            for byte in said:
+                writer.write(bytes([byte]))
+                await asyncio.sleep(1.0)
+                if reader.at_eof() or writer.transport.is_closing() or target.is_over:
+                    break
 
-    await asyncio.gather(*(one(peer) for peer in islice(cycle(target.peers), 300)))
+    await asyncio.gather(*map(one, islice(cycle(target.peers), 300)))
     return f"{begun} connections"
 
 
@@ -177,62 +214,44 @@ def request(body: bytes) -> bytes:
 
 async def never_read(target: Target) -> str:
     """Ask again and again, and read no answer."""
-    asked = 0
-    whole = request(honest())
+    asked, whole = 0, request(honest())
 
     async def one(peer: str) -> None:
         nonlocal asked
-        while not target.is_over:
-            try:
-                reader, writer = await asyncio.open_connection(*target.address, ssl=_trusting(), limit=1, local_addr=(peer, 0))  # fmt: skip
-                reader._transport.pause_reading()  # type: ignore[attr-defined]  # noqa: SLF001
-            except OSError:
-                await asyncio.sleep(0.1)
-                continue
-            try:
+        async for _, writer in lines(target, peer, limit=1):
+            writer.transport.pause_reading()  # type: ignore[attr-defined]
+            with suppress(OSError, TimeoutError):
                 while not target.is_over:
                     writer.write(whole)
                     asked += 1
-                    await asyncio.wait_for(writer.drain(), 1.0)
+                    await asyncio.wait_for(writer.drain(), PATIENCE)
                     await asyncio.sleep(0.02)
-            except (OSError, TimeoutError):
-                pass
-            finally:
-                writer.transport.abort()
 
-    await asyncio.gather(*(one(peer) for peer in islice(cycle(target.peers), 32)))
+    await asyncio.gather(*map(one, islice(cycle(target.peers), 32)))
     return f"{asked} reviews whose answer nobody reads"
 
 
 async def pipeline(target: Target) -> str:
-    """Send whole requests behind one another, and half of one more."""
+    """Send whole requests behind one another, and a part of one more."""
     asked, whole = 0, request(honest())
 
     async def one(number: int, peer: str) -> None:
         nonlocal asked
-        while not target.is_over:
-            try:
-                reader, writer = await asyncio.open_connection(*target.address, ssl=_trusting(), local_addr=(peer, 0))
-            except OSError:
-                await asyncio.sleep(0.1)
-                continue
-            try:
-                writer.write(whole * (1 + number % 5) + whole[: len(whole) * (number % 7) // 7])
-                asked += 1
-                async with asyncio.timeout(1.0):
+        part = whole[: len(whole) * (number % 7) // 7]
+        async for reader, writer in lines(target, peer):
+            writer.write(whole * (1 + number % 5) + part)
+            asked += 1
+            with suppress(OSError, TimeoutError):
+                async with asyncio.timeout(PATIENCE):
                     await reader.read()
-            except (OSError, TimeoutError):
-                pass
-            finally:
-                writer.transport.abort()
 
-    await asyncio.gather(*(one(number, peer) for number, peer in enumerate(islice(cycle(target.peers), 64))))
+    await asyncio.gather(*map(one, range(64), cycle(target.peers)))
     return f"{asked} times"
 
 
 _HEADERS = b"POST /mutate HTTP/1.1\r\nHost: x\r\nX-Long: " + b"y" * 60
 _BODY = b"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 400\r\n\r\n"
-ATTACKS: dict[str, Callable[[Target], Awaitable[str]]] = {
+ATTACKS: dict[str, Attack] = {
     "10,000 connections that say nothing": stand_there,
     "hellos on all connections at once": say_hello_at_once,
     "2,000 hellos a second": say_hello,
@@ -244,27 +263,31 @@ ATTACKS: dict[str, Callable[[Target], Awaitable[str]]] = {
 }
 
 
-def attack(where: Server, name: str, peers: tuple[str, ...], seconds: float) -> Iterator[str]:
-    """Run one attack, print what came of it, and yield what must not be."""
+def attack(where: Server, name: str, peers: tuple[str, ...], seconds: float) -> dict[str, Beside]:
+    """Run one attack, print what came of it, and hand back what honest callers saw, by the connections they asked on."""
     host, _, port = where.url.removeprefix("https://").partition(":")
     with ExitStack() as stack:
         kept = stack.enter_context(beside(where))
-        fresh = stack.enter_context(beside(where, fresh=True))
+        new = stack.enter_context(beside(where, fresh=True))
         target = Target((host, int(port)), time.monotonic() + seconds, peers)
-        said = asyncio.run(_run(ATTACKS[name], target))
+        said = asyncio.run(ATTACKS[name](target))
         held = sample(where.pid, 0.0)
-        seen = {"kept": kept(), "new": fresh()}
+        seen = {"kept": kept(), "new": new()}
     print(f"{name}, from {len(peers)}: {said}; {held.memory:.0f} MiB, {held.descriptors} descriptors")
     for what, one in seen.items():
-        print(f"    {what} connections: {one.asked} honest reviews, {len(one.lost)} lost {one.lost[:2]}; by the clock {one.clock}; by the gate's processor {one.processor}", flush=True)  # fmt: skip
+        lost = f"{len(one.lost)} lost {one.lost[:2]}"
+        print(f"    {what} connections: {one.asked} honest reviews, {lost}; by the clock {one.clock}; by the gate's processor {one.processor}", flush=True)  # fmt: skip
+    return seen
+
+
+def problems_of(name: str, seen: Mapping[str, Beside]) -> Iterator[str]:
+    """Name what must not be."""
+    for one in seen.values():
         if one.lost:
             yield f"{name}: {len(one.lost)} honest reviews were lost"
-    if seen["kept"].processor.longest > HELD * 1e3:
-        yield f"{name}: an honest review was held for {seen['kept'].processor.longest:.0f} ms"
-
-
-async def _run(work: Callable[[Target], Awaitable[str]], target: Target) -> str:
-    return await work(target)
+    longest = seen["kept"].processor.longest
+    if longest > HELD * 1e3:
+        yield f"{name}: an honest review was held for {longest:.0f} ms"
 
 
 def main() -> int:
@@ -279,7 +302,8 @@ def main() -> int:
         if options.only in name:
             for peers in (ONE, MANY):
                 with server("gate", descriptors=options.descriptors) as where:
-                    problems += attack(where, name, peers, options.seconds)
+                    seen = attack(where, name, peers, options.seconds)
+                problems += problems_of(name, seen)
     print("\n".join(problems) or "nobody honest was lost or held")
     return 1 if problems else 0
 

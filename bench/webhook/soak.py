@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import aiohttp
 
 from bench.webhook import pieces
-from bench.webhook.admission import ROOT, Server, _trusting, pod, review, server
+from bench.webhook.admission import ROOT, Server, pod, review, server, trusting
 from tests.webhook.hostile import CORPUS, REVIEWS
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ def honest() -> bytes:
 def ask_beside(url: str, pid: int, *, fresh: bool = False) -> Beside:
     """Ask for one honest review after the other until standard input ends; on a new connection each if they are to be `fresh`."""
     host, _, port = url.removeprefix("https://").partition(":")
-    connection = HTTPSConnection(host, int(port), timeout=30, context=_trusting())
+    connection = HTTPSConnection(host, int(port), timeout=30, context=trusting())
     connection.connect()
     # The kernel's clock of another process's processor time.
     processor = (~pid << 3) | 2
@@ -248,7 +248,7 @@ async def _crowd(where: Server, *, seconds: float, reviews: int, share: float, h
 
     async def half() -> None:
         while True:
-            _, writer = await asyncio.open_connection(address[0], int(address[1]), ssl=_trusting())
+            _, writer = await asyncio.open_connection(address[0], int(address[1]), ssl=trusting())
             writer.write(
                 b"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Length: 99\r\nContent-Type: application/json\r\n\r\n{"
             )
@@ -262,7 +262,7 @@ async def _crowd(where: Server, *, seconds: float, reviews: int, share: float, h
             samples.append(sample(where.pid, time.monotonic() - started))
             await asyncio.sleep(min(5.0, seconds / 40))
 
-    connector = aiohttp.TCPConnector(ssl=_trusting(), limit=CLIENTS)
+    connector = aiohttp.TCPConnector(ssl=trusting(), limit=CLIENTS)
     async with aiohttp.ClientSession(connector=connector) as session:
         beside = [asyncio.create_task(half()), asyncio.create_task(watch())]
         await asyncio.gather(*(client(number, session) for number in range(CLIENTS)))
