@@ -149,6 +149,22 @@ def warn_of_passed_over(documents: Iterable[Document], *, also: Sequence[tuple[s
     click.echo(message, err=True)
 
 
+def warn_of_misspelt(documents: Iterable[Document]) -> None:
+    """Say once of each kind with pods in it that its name is misspelt, and where it stands first: nobody takes it for what it is meant to be."""
+    from cli import contract as inputs
+    from dra.validation import kind_meant
+
+    said: set[str] = set()
+    for document in documents:
+        obj = document.object
+        meant = kind_meant(obj)
+        if meant:
+            problem = f"{obj['apiVersion']} has no kind {obj['kind']}, it is called {meant}"
+            if problem not in said:
+                inputs.warn(f"{document.file}:{document.line}: {problem}")
+            said.add(problem)
+
+
 def key(obj: ResourceClaim | Pod) -> str:
     """Name a namespaced object as namespace/name."""
     return f"{obj.metadata.namespace or 'default'}/{obj.metadata.name}"

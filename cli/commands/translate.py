@@ -67,6 +67,8 @@ def command(
         return _survey(files, config, output)
     if not files:
         raise Broken("nothing to translate", "name manifests with -f FILE, -f DIR or -f -, or a cluster with --cluster")
+    from cli.devices import warn_of_misspelt
+
     server = server_named(kubernetes, feature_gates)
     given = configuration_of(config, files, inventory) if config else None
     around = inputs.read(inventory, files) if inventory else []
@@ -80,6 +82,7 @@ def command(
         _write_into(results, dry_run=dry_run)
     else:
         _PRINTERS[output](results)
+    warn_of_misspelt(documents)
     if not all_kinds:
         _tell_not_looked_into(documents)
     if in_place or output in ("yaml", "diff", "patch"):

@@ -107,9 +107,11 @@ def _scope(namespace: str, selector: str) -> Scope:
 
 
 def _read(files: Sequence[str]) -> Gathered:
+    from cli.devices import warn_of_misspelt
     from cli.survey import Gathered, Trimmer
 
     documents = inputs.read_what_can_be(files, keep=Trimmer().trim)
+    warn_of_misspelt(documents)
     objects = [document.object for document in documents]
     places = [document.origin for document in documents]
     return Gathered(objects=tuple(objects), places=tuple(places))

@@ -14,7 +14,7 @@ from dra.validation.objects.updates import update_errors
 from dra.validation.parameters.channels import asks_for_channels
 from dra.validation.parameters.reach import claim_settings
 from dra.validation.problem import Problem
-from dra.validation.review import Reviewed, name, review
+from dra.validation.review import Reviewed, kind_meant, name, review
 
 __all__ = [
     "CODES",
@@ -28,6 +28,7 @@ __all__ = [
     "findings",
     "gates",
     "is_ours",
+    "kind_meant",
     "name",
     "names",
     "problems",

@@ -139,14 +139,21 @@ def _nameless(value: dict[str, Any]) -> Problems:
 
 def _misspelt(value: dict[str, Any]) -> Problems:
     """Find a kind of Kubernetes that nobody would look into because of how it is written."""
-    version, kind = value.get("apiVersion"), value.get("kind")
+    meant = kind_meant(value)
+    if meant:
+        message = f"{value['apiVersion']} has no kind {value['kind']}, it is called {meant}"
+        yield Problem("D004", "/kind", message, f"write kind: {meant}")
+
+
+def kind_meant(value: dict[str, Any]) -> str:
+    """Name the kind with pods in it whose name is misspelt; "" if it is no such kind, or is written as it is."""
+    kind = value.get("kind")
     if not isinstance(kind, str):
-        return
-    for known in _WITH_PODS.get(str(version), ()):
+        return ""
+    for known in _WITH_PODS.get(str(value.get("apiVersion")), ()):
         if kind != known and kind.casefold() in (known.casefold(), f"{known}s".casefold()):
-            yield Problem(
-                "D004", "/kind", f"{version} has no kind {kind}, it is called {known}", f"write kind: {known}"
-            )
+            return known
+    return ""
 
 
 def name(value: dict[str, Any]) -> str:

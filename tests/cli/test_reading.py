@@ -39,6 +39,16 @@ def test_an_input_without_objects_is_told_and_is_no_error(verb):
     assert (result.exit_code, result.stderr) == (0, "warning: the input holds no objects\n")
 
 
+@pytest.mark.parametrize("verb", ["translate", "survey"])
+def test_a_kind_with_pods_whose_name_is_misspelt_is_told_once_and_where(verb, tmp_path):
+    """`check` has a finding for it (D004); nobody else may pass it over in silence."""
+    good = POD.replace("NAME", "p")
+    bad = good.replace("kind: Pod", "kind: pod")
+    (tmp_path / "p.yaml").write_text("---\n".join((good, bad, bad)))
+    result = run(verb, tmp_path / "p.yaml")
+    assert result.stderr == f"warning: {tmp_path}/p.yaml:6: v1 has no kind pod, it is called Pod\n"
+
+
 def test_no_file_at_all_is_a_broken_usage():
     result = run("translate")
     assert result.exit_code == 2
