@@ -37,6 +37,20 @@ def test_on_the_node_it_only_reads_and_is_where_a_label_says_so():
     assert "/var/lib/kubelet" not in {mount["mountPath"] for mount in container["volumeMounts"]}, "secrets of pods"
 
 
+def test_its_port_is_for_probes_and_for_namespaces_that_are_labelled_for_metrics():
+    [daemon_set], [network] = stored("DaemonSet"), stored("NetworkPolicy")
+    template = daemon_set["spec"]["template"]
+    [container] = template["spec"]["containers"]
+    [port] = container["ports"]
+    assert f"--metrics-listen=0.0.0.0:{port['containerPort']}" in container["args"]
+    assert network["metadata"]["namespace"] == daemon_set["metadata"]["namespace"]
+    assert network["spec"]["podSelector"]["matchLabels"] == template["metadata"]["labels"]
+    assert network["spec"]["policyTypes"] == ["Ingress"], "whom it asks may be anywhere"
+    [rule] = network["spec"]["ingress"]
+    assert rule["from"] == [{"namespaceSelector": {"matchLabels": {"drawbridge.dev/metrics": "true"}}}]
+    assert rule["ports"] == [{"port": port["containerPort"]}]
+
+
 def test_all_it_may_write_is_events_and_marks():
     [role] = stored("ClusterRole")
     writing = [rule["resources"] for rule in role["rules"] if not {"get", "list", "watch"}.issuperset(rule["verbs"])]
@@ -57,6 +71,8 @@ def test_it_is_printed_where_it_is_asked_for_with_the_account_of_a_namespace_bes
     plain, asked = (run("manifests", "--image", "x", "--namespace", "dra", *more).stdout for more in ((), ("--node-agent",)))  # fmt: skip
     assert "drawbridge-node-agent" not in plain
     assert "system:serviceaccount:dra-nodes:drawbridge-node-agent" in asked
+    written = [document.object for document in manifests.parse(asked) if document.object["kind"] == "NetworkPolicy"]
+    assert ("dra-nodes", "drawbridge-node-agent") in [(one["metadata"].get("namespace"), one["metadata"]["name"]) for one in written]  # fmt: skip
     assert "drawbridge.invalid" not in asked
 
 

@@ -44,7 +44,7 @@ def test_a_kind_with_pods_whose_name_is_misspelt_is_told_once_and_where(verb, tm
     """`check` has a finding for it (D004); nobody else may pass it over in silence."""
     good = POD.replace("NAME", "p")
     bad = good.replace("kind: Pod", "kind: pod")
-    (tmp_path / "p.yaml").write_text("---\n".join((good, bad, bad)))
+    (tmp_path / "p.yaml").write_text(f"{good}---\n{bad}---\n{bad}")
     result = run(verb, tmp_path / "p.yaml")
     assert result.stderr == f"warning: {tmp_path}/p.yaml:6: v1 has no kind pod, it is called Pod\n"
 
