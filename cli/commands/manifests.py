@@ -36,6 +36,7 @@ from cli.installation import (
     on_looking,
     on_nodes,
     promising,
+    protecting,
     quota_text,
     rest,
     webhooks_text,
@@ -56,6 +57,7 @@ _IN_VALUES = {
     "driver": "driver",
     "adapter": "adapter",
     "guards": "guards",
+    "protected_claims": "protectedClaims",
     "scheduler_image": "bridge.schedulerImage",
     "api_servers": "networkPolicy.apiServers",
     "failure_policy": "webhooks.failurePolicy",
@@ -117,6 +119,11 @@ _IN_VALUES = {
     help="Also policies about who may give devices, bind pods, publish slices (docs/security.md).",
 )
 @click.option(
+    "--protected-claims",
+    is_flag=True,
+    help="Also a policy that saves schedulers a write for each pod with claims; Kubernetes 1.36 and later (docs/bridge.md).",
+)
+@click.option(
     "--api-server",
     "api_servers",
     metavar="CIDR",
@@ -170,6 +177,7 @@ def command(
     adapter: bool,
     scheduler_image: str,
     guards: bool,
+    protected_claims: bool,
     api_servers: tuple[str, ...],
     config: str,
     failure_policy: str,
@@ -250,6 +258,8 @@ def command(
         if guards:
             drivers = source.file.bridge.drivers if source.file.bridge else ()
             objects += guarding(namespace, drivers)
+        if protected_claims:
+            objects += protecting()
     if only != "rest":
         objects += configurations(source.dialects, options)
         if quota:

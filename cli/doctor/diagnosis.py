@@ -28,7 +28,7 @@ from webhook.state import Inventory
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
-    from dra.objects import DeviceRequest, ResourceClaimSpec
+    from dra.objects import DeviceRequest, OwnerReference, ResourceClaimSpec
 
 T = TypeVar("T")
 _LEASES = (names.NAME, "drawbridge-allocator")
@@ -256,7 +256,7 @@ def _orphans(seen: Seen) -> Iterator[Ill]:
     there = {pod.metadata.uid for pod in seen.pods}
     for claim in seen.claims:
         meta = claim.metadata
-        owners = [owner for owner in meta.owner_references if owner.controller and owner.kind == "Pod"]
+        owners = _owning_pods(claim)
         if not owners or meta.deletion_timestamp or any(owner.uid in there for owner in owners):
             continue
         yield Ill(
@@ -268,14 +268,24 @@ def _orphans(seen: Seen) -> Iterator[Ill]:
         )
 
 
+def _owning_pods(claim: ResourceClaim) -> list[OwnerReference]:
+    return [owner for owner in claim.metadata.owner_references if owner.controller and owner.kind == "Pod"]
+
+
 def _idle_finalizers(seen: Seen) -> Iterator[Ill]:
-    """Claims that have the finalizer of an allocation, and no allocation, and nobody who waits for one."""
+    """Claims that have the finalizer of an allocation, and no allocation, and nobody who waits for one.
+
+    One that a pod owns may have it from the beginning (manifests/protected-claims), before its pod's status names it.
+    """
     if seen.pods is None:
         return
+    there = {pod.metadata.uid for pod in seen.pods}
     used = {f"{pod.metadata.namespace or 'default'}/{name}" for pod in seen.pods for name in claim_names(pod)}
     for claim in seen.claims:
         repair = fence(claim)
         if repair is None or claim.metadata.key in used or claim.status.reserved_for:
+            continue
+        if not claim.metadata.deletion_timestamp and any(owner.uid in there for owner in _owning_pods(claim)):
             continue
         yield Ill(
             "finalizer",

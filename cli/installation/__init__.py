@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cli.installation.besides import MANAGED, adapting, driving, guarding, on_looking, on_nodes
+from cli.installation.besides import MANAGED, adapting, driving, guarding, on_looking, on_nodes, protecting
 from cli.installation.bridge import ELSEWHERES, EXTENDER, at_the_door, beside, fences, promising
 from cli.installation.charting import make_chart
 from cli.installation.gate import quota_text, rest, webhooks_text
@@ -34,6 +34,7 @@ __all__ = [
     "on_looking",
     "on_nodes",
     "promising",
+    "protecting",
     "quota_text",
     "rest",
     "webhooks_text",

@@ -1,11 +1,21 @@
-"""What stands beside any scheduler, or holds others: the onlooker, the agent on nodes, our driver and the adapter, the guards."""
+"""What stands beside any scheduler, or holds others: the onlooker, the agent on nodes, our driver and the adapter, the guards, protected claims."""
 
 from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING, Any
 
-from cli.installation.placing import ADAPTER, DRIVER, GUARDS, NAMESPACE, NODE_AGENT, ONLOOKER, adapt, listed
+from cli.installation.placing import (
+    ADAPTER,
+    DRIVER,
+    GUARDS,
+    NAMESPACE,
+    NODE_AGENT,
+    ONLOOKER,
+    PROTECTED_CLAIMS,
+    adapt,
+    listed,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -47,6 +57,11 @@ def _apart(folder: Path, namespace: str, image: str) -> Iterable[dict[str, Any]]
 
     for document in manifests.read(listed(folder)):
         yield adapt(document.object, namespace, image, "", ())
+
+
+def protecting() -> Iterable[dict[str, Any]]:
+    """The policy by which claims of pods have their finalizer from the beginning, as its kustomize component would print it."""
+    return _apart(PROTECTED_CLAIMS, "", "")
 
 
 def guarding(namespace: str, drivers: Iterable[str]) -> Iterable[dict[str, Any]]:

@@ -6,7 +6,7 @@ from copy import deepcopy
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from cli.installation.besides import adapting, driving, guarding, on_looking, on_nodes
+from cli.installation.besides import adapting, driving, guarding, on_looking, on_nodes, protecting
 from cli.installation.bridge import EXTENDER, at_the_door, beside, promising
 from cli.installation.gate import registrations, rest
 from cli.installation.naming import IMAGES, LABEL
@@ -32,6 +32,7 @@ def make_chart(folder: Path, config: str, source: Configuration) -> None:
         "driver": list(driving(IMAGE)),
         "adapter": list(adapting(IMAGE)),
         "guards": list(guards),
+        "protected-claims": list(protecting()),
         "fence": [taint_rule("__DRIVER__")],
         "webhooks": registrations(source, devices=False),
         "devices": registrations(source, devices=True),

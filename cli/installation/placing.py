@@ -14,6 +14,7 @@ NODE_AGENT = BASE.parent / "node-agent"
 DRIVER = BASE.parent / "driver"
 ADAPTER = BASE.parent / "adapter"
 GUARDS = BASE.parent / "guards"
+PROTECTED_CLAIMS = BASE.parent / "protected-claims"
 NAMESPACE = "drawbridge-system"
 GENERATED = "webhooks.yaml"
 CLUSTER_WIDE = frozenset(
@@ -21,6 +22,8 @@ CLUSTER_WIDE = frozenset(
         "ClusterRole",
         "ClusterRoleBinding",
         "CustomResourceDefinition",
+        "MutatingAdmissionPolicy",
+        "MutatingAdmissionPolicyBinding",
         "ValidatingAdmissionPolicy",
         "ValidatingAdmissionPolicyBinding",
     )

@@ -132,6 +132,7 @@ SAME = [
     (["driver=true"], ["--driver"]),
     (["adapter=true"], ["--adapter"]),
     (["guards=true"], ["--guards"]),
+    (["protectedClaims=true"], ["--protected-claims"]),
 ]
 
 

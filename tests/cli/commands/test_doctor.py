@@ -43,6 +43,13 @@ def protected(name):
     return one
 
 
+def protected_for(name, owner):
+    """A claim as kube-controller-manager makes it where manifests/protected-claims is."""
+    one = made_for(name, owner)
+    one["metadata"]["finalizers"] = [FINALIZER]
+    return one
+
+
 def lease(age):
     renewed = (datetime.now(UTC) - timedelta(seconds=age)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     spec = {"holderIdentity": "allocator-0", "leaseDurationSeconds": 15, "renewTime": renewed}
@@ -141,6 +148,7 @@ def well():
         claim("b"),
         made_for("c", "p"),
         protected("d"),
+        protected_for("e", "q"),
         pod("q", "d"),
         lease(5),
         mark(60),
@@ -168,6 +176,13 @@ def test_each_ill_is_found_in_a_dump_with_a_remedy(what, tmp_path):
     assert (found["what"], found["object"], found["repair"]) == (what, name, repair)
     assert found["remedy"]
     assert not found["repaired"]
+
+
+def test_a_claim_that_is_to_go_and_has_its_finalizer_from_the_beginning_is_found_although_its_pod_is_there(tmp_path):
+    going = protected_for("a", "p")
+    going["metadata"] |= {"deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 0}
+    _, answer = run_json("doctor", "-f", manifest(tmp_path / "dump.yaml", *FLEET, going, pod("p")))
+    assert [(one["what"], one["object"]) for one in answer["findings"]] == [("finalizer", "ResourceClaim default/a")]
 
 
 @pytest.mark.parametrize(

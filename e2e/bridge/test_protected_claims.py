@@ -1,0 +1,206 @@
+"""Claims that have their finalizer from the beginning, on a real API server: what it saves each scheduler, and who takes it away in the end."""
+
+import pytest
+
+from cluster import manifests
+from e2e.actors import fleet
+from e2e.actors.bridge import SCHEDULER
+from e2e.actors.client import USER_AGENT
+from e2e.actors.gate import ROOT
+from e2e.actors.workloads import claim, container, limits, pod, request, template, using, using_template
+from tests.limits import PATIENCE
+
+pytestmark = pytest.mark.real
+FINALIZER = "resource.kubernetes.io/delete-protection"
+DRIVER = "protected.example.com"
+CLASS = "protected"
+EXTENDED = f"{DRIVER}/gpu"
+NODE = "protected-0"
+NOBODY = "nobody"  # no scheduler is called so
+STOCK = "default-scheduler"
+WRITES = {"create", "update", "patch", "delete"}
+
+
+@pytest.fixture(scope="module")
+def protected(control_plane):
+    """The component as it is, in force, and a node with devices; out of force again afterwards."""
+    policy = [one.object for one in manifests.read([ROOT / "manifests/protected-claims/policy.yaml"])]
+    kind = fleet.device_class(CLASS, f"device.driver == '{DRIVER}'")
+    kind["spec"]["extendedResourceName"] = EXTENDED
+    devices = [fleet.device(f"gpu-{at}", {}) for at in range(4)]
+    made = [kind, *fleet.slices(DRIVER, NODE, devices, by_name=True), *policy]
+    try:
+        control_plane.add_fake_nodes(1, prefix="protected-")
+        control_plane.kubectl("apply", "--server-side", "-f", "-", input=manifests.dump(made))
+        control_plane.until("the policy is in force", lambda: protects(control_plane, "default"), PATIENCE)
+        yield control_plane
+    finally:
+        control_plane.remove(*made, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}})
+        control_plane.until("the policy is gone", lambda: not protects(control_plane, "default"), PATIENCE)
+
+
+@pytest.fixture
+def home(protected, namespace):
+    """A namespace with a template; afterwards nothing keeps it."""
+    protected.create(template("gpu", namespace, request("gpu", CLASS)))
+    yield namespace
+    protected.delete(pods_of(namespace), gracePeriodSeconds=0)
+
+
+def owned(name, namespace, owner):
+    """A claim as kube-controller-manager makes it for a pod."""
+    item = claim(name, namespace, request("gpu", CLASS))
+    item["metadata"]["ownerReferences"] = [{"apiVersion": "v1", "kind": "Pod", "controller": True, **owner}]
+    return item
+
+
+def protects(cluster, namespace):
+    [made] = cluster.create(owned("tried", namespace, {"name": "none", "uid": "none"}), dryRun="All")
+    return FINALIZER in made["metadata"].get("finalizers", ())
+
+
+def pods_of(namespace):
+    return f"/api/v1/namespaces/{namespace}/pods"
+
+
+def claims_of(namespace):
+    return f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims"
+
+
+def claims(cluster, namespace):
+    return cluster.get(claims_of(namespace))["items"]
+
+
+def gone(cluster, namespace):
+    cluster.until("no claim is left", lambda: not claims(cluster, namespace), PATIENCE)
+
+
+def written(cluster, namespace):
+    """What others than this test have written to claims of a namespace and, as a binding, to its pods."""
+    for event in cluster.audit_events():
+        at = event.get("objectRef", {})
+        kind = f"{at.get('resource')}/{at['subresource']}" if "subresource" in at else at.get("resource")
+        theirs = not event["userAgent"].startswith(USER_AGENT)
+        ours = at.get("namespace") == namespace and kind in ("resourceclaims", "resourceclaims/status", "pods/binding")
+        if ours and theirs and event["verb"] in WRITES and event["responseStatus"]["code"] < 300:
+            yield event["verb"], kind
+
+
+@pytest.mark.parametrize("scheduler", [STOCK, SCHEDULER])
+def test_a_pods_claim_takes_two_writes_of_its_scheduler_and_goes_with_the_pod(protected, bridge, home, scheduler):
+    protected.create(pod("p", home, schedulerName=scheduler, resourceClaims=[using_template("gpu")]))
+    protected.wait_scheduled(home, "p")
+    made, *rest = written(protected, home)
+    assert made == ("create", "resourceclaims")
+    assert [kind for _, kind in rest] == ["resourceclaims/status", "pods/binding"]
+    protected.delete(f"{pods_of(home)}/p", gracePeriodSeconds=0)
+    gone(protected, home)
+
+
+def test_a_claim_for_an_extended_resource_takes_two_writes_and_goes_with_the_pod(protected, home):
+    protected.create(pod("p", home, container(**limits(**{EXTENDED: 1}))))
+    protected.wait_scheduled(home, "p")
+    assert [kind for _, kind in written(protected, home)] == ["resourceclaims", "resourceclaims/status", "pods/binding"]
+    protected.delete(f"{pods_of(home)}/p", gracePeriodSeconds=0)
+    gone(protected, home)
+
+
+def waiting(cluster, namespace):
+    """The claim of a pod that nobody schedules."""
+    cluster.create(pod("p", namespace, schedulerName=NOBODY, resourceClaims=[using_template("gpu")]))
+    [made] = cluster.until("the claim is there", lambda: claims(cluster, namespace))
+    assert made["metadata"]["finalizers"] == [FINALIZER]
+    return made
+
+
+ENDS = {
+    "its pod is deleted": lambda cluster, made: cluster.delete(f"{pods_of(made['namespace'])}/p"),
+    "its pod is deleted by force": lambda cluster, made: cluster.delete(
+        f"{pods_of(made['namespace'])}/p", gracePeriodSeconds=0
+    ),
+    "somebody deletes it": lambda cluster, made: cluster.delete(f"{claims_of(made['namespace'])}/{made['name']}"),
+    "all are deleted": lambda cluster, made: cluster.delete(claims_of(made["namespace"])),
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_a_claim_that_was_never_allocated_goes_when(protected, home, end):
+    made = waiting(protected, home)["metadata"]
+    ENDS[end](protected, made)
+    protected.until("it is gone", lambda: made["uid"] not in {one["metadata"]["uid"] for one in claims(protected, home)}, PATIENCE)  # fmt: skip
+
+
+def test_a_namespace_with_a_claim_that_was_never_allocated_can_be_deleted(protected):
+    home = protected.namespace("protected-briefly")
+    protected.create(template("gpu", home, request("gpu", CLASS)))
+    waiting(protected, home)
+    protected.delete(f"/api/v1/namespaces/{home}")
+    whole = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": home}}
+    protected.until("the namespace is gone", lambda: protected.read(whole) is None, PATIENCE)
+
+
+def test_while_kube_controller_manager_stands_still_a_deleted_claim_stays_and_goes_when_it_is_back(protected, home):
+    made = waiting(protected, home)["metadata"]
+    with protected.controller_manager.frozen():
+        protected.delete(f"{claims_of(home)}/{made['name']}")
+        left = protected.get(f"{claims_of(home)}/{made['name']}")["metadata"]
+        assert left["finalizers"] == [FINALIZER]
+        assert left["deletionTimestamp"]
+    protected.until("it is gone", lambda: made["uid"] not in {one["metadata"]["uid"] for one in claims(protected, home)}, PATIENCE)  # fmt: skip
+
+
+def test_a_claim_that_comes_free_lost_it_with_the_allocation_and_gets_it_again_as_ever(protected, home):
+    """Another pod than its owner's uses it, twice."""
+    made = waiting(protected, home)["metadata"]
+    for name in ("first", "second"):
+        protected.create(pod(name, home, resourceClaims=[using(made["name"])]))
+        protected.wait_scheduled(home, name)
+        protected.delete(f"{pods_of(home)}/{name}", gracePeriodSeconds=0)
+        protected.until("it is free", lambda: is_free(protected, home, made["name"]), PATIENCE)
+    mine = [kind for verb, kind in written(protected, home) if verb != "create" or "pods" in kind]
+    taken_back = ["resourceclaims/status", "resourceclaims"]
+    once = ["resourceclaims/status", "pods/binding"]
+    assert mine == [*once, *taken_back, "resourceclaims", *once, *taken_back]
+
+
+def is_free(cluster, namespace, name):
+    found = cluster.get(f"{claims_of(namespace)}/{name}")
+    return "finalizers" not in found["metadata"] and "allocation" not in found.get("status", {})
+
+
+ALLOCATED = {
+    "allocationTimestamp": "2026-01-01T00:00:00Z",
+    "devices": {"results": [{"request": "gpu", "driver": DRIVER, "pool": f"{NODE}-fleet", "device": "gpu-0"}]},
+}
+
+
+@pytest.mark.parametrize(("finalizers", "stays"), [(None, True), ([FINALIZER], False)], ids=["plain", "protected"])
+def test_a_claim_that_no_pod_owns_is_left_as_it_is_because_it_may_be_allocated_in_advance(protected, home, finalizers, stays):  # fmt: skip
+    """With the finalizer, kube-controller-manager would take such an allocation back with the first pod that goes."""
+    [made] = protected.create(claim("mine", home, request("gpu", CLASS)))
+    path = protected.path_of(made)
+    assert "finalizers" not in made["metadata"]
+    protected.patch(path, {"metadata": {"finalizers": finalizers}})
+    protected.patch(f"{path}/status", {"status": {"allocation": ALLOCATED}})
+    protected.create(pod("p", home, resourceClaims=[using("mine")]))
+    protected.wait_scheduled(home, "p")
+    protected.delete(f"{pods_of(home)}/p", gracePeriodSeconds=0)
+    protected.until("nobody reserves it", lambda: not protected.get(path)["status"].get("reservedFor"), PATIENCE)
+    assert ("allocation" in protected.get(path)["status"]) is stays
+
+
+@pytest.mark.parametrize("made_with_it", [True, False])
+def test_who_applies_a_finalizer_and_then_none_takes_this_one_along_because_it_is_nobodys(protected, home, made_with_it):  # fmt: skip
+    """What admission put in has no manager. What a scheduler wrote is the scheduler's, and stays."""
+    if made_with_it:
+        name = waiting(protected, home)["metadata"]["name"]
+    else:
+        protected.create(claim("mine", home, request("gpu", CLASS)))
+        protected.patch(f"{claims_of(home)}/mine", {"metadata": {"finalizers": [FINALIZER]}})
+        name = "mine"
+    path = f"{claims_of(home)}/{name}"
+    applied = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": name}}
+    for finalizers in (["example.com/mine"], []):
+        applied["metadata"]["finalizers"] = finalizers
+        left = protected.patch(path, applied, "apply", fieldManager="me")["metadata"].get("finalizers", [])
+        assert sorted(left) == sorted([*finalizers, *([FINALIZER] if finalizers or not made_with_it else [])])

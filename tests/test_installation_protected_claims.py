@@ -1,0 +1,32 @@
+"""The policy by which claims of pods have their finalizer from the beginning: off unless it is named, and harmless where it fails."""
+
+from allocator.reservations import FINALIZER
+from cli.installation import BASE
+from cluster import manifests
+from tests.cli.running import run
+
+FOLDER = BASE.parent / "protected-claims"
+
+
+def printed(*options):
+    done = run("manifests", "--image", "registry.example/drawbridge:1", *options)
+    assert done.exit_code == 0, done.stderr
+    return {(o["kind"], o["metadata"]["name"]): o for o in (one.object for one in manifests.parse(done.stdout))}
+
+
+def test_kustomize_lists_every_file():
+    [component] = manifests.read([FOLDER / "kustomization.yaml"])
+    assert component.object["resources"] == [p.name for p in FOLDER.glob("*.yaml") if p.name != "kustomization.yaml"]
+
+
+def test_it_is_there_where_it_is_asked_for_and_in_no_namespace():
+    plain, asked = printed(), printed("--protected-claims", "--namespace", "elsewhere")
+    added = {key: one for key, one in asked.items() if key not in plain}
+    name = "drawbridge-protected-claims"
+    policy, binding = (added.pop((f"MutatingAdmissionPolicy{what}", name)) for what in ("", "Binding"))
+    assert not {key for key in added if "protected" in key[1]}
+    assert binding["spec"]["policyName"] == name
+    assert "namespace" not in policy["metadata"] | binding["metadata"]
+    assert policy["spec"]["failurePolicy"] == "Ignore"
+    [mutation] = policy["spec"]["mutations"]
+    assert FINALIZER in mutation["applyConfiguration"]["expression"]
