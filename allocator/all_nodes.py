@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from allocator.answer import Answer, Fatal, Verdict
-from allocator.one_node import DEFAULTS, Found, Options, compose, decide, explain, find
+from allocator.one_node import DEFAULTS, Found, Options, budget_of, compose, decide, explain, find
 from allocator.problem import OPTIONAL_OPERATIONS, CompileCache, PageCache, candidates_of, question_of
-from dra.errors import NodeSelectorError
+from dra.errors import NodeSelectorError, OutOfBudget
 from dra.policy import Rules
 from dra.stock import FREE, reaches, targets
 from dra.wire import encode
@@ -195,6 +195,7 @@ class _Query:
         self.by_look: dict[object, Found] = {}
         self.pinned: dict[int, object] = {}  # what looks know by identity
         self.seen: Stock | None = None
+        self.reads: tuple[tuple[str, str], ...] = ()  # attributes that looks tell apart by
         try:
             question = question_of(claims, stock.classes, stock.reading)
         except Fatal as error:
@@ -211,6 +212,11 @@ class _Query:
     def look(self, stock: Stock, options: Options) -> None:
         """Bring what was found up to date."""
         nodes = stock.nodes
+        try:
+            self.reads = self.cache.reads(budget_of(options))
+        except OutOfBudget as reason:
+            self.found, self.seen = dict.fromkeys(nodes, Found(Verdict.UNDECIDED, error=str(reason))), None
+            return
         most = max(_LOOKS, 2 * len(nodes))
         if len(self.by_look) > most:
             self.by_look.clear()
@@ -354,7 +360,7 @@ class _Query:
             declared = node.status.declared_features
             optional = OPTIONAL_OPERATIONS in declared
             look = look, optional, _reach(page, node)
-        columns = self.cache.pages.columns(page, self.cache.reads)
+        columns = self.cache.pages.columns(page, self.reads)
         return look, *columns
 
 

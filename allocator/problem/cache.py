@@ -15,6 +15,7 @@ from allocator.problem.unit import Amounts, Leaves, Pattern, pattern
 from dra.server import LISTS
 
 if TYPE_CHECKING:
+    from allocator.problem.attributes import Name
     from allocator.problem.candidates import Candidate, Judge, Judgement
     from allocator.problem.question import Leaf, Question
     from allocator.problem.unit import Member, Pair
@@ -51,7 +52,7 @@ class CompileCache:
         self.question = question
         self.rules = rules
         self.pages = PageCache() if pages is None else pages
-        self.reads = attributes_read(question, rules)
+        self._reads: tuple[Name, ...] | None = None
         self.judged: list[_Judged] = []  # by kind
         self.takes: list[Takes] = []  # by kind
         self.alone: dict[int, Alone] = {}  # by kind
@@ -74,6 +75,12 @@ class CompileCache:
         """Say how much is kept."""
         return len(self._kinds) + len(self._patterns) + len(self._full) + len(self._unfit)
 
+    def reads(self, budget: Budget) -> tuple[Name, ...]:
+        """Name the attributes that devices of one kind agree on; the first time that is paid for."""
+        if self._reads is None:
+            self._reads = attributes_read(self.question, self.rules, budget)
+        return self._reads
+
     def kind(self, judge: Judge, candidate: Candidate) -> int:
         """Find the kind of a device, judging it for every leaf if it is the first of its kind.
 
@@ -84,7 +91,7 @@ class CompileCache:
         key = (
             candidate.body.plain,
             page.pool[0],
-            self.pages.rows(page, self.reads)[candidate.at],
+            self.pages.rows(page, self.reads(judge.budget))[candidate.at],
             bool(spec.skip_node_operations) and not judge.operations,
             judge.node.metadata.name if spec.per_device_node_selection else None,
             self._identity(candidate),

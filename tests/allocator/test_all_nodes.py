@@ -3,7 +3,13 @@
 import copy
 import random
 
-from allocator import FleetMemo, Options, Verdict, allocate, fleet
+import pytest
+
+from allocator import Answer, FleetMemo, Options, Verdict, allocate, fleet
+from allocator.problem import attributes
+from dra.budget import Budget
+from dra.cache import Cache
+from dra.cel import selector
 from dra.objects.claim import ResourceClaim
 from dra.objects.compatibility import DeviceCompatibility
 from dra.objects.deviceclass import DeviceClass
@@ -177,3 +183,36 @@ def test_a_caller_who_stops_waiting_gets_what_is_known_and_may_ask_again():
     patient = fleet(stock, claims)
     assert all(patient.verdict(node) is not Verdict.UNDECIDED for node in stock.nodes)
     assert len(hurried) == len(patient)
+
+
+def long_selector(number):
+    return " && ".join([f"device.driver != 'other{number}'"] * 250)[:9000].rpartition(" && ")[0]
+
+
+def a_hundred_long_selectors():
+    """A claim as an API server takes it: 900 KB of expressions, each of some hundredths of a second to compile."""
+    requests = []
+    for number in range(4):
+        selectors = [{"cel": {"expression": long_selector(f"{number}-{at}")}} for at in range(25)]
+        exactly = {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 1, "selectors": selectors}
+        requests.append({"name": f"r{number}", "exactly": exactly})
+    meta = {"name": "long", "namespace": "default", "uid": "long"}
+    return convert({"metadata": meta, "spec": {"devices": {"requests": requests}}}, ResourceClaim)
+
+
+@pytest.mark.parametrize("ask", [fleet, lambda stock, claims, options: allocate(stock, "n0", claims, options=options)])
+def test_what_expressions_read_is_paid_for_before_any_device_is_looked_at(ask, monkeypatch):
+    compiled = []
+    real = selector._compile
+    monkeypatch.setattr(attributes, "_READ", Cache(8 << 20))  # nobody has asked before
+    monkeypatch.setattr(selector, "_compile", lambda *key: compiled.append(key[0]) or real(*key))
+    named = {"metadata": {"name": "gpu"}, "spec": {}}
+    stock = Stock.of(nodes=[convert({"metadata": {"name": "n0"}}, Node)], slices=[slice_("a", "x")], classes=[convert(named, DeviceClass)])  # fmt: skip
+    claims = [a_hundred_long_selectors()]
+    found = ask(stock, claims, options=Options(budget=Budget(200_000)))
+    verdict = found.verdict if isinstance(found, Answer) else found["n0"].verdict
+    assert verdict is Verdict.UNDECIDED
+    assert 1 <= len(compiled) <= 4
+    first = list(compiled)
+    ask(stock, claims, options=Options(budget=Budget(200_000)))
+    assert not set(first) & set(compiled[len(first) :]), "what was read once was paid for a second time"
