@@ -6,7 +6,7 @@ import pytest
 
 from e2e.actors import fleet
 from e2e.actors.bridge import Bridge
-from e2e.actors.gate import DEVICES, NODE, Gate, knows_classes
+from e2e.actors.gate import DEVICES, NODE, Gate
 
 HERE = Path(__file__).parent
 OWN = {"driver": "driven", "chaos": "gated", "bridge": "bridged", "installed": "bridged"}
@@ -43,9 +43,21 @@ def gated(gate, namespace, control_plane):
         gate.admits(namespace)
         yield namespace
     finally:
-        control_plane.delete(f"/apis/apps/v1/namespaces/{namespace}/deployments")
-        # Nobody runs the pods of a fake node, so nobody would ever end them.
-        control_plane.delete(f"/api/v1/namespaces/{namespace}/pods", gracePeriodSeconds=0)
+        control_plane.until("nothing runs any more", lambda: is_empty(control_plane, namespace))
+
+
+def is_empty(cluster, namespace):
+    """Whether nothing makes pods in a namespace any more and none is left; what does is taken away, as often as it takes.
+
+    Nobody runs the pods of a fake node, so nobody would ever end them; and a ReplicaSet, which outlives its Deployment, makes
+    others in place of those that are taken away.
+    """
+    places = [f"/apis/apps/v1/namespaces/{namespace}/{kind}" for kind in ("deployments", "replicasets")]
+    places.append(f"/api/v1/namespaces/{namespace}/pods")
+    left = [place for place in places if cluster.get(place)["items"]]
+    for place in left:
+        cluster.delete(place, gracePeriodSeconds=0)
+    return not left
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +68,7 @@ def fleet_node(control_plane, gate):
     try:
         control_plane.add_fake_nodes(1, prefix="gate-fake-")
         control_plane.create(*made)
-        control_plane.until("the gate knows the classes", lambda: knows_classes(control_plane), 20)
+        gate.reads_on(NODE)
         yield NODE
     finally:  # whatever went wrong here fails the tests of this module, and none of the next
         control_plane.remove(*made, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}})

@@ -47,7 +47,8 @@ def namespace(control_plane: ControlPlane, request: pytest.FixtureRequest) -> It
     count[0] += 1
     name = control_plane.namespace(f"{words}-{count[0]}")
     yield name
-    control_plane.delete(f"/api/v1/namespaces/{name}")
+    # A test may have ended it itself.
+    control_plane.remove({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
 
 
 @pytest.fixture

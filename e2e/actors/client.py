@@ -222,6 +222,17 @@ class Client:
         found = self.get(f"/api/v1/namespaces/{namespace}/events", fieldSelector=f"involvedObject.name={name}")
         return [f"{e['reason']}: {e['message']}" for e in found["items"]]
 
+    def until_may(self, who: str, verb: str, resource: str, namespace: str = "", group: str = "") -> None:
+        """Wait until somebody may do something: a role counts some moments after it was given, and what may not be is no answer before."""
+        asked = {"verb": verb, "resource": resource, "namespace": namespace, "group": group}
+        review = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SubjectAccessReview",
+            "spec": {"user": who, "resourceAttributes": asked},
+        }
+        path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+        self.until(f"{who} may {verb} {resource}", lambda: self.post(path, review)["status"]["allowed"])
+
     def namespace(self, name: str, labels: dict[str, str] | None = None) -> str:
         """Make a namespace and wait for the service account without which no pod can be made in it."""
         meta = {"name": name, "labels": labels or {}}

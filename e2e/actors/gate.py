@@ -7,8 +7,10 @@ other test of the session out.
 
 import base64
 import contextlib
+import hashlib
 import http.client
 import json
+import secrets
 import ssl
 import subprocess
 import sys
@@ -17,7 +19,7 @@ from typing import Any
 
 from e2e.actors import fleet
 from e2e.actors.client import ApiError
-from e2e.actors.workloads import container, limits, pod
+from e2e.actors.workloads import claim, container, limits, pod, request
 from e2e.ground.controlplane import ControlPlane, free_port
 from e2e.ground.process import Process
 
@@ -59,13 +61,35 @@ class Gate:
         self.start_authority()
         self.start_controller()
         self.start_gate()
+        self.cluster.until("every webhook is called", self.is_called, 30)
         return self
+
+    def is_called(self) -> bool:
+        """Whether all webhooks that are registered have a bundle and rules: the authority puts them there."""
+        registered = [
+            webhook
+            for kind in ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
+            for webhook in self.cluster.get(f"/apis/admissionregistration.k8s.io/v1/{kind}/drawbridge")["webhooks"]
+        ]
+        return all(webhook["clientConfig"].get("caBundle") and webhook.get("rules") for webhook in registered)
 
     def configure(self, text: str) -> None:
         """Put another configuration in the place of the one there is, at once, as the kubelet does with a ConfigMap's file."""
         written = self.config.with_suffix(".new")
         written.write_text(text)
         written.replace(self.config)
+
+    def follow(self, text: str) -> None:
+        """Configure, and wait until gate and controllers decide by it: each looks at the file when it comes to it."""
+        self.configure(text)
+        shown = f'drawbridge_configuration_info{{sha256="{hashlib.sha256(text.encode()).hexdigest()}"}} 1.0'
+
+        def is_in_force() -> bool:
+            ports = self.controller_ports | {"webhook": self.metrics_port}
+            running = [port for name, port in ports.items() if name in self.processes and self.processes[name].alive]
+            return all(shown in self.plain(port, "/metrics") for port in running)
+
+        self.cluster.until("the configuration is in force", is_in_force, 20)
 
     def register(self, *options: str) -> None:
         """Apply the generated webhook configurations, for callers by URL."""
@@ -185,23 +209,34 @@ class Gate:
         self.cluster.kubectl("delete", "--ignore-not-found", "--wait=false", "-k", str(BASE))
 
     def admits(self, namespace: str) -> None:
-        """Make a namespace ours, and wait until API server and gate have both seen it."""
+        """Make a namespace ours, and wait until API server and gate have both seen it, and each of the two configurations is in force."""
         self.cluster.patch(f"/api/v1/namespaces/{namespace}", {"metadata": {"labels": {MODE: "enforce"}}})
-        probe = {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"generateName": "probe-", "namespace": namespace},
-            "spec": {"containers": [{"name": "c", "image": "none", "resources": {"limits": {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "1500m"}}}]},
-        }  # fmt: skip
+        asks = pod("probe", namespace, container(**limits(**{"nvidia.com/gpu": 1, "nvidia.com/gpumem": "1500m"})))
+        nothing = claim("probe", namespace, request("r", "no-such-class"))
+        told = {"mutates": (asks, "is not a whole number"), "validates": (nothing, "there is no DeviceClass")}
+        for does, (item, words) in told.items():
+            self.cluster.until(
+                f"the gate {does}", lambda item=item, words=words: words in refusal(self.cluster, item), 20
+            )
 
-        def refused() -> bool:
-            try:
-                self.cluster.post(f"/api/v1/namespaces/{namespace}/pods", probe, dryRun="All")
-            except ApiError as error:
-                return "is not a whole number" in error.message and "webhook" in error.message
-            return False
-
-        self.cluster.until("the namespace is gated", refused, 20)
+    def reads_on(self, node: str) -> None:
+        """Wait until the gate has heard of every node, slice and class that there is: of each kind one more is the last that it hears of."""
+        mark = f"seen-{secrets.token_hex(4)}.example.com"
+        self.cluster.patch(f"/api/v1/nodes/{node}", {"metadata": {"labels": {mark: "yes"}}})
+        [published] = fleet.slices(mark, node, [fleet.device("one", {})])
+        term = {"matchExpressions": [{"key": mark, "operator": "In", "values": ["yes"]}]}
+        published["spec"]["nodeSelector"] = {"nodeSelectorTerms": [term]}
+        made = self.cluster.create(fleet.device_class(mark, f"device.driver == '{mark}'"), published)
+        if not self.cluster.read(probe := {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "gate-probe", "labels": {MODE: "enforce"}}}):  # fmt: skip
+            self.cluster.create(probe)
+        two = claim("two", "gate-probe", request("r", mark, 2))
+        try:
+            self.cluster.until(
+                "the gate has read on", lambda: "the largest node has 1" in refusal(self.cluster, two), 20
+            )
+        finally:
+            self.cluster.remove(*made)
+            self.cluster.patch(f"/api/v1/nodes/{node}", {"metadata": {"labels": {mark: None}}})
 
 
 # What the tests of the gate share
@@ -226,12 +261,13 @@ DEVICES = {
 }
 
 
-def knows_classes(cluster):
-    """Whether the gate translates a whole GPU yet, asked in a namespace of its own."""
-    if not cluster.read(namespace := {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "gate-probe", "labels": {"drawbridge.dev/mode": "enforce"}}}):  # fmt: skip
-        cluster.create(namespace)
-    answer = cluster.create(gpu("p", "gate-probe"), dryRun="All")[0]
-    return "drawbridge.dev/original" in answer["metadata"].get("annotations", {})
+def refusal(cluster, item):
+    """Why a dry run of an object is turned back; "" if it would be let in."""
+    try:
+        cluster.create(item, dryRun="All")
+    except ApiError as error:
+        return error.message
+    return ""
 
 
 def gpu(name, namespace, **more):

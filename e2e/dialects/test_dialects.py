@@ -67,7 +67,7 @@ def drivers(control_plane, gate):
         if slice_["kind"] == "ResourceSlice":
             slice_["spec"]["nodeName"] += "0"  # nodes that nobody runs are numbered
     try:
-        gate.configure(CONFIGURATION.read_text())
+        gate.follow(CONFIGURATION.read_text())
         for node in nodes:
             metadata, amounts = node["metadata"], node["status"]["allocatable"]
             (metadata["name"],) = control_plane.add_fake_nodes(
@@ -76,7 +76,7 @@ def drivers(control_plane, gate):
         control_plane.create(*objects)
         yield
     finally:
-        gate.configure(PLAIN)
+        gate.follow(PLAIN)
         control_plane.remove(*objects, *nodes)
 
 

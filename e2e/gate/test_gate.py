@@ -445,7 +445,7 @@ def test_a_new_configuration_is_in_force_without_a_restart(control_plane, fleet_
         )
         assert untouched()
     finally:
-        gate.configure(good)
+        gate.follow(good)
     control_plane.until("and forgotten", lambda: "drawbridge_configuration_good 1.0" in gate.metrics(), 20)
 
 
@@ -484,13 +484,13 @@ def test_a_key_that_a_limit_range_bounds_is_left_and_the_pod_is_not_turned_back(
     bounds = {"type": "Container", "max": {"nvidia.com/gpu": "4"}}
     metadata = {"name": "gpus", "namespace": gated}
     control_plane.create({"apiVersion": "v1", "kind": "LimitRange", "metadata": metadata, "spec": {"limits": [bounds]}})
-    manifest = json.dumps(gpu("p", gated))
+    item = gpu("p", gated)
 
-    def admitted():
-        """Until the gate has heard of it, the API server turns the translated pod back."""
-        return not control_plane.kubectl("apply", "-f", "-", input=manifest, check=False).returncode
+    def left():
+        """Until both have heard of it, the API server turns the translated pod back, or lets it in."""
+        return "resourceClaims" not in control_plane.create(item, dryRun="All")[0]["spec"]
 
-    control_plane.until("the gate knows the LimitRange", admitted, 30)
-    stored = control_plane.get(f"/api/v1/namespaces/{gated}/pods/p")["spec"]
+    control_plane.until("the gate knows the LimitRange", left, 30)
+    stored = control_plane.create(item)[0]["spec"]
     assert stored["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] == "1"
     assert "resourceClaims" not in stored

@@ -94,10 +94,11 @@ def test_a_seal_that_was_taken_elsewhere_buys_nothing(control_plane, fleet_node,
     who = tenant(control_plane, off)
     wanted = pod("thief", off, container(**limits(**{"nvidia.com/gpu": 6})), nodeSelector=NOWHERE)
     wanted["spec"]["serviceAccountName"] = "default"
-    assert sealed(gate, wanted, off) is None, "for a namespace that is off nothing is sealed"
+    control_plane.until("for a namespace that is off nothing is sealed", lambda: sealed(gate, wanted, off) is None)
     stolen = sealed(gate, wanted, gated)
     [(name)] = [entry["resourceClaimTemplateName"] for entry in stolen["spec"]["resourceClaims"]]
     before = withheld(gate)
+    control_plane.until_may(who, "create", "pods", off)
     control_plane.kubectl("create", f"--as={who}", "-f", "-", input=json.dumps(stolen))
     # The controller works: a pod that came after it, in a namespace that enforces, has its template.
     control_plane.create(gpu("honest", gated, nodeSelector=NOWHERE))
@@ -108,7 +109,7 @@ def test_a_seal_that_was_taken_elsewhere_buys_nothing(control_plane, fleet_node,
 
 
 def test_what_is_off_now_gets_nothing_although_it_was_sealed_before(control_plane, fleet_node, gated, gate):
-    """The seal is the pod's own; the mode has changed since."""
+    """The seal is the pod's own; the mode has changed since. The controller reads afresh, so that it knows that as well as the gate."""
     bare = gpu("late", gated, nodeSelector=NOWHERE)
     bare["spec"]["serviceAccountName"] = "default"
     own = sealed(gate, bare, gated)
@@ -118,6 +119,8 @@ def test_what_is_off_now_gets_nothing_although_it_was_sealed_before(control_plan
         return sealed(gate, bare, gated) is None
 
     control_plane.until("the gate knows that it is off", still, 20)
+    gate.kill_controller()
+    gate.start_controller()
     before = withheld(gate)
     control_plane.create(own)
     control_plane.until("it is withheld", lambda: withheld(gate) > before, 20)
@@ -135,7 +138,9 @@ def test_a_tenant_cannot_take_the_name_of_a_template(control_plane, fleet_node, 
     control_plane.kubectl("create", "rolebinding", "edit", "--clusterrole=edit", "--serviceaccount", f"{gated}:default", "-n", gated)  # fmt: skip
     control_plane.kubectl("create", "role", "t", "--verb=create", "--resource=resourceclaimtemplates.resource.k8s.io", "-n", gated)  # fmt: skip
     control_plane.kubectl("create", "rolebinding", "t", "--role=t", "--serviceaccount", f"{gated}:default", "-n", gated)
-    who = f"--as=system:serviceaccount:{gated}:default"
+    account = f"system:serviceaccount:{gated}:default"
+    control_plane.until_may(account, "create", "resourceclaimtemplates", gated, group="resource.k8s.io")
+    who = f"--as={account}"
     request = {"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com", "count": 7}}
     for taken in (name, name[:-16]):
         done = control_plane.kubectl(
@@ -214,6 +219,7 @@ def test_the_authoritys_token_writes_the_bundle_and_nothing_else(control_plane, 
 def test_a_misspelt_mode_is_turned_back_with_the_words_there_are(control_plane, gate):
     """The administrator who wants a namespace to be left alone, and writes another word for it."""
     name = control_plane.namespace("gate-misspelt", {MODE: "enforce"})
+    control_plane.until("the policy is in force", lambda: is_turned_back(control_plane), 30)
     for word in ("Off", "disabled", "false"):
         done = control_plane.kubectl("label", "namespace", name, f"{MODE}={word}", "--overwrite", check=False)
         assert done.returncode, f"the mode may be {word}"
@@ -235,9 +241,13 @@ def unbound(control_plane):
     yield
     meta = {"name": binding["metadata"]["name"]}
     control_plane.create({**binding, "metadata": meta})
+    control_plane.until("the policy is in force again", lambda: is_turned_back(control_plane), 30)
+
+
+def is_turned_back(cluster):
+    """Whether nobody may write another word for a mode."""
     misspelt = ("label", "namespace", "default", f"{MODE}=nonsense", "--dry-run=server")
-    turned_back = lambda: control_plane.kubectl(*misspelt, check=False).returncode != 0  # noqa: E731
-    control_plane.until("the policy is in force again", turned_back, 30)
+    return cluster.kubectl(*misspelt, check=False).returncode != 0
 
 
 def test_where_a_misspelt_mode_stands_nothing_is_done(control_plane, fleet_node, gated, unbound):

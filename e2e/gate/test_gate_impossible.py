@@ -53,7 +53,7 @@ def test_what_is_impossible_is_refused_or_told_or_waited_for_as_the_configuratio
         code, _ = follow(gate, control_plane, gated, CONFIGURATION, ["(Forbidden)"])
         assert code == 1
     finally:
-        gate.configure(CONFIGURATION)
+        gate.follow(CONFIGURATION)
 
 
 def claims(cluster, namespace):
@@ -77,10 +77,10 @@ def test_only_nodes_that_are_vouched_for_say_what_a_name_means(control_plane, fl
         control_plane.until("most nodes hand it out, so it is left", lambda: not translated(), 30)
         gate.configure(CONFIGURATION + f"evidence: {json.dumps({'nodeSelector': vouched})}\n")
         control_plane.until("only one node counts, and it is translated", translated, 30)
-        gate.configure(CONFIGURATION)
+        gate.follow(CONFIGURATION)
         control_plane.until("everybody counts again, and it is left", lambda: not translated(), 30)
     finally:
-        gate.configure(CONFIGURATION)
+        gate.follow(CONFIGURATION)
         control_plane.remove(*({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}} for name in stolen))
         control_plane.patch(node, {"metadata": {"labels": dict.fromkeys(vouched)}})
     control_plane.until("the stolen nodes are gone, and it is translated", translated, 30)

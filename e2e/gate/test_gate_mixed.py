@@ -22,7 +22,7 @@ def half_moved(control_plane, fleet_node, gate):
         gate.configure(POLICY)
         yield gate
     finally:
-        gate.configure(CONFIGURATION)
+        gate.follow(CONFIGURATION)
         control_plane.kubectl("delete", "--ignore-not-found", "-f", str(ROLE))
         control_plane.remove({"apiVersion": "v1", "kind": "Node", "metadata": {"name": OLD}})
 

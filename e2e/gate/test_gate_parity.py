@@ -82,10 +82,16 @@ def ask_the_server(cluster, asked):
 
 
 def put_in_force(gate, cluster, namespace):
-    """Wait until the gate refuses what only this configuration has it refuse."""
-    gate.configure(STRICT)
-    probe = {**CODED["R005"], "metadata": {"name": "probe", "namespace": namespace, "annotations": NUMA}}
-    cluster.until("the configuration is in force", lambda: ask_the_server(cluster, [probe])[1], 30)
+    """Wait until the gate refuses what only this configuration has it refuse, and what only the templates that were made in the namespace."""
+    gate.follow(STRICT)
+    for code in ("R005", "R011", "R021"):
+        of_code = CODED[code]["metadata"]
+        probe = {**CODED[code], "metadata": {**of_code, "name": "probe", "namespace": namespace}}
+
+        def is_refused(code=code, probe=probe):
+            return f"[{code}]" in ask_the_server(cluster, [probe])[1].get("probe", "")
+
+        cluster.until(f"it is refused by {code}", is_refused, 30)
 
 
 def out_of_the_gate(cluster, namespace, objects):
@@ -132,7 +138,7 @@ def test_files_and_a_real_gate_say_the_same(control_plane, fleet_node, gated, ga
         dump.write_text(control_plane.kubectl("get", "-A", "-o", "json", ",".join(TOLD)).stdout)
         became, why = ask_the_server(control_plane, asked)
     finally:
-        gate.configure(CONFIGURATION)
+        gate.follow(CONFIGURATION)
     names = dict(zip(became, SAMPLE, strict=True))
     translated = drawbridge(
         "translate", "-f", str(manifests), "--inventory", str(dump), "--config", str(config), "-o", "json"

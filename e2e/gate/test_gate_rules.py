@@ -46,7 +46,7 @@ def gate_of_ones_own(gate):
     try:
         yield gate
     finally:
-        gate.configure(CONFIGURATION)
+        gate.follow(CONFIGURATION)
         gate.register(*OPTIONS)
 
 
@@ -72,13 +72,13 @@ def test_an_example_of_rules_is_served_by_the_stock_scheduler(control_plane, npu
     domain = NPU if name == "devices" else "example.com"
     told = f"[!]webhooks: the API server may keep names of {domain} to itself"
     control_plane.until("the gate says what is missing", lambda: told in gate.get("/readyz?verbose")[1], 20)
-    assert "resourceClaims" not in control_plane.create(copy.deepcopy(item), dryRun="All")[0]["spec"]
+
+    def is_translated():
+        return "resourceClaims" in control_plane.create(copy.deepcopy(item), dryRun="All")[0]["spec"]
+
+    control_plane.until("the rules before it are gone", lambda: not is_translated(), 20)
     register(gate, name)
-    control_plane.until(
-        "the rules are in force",
-        lambda: "resourceClaims" in control_plane.create(copy.deepcopy(item), dryRun="All")[0]["spec"],
-        20,
-    )
+    control_plane.until("the rules are in force", is_translated, 20)
     control_plane.create(item)
     control_plane.wait_scheduled(gated, item["metadata"]["name"])
     claims = claims_of(control_plane, gated, item["metadata"]["name"])

@@ -288,10 +288,11 @@ class ControlPlane(Client):
             return False
 
     def audit_events(self) -> Iterator[Object]:
-        """Read the audit log from its beginning."""
+        """Read the audit log from its beginning, without a line that is only half there: it is being written."""
         with self.audit_log.open() as log:
             for line in log:
-                yield json.loads(line)
+                if line.endswith("\n"):
+                    yield json.loads(line)
 
     def write_json(self, name: str, content: Any) -> Path:
         path = self.run.data / name

@@ -26,6 +26,8 @@ def served(control_plane):
     control_plane.kubectl("wait", "--for=condition=Established", "--timeout=60s", "crd", *names)
     yield control_plane
     control_plane.remove(*missing)
+    # A kind goes after its objects, and who makes it meanwhile loses it.
+    control_plane.until("they are gone", lambda: not any(map(control_plane.read, missing)))
 
 
 def quota(namespace, **hard):

@@ -68,6 +68,7 @@ def test_a_device_plugin_serves_the_pod_that_asks_for_it(control_plane, node_clu
 
 def test_a_container_with_a_claim_outlives_a_restart_of_the_kubelet(control_plane, node_cluster, namespace, created):
     """And the claim is released when the pod goes, so the new kubelet still knows what the old one had prepared."""
+    control_plane.until("nothing is prepared for others", lambda: not prepared_files(node_cluster), seconds=60)
     created(
         fleet.device_class("e2e-restart", f"device.driver == '{TEST_DRIVER}'"),
         claim("kept", namespace, request("device", "e2e-restart")),

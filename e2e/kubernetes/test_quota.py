@@ -58,6 +58,9 @@ def looker(control_plane, namespace, created, role):
         "subjects": [{"kind": "ServiceAccount", "name": "narrow", "namespace": namespace}],
     }
     created({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}, rights, binding)
+    [rule, *_] = role["rules"]
+    who = f"system:serviceaccount:{namespace}:narrow"
+    control_plane.until_may(who, rule["verbs"][0], rule["resources"][0], namespace, rule["apiGroups"][0])
     return control_plane.account_kubeconfig(namespace, "narrow")
 
 

@@ -36,6 +36,9 @@ def account(control_plane, namespace, created, role):
     }
     metadata = {"name": "looker", "namespace": namespace}
     created({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}, role, binding)
+    [rule, *_] = role["rules"]
+    who = f"system:serviceaccount:{namespace}:looker"
+    control_plane.until_may(who, rule["verbs"][0], rule["resources"][0], group=rule["apiGroups"][0])
     return control_plane.account_kubeconfig(namespace, "looker")
 
 
