@@ -466,7 +466,7 @@ def test_a_replica_that_is_told_to_stop_loses_no_review(control_plane, fleet_nod
     """SIGTERM under load; the load goes on until the process says that it is not ready any more, then stops."""
     item = gpu("p", gated)
     gate.processes["webhook"].stop()
-    process = gate.start_gate(notice=4)  # on a busy machine one review can take as long as the usual notice here
+    process = gate.start_gate(notice=10)  # on a busy machine one review can take as long as the usual notice here
     control_plane.create(item, dryRun="All")
     process.child.send_signal(signal.SIGTERM)
     answered = 0

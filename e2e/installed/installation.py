@@ -138,6 +138,10 @@ class Installation:
         """The pod that holds the allocator's lease; "" if none does."""
         return self.cluster.get(LEASE)["spec"].get("holderIdentity", "")
 
+    def leads(self):
+        """The pod that holds it, once one does."""
+        return self.cluster.until("a pod leads", self.leader, 60)
+
     def kill(self, name, container):
         """Kill a container of ours without a word; the kubelet starts it again."""
         [status] = [

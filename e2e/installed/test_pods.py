@@ -37,7 +37,7 @@ def test_nothing_has_had_to_be_started_twice(installation, tenants):
 
 def test_when_the_leader_goes_another_replica_places_pods(node, installation, tenants):
     """What a drain does: the lease is given back."""
-    first = installation.leader()
+    first = installation.leads()
     node.cluster.delete(f"/api/v1/namespaces/{SYSTEM}/pods/{first}")
     installation.serve(tenants, "after-a-drain", schedulerName="drawbridge")
     node.cluster.until("another leads", lambda: installation.leader() not in ("", first), 60)

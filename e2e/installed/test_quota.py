@@ -54,7 +54,7 @@ def test_the_door_of_quotas_is_in_the_allocators_pods_and_who_leads_next_counts_
     used = "1 asked for, 1 of 1 used, 1 of it by what waits for devices; the most that would pass is 0"
     full = denied(team, "pods", used)
     cluster.until("a second pod is turned back", lambda: refusals(cluster, waiting("two", team)) == full, 60)
-    first = installation.leader()
+    first = installation.leads()
     cluster.delete(f"/api/v1/namespaces/{SYSTEM}/pods/{first}")
     cluster.until("another leads", lambda: installation.leader() not in ("", first), 60)
     cluster.until("who is too many is turned back", lambda: refusals(cluster, waiting("two", team)) == full, 60)

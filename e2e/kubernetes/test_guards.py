@@ -73,8 +73,8 @@ def guards(control_plane):
         control_plane.add_fake_nodes(2, prefix="guarded-")
         control_plane.create(*made, claim("tried", tried, request("gpu", CLASS)))
         control_plane.kubectl("apply", "--server-side", "-f", "-", input=manifests.dump(rules))
-        with acting(control_plane, TENANT) as tenant:
-            control_plane.until("all guards are in force", lambda: are_in_force(tenant, tried), 60)
+        with acting(control_plane, TENANT) as tenant, acting(control_plane, MAY) as allowed:
+            control_plane.until("all guards are in force", lambda: are_in_force(tenant, allowed, tried), 60)
         yield control_plane
     finally:
         control_plane.delete(f"/api/v1/namespaces/{tried}")
@@ -160,16 +160,17 @@ def give(client, namespace, name, driver=DRIVER):
     return refusal(client.patch, path, {"status": {"allocation": {"devices": {"results": [result]}}}})  # fmt: skip
 
 
-def are_in_force(client, namespace):
-    """Whether each guard turns back who may nothing; a policy is in force some moments after it was written."""
+def are_in_force(client, allowed, namespace):
+    """Whether each guard turns back who may nothing, and lets in who may; a policy, its list and a role count some moments after they were written."""
     named = pod("tried", namespace, nodeName=NODES[0], resourceClaims=[using("a")])
     attempts = {
-        "slices": publish(client, NODES[0]),
-        "bindings": refusal(client.create, named),
-        "allocations": give(client, namespace, "tried"),
-        "admin-access": refusal(client.create, admin(claim, namespace)),
+        "bindings": lambda who: refusal(who.create, named),
+        "allocations": lambda who: give(who, namespace, "tried"),
+        "admin-access": lambda who: refusal(who.create, admin(claim, namespace)),
     }
-    return all(f"drawbridge-guard-{name}" in said for name, said in attempts.items())
+    turned_back = all(f"drawbridge-guard-{name}" in attempt(client) for name, attempt in attempts.items())
+    is_listed = f"is not among the writers of {DRIVER}" in publish(client, NODES[0])
+    return turned_back and is_listed and not any(attempt(allowed) for attempt in attempts.values())
 
 
 def test_slices_of_a_driver_are_written_by_its_accounts_each_for_its_own_node(guards):

@@ -1,5 +1,6 @@
 """A run that is killed at any point is cleaned up by the next one, and nothing of it stays but its logs."""
 
+import contextlib
 import signal
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from e2e.ground import leftovers, run
+from e2e.ground.cache import locked
 from tests.limits import PATIENCE
 
 READY = "print('ready', flush=True); import time; time.sleep(600)"
@@ -26,20 +28,29 @@ cp.wait_phase('ns', 'p', 'Running')
 """
 
 
+@contextlib.contextmanager
 def killed(script, after=None):
-    """Run a script in a process of its own, kill it when it is ready or some seconds after its run began; return the run."""
+    """Run a script in a process of its own, kill it when it is ready or some seconds after its run began; give the run.
+
+    Whoever starts a run cleans up after others, with the lock that is taken here: before the end of one that is ready, and of
+    one that may still hold it, after.
+    """
     before = set(run.folder().iterdir())
-    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as owner:
-        if after is None:
-            assert owner.stdout.readline() == b"ready\n"
-        else:
-            until = time.monotonic() + 30
-            while not begun(before) and time.monotonic() < until:
-                time.sleep(0.01)
-            time.sleep(after)
-        owner.send_signal(signal.SIGKILL)
-    [root] = begun(before)
-    return root
+    with contextlib.ExitStack() as alone:
+        with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as owner:
+            if after is None:
+                assert owner.stdout.readline() == b"ready\n"
+                alone.enter_context(locked("runs"))
+            else:
+                until = time.monotonic() + PATIENCE
+                while not begun(before) and time.monotonic() < until:
+                    time.sleep(0.01)
+                time.sleep(after)
+            owner.send_signal(signal.SIGKILL)
+        if after is not None:
+            alone.enter_context(locked("runs"))
+        [root] = begun(before)
+        yield root
 
 
 def begun(before):
@@ -58,18 +69,18 @@ def assert_clean(root):
 @pytest.mark.real
 @pytest.mark.parametrize("seconds", [0.0, 0.5, 1.5, 2.5])
 def test_a_control_plane_killed_while_it_starts_is_cleaned_up(seconds):
-    root = killed(CONTROL_PLANE, after=seconds)
-    leftovers.sweep(run.folder())
-    assert_clean(root)
+    with killed(CONTROL_PLANE, after=seconds) as root:
+        leftovers.sweep(run.folder())
+        assert_clean(root)
 
 
 @pytest.mark.real
 @pytest.mark.node
 @pytest.mark.parametrize("seconds", [2.8, 3.2, 4.0])
 def test_a_node_killed_while_it_starts_is_cleaned_up(seconds):
-    root = killed(NODE, after=seconds)
-    leftovers.sweep(run.folder())
-    assert_clean(root)
+    with killed(NODE, after=seconds) as root:
+        leftovers.sweep(run.folder())
+        assert_clean(root)
 
 
 # The child is what a fork leaves before its exec: it has the parent's files and environment, and nothing of its own.
@@ -87,9 +98,9 @@ if os.fork() == 0:
 
 @pytest.mark.real
 def test_a_run_killed_in_the_middle_of_a_start_is_cleaned_up_with_the_child():
-    root = killed(HALF_STARTED.format(seconds=0.5))
-    leftovers.sweep(run.folder())
-    assert_clean(root)
+    with killed(HALF_STARTED.format(seconds=0.5)) as root:
+        leftovers.sweep(run.folder())
+        assert_clean(root)
 
 
 # Owners that start one program after the other, killed at any moment; prints what of them is left after each sweep.
@@ -139,21 +150,21 @@ def test_two_who_look_at_once_do_not_take_each_other_for_the_owner(tmp_path):
 
 @pytest.mark.real
 def test_a_running_control_plane_is_no_leftover(control_plane):
-    leftovers.sweep(run.folder())
+    with locked("runs"):
+        leftovers.sweep(run.folder())
     assert control_plane.get("/readyz") == "ok"
 
 
 @pytest.mark.real
 @pytest.mark.node
 def test_a_killed_node_leaves_no_containers_mounts_or_control_groups():
-    root = killed(NODE)
-    containers = [
-        entry.name for entry in (root / "data/node/containerd-state/io.containerd.runtime.v2.task/k8s.io").iterdir()
-    ]
-    assert len(containers) == 2, "the pod's sandbox and its container"
-    assert leftovers.processes(root), "the node outlives its owner until the next run"
-    leftovers.sweep(run.folder())
-    assert_clean(root)
+    with killed(NODE) as root:
+        tasks = root / "data/node/containerd-state/io.containerd.runtime.v2.task/k8s.io"
+        containers = [entry.name for entry in tasks.iterdir()]
+        assert len(containers) == 2, "the pod's sandbox and its container"
+        assert leftovers.processes(root), "the node outlives its owner until the next run"
+        leftovers.sweep(run.folder())
+        assert_clean(root)
     assert not [group for name in containers for group in leftovers.CGROUPS.glob(f"*/k8s.io/{name}")]
     assert not [file for file in Path("/proc").glob("[0-9]*/cmdline") if names_any(file, containers)]
 

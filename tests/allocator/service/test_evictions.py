@@ -550,6 +550,9 @@ async def test_nobody_is_looked_for_where_that_is_off_or_the_pod_must_not(preemp
         if preempting is Preempting.EVICT:
             await wait_for(one, "able", "n0")  # who comes after it has its turn
             await until(lambda: one.bridge.pod("pod-a") is None)
+            async with asyncio.timeout(PATIENCE):
+                while not await told(cluster):  # noqa: ASYNC110  who is evicted goes, and is told then
+                    await asyncio.sleep(0.005)
             assert await told(cluster) == ["makes room for pod default/able, which is more important"]
         else:
             await one.place("a", "n0")

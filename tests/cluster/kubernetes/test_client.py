@@ -280,13 +280,13 @@ async def test_a_slow_peer_is_waited_for(tmp_path):
 
     async def answer(exchange):
         await exchange.begin()
-        size = len(data) // 7
-        for start in range(0, len(data), size):  # longer than `idle` in all, and never between two
+        size = len(data) // 50
+        for start in range(0, len(data), size):  # longer than `idle` in all, and never nearly so between two
             await exchange.chunk(data[start : start + size])
-            await asyncio.sleep(0.5)
+            await asyncio.sleep(0.15)
         await exchange.end()
 
-    async with connected(answer, tmp_path, idle=3) as (reached, _):
+    async with connected(answer, tmp_path, idle=6) as (reached, _):
         assert await watched(reached) == (["1"], None)
 
 

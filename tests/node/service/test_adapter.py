@@ -232,7 +232,9 @@ async def test_what_plugins_say_is_on_the_disk_before_it_is_published_and_the_di
     go, wrote = slow_disk
     async with adapting(cluster, tmp_path) as adapter, plugged(tmp_path, "a") as plugin:
         await plugin.register()
-        await says(adapter, "a")
+        async with asyncio.timeout(PATIENCE):
+            while not wrote:  # noqa: ASYNC110  in a thread
+                await asyncio.sleep(0.01)
         for id_ in ("b", "c"):
             plugin.change(PluginDevice(id=id_, health="Healthy"))
             await says(adapter, id_)

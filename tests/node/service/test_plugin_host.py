@@ -149,10 +149,7 @@ async def test_a_plugin_that_has_no_socket_costs_nothing(tmp_path):
 
 
 async def test_one_that_lies_or_sleeps_is_named(tmp_path):
-    async with (
-        hosting(tmp_path, patience=PluginPatience(answer=2.0)) as (host, changed),
-        plugged(tmp_path, "a") as plugin,
-    ):
+    async with hosting(tmp_path) as (host, changed), plugged(tmp_path, "a") as plugin:
         await plugin.register()
         await until(changed, lambda: ids(host) == [(THING, True, ["a"])])
         plugin.answers = lambda _: AllocateResponse()
@@ -165,6 +162,7 @@ async def test_one_that_lies_or_sleeps_is_named(tmp_path):
         plugin.answers = fail
         with pytest.raises(PluginFault, match="does not answer Allocate"):
             await host.allocate(THING, {"one": ["a"]})
+        host._sessions[THING]._patience = PluginPatience(answer=0.1)
         plugin.answers = lambda _: asyncio.sleep(60)
         with pytest.raises(PluginFault, match="does not answer Allocate"):
             await host.allocate(THING, {"one": ["a"]})
