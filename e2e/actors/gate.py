@@ -275,6 +275,20 @@ def gpu(name, namespace, **more):
     return pod(name, namespace, container(**limits(**{"nvidia.com/gpu": 1})), **more)
 
 
+def review(item, namespace):
+    """What an API server asks about a new pod."""
+    asked = {
+        "uid": "1",
+        "kind": {"group": "", "version": "v1", "kind": "Pod"},
+        "resource": {"group": "", "version": "v1", "resource": "pods"},
+        "namespace": namespace,
+        "operation": "CREATE",
+        "userInfo": {"username": "system:apiserver"},
+        "object": item,
+    }
+    return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": asked}
+
+
 def claims_of(cluster, namespace, name):
     """The claims of a pod, by the pod's name for them."""
     statuses = cluster.get(f"/api/v1/namespaces/{namespace}/pods/{name}")["status"].get("resourceClaimStatuses", [])

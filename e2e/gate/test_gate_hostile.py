@@ -11,7 +11,7 @@ from cli.installation import CLUSTER_WIDE
 from cluster import manifests
 from e2e.actors import fleet
 from e2e.actors.client import ApiError
-from e2e.actors.gate import BASE, MODE, NOWHERE, SYSTEM, gpu
+from e2e.actors.gate import BASE, MODE, NOWHERE, SYSTEM, gpu, review
 from e2e.actors.workloads import container, limits, pod, request, template, using_template
 
 pytestmark = pytest.mark.real
@@ -44,19 +44,6 @@ def tenant(cluster, namespace):
         },
     )
     return f"system:serviceaccount:{namespace}:tenant"
-
-
-def review(item, namespace):
-    request = {
-        "uid": "1",
-        "kind": {"group": "", "version": "v1", "kind": "Pod"},
-        "resource": {"group": "", "version": "v1", "resource": "pods"},
-        "namespace": namespace,
-        "operation": "CREATE",
-        "userInfo": {"username": "system:apiserver"},
-        "object": item,
-    }
-    return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
 
 
 def sealed(gate, item, namespace):
