@@ -7,6 +7,9 @@
 A claim that has devices counts in the stock, as what it holds, from the moment of its reservation. So each thing counts in one place:
 a pod's template until there is its claim, the claim until it is allocated, and then the allocation. Whatever happens in whatever order,
 what counts follows from what was seen last of each object; only who is at the door is remembered, by uid, and goes by a clock.
+
+A claim may be a megabyte, and who makes one and takes it away again a thousand times makes a thousand different ones: what is remembered
+of those who are not stored is bounded by bytes.
 """
 
 from __future__ import annotations
@@ -14,9 +17,10 @@ from __future__ import annotations
 from collections import Counter
 from itertools import chain
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from allocator.intake.room import Guest, WaitingClaim, WaitingRoom, Wish
+from dra.cache import Cache
 from dra.objects import claim_name
 from dra.policy import concerns, in_scope
 from dra.stock import total
@@ -40,8 +44,17 @@ ENTRY = "resource.kubernetes.io/pod-claim-name"  # of which entry of its pod a c
 REMEMBERED = 30.0
 DEFAULT = "default"  # the namespace of what names none
 MOST_AT_THE_DOOR = 16384
-MOST_SPECS = 4096  # that are one object
+BYTES_AT_THE_DOOR = 64 << 20
+SHARED_BYTES = 8 << 20  # of specs that are one object, and as much of wishes
+_LEAST = 2048  # bytes of the smallest spec, and of what stands around it
 _NOBODY = WaitingRoom()  # of a namespace in which nothing waits
+
+
+class _Interned(NamedTuple):
+    """A spec that stands for all with the same words, and about how many bytes it takes with its text."""
+
+    spec: ResourceClaimSpec
+    weight: int
 
 
 class Book:
@@ -51,11 +64,12 @@ class Book:
         """Whoever is at the door is remembered for so many seconds, by a clock that never goes back."""
         self._remembered = remembered
         self._rooms: dict[str, WaitingRoom] = {}  # by namespace
-        # Namespaces and uids of those who are not seen yet, in the order in which they came and will be forgotten.
-        self._door: dict[tuple[str, str], None] = {}
+        # Namespaces and uids of those who are not seen yet, in the order in which they came and will be forgotten, and the bytes that each brought.
+        self._door: dict[tuple[str, str], int] = {}
+        self._door_bytes = 0  # of all of them
         # Specs by their text, and wishes by their template and spec: equal ones are one object, one question, however many ask it.
-        self._specs: dict[bytes, ResourceClaimSpec] = {}
-        self._wishes: dict[tuple[str, int], Wish] = {}
+        self._specs: Cache[_Interned] = Cache(SHARED_BYTES)
+        self._wishes: Cache[Wish] = Cache(SHARED_BYTES)
 
     # ---- who comes and goes
 
@@ -66,12 +80,13 @@ class Book:
         known = room.guest(uid)
         if known is not None and known.until == inf:
             return
-        wants = self._shared(newcomer.wants)
+        wants, weight = self._shared(newcomer.wants)
         guest = Guest(uid, newcomer.priority_class, wants, now + self._remembered)
         room.receive(guest)
-        self._door.pop((namespace, uid), None)
-        self._door[namespace, uid] = None
-        while len(self._door) > MOST_AT_THE_DOOR:
+        self._leave_door(namespace, uid)
+        self._door[namespace, uid] = weight
+        self._door_bytes += weight
+        while len(self._door) > MOST_AT_THE_DOOR or self._door_bytes > BYTES_AT_THE_DOOR:
             self._forget(*next(iter(self._door)))
 
     def expire(self, now: float) -> None:
@@ -94,11 +109,11 @@ class Book:
             wanted = wants.get(entry.name)
             if wanted is not None and claim_name(pod, entry) is not None:
                 now[entry.name] = wanted
-        kept = self._shared(now)
+        kept, _ = self._shared(now)
         guest = Guest(meta.uid, pod.spec.priority_class_name, kept, inf)
         namespace = meta.namespace or DEFAULT
         self._room(namespace).receive(guest)
-        self._door.pop((namespace, meta.uid), None)
+        self._leave_door(namespace, meta.uid)
 
     def lose_pod(self, pod: Pod) -> None:
         """Forget a pod that is done, or gone."""
@@ -114,7 +129,7 @@ class Book:
         if claim.status.allocation is not None:
             room.claims.pop(meta.uid, None)
         elif meta.uid not in room.claims:
-            room.claims[meta.uid] = WaitingClaim(meta.key, self._same(claim.spec))
+            room.claims[meta.uid] = WaitingClaim(meta.key, self._same(claim.spec).spec)
         self._clear(namespace)
 
     def lose_claim(self, claim: ResourceClaim) -> None:
@@ -169,24 +184,29 @@ class Book:
             if concerns(quota, claim, find_pod):
                 yield waiting.spec, 1
 
-    def _shared(self, wants: Mapping[str, Wanted]) -> dict[str, Wish]:
-        """Find the objects that stand for all who ask in the same words."""
+    def _shared(self, wants: Mapping[str, Wanted]) -> tuple[dict[str, Wish], int]:
+        """Find the objects that stand for all who ask in the same words, and say how many bytes are new."""
         shared: dict[str, Wish] = {}
-        if len(self._wishes) >= MOST_SPECS:
-            self._wishes.clear()
+        added = 0
         for entry, wanted in wants.items():
-            spec = wanted.spec
-            same = self._same(spec) if spec is not None else None
-            wish = Wish(wanted.template, same)
-            key = wish.template, id(same)  # a wish keeps its spec
-            shared[entry] = self._wishes.setdefault(key, wish)
-        return shared
+            spec, weight = self._same(wanted.spec) if wanted.spec is not None else (None, _LEAST)
+            key = wanted.template, id(spec)  # a wish keeps its spec
+            wish = self._wishes.get(key)
+            if wish is None:
+                wish = Wish(wanted.template, spec)
+                self._wishes.put(key, wish, weight)
+                added += weight
+            shared[entry] = wish
+        return shared, added
 
-    def _same(self, spec: ResourceClaimSpec) -> ResourceClaimSpec:
+    def _same(self, spec: ResourceClaimSpec) -> _Interned:
         """Find the object that stands for all specs with the same words."""
-        if len(self._specs) >= MOST_SPECS:
-            self._specs.clear()
-        return self._specs.setdefault(encode(spec), spec)
+        text = encode(spec)
+        known = self._specs.get(text)
+        if known is None:
+            known = _Interned(spec, _LEAST + 2 * len(text))
+            self._specs.put(text, known, known.weight)
+        return known
 
     # ---- rooms
 
@@ -199,8 +219,11 @@ class Book:
         if room is not None and room.is_empty:
             del self._rooms[namespace]
 
+    def _leave_door(self, namespace: str, uid: str) -> None:
+        self._door_bytes -= self._door.pop((namespace, uid), 0)
+
     def _forget(self, namespace: str, uid: str) -> None:
-        self._door.pop((namespace, uid), None)
+        self._leave_door(namespace, uid)
         room = self._rooms.get(namespace)
         if room is not None:
             room.dismiss(uid)

@@ -12,6 +12,7 @@ devices goes on where its budget ended it; who cannot wait for its end counts wh
 
 from __future__ import annotations
 
+from hashlib import sha256
 from itertools import chain
 from typing import TYPE_CHECKING, TypeVar
 
@@ -50,7 +51,9 @@ ALL = 32  # what core's quota counts where a claim wants all, and as many as one
 STEPS = 500_000  # of looking at devices for one claim, of about a microsecond each
 REMEMBERED = 4096  # answers
 LOOKS = 256
+_SHORT = 256  # bytes of a question that is remembered as it is
 PAGES = 400_000  # that all looks together remember, of some hundred bytes each
+_READ_FROM = 2  # letters of a selector that take as much, once it is compiled
 _LOOKED = 25  # steps for one device, besides its selectors
 _RECALLED = 2  # ... for a slice that was looked at before
 
@@ -74,8 +77,8 @@ class Demands:
         self._classes: object = None
         self._pages: object = None
         self._published = 0  # how often something else was published
-        self._looks: dict[object, _Look] = {}  # by question, the latest last
-        self._most: dict[object, Most] = {}
+        self._looks: dict[bytes, _Look] = {}  # by question, the latest last
+        self._most: dict[bytes, Most] = {}
 
     def of(self, spec: ResourceClaimSpec, stock: Stock) -> Amounts:
         """Say how much a claim of this spec may come to hold at most, and if that cannot be seen soon, what it says itself."""
@@ -112,10 +115,10 @@ class Demands:
 
     def _make_room(self) -> None:
         """Forget the looks that are the longest ago, of who asks for something new each time."""
-        pages = sum(len(look.seen) for look in self._looks.values())
+        pages = sum(look.size for look in self._looks.values())
         while len(self._looks) > 1 and (pages > self._most_pages or len(self._looks) > LOOKS):
             oldest = self._looks.pop(next(iter(self._looks)))
-            pages -= len(oldest.seen)
+            pages -= oldest.size
 
     def _forget(self, stock: Stock) -> None:
         """Forget what may not be so any more."""
@@ -136,14 +139,16 @@ class _Look:
         """`published` says of which pages; `known` what was seen in some of them before."""
         self.published = published
         self.seen: Seen = {}
-        self._ask = ask
+        self._wanted = _capacity(ask)
         class_ = stock.classes.get(ask.device_class_name)
         self._unread: list[str] = []  # selectors, the first last
         self._selectors: list[Selector] = []
         self._known = known
         self._pages: list[Page] = []
+        self._letters = 0  # of its selectors
         if class_ is not None:
             self._unread = _expressions(class_.spec.selectors, ask.selectors)
+            self._letters = sum(map(len, self._unread))
             self._pages = list(stock.pages.values())
         self._found: Most | None = None
         self._shapes: dict[object, Most] = {}  # slices that are alike have one answer
@@ -151,6 +156,11 @@ class _Look:
         self._one: Held = {}
         self._nodes: dict[str, Held] = {"": {}}  # "" is what no single node has
         self._begin_page()
+
+    @property
+    def size(self) -> int:
+        """Say how much is kept, in pages that were seen."""
+        return len(self.seen) + self._letters // _READ_FROM
 
     def known(self, stock: Stock) -> Seen:
         """Say what is known of the pages that there are now."""
@@ -173,6 +183,7 @@ class _Look:
         else:
             self._found = self._sum_up()
         self._known, self._takes = {}, {}
+        self._selectors, self._letters = [], 0
         return self._found
 
     @property
@@ -231,7 +242,7 @@ class _Look:
             return None
         text = encode(device.capacity)
         if text not in self._takes:
-            self._takes[text] = _taken(_capacity(self._ask), device.capacity)
+            self._takes[text] = _taken(self._wanted, device.capacity)
         taken = self._takes[text]
         if taken is None:
             return None
@@ -289,10 +300,12 @@ def _said(ask: Ask) -> dict[str, int]:
     return {name: amount.nano for name, amount in amounts.items()} | {DEVICES: ONE}
 
 
-def _key(ask: Ask) -> object:
-    selectors = tuple(one.cel.expression for one in ask.selectors if one.cel is not None)
-    amounts = tuple((name, amount.nano) for name, amount in _capacity(ask).items())
-    return ask.device_class_name, selectors, amounts
+def _key(ask: Ask) -> bytes:
+    """Name a question by as few bytes as may be: thousands are remembered, and one may have 32 selectors of 10 KiB."""
+    selectors = [one.cel.expression for one in ask.selectors if one.cel is not None]
+    amounts = [(name, str(amount.nano)) for name, amount in _capacity(ask).items()]
+    text = encode((ask.device_class_name, selectors, amounts))
+    return text if len(text) <= _SHORT else sha256(text).digest()
 
 
 def _capacity(ask: Ask) -> dict[str, Quantity]:

@@ -1,9 +1,13 @@
 """What was let in and waits: whatever happens in whatever order, each thing counts once, and nothing stays behind."""
 
+import gc
+import tracemalloc
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allocator.intake import Book, Newcomer, Wanted
+from allocator.intake.book import BYTES_AT_THE_DOOR, SHARED_BYTES
 from dra.objects import DeviceQuota, Pod, ResourceClaim, ResourceClaimSpec
 from dra.policy import Demands
 from dra.stock import Stock
@@ -248,3 +252,50 @@ def test_names_of_templates_that_nobody_asks_for_again_are_not_kept_for_ever():
     for at in range(10_000):
         book.admit(Newcomer("p", "team", "p", "", {"gpu": Wanted(f"t{at}")}), 0.0)
     assert len(vars(book)["_wishes"]) <= 4096
+
+
+def heavy(number, size):
+    """A claim of as many bytes as somebody likes."""
+    selectors = [{"cel": {"expression": f"device.driver != '{number}{'x' * size}'"}}]
+    request = {"name": "r", "exactly": {"deviceClassName": "gpu", "count": 1, "selectors": selectors}}
+    meta = {"name": f"heavy{number}", "namespace": "team", "uid": f"heavy{number}"}
+    return convert({"metadata": meta, "spec": {"devices": {"requests": [request]}}}, ResourceClaim)
+
+
+def traced(work):
+    """How many bytes stay after some work that were not there before."""
+    tracemalloc.start()
+    try:
+        kept = work()
+        gc.collect()
+        return tracemalloc.get_traced_memory()[0], kept
+    finally:
+        tracemalloc.stop()
+
+
+def test_claims_that_came_and_went_take_no_memory():
+    def come_and_go():
+        book = Book()
+        for number in range(600):
+            one = heavy(number, 50_000)
+            book.see_claim(one)
+            book.lose_claim(one)
+        return book
+
+    assert traced(come_and_go)[0] < 2 * SHARED_BYTES
+
+
+def test_who_is_at_the_door_takes_no_more_memory_than_there_is_for_all_and_the_latest_counts():
+    def crowd():
+        book = Book()
+        for number in range(1500):
+            one = heavy(number, 100_000)
+            book.admit(Newcomer(one.metadata.uid, "team", "", "", {"": Wanted("", one.spec)}), 0.0)
+        return book
+
+    size, book = traced(crowd)
+    assert size < BYTES_AT_THE_DOOR + 2 * SHARED_BYTES
+    assert 300 <= waits_in(book, "team") < 600
+    book.expire(31.0)
+    assert waits_in(book, "team") == 0
+    assert vars(book)["_door_bytes"] == 0

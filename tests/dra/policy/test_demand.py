@@ -222,3 +222,20 @@ def test_who_asks_something_new_each_time_fills_no_memory():
     for at in range(500):
         few.look(spec_of(capacity={"requests": {"memory": f"{at}"}}), TWO_NODES, Budget())
     assert len(vars(few)["_looks"]) <= 256
+
+
+def test_who_asks_with_long_selectors_fills_no_memory_either():
+    """32 selectors of 10 KiB go into one request, and 4,096 answers are remembered."""
+    demands, fleet = Demands(pages=25_000), stock(*many(3))
+    for at in range(30):
+        long = [{"cel": {"expression": f"device.driver != '{at}{each}{'x' * 5000}'"}} for each in range(4)]
+        with pytest.raises(OutOfBudget):
+            demands.look(spec_of(selectors=long), fleet, Budget(50_000))
+        if at % 2:
+            demands.look(spec_of(selectors=long), fleet, Budget())
+    kept = vars(demands)
+    assert len(kept["_most"]) == 15
+    assert 1 <= sum(bool(look._unread) for look in kept["_looks"].values()) <= 2, (
+        "who is not at the end has its selectors in memory"
+    )
+    assert max(map(len, (*kept["_most"], *kept["_looks"]))) <= 256
