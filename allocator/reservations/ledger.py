@@ -166,13 +166,6 @@ def hold_of(claim: ResourceClaim, hold: Hold | None = None) -> Hold:
     return Hold(claim, consumers) if hold is None else replace(hold, claim=claim, consumers=consumers)
 
 
-def newer(version: str, than: str) -> bool:
-    """Say whether a resourceVersion is later than another. What is not a number is news if it is something else."""
-    if version.isdigit() and than.isdigit():
-        return int(version) > int(than)
-    return version != than
-
-
 def same_devices(one: AllocationResult | None, other: AllocationResult | None) -> bool:
     """Say whether two allocations give the same devices; their timestamps do not matter."""
     if one is None or other is None:

@@ -52,11 +52,11 @@ from allocator.reservations.ledger import (
     Ledger,
     Reservation,
     hold_of,
-    newer,
     same_devices,
 )
 from allocator.reservations.table import TABLE, Signal, State, after
 from allocator.reservations.writes import next_write
+from dra.objects import is_news
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -272,15 +272,15 @@ class _Turn:
         former = self.ledger.keys.get(key)
         if former is not None and former != uid:
             known = self.ledger.holds[former]
-            if not newer(version, known.seen):
+            if not is_news(version, known.seen):
                 return
             self.miss(key, former)
         keys = self.ledger.keys.with_(key, uid)
         self.ledger = replace(self.ledger, keys=keys)
         hold = self.ledger.holds.get(uid) or hold_of(claim)
-        if told and (not hold.told or newer(version, hold.told)):
+        if told and (not hold.told or is_news(version, hold.told)):
             hold = replace(hold, told=version)
-        if newer(version, hold.seen):
+        if is_news(version, hold.seen):
             hold = self.advance(hold, claim)
         self.hold(hold)
 
@@ -320,7 +320,7 @@ class _Turn:
     def look(self, uid: str) -> None:
         """Have a claim looked at, unless it is known later than what our write was conditioned on."""
         hold = self.ledger.holds[uid]
-        if newer(hold.seen, hold.version):
+        if is_news(hold.seen, hold.version):
             return
         self.hold(replace(hold, busy=Busy.READING, since=self.now))
         self.effects.append(Reread(hold.claim))
@@ -328,7 +328,7 @@ class _Turn:
     def lose(self, uid: str, version: str) -> None:
         if self.outcome(uid, version):
             hold = self.ledger.holds[uid]
-            if not newer(hold.seen, version):
+            if not is_news(hold.seen, version):
                 self.hold(replace(hold, lost=True))
                 self.look(uid)
 

@@ -78,6 +78,7 @@ from allocator.service.wakes import Refusals, Wakes
 from cluster.errors import ApiError, NotFound
 from cluster.informers import Backoff
 from cluster.resources import PODS, RESOURCE_CLAIMS
+from dra.objects import is_later
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
@@ -230,7 +231,7 @@ class Bridge:
             page = await self._cluster.list(RESOURCE_CLAIMS, more=more, limit=PAGE)
             for claim in page.items:
                 seen = self.knowledge.claims.objects.get((claim.metadata.namespace, claim.metadata.name))
-                if seen is None or is_later(claim, seen):
+                if seen is None or _is_later(claim, seen):
                     self.tell(ClaimRead(claim))
             more = page.more
             if not more:
@@ -701,7 +702,7 @@ class Bridge:
     def newest(self, pod: Pod) -> Pod:
         """Answer with the later form of a pod: the one the scheduler sends, or ours."""
         seen = self._pods.get(pod.metadata.uid)
-        return seen if seen is not None and is_later(seen, pod) else pod
+        return seen if seen is not None and _is_later(seen, pod) else pod
 
 
 async def _set(event: asyncio.Event, until: float) -> bool:
@@ -718,10 +719,9 @@ def _over(line: QuotaLine) -> Refusal:
     return Refusal(409, str(line), remedy, {"exceeded": line.facts()})
 
 
-def is_later(one: Pod | ResourceClaim, other: Pod | ResourceClaim) -> bool:
+def _is_later(one: Pod | ResourceClaim, other: Pod | ResourceClaim) -> bool:
     """Say whether one of two forms of an object is the later."""
-    mine, others = one.metadata.resource_version, other.metadata.resource_version
-    return mine.isdigit() and others.isdigit() and int(mine) > int(others)
+    return is_later(one.metadata.resource_version, other.metadata.resource_version)
 
 
 def _loss(old: Object | None, new: Object | None) -> Object | None:

@@ -23,7 +23,7 @@ from cluster.controllers.workqueue import WorkQueue
 from cluster.errors import NotFound
 from cluster.informers import Informer, Quarantine
 from cluster.resources import PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
-from dra.objects import claim_names
+from dra.objects import claim_names, is_later
 
 if TYPE_CHECKING:
     from cluster.controllers.claim_decisions import Action
@@ -185,4 +185,4 @@ class ClaimController:
 
 
 def _is_after(claim: ResourceClaim, version: str) -> bool:
-    return int(claim.metadata.resource_version) > int(version)
+    return is_later(claim.metadata.resource_version, version)

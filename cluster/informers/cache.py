@@ -13,6 +13,7 @@ import msgspec
 
 from cluster.protocol import DELETED, Change, Unreadable
 from cluster.resources import Key, key, version_of
+from dra.objects import is_news
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -67,7 +68,7 @@ class Cache(Generic[T]):
         version = change.resource_version
         where = key(new)
         old = self._objects.get(where)
-        if old is not None and not _newer(version, self._versions[where]):
+        if old is not None and not is_news(version, self._versions[where]):
             return None
         self._unreadable.pop(where, None)
         if change.type != DELETED:
@@ -94,10 +95,3 @@ class Cache(Generic[T]):
         else:
             self._objects[delta.key] = delta.new
         return delta
-
-
-def _newer(version: str, than: str) -> bool:
-    """Compare versions, which are numbers since KEP-5504; anything else is taken as news."""
-    if version.isdigit() and than.isdigit():
-        return int(version) > int(than)
-    return version != than

@@ -76,6 +76,7 @@ from dra.objects.pod import (
     template_site,
 )
 from dra.objects.quota import DeviceQuota
+from dra.objects.resource_version import is_later, is_news
 from dra.objects.resourceslice import ResourcePool, ResourceSlice, ResourceSliceSpec
 from dra.objects.taint import DeviceTaint, DeviceTaintRule, DeviceToleration, blocks, selects
 
@@ -154,6 +155,8 @@ __all__ = [
     "claim_names",
     "claim_spec",
     "defaults",
+    "is_later",
+    "is_news",
     "is_reserved_for",
     "matches",
     "node",

@@ -35,7 +35,7 @@ from cluster import resources
 from cluster.errors import ApiError, NotFound
 from cluster.informers import Informer
 from cluster.patch import Merge
-from dra.objects import ResourceClaim, ResourceClaimConsumerReference, claim_name, is_reserved_for
+from dra.objects import ResourceClaim, ResourceClaimConsumerReference, claim_name, is_later, is_reserved_for
 from dra.stock import Stock
 
 if TYPE_CHECKING:
@@ -162,11 +162,7 @@ class Scheduler:
         known = self._stock.claims.get(_stock_key(obj))
         if known is None or known.metadata.uid != obj.metadata.uid:
             return False
-        told = obj.metadata.resource_version
-        have = known.metadata.resource_version
-        if not told.isdigit() or not have.isdigit():
-            return False
-        return int(told) < int(have)
+        return is_later(known.metadata.resource_version, obj.metadata.resource_version)
 
     def _all_pods(self) -> list[Pod]:
         return [self._bound.get(pod.metadata.uid, pod) for pod in self._pods.objects.values()]

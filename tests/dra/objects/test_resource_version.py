@@ -1,0 +1,23 @@
+"""Which of two resourceVersions is the later."""
+
+import pytest
+
+from dra.objects import is_later, is_news
+
+
+@pytest.mark.parametrize(
+    ("version", "than", "later", "news"),
+    [
+        ("10", "9", True, True),
+        ("9", "10", False, False),
+        ("9", "9", False, False),
+        ("184467440737095516160", "9", True, True),
+        ("b", "a", False, True),
+        ("a", "a", False, False),
+        ("", "9", False, True),
+        ("9", "", False, True),
+        ("²", "1", False, True),
+    ],
+)
+def test_numbers_are_compared_and_anything_else_is_news_and_never_later(version, than, later, news):
+    assert (is_later(version, than), is_news(version, than)) == (later, news)
