@@ -6,8 +6,7 @@ import logging
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
-from allocator.service.bridge import Refusal
-from allocator.service.plugin import refuse
+from allocator.service.replies import Refusal, refuse
 from cluster.serving import Callers, Credentials, Limits, Reply
 
 if TYPE_CHECKING:
@@ -81,4 +80,4 @@ def _refuse_error(head: Head, error: Exception) -> Reply:
 
 
 def _no(status: int, message: str, remedy: str) -> Reply:
-    return refuse(Refusal(int(status), message, remedy))
+    return refuse(Refusal(status, message, remedy))

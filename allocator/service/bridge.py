@@ -15,6 +15,7 @@ import logging
 from collections import OrderedDict
 from contextlib import asynccontextmanager
 from functools import partial
+from http import HTTPStatus
 from typing import TYPE_CHECKING, TypeVar, assert_never
 
 import msgspec
@@ -34,7 +35,7 @@ from allocator.decisions import (
     with_pods,
 )
 from allocator.one_node import Options
-from allocator.preemption import priority, without_pods
+from allocator.preemption import without_pods
 from allocator.reservations import (
     Assume,
     ClaimGone,
@@ -72,8 +73,10 @@ from allocator.reservations import (
 )
 from allocator.service.commits import Commits
 from allocator.service.fairness.compatibilities import Compatibilities
+from allocator.service.fairness.nominations import Nominations
 from allocator.service.fairness.quotas import Quotas
 from allocator.service.knowledge import Knowledge
+from allocator.service.replies import Refusal
 from allocator.service.wakes import Refusals, Wakes
 from cluster.errors import ApiError, NotFound
 from cluster.informers import Backoff
@@ -99,19 +102,7 @@ TOKENS = 16384  # questions that may still be followed by a reservation
 PAUSE = 0.25  # seconds before a claim is looked at again whose write has no answer
 PAGE = 2000  # claims read at once by who begins to lead: everybody waits for it
 WRITERS = 64  # writes under way at once
-PROMISED = 60.0  # seconds; schedulers ask again sooner
 _WORTH_WAKING = (Outlook.FULL, Outlook.UNDECIDED)
-
-
-class Refusal(Exception):  # noqa: N818  an answer to a scheduler, not an error of ours
-    """What was asked for is not done: an HTTP status, why, and what to do."""
-
-    def __init__(self, status: int, message: str, remedy: str = "", detail: Mapping[str, object] | None = None) -> None:
-        super().__init__(message)
-        self.status = status
-        self.message = message
-        self.remedy = remedy
-        self.detail = detail or {}
 
 
 class Progress(msgspec.Struct, frozen=True):
@@ -131,20 +122,20 @@ class Bridge:
         schedulers: Collection[str],
         rules: PlacementRules,
         new_token: Callable[[], str],
-        tell: Callable[[Pod, str], Awaitable[None]],
+        say: Callable[[Pod, str], Awaitable[None]],
         sure: Callable[[], bool],
         count_write: Callable[[str, str], None],
         count_outlook: Callable[[str, float], None],
         terms: Terms | None = None,
     ) -> None:
-        """`tell` says something to people about a pod; `sure` is whether nobody else can lead by now.
+        """`say` says something to people about a pod; `sure` is whether nobody else can lead by now.
 
         `count_write` and `count_outlook` are for metrics.
         """
         self._cluster = cluster
         self._schedulers = frozenset(schedulers)
         self._new_token = new_token
-        self._say = tell
+        self._say = say
         self._count_outlook = count_outlook
         self._sure = sure
         self._terms = terms or Terms()
@@ -170,9 +161,8 @@ class Bridge:
         self._commits_waiting: dict[str, asyncio.Future[str]] = {}
         self._hopeless: dict[str, str] = {}  # pods for which there have to be other devices, by uid
         self._waiting: dict[str, Pod] = {}  # pods that lack an object, by uid
-        self._promises: dict[str, tuple[str, float]] = {}  # nodes that were promised, and until when, by uid of the pod
-        self._giving_way: dict[str, str] = {}  # pods that were refused for the sake of a promise, by uid
         self._pods: dict[str, Pod] = {}  # ours, by uid
+        self.nominations = Nominations(self._pods, self.wakes, clock)
         self._claims_changed = asyncio.Event()
         self._writers = asyncio.Semaphore(WRITERS)
         self._backoff = Backoff(least=PAUSE, most=10.0)
@@ -215,14 +205,9 @@ class Bridge:
         return self._leading
 
     def tick(self) -> None:
-        """Let time pass in the ledger, and for promises."""
+        """Let time pass in the ledger, and for nominations."""
         self.tell(Tick())
-        now = self._clock()
-        lapsed = [uid for uid, (_, until) in self._promises.items() if until <= now]
-        for uid in lapsed:
-            del self._promises[uid]
-        if lapsed:
-            self._wake_giving_way()
+        self.nominations.tick()
 
     async def _catch_up(self) -> None:
         """Read all claims as they are now: our copy may be a moment older than the last write of who led before."""
@@ -327,7 +312,7 @@ class Bridge:
     def _again(self, pod: Pod | None, problem: str) -> Refusal:
         """Have a pod decided on again."""
         said = self._discreet(pod, problem) if pod is not None else problem
-        return Refusal(409, said, "decide again")
+        return Refusal(HTTPStatus.CONFLICT, said, "decide again")
 
     def _discreet(self, pod: Pod, sentence: str) -> str:
         """Say it so that whoever may read a pod's events may read it."""
@@ -361,14 +346,9 @@ class Bridge:
         self._claims_changed = asyncio.Event()
 
     def _on_pod(self, old: Pod | None, new: Pod | None) -> None:
-        promised = self._awaits(old)
+        awaited = self.nominations.awaited_by(old)
         self._learn_pod(old, new)
-        if promised and self._awaits(new) != promised:
-            self._wake_giving_way()
-
-    def _awaits(self, pod: Pod | None) -> str:
-        """Name the node that was promised to a pod without one; "" if none was."""
-        return self.promised_to(pod) if pod is not None and not pod.spec.node_name else ""
+        self.nominations.follow(awaited, new)
 
     def _learn_pod(self, old: Pod | None, new: Pod | None) -> None:
         gone = _loss(old, new)
@@ -391,7 +371,8 @@ class Bridge:
     def _forget(self, uid: str) -> None:
         """Wake a pod no more: it is gone, or has a node."""
         self._refused.pop(uid)
-        for kept in (self._hopeless, self._waiting, self._promises, self._giving_way):
+        self.nominations.forget(uid)
+        for kept in (self._hopeless, self._waiting):
             kept.pop(uid, None)
 
     def _on_devices(self) -> None:
@@ -508,38 +489,6 @@ class Bridge:
     def _unwritten(self) -> Iterable[ResourceClaim]:
         return self.ledger.ahead.values()
 
-    def promised(self, least: int, but: Pod) -> dict[str, list[Pod]]:
-        """List by node the pods of ours that it was promised to and that are as important at least, without one of them."""
-        found: dict[str, list[Pod]] = {}
-        for uid, pod in self._pods.items():
-            if pod.spec.node_name or priority(pod) < least:
-                continue
-            node = self.promised_to(pod)
-            if not node or uid in self.ledger.reservations or uid == but.metadata.uid:
-                continue
-            here = found.setdefault(node, [])
-            here.append(pod)
-        return found
-
-    def promised_to(self, pod: Pod) -> str:
-        """Name the node that a pod was promised, by its scheduler or by us; "" if none was."""
-        node, until = self._promises.get(pod.metadata.uid, ("", 0.0))
-        return node if until > self._clock() else pod.status.nominated_node_name
-
-    def promise(self, pod: Pod, node: str) -> None:
-        """Promise a node to a pod for a while: what comes free there is not for less important ones."""
-        self._promises[pod.metadata.uid] = node, self._clock() + PROMISED
-
-    def give_way(self, pod: Pod) -> None:
-        """Note that a pod is refused for the sake of others that were promised a place: it is tried again when a promise ends."""
-        uid = pod.metadata.uid
-        if uid in self._pods:
-            self._giving_way[uid] = pod.metadata.key
-
-    def _wake_giving_way(self) -> None:
-        self.wakes.wake(self._giving_way.values())
-        self._giving_way.clear()
-
     def waits(self, uid: str) -> bool:
         """Say whether a pod of ours is there and has no node yet."""
         pod = self._pods.get(uid)
@@ -548,7 +497,9 @@ class Bridge:
     def demand_lead(self) -> None:
         """Refuse to act while somebody else might lead."""
         if not self._may_write():
-            raise Refusal(503, "another replica may lead by now", "wait; nothing is lost meanwhile")
+            raise Refusal(
+                HTTPStatus.SERVICE_UNAVAILABLE, "another replica may lead by now", "wait; nothing is lost meanwhile"
+            )
 
     def pod(self, uid: str) -> Pod | None:
         """Find a pod of ours."""
@@ -567,7 +518,7 @@ class Bridge:
         stock = with_pods(stock, node, coming)
         problem = self._unserved(pod, node, stock)
         if problem and coming:
-            self.give_way(pod)
+            self.nominations.give_way(pod)
         return problem
 
     def _unserved(self, pod: Pod, node: str, stock: Stock) -> str:
@@ -585,7 +536,7 @@ class Bridge:
         basis = self.ledger.generation
         problem = self._unknown_strategy(pod) or self.full_nodes(pod).get(node)
         if problem:
-            raise Refusal(409, problem, "decide again")
+            raise Refusal(HTTPStatus.CONFLICT, problem, "decide again")
         serving = self.decider.serve(pod, node, self.knowledge.stock, self.placement_of(pod))
         if isinstance(serving, Unserved):
             raise self._again(pod, serving.message)
@@ -653,7 +604,7 @@ class Bridge:
         for overlap in overlaps(self.knowledge.stock, pools):
             self.tell(overlap)
         if self._reservation_of(token).due:
-            raise Refusal(409, "somebody else was given the same devices just before", "decide again")
+            raise Refusal(HTTPStatus.CONFLICT, "somebody else was given the same devices just before", "decide again")
         return True
 
     async def _devices(self, token: str, until: float) -> Progress:
@@ -665,7 +616,7 @@ class Bridge:
             readiness = devices_ready([hold.claim for hold in holds if hold is not None])
             if readiness.failed:
                 raise Refusal(
-                    409,
+                    HTTPStatus.CONFLICT,
                     readiness.failed,
                     "the devices cannot be made ready for the pod; the scheduler has to choose others",
                 )
@@ -685,18 +636,22 @@ class Bridge:
     def _reservation_of(self, token: str) -> Reservation:
         reservation = self.ledger.reservation(token)
         if reservation is None:
-            raise Refusal(409, "the reservation has ended", "decide again")
+            raise Refusal(HTTPStatus.CONFLICT, "the reservation has ended", "decide again")
         return reservation
 
     def demand_ready(self) -> None:
         """Refuse to decide before everything is known, or while another replica leads."""
         if problem := self.unready():
-            raise Refusal(503, f"devices cannot be decided on now: {problem}", "wait; nothing is lost meanwhile")
+            raise Refusal(
+                HTTPStatus.SERVICE_UNAVAILABLE,
+                f"devices cannot be decided on now: {problem}",
+                "wait; nothing is lost meanwhile",
+            )
 
     def _pod_of(self, token: str) -> Pod:
         pod = self._asked.get(token)
         if pod is None:
-            raise Refusal(410, "the token is not known any more", "decide again")
+            raise Refusal(HTTPStatus.GONE, "the token is not known any more", "decide again")
         return self.newest(pod)
 
     def newest(self, pod: Pod) -> Pod:
@@ -716,7 +671,7 @@ async def _set(event: asyncio.Event, until: float) -> bool:
 
 def _over(line: QuotaLine) -> Refusal:
     remedy = "ask for less, or wait until something in the namespace ends"
-    return Refusal(409, str(line), remedy, {"exceeded": line.facts()})
+    return Refusal(HTTPStatus.CONFLICT, str(line), remedy, {"exceeded": line.facts()})
 
 
 def _is_later(one: Pod | ResourceClaim, other: Pod | ResourceClaim) -> bool:

@@ -6,23 +6,23 @@ import asyncio
 import logging
 import secrets
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from allocator.decisions import PlacementRules
 from allocator.reports import Drift
 from allocator.service.auditing.promised import AUDIENCE, Promised
 from allocator.service.bridge import Bridge
-from allocator.service.extender import Extender
 from allocator.service.fairness.evictions import Evictions
 from allocator.service.fairness.intake import Intake
 from allocator.service.fairness.nudges import Nudges
 from allocator.service.fairness.pressing import Preempting, Pressing
 from allocator.service.fairness.reviews import PLACE, Reviews, Trust
 from allocator.service.metrics import Metrics
-from allocator.service.plugin import Plugin
 from allocator.service.ports import LOOK_SECONDS, Listening, Ports
 from allocator.service.queries import Queries
 from allocator.service.rounds import SWEEP_SECONDS, Rounds
+from allocator.service.schedulers.extender import Extender
+from allocator.service.schedulers.plugin import Plugin
 from cluster.controllers import Election, Terms, new_recorder, now_of_the_wall
 from cluster.serving import Accounts
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
     from pathlib import Path
 
+    from allocator.service.app import Routes
     from allocator.service.fairness.reviews import Reviewing
     from allocator.service.queries import Translate
     from certs.mutual import Files
@@ -101,7 +102,7 @@ class Service:
             schedulers=settings.schedulers,
             rules=settings.rules,
             new_token=lambda: secrets.token_hex(12),
-            tell=self._tell,
+            say=self._record,
             sure=self.election.is_sure,
             count_write=self.metrics.count_write,
             count_outlook=self.metrics.count_outlook,
@@ -143,7 +144,7 @@ class Service:
                 self.ports.follow(),
                 self.bridge.run(),
                 self._stand(),
-                self._say(ports, listening),
+                self._announce(ports, listening),
             )
             tasks = [group.create_task(work) for work in works]
             if self._intake is not None:
@@ -161,7 +162,7 @@ class Service:
         """Go by what an administrator says of the server, where it tells nothing itself."""
         self.bridge.knowledge.declare(declared)
 
-    async def _say(self, ports: Listening, listening: Callable[[Listening], None]) -> None:
+    async def _announce(self, ports: Listening, listening: Callable[[Listening], None]) -> None:
         await self.bridge.knowledge.wait_for_sync()
         listening(ports)
 
@@ -193,7 +194,7 @@ class Service:
     def _drift(self) -> Drift:
         return Drift(self.rounds.overlapping, self.rounds.left_behind, self.bridge.leads)
 
-    async def _tell(self, pod: Pod, sentence: str) -> None:
+    async def _record(self, pod: Pod, sentence: str) -> None:
         await self._recorder.record(pod, "Devices", sentence, warning=True)
 
     @asynccontextmanager
@@ -269,7 +270,7 @@ class Service:
         )
 
 
-def plugin_routes(plugin: Plugin) -> Mapping[tuple[str, str], Any]:
+def plugin_routes(plugin: Plugin) -> Routes:
     """Which call of the plugin is answered by what."""
     return {
         ("GET", "/plugin/v1/state"): plugin.state,
@@ -283,7 +284,7 @@ def plugin_routes(plugin: Plugin) -> Mapping[tuple[str, str], Any]:
     }
 
 
-def extender_routes(extender: Extender) -> Mapping[tuple[str, str], Any]:
+def extender_routes(extender: Extender) -> Routes:
     """Which call of a stock scheduler is answered by what."""
     return {
         ("POST", "/extender/filter"): extender.filter,
@@ -293,7 +294,7 @@ def extender_routes(extender: Extender) -> Mapping[tuple[str, str], Any]:
     }
 
 
-def api_routes(queries: Queries) -> Mapping[tuple[str, str], Any]:
+def api_routes(queries: Queries) -> Routes:
     """Which question of people and other systems is answered by what."""
     return {
         ("POST", "/api/v1/simulate-schedule"): queries.simulate,

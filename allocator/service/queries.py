@@ -15,8 +15,7 @@ from allocator.answer import Verdict, as_granted
 from allocator.decisions import NodeGroup, Unreplaceable, claims_for, plan_replacement, try_out
 from allocator.pods import elsewhere
 from allocator.reports import DeviceState, node_report, shares
-from allocator.service.bridge import Refusal
-from allocator.service.plugin import json
+from allocator.service.replies import Refusal, json
 from cluster.manifests import ManifestError, parse
 from dra.errors import QuantityError
 from dra.objects import Pod, ResourceClaim, ResourceClaimTemplate, results_of, template_site

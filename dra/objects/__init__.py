@@ -46,7 +46,7 @@ from dra.objects.device import (
     NodeAllocatableResource,
 )
 from dra.objects.deviceclass import DeviceClass, DeviceClassConfiguration, DeviceClassSpec
-from dra.objects.meta import Condition, ObjectMeta, OwnerReference
+from dra.objects.meta import Condition, ObjectMeta, OwnerReference, is_later, is_news
 from dra.objects.node import (
     Node,
     NodeSelector,
@@ -76,7 +76,6 @@ from dra.objects.pod import (
     template_site,
 )
 from dra.objects.quota import DeviceQuota
-from dra.objects.resource_version import is_later, is_news
 from dra.objects.resourceslice import ResourcePool, ResourceSlice, ResourceSliceSpec
 from dra.objects.taint import DeviceTaint, DeviceTaintRule, DeviceToleration, blocks, selects
 

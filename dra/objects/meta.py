@@ -1,6 +1,7 @@
 """ObjectMeta and its parts: who an object is (k8s.io/apimachinery/pkg/apis/meta/v1).
 
 Times stay the text that the API server wrote: RFC 3339 in UTC at whole seconds sorts as text.
+A resourceVersion is a number since KEP-5504, and was before that what no client may compare.
 """
 
 from __future__ import annotations
@@ -44,3 +45,15 @@ class Condition(Wire, frozen=True, kw_only=True):
     message: str = ""
     last_transition_time: str = ""
     observed_generation: int = 0
+
+
+def is_later(version: str, than: str) -> bool:
+    """Say whether a resourceVersion is later than another; not if that cannot be told."""
+    return version.isdecimal() and than.isdecimal() and int(version) > int(than)
+
+
+def is_news(version: str, than: str) -> bool:
+    """Say whether a resourceVersion is later than another; where that cannot be told, whether it is another."""
+    if version.isdecimal() and than.isdecimal():
+        return int(version) > int(than)
+    return version != than

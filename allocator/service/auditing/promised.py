@@ -9,8 +9,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from allocator.reports import promises
-from allocator.service.bridge import Refusal
-from allocator.service.plugin import json
+from allocator.service.replies import Refusal, json
 from cluster.errors import ApiError
 from cluster.serving import Crowded
 

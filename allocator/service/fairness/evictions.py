@@ -14,6 +14,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
+from http import HTTPStatus
 from math import inf
 from typing import TYPE_CHECKING, TypeVar
 
@@ -31,12 +32,11 @@ from allocator.preemption import (
     holders_below,
     make_room,
     may_preempt,
-    priority,
     settle,
     without_pods,
     without_the_gone,
 )
-from allocator.service.bridge import Refusal
+from allocator.service.replies import Refusal
 from cluster.errors import ApiError, Conflict, NotFound
 from cluster.patch import Apply
 from cluster.resources import PODS
@@ -65,10 +65,9 @@ REASON = "PreemptionByScheduler"
 
 T = TypeVar("T")
 
-Serve = Callable[
-    [str, "Stock", Options], "Sequence[ResourceClaim] | None"
-]  # a node, of a stock: claims with what they get
-Does = Callable[[Victims], bool]  # whether the pod fits on a node once some are gone
+# What claims get on a node of a stock; None if they cannot have it. And whether the pod fits on a node once some are gone.
+Serve = Callable[[str, "Stock", Options], "Sequence[ResourceClaim] | None"]
+Does = Callable[[Victims], bool]
 
 
 class Preemption(msgspec.Struct, frozen=True):
@@ -93,7 +92,7 @@ class _Evicted(msgspec.Struct, frozen=True):
     versions: dict[str, str]  # by namespace/name
 
 
-class _Turns:
+class _LongWork:
     """Lets others on the loop have their turn in the midst of long work, and knows when the time for it is over."""
 
     def __init__(self, seconds: float, turn: float) -> None:
@@ -177,12 +176,12 @@ class Evictions:
         if not may_preempt(pod):
             return Preemption(message="the pod's preemptionPolicy is Never")
         known = bridge.knowledge.stock
-        turns = self._turns()
-        stock = await turns.answer(without_the_gone(known, tuple(known.claims), bridge.knowledge.pod))
-        holders = await turns.answer(self._holders_below(pod, stock))
-        nominated = bridge.promised_to(pod)
+        work = self._work()
+        stock = await work.answer(without_the_gone(known, tuple(known.claims), bridge.knowledge.pod))
+        holders = await work.answer(self._holders_below(pod, stock))
+        nominated = bridge.nominations.node_of(pod)
         if nominated in stock.nodes and (going := holders.near(nominated, stock).leaving):
-            bridge.promise(pod, nominated)
+            bridge.nominations.nominate(pod, nominated)
             return Preemption(nominated, (), f"waits for {names_for(pod, going)} to end")
         does = self._does(pod, stock, self._serving(pod))
         found = await self._look(nodes, holders, stock, does)
@@ -195,17 +194,17 @@ class Evictions:
         if not may_preempt(pod):
             return None
         stock = self._bridge.knowledge.stock
-        holders = await self._turns().answer(self._holders_below(pod, stock))
+        holders = await self._work().answer(self._holders_below(pod, stock))
         does = self._does(pod, stock, _serving_new(claims))
         return await self._look(nodes, holders, stock, does)
 
     async def _look(self, nodes: Iterable[str], holders: Holders, stock: Stock, does: Does) -> Victims | None:
         """Find the choice that disrupts least, in the time there is."""
         there = (node for node in nodes if node in stock.nodes)
-        return await self._turns(LOOK_SECONDS).answer(make_room(there, holders, stock), does)
+        return await self._work(LOOK_SECONDS).answer(make_room(there, holders, stock), does)
 
-    def _turns(self, seconds: float = inf) -> _Turns:
-        return _Turns(seconds, self._turn)
+    def _work(self, seconds: float = inf) -> _LongWork:
+        return _LongWork(seconds, self._turn)
 
     def _holders_below(self, pod: Pod, stock: Stock) -> Asking[Holders]:
         """Find who could be made to go for a pod."""
@@ -237,7 +236,9 @@ class Evictions:
         silent = self._bridge.knowledge.silent_for(self._trusted)
         if silent:
             problem = f"nobody is evicted: nothing was heard of {silent} for {self._trusted:.0f} s"
-            raise Refusal(503, problem, "see the API server, and the rights of the allocator")
+            raise Refusal(
+                HTTPStatus.SERVICE_UNAVAILABLE, problem, "see the API server, and the rights of the allocator"
+            )
 
     def _serving(self, pod: Pod) -> Serve:
         bridge = self._bridge
@@ -253,19 +254,19 @@ class Evictions:
         """Say how it is found out whether a pod fits on a node once some are gone: places, devices, and quota."""
         bridge = self._bridge
         options = Options(steps=ASKED, budget=Budget(STEPS))
-        promised = bridge.promised(priority(pod), pod)
+        rivals = bridge.nominations.rivals(pod, bridge.ledger)
 
         def does(asked: Victims) -> bool:
             node, gone = asked.node, asked.pods
             if node in bridge.full_nodes(pod, gone):
                 return False
             after = without_pods(stock, gone)
-            others = promised.get(node, ())
+            others = rivals.get(node, ())
             after = with_pods(after, node, others)
             given = serve(node, after, options)
             if given is None:
                 if others:
-                    bridge.give_way(pod)
+                    bridge.nominations.give_way(pod)
                 return False
             lines = bridge.quotas.lines(pod, given, after)
             return not any(line.exceeded for line in lines)
@@ -282,7 +283,7 @@ class Evictions:
                 return Preemption(message="what there is has changed while room was being made; nobody else goes")
             if does(tuple(gone)):
                 break
-            bridge.promise(pod, found.node)
+            bridge.nominations.nominate(pod, found.node)
             await self._evict(victim, pod)
             gone.append(victim)
         message = f"{names_for(pod, gone)} made to go" if gone else "room is being made already"
@@ -333,7 +334,7 @@ class Evictions:
         except ApiError as error:
             self._count_eviction("failed")
             problem = f"{names_for(pod, (victim,))} could not be evicted: {error.message}"
-            raise Refusal(503, problem, "see the rights of the allocator, or wait") from None
+            raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, problem, "see the rights of the allocator, or wait") from None
         self._remember(victim)
         self._count_eviction("evicted")
         logger.info("a pod is evicted", extra={"pod": meta.key, "for": pod.metadata.key})

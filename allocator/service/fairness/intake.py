@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
+from http import HTTPStatus
 from typing import TYPE_CHECKING, TypeVar
 
 from allocator.intake import Book, Indoors, beside_core
-from allocator.service.bridge import Refusal
 from allocator.service.fairness.turns import Turns
+from allocator.service.replies import Refusal
 from cluster.informers import Informer
 from cluster.resources import RESOURCE_CLAIM_TEMPLATES, RESOURCE_QUOTAS
 from dra.budget import Budget
@@ -111,7 +112,7 @@ class Intake:
         self._bridge.demand_ready()
         self._bridge.demand_lead()
         if not self._templates.health.synced:
-            raise Refusal(503, "templates were not read yet", "ask again in a moment")
+            raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, "templates were not read yet", "ask again in a moment")
         knowledge = self._bridge.knowledge
         stock = knowledge.stock
         self.book.expire(self._clock())

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from allocator.service.bridge import Refusal
+from allocator.service.replies import Refusal
 from cluster.errors import ApiError, Conflict, NotFound
 from cluster.informers import Backoff
 from cluster.patch import Merge

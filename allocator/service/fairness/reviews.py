@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import ssl
 from functools import partial
+from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import aiohttp
 
-from allocator.service.bridge import Refusal
 from allocator.service.fairness.intake import Unfinished
+from allocator.service.replies import JSON, Refusal
 from cluster.serving import Reply
 
 if TYPE_CHECKING:
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
 PLACE = "drawbridge.dev/quota"  # on the lease: where the leader is asked
 FORWARDED = "X-Drawbridge-Forwarded"
-JSON = "application/json"
 SECONDS = 2.5  # for a review that is handed on; the API server waits for three
 LARGEST = 1 << 20  # an answer
 
@@ -90,7 +90,9 @@ class Reviews:
         place = election.holders_notes.get(PLACE)
         own = election.notes.get(PLACE)
         if place in (None, own) or FORWARDED in head.headers:
-            raise Refusal(503, "nobody is known to lead who could count this", "ask again in a moment")
+            raise Refusal(
+                HTTPStatus.SERVICE_UNAVAILABLE, "nobody is known to lead who could count this", "ask again in a moment"
+            )
         return self._forward(place, body)
 
     def _count(self, body: bytes) -> Reply | Coroutine[None, None, Reply]:
@@ -104,7 +106,9 @@ class Reviews:
         try:
             answer = self._review(body, admit)
         except ValueError as error:
-            raise Refusal(400, str(error), "send an AdmissionReview of admission.k8s.io/v1") from None
+            raise Refusal(
+                HTTPStatus.BAD_REQUEST, str(error), "send an AdmissionReview of admission.k8s.io/v1"
+            ) from None
         return Reply(200, answer, JSON)
 
     async def _forward(self, place: str, body: bytes) -> Reply:
@@ -127,7 +131,7 @@ class Reviews:
                 return Reply(response.status, said, JSON)
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
             problem = f"the replica that leads, at {place}, could not be asked: {str(error) or type(error).__name__}"
-            raise Refusal(503, problem, "ask again in a moment") from None
+            raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, problem, "ask again in a moment") from None
 
     def _open(self) -> aiohttp.ClientSession:
         if self._session is None:

@@ -6,8 +6,9 @@ import pytest
 
 from allocator.preemption import AT_ONCE
 from allocator.service import Preempting
-from allocator.service.bridge import PROMISED, Refusal
 from allocator.service.fairness.evictions import Evictions
+from allocator.service.fairness.nominations import SECONDS
+from allocator.service.replies import Refusal
 from cluster import resources
 from cluster.embedded import Embedded
 from cluster.errors import Forbidden, NotFound
@@ -482,7 +483,7 @@ async def test_a_pod_that_gives_way_to_a_promise_is_woken_as_soon_as_that_ends(h
     async with running(cluster, preempting=Preempting.EVICT) as one:
         before = await outbid(cluster, one)
         if how.startswith("the scheduler's"):
-            one.bridge._promises.clear()
+            one.bridge.nominations._ours.clear()
             await nominated(cluster, "n0")
             await until(lambda: one.bridge.pod("pod-urgent").status.nominated_node_name)
             assert (await wait_for(one, "late", "n0"))["NodeNames"] == []
@@ -490,7 +491,9 @@ async def test_a_pod_that_gives_way_to_a_promise_is_woken_as_soon_as_that_ends(h
         assert one.bridge.wakes.seq == before
         match how:
             case "it lapses":
-                monkeypatch.setattr(one.bridge, "_clock", lambda: asyncio.get_running_loop().time() + PROMISED)
+                monkeypatch.setattr(
+                    one.bridge.nominations, "_clock", lambda: asyncio.get_running_loop().time() + SECONDS
+                )
                 one.bridge.tick()
             case "who has it is deleted":
                 await cluster.delete(resources.PODS, "urgent", "default")
@@ -510,7 +513,7 @@ async def test_who_would_have_room_made_but_for_a_promise_is_woken_when_that_end
     cluster = loaded(*fleet(1, 1), *claims, pod("low", "low", priority=1), rival, important("urgent", "urgent"))
     async with running(cluster) as one:
         await started(one, "low", "n0")
-        one.bridge.promise(one.bridge.pod("pod-rival"), "n0")
+        one.bridge.nominations.nominate(one.bridge.pod("pod-rival"), "n0")
         assert (await room_for(one, "urgent", "n0"))[1]["nominatedNode"] == ""
         before = one.bridge.wakes.seq
         await cluster.delete(resources.PODS, "rival", "default")

@@ -16,22 +16,19 @@ from __future__ import annotations
 
 import re
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
 
-from allocator.service.bridge import Refusal
-from cluster.serving import Reply
+from allocator.service.replies import Refusal, json, read
 from dra.objects import Pod
-from dra.wire import Wire, WireError, decode, encode
+from dra.wire import Wire
 
 if TYPE_CHECKING:
     from allocator.decisions import Outlooks
     from allocator.service.bridge import Bridge
     from allocator.service.fairness.evictions import Evictions
-    from cluster.serving import Head
+    from cluster.serving import Head, Reply
 
-Q = TypeVar("Q")
-JSON = "application/json"
 COMMIT_SECONDS = 8.0  # the plugin waits 10 s for the answer to a commit
 POLL_SECONDS = 25.0
 LONGEST_REASONS = 16
@@ -168,21 +165,3 @@ def _outlook(token: str, found: Outlooks) -> dict[str, Any]:
         "message": found.message,
         "reasons": reasons,
     }
-
-
-def read(body: bytes, type_: type[Q]) -> Q:
-    """Read a question."""
-    try:
-        return decode(body, type_)
-    except WireError as error:
-        raise Refusal(HTTPStatus.BAD_REQUEST, f"the body cannot be read: {error}", "see docs/bridge.md") from None
-
-
-def json(value: object, status: int = HTTPStatus.OK) -> Reply:
-    """Answer with JSON."""
-    return Reply(int(status), encode(value), JSON)
-
-
-def refuse(refusal: Refusal) -> Reply:
-    """Answer with why not."""
-    return json({"error": refusal.message, "remedy": refusal.remedy, **refusal.detail}, refusal.status)

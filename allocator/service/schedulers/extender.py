@@ -8,14 +8,13 @@ What is more than a refusal (we do not lead, nothing is known yet) is an `Error`
 from __future__ import annotations
 
 from collections import OrderedDict
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from allocator.decisions import Outlook
-from allocator.preemption import priority
-from allocator.service.bridge import Refusal
-from allocator.service.plugin import json, read
+from allocator.service.replies import Refusal, json, read
 from cluster.errors import ApiError
 from cluster.resources import PODS
 from dra.objects import Pod
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 
 REMEMBERED = 4096  # decisions whose scores may be asked for
 MOST = 10  # of an extender's scores
-PROMISED = "the devices that are free have been promised to a pod that is as important at least"
+OUTBID = "the devices that are free have been promised to a pod that is as important at least"
 # Between a filter and a binding nothing is held: members that each fit need not fit together, and some would be bound without the others.
 GROUPED = (
     "the pod belongs to PodGroup {}, and with an extender a group would be placed by half: let our scheduler with the plugin place it, "
@@ -41,7 +40,6 @@ GROUPED = (
 )
 # What becomes of a binding. A conflict: its devices or its quota have gone to somebody else since the scheduler asked, and it asks again.
 BOUND, DECIDED_AGAIN, FAILED = "bound", "conflict", "failed"
-CONFLICT = 409
 BIND_SECONDS = 600.0  # as long as the in-tree plugin waits for devices
 
 
@@ -87,7 +85,7 @@ class Extender:
             return _filter_reply(error="the extender has to be configured with nodeCacheCapable: true")
         try:
             _, found = self._bridge.outlook(args.pod, token=_token(uid))
-            promised = self._promised_away(args.pod, found, names)
+            outbid = self._outbid(args.pod, found, names)
         except Refusal as refusal:
             return _filter_reply(error=refusal.message)
         if found.outlook is Outlook.SKIP:
@@ -100,27 +98,27 @@ class Extender:
             return _filter_reply(error=found.message)
         fitting = {node.name: node.score for node in found.nodes}
         self._remember(uid, fitting)
-        kept = [name for name in names if name in fitting and name not in promised]
+        kept = [name for name in names if name in fitting and name not in outbid]
         refused = [name for name in names if name not in fitting]
         if kept:
             self._nudges.forget(args.pod)
         else:
             self._nudges.note(args.pod)
             self._pressing.note(args.pod, names, found)
-        return _filter_reply(kept, _why(found, refused) | promised)
+        return _filter_reply(kept, _why(found, refused) | outbid)
 
-    def _promised_away(self, pod: Pod, found: Outlooks, names: Sequence[str]) -> dict[str, str]:
-        """Say on which nodes a pod does not fit beside others that were promised them and are as important."""
+    def _outbid(self, pod: Pod, found: Outlooks, names: Sequence[str]) -> dict[str, str]:
+        """Say on which nodes a pod does not fit beside others that have them nominated and are as important."""
         bridge = self._bridge
         fitting = {node.name for node in found.nodes}
-        least = priority(bridge.newest(pod))
-        promised = bridge.promised(least, pod)
+        rivals = bridge.nominations.rivals(bridge.newest(pod), bridge.ledger)
         token = _token(pod.metadata.uid)
         away: dict[str, str] = {}
-        for name in fitting.intersection(names, promised):
-            others = promised[name]
-            if bridge.fits(token, name, others, ()):
-                away[name] = PROMISED
+        for name in fitting.intersection(names, rivals):
+            others = rivals[name]
+            problem = bridge.fits(token, name, others, ())
+            if problem:
+                away[name] = OUTBID
         return away
 
     def prioritize(self, head: Head, body: bytes) -> Reply:
@@ -149,7 +147,7 @@ class Extender:
             outcome = BOUND
         except Refusal as refusal:
             said = refusal.message
-            if refusal.status == CONFLICT:
+            if refusal.status == HTTPStatus.CONFLICT:
                 outcome = DECIDED_AGAIN
         except ApiError as error:
             said = f"the pod could not be bound: {error}"
@@ -177,7 +175,7 @@ class Extender:
             return known
         pod = await self._cluster.get(PODS, args.pod_name, args.pod_namespace)
         if pod.metadata.uid != args.pod_uid:
-            raise Refusal(409, "the pod has been replaced by another of the same name")
+            raise Refusal(HTTPStatus.CONFLICT, "the pod has been replaced by another of the same name")
         return pod
 
     async def _commit(self, token: str) -> None:
@@ -189,7 +187,7 @@ class Extender:
             raise
         if not progress.committed:
             self._bridge.unreserve(token)
-            raise Refusal(409, progress.message)
+            raise Refusal(HTTPStatus.CONFLICT, progress.message)
 
     def _remember(self, uid: str, scores: dict[str, int]) -> None:
         self._scores[uid] = scores

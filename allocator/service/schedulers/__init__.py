@@ -1,0 +1,1 @@
+"""What schedulers ask: ours by the plugin's protocol, stock ones as an extender."""
