@@ -45,6 +45,14 @@ _AGENT = "drawbridge"
 _IMPERSONATION = {"as": "Impersonate-User", "as-uid": "Impersonate-Uid"}
 
 
+async def _beginning(content: aiohttp.StreamReader, most: int) -> bytes:
+    """Read up to so many bytes. One `read` gives what has arrived, which may be half of what was sent."""
+    data = bytearray()
+    while len(data) < most and (piece := await content.read(most - len(data))):
+        data += piece
+    return bytes(data)
+
+
 def _unavailable(error: Exception) -> ClusterError:
     if isinstance(error, TimeoutError):
         return Unavailable(f"the API server did not answer in time: {str(error) or type(error).__name__}")
@@ -139,7 +147,7 @@ class Connection:
                 status = response.status
             if status >= HTTPStatus.BAD_REQUEST:
                 with map_exceptions(_FOREIGN):
-                    text = await response.content.read(_ERROR_BODY)
+                    text = await _beginning(response.content, _ERROR_BODY)
                 seconds = _retry_after(response)
                 raise from_response(status, text, retry_after=seconds)
             yield response

@@ -127,7 +127,7 @@ class Reviews:
                 allow_redirects=False,
             )
             async with asking as response:
-                said = await response.content.read(LARGEST)
+                said = await _whole(response)
                 return Reply(response.status, said, JSON)
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
             problem = f"the replica that leads, at {place}, could not be asked: {str(error) or type(error).__name__}"
@@ -143,3 +143,13 @@ class Reviews:
         """Let go of the leader."""
         if self._session is not None:
             await self._session.close()
+
+
+async def _whole(response: aiohttp.ClientResponse) -> bytes:
+    """Read an answer to its end, which comes in as many pieces as it likes."""
+    said = bytearray()
+    async for piece in response.content.iter_any():
+        said += piece
+        if len(said) > LARGEST:
+            raise ValueError(f"its answer has more than {LARGEST} bytes")
+    return bytes(said)

@@ -11,6 +11,7 @@ import aiohttp
 import pytest
 
 from allocator.service import Reviewing, Trust
+from allocator.service.fairness.reviews import LARGEST
 from certs.mutual import Files
 from cluster import resources
 from cluster.controllers import Terms
@@ -19,6 +20,7 @@ from cluster.serving import Address
 from tests.allocator.service.sidecar import DRIVER, claim, fleet, loaded, pod, running, until
 from tests.allocator.service.test_quotas import quota
 from tests.certs.peers import World
+from tests.cluster.peer import peer
 from tests.limits import PATIENCE
 from webhook.admission import review_quota, wants_of_pod
 from webhook.claims import template as ours
@@ -215,6 +217,24 @@ async def test_a_replica_that_follows_hands_a_review_on_and_one_that_was_handed_
         body = json.dumps(review(using("q", "two")))
         status, said = await post(follower.listening.quota, body, **{"X-Drawbridge-Forwarded": "one"})
         assert (status, said["error"]) == (503, "nobody is known to lead who could count this")
+
+
+@pytest.mark.parametrize("size", [2000, 2 << 20])
+async def test_an_answer_of_the_leader_is_handed_back_whole_or_not_at_all(size):
+    """In how many packets it comes is nobody's business."""
+    said = json.dumps({"response": {"status": {"message": "x" * size}}}).encode()
+    async with peer(lambda exchange: exchange.reply_in_pieces("200 OK", said)) as leader:
+        cluster = loaded(*fleet(1, 8), quota(gpu__devices=2), template("two", 2))
+        async with (
+            running(cluster, quota_place=leader.url[7:], **HERE),
+            running(cluster, identity="two", leads=False, **HERE) as two,
+        ):
+            await until(lambda: two.service.election.holders_notes)
+            status, found = await post(two.listening.quota, json.dumps(review(using("p", "two"))))
+    if size > LARGEST:
+        assert (status, found["error"][-27:]) == (503, "has more than 1048576 bytes")
+    else:
+        assert (status, found) == (200, json.loads(said))
 
 
 async def test_a_leader_is_known_by_one_context_until_the_file_names_another_authority(tmp_path, monkeypatch):

@@ -106,6 +106,17 @@ async def test_every_refusal_is_the_error_it_means(tmp_path, status, body, kind)
     assert caught.value.status == int(status[:3])
 
 
+async def test_a_refusal_that_comes_in_pieces_is_read_to_its_end(tmp_path):
+    """What has arrived is not all there is: a long one comes in several packets."""
+    body = failure(422, "Invalid", message="why not " * 1000)
+    async with connected(lambda exchange: exchange.reply_in_pieces("422 Unprocessable Entity", body), tmp_path) as (
+        reached,
+        _,
+    ):
+        with pytest.raises(Invalid, match=r"^(why not )+"):
+            await reached.get(CONFIG_MAPS, "a", "ns")
+
+
 async def test_an_invalid_object_names_its_fields(tmp_path):
     causes = [{"field": "spec.x", "message": "no", "reason": "FieldValueInvalid"}]
     body = failure(422, "Invalid", details={"causes": causes})
