@@ -21,11 +21,13 @@ from allocator.decisions.placement import (
 )
 from allocator.decisions.readiness import devices_ready
 from allocator.decisions.replacement import Replacement, Unreplaceable, plan_replacement
+from allocator.decisions.rest import Census, Rest, census_of, rest_of
 from allocator.decisions.trial import NodeGroup, claims_for, try_out
 from allocator.decisions.wants import wants_of
 
 __all__ = [
     "STRATEGY",
+    "Census",
     "Decider",
     "NodeGroup",
     "Outlook",
@@ -33,11 +35,13 @@ __all__ = [
     "Placement",
     "PlacementRules",
     "Replacement",
+    "Rest",
     "Serving",
     "UnknownStrategy",
     "Unreplaceable",
     "Unserved",
     "advice",
+    "census_of",
     "claims_for",
     "devices_ready",
     "discreet",
@@ -46,6 +50,7 @@ __all__ = [
     "placement_of",
     "plan_replacement",
     "read_placement",
+    "rest_of",
     "shape_of",
     "try_out",
     "wants_of",

@@ -9,6 +9,7 @@ Every question has a budget. What it did not reach is undecided, and said so: th
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from enum import StrEnum
 from operator import is_
 from types import MappingProxyType
@@ -31,7 +32,7 @@ from dra.objects import ResourceClaim
 from dra.wire import encode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from allocator.decisions.wants import Wants
     from dra.objects import Node, Pod
@@ -58,13 +59,6 @@ class Outlook(StrEnum):
     UNDECIDED = "undecided"
 
 
-class NodeScore(msgspec.Struct, frozen=True, gc=False):
-    """A node that can serve the claims, and how much the strategy likes it: 0 to 100."""
-
-    name: str
-    score: int = 0
-
-
 class Hindrance(msgspec.Struct, frozen=True):
     """What is in the way on some nodes, in words."""
 
@@ -80,7 +74,7 @@ class Outlooks(msgspec.Struct, frozen=True):
     """The answer of the whole fleet for one pod."""
 
     outlook: Outlook
-    nodes: tuple[NodeScore, ...] = ()
+    nodes: Mapping[str, int] = {}  # those that can serve the claims, and how much the strategy likes each: 0 to 100
     message: str = ""
     hindrances: tuple[Hindrance, ...] = ()
 
@@ -134,16 +128,17 @@ class Decider:
             fitting = [name for name in stock.nodes if name not in elsewhere]
             return self._outlook_of_allocated(fitting, elsewhere, crowded)
         answers = self._ask(stock, wants.open)
-        fitting = [name for name in answers.feasible if name not in elsewhere]
+        fitting = answers.feasible
+        if elsewhere:
+            fitting = [name for name in fitting if name not in elsewhere]
         if fitting:
             scores = self._scores(answers, fitting, stock, wants.open, placement)
-            nodes = tuple(NodeScore(name, scores.get(name, 0)) for name in fitting)
-            hindrances = _hindrances_beside_fits(answers, elsewhere)
-            return Outlooks(Outlook.FITS, nodes, "", hindrances)
+            hindrances = _hindrances_beside_fits(answers, elsewhere) if len(fitting) < len(answers) else ()
+            return Outlooks(Outlook.FITS, scores, "", hindrances)
         hindrances = _hindrances(answers, elsewhere)
         message = _summary(len(stock.nodes), hindrances)
         outlook = self._prospect(wants, stock, answers, elsewhere)
-        found = Outlooks(outlook, (), message, hindrances)
+        found = Outlooks(outlook, {}, message, hindrances)
         return _once_room(found, crowded)
 
     def may_fit(self, pod: Pod, stock: Stock, crowded: _ByNode = MappingProxyType({})) -> bool:
@@ -214,23 +209,22 @@ class Decider:
     def _scores(
         self,
         answers: FleetAnswer,
-        fitting: Iterable[str],
+        fitting: Sequence[str],
         stock: Stock,
         claims: Sequence[ResourceClaim],
         placement: Placement,
     ) -> dict[str, int]:
         """Judge one node of each kind; nodes that look alike are liked alike."""
+        fit = dict.fromkeys(fitting, 0)
         if _takes_the_first(placement, claims):
-            return {}
-        scores: dict[str, int] = {}
-        fit = set(fitting)
-        kinds = [nodes for nodes in answers.alike() if not fit.isdisjoint(nodes)]
+            return fit
+        kinds = [nodes for nodes in answers.alike() if not fit.keys().isdisjoint(nodes)]
         kinds.sort(key=len, reverse=True)
         for nodes in kinds[:SCORED]:
             chosen = self._on(nodes[0], stock, claims, placement)
             score = round(chosen.score)
-            scores |= dict.fromkeys(nodes, score)
-        return scores
+            fit.update((name, score) for name in nodes if name in fit)
+        return fit
 
     # ---- refusals
 
@@ -238,10 +232,9 @@ class Decider:
         """All claims are allocated: only where counts."""
         hindrances = _by_message(elsewhere)
         if fitting:
-            nodes = tuple(NodeScore(name) for name in fitting)
-            return Outlooks(Outlook.FITS, nodes, "", hindrances)
+            return Outlooks(Outlook.FITS, dict.fromkeys(fitting, 0), "", hindrances)
         message = _most_said(hindrances) or "there are no nodes"
-        never = Outlooks(Outlook.NEVER, (), message, hindrances)
+        never = Outlooks(Outlook.NEVER, {}, message, hindrances)
         return _once_room(never, crowded)
 
     def _prospect(self, wants: Wants, stock: Stock, answers: FleetAnswer, elsewhere: _ByNode) -> Outlook:

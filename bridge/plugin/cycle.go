@@ -18,8 +18,8 @@ const stateKey fwk.StateKey = Name
 // cycle is what the plugin keeps about one attempt to schedule one pod. There is none for pods that do not concern it.
 type cycle struct {
 	answer *sidecar.Answer
-	scores map[string]int64
-	reason map[string]string // why a node does not fit
+	scores map[string]int64  // of nodes that are named and fit
+	reason map[string]string // of nodes that are named and do not fit: why not
 
 	// What the scheduler supposes about one node beyond the present; each clone has its own.
 	added, removed []*v1.Pod
@@ -56,7 +56,7 @@ func cycleOf(state fwk.CycleState) *cycle {
 
 // PreFilter asks the allocator once about the pod and all nodes.
 func (p *Plugin) PreFilter(
-	ctx context.Context, state fwk.CycleState, pod *v1.Pod, _ []fwk.NodeInfo,
+	ctx context.Context, state fwk.CycleState, pod *v1.Pod, infos []fwk.NodeInfo,
 ) (*fwk.PreFilterResult, *fwk.Status) {
 	if pod.Spec.NodeName != "" { // it runs, and wants more of what is not a device
 		return nil, fwk.NewStatus(fwk.Skip)
@@ -74,40 +74,100 @@ func (p *Plugin) PreFilter(
 	if _, err := p.claimsOf(pod); err != nil {
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, err.Error())
 	}
-	answer, err := p.client.PreFilter(ctx, pod)
+	answer, err := p.client.PreFilter(ctx, pod, censusOf(infos))
 	if err != nil {
 		return nil, p.outcome(ctx, pod, err)
 	}
 	if answer.Verdict == sidecar.Skip {
 		return nil, fwk.NewStatus(fwk.Skip)
 	}
-	now := &cycle{answer: answer, scores: map[string]int64{}, reason: reasonsOf(answer), held: &held{}}
+	now := begin(answer)
 	state.Write(stateKey, now)
-	return now.obey()
+	return now.obey(infos)
 }
 
-// obey turns a verdict into what the scheduler goes on with.
-func (c *cycle) obey() (*fwk.PreFilterResult, *fwk.Status) {
-	answer := c.answer
-	names := make(sets.Set[string], len(answer.Nodes))
-	for _, node := range answer.Nodes {
-		c.scores[node.Name] = node.Score
-		names.Insert(node.Name)
+func begin(answer *sidecar.Answer) *cycle {
+	return &cycle{answer: answer, scores: scoresOf(answer), reason: reasonsOf(answer), held: &held{}}
+}
+
+func censusOf(infos []fwk.NodeInfo) sidecar.Census {
+	census := sidecar.Census{}
+	for _, info := range infos {
+		census.Add(info.Node().Name)
 	}
-	switch message := messageOf(answer); answer.Verdict {
+	return census
+}
+
+// obey turns a verdict into what the scheduler goes on with, on these nodes.
+func (c *cycle) obey(infos []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
+	result := &fwk.PreFilterResult{}
+	if !c.everywhere() {
+		result.NodeNames = c.fitting(infos)
+	}
+	nowhere := result.NodeNames != nil && len(result.NodeNames) == 0
+	switch message := messageOf(c.answer); c.answer.Verdict {
 	case sidecar.Waiting, sidecar.Never:
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, message)
 	case sidecar.Undecided:
-		if len(names) == 0 {
+		if nowhere {
 			return nil, fwk.AsStatus(fmt.Errorf("the drawbridge allocator is undecided: %s", message))
 		}
 	default:
-		if len(names) == 0 {
+		if nowhere {
 			// Preemption may help, so the other plugins go on with their preparations.
 			return nil, fwk.NewStatus(fwk.Unschedulable, message)
 		}
 	}
-	return &fwk.PreFilterResult{NodeNames: names}, nil
+	return result, nil
+}
+
+// othersFit tells whether the nodes that are not named fit.
+func (c *cycle) othersFit() bool { return c.answer.Rest != nil && c.answer.Rest.Fit }
+
+// everywhere tells whether the pod fits on all nodes, so that there is nothing to narrow down to.
+func (c *cycle) everywhere() bool { return c.othersFit() && len(c.reason) == 0 }
+
+func (c *cycle) fitting(infos []fwk.NodeInfo) sets.Set[string] {
+	names := sets.New[string]()
+	for name := range c.scores {
+		names.Insert(name)
+	}
+	if !c.othersFit() {
+		return names
+	}
+	for _, info := range infos {
+		if name := info.Node().Name; c.fits(name) {
+			names.Insert(name)
+		}
+	}
+	return names
+}
+
+func (c *cycle) fits(node string) bool {
+	if _, named := c.scores[node]; named {
+		return true
+	}
+	_, refused := c.reason[node]
+	return !refused && c.othersFit()
+}
+
+func (c *cycle) score(node string) int64 {
+	if score, named := c.scores[node]; named || !c.fits(node) {
+		return score
+	}
+	return c.answer.Rest.Score
+}
+
+// why says why a node does not fit.
+func (c *cycle) why(node string) string {
+	reason := c.reason[node]
+	if _, named := c.reason[node]; !named && c.answer.Rest != nil {
+		reason = sidecar.Shorten(c.answer.Rest.Message)
+	}
+	if reason == "" {
+		return messageOf(c.answer)
+	}
+	return reason
 }
 
 func messageOf(answer *sidecar.Answer) string {
@@ -118,6 +178,14 @@ func messageOf(answer *sidecar.Answer) string {
 		return sidecar.Shorten(answer.Reasons[0].Message)
 	}
 	return "no node has the devices that the pod asks for"
+}
+
+func scoresOf(answer *sidecar.Answer) map[string]int64 {
+	scores := make(map[string]int64, len(answer.Nodes))
+	for _, node := range answer.Nodes {
+		scores[node.Name] = node.Score
+	}
+	return scores
 }
 
 func reasonsOf(answer *sidecar.Answer) map[string]string {
@@ -173,13 +241,10 @@ func (p *Plugin) Filter(ctx context.Context, state fwk.CycleState, _ *v1.Pod, in
 	if len(now.added) > 0 || len(now.removed) > 0 {
 		return p.filterAgain(ctx, now, node)
 	}
-	if _, fits := now.scores[node]; fits {
+	if now.fits(node) {
 		return nil
 	}
-	if reason := now.reason[node]; reason != "" {
-		return fwk.NewStatus(fwk.Unschedulable, reason)
-	}
-	return fwk.NewStatus(fwk.Unschedulable, messageOf(now.answer))
+	return fwk.NewStatus(fwk.Unschedulable, now.why(node))
 }
 
 func (p *Plugin) filterAgain(ctx context.Context, now *cycle, node string) *fwk.Status {
@@ -225,7 +290,7 @@ func (p *Plugin) Score(_ context.Context, state fwk.CycleState, _ *v1.Pod, info 
 	if now == nil {
 		return 0, nil
 	}
-	return now.scores[info.Node().Name], nil
+	return now.score(info.Node().Name), nil
 }
 
 // ScoreExtensions returns the plugin itself.

@@ -86,7 +86,7 @@ func (p *Plugin) lackingOnlyDevices(
 	p.handle.Parallelizer().Until(ctx, len(infos), func(index int) {
 		info := infos[index]
 		name := info.Node().Name
-		if _, fits := elsewhere.scores[name]; fits {
+		if elsewhere.fits(name) {
 			return // something else is missing there
 		}
 		if !p.handle.RunFilterPlugins(ctx, others, pod, info).IsSuccess() {

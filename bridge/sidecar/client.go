@@ -111,10 +111,10 @@ func (c *Client) State(ctx context.Context) (*State, error) {
 	return answer, c.do(ctx, call{name: "state", timeout: c.timeouts.State}, answer)
 }
 
-// PreFilter asks about a pod and all nodes.
-func (c *Client) PreFilter(ctx context.Context, pod *v1.Pod) (*Answer, error) {
+// PreFilter asks about a pod and all nodes, which are the ones that are counted.
+func (c *Client) PreFilter(ctx context.Context, pod *v1.Pod, nodes Census) (*Answer, error) {
 	answer := &Answer{}
-	asked := call{name: "prefilter", question: podQuestion{pod}, timeout: c.timeouts.Call, repeat: true}
+	asked := call{name: "prefilter", question: podQuestion{pod, nodes}, timeout: c.timeouts.Call, repeat: true}
 	return answer, c.do(ctx, asked, answer)
 }
 

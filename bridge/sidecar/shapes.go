@@ -5,6 +5,7 @@ package sidecar
 
 import (
 	"fmt"
+	"hash/crc32"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -44,13 +45,21 @@ type Reason struct {
 	Count   int      `json:"count"`
 }
 
-// Answer is what a pod gets: one for all nodes.
+// Rest is what holds for all nodes that an answer does not name: they fit with this score, or do not for this reason.
+type Rest struct {
+	Fit     bool   `json:"fit"`
+	Score   int64  `json:"score"`
+	Message string `json:"message"`
+}
+
+// Answer is what a pod gets: one for all nodes. Without Rest a node that is not named does not fit.
 type Answer struct {
 	Verdict Verdict  `json:"verdict"`
 	Token   string   `json:"token"`
 	Nodes   []Node   `json:"nodes"`
 	Message string   `json:"message"`
 	Reasons []Reason `json:"reasons"`
+	Rest    *Rest    `json:"rest,omitempty"`
 }
 
 func (a *Answer) check() error {
@@ -59,18 +68,37 @@ func (a *Answer) check() error {
 	default:
 		return fmt.Errorf("its verdict is %q, which is not in the protocol", a.Verdict)
 	}
-	if len(a.Nodes) > 0 && a.Token == "" {
-		return fmt.Errorf("it names nodes without a token to reserve them with")
+	others := a.Rest != nil && a.Rest.Fit
+	if (others || len(a.Nodes) > 0) && a.Token == "" {
+		return fmt.Errorf("it has nodes without a token to reserve them with")
+	}
+	if others && outside(a.Rest.Score) {
+		return fmt.Errorf("its other nodes have the score %d, which is not from 0 to 100", a.Rest.Score)
 	}
 	for _, node := range a.Nodes {
 		if node.Name == "" {
 			return fmt.Errorf("one of its nodes has no name")
 		}
-		if node.Score < 0 || node.Score > 100 {
+		if outside(node.Score) {
 			return fmt.Errorf("node %s has the score %d, which is not from 0 to 100", node.Name, node.Score)
 		}
 	}
 	return nil
+}
+
+func outside(score int64) bool { return score < 0 || score > 100 }
+
+// Census says which nodes the scheduler knows: how many, and the sum of their names' CRC-32. To an allocator that knows
+// the same nodes "all others" means the same, so it need not name them.
+type Census struct {
+	Count int    `json:"count"`
+	Sum   uint64 `json:"sum"`
+}
+
+// Add counts a node. The order does not matter.
+func (c *Census) Add(name string) {
+	c.Count++
+	c.Sum += uint64(crc32.ChecksumIEEE([]byte(name)))
 }
 
 // Fit answers for one node with other pods added or taken away.
@@ -139,7 +167,8 @@ type nothing struct{}
 func (*nothing) check() error { return nil }
 
 type podQuestion struct {
-	Pod *v1.Pod `json:"pod"`
+	Pod   *v1.Pod `json:"pod"`
+	Nodes Census  `json:"nodes"`
 }
 
 type filterQuestion struct {

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -17,7 +17,7 @@ from allocator.decisions import Outlook
 from allocator.service.replies import Refusal, json, read
 from cluster.errors import ApiError
 from cluster.resources import PODS
-from dra.objects import Pod
+from dra.objects import ObjectMeta, Pod
 from dra.wire import Wire
 
 if TYPE_CHECKING:
@@ -48,6 +48,17 @@ class ExtenderArgs(Wire, frozen=True, kw_only=True):
     node_names: tuple[str, ...] | None = msgspec.field(name="NodeNames", default=None)
 
 
+class NamedPod(Wire, frozen=True, kw_only=True):
+    metadata: ObjectMeta = ObjectMeta()
+
+
+class ScoreArgs(Wire, frozen=True, kw_only=True):
+    """As much of a question for scores as the answer needs: the pod was read when it was filtered for."""
+
+    pod: NamedPod = msgspec.field(name="Pod")
+    node_names: tuple[str, ...] = msgspec.field(name="NodeNames", default=())
+
+
 class BindingArgs(Wire, frozen=True, kw_only=True):
     pod_name: str = msgspec.field(name="PodName")
     pod_namespace: str = msgspec.field(name="PodNamespace")
@@ -74,7 +85,7 @@ class Extender:
         self._cluster = cluster
         self._count_bind = count_bind
         self._bind_seconds = bind_seconds
-        self._scores: OrderedDict[str, dict[str, int]] = OrderedDict()  # by uid of the pod
+        self._scores: OrderedDict[str, Mapping[str, int]] = OrderedDict()  # by uid of the pod
 
     def filter(self, head: Head, body: bytes) -> Reply:
         del head
@@ -96,25 +107,26 @@ class Extender:
             return _filter_reply((), dict.fromkeys(names, grouped))
         if found.outlook is Outlook.UNDECIDED and not found.nodes:
             return _filter_reply(error=found.message)
-        fitting = {node.name: node.score for node in found.nodes}
-        self._remember(uid, fitting)
-        kept = [name for name in names if name in fitting and name not in outbid]
-        refused = [name for name in names if name not in fitting]
+        self._remember(uid, found.nodes)
+        kept = [name for name in names if name in found.nodes and name not in outbid]
         if kept:
             self._nudges.forget(args.pod)
-        else:
-            self._nudges.note(args.pod)
-            self._pressing.note(args.pod, names, found)
-        return _filter_reply(kept, _why(found, refused) | outbid)
+            return _filter_reply(kept)  # the pod goes there: nobody reads why not elsewhere
+        self._nudges.note(args.pod)
+        self._pressing.note(args.pod, names, found)
+        refused = [name for name in names if name not in found.nodes]
+        return _filter_reply((), _why(found, refused) | outbid)
 
     def _outbid(self, pod: Pod, found: Outlooks, names: Sequence[str]) -> dict[str, str]:
         """Say on which nodes a pod does not fit beside others that have them nominated and are as important."""
         bridge = self._bridge
-        fitting = {node.name for node in found.nodes}
         rivals = bridge.nominations.rivals(bridge.newest(pod), bridge.ledger)
+        if not rivals:
+            return {}
         token = _token(pod.metadata.uid)
         away: dict[str, str] = {}
-        for name in fitting.intersection(names, rivals):
+        nodes = rivals.keys() & found.nodes.keys()
+        for name in nodes.intersection(names):
             others = rivals[name]
             problem = bridge.fits(token, name, others, ())
             if problem:
@@ -123,14 +135,11 @@ class Extender:
 
     def prioritize(self, head: Head, body: bytes) -> Reply:
         del head
-        args = read(body, ExtenderArgs)
-        scores = self._scores.get(args.pod.metadata.uid, {})
-        said: list[dict[str, Any]] = []
-        for name in args.node_names or ():
-            percent = scores.get(name, 0)
-            score = round(percent * MOST / 100)
-            said.append({"Host": name, "Score": score})
-        return json(said)
+        args = read(body, ScoreArgs)
+        uid = args.pod.metadata.uid
+        percents = self._scores.get(uid, {})
+        scores = {name: _tenth(percents.get(name, 0)) for name in args.node_names}
+        return json(_scored(scores))
 
     def preempt(self, head: Head, body: bytes) -> Reply:
         """Offer no node: what the scheduler would evict frees no device in its eyes. Who has to go is `fairness.pressing`'s business."""
@@ -189,7 +198,7 @@ class Extender:
             self._bridge.unreserve(token)
             raise Refusal(HTTPStatus.CONFLICT, progress.message)
 
-    def _remember(self, uid: str, scores: dict[str, int]) -> None:
+    def _remember(self, uid: str, scores: Mapping[str, int]) -> None:
         self._scores[uid] = scores
         self._scores.move_to_end(uid)
         while len(self._scores) > REMEMBERED:
@@ -199,6 +208,17 @@ class Extender:
 def _token(uid: str) -> str:
     """Name the question about a pod: a bind says which pod, and nothing else of the filter before it."""
     return f"extender-{uid}"
+
+
+def _scored(scores: Mapping[str, int]) -> list[dict[str, object]]:
+    """List scores, where they differ: what is added to every node alike says nothing."""
+    if len(set(scores.values())) < 2:
+        return []
+    return [{"Host": name, "Score": score} for name, score in scores.items()]
+
+
+def _tenth(percent: int) -> int:
+    return round(percent * MOST / 100)
 
 
 def _filter_reply(kept: Sequence[str] = (), failed: Mapping[str, str] | None = None, error: str = "") -> Reply:

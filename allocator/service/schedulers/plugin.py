@@ -3,13 +3,17 @@
 | call | body, answer |
 |---|---|
 | GET state | leading, ready, identity, message |
-| POST prefilter | pod; verdict, token, nodes with scores, message, reasons: one call answers every node |
+| POST prefilter | pod, nodes; verdict, token, nodes with scores, message, reasons, rest: one call answers every node |
 | POST filter | token, node, add, remove; fits, message: with nominated pods, without victims |
 | POST reserve | token, node; reservation, expiresSeconds, or 409. The same twice is one reservation |
 | POST unreserve | reservation, or token and node; {} |
 | POST commit | reservation; committed, or 202 with what it waits for: ask again. 409: decide again |
 | POST postfilter | pod, nodes; nominatedNode, victims, message |
 | GET wake?after=SEQ | a long poll: seq, pods, all |
+
+`nodes` of a prefilter says in two numbers which nodes the scheduler knows (`allocator.decisions.Census`). If we know the same, the answer leaves
+the largest kind of them unnamed, and `rest` says what holds for it: fit and score, or message. Who does not say, or knows others, gets every
+name and no `rest`. So a plugin and an allocator of different versions understand each other.
 """
 
 from __future__ import annotations
@@ -19,15 +23,19 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
 
+from allocator.decisions import Census, census_of, rest_of
 from allocator.service.replies import Refusal, json, read
 from dra.objects import Pod
 from dra.wire import Wire
 
 if TYPE_CHECKING:
-    from allocator.decisions import Outlooks
+    from collections.abc import Mapping
+
+    from allocator.decisions import Outlooks, Rest
     from allocator.service.bridge import Bridge
     from allocator.service.fairness.evictions import Evictions
     from cluster.serving import Head, Reply
+    from dra.objects import Node
 
 COMMIT_SECONDS = 8.0  # the plugin waits 10 s for the answer to a commit
 POLL_SECONDS = 25.0
@@ -37,6 +45,7 @@ _NUMBER = re.compile(r"[0-9]{1,18}")
 
 class PodQuestion(Wire, frozen=True, kw_only=True):
     pod: Pod
+    nodes: Census | None = None  # those that the scheduler knows
 
 
 class FilterQuestion(Wire, frozen=True, kw_only=True):
@@ -74,6 +83,8 @@ class Plugin:
         self._identity = identity
         self._expires = expires
         self._poll = poll
+        self._counted: Mapping[str, Node] = {}
+        self._census = census_of(())
 
     def state(self, head: Head, body: bytes) -> Reply:
         del head, body
@@ -89,7 +100,16 @@ class Plugin:
         del head
         question = read(body, PodQuestion)
         token, found = self._bridge.outlook(question.pod)
-        return json(_outlook(token, found))
+        nodes = self._bridge.knowledge.stock.nodes
+        alike = question.nodes == self._census_of(nodes)
+        return json(_outlook(token, found, rest_of(found, nodes) if alike else None))
+
+    def _census_of(self, nodes: Mapping[str, Node]) -> Census:
+        """Count the nodes anew only if one of them has changed: they are another mapping then."""
+        if nodes is not self._counted:
+            self._counted = nodes
+            self._census = census_of(nodes)
+        return self._census
 
     def filter(self, head: Head, body: bytes) -> Reply:
         del head
@@ -153,15 +173,25 @@ class Plugin:
         return json(said)
 
 
-def _outlook(token: str, found: Outlooks) -> dict[str, Any]:
-    reasons = [
-        {"message": one.message, "nodes": list(one.nodes), "count": one.count}
-        for one in found.hindrances[:LONGEST_REASONS]
-    ]
-    return {
+def _outlook(token: str, found: Outlooks, rest: Rest | None) -> dict[str, Any]:
+    """Put into words what was found; the nodes of `rest` need no names."""
+    told = found.hindrances
+    if rest is None or not rest.fit:
+        told = told[:LONGEST_REASONS]
+    liked = rest.score if rest is not None and rest.fit else None
+    said = rest.message if rest is not None and not rest.fit else None
+    nodes = [{"name": name, "score": score} for name, score in found.nodes.items() if score != liked]
+    reasons: list[dict[str, Any]] = []
+    for one in told:
+        named = () if one.message == said else one.nodes
+        reasons.append({"message": one.message, "nodes": named, "count": one.count})
+    answer: dict[str, Any] = {
         "verdict": str(found.outlook),
         "token": token,
-        "nodes": found.nodes,
+        "nodes": nodes,
         "message": found.message,
         "reasons": reasons,
     }
+    if rest is not None:
+        answer["rest"] = rest
+    return answer

@@ -71,13 +71,9 @@ def test_the_words_name_the_commonest_reason_first_and_count_every_node():
 def test_a_strategy_likes_nodes_differently_and_alike_nodes_alike():
     stock = stock_of(sidecar.claim("held"), sidecar.claim("one"), nodes=3)
     used = stock.with_(granted("held", 1, stock, "n1", "x"))
-    scores = {
-        node.name: node.score for node in Decider().outlook(pod("p", "one"), used, read_placement("CompactFirst")).nodes
-    }
+    scores = Decider().outlook(pod("p", "one"), used, read_placement("CompactFirst")).nodes
     assert scores["n1"] > scores["n0"] == scores["n2"]
-    spread = {
-        node.name: node.score for node in Decider().outlook(pod("p", "one"), used, read_placement("LowLoadFirst")).nodes
-    }
+    spread = Decider().outlook(pod("p", "one"), used, read_placement("LowLoadFirst")).nodes
     assert spread["n1"] < spread["n0"] == spread["n2"]
 
 

@@ -66,8 +66,7 @@ def test_weights_say_how_much_each_strategy_has_to_say_about_nodes():
     used = stock.with_(granted("held", 1, stock, "n0", "x"))
 
     def scores(text):
-        found = Decider().outlook(pod("p", "one"), used, read_placement(text))
-        return {node.name: node.score for node in found.nodes}
+        return Decider().outlook(pod("p", "one"), used, read_placement(text)).nodes
 
     compact, spread = scores("CompactFirst"), scores("LowLoadFirst")
     assert (compact, spread) == ({"n0": 100, "n1": 50}, {"n0": 0, "n1": 50})
@@ -78,7 +77,7 @@ def test_weights_say_how_much_each_strategy_has_to_say_about_nodes():
 def test_a_node_with_pods_enough_is_left_out_and_may_be_had_again():
     stock = stock_of(sidecar.claim("one"), nodes=2)
     found = Decider().outlook(pod("p", "one"), stock, Placement(), {"n0": "enough"})
-    assert [node.name for node in found.nodes] == ["n1"]
+    assert [*found.nodes] == ["n1"]
     assert [(one.message, one.nodes) for one in found.hindrances] == [("enough", ("n0",))]
     nowhere = Decider().outlook(pod("p", "one"), stock, Placement(), {"n0": "enough", "n1": "enough"})
     assert nowhere.outlook is Outlook.FULL

@@ -634,10 +634,12 @@ async def test_a_stock_scheduler_is_answered_in_its_own_words_and_pods_are_bound
     async with running(cluster) as one:
         names = ["n0", "n1", "cpu"]
         _, found = await one.ask("/extender/filter", {"Pod": await one.pod("p"), "NodeNames": names})
-        assert found["NodeNames"] == ["n0", "n1"]
-        assert sorted(found["FailedAndUnresolvableNodes"]) == ["cpu"]
+        assert found == {"NodeNames": ["n0", "n1"], "FailedAndUnresolvableNodes": {}, "Error": ""}
+        _, found = await one.ask("/extender/filter", {"Pod": await one.pod("p"), "NodeNames": ["cpu"]})
+        assert found["NodeNames"] == []
+        assert "cannot serve the claims" in found["FailedAndUnresolvableNodes"]["cpu"]
         _, scores = await one.ask("/extender/prioritize", {"Pod": await one.pod("p"), "NodeNames": ["n0", "n1"]})
-        assert scores == [{"Host": "n0", "Score": 0}, {"Host": "n1", "Score": 0}]
+        assert scores == []  # alike: whatever is added to all says nothing
         for name in ("p", "plain"):
             where = {"PodName": name, "PodNamespace": "default", "PodUID": f"pod-{name}", "Node": "n1"}
             assert await one.ask("/extender/bind", where) == (200, {"Error": ""})
