@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from dra.objects import Node, ResourceClaim
     from dra.stock import Page, PoolId, PoolUse, Stock
 
+# To see how a node looks that was not seen before takes 5 to 10 microseconds: after so many it is asked whether anybody waits still.
+_PIECE = 32
+_UNSEEN = Found(Verdict.UNDECIDED, error="nobody waited until this node was looked at")
 _LOOKS = 4096  # looks a question remembers, or twice as many as there are nodes
 _SIZE = 1 << 18  # entries of all questions' tables before the oldest questions are forgotten
 
@@ -195,6 +198,7 @@ class _Query:
         self.by_look: dict[object, Found] = {}
         self.pinned: dict[int, object] = {}  # what looks know by identity
         self.seen: Stock | None = None
+        self.unanswered: frozenset[str] = frozenset()  # nodes that nobody waited for when that stock was looked at
         self.reads: tuple[tuple[str, str], ...] = ()  # attributes that looks tell apart by
         try:
             question = question_of(claims, stock.classes, stock.reading)
@@ -224,16 +228,23 @@ class _Query:
         changed = None
         if self.seen is not None:
             changed = stock.changed_since(self.seen)
-        complete = True
-        for name in nodes if changed is None else changed:
+        due = nodes if changed is None else changed | self.unanswered
+        unanswered: set[str] = set()
+        abandoned = False
+        for number, name in enumerate(due):
+            abandoned = abandoned or (number % _PIECE == 0 and _is_abandoned(options))
             node = nodes.get(name)
             if node is None:
                 self.found.pop(name, None)
-            else:
-                complete &= self._look_at(stock, name, node, options)
+            elif abandoned:
+                self.found[name] = _UNSEEN
+                unanswered.add(name)
+            elif not self._look_at(stock, name, node, options):
+                unanswered.add(name)
         if changed is None and len(self.found) > len(nodes):
             self.found = {name: self.found[name] for name in nodes}
-        self.seen = stock if complete else None
+        self.seen = stock
+        self.unanswered = frozenset(unanswered)
 
     def _look_at(self, stock: Stock, name: str, node: Node, options: Options) -> bool:
         """Answer for one node; False if the caller did not wait for it."""
@@ -384,6 +395,13 @@ def _has_stopped(options: Options) -> bool:
     """Say whether the caller has stopped waiting, so that another time the answer may be another."""
     if options.budget is not None:
         return options.budget.is_out
+    return _is_abandoned(options)
+
+
+def _is_abandoned(options: Options) -> bool:
+    """Say whether nobody waits any more, whatever is left of a budget."""
+    if options.budget is not None:
+        return options.budget.is_abandoned()
     return options.cancelled is not None and options.cancelled()
 
 

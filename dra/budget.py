@@ -69,6 +69,13 @@ class Budget:
         """
         return _Part(self, steps, price)
 
+    def is_abandoned(self) -> bool:
+        """Look whether nobody waits for the answer any more; for work that is charged to nobody. If so, every later charge is refused."""
+        if self._impatient is None or not self._impatient():
+            return False
+        self._look_below = _ALWAYS
+        return True
+
     @property
     def spent(self) -> int:
         """How many steps were charged."""
@@ -102,3 +109,6 @@ class _Part(Budget):
     def charge(self, steps: int = 1) -> None:
         self._whole.charge(steps * self._price)
         super().charge(steps)
+
+    def is_abandoned(self) -> bool:
+        return self._whole.is_abandoned()

@@ -139,3 +139,18 @@ def test_a_call_in_a_part_is_as_long_as_it_is_in_the_whole():
     part.charge_whole(5)
     with pytest.raises(OutOfBudget):
         part.charge_whole(6)
+
+
+def test_who_charges_nothing_may_look_whether_anybody_waits_still_and_then_no_charge_is_taken():
+    waits = True
+    budget = Budget(100, lambda: not waits)
+    part = budget.part(50)
+    assert not budget.is_abandoned()
+    assert not part.is_abandoned()
+    waits = False
+    assert not budget.is_out
+    assert part.is_abandoned()
+    assert budget.is_out
+    with pytest.raises(OutOfBudget):
+        part.charge(1)
+    assert not Budget(0).is_abandoned(), "spent is not abandoned"

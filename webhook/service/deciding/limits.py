@@ -16,7 +16,7 @@ class DecisionLimits(NamedTuple):
     # Larger reviews are decided in a worker process from the start.
     inline: int = 64 * 1024
     # The longest that a review may hold the loop, and the same while somebody sends reviews that do. The kernel's ticks and
-    # what is then given back to memory come on top, up to two fifths more. A first look at 5,000 nodes takes 40 ms.
+    # what is then given back to memory come on top, up to two fifths more. A first look at 5,000 nodes takes 40 ms; under attack it goes on review by review.
     hold: float = 0.05
     hold_under_attack: float = 0.01
     # What a worker may take, waiting for it included.
