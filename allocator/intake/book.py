@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from allocator.intake.room import Guest, WaitingClaim, WaitingRoom, Wish
 from dra.cache import Cache
 from dra.objects import claim_name
-from dra.policy import concerns, in_scope
-from dra.stock import total
+from dra.policy import concerns, in_scope, limits_of
+from dra.stock import ALL_CLASSES, total
 from dra.wire import encode
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ MOST_AT_THE_DOOR = 16384
 BYTES_AT_THE_DOOR = 64 << 20
 SHARED_BYTES = 8 << 20  # of specs that are one object, and as much of wishes
 _LEAST = 2048  # bytes of the smallest spec, and of what stands around it
+_NO_CLASSES = frozenset[str]()
 _NOBODY = WaitingRoom()  # of a namespace in which nothing waits
 
 
@@ -55,6 +56,7 @@ class _Interned(NamedTuple):
 
     spec: ResourceClaimSpec
     weight: int
+    classes: frozenset[str]
 
 
 class Book:
@@ -129,7 +131,7 @@ class Book:
         if claim.status.allocation is not None:
             room.claims.pop(meta.uid, None)
         elif meta.uid not in room.claims:
-            room.claims[meta.uid] = WaitingClaim(meta.key, self._same(claim.spec).spec)
+            room.claims[meta.uid] = self._waiting_claim(claim)
         self._clear(namespace)
 
     def lose_claim(self, claim: ResourceClaim) -> None:
@@ -147,12 +149,16 @@ class Book:
     def waiting(
         self, quota: DeviceQuota, stock: Stock, *, demand: Demand, find_pod: FindPod, find_spec: FindSpec, but: str = ""
     ) -> Amounts:
-        """Say how much of what a quota is about waits, without one pod or claim (a uid): it asks, and is perhaps asked about again."""
+        """Say how much of what a quota is about waits, without one pod or claim (a uid): it asks, and is perhaps asked about again.
+
+        Of classes that it does not name as many may wait as somebody likes to store, so these are passed by before anything else is looked at.
+        """
+        named = {limit.class_name for limit in limits_of(quota)}
         counts: Counter[int] = Counter()
         specs: dict[int, ResourceClaimSpec] = {}
         for spec, count in chain(
-            self._wanted_by_guests(quota, find_spec, but),
-            self._wanted_by_claims(quota, stock, find_pod, but),
+            self._wanted_by_guests(quota, named, find_spec, but),
+            self._wanted_by_claims(quota, named, stock, find_pod, but),
         ):
             number = id(spec)
             counts[number] += count
@@ -163,20 +169,28 @@ class Book:
             parts.append({key: amount * count for key, amount in most.items()})
         return total(parts)
 
-    def _wanted_by_guests(self, quota: DeviceQuota, find_spec: FindSpec, but: str) -> Asked:
+    def _wanted_by_guests(self, quota: DeviceQuota, named: set[str], find_spec: FindSpec, but: str) -> Asked:
         namespace = quota.metadata.namespace or DEFAULT
         room = self._rooms.get(namespace, _NOBODY)
         for priority_class, wish, count in room.wishes(but):
-            if in_scope(quota, priority_class):
-                spec = find_spec(namespace, wish.template) or wish.spec
-                if spec is not None:
-                    yield spec, count
+            if not in_scope(quota, priority_class):
+                continue
+            spec = wish.spec
+            classes = wish.classes
+            stored = find_spec(namespace, wish.template)
+            if stored is not None:
+                spec = stored
+                classes = _classes(stored)
+            if spec is not None and _names(named, classes):
+                yield spec, count
 
-    def _wanted_by_claims(self, quota: DeviceQuota, stock: Stock, find_pod: FindPod, but: str) -> Asked:
+    def _wanted_by_claims(
+        self, quota: DeviceQuota, named: set[str], stock: Stock, find_pod: FindPod, but: str
+    ) -> Asked:
         namespace = quota.metadata.namespace or DEFAULT
         room = self._rooms.get(namespace, _NOBODY)
         for uid, waiting in room.claims.items():
-            if uid == but:
+            if uid == but or not _names(named, waiting.classes):
                 continue
             claim = stock.claims.get(waiting.key)
             if claim is None or claim.status.allocation is not None:
@@ -189,11 +203,11 @@ class Book:
         shared: dict[str, Wish] = {}
         added = 0
         for entry, wanted in wants.items():
-            spec, weight = self._same(wanted.spec) if wanted.spec is not None else (None, _LEAST)
+            spec, weight, classes = self._same(wanted.spec) if wanted.spec is not None else (None, _LEAST, _NO_CLASSES)
             key = wanted.template, id(spec)  # a wish keeps its spec
             wish = self._wishes.get(key)
             if wish is None:
-                wish = Wish(wanted.template, spec)
+                wish = Wish(wanted.template, spec, classes)
                 self._wishes.put(key, wish, weight)
                 added += weight
             shared[entry] = wish
@@ -204,9 +218,13 @@ class Book:
         text = encode(spec)
         known = self._specs.get(text)
         if known is None:
-            known = _Interned(spec, _LEAST + 2 * len(text))
+            known = _Interned(spec, _LEAST + 2 * len(text), _classes(spec))
             self._specs.put(text, known, known.weight)
         return known
+
+    def _waiting_claim(self, claim: ResourceClaim) -> WaitingClaim:
+        same = self._same(claim.spec)
+        return WaitingClaim(claim.metadata.key, same.spec, same.classes)
 
     # ---- rooms
 
@@ -228,6 +246,20 @@ class Book:
         if room is not None:
             room.dismiss(uid)
             self._clear(namespace)
+
+
+def _classes(spec: ResourceClaimSpec) -> frozenset[str]:
+    """Name the classes that a claim may come to have devices of."""
+    found: set[str] = set()
+    for request in spec.devices.requests:
+        found.update(one.device_class_name for one in request.first_available)
+        if request.exactly is not None:
+            found.add(request.exactly.device_class_name)
+    return frozenset(found)
+
+
+def _names(named: set[str], classes: frozenset[str]) -> bool:
+    return ALL_CLASSES in named or not named.isdisjoint(classes)
 
 
 def _entry_of(claim: ResourceClaim) -> Entry | None:

@@ -23,6 +23,7 @@ class Wish(msgspec.Struct, frozen=True, eq=False):
 
     template: str
     spec: ResourceClaimSpec | None
+    classes: frozenset[str]
 
 
 class Guest(NamedTuple):
@@ -39,6 +40,7 @@ class WaitingClaim(NamedTuple):
 
     key: str
     spec: ResourceClaimSpec
+    classes: frozenset[str]
 
 
 class Wishes(NamedTuple):

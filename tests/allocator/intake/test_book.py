@@ -3,8 +3,10 @@
 import gc
 import tracemalloc
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from allocator.intake import Book, Newcomer, Wanted
 from allocator.intake.book import BYTES_AT_THE_DOOR, SHARED_BYTES
@@ -218,7 +220,9 @@ def test_what_a_crowd_asks_for_in_the_same_words_is_one_question():
 
 def waits_in(book, namespace, *claims):
     """How many devices wait in a namespace."""
-    quota = convert({"metadata": {"name": "q", "namespace": namespace}, "spec": {"hard": {}}}, DeviceQuota)
+    quota = convert(
+        {"metadata": {"name": "q", "namespace": namespace}, "spec": {"hard": {"gpu/devices": 99}}}, DeviceQuota
+    )
     stock = Stock.of(claims=claims)
     found = book.waiting(
         quota,
@@ -299,3 +303,38 @@ def test_who_is_at_the_door_takes_no_more_memory_than_there_is_for_all_and_the_l
     book.expire(31.0)
     assert waits_in(book, "team") == 0
     assert vars(book)["_door_bytes"] == 0
+
+
+@pytest.mark.parametrize(
+    ("key", "asked"), [("gpu/devices", 3), ("*/devices", 6), ("nic/devices", 3), ("fpga/devices", 0)]
+)
+def test_what_waits_for_classes_that_a_quota_does_not_name_is_not_looked_at(key, asked):
+    """As many of them may wait as somebody likes to store, and nobody else is to wait while they are added up."""
+
+    def of(class_name):
+        exactly = {"deviceClassName": class_name, "count": 1}
+        either = [{"name": "a", "deviceClassName": class_name, "count": 1}]
+        requests = (
+            [{"name": "r", "exactly": exactly}] if class_name == "gpu" else [{"name": "r", "firstAvailable": either}]
+        )
+        return convert({"devices": {"requests": requests}}, ResourceClaimSpec)
+
+    book, claims, templates = Book(), [], {}
+    for class_name in ("gpu", "nic"):
+        claims.append(
+            convert({"metadata": {"name": class_name, "namespace": "team", "uid": class_name}}, ResourceClaim)
+        )
+        claims[-1] = replace(claims[-1], spec=of(class_name))
+        book.see_claim(claims[-1])
+        book.admit(Newcomer(f"p{class_name}", "team", "", "", {"e": Wanted("", of(class_name))}), 0.0)
+        templates["team", class_name] = of(class_name)
+        book.admit(Newcomer(f"q{class_name}", "team", "", "", {"e": Wanted(class_name)}), 0.0)
+    looked = []
+    book.waiting(
+        convert(quota_samples.quota({key: 99}), DeviceQuota),
+        Stock.of(claims=claims),
+        demand=lambda one: looked.append(one) or {},
+        find_pod=lambda *_: None,
+        find_spec=lambda *key: templates.get(key),
+    )
+    assert len(looked) == asked - (asked // 3)  # the claim and the guest ask in the same words
