@@ -3,6 +3,7 @@
     spec.predictor.model.resources   KServe makes a container of it: what becomes of its words is decided as on a pod
     spec.driver.gpu.name             Spark's own field, from which its pods get the key
     rayStartParams.num-gpus          a word to Ray, and no request
+    spec.podSpecPatch                a text, with which Argo patches its pods: named, and not looked into
     spec.anything of a strange kind  named, and not looked into
 
 Nothing here changes an object: pods are translated when they come to the gate.
@@ -76,17 +77,24 @@ _LABELS = re.compile(r"(?:label|selector|annotation|affinity)[^/]*(?:/|$)", re.I
 _NO_LABEL = re.compile(r"[^a-z0-9]+")
 _LONGEST = 63  # letters of a container's name
 _NAMES = ("name", "resourceName", "processingResourceType")
+# Texts that are no objects, and of which so much is looked at.
+_TEXTS = ("podSpecPatch",)
+_OF_TEXT = 1 << 16
+_WORD = re.compile(r"[A-Za-z0-9./_-]+")
+# What comes after a key of YAML or JSON, and not after the name of an image, which may have a tag.
+_AFTER_KEY = re.compile(r"""["']\s*:|:\s""")
 
 
 class Mention(NamedTuple):
     """A word that stands in no pod template: its key, and the pointer to the map in which it stands.
 
-    `beyond` says why it is the first thing that is not looked at.
+    `beyond` says why it is the first thing that is not looked at; `text` names the member of the map in whose text it stands.
     """
 
     where: str
     key: str
     beyond: str = ""
+    text: str = ""
 
 
 class Elsewhere(NamedTuple):
@@ -112,8 +120,13 @@ def look_elsewhere(obj: _Object, state: State, *, unknown: bool = False) -> Else
         if counted:
             said.append(_left(name, one, counted))
             continue
+        if one.text:
+            patch = f"it stands in {one.text}, a text with which pods are patched that are made of a {both[1]}"
+            said.append(_not_looked_into(name, one, patch))
+            continue
         if known is None:
-            said.append(_not_looked_into(name, one, both[1]))
+            kind = both[1] or "object without a kind"
+            said.append(_not_looked_into(name, one, f"nobody knows here what a {kind} makes of it"))
             continue
         place = _place(one.where)
         resources = _resources(obj, one)
@@ -155,7 +168,7 @@ def find_elsewhere(obj: _Object, state: State, inside: Collection[str] = ()) -> 
                 return
             if key:
                 found += 1
-                yield Mention(where, key)
+                yield Mention(where, key, text=name if name in _TEXTS else "")
         below = [(f"{where}/{escape(name)}", member) for name, member in members if isinstance(member, dict | list)]
         waiting += reversed(below)
 
@@ -180,6 +193,8 @@ def _key(where: str, name: str, value: Json, state: State) -> str:
     """Say which word a member of a map is, if it is one."""
     if isinstance(value, dict | list):
         return ""
+    if name in _TEXTS:
+        return _named_in(value, state)
     bare = name.removeprefix("requests.").removeprefix("limits.")
     if "/" in bare:
         return "" if _LABELS.search(where) else _resource(bare, state)
@@ -190,6 +205,19 @@ def _key(where: str, name: str, value: Json, state: State) -> str:
         return _resource(name, state)
     is_field = _FIELD.fullmatch(name) is not None
     return name if is_field and _counts(value) else ""
+
+
+def _named_in(text: Json, state: State) -> str:
+    """Name the first resource of devices that a text has in it, as far as it is looked at."""
+    if not isinstance(text, str):
+        return ""
+    looked_at = text[:_OF_TEXT]
+    for found in _WORD.finditer(looked_at):
+        word = found[0]
+        is_key = "/" in word and _AFTER_KEY.match(looked_at, found.end())
+        if is_key and _resource(word, state):
+            return word
+    return ""
 
 
 def _resource(name: str, state: State) -> str:
@@ -209,8 +237,8 @@ def _left(name: str, one: Mention, reason: str) -> Translation:
     return Translation(decisions=(decision,))
 
 
-def _not_looked_into(name: str, one: Mention, kind: str) -> Translation:
-    reason = f"not looked into: nobody knows here what a {kind or 'object without a kind'} makes of it"
+def _not_looked_into(name: str, one: Mention, why: str) -> Translation:
+    reason = f"not looked into: {why}"
     place = _place(one.where)
     decision = Decision(name, place, "", one.key, Action.NOT_UNDERSTOOD, reason, code="D211", remedy=_REMEDY)
     warning = sentence("D211", f"{place}: {one.key}: {reason}", _REMEDY)

@@ -95,6 +95,34 @@ def test_a_name_without_a_domain_is_the_controllers_own():
     assert told(graph) == {("services/Worker", "gpu"): "left", ("services/Worker", GPU): "translated"}
 
 
+@pytest.mark.parametrize(
+    ("patch", "key"),
+    [
+        ('{"containers":[{"name":"main","resources":{"limits":{"nvidia.com/gpu":"1"}}}]}', GPU),
+        (
+            "containers:\n- name: main\n  resources:\n    limits:\n      nvidia.com/gpu: '{{inputs.parameters.gpus}}'\n",
+            GPU,
+        ),
+        ("{containers: [{name: main, resources: {limits: {nvidia.com/mig-1g.5gb: 1}}}]}", "nvidia.com/mig-1g.5gb"),
+        ("containers: [{name: main, image: nvcr.io/nvidia/cuda, env: [{name: A, value: /dev/nvidia0}]}]", None),
+        ("containers: [{name: main, image: nvidia/cuda, resources: {limits: {memory: 1Gi}}}]", None),
+        ("x" * 300_000, None),
+        ("/" * 300_000, None),
+        ({"containers": []}, None),
+        (None, None),
+    ],
+    ids=range(9),
+)
+def test_what_stands_in_the_text_that_pods_are_patched_with_is_named_and_not_looked_into(patch, key):
+    """Argo's podSpecPatch may hold templates of its own, so nobody can read it before Argo has."""
+    for spec, place in (({"podSpecPatch": patch}, "spec"), ({"templates": [{"podSpecPatch": patch}]}, "templates/0")):
+        workflow = obj("argoproj.io/v1alpha1", "Workflow", spec)
+        done = decide_object(workflow, STATE)
+        assert told(workflow) == ({(place, key): "not understood"} if key else {})
+        assert ["[D211]" in warning and "podSpecPatch" in warning for warning in done.warnings] == [True] * bool(key)
+        assert not done.operations
+
+
 STRANGE = obj("example.com/v1", "Weird", {"workers": {"gpuCount": "2", "template": {"spec": pod({GPU: 1})["spec"]}}})
 
 
