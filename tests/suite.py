@@ -185,9 +185,10 @@ def prepare() -> None:
 @contextmanager
 def background(name: str, command: Sequence[str]) -> Iterator[Callable[[], Outcome]]:
     """Run a command beside the suites, with less right to the processor; the yielded function awaits it."""
+    begun = time.monotonic()
     process = subprocess.Popen(["nice", "-n", "10", *command], stdout=subprocess.DEVNULL)
     try:
-        yield lambda: ended(name, process, time.monotonic(), passes=0)
+        yield lambda: ended(name, process, begun, passes=0)
     finally:
         process.terminate()
         process.wait()

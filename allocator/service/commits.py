@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, assert_never
 
 from allocator.reservations import (
@@ -22,6 +21,7 @@ from allocator.reservations import (
     Unallocate,
     Written,
 )
+from cluster.controllers import now_of_the_wall
 from cluster.errors import ApiError, BadRequest, Conflict, Forbidden, Invalid, NotFound, Throttled, Unauthorized
 from cluster.patch import Merge
 from cluster.resources import RESOURCE_CLAIMS
@@ -115,12 +115,12 @@ async def write(cluster: Cluster, effect: ClaimWrite) -> ResourceClaim:
     """Patch a claim as it was seen. A Conflict says that it is another by now."""
     name = effect.claim.metadata.name
     namespace = effect.claim.metadata.namespace
-    body = _body(effect, datetime.now(UTC))
+    body = _body(effect, now_of_the_wall())
     subresource = "" if isinstance(effect, PatchFinalizer) else "status"
     return await cluster.patch(RESOURCE_CLAIMS, name, Merge(body), namespace, subresource=subresource)
 
 
-def _body(effect: ClaimWrite, now: datetime) -> dict[str, Any]:
+def _body(effect: ClaimWrite, now: str) -> dict[str, Any]:
     """Say what a write is as a merge patch that holds for the version that was seen."""
     metadata: dict[str, Any] = {"resourceVersion": effect.claim.metadata.resource_version}
     match effect:
@@ -129,7 +129,7 @@ def _body(effect: ClaimWrite, now: datetime) -> dict[str, Any]:
             return {"metadata": metadata}
         case PatchAllocation():
             allocation: Any = builtins(effect.allocation)
-            allocation["allocationTimestamp"] = now.strftime("%Y-%m-%dT%H:%M:%SZ")
+            allocation["allocationTimestamp"] = now
             status = {"allocation": allocation, "reservedFor": builtins(effect.reserved_for)}
         case PatchReservedFor():
             status = {"reservedFor": builtins(effect.reserved_for) or None}

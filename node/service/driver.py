@@ -197,9 +197,8 @@ class Driver:
         while True:
             await self._follow_rules()
             try:
-                if not has_later(
-                    self._endpoint
-                ):  # the later one is asked by the kubelet now, and knows what it is asked for
+                # A later one is asked by the kubelet now, and knows what it is asked for.
+                if not has_later(self._endpoint):
                     await self._preparing.settle()
                 self._checkpoint_problem = ""
             except (OSError, Broken) as error:

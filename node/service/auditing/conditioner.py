@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from cluster import ApiError, Apply
+from cluster.controllers import now_of_the_wall
 from cluster.resources import NODES
 from node.audit import COMPONENT, condition_of, worn_by
 
@@ -37,7 +37,7 @@ class Conditioner:
         try:
             node = await self._cluster.get(NODES.raw, self._node)
             before = worn_by(node)
-            condition = condition_of(findings, unread, before, _now())
+            condition = condition_of(findings, unread, before, now_of_the_wall())
             if before is None or any(before.get(name) != value for name, value in condition.items()):
                 await self._apply([condition])
             self.problem = ""
@@ -61,7 +61,3 @@ class Conditioner:
         body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": self._node}, "status": status}
         apply = Apply(body, COMPONENT, force=True)
         await self._cluster.patch(NODES, self._node, apply, subresource="status")
-
-
-def _now() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
