@@ -34,7 +34,7 @@ def installation(node):
     archive = product.archive(cluster.run.data, program("drawbridge-scheduler"), program("kube-scheduler"))
     node.import_images(archive)
     cluster.patch(f"/api/v1/nodes/{node.name}", {"metadata": {"labels": SWITCHES}})
-    ours = ["--bridge", "--plugin", "--scheduler-image", product.SCHEDULER, "--node-agent", "--quota"]
+    ours = ["--bridge", "--plugin", "--scheduler-image", product.SCHEDULER, "--node-agent", "--quota", "--promises"]
     installed = Installation(node)
     made = [*printed(cluster, CONFIGURATION, *ours), *on_nodes(cluster), *of_a_vendor(), *fleet.classes(extended=False)]
     installed.apply(made)

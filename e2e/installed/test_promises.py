@@ -1,0 +1,94 @@
+"""What the allocator's pod has promised and not written yet, seen by the agent's pod: at the replicas' own addresses, by a token that the kubelet mounts, over TLS."""
+
+import http.client
+import json
+import os
+import socket
+from contextlib import closing
+from urllib.request import urlopen
+
+import pytest
+
+from e2e.actors import fleet
+from e2e.actors.gate import SYSTEM
+from e2e.actors.workloads import claim, container, pod, request, using
+from e2e.installed.installation import SERVER
+from tests.limits import PATIENCE
+
+pytestmark = [pytest.mark.real, pytest.mark.node, pytest.mark.time_limit(480, "images are made, and a dozen processes start")]  # fmt: skip
+
+SERVICE = "drawbridge-promises"
+AGENTS = f"{SYSTEM}-nodes"
+PLUGIN = "volumes/kubernetes.io~empty-dir/run/allocator"
+
+
+@pytest.fixture
+def reserved(node, installation):
+    """A reservation for a pod that its scheduler leaves alone, and the address of the replica that made it."""
+    cluster = node.cluster
+    name = cluster.namespace("promised")
+    gated = {"schedulerName": "drawbridge", "schedulingGates": [{"name": "example.com/later"}]}
+    waiting = pod("p", name, container(), resourceClaims=[using("mine")], **gated)
+    cluster.create(claim("mine", name, request("gpu", fleet.NVIDIA)), waiting)
+    item = cluster.read(waiting)
+    [leader] = [one for one in installation.pods() if one["metadata"]["name"] == installation.leader()]
+
+    def asked(call, **body):
+        return said_at_the_plugins_socket(node, leader["metadata"]["uid"], call, body)
+
+    found = cluster.until("the allocator has read the claim", lambda: with_nodes(asked("prefilter", pod=item)), PATIENCE)  # fmt: skip
+    made = asked("reserve", token=found["token"], node=node.name)
+    yield made
+    asked("unreserve", **made)
+    cluster.delete(f"/api/v1/namespaces/{name}")
+
+
+def with_nodes(answer):
+    return answer if answer.get("nodes") else None
+
+
+def said_at_the_plugins_socket(node, uid, call, body):
+    """What an allocator answers at the socket that it shares with the scheduler of its pod. The folder's path is longer than one of a socket may be."""
+    folder = os.open(f"/proc/{node.box.init}/root/var/lib/kubelet/pods/{uid}/{PLUGIN}", os.O_PATH)
+    connection = http.client.HTTPConnection("allocator", timeout=60)
+    try:
+        with closing(socket.socket(socket.AF_UNIX)) as connection.sock:
+            connection.sock.connect(f"/proc/self/fd/{folder}/plugin.sock")
+            connection.request("POST", f"/plugin/v1/{call}", json.dumps(body))
+            response = connection.getresponse()
+            said = response.read().decode()
+    finally:
+        os.close(folder)
+    assert response.status == 200, said
+    return json.loads(said)
+
+
+def test_the_agents_pod_sees_what_the_leading_allocators_pod_has_promised(node, installation, reserved):
+    """Nobody resolves names here: its pod is told the addresses that the headless Service has, and to heed more than the first."""
+    cluster = node.cluster
+    path = f"/apis/apps/v1/namespaces/{AGENTS}/daemonsets/drawbridge-node-agent"
+    known = [{"ip": installation.address, "hostnames": [SERVER]}]
+    known += [{"ip": one, "hostnames": [f"{SERVICE}.{SYSTEM}.svc"]} for one in addresses(cluster)]
+    told = {"name": "node-agent", "env": [{"name": "RESOLV_MULTI", "value": "on"}]}
+    spec = {"hostAliases": known, "containers": [told]}
+    agents = cluster.patch(path, {"spec": {"template": {"spec": spec}}}, "strategic")
+    installation.wait([agents])
+    [agent] = [one for one in installation.pods(AGENTS) if "deletionTimestamp" not in one["metadata"]]
+    shown = f"http://{agent['status']['podIP']}:9092"
+    cluster.until("the promise is seen", lambda: "drawbridge_node_promises 1.0" in read(f"{shown}/metrics"), PATIENCE)
+    assert "allocator" not in read(f"{shown}/readyz?verbose")
+
+
+def addresses(cluster):
+    """Of both replicas."""
+    path = f"/apis/discovery.k8s.io/v1/namespaces/{SYSTEM}/endpointslices"
+    [one] = cluster.get(path, labelSelector=f"kubernetes.io/service-name={SERVICE}")["items"]
+    assert [port["port"] for port in one["ports"]] == [9444]
+    found = [endpoint["addresses"][0] for endpoint in one["endpoints"] if endpoint["conditions"]["ready"]]
+    assert len(found) == 2
+    return found
+
+
+def read(url):
+    with urlopen(url, timeout=30) as answer:
+        return answer.read().decode()
