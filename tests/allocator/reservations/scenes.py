@@ -1,5 +1,6 @@
 """Fleets that are just large enough for one of two pods, each in its own way."""
 
+from allocator.reservations import FINALIZER
 from dra.objects import DeviceClass, ResourceClaim
 from dra.stock import Stock
 from dra.wire import convert
@@ -11,10 +12,10 @@ def _named(name, **fields):
     return {"name": name, "attributes": {"name": {"string": name}}, **fields}
 
 
-def _claim(name, **exactly):
+def _claim(name, finalizers=(), **exactly):
     every = {"allocationMode": "ExactCount", "count": 1}
     body = {
-        "metadata": {"name": name, "namespace": "team", "uid": name, "resourceVersion": "1"},
+        "metadata": {"name": name, "namespace": "team", "uid": name, "resourceVersion": "1", "finalizers": finalizers},
         "spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "any", **every, **exactly}}]}},
     }
     return convert(body, ResourceClaim)
@@ -33,6 +34,12 @@ def one_device(**limits):
 
 def one_claim(**limits):
     return _scene(slice_("s", _named("d0")), pods=(("a", ("c",)), ("b", ("c",))), **limits)
+
+
+def one_protected_claim(**limits):
+    """It has its finalizer from the beginning (manifests/protected-claims)."""
+    pods = (("a", ("c",)), ("b", ("c",)))
+    return _scene(slice_("s", _named("d0")), pods=pods, exactly={"finalizers": (FINALIZER,)}, **limits)
 
 
 def crossed(**limits):

@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from allocator.reservations import (
+    FINALIZER,
     TABLE,
     Assume,
     ClaimGone,
@@ -201,6 +202,28 @@ def test_256_pods_share_a_claim_and_not_one_more():
     world.commit("last")
     assert len(world.server.claims["c"].status.reserved_for) == 256
     assert world.assume("late", part(one)) == [Declined("t-late", "claim team/c has no room for another pod")]
+
+
+def test_a_claim_that_has_its_finalizer_from_the_beginning_takes_one_write():
+    world = World(claim("c", finalizers=[FINALIZER]))
+    world.assume("a", part(claim("c", finalizers=[FINALIZER]), granted("d0")))
+    assert [type(write) for write in world.commit("a")] == [PatchAllocation]
+    assert world.state("a") is State.RESERVED
+
+
+def test_a_lost_write_into_a_claim_with_its_finalizer_from_the_beginning_is_fenced_by_taking_that_away():
+    world = World(claim("c", finalizers=[FINALIZER]))
+    world.assume("a", part(claim("c", finalizers=[FINALIZER]), granted("d0")))
+    world.tell(Commit("t-a"))
+    lost = world.errands.pop()
+    world.tell(Lost("c", lost.claim.metadata.resource_version))
+    world.tell(Unreserve("t-a"))
+    world.reread(world.errands.pop().claim)
+    world.tell(world.server.apply(world.errands.pop()))
+    assert world.held() == frozenset()
+    assert isinstance(world.server.apply(lost), Conflicted)
+    world.assume("b", part(world.server.claims["c"], granted("d0")))
+    assert [type(write) for write in world.commit("b")] == [PatchFinalizer, PatchAllocation]
 
 
 def test_a_conflict_is_looked_into_and_written_again():

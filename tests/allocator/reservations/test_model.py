@@ -14,6 +14,7 @@ from tests.allocator.reservations.explorer import Broken, World, explore
 SCENES = {
     "one device": scenes.one_device,
     "one claim for both": scenes.one_claim,
+    "one claim for both, protected": scenes.one_protected_claim,
     "two claims for both": scenes.crossed,
     "capacity for one": scenes.one_capacity,
     "a counter for one": scenes.one_counter,
