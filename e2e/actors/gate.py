@@ -75,9 +75,7 @@ class Gate:
 
     def configure(self, text: str) -> None:
         """Put another configuration in the place of the one there is, at once, as the kubelet does with a ConfigMap's file."""
-        written = self.config.with_suffix(".new")
-        written.write_text(text)
-        written.replace(self.config)
+        bring(text, self.config)
 
     def follow(self, text: str) -> None:
         """Configure, and wait until gate and controllers decide by it: each looks at the file when it comes to it."""
@@ -142,9 +140,14 @@ class Gate:
         self.cluster.until("the gate is ready", lambda: process.check() or self.ready(), 30)
         return process
 
-    def start(self, role: str, *options: str, name: str = "") -> Process:
+    def start(self, role: str, *options: str, name: str = "", config: Path | None = None) -> Process:
         kubeconfig = self.cluster.account_kubeconfig(SYSTEM, f"drawbridge-{role}")
-        shared = [f"--config={self.config}", f"--kubeconfig={kubeconfig}", f"--namespace={SYSTEM}", "--name=127.0.0.1"]
+        shared = [
+            f"--config={config or self.config}",
+            f"--kubeconfig={kubeconfig}",
+            f"--namespace={SYSTEM}",
+            "--name=127.0.0.1",
+        ]
         process = self.cluster.spawn(f"drawbridge-{name or role}", [*COMMAND, "webhook", *options, *shared])
         self.processes[name or role] = process
         return process
@@ -240,6 +243,13 @@ class Gate:
 
 
 # What the tests of the gate share
+
+
+def bring(text: str, file: Path) -> None:
+    """Put another content in the place of a file's, at once."""
+    written = file.with_suffix(".new")
+    written.write_text(text)
+    written.replace(file)
 
 
 def read(connection: http.client.HTTPConnection, path: str) -> tuple[int, str]:

@@ -13,6 +13,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from e2e.actors.gate import Gate
@@ -32,6 +33,7 @@ class Replicas:
     def __init__(self, gate: Gate) -> None:
         self.gate = gate
         self.ports: dict[str, int] = {}
+        self.metrics_ports: dict[str, int] = {}
         self.processes: dict[str, Process] = {}
         self.ready: tuple[int, ...] = ()
         # Connections that are being carried, by port.
@@ -58,11 +60,11 @@ class Replicas:
 
     # What a Deployment does
 
-    def start(self, name: str, *, notice: float = NOTICE) -> None:
-        """Start a replica and wait until it is an endpoint."""
-        port = self.ports[name] = free_port()
-        listen = (f"--listen=127.0.0.1:{port}", f"--metrics-listen=127.0.0.1:{free_port()}")
-        self.processes[name] = self.gate.start("webhook", "--no-controllers", *listen, f"--notice={notice}", name=name)
+    def start(self, name: str, *, notice: float = NOTICE, config: Path | None = None) -> None:
+        """Start a replica, with a configuration of its own maybe, and wait until it is an endpoint."""
+        port, metrics = self.ports[name], self.metrics_ports[name] = free_port(), free_port()
+        options = (f"--listen=127.0.0.1:{port}", f"--metrics-listen=127.0.0.1:{metrics}", f"--notice={notice}")
+        self.processes[name] = self.gate.start("webhook", "--no-controllers", *options, name=name, config=config)
         self.until(f"{name} is ready", lambda: self.processes[name].check() or port in self.ready)
 
     def stop(self, name: str, *, hard: bool = False) -> None:
