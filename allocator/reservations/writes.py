@@ -46,7 +46,10 @@ def next_write(ledger: Ledger, hold: Hold) -> ClaimWrite | None:
         return PatchAllocation(claim, hold.intent, reserved_for)
     needed = ledger.needs(hold)
     if len(staying) < len(listed):
-        if staying or needed or FINALIZER not in finalizers:
+        if needed and not staying and FINALIZER in finalizers:
+            # Who needs it comes in the leaver's place, or goes, too. Meanwhile an allocation that nobody reserves would be nobody's to the next leader.
+            return None
+        if staying or FINALIZER not in finalizers:
             return PatchReservedFor(claim, staying)
         return Unallocate(claim)
     if needed:

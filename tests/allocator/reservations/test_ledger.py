@@ -248,6 +248,27 @@ def test_a_claim_that_somebody_else_allocated_sends_the_pod_back():
     assert world.server.claims["c"].status.allocation == granted("d1", node="n2")
 
 
+@pytest.mark.parametrize("comes", [True, False])
+def test_who_leaves_a_claim_that_another_pod_needs_stays_in_it_until_that_one_comes_or_goes(comes):
+    """Else it would be allocated, and reserved for nobody: a leader that came then would not know whose it is."""
+    world = World(claim("c"))
+    world.assume("a", part(claim("c"), granted("d0")))
+    world.tell(Commit("t-a"))
+    world.tell(world.server.apply(world.errands.pop()))
+    assert world.assume("b", part(world.server.claims["c"])) == []
+    world.tell(Unreserve("t-a"))
+    assert [type(write) for write in world.run()] == [PatchAllocation]
+    assert is_reserved_for(world.server.claims["c"], "a")
+    if comes:
+        assert [type(write) for write in world.commit("b")] == [PatchReservedFor]
+        assert is_reserved_for(world.server.claims["c"], "b")
+    else:
+        world.tell(Unreserve("t-b"))
+        assert [type(write) for write in world.run()] == [Unallocate]
+        assert world.held() == frozenset()
+    assert world.state("a") is State.PENDING
+
+
 @pytest.mark.parametrize("landed", [True, False])
 def test_a_write_without_an_answer_leaves_doubt_until_the_claim_tells(landed):
     world = World(claim("c"))
