@@ -208,6 +208,21 @@ def test_every_test_file_and_folder_that_the_documents_name_is_here():
     assert [(str(document), path) for document, path in named if not (ROOT / path).exists()] == []
 
 
+def test_where_to_begin_reading_is_where_it_is_said():
+    """The table of the architecture page: each file is there, and has what is named after it."""
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    table = page.partition("## Where to begin reading")[2].partition("\n## ")[0]
+    found = re.findall(r"`(\w+/[\w/]+\.py)`((?:,? `\w+`(?![\w/.]))*)", table)
+    missing = [
+        f"{file} has no {name}"
+        for file, names in found
+        for name in re.findall(r"`(\w+)`", names)
+        if not re.search(rf"^ *(?:async )?def {name}\(|^{name}\b", (ROOT / file).read_text("utf-8"), re.MULTILINE)
+    ]
+    assert missing == []
+    assert len(found) > 12
+
+
 def test_every_metric_that_the_documents_name_is_measured():
     source = "\n".join(path.read_text() for path in tracked(*PRODUCT))
     named = {
