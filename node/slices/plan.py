@@ -60,7 +60,7 @@ def plan(
     """Say what is to be written. `existing` are the driver's slices of the node; `echoes` what a server made of what we said (`dropped`)."""
     pool = wanted[0].pool
     there = _there(existing, pool.name)
-    timed = _with_times(wanted, there.current)
+    timed = _with_times(wanted, [one.spec for one in there.current])
     matched, free, missing = _match(there.current, timed, echoes or {})
     same_count = len(there.current) == len(timed)
     if same_count and len(missing) <= 1 and _agree(matched, pool):
@@ -78,8 +78,9 @@ def plan(
 
 
 def dropped(said: ResourceSliceSpec, stored: ResourceSliceSpec) -> tuple[bytes, bytes] | None:
-    """Tell what a server made of a slice, if it made something else of it: a feature may be off there."""
-    echo = _content(said), _content(stored)
+    """Tell what a server made of a slice, if it made something else of it: a feature may be off there. The times of taints are its own to say."""
+    [timed] = _with_times((said,), (stored,))
+    echo = _content(timed), _content(stored)
     return None if echo[0] == echo[1] else echo
 
 
@@ -145,9 +146,9 @@ def _numbered(spec: ResourceSliceSpec, generation: int) -> ResourceSliceSpec:
     return replace(spec, pool=replace(spec.pool, generation=generation))
 
 
-def _with_times(wanted: Sequence[ResourceSliceSpec], current: Sequence[ResourceSlice]) -> list[ResourceSliceSpec]:
+def _with_times(wanted: Sequence[ResourceSliceSpec], current: Iterable[ResourceSliceSpec]) -> list[ResourceSliceSpec]:
     """Give taints that are there already the time that they have there."""
-    before = {device.name: device.taints for one in current for device in one.spec.devices if device.taints}
+    before = {device.name: device.taints for one in current for device in one.devices if device.taints}
     if not before:
         return list(wanted)
     return [replace(spec, devices=tuple(_timed(one, before) for one in spec.devices)) for spec in wanted]

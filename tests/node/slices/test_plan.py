@@ -134,3 +134,13 @@ def test_a_taint_that_stays_keeps_its_time():
     second = Machine(DRIVER, (Device(name="d", taints=(taint, replace(taint, key="l"))),))
     [one] = plan(published(pages_of(there, NODE)), pages_of(second, NODE)).rewritten
     assert one.spec.devices[0].taints == (timed, replace(taint, key="l"))
+
+
+def test_the_time_that_a_server_gives_a_taint_is_nothing_that_it_dropped():
+    taint = DeviceTaint(key="k", effect="NoSchedule")
+    [said] = pages_of(Machine(DRIVER, (Device(name="d", taints=(taint,)),)), NODE)
+    device = replace(said.devices[0], taints=(replace(taint, time_added="2026-01-01T00:00:00Z"),))
+    kept = replace(said, devices=(device,))
+    assert dropped(said, kept) is None
+    less = replace(said, devices=(replace(device, taints=()),))
+    assert dropped(said, less) is not None
