@@ -80,14 +80,20 @@ class Proxy:
 
     def break_at(self, write: int, *, answered: bool, which: Callable[[Request], bool] = of_claim) -> None:
         """Break the line at a write, counted from now on: before the server has it, or after it has `answered`."""
-        with self.lock:
-            self.broken.clear()
-            self.writes, self.cut_at, self.answered, self.which = 0, write, answered, which
+        self.expect(write, answered=answered, which=which, holding=False)
 
     def hold_at(self, write: int) -> None:
         """Keep a write on its way until it is `let_go`; everything else gets through."""
-        self.break_at(write, answered=True)
-        self.holding = True
+        self.expect(write, answered=True, which=of_claim, holding=True)
+
+    def expect(self, write: int, *, answered: bool, which: Callable[[Request], bool], holding: bool) -> None:
+        """Forget what was to happen, and what has, and have this happen next."""
+        with self.lock:
+            for sign in (self.broken, self.held, self.let_go):
+                sign.clear()
+            self.late = b""
+            self.writes, self.cut_at, self.answered, self.which = 0, write, answered, which
+            self.holding = holding
 
     def mend(self) -> None:
         """Let everything through."""

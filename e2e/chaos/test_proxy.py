@@ -1,0 +1,69 @@
+"""The way to the API server that breaks: what was to happen once does not happen again later."""
+
+import http.client
+import socketserver
+import ssl
+import threading
+
+import pytest
+
+from e2e.actors.proxy import Proxy, read_request
+from tests.certs.peers import World
+from tests.limits import PATIENCE
+
+CLAIM = "/apis/resource.k8s.io/v1/namespaces/a/resourceclaims/c"
+FINE = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nfine"
+
+
+class Server(socketserver.BaseRequestHandler):
+    """Answers everybody alike."""
+
+    def handle(self):
+        with self.server.context.wrap_socket(self.request, server_side=True) as line:
+            if read_request(line):
+                line.sendall(FINE)
+
+
+@pytest.fixture
+def proxy(tmp_path):
+    world = World(tmp_path)
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Server) as server:
+        server.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        server.context.load_cert_chain(world.cert, world.key)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        made = Proxy(f"https://127.0.0.1:{server.server_address[1]}", world.ca)
+        yield made
+        made.close()
+        server.shutdown()
+
+
+def patch(proxy):
+    """Patch a claim; say whether there was an answer."""
+    connection = http.client.HTTPConnection("127.0.0.1", proxy.port, timeout=PATIENCE)
+    try:
+        connection.request("PATCH", CLAIM, b"{}")
+        return connection.getresponse().read() == b"fine"
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+def test_a_line_breaks_at_a_write_although_another_one_was_held_before(proxy):
+    assert patch(proxy)
+    for _ in range(2):
+        proxy.hold_at(1)
+        asking = threading.Thread(target=patch, args=(proxy,))
+        asking.start()
+        assert proxy.held.wait(PATIENCE)
+        assert not proxy.late
+        proxy.let_go.set()
+        asking.join(PATIENCE)
+        assert proxy.late.endswith(b"fine")
+    proxy.mend()
+    assert patch(proxy)
+    proxy.break_at(2, answered=True)
+    assert patch(proxy)
+    assert not proxy.broken.is_set()
+    assert not patch(proxy)
+    assert proxy.broken.wait(PATIENCE)
