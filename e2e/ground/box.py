@@ -13,7 +13,7 @@ from pathlib import Path
 
 from e2e.ground.process import Process
 
-READY_SECONDS = 10.0
+READY_SECONDS = 60.0
 
 
 class Box:

@@ -5,6 +5,7 @@ The object is its own API client (client.py), logged in as an administrator.
 """
 
 import fcntl
+import http.client
 import json
 import os
 import random
@@ -15,6 +16,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache as once
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -284,7 +286,7 @@ class ControlPlane(Client):
         self.apiserver.check()
         try:
             return bool(self.get("/readyz") == "ok")
-        except (OSError, ApiError):
+        except (OSError, http.client.HTTPException, ApiError):
             return False
 
     def audit_events(self) -> Iterator[Object]:
@@ -320,6 +322,21 @@ class ControlPlane(Client):
         path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
         request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
         return self.write_kubeconfig(f"{namespace}-{name}", self.post(path, request)["status"]["token"])
+
+    def until_allowed(self, namespace: str, name: str, *rights: tuple[str, str, str]) -> None:
+        """Wait until the API server has heard of rights of a service account: group, resource, verb. It goes by copies of roles and bindings."""
+        user = f"system:serviceaccount:{namespace}:{name}"
+        for group, resource, verb in rights:
+            asked = {"namespace": namespace, "group": group, "resource": resource, "verb": verb}
+            self.until(f"{name} may {verb} {resource}", partial(self.is_allowed, user, asked))
+
+    def is_allowed(self, user: str, asked: Object) -> bool:
+        review = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SubjectAccessReview",
+            "spec": {"user": user, "resourceAttributes": asked},
+        }
+        return bool(self.post("/apis/authorization.k8s.io/v1/subjectaccessreviews", review)["status"]["allowed"])
 
     def kubectl(
         self,

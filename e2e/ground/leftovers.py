@@ -20,7 +20,7 @@ from e2e.ground.process import RUN_VARIABLE, send, start_time, wait_gone
 
 DETACHED = "detached"
 KEPT_LOGS = 30
-END_SECONDS = 15.0
+END_SECONDS = 60.0
 CGROUPS = Path("/sys/fs/cgroup")
 
 

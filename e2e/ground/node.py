@@ -93,9 +93,19 @@ class Node:
 
     def attempt(self, argv: list[str | Path]) -> bool:
         self.containerd.check()
-        if not self.outside(CONTAINERD_SOCKET).exists():
+        if not self.answers():
             return False
         self.box.run(*argv, timeout=300)  # half a gigabyte of images, beside others who work
+        return True
+
+    def answers(self) -> bool:
+        """Whether containerd does. Its socket alone says nothing: one that was killed leaves its own behind."""
+        if not self.outside(CONTAINERD_SOCKET).exists():
+            return False
+        try:
+            self.box.run(program("ctr"), "version")
+        except RuntimeError:
+            return False
         return True
 
     def start_kubelet(self) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 RUN_VARIABLE = "DRAWBRIDGE_RUN"
 # Nothing here trusts the machine's public authorities; reading them all takes a Python process a tenth of a second at each start.
 NO_AUTHORITIES = {"SSL_CERT_FILE": os.devnull, "SSL_CERT_DIR": os.devnull}
-GRACE = 10.0
+GRACE = 60.0  # what takes longer to end hangs, on a busy machine, too
 
 
 class ProcessError(RuntimeError):
