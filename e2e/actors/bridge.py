@@ -56,13 +56,16 @@ class Bridge:
         names = [kind["metadata"]["name"] for kind in kinds()]
         self.cluster.kubectl("wait", "--for=condition=Established", "--timeout=60s", "crd", *names)
         self.apply(*objects())
+        # Who starts before the API server has heard of its rights is refused at first.
+        of_roles = ("resource.k8s.io", "resourceclaims", "patch"), ("coordination.k8s.io", "leases", "create")
+        self.cluster.until_allowed(SYSTEM, "drawbridge-allocator", *of_roles)
 
     def apply(self, *made: Object) -> None:
         self.cluster.kubectl("apply", "--server-side", "-f", "-", input=manifests.dump(made))
         self.made += made
 
-    def is_fenced(self) -> bool:
-        """Whether the API server asks who holds the lease, as it does once the policy is in force and somebody has led."""
+    def is_fenced(self, pod: str = "nobody") -> bool:
+        """Whether the API server lets a pod of that name write no claim, as it does once the policy is in force and it has heard that somebody else leads."""
         claim = {
             "apiVersion": "resource.k8s.io/v1",
             "kind": "ResourceClaim",
@@ -71,7 +74,7 @@ class Bridge:
         }
         if self.cluster.read(claim) is None:
             self.cluster.create(claim)
-        stranger = Client(self.cluster.url, self.token("nobody"), self.cluster.ca)
+        stranger = Client(self.cluster.url, self.token(pod), self.cluster.ca)
         try:
             stranger.patch(
                 self.cluster.path_of(claim), {"metadata": {"finalizers": ["drawbridge.dev/none"]}}, dryRun="All"
@@ -134,7 +137,7 @@ class Bridge:
     def leads(self, port: int = 0) -> bool:
         try:
             return "drawbridge_allocator_leader 1.0" in self.ask("/metrics", port or self.metrics_port)[1]
-        except OSError:
+        except (OSError, http.client.HTTPException):
             return False
 
     def count(self, series: str, outcome: str) -> float:

@@ -1,5 +1,7 @@
 """Pods with claims, placed by us through a stock kube-scheduler on a real control plane."""
 
+from functools import partial
+
 import pytest
 
 from dra.wire import builtins
@@ -8,9 +10,11 @@ from e2e.actors.bridge import LEASE, POLICY, SCHEDULER
 from e2e.actors.client import ApiError, Client
 from e2e.actors.gate import SYSTEM
 from e2e.actors.proxy import Proxy
+from e2e.actors.taints import until_rules_are_heard_of
 from e2e.actors.workloads import claim, compatibility, container, limits, pod, request, template, using, using_template
 from e2e.gate.test_gate_hostile import rights
 from e2e.ground.node import TEST_DRIVER
+from tests.limits import PATIENCE
 from webhook.claims import taint_rule
 from webhook.claims.fence import PASS
 
@@ -19,6 +23,7 @@ REPLICA = "allocator-0"
 CLASS = "bridge-gpu"
 SHARED = "bridge-share"
 NODES = ("bridge-0", "bridge-1")
+STRATEGY = "drawbridge.dev/strategy"
 
 
 @pytest.fixture(scope="module")
@@ -41,10 +46,22 @@ def gpus(control_plane, bridge):
 
 
 @pytest.fixture
-def ours(control_plane, namespace):
-    """A namespace whose pods are gone when the test is over: nobody runs them, so nobody would end them."""
+def ours(control_plane, bridge, namespace):
+    """A namespace whose pods are gone when the test is over: nobody runs them, so nobody would end them. The next test finds all devices free."""
     yield namespace
     control_plane.delete(f"/api/v1/namespaces/{namespace}/pods", gracePeriodSeconds=0)
+    control_plane.until("the service knows that all is free", lambda: held(bridge) == 0, 60)
+
+
+def held(bridge):
+    """How many devices of our nodes are held, as far as the service knows; None while it does not."""
+    pools = bridge.ask("/api/v1/fleet")[1].get("pools")
+    return None if pools is None else sum(one["held"] for one in pools if {*one["nodes"]} & {*NODES})
+
+
+def until_told(control_plane, namespace, name, words):
+    """Wait until the scheduler has said so of a pod, whatever it said before: copies of what has just been made differ by moments."""
+    control_plane.until(words, lambda: words in control_plane.wait_unschedulable(namespace, name)["message"])
 
 
 def wanting(name, namespace, *claims, node="", **spec):
@@ -109,8 +126,7 @@ def test_a_claim_is_shared_by_pods_and_a_device_by_claims(control_plane, gpus, o
         )
         if at < 2:
             control_plane.wait_scheduled(ours, f"s{at}")
-    refused = control_plane.wait_unschedulable(ours, "s2")
-    assert "capacity" in refused["message"]
+    until_told(control_plane, ours, "s2", "capacity")
     delete(control_plane, ours, "s0")
     control_plane.wait_scheduled(ours, "s2", 60)
 
@@ -135,8 +151,7 @@ def test_partitions_of_one_gpu_are_given_while_its_counters_last(control_plane, 
 
 def test_a_pod_waits_for_its_claim_and_for_its_class(control_plane, gpus, ours, created):
     control_plane.create(wanting("early", ours, using("later")))
-    refused = control_plane.wait_unschedulable(ours, "early")
-    assert "waiting for claim later to be made" in refused["message"]
+    until_told(control_plane, ours, "early", "waiting for claim later to be made")
     control_plane.create(claim("later", ours, request("gpu", "bridge-late")))
     created(fleet.device_class("bridge-late", f"device.driver == '{fleet.NVIDIA}'"))
     control_plane.wait_scheduled(ours, "early", 60)
@@ -161,6 +176,7 @@ def test_fenced_devices_are_given_to_claims_that_may_have_them_and_by_no_other_s
         fleet.device_class("bridge-fenced", "device.driver == 'fenced.example.com'"),
         taint_rule("fenced.example.com"),
     )
+    until_rules_are_heard_of(control_plane)
     control_plane.create(claim("theirs", ours, request("x", "bridge-fenced")), pod("theirs", ours, resourceClaims=[using("theirs")]))  # fmt: skip
     control_plane.wait_unschedulable(ours, "theirs")
     passing = {"tolerations": [builtins(PASS)]}
@@ -199,18 +215,30 @@ def test_a_quota_holds_a_pod_back_with_an_event_and_lets_it_go_on_when_there_is_
 
 def test_a_namespace_says_how_its_pods_are_placed_and_a_pod_that_names_no_strategy_waits(control_plane, bridge, gpus, ours):  # fmt: skip
     """Left alone, the scheduler would take the emptier node; CompactFirst takes the one in use."""
-    strategy = {"drawbridge.dev/strategy": "CompactFirst"}
-    control_plane.patch(f"/api/v1/namespaces/{ours}", {"metadata": {"annotations": strategy}})
+    unknown, strategy = ({STRATEGY: name} for name in ("best", "CompactFirst"))
+    [asked] = control_plane.create(pod("asked", ours, schedulerName="nobody", resourceClaims=[using("nothing")]))
+    for annotations, known in (
+        (unknown, False),
+        (strategy, True),
+    ):  # who has heard of the second has heard of it after the first
+        control_plane.patch(f"/api/v1/namespaces/{ours}", {"metadata": {"annotations": annotations}})
+        is_so = partial(strategy_is_known, bridge, asked, known)
+        control_plane.until("the service has heard of it", is_so, 60)
     for name, node in (("first", NODES[1]), ("second", "")):
         control_plane.create(claim(name, ours, request("gpu", CLASS)), wanting(name, ours, using(name), node=node))
         assert control_plane.wait_scheduled(ours, name)["spec"]["nodeName"] == NODES[1]
     odd = wanting("odd", ours, using("odd"))
-    odd["metadata"]["annotations"] = {"drawbridge.dev/strategy": "best"}
+    odd["metadata"]["annotations"] = unknown
     control_plane.create(claim("odd", ours, request("gpu", CLASS)), odd)
-    refused = control_plane.wait_unschedulable(ours, "odd")
-    assert "there is no strategy 'best'; there are CompactFirst" in refused["message"]
+    until_told(control_plane, ours, "odd", "there is no strategy 'best'; there are CompactFirst")
     control_plane.patch(f"/api/v1/namespaces/{ours}/pods/odd", {"metadata": {"annotations": strategy}})
     control_plane.wait_scheduled(ours, "odd")
+
+
+def strategy_is_known(bridge, item, known):
+    """Whether the service has an answer for a pod whose claim is not there, and which: that it waits for it, or that nobody knows its strategy."""
+    said = repr(bridge.ask("/extender/filter", bridge.port, {"Pod": item, "NodeNames": [*NODES]}))
+    return ("waiting for claim nothing" if known else "there is no strategy") in said
 
 
 # What holds when something dies
@@ -251,14 +279,14 @@ def test_an_important_pod_is_told_who_would_have_to_go_and_by_option_that_pod_go
     try:
         control_plane.create(wanting("now", ours, using_template("one"), priorityClassName=urgency))
         control_plane.wait_scheduled(ours, "now", 60)
+        left = {one["metadata"]["name"] for one in control_plane.get(f"/api/v1/namespaces/{ours}/pods")["items"]}
+        assert len(left) == len(names)
+        [gone] = {*names} - left
+        words = f"makes room for pod {ours}/now, which is more important"
+        control_plane.until(words, lambda: any(words in said for said in control_plane.events(ours, gone)), 60)
     finally:
         bridge.processes[REPLICA].stop()
         bridge.start()
-    left = sorted(one["metadata"]["name"] for one in control_plane.get(f"/api/v1/namespaces/{ours}/pods")["items"])
-    assert len(left) == len(names)
-    [gone] = set(names) - set(left)
-    words = f"makes room for pod {ours}/now, which is more important"
-    control_plane.until(words, lambda: any(words in said for said in control_plane.events(ours, gone)), 60)
 
 
 def test_a_pod_gets_a_device_that_is_published_while_it_waits_though_its_scheduler_hears_nothing_of_slices(
@@ -304,7 +332,7 @@ def test_a_service_that_is_killed_at_a_write_is_repaired_by_the_next_start(contr
             bridge.start(REPLICA, via=way)
             proxy.break_at(write, answered=answered)
             control_plane.create(claim(f"a{at}", ours, request("gpu", CLASS)), wanting(f"p{at}", ours, using(f"a{at}")))
-            assert proxy.broken.wait(60), "nothing was written"
+            assert proxy.broken.wait(PATIENCE), "nothing was written"
             bridge.processes[REPLICA].stop(hard=True)
             proxy.break_at(0, answered=True)
         bridge.start(REPLICA)
@@ -339,8 +367,8 @@ def test_the_api_server_lets_only_the_holder_of_the_lease_write(control_plane, b
         client = Client(control_plane.url, token, control_plane.ca)
         try:
             for way, body in (("", {"metadata": {"finalizers": ["drawbridge.dev/x"]}}), ("/status", {"status": {"reservedFor": None}})):  # fmt: skip
-                if name == REPLICA:
-                    client.patch(path + way, body, dryRun="All")
+                if name == REPLICA:  # the API server may not have heard yet that it leads
+                    control_plane.until("the holder may write", partial(client.patch, path + way, body, dryRun="All"))
                     continue
                 with pytest.raises(ApiError, match=POLICY) as refused:
                     client.patch(path + way, body, dryRun="All")
@@ -382,8 +410,8 @@ def test_the_service_uses_every_right_it_has_and_asks_for_no_other(control_plane
     control_plane.until("what is used is told", lambda: "used" in status_of(control_plane, ours), 30)
     [rule] = created(compatibility("bridge-rights", driver=fleet.NVIDIA, compatibleOnlyWith="true"))
     where = control_plane.path_of(rule)
-    status = control_plane.until("what a rule comes to is told", lambda: control_plane.get(where).get("status"), 30)
-    assert status == {"observedGeneration": 1, "devices": 4, "findings": []}
+    told = {"observedGeneration": 1, "devices": 4, "findings": []}
+    control_plane.until("what a rule comes to is told", lambda: control_plane.get(where).get("status") == told, 30)
     control_plane.create(claim("a", ours, request("gpu", CLASS)), wanting("p", ours, using("a")), wanting("q", ours))
     control_plane.wait_scheduled(ours, "p")
     control_plane.wait_scheduled(ours, "q")

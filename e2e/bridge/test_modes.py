@@ -125,9 +125,11 @@ def test_what_can_never_be_used_together_is_turned_back_at_the_gate_and_what_can
         said = asked(first, second)
         return "(Forbidden)" in said and "serve this pod even if idle" in said
 
-    control_plane.until("the gate refuses MPS beside MIG", lambda: refused("mps", "mig"), 30)
-    control_plane.until("and a share beside the whole", lambda: refused("exclusive", "fractioning"), 30)
-    assert asked("mps", "fractioning") == ""
+    def known():
+        """Whether the gate has heard of all: while it knows a part only, it turns back more, or less."""
+        return asked("mps", "fractioning") == "" and refused("mps", "mig") and refused("exclusive", "fractioning")
+
+    control_plane.until("MPS is refused beside MIG, a share beside the whole, and nothing else", known, 30)
 
 
 def test_where_kubernetes_own_scheduler_allocates_our_rule_is_a_risk_that_is_told_and_found(

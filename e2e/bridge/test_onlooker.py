@@ -37,6 +37,7 @@ def onlooker(control_plane):
     made += fleet.slices(fleet.HAMI, NODE, fleet.hami_gpus(1), by_name=True)
     control_plane.add_fake_nodes(1, prefix="onlooker-")
     control_plane.create(*made)
+    control_plane.until_allowed(SYSTEM, ACCOUNT, ("", "pods", "list"))  # who starts before is refused at first
     port = free_port()
     kubeconfig = control_plane.account_kubeconfig(SYSTEM, ACCOUNT)
     options = [f"--kubeconfig={kubeconfig}", f"--metrics-listen=127.0.0.1:{port}"]
@@ -73,8 +74,13 @@ def test_a_pod_that_cannot_fit_is_told_why_and_one_that_runs_is_a_series(control
     control_plane.create(pod("waits", namespace, node=NODE, resourceClaims=[using("wants")]))
     words = f"would fit once {namespace}/has ends"
     said = control_plane.until("it is told", lambda: [one for one in control_plane.events(namespace, "waits") if words in one], 30)  # fmt: skip
-    assert [one.partition(": ")[0] for one in said] == ["Devices"]
-    series = [line for line in onlooker().splitlines() if f'namespace="{namespace}"' in line]
+    assert {one.partition(": ")[0] for one in said} == {"Devices"}
+
+    def shown():
+        return [line for line in onlooker().splitlines() if f'namespace="{namespace}"' in line]
+
+    # Claims, which are told about, and pods, which are shown, are heard of on two watches.
+    series = control_plane.until("the pod is shown", shown)
     device = next(line for line in series if line.startswith("drawbridge_pod_device{"))
     for label in ('pod="runs"', 'claim="has"', f'driver="{fleet.HAMI}"', f'node="{NODE}"', 'uuid="GPU-00000000-'):
         assert label in device

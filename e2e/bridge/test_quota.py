@@ -85,13 +85,14 @@ def team(control_plane, doors, namespace):
         "metadata": {"name": "team", "namespace": namespace},
         "spec": {"hard": {f"{CLASS}/devices": LINE}},
     }
-    control_plane.create(limit, template("two", namespace, request("gpu", CLASS, 2)), template("one", namespace, request("gpu", CLASS)))  # fmt: skip
-    much = labelled(claim("much", namespace, request("gpu", CLASS, LINE + 1)), DOORS[0])
+    # Templates are heard of in this order: who knows the last knows all.
+    templates = [template(name, namespace, request("gpu", CLASS, many)) for name, many in (("two", 2), ("one", 1), ("much", LINE + 1))]  # fmt: skip
+    control_plane.create(limit, *templates)
+    much = claim("much", namespace, request("gpu", CLASS, LINE + 1)), pod("much", namespace, schedulerName="nobody", resourceClaims=[using_template("much")])  # fmt: skip
 
     def known():
-        return all(
-            "the most that would pass" in refusal(control_plane, labelled(much, name), dryRun="All") for name in DOORS
-        )
+        asked = [labelled(one, name) for one in much for name in DOORS]
+        return all("the most that would pass" in refusal(control_plane, one, dryRun="All") for one in asked)
 
     control_plane.until("both replicas turn back what is too much", known, 60)
     yield namespace

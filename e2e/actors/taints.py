@@ -1,0 +1,61 @@
+"""When the default scheduler goes by rules about taints: it hears of rules, slices and pods on watches of their own, any of which may be late."""
+
+import itertools
+import secrets
+
+from e2e.actors import fleet
+from e2e.actors.client import Client, Object, conditions
+from e2e.actors.workloads import claim, pod, request, using
+from e2e.ground.controlplane import ControlPlane
+
+NO_DEVICE = "cannot allocate all claims"  # what the scheduler says where a device is tainted, and of no other watch that is late
+
+
+def until_rules_are_heard_of(cluster: ControlPlane) -> None:
+    """Wait until the default scheduler goes by every rule that is stored by now.
+
+    It hears of rules in the order in which they were made. So one more is made, and once no pod is given the device that it taints, all
+    before it are heard of, too.
+    """
+    name = f"witness-{secrets.token_hex(4)}"
+    driver = f"{name}.example.com"
+    for_all = fleet.shared("1000000", minimum="1", step="1", default="1")
+    device = fleet.device("shared", {}, {"parts": for_all}, allowMultipleAllocations=True)
+    made = [
+        *fleet.slices(driver, f"{name}-0", [device], by_name=True),
+        fleet.device_class(name, f"device.driver == '{driver}'"),
+    ]
+    rule = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "DeviceTaintRule",
+        "metadata": {"name": name},
+        "spec": {"deviceSelector": {"driver": driver}, "taint": {"key": "example.com/witness", "effect": "NoSchedule"}},
+    }
+    numbers = itertools.count()
+
+    def is_given() -> bool:
+        return gets_a_device(cluster, name, f"pod-{next(numbers)}")
+
+    cluster.namespace(name)
+    nodes = cluster.add_fake_nodes(1, prefix=f"{name}-")
+    try:
+        cluster.create(*made)
+        cluster.until("the default scheduler knows the witness", is_given)
+        cluster.create(rule)
+        cluster.until("the default scheduler goes by the rules", lambda: not is_given())
+    finally:
+        cluster.delete(f"/api/v1/namespaces/{name}/pods", gracePeriodSeconds=0)
+        cluster.remove(rule, *made, *({"apiVersion": "v1", "kind": "Node", "metadata": {"name": one}} for one in nodes))
+        cluster.delete(f"/api/v1/namespaces/{name}")
+
+
+def gets_a_device(cluster: Client, name: str, item: str) -> bool:
+    """Whether a new pod gets one: it has a node, or has been told that there is no device for it."""
+    cluster.create(claim(item, name, request("any", name)), pod(item, name, resourceClaims=[using(item)]))
+    found = cluster.pod_condition(name, item, is_decided, "decided about", 30)
+    return bool(found["spec"].get("nodeName"))
+
+
+def is_decided(item: Object) -> bool:
+    told = (one.get("message", "") for one in conditions(item) if one["type"] == "PodScheduled")
+    return bool(item["spec"].get("nodeName")) or any(NO_DEVICE in words for words in told)
