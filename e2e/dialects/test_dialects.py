@@ -82,10 +82,13 @@ def drivers(control_plane, gate):
 
 @pytest.fixture
 def known(control_plane, gated, drivers):
-    """The namespace, once the gate translates what rests on the last of what was made and declared."""
+    """The namespace, once the gate translates what rests on the last of what was made and declared, and the API server knows what stands beside."""
     witnesses = [pods(EXAMPLES[name], gated)[0] for name in chosen().values()]
+    named = {"priorityClassName": "koord-prod", "runtimeClassName": "nvidia", "containers": [container("plain")]}
+    plain = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "plain", "namespace": gated}, "spec": named}
 
     def translated():
+        control_plane.create(plain, dryRun="All")
         told = [control_plane.create(pod, dryRun="All")[0] for pod in witnesses]
         return all("resourceClaims" in pod["spec"] for pod in told)
 

@@ -441,7 +441,7 @@ async def test_a_secret_deleted_by_hand_is_made_again_and_told_to_the_webhooks(c
 
         async def told():
             secrets = {one.metadata.name: one for one in (await cluster.list(resources.SECRETS)).items}
-            if secrets.keys() < {"drawbridge", "drawbridge-authority", "drawbridge-seal"}:
+            if not secrets.keys() >= {"drawbridge", "drawbridge-authority", "drawbridge-seal"}:
                 return False
             found = await cluster.get(resources.MUTATING_WEBHOOKS, "drawbridge")
             return found.webhooks[0].client_config.ca_bundle == secrets["drawbridge"].data["ca.crt"]
