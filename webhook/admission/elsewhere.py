@@ -3,7 +3,7 @@
     spec.predictor.model.resources   KServe makes a container of it: what becomes of its words is decided as on a pod
     spec.driver.gpu.name             Spark's own field, from which its pods get the key
     rayStartParams.num-gpus          a word to Ray, and no request
-    spec.podSpecPatch                a text, with which Argo patches its pods: named, and not looked into
+    podSpecPatch, values, manifest   a text in which a key has an amount: named, and not looked into
     spec.anything of a strange kind  named, and not looked into
 
 Nothing here changes an object: pods are translated when they come to the gate.
@@ -76,13 +76,9 @@ _REMEDY = "pods that it makes are decided on at the gate: put one of them to `dr
 _LABELS = re.compile(r"(?:label|selector|annotation|affinity)[^/]*(?:/|$)", re.IGNORECASE)
 _NO_LABEL = re.compile(r"[^a-z0-9]+")
 _LONGEST = 63  # letters of a container's name
-_NAMES = ("name", "resourceName", "processingResourceType")
-# Texts that are no objects, and of which so much is looked at.
-_TEXTS = ("podSpecPatch",)
-_OF_TEXT = 1 << 16
-_WORD = re.compile(r"[A-Za-z0-9./_-]+")
-# What comes after a key of YAML or JSON, and not after the name of an image, which may have a tag.
-_AFTER_KEY = re.compile(r"""["']\s*:|:\s""")
+_NAMES = ("name", "resourceName", "deviceName", "processingResourceType")
+# A key and its amount within a text, as YAML or JSON or a template of such has it. Nothing in it is tried twice, however long the text is.
+_IN_TEXT = re.compile(r"""(?<![\w.-])([\w.-]{1,253}/[\w.-]{1,63})["']?[ \t]*:[ \t]*["']?(?=[1-9{$])""")
 
 
 class Mention(NamedTuple):
@@ -121,8 +117,7 @@ def look_elsewhere(obj: _Object, state: State, *, unknown: bool = False) -> Else
             said.append(_left(name, one, counted))
             continue
         if one.text:
-            patch = f"it stands in {one.text}, a text with which pods are patched that are made of a {both[1]}"
-            said.append(_not_looked_into(name, one, patch))
+            said.append(_not_looked_into(name, one, f"it stands in {one.text}, a text"))
             continue
         if known is None:
             kind = both[1] or "object without a kind"
@@ -161,16 +156,31 @@ def find_elsewhere(obj: _Object, state: State, inside: Collection[str] = ()) -> 
             return
         members = _members(value)
         seen += 1 + len(members)
-        for name, member in members:
-            key = "" if isinstance(value, list) else _key(where, name, member, state)
-            if key and found == MOST:
-                yield Mention(where, key, BEYOND)
+        for member in members:
+            one = _mention(where, member, state, is_named=isinstance(value, dict))
+            if one and found == MOST:
+                yield one._replace(beyond=BEYOND)
                 return
-            if key:
+            if one:
                 found += 1
-                yield Mention(where, key, text=name if name in _TEXTS else "")
+                yield one
         below = [(f"{where}/{escape(name)}", member) for name, member in members if isinstance(member, dict | list)]
         waiting += reversed(below)
+
+
+def _mention(where: str, member: _Member, state: State, *, is_named: bool) -> Mention | None:
+    """Say which word a member of a map or a list is, or has in its text; None if there is none."""
+    name, value = member
+    key = _key(where, name, value, state) if is_named else ""
+    if key:
+        return Mention(where, key)
+    if not isinstance(value, str) or "/" not in value or _LABELS.search(where):
+        return None
+    for found in _IN_TEXT.finditer(value):
+        key = found[1]
+        if state.configuration.resource(key) or key in state.fleet.extended:
+            return Mention(where, key, text=name if is_named else f"item {name}")
+    return None
 
 
 def _is_silent(obj: _Object) -> bool:
@@ -193,8 +203,6 @@ def _key(where: str, name: str, value: Json, state: State) -> str:
     """Say which word a member of a map is, if it is one."""
     if isinstance(value, dict | list):
         return ""
-    if name in _TEXTS:
-        return _named_in(value, state)
     bare = name.removeprefix("requests.").removeprefix("limits.")
     if "/" in bare:
         return "" if _LABELS.search(where) else _resource(bare, state)
@@ -205,19 +213,6 @@ def _key(where: str, name: str, value: Json, state: State) -> str:
         return _resource(name, state)
     is_field = _FIELD.fullmatch(name) is not None
     return name if is_field and _counts(value) else ""
-
-
-def _named_in(text: Json, state: State) -> str:
-    """Name the first resource of devices that a text has in it, as far as it is looked at."""
-    if not isinstance(text, str):
-        return ""
-    looked_at = text[:_OF_TEXT]
-    for found in _WORD.finditer(looked_at):
-        word = found[0]
-        is_key = "/" in word and _AFTER_KEY.match(looked_at, found.end())
-        if is_key and _resource(word, state):
-            return word
-    return ""
 
 
 def _resource(name: str, state: State) -> str:

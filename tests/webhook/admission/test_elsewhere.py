@@ -4,6 +4,7 @@ import copy
 
 import pytest
 
+from tests.growth import assert_linear
 from tests.webhook.admission.test_verdict import GPU, STATE, pod, state
 from webhook.admission import asks_elsewhere, decide_object
 from webhook.admission.elsewhere import VALUES
@@ -264,3 +265,53 @@ def test_whatever_stands_there_there_is_an_answer(version):
     assert {place for place, _ in said} >= {"a~1b~0c/m", "none", "list/0/0", "list/3"}
     for spec in (None, [], "text", 3, {"limits": None}, {"": {"": {"limits": {"": 1}}}}):
         assert told(obj(version, "InferenceService", spec)) == {}
+
+
+TEXTS = {
+    "podSpecPatch": '{"containers":[{"resources":{"limits":{"nvidia.com/gpu":"4"}}}]}',
+    "manifest": "kind: Job\nspec:\n  limits:\n    nvidia.com/gpu: 1\n",
+    "values": "resources: {limits: {nvidia.com/gpu: {{ .gpus }}}}",
+}
+
+
+@pytest.mark.parametrize("field", TEXTS)
+@pytest.mark.parametrize("both", [("argoproj.io/v1alpha1", "Workflow"), ("x.io/v1", "Odd")], ids="/".join)
+def test_a_key_with_an_amount_in_a_text_is_named(both, field):
+    for spec, where, text in (
+        ({"a": [{field: TEXTS[field]}]}, "a/0", field),
+        ({"args": ["x", TEXTS[field]]}, "args", "item 1"),
+    ):
+        asked = obj(*both, spec)
+        assert told(asked) == {(where, GPU): "not understood"}
+        assert f"not looked into: it stands in {text}, a text" in decide_object(asked, STATE).warnings[0]
+        assert asks_elsewhere(asked, STATE)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "asks for nvidia.com/gpu, as pods do",
+        "key: nvidia.com/gpu",
+        "nvidia.com/gpu: 0",
+        "nvidia.com/gpu.product: A100",
+        "docker.io/library/app: 1.2",
+        "my-nvidia.com/gpu-1: 1",
+    ],
+)
+def test_a_text_that_only_speaks_of_a_key_is_not_mentioned(text):
+    assert told(obj("x.io/v1", "Odd", {"text": text})) == {}
+    assert told(obj("x.io/v1", "Odd", {"annotations": {"a": TEXTS["manifest"]}})) == {}
+
+
+@pytest.mark.parametrize("piece", ["a", ".", "nvidia.com/", "/", "a/b ", "nvidia.com/gpu \t"])
+def test_a_long_text_is_read_once(piece):
+    assert_linear(
+        lambda text: decide_object(obj("x.io/v1", "Odd", {"text": f"/{text}"}), STATE),
+        lambda size: piece * (size // len(piece)),
+        50_000,
+    )
+
+
+def test_a_device_that_a_virtual_machine_names_is_named():
+    machine = obj("kubevirt.io/v1", "VirtualMachine", {"devices": {"gpus": [{"name": "g", "deviceName": GPU}]}})
+    assert told(machine) == {("devices/gpus/0", GPU): "not understood"}
