@@ -191,6 +191,15 @@ DAEMON_SETS = _workload("apps", "daemonsets", "DaemonSet")
 REPLICA_SETS = _workload("apps", "replicasets", "ReplicaSet")
 JOBS = _workload("batch", "jobs", "Job")
 CRON_JOBS = _workload("batch", "cronjobs", "CronJob")
+# What has a pod template, of Kubernetes itself.
+WORKLOADS: tuple[Resource[Raw], ...] = (
+    DEPLOYMENTS,
+    STATEFUL_SETS,
+    DAEMON_SETS,
+    REPLICA_SETS,
+    JOBS,
+    CRON_JOBS,
+)
 
 MUTATING_WEBHOOKS: Resource[MutatingWebhookConfiguration] = Resource(
     "admissionregistration.k8s.io",
@@ -251,12 +260,7 @@ ALL: tuple[Resource[Any], ...] = (
     EVENTS,
     LEASES,
     POD_DISRUPTION_BUDGETS,
-    DEPLOYMENTS,
-    STATEFUL_SETS,
-    DAEMON_SETS,
-    REPLICA_SETS,
-    JOBS,
-    CRON_JOBS,
+    *WORKLOADS,
     MUTATING_WEBHOOKS,
     VALIDATING_WEBHOOKS,
     CUSTOM_RESOURCE_DEFINITIONS,

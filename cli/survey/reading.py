@@ -36,17 +36,12 @@ _KINDS: tuple[Resource[Any], ...] = (
     resources.RESOURCE_CLAIMS,
     resources.RESOURCE_CLAIM_TEMPLATES,
     resources.MUTATING_WEBHOOKS,
-    resources.DEPLOYMENTS,
-    resources.STATEFUL_SETS,
-    resources.DAEMON_SETS,
-    resources.REPLICA_SETS,
-    resources.JOBS,
-    resources.CRON_JOBS,
+    *resources.WORKLOADS,
     resources.PODS,
 )
 _OPTIONAL = frozenset({"drawbridge.dev", "resource.k8s.io"})  # groups that a server need not have
 # What workloads are told by: without one of these a survey is not whole.
-TELLING = frozenset(resource.id for resource in _KINDS[-7:])
+TELLING = frozenset((resources.PODS.id, *(resource.id for resource in resources.WORKLOADS)))
 _AT_ONCE = 4
 _TRIES = 3  # a list that takes so long that its token gets too old is begun anew
 _MOST_KINDS = 200

@@ -59,14 +59,6 @@ SHOWN_SECONDS = 5.0
 # A gate takes a template for there that it saw a minute ago (`Pace.fresh`), and a review takes seconds. So long after one
 # has gone, or we have begun, no pod comes any more that counts on it without saying so.
 HEARD_SECONDS = 90.0
-WORKLOADS: tuple[Resource[Raw], ...] = (
-    resources.DEPLOYMENTS,
-    resources.STATEFUL_SETS,
-    resources.DAEMON_SETS,
-    resources.REPLICA_SETS,
-    resources.JOBS,
-    resources.CRON_JOBS,
-)
 
 
 class Templates:
@@ -111,7 +103,7 @@ class Templates:
         # Pods that a look has found waiting, and that nobody follows.
         self._strays: dict[Key, Pod] = {}
         self._templates = Informer(cluster, resources.RESOURCE_CLAIM_TEMPLATES, quarantine=self.quarantine)
-        kinds = WORKLOADS if follow_workloads else ()
+        kinds = resources.WORKLOADS if follow_workloads else ()
         self._workloads = [Informer(cluster, kind.raw, quarantine=self.quarantine) for kind in kinds]
 
     async def run(self) -> None:
