@@ -14,6 +14,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 import msgspec
@@ -187,11 +189,29 @@ class Connection:
     async def _new_session(self) -> _Session:
         with map_exceptions(_FOREIGN):
             access = await self._load()
-            client = ApiClient(access.configuration)
+            client = ApiClient(_settled(access.configuration))
         client.user_agent = _AGENT
         for name, value in access.headers.items():
             client.set_default_header(name, value)  # type: ignore[no-untyped-call]  # the library has no annotations
         return _Session(client)
+
+
+def _settled(configuration: Configuration) -> Configuration:
+    """Find the proxy that the environment names now, and not for each request.
+
+    Left to itself the HTTP library asks one thread for it each time and another for a password in ~/.netrc, which was more than half of the
+    CPU of a write; and where there is such a password, a request that shows a token is not sent at all.
+    """
+    configuration.client_session_kwargs = {"trust_env": False}
+    configuration.proxy = configuration.proxy or _proxy_of(configuration.host)
+    return configuration
+
+
+def _proxy_of(server: str) -> str | None:
+    where = urlsplit(server)
+    if proxy_bypass(where.hostname or ""):
+        return None
+    return getproxies().get(where.scheme)
 
 
 @asynccontextmanager

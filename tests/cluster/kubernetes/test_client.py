@@ -825,3 +825,51 @@ async def turns():
 
 def open_sockets():
     return sum(str(one.readlink()).startswith("socket:") for one in Path("/proc/self/fd").iterdir() if one.is_symlink())
+
+
+# What the environment says
+
+NOTHING = b'{"metadata":{},"items":[]}'
+
+
+async def test_a_file_of_passwords_for_other_programs_is_not_read_for_the_api_server(tmp_path, monkeypatch):
+    """A ~/.netrc with an entry for everybody: together with a token the HTTP library would refuse to send anything."""
+    (tmp_path / "netrc").write_text("default login somebody password secret\n")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    async with connected(lambda exchange: exchange.reply(body=NOTHING), tmp_path, token="ours") as (reached, made):  # fmt: skip
+        await reached.list(CONFIG_MAPS)
+    assert made.asked[0].headers["authorization"] == "Bearer ours"
+
+
+async def test_a_request_asks_no_thread_for_anything(tmp_path, monkeypatch):
+    """Two threads were asked about each: one for proxies, one for passwords. On a busy machine each hop is a wait."""
+    async with connected(lambda exchange: exchange.reply(body=NOTHING), tmp_path) as (reached, made):
+        await reached.list(CONFIG_MAPS)
+
+        def asked(*_):
+            raise AssertionError("a thread is asked")
+
+        monkeypatch.setattr(asyncio.get_running_loop(), "run_in_executor", asked)
+        await reached.list(CONFIG_MAPS)
+    assert len(made.asked) == 2
+
+
+@pytest.mark.parametrize(("left_out", "through"), [("", True), ("elsewhere.example.com", True), ("127.0.0.1", False), ("*", False)])  # fmt: skip
+async def test_a_proxy_of_the_environment_is_used_unless_the_server_is_left_out(tmp_path, monkeypatch, left_out, through):  # fmt: skip
+    for name in ("HTTP_PROXY", "NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    async with asyncio.timeout(PATIENCE), peer(lambda exchange: exchange.reply(body=NOTHING)) as proxy:
+        monkeypatch.setenv("http_proxy", proxy.url)
+        monkeypatch.setenv("no_proxy", left_out)
+        path = tmp_path / "kubeconfig"
+        path.write_text(kubeconfig("http://127.0.0.1:1"))
+        reached = Kubernetes.connect(kubeconfig=str(path))
+        try:
+            if through:
+                await reached.list(CONFIG_MAPS)
+            else:
+                with pytest.raises(Unavailable):
+                    await reached.list(CONFIG_MAPS)
+        finally:
+            await reached.close()
+    assert [one.request.split()[1].startswith("http://127.0.0.1:1/api") for one in proxy.asked] == [True] * through
