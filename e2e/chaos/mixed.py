@@ -9,6 +9,7 @@ from typing import NamedTuple
 from dra.wire import builtins
 from e2e.actors import fleet
 from e2e.actors.bridge import PLUGIN_SCHEDULER
+from e2e.actors.taints import until_rules_are_heard_of
 from e2e.chaos.churn import PARTS, Churn, crowd
 from e2e.chaos.judge import APART, DRAWN, EXCEEDED, STARTED_TWICE, TWICE, Fault, judge
 from e2e.chaos.pairs import Pairs
@@ -71,10 +72,11 @@ def mixed(on: Stage, *, fenced: bool, seconds: float, seed: int) -> Mixed:
 
 @contextmanager
 def fence(on: Stage) -> Iterator[None]:
-    """Keep everybody else from the devices."""
+    """Keep everybody else from the devices, from when the other scheduler has heard of it."""
     rules = [taint_rule(driver) for driver in (fleet.NVIDIA, fleet.HAMI, PARTS)]
     on.cluster.create(*rules)
     try:
+        until_rules_are_heard_of(on.cluster)
         yield
     finally:
         on.cluster.remove(*rules)

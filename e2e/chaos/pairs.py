@@ -4,6 +4,7 @@ Allocator and scheduler of each pair reach the API server on ways of their own t
 claims, the scheduler bindings and events. The allocator goes by a wall clock that can be set (`e2e.actors.clock`).
 """
 
+import http.client
 import tempfile
 import time
 from collections.abc import Callable
@@ -101,7 +102,7 @@ def until(what: str, check: Callable[[], T | None], seconds: float) -> T:
         try:
             if answer := check():
                 return answer
-        except OSError:
+        except (OSError, http.client.HTTPException):  # who is killed in the midst of an answer has said half of it
             pass
         time.sleep(0.1)
     raise AssertionError(f"not within {seconds * BUSY:.0f} s: {what}")

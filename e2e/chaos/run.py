@@ -11,7 +11,7 @@ from e2e.actors.bridge import PLUGIN_SCHEDULER, Bridge
 from e2e.actors.client import Object
 from e2e.chaos.churn import Churn, crowd, devices
 from e2e.chaos.judge import LEAK, Fault, Verdict, judge
-from e2e.chaos.pairs import Pairs, until
+from e2e.chaos.pairs import Pair, Pairs, until
 from e2e.chaos.record import KEPT, Change, history
 from e2e.chaos.troubles import Scene, Trouble
 from e2e.ground.controlplane import ControlPlane
@@ -101,13 +101,18 @@ def suffer(scene: Scene, churn: Churn, troubles: Iterable[Trouble], end: float) 
 
 
 def leftovers(on: Stage, *namespaces: str) -> Iterator[str]:
-    """Wait for a quiet end, and say what the leader still holds, or has found, when there is none."""
+    """Wait for a quiet end, and say what the leader still holds, knows, or has found, when there is none."""
     try:
         until("no claim is left", lambda: not any(claims_of(on.cluster, name) for name in namespaces), QUIET_SECONDS)
         until("the ledger is empty", lambda: not on.pairs.leader().held(), QUIET_SECONDS)
+        until("the leader has heard of it", lambda: not [*known(on.pairs.leader(), *namespaces)], QUIET_SECONDS)
     except AssertionError as error:
         yield str(error)
-    leader = on.pairs.leader()
+        yield from known(on.pairs.leader(), *namespaces)
+
+
+def known(leader: Pair, *namespaces: str) -> Iterator[str]:
+    """What a leader says is still there. It hears of what goes a moment later than who asks the API server."""
     for row in leader.ask("/api/v1/claims")["claims"]:
         if row["claim"].partition("/")[0] in namespaces:
             yield f"the leader still knows claim {row['claim']} with {row['devices']}"

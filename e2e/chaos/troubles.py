@@ -11,6 +11,7 @@ from functools import partial
 from typing import NamedTuple
 
 from e2e.actors import clock
+from e2e.actors.client import BUSY
 from e2e.actors.proxy import Proxy, Request
 from e2e.chaos.pairs import Pair, Pairs, until
 from e2e.ground.controlplane import ControlPlane
@@ -64,7 +65,7 @@ WRITES = {"the finalizer": is_finalizer, "the allocation": is_allocation, "a cha
 def kill_at_write(scene: Scene, *, which: Callable[[Request], bool], answered: bool) -> str:
     pair = scene.pairs.leader()
     pair.proxy.break_at(1, answered=answered, which=which)
-    reached = pair.proxy.broken.wait(REACHED_SECONDS)
+    reached = pair.proxy.broken.wait(REACHED_SECONDS * BUSY)
     scene.cluster.kill(pair.allocator)
     pair.proxy.mend()
     return "" if reached else MISSED
@@ -178,7 +179,7 @@ def kill_server_at_write(scene: Scene, *, name: str, which: Callable[[Request], 
     """Kill the API server or etcd when a write of the leader has just been sent on; the leader hears no answer, and lives."""
     pair = scene.pairs.leader()
     pair.proxy.break_at(1, answered=True, which=which)
-    reached = pair.proxy.broken.wait(REACHED_SECONDS)
+    reached = pair.proxy.broken.wait(REACHED_SECONDS * BUSY)
     scene.cluster.kill(name)
     pair.proxy.mend()
     await_api(scene)
