@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from allocator import FleetMemo, Options, allocate, fleet
 from allocator.simulation import chart
+from bench.meter import memory_of
 from bench.row import Row, median_seconds
 from dra.objects.claim import ResourceClaim
 from dra.objects.deviceclass import DeviceClass
@@ -217,8 +218,7 @@ def resident(nodes: int = NODES) -> float:
 
     stock = Stock.of(slices=slices(), classes=classes, nodes=members())
     assert fleet(stock, claims).feasible == [name(nodes - 1)]
-    status = Path("/proc/self/status").read_text(encoding="ascii")
-    return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS")) / 1024
+    return memory_of()
 
 
 # ---- growth

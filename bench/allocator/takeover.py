@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from bench import stub
+from bench.meter import cpu_of, memory_of
 from bench.row import Row
 from bench.webhook import start
 
@@ -93,15 +94,16 @@ def take_over(directory: Path) -> TakeOver:
         leader.wait_for(LEADING)
         other = stack.enter_context(Replica(directory, "b"))
         other.wait_for(READY)
-        started = other.cpu()
+        started = cpu_of(other.process.pid)
         leader.kill()
         killed = time.monotonic()
         other.wait_for(LEADING)
-        leads, used = time.monotonic(), other.cpu()
+        leads, used = time.monotonic(), cpu_of(other.process.pid)
         node = other.first_node()
         decided = time.monotonic()
         assert node
-        return TakeOver(decided - leads, other.cpu() - used, leads - killed, started, other.memory())
+        after, memory = cpu_of(other.process.pid), memory_of(other.process.pid)
+        return TakeOver(decided - leads, after - used, leads - killed, started, memory)
 
 
 class Replica:
@@ -152,14 +154,6 @@ class Replica:
             connection.request("POST", path, body)
             answer = connection.getresponse()
             return answer.status, json.loads(answer.read())
-
-    def cpu(self) -> float:
-        return time.clock_gettime((~self.process.pid << 3) | 2)  # the kernel's clock of that process's CPU
-
-    def memory(self) -> float:
-        status = Path(f"/proc/{self.process.pid}/status").read_text()
-        resident = next(line for line in status.splitlines() if line.startswith("VmRSS:"))
-        return int(resident.split()[1]) / 1024
 
 
 # What the cluster holds

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
 import shutil
 import ssl
@@ -20,6 +19,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from bench.meter import cpu_of
 from bench.row import Row
 from bench.stub import kubeconfig
 from bench.webhook import hami
@@ -317,14 +317,6 @@ class Server(NamedTuple):
     url: str
     pid: int
 
-    def cpu_seconds(self) -> float:
-        """What the process has used so far; 0 where there is no /proc."""
-        try:
-            fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        except OSError:
-            return 0.0
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
 
 @contextmanager
 def server(name: str, *, descriptors: int = 0, pieces: Path | None = None) -> Iterator[Server]:
@@ -437,9 +429,9 @@ def in_turn(work: dict[str, Work], connections: int) -> dict[str, Load]:
     rounds: dict[str, list[Load]] = {what: [] for what in work}
     for number in range(-1, ROUNDS):
         for what, (server_, path, body) in work.items():
-            before = server_.cpu_seconds()
+            before = cpu_of(server_.pid)
             load = run(server_.url + path, body, connections)
-            load = load._replace(cpu=(server_.cpu_seconds() - before) / (load.rate * SECONDS) * 1e6)
+            load = load._replace(cpu=(cpu_of(server_.pid) - before) / (load.rate * SECONDS) * 1e6)
             if number >= 0:  # the first round warms up
                 rounds[what].append(load)
     return {what: sorted(loads)[len(loads) // 2] for what, loads in rounds.items()}

@@ -9,12 +9,12 @@ Before that, what Kubernetes' own evaluator alone spends on each condition for p
 
 from __future__ import annotations
 
-import os
 import statistics
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bench.meter import cpu_of
 from cluster import manifests
 from e2e.actors.workloads import container, pod
 from e2e.ground.controlplane import ControlPlane
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 PODS = 300
 ROUNDS = 6
 REPEATS = 5_000
-TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def main(former: Sequence[str]) -> None:
@@ -91,10 +90,11 @@ def cpu_of_pods(cluster: ControlPlane, namespace: str) -> float:
     item = plain(namespace)
     for _ in range(20):  # until the configuration is in force
         cluster.create(item, dryRun="All")
-    before = cpu_seconds(cluster)
+    server = cluster.apiserver.child.pid
+    before = cpu_of(server)
     for _ in range(PODS):
         cluster.create(item, dryRun="All")
-    return (cpu_seconds(cluster) - before) / PODS * 1000
+    return (cpu_of(server) - before) / PODS * 1000
 
 
 def plain(namespace: str) -> dict[str, Any]:
@@ -106,12 +106,6 @@ def resources() -> dict[str, Any]:
     """What an ordinary container asks for."""
     amounts = {"cpu": "100m", "memory": "64Mi"}
     return {"resources": {"limits": amounts, "requests": amounts}}
-
-
-def cpu_seconds(cluster: ControlPlane) -> float:
-    """User and system time that the API server has spent."""
-    fields = Path(f"/proc/{cluster.apiserver.child.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS
 
 
 if __name__ == "__main__":

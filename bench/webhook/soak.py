@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import aiohttp
 
+from bench.meter import cpu_of
 from bench.webhook import pieces
 from bench.webhook.admission import ROOT, Server, pod, review, server, trusting
 from tests.webhook.hostile import CORPUS, REVIEWS
@@ -158,12 +159,10 @@ def ask_beside(url: str, pid: int, *, fresh: bool = False) -> Beside:
     host, _, port = url.removeprefix("https://").partition(":")
     connection = HTTPSConnection(host, int(port), timeout=30, context=trusting())
     connection.connect()
-    # The kernel's clock of another process's processor time.
-    processor = (~pid << 3) | 2
     body, clock, worked, lost, started = honest(), list[float](), list[Hold](), list[str](), time.monotonic()
     print("connected", flush=True)
     while not select.select([sys.stdin], [], [], PAUSE)[0]:
-        begun, before = time.monotonic(), time.clock_gettime(processor)
+        begun, before = time.monotonic(), cpu_of(pid)
         try:
             if fresh:
                 connection.close()
@@ -174,7 +173,7 @@ def ask_beside(url: str, pid: int, *, fresh: bool = False) -> Beside:
             connection.close()
             lost.append(f"{time.monotonic() - started:.1f} s: {error!r}")
             continue
-        held, took = time.clock_gettime(processor) - before, time.monotonic() - begun
+        held, took = cpu_of(pid) - before, time.monotonic() - begun
         worked.append(Hold(held, begun, begun + took))
         clock.append(took)
         if why := what_is_lost(answer.status, text):

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from bench import stub
+from bench.meter import cpu_of, memory_of
 from bench.row import Row
 from certs import authority, material
 
@@ -70,13 +71,11 @@ def start(directory: Path) -> Started:
                     raise RuntimeError(f"the gate has ended: {log.read_text()[-2000:]}")
                 time.sleep(0.01)
             wall = time.perf_counter() - begun
-            cpu = time.clock_gettime((~process.pid << 3) | 2)  # the kernel's clock of that process's CPU
-            status = Path(f"/proc/{process.pid}/status").read_text()
+            cpu, memory = cpu_of(process.pid), memory_of(process.pid)
         finally:
             process.kill()
             process.wait()
-    resident = next(line for line in status.splitlines() if line.startswith("VmRSS:"))
-    return Started(wall, cpu, int(resident.split()[1]) / 1024)
+    return Started(wall, cpu, memory)
 
 
 @contextlib.contextmanager

@@ -27,6 +27,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from bench.meter import cpu_of
 from bench.row import Row
 from bench.webhook import floor, hami
 from certs import authority
@@ -451,16 +452,16 @@ def settle(cluster: ControlPlane) -> None:
     """Wait until the API server has little left to do from what was before."""
 
     def quiet() -> bool:
-        before = cpu_seconds(cluster.apiserver)
+        before = cpu_of(cluster.apiserver.pid)
         time.sleep(0.5)
-        return cpu_seconds(cluster.apiserver) - before < 0.05
+        return cpu_of(cluster.apiserver.pid) - before < 0.05
 
     cluster.until("the API server is quiet", quiet, 30)
 
 
 def seconds_of(programs: Mapping[str, Sequence[HasPid]]) -> dict[str, float]:
-    """User and system seconds of each program so far."""
-    return {name: sum(cpu_seconds(process) for process in some) for name, some in programs.items()}
+    """Seconds of the processor of each program so far."""
+    return {name: sum(cpu_of(process.pid) for process in some) for name, some in programs.items()}
 
 
 def allocated(cluster: ControlPlane) -> Allocated:
@@ -474,12 +475,6 @@ def allocated(cluster: ControlPlane) -> Allocated:
     if objects is None or octets is None:
         raise RuntimeError("the API server does not tell what it allocates")
     return Allocated(float(objects[1]), float(octets[1]) / 1000)
-
-
-def cpu_seconds(process: HasPid) -> float:
-    """User and system seconds that a process has spent."""
-    fields = Path(f"/proc/{process.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS
 
 
 def others(programs: Mapping[str, Sequence[HasPid]]) -> float:
