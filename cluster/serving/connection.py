@@ -311,6 +311,8 @@ class PeerConnection(BaseProtocol):
             self._enter(ConnectionPhase.IDLE)
             return
         self._enter(ConnectionPhase.CLOSED)
+        # Nothing is read any more. The parser keeps what it has read of a body, and who is let go has seconds to go.
+        self._parser = None
         if not unread:
             transport.close()
 

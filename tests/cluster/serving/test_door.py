@@ -8,6 +8,7 @@ import warnings
 from contextlib import suppress
 
 import pytest
+from aiohttp.streams import StreamReader
 
 from cluster.serving import ConnectionPhase, Door, Limits, text
 from cluster.serving import door as doors
@@ -61,6 +62,36 @@ async def test_a_socket_that_a_dead_process_has_left_is_replaced_and_one_that_so
     assert path.is_socket()
     second.open_socket(path)
     await second.end(0.0)
+
+
+def held():
+    """Bytes of bodies that are in memory, of whatever connection."""
+    gc.collect()
+    bodies = [one for one in gc.get_objects() if type(one) is StreamReader]
+    return sum(len(piece) for one in bodies for piece in one._buffer)
+
+
+@pytest.mark.parametrize("given_up", ["for want of room", "for want of time"])
+async def test_of_a_body_that_is_given_up_nothing_is_kept_until_its_peer_has_gone(given_up):
+    """Peers that go on sending for as long as they may would each have theirs in memory, and room is made for others meanwhile."""
+    others = held()
+    few, most = Limits(deadline=0.0, flush=1e9), 0
+    if given_up == "for want of room":
+        few, most = Limits(bytes=10_000, deadline=1e9, flush=1e9), 10_000
+    door = Door(Friend(), few, [].append)
+    port = door.open("127.0.0.1", 0)
+    guests = []
+    for _ in range(30):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"POST /mutate HTTP/1.1\r\nHost: gate\r\nContent-Length: 8000\r\n\r\n" + b" " * 7000)
+        guests.append((reader, writer))
+    for reader, _ in guests[: -1 if most else None]:
+        assert (await reader.readline()).split()[1] in (b"408", b"503")
+    assert held() <= others + most
+    assert len(door.connections) == 30
+    await door.end(0.0)
+    for _, writer in guests:
+        writer.close()
 
 
 REQUEST = b"POST /mutate HTTP/1.1\r\nHost: gate\r\nContent-Length: 2\r\n\r\n{}"
