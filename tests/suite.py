@@ -39,6 +39,15 @@ DRIVEN = f"{CLUSTER} and driven"
 THE_REST = f"{CLUSTER} and not (gated or bridged or driven)"
 # Where tests on a cluster are: to look for them in all other folders, too, takes several seconds of a process.
 ON_CLUSTERS = ("tests/cluster", "tests/dra/validation", "e2e")
+# Where the referees are asked.
+BESIDE_REFEREES = (
+    "tests/allocator/search",
+    "tests/cluster/manifests",
+    "tests/dra",
+    "tests/node/cdi",
+    "tests/test_oracles.py",
+    "tests/webhook/admission",
+)
 # The flags of every Go build of ours, so that modules with the same dependencies share what is compiled.
 GO = {"CGO_ENABLED": "0", "GOFLAGS": "-trimpath -mod=readonly -buildvcs=false", "GOTOOLCHAIN": "local"}
 # Tests on a cluster mostly wait: what only computes has the processor meanwhile, and makes way for them.
@@ -120,7 +129,7 @@ def everything() -> Iterator[Outcome]:
         yield from gates()
         yield from go_suites()
         yield built()
-        with beside("oracle", ORACLE, "tests", nice=FILLS_UP) as oracle:
+        with beside("oracle", ORACLE, *BESIDE_REFEREES, nice=FILLS_UP) as oracle:
             yield from on_clusters()
             yield oracle()
         yield units()

@@ -122,7 +122,8 @@ def test_a_command_says_every_while_which_of_its_processes_works(capfd):
 
 
 @pytest.mark.parametrize(
-    ("mark", "folders"), [("real", suite.ON_CLUSTERS), ("node", suite.ON_CLUSTERS), ("oracle", ("tests",))]
+    ("mark", "folders"),
+    [("real", suite.ON_CLUSTERS), ("node", suite.ON_CLUSTERS), ("oracle", suite.BESIDE_REFEREES)],
 )
 def test_a_suite_that_looks_in_some_folders_misses_nothing_in_the_others(mark, folders):
     files = [path.relative_to(suite.ROOT) for room in ("tests", "e2e") for path in (suite.ROOT / room).rglob("*.py")]
