@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
-KUSTOMIZE = "kustomize:"
 _BESIDE, _BUILT, _EXCLUDED, _NEEDED = (f"{__name__}.{name}" for name in ("beside", "built", "excluded", "needed"))
 
 
@@ -140,6 +139,8 @@ class Command(click.Command):
 
 def _named_otherwise(ctx: click.Context) -> tuple[str, ...]:
     beside: tuple[str, ...] = ctx.meta.get(_BESIDE, ())
+    from cli.outside import KUSTOMIZE
+
     built = [f"{KUSTOMIZE}{folder}" for folder in ctx.meta.get(_BUILT, ())]
     return (*beside, *built)
 

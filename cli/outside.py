@@ -12,12 +12,12 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from cli.contract import KUSTOMIZE
 from cluster.manifests import InputProblem, ManifestError
 
 if TYPE_CHECKING:
     from typing import IO
 
+KUSTOMIZE: Final = "kustomize:"  # before the name of a folder that is to be built
 _WEB: Final = ("http://", "https://")
 MOST_BYTES: Final = 64 << 20
 _SECONDS, _ALL_SECONDS = 10.0, 60.0

@@ -11,7 +11,7 @@ import msgspec
 from allocator.problem.attributes import PageCache, attributes_read
 from allocator.problem.candidates import Fault, Offer, attribute_of, is_singular
 from allocator.problem.occupancy import unfit
-from allocator.problem.unit import Amounts, Leaves, Pattern, pattern
+from allocator.problem.unit import Amounts, Leaves, Pattern, Takes, pattern
 from dra.server import LISTS
 
 if TYPE_CHECKING:
@@ -27,14 +27,6 @@ if TYPE_CHECKING:
 
 Sibling = tuple[int, int, int]  # member, its own fields, where they start
 Siblings = tuple[tuple[Sibling, ...], ...]  # members of a unit, those that are interchangeable together
-
-
-class Takes(msgspec.Struct, frozen=True):
-    """What the leaves of a question would take of a device of one kind."""
-
-    amounts: tuple[Amounts | None, ...]  # per leaf, of its capacities; None if it cannot have the device
-    faults: tuple[bool, ...]  # per leaf: the in-tree allocator ends with an error when it looks at the device
-    declared: Amounts  # the declared values of whatever is taken
 
 
 class Alone(msgspec.Struct, frozen=True):

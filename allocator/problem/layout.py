@@ -15,9 +15,10 @@ from dra.stock import PoolId
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from allocator.problem.cache import CompileCache, Takes
+    from allocator.problem.cache import CompileCache
     from allocator.problem.packing import Fields
     from allocator.problem.problem import Shared
+    from allocator.problem.unit import Takes
     from dra.budget import Budget
     from dra.policy import Rules
     from dra.stock import Pool

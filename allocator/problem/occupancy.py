@@ -16,8 +16,7 @@ from dra.stock import Counters, CounterUse, Pool, PoolId, PoolUse, available, ov
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from allocator.problem.cache import Takes
-    from allocator.problem.unit import Amounts, Pattern
+    from allocator.problem.unit import Amounts, Pattern, Takes
     from dra.budget import Budget
     from dra.policy import Rules
     from dra.stock import Consumption

@@ -33,6 +33,14 @@ _Counter = tuple[int, int, int]  # likewise, and the most there may be
 _Groups = tuple[int, tuple[str, ...]]  # where the bits start, and what they stand for
 
 
+class Takes(msgspec.Struct, frozen=True):
+    """What the leaves of a question would take of a device of one kind."""
+
+    amounts: tuple[Amounts | None, ...]  # per leaf, of its capacities; None if it cannot have the device
+    faults: tuple[bool, ...]  # per leaf: the in-tree allocator ends with an error when it looks at the device
+    declared: Amounts  # the declared values of whatever is taken
+
+
 class Member(msgspec.Struct, frozen=True):
     """One device of a unit, in terms that equal devices of other units share. Hashable: units are found by it."""
 

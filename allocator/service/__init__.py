@@ -7,7 +7,8 @@ from allocator.service.fairness.pressing import Preempting
 from allocator.service.fairness.reviews import Reviewing, Trust
 from allocator.service.onlooking.onlooker import Onlooker
 from allocator.service.ports import Listening
-from allocator.service.process import Service, Settings
+from allocator.service.process import Service
+from allocator.service.settings import Settings
 from allocator.service.standalone.scheduler import WITHOUT_CLAIMS, Scheduler
 
 __all__ = [

@@ -19,13 +19,12 @@ from cluster.serving import Address, Door, Limits
 if TYPE_CHECKING:
     from allocator.service.app import Routes
     from allocator.service.metrics import Metrics
-    from allocator.service.process import Settings
+    from allocator.service.settings import Settings
     from certs.mutual import Files
 
 logger = logging.getLogger("drawbridge.allocator")
 # An agent of each node asks twice a minute, over a connection of its own.
 PROMISE_LIMITS = Limits(body=0, connections=512, peer=512, deadline=5.0, idle=15.0)
-LOOK_SECONDS = 10.0
 _GRACE = 5.0  # for what is in flight at the end: a commit under way is finished by the next leader if need be
 
 

@@ -6,72 +6,37 @@ import asyncio
 import logging
 import secrets
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from allocator.decisions import PlacementRules
 from allocator.reports import Drift
 from allocator.service.auditing.promised import AUDIENCE, Promised
 from allocator.service.bridge import Bridge
 from allocator.service.fairness.evictions import Evictions
 from allocator.service.fairness.intake import Intake
 from allocator.service.fairness.nudges import Nudges
-from allocator.service.fairness.pressing import Preempting, Pressing
-from allocator.service.fairness.reviews import PLACE, Reviews, Trust
+from allocator.service.fairness.pressing import Pressing
+from allocator.service.fairness.reviews import PLACE, Reviews
 from allocator.service.metrics import Metrics
-from allocator.service.ports import LOOK_SECONDS, Listening, Ports
-from allocator.service.queries import Queries
-from allocator.service.rounds import SWEEP_SECONDS, Rounds
-from allocator.service.schedulers.extender import Extender
-from allocator.service.schedulers.plugin import Plugin
-from cluster.controllers import Election, Terms, new_recorder, now_of_the_wall
+from allocator.service.ports import Listening, Ports
+from allocator.service.queries import Queries, api_routes
+from allocator.service.rounds import Rounds
+from allocator.service.schedulers.extender import Extender, extender_routes
+from allocator.service.schedulers.plugin import Plugin, plugin_routes
+from cluster.controllers import Election, new_recorder, now_of_the_wall
 from cluster.serving import Accounts
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
-    from pathlib import Path
 
-    from allocator.service.app import Routes
+    from allocator.decisions import PlacementRules
     from allocator.service.fairness.reviews import Reviewing
     from allocator.service.queries import Translate
-    from certs.mutual import Files
+    from allocator.service.settings import Settings
     from cluster.protocol import Cluster
-    from cluster.serving import Address
     from dra.objects import Pod
     from dra.server import Declared
 
 logger = logging.getLogger("drawbridge.allocator")
-LEASE = "drawbridge-allocator"
-TICK_SECONDS = 1.0
-REST_SECONDS = 60.0  # an API server answers a write within a minute, or drops it
-
-
-class Settings(NamedTuple):
-    """What a process does and where. A path is a unix socket."""
-
-    identity: str
-    namespace: str
-    schedulers: tuple[str, ...] = ("drawbridge",)
-    rules: PlacementRules = PlacementRules()
-    preempting: Preempting = Preempting.ADVISE  # for the pods of the extender; the plugin asks for itself
-    plugin: Address | Path | None = None
-    extender: Address | Path | None = None
-    api: Address | Path | None = None
-    metrics: Address | None = None
-    quota: Address | None = None  # where API servers ask about quotas
-    quota_tls: Files | None = None
-    quota_place: str = ""  # where other replicas find us for that; by default the address itself
-    quota_trust: Trust = Trust()
-    promises: Address | None = None  # where audit agents of nodes ask
-    promises_tls: Files | None = None
-    agent: str = ""  # the account that is answered there
-    tls: Files | None = None  # for addresses
-    client_names: tuple[str, ...] = ()  # who of those with a certificate may ask; any if empty
-    token_file: str = ""
-    look: float = LOOK_SECONDS
-    lease: str = LEASE
-    terms: Terms = Terms(rest=REST_SECONDS)
-    tick: float = TICK_SECONDS
-    sweep: float = SWEEP_SECONDS
 
 
 class Service:
@@ -268,43 +233,3 @@ class Service:
             "Pods that devices are held for.",
             lambda: float(len(self.bridge.ledger.reservations)),
         )
-
-
-def plugin_routes(plugin: Plugin) -> Routes:
-    """Which call of the plugin is answered by what."""
-    return {
-        ("GET", "/plugin/v1/state"): plugin.state,
-        ("POST", "/plugin/v1/prefilter"): plugin.prefilter,
-        ("POST", "/plugin/v1/filter"): plugin.filter,
-        ("POST", "/plugin/v1/reserve"): plugin.reserve,
-        ("POST", "/plugin/v1/unreserve"): plugin.unreserve,
-        ("POST", "/plugin/v1/commit"): plugin.commit,
-        ("POST", "/plugin/v1/postfilter"): plugin.postfilter,
-        ("GET", "/plugin/v1/wake"): plugin.wake,
-    }
-
-
-def extender_routes(extender: Extender) -> Routes:
-    """Which call of a stock scheduler is answered by what."""
-    return {
-        ("POST", "/extender/filter"): extender.filter,
-        ("POST", "/extender/prioritize"): extender.prioritize,
-        ("POST", "/extender/preempt"): extender.preempt,
-        ("POST", "/extender/bind"): extender.bind,
-    }
-
-
-def api_routes(queries: Queries) -> Routes:
-    """Which question of people and other systems is answered by what."""
-    return {
-        ("POST", "/api/v1/simulate-schedule"): queries.simulate,
-        ("POST", "/api/simulate-schedule"): queries.simulate,
-        ("GET", "/api/v1/claims"): queries.claims,
-        ("GET", "/api/v1/fleet"): queries.fleet,
-        ("GET", "/api/v1/quota"): queries.quota,
-        ("GET", "/api/v1/nodes"): queries.nodes,
-        ("GET", "/api/v1/allocations"): queries.allocations,
-        ("POST", "/api/v1/resize"): queries.resize,
-        ("GET", "/api/v1/drift"): queries.drift,
-        ("GET", "/api/v1/server"): queries.server,
-    }

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from allocator.decisions import Replacement
     from allocator.preemption import Victims
     from allocator.reports import DeviceReport, Drift, NodeReport, Share
+    from allocator.service.app import Routes
     from allocator.service.knowledge import Knowledge
     from cluster.serving import Head, Reply
     from dra.objects import DeviceRequestAllocationResult
@@ -409,3 +410,19 @@ def _verdict(groups: tuple[NodeGroup, ...]) -> str:
     if Verdict.FEASIBLE in verdicts:
         return "fits"
     return "undecided" if Verdict.UNDECIDED in verdicts else "infeasible"
+
+
+def api_routes(queries: Queries) -> Routes:
+    """Which question of people and other systems is answered by what."""
+    return {
+        ("POST", "/api/v1/simulate-schedule"): queries.simulate,
+        ("POST", "/api/simulate-schedule"): queries.simulate,
+        ("GET", "/api/v1/claims"): queries.claims,
+        ("GET", "/api/v1/fleet"): queries.fleet,
+        ("GET", "/api/v1/quota"): queries.quota,
+        ("GET", "/api/v1/nodes"): queries.nodes,
+        ("GET", "/api/v1/allocations"): queries.allocations,
+        ("POST", "/api/v1/resize"): queries.resize,
+        ("GET", "/api/v1/drift"): queries.drift,
+        ("GET", "/api/v1/server"): queries.server,
+    }

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from cluster.serving.accounts import Account, Accounts, Crowded
 from cluster.serving.callers import Callers, Credentials
-from cluster.serving.connection import ConnectionPhase, Head, Limits, Reply, text
+from cluster.serving.connection import ConnectionPhase, Limits
 from cluster.serving.device_series import POD_DEVICE, DeviceSeries
 from cluster.serving.door import Address, Door
+from cluster.serving.messages import Head, Reply, text
 from cluster.serving.metrics_port import MetricsPort
 from cluster.serving.readiness import readiness
 from cluster.serving.unix import listens

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from cluster.serving.connection import Head
+    from cluster.serving.messages import Head
 
 logger = logging.getLogger("drawbridge.door")
 # A token file is mounted, and changes under us.

@@ -33,6 +33,7 @@ from aiohttp.http import HttpProcessingError, HttpRequestParser
 from aiohttp.http_exceptions import LineTooLong
 
 from cluster.serving.line import STRANGER
+from cluster.serving.messages import Head, Reply, text
 
 if TYPE_CHECKING:
     import socket
@@ -82,42 +83,6 @@ class ConnectionPhase(IntEnum):
     ANSWER = 4
     IDLE = 5
     CLOSED = 6
-
-
-class Head(NamedTuple):
-    """What a request says before its body."""
-
-    method: str
-    path: str
-    query: str
-    headers: Mapping[str, str]
-    length: int
-    # The peer has shown a certificate that the configured authority signed, with this common name.
-    certified: bool = False
-    name: str = ""
-    # The address that it comes from.
-    peer: str = ""
-
-    @property
-    def bearer(self) -> str:
-        """The token that is shown; "" if none is."""
-        scheme, _, token = self.headers.get("Authorization", "").partition(" ")
-        return token.strip() if scheme.lower() == "bearer" else ""
-
-
-class Reply(NamedTuple):
-    """What a request is answered with."""
-
-    status: int
-    body: bytes
-    kind: str = "text/plain; charset=utf-8"
-    headers: tuple[tuple[str, str], ...] = ()
-    close: bool = False
-
-
-def text(status: int, message: str, *headers: tuple[str, str], close: bool = False) -> Reply:
-    """Answer in words."""
-    return Reply(status, message.encode(), headers=headers, close=close)
 
 
 class Handler(Protocol):

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Coroutine
     from pathlib import Path
 
-    from cluster.serving.connection import Handler, Head
+    from cluster.serving.connection import Handler
+    from cluster.serving.messages import Head
 
     Stand = tuple[PeerConnection, ConnectionPhase, float]  # somebody, and since when where
 

@@ -25,7 +25,7 @@ from time import thread_time
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from cluster.serving.connection import Head
+    from cluster.serving.messages import Head
 
 logger = logging.getLogger("drawbridge.door")
 

@@ -12,15 +12,16 @@ from typing import TYPE_CHECKING
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
-from cluster.serving.connection import Limits, Reply, text
+from cluster.serving.connection import Limits
 from cluster.serving.door import Door
+from cluster.serving.messages import Reply, text
 from cluster.serving.readiness import readiness
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
-    from cluster.serving.connection import Head
     from cluster.serving.door import Address
+    from cluster.serving.messages import Head
 
 # Who collects metrics is one or two, and this port is as open to a crowd as any other.
 LIMITS = Limits(body=0, connections=32, peer=16)

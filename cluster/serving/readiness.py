@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cluster.serving.connection import Reply, text
+from cluster.serving.messages import Reply, text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

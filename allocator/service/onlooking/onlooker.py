@@ -19,16 +19,15 @@ from allocator.service.metrics import Metrics
 from allocator.service.onlooking.explanations import AGAIN, GRACE, Explanations
 from allocator.service.onlooking.shares import Shares
 from allocator.service.ports import Listening, Ports
-from allocator.service.process import api_routes
-from allocator.service.queries import Queries
+from allocator.service.queries import Queries, api_routes
 from cluster.controllers import new_recorder
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
     from allocator.decisions import PlacementRules
-    from allocator.service.process import Settings
     from allocator.service.queries import Translate
+    from allocator.service.settings import Settings
     from cluster.protocol import Cluster
     from dra.objects import Pod, ResourceClaim
     from dra.server import Declared

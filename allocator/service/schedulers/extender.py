@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from allocator.decisions import Outlooks
+    from allocator.service.app import Routes
     from allocator.service.bridge import Bridge
     from allocator.service.fairness.nudges import Nudges
     from allocator.service.fairness.pressing import Pressing
@@ -231,3 +232,13 @@ def _why(found: Outlooks, names: list[str]) -> dict[str, str]:
     by_node = {name: one.message for one in found.hindrances for name in one.nodes}
     otherwise = found.message or "no devices for the claims"
     return {name: by_node.get(name, otherwise) for name in names}
+
+
+def extender_routes(extender: Extender) -> Routes:
+    """Which call of a stock scheduler is answered by what."""
+    return {
+        ("POST", "/extender/filter"): extender.filter,
+        ("POST", "/extender/prioritize"): extender.prioritize,
+        ("POST", "/extender/preempt"): extender.preempt,
+        ("POST", "/extender/bind"): extender.bind,
+    }

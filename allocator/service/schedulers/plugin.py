@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from allocator.decisions import Outlooks, Rest
+    from allocator.service.app import Routes
     from allocator.service.bridge import Bridge
     from allocator.service.fairness.evictions import Evictions
     from cluster.serving import Head, Reply
@@ -195,3 +196,17 @@ def _outlook(token: str, found: Outlooks, rest: Rest | None) -> dict[str, Any]:
     if rest is not None:
         answer["rest"] = rest
     return answer
+
+
+def plugin_routes(plugin: Plugin) -> Routes:
+    """Which call of the plugin is answered by what."""
+    return {
+        ("GET", "/plugin/v1/state"): plugin.state,
+        ("POST", "/plugin/v1/prefilter"): plugin.prefilter,
+        ("POST", "/plugin/v1/filter"): plugin.filter,
+        ("POST", "/plugin/v1/reserve"): plugin.reserve,
+        ("POST", "/plugin/v1/unreserve"): plugin.unreserve,
+        ("POST", "/plugin/v1/commit"): plugin.commit,
+        ("POST", "/plugin/v1/postfilter"): plugin.postfilter,
+        ("GET", "/plugin/v1/wake"): plugin.wake,
+    }

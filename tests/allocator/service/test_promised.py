@@ -6,7 +6,7 @@ import contextlib
 import aiohttp
 import pytest
 
-from allocator.service.process import LEASE
+from allocator.service.settings import LEASE
 from cluster.controllers import now_of_the_wall
 from cluster.embedded import Embedded
 from cluster.errors import Unavailable

@@ -4,7 +4,9 @@ import re
 from pathlib import Path
 from unittest.mock import sentinel
 
-from allocator.service.process import api_routes, extender_routes, plugin_routes
+from allocator.service.queries import api_routes
+from allocator.service.schedulers.extender import extender_routes
+from allocator.service.schedulers.plugin import plugin_routes
 
 PAGE = Path(__file__).parents[3] / "docs" / "bridge.md"
 

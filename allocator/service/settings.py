@@ -1,0 +1,51 @@
+"""What a process of the allocator does and where, as the command line and a configuration say it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from allocator.decisions import PlacementRules
+from allocator.service.fairness.pressing import Preempting
+from allocator.service.fairness.reviews import Trust
+from allocator.service.rounds import SWEEP_SECONDS
+from cluster.controllers import Terms
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from certs.mutual import Files
+    from cluster.serving import Address
+
+LEASE = "drawbridge-allocator"
+LOOK_SECONDS = 10.0  # between two looks at the files of TLS
+TICK_SECONDS = 1.0
+REST_SECONDS = 60.0  # an API server answers a write within a minute, or drops it
+
+
+class Settings(NamedTuple):
+    """What a process does and where. A path is a unix socket."""
+
+    identity: str
+    namespace: str
+    schedulers: tuple[str, ...] = ("drawbridge",)
+    rules: PlacementRules = PlacementRules()
+    preempting: Preempting = Preempting.ADVISE  # for the pods of the extender; the plugin asks for itself
+    plugin: Address | Path | None = None
+    extender: Address | Path | None = None
+    api: Address | Path | None = None
+    metrics: Address | None = None
+    quota: Address | None = None  # where API servers ask about quotas
+    quota_tls: Files | None = None
+    quota_place: str = ""  # where other replicas find us for that; by default the address itself
+    quota_trust: Trust = Trust()
+    promises: Address | None = None  # where audit agents of nodes ask
+    promises_tls: Files | None = None
+    agent: str = ""  # the account that is answered there
+    tls: Files | None = None  # for addresses
+    client_names: tuple[str, ...] = ()  # who of those with a certificate may ask; any if empty
+    token_file: str = ""
+    look: float = LOOK_SECONDS
+    lease: str = LEASE
+    terms: Terms = Terms(rest=REST_SECONDS)
+    tick: float = TICK_SECONDS
+    sweep: float = SWEEP_SECONDS
