@@ -91,11 +91,13 @@ func begin(answer *sidecar.Answer) *cycle {
 }
 
 func censusOf(infos []fwk.NodeInfo) sidecar.Census {
-	census := sidecar.Census{}
-	for _, info := range infos {
-		census.Add(info.Node().Name)
-	}
-	return census
+	return sidecar.CensusOf(func(yield func(string) bool) {
+		for _, info := range infos {
+			if !yield(info.Node().Name) {
+				return
+			}
+		}
+	})
 }
 
 // obey turns a verdict into what the scheduler goes on with, on these nodes.

@@ -6,6 +6,7 @@ package sidecar
 import (
 	"fmt"
 	"hash/crc32"
+	"iter"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -95,10 +96,16 @@ type Census struct {
 	Sum   uint64 `json:"sum"`
 }
 
-// Add counts a node. The order does not matter.
-func (c *Census) Add(name string) {
-	c.Count++
-	c.Sum += uint64(crc32.ChecksumIEEE([]byte(name)))
+// CensusOf counts nodes, in any order.
+func CensusOf(names iter.Seq[string]) Census {
+	census := Census{}
+	var letters []byte
+	for name := range names {
+		letters = append(letters[:0], name...)
+		census.Count++
+		census.Sum += uint64(crc32.ChecksumIEEE(letters))
+	}
+	return census
 }
 
 // Fit answers for one node with other pods added or taken away.
