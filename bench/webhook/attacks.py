@@ -3,7 +3,7 @@
 Each attack lasts some seconds and stops by itself. Beside it two processes ask for one small honest review after the other, one on a connection
 that it keeps, one on a new connection each time. A line an attack says how many honest reviews were answered, how many were lost, and
 how long they were held; it ends with 1 if one was lost, or one on the connection that is kept was held for longer than a tenth of a
-second of the gate's processor. Who comes anew waits among strangers, and for how long is only told.
+second of the gate's processor, or if the gate has taken more than half a GiB of memory. Who comes anew waits among strangers, and for how long is only told.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ HELLOS, OPEN = 2_000, 300  # a second; and how many stay open that have said it
 MANY = tuple(f"127.1.{number // 250}.{1 + number % 250}" for number in range(500))
 ONE = ("127.1.9.9",)
 HELD = 0.1
+MEMORY = 512  # MiB
 PATIENCE = 1.0  # with an answer, of who sends what is none of HTTP/1.1
 PAUSE = 0.1  # after a connection that was refused
 
@@ -212,6 +213,26 @@ def request(body: bytes) -> bytes:
     return head.encode() + body
 
 
+async def leave_bodies(target: Target) -> str:
+    """Send most of the largest body that is taken, and never its end; who is told to go goes as late as he may."""
+    begun, piece = 0, b" " * (1 << 20)
+    whole = request(piece * 7)
+    part = whole[: -len(piece)]
+
+    async def one(peer: str) -> None:
+        nonlocal begun
+        async for reader, writer in lines(target, peer):
+            begun += 1
+            with suppress(OSError, TimeoutError):
+                async with asyncio.timeout(max(0.1, target.until - time.monotonic())):
+                    writer.write(part)
+                    await writer.drain()
+                    await reader.read()
+
+    await asyncio.gather(*map(one, islice(cycle(target.peers), 150)))
+    return f"{begun} bodies"
+
+
 async def never_read(target: Target) -> str:
     """Ask again and again, and read no answer."""
     asked, whole = 0, request(honest())
@@ -258,13 +279,14 @@ ATTACKS: dict[str, Attack] = {
     "a byte a second, of a hello": lambda target: trickle(target, hello(), tls=False),
     "a byte a second, of the headers": lambda target: trickle(target, _HEADERS, tls=True),
     "a byte a second, of a body": lambda target: trickle(target, _BODY + b" " * 400, tls=True),
+    "bodies of 6 MiB that have no end": leave_bodies,
     "readers that never read": never_read,
     "pipelines and half bodies": pipeline,
 }
 
 
-def attack(where: Server, name: str, peers: tuple[str, ...], seconds: float) -> dict[str, Beside]:
-    """Run one attack, print what came of it, and hand back what honest callers saw, by the connections they asked on."""
+def attack(where: Server, name: str, peers: tuple[str, ...], seconds: float) -> tuple[dict[str, Beside], float]:
+    """Run one attack, print what came of it, and hand back what honest callers saw, by the connections they asked on, and the gate's memory."""
     host, _, port = where.url.removeprefix("https://").partition(":")
     with ExitStack() as stack:
         kept = stack.enter_context(beside(where))
@@ -277,11 +299,13 @@ def attack(where: Server, name: str, peers: tuple[str, ...], seconds: float) -> 
     for what, one in seen.items():
         lost = f"{len(one.lost)} lost {one.lost[:2]}"
         print(f"    {what} connections: {one.asked} honest reviews, {lost}; by the clock {one.clock}; by the gate's processor {one.processor}", flush=True)  # fmt: skip
-    return seen
+    return seen, held.memory
 
 
-def problems_of(name: str, seen: Mapping[str, Beside]) -> Iterator[str]:
+def problems_of(name: str, seen: Mapping[str, Beside], memory: float) -> Iterator[str]:
     """Name what must not be."""
+    if memory > MEMORY:
+        yield f"{name}: the gate has {memory:.0f} MiB"
     for one in seen.values():
         if one.lost:
             yield f"{name}: {len(one.lost)} honest reviews were lost"
@@ -302,8 +326,8 @@ def main() -> int:
         if options.only in name:
             for peers in (ONE, MANY):
                 with server("gate", descriptors=options.descriptors) as where:
-                    seen = attack(where, name, peers, options.seconds)
-                problems += problems_of(name, seen)
+                    seen, memory = attack(where, name, peers, options.seconds)
+                problems += problems_of(name, seen, memory)
     print("\n".join(problems) or "nobody honest was lost or held")
     return 1 if problems else 0
 
