@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from dra.cel.library.text_format import ESCAPES, fill_in
 from dra.cel.signatures import Function, function, method, over
 from dra.cel.types import BOOL, DYN, INT, STRING, list_of
 from dra.cel.values import LARGEST_TEXT, require_room, type_name
@@ -16,18 +17,6 @@ _UPPER = str.maketrans("abcdefghijklmnopqrstuvwxyz", "ABCDEFGHIJKLMNOPQRSTUVWXYZ
 _LOWER = str.maketrans("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz")
 # What Go's unicode.IsSpace takes for a blank; Python strips a few more control characters.
 _BLANKS = "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
-# What stands between quotes is written so, here and in `lib_format`.
-ESCAPES = {
-    "\a": "\\a",
-    "\b": "\\b",
-    "\f": "\\f",
-    "\n": "\\n",
-    "\r": "\\r",
-    "\t": "\\t",
-    "\v": "\\v",
-    "\\": "\\\\",
-    '"': '\\"',
-}
 _QUOTES = str.maketrans(ESCAPES)
 
 
@@ -112,8 +101,6 @@ def _join(values: list[Value], separator: str = "") -> str:
 
 
 def _format(template: str, values: list[Value]) -> str:
-    from dra.cel.library.text_format import fill_in
-
     return fill_in(template, values)
 
 

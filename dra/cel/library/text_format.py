@@ -6,7 +6,6 @@ import math
 from typing import TYPE_CHECKING
 
 from dra.cel.library.standard import to_string
-from dra.cel.library.strings import ESCAPES
 from dra.cel.values import LARGEST_TEXT, Duration, Timestamp, TypeValue, Uint, Value, require_room, type_name
 from dra.errors import SelectorRunError
 
@@ -14,6 +13,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 _LARGEST_PRECISION = 1000
+# What stands between quotes is written so.
+ESCAPES = {
+    "\a": "\\a",
+    "\b": "\\b",
+    "\f": "\\f",
+    "\n": "\\n",
+    "\r": "\\r",
+    "\t": "\\t",
+    "\v": "\\v",
+    "\\": "\\\\",
+    '"': '\\"',
+}
 
 
 class Clause:
