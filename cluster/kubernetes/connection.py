@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from http import HTTPStatus
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
@@ -209,9 +210,19 @@ def _settled(configuration: Configuration) -> Configuration:
 
 def _proxy_of(server: str) -> str | None:
     where = urlsplit(server)
-    if proxy_bypass(where.hostname or ""):
-        return None
-    return getproxies().get(where.scheme)
+    host = where.hostname or ""
+    proxies = getproxies()
+    left_out = proxy_bypass(host) or _is_in(host, proxies.get("no", ""))
+    return None if left_out else proxies.get(where.scheme)
+
+
+def _is_in(host: str, ranges: str) -> bool:
+    """Say whether an address is in one of the ranges that NO_PROXY names. Programs written in Go read them there, Python does not."""
+    for one in ranges.split(","):
+        with suppress(ValueError):
+            if ip_address(host) in ip_network(one.strip(), strict=False):
+                return True
+    return False
 
 
 @asynccontextmanager

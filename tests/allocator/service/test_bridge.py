@@ -165,6 +165,8 @@ async def test_victims_make_room_and_nominated_pods_take_it():
     ("call", "body", "status", "words"),
     [
         ("prefilter", {"pod": 7}, 400, "pod"),
+        ("prefilter", {"pod": {}, "nodes": {"count": "many", "sum": 1}}, 400, "/nodes/count"),
+        ("prefilter", {"pod": {}, "nodes": {"count": 1}}, 400, "sum"),
         ("reserve", {"token": "unknown", "node": "n0"}, 410, "token"),
         ("commit", {"reservation": "unknown"}, 409, "not known"),
         ("nothing", {}, 404, "not answered here"),

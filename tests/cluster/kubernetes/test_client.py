@@ -854,7 +854,17 @@ async def test_a_request_asks_no_thread_for_anything(tmp_path, monkeypatch):
     assert len(made.asked) == 2
 
 
-@pytest.mark.parametrize(("left_out", "through"), [("", True), ("elsewhere.example.com", True), ("127.0.0.1", False), ("*", False)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("left_out", "through"),
+    [
+        ("", True),
+        ("elsewhere.example.com,10.0.0.0/8", True),
+        ("127.0.0.1", False),
+        ("*", False),
+        ("kube.example.com, 127.1.0.0/8", False),
+        ("127.0.0.0/8x,::/0", True),
+    ],
+)
 async def test_a_proxy_of_the_environment_is_used_unless_the_server_is_left_out(tmp_path, monkeypatch, left_out, through):  # fmt: skip
     for name in ("HTTP_PROXY", "NO_PROXY", "no_proxy"):
         monkeypatch.delenv(name, raising=False)
