@@ -78,6 +78,9 @@ class Adapted:
     def devices(self):
         return [device for item in self.slices() for device in item["spec"].get("devices", ())]
 
+    def ids(self):
+        return sorted(one["attributes"]["id"]["string"] for one in self.devices())
+
     def healthy(self):
         return sorted(one["attributes"]["id"]["string"] for one in self.devices() if not one.get("taints"))
 
@@ -102,7 +105,7 @@ def adapted(control_plane, node_cluster):
 def spoken(adapted, namespace, name):
     """The device files that a container saw."""
     adapted.cluster.wait_phase(namespace, name, "Succeeded", seconds=90)
-    return adapted.node.logs(namespace, name, "main").split()
+    return adapted.cluster.until("it has spoken", lambda: adapted.node.logs(namespace, name, "main").split())
 
 
 def seen(adapted, namespace, name):
@@ -154,7 +157,8 @@ def test_kills_and_restarts_take_nothing_from_those_who_run(control_plane, adapt
     device = seen(adapted, namespace, "runs")
     adapted.kill()
     adapted.start()
-    assert sorted(one["attributes"]["id"]["string"] for one in adapted.devices()) == ["Dev-1", "Dev-2"], "remembered"
+    # A kubelet that has missed its driver for half a minute takes the slices away, and the next one publishes them anew.
+    control_plane.until("they are remembered", lambda: adapted.ids() == ["Dev-1", "Dev-2"])
     control_plane.until("the plugin is back", lambda: adapted.healthy() == ["Dev-1", "Dev-2"], 90)
     adapted.node.restart_kubelet()
     created(asking(namespace, "next"))

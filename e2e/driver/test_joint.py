@@ -142,8 +142,22 @@ def joint(control_plane, node_cluster, gate, bridge):
         control_plane.remove(*classes)
 
 
+@pytest.fixture(autouse=True)
+def all_free(control_plane, bridge, joint):
+    """The next test finds first what comes first: the node gives back what a pod had, and the allocator hears of its claim, each when it is told."""
+    yield
+    control_plane.until(
+        "the allocator knows that all is free", lambda: not any(one["held"] for one in pools(bridge)), 60
+    )
+
+
 def known(bridge):
-    return {pool["driver"] for pool in bridge.ask("/api/v1/fleet")[1].get("pools", ())}
+    return {pool["driver"] for pool in pools(bridge)}
+
+
+def pools(bridge):
+    """The pools of our drivers, as the allocator knows them."""
+    return [one for one in bridge.ask("/api/v1/fleet")[1]["pools"] if one["driver"] in (*MACHINES, SHARED)]
 
 
 def asking(drivers, name, namespace, amounts, scheduler, **annotations):

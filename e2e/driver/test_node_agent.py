@@ -13,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from cluster.manifests import parse
 from e2e.actors import fleet
 from e2e.actors.client import ApiError, Client
+from e2e.actors.taints import until_rules_are_heard_of
 from e2e.actors.workloads import container, limits, pod, request, template, using_template
 from e2e.driver.installed import GPU, PROGRAM, freed, installed, seen, user
 from e2e.ground.controlplane import free_port
@@ -111,7 +112,7 @@ class Auditor:
     def once(self):
         """What one look on the node finds."""
         inside = [*self.node.box.enter(), *map(str, self.command()), "--once", "-o", "json"]
-        done = subprocess.run(inside, capture_output=True, text=True, check=False, timeout=60)
+        done = subprocess.run(inside, capture_output=True, text=True, check=False, timeout=120)
         return json.loads(done.stdout)
 
 
@@ -135,6 +136,8 @@ def look(agent, ending):
     node = agent.node
     agent.start()
     ending.callback(agent.running.stop)
+    # What another plugin has offered is offered on for a moment, and who is given it finds no plugin.
+    agent.cluster.until("nobody offers them", lambda: node.allocatable().get(RESOURCE, "0") == "0", 60)
     plugin = node.start_device_plugin()
     ending.callback(plugin.stop)
     agent.driver = ending.enter_context(installed(node, DRIVER, PARTS))
@@ -167,6 +170,7 @@ def test_what_a_plugin_gave_no_claim_gets_and_then_it_does(control_plane, silico
     created(old(namespace, "old"), template("t", namespace, request("r", CLASS)))
     held = device_of(silicon, namespace, "old")
     control_plane.until("it is marked", lambda: silicon.marked(DEVICES[held]))
+    until_rules_are_heard_of(control_plane)
     other = (DEVICES.keys() - {held}).pop()
     created(user(namespace, "a", "", [using_template("t")]))
     assert seen(silicon.driver, namespace, "a")[variable(other)] == other
@@ -206,7 +210,7 @@ def test_what_a_claim_has_the_plugin_gives_too_and_everybody_is_told(control_pla
     assert 'drawbridge_node_findings{what="given twice"} 1.0' in silicon.metrics()
     assert "given twice" in {one["what"] for one in silicon.once()["findings"]}
     command = [PROGRAM, "doctor", "-o", "json", "--kubeconfig", control_plane.kubeconfig]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert ("given twice", f"Node {silicon.node.name}") in {(one["what"], one["object"]) for one in json.loads(done.stdout)["findings"]}  # fmt: skip
     gone(silicon, namespace, "old", "new")
     control_plane.until("it is over", lambda: silicon.told("default", **node) == ["it is over"], 60)

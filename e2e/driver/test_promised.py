@@ -114,7 +114,7 @@ def test_what_is_promised_while_a_plugins_pod_has_it_is_told_until_the_promise_i
     assert f"and pod {namespace}/old has it as {RESOURCE} {held} of a device plugin" in message
     assert "drawbridge_node_promises 1.0" in seeing.metrics()
     command = [PROGRAM, "doctor", "-o", "json", "--kubeconfig", control_plane.kubeconfig]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert ("promised elsewhere", f"Node {seeing.node.name}") in {(one["what"], one["object"]) for one in json.loads(done.stdout)["findings"]}  # fmt: skip
     asked(seeing, "unreserve", **reserved)
     control_plane.until("it is over", lambda: seeing.told("default", **node) == ["it is over"], 100)
