@@ -112,14 +112,18 @@ def _shown(folder: str, client_ca: str, what: str) -> Files:
     return files
 
 
-def _demand_loopback(**places: Address | Path | None) -> None:
+_TLS = "give --tls-cert, --tls-key and --client-ca, or a unix socket, or an address of 127.0.0.1"
+_QUOTA_TLS = "give --quota-certs, or an address of 127.0.0.1"
+
+
+def _demand_loopback(remedy: str, **places: Address | Path | None) -> None:
     """Without TLS nothing may leave the machine."""
     for option, place in places.items():
         if place is None or isinstance(place, Path) or _is_here(place.host):
             continue
         raise Broken(
             f"--{option} {place} is not on loopback, and whoever reaches it can have devices held",
-            "give --tls-cert, --tls-key and --client-ca, or a unix socket, or an address of 127.0.0.1",
+            remedy,
         )
 
 
@@ -265,10 +269,10 @@ def command(
         raise Broken("nobody could ask", "say at least one of --plugin, --extender, --quota and --api")
     tls = _tls(tls_cert, tls_key, client_ca, client_names)
     if tls is None:
-        _demand_loopback(plugin=plugin, extender=extender, api=api)
+        _demand_loopback(_TLS, plugin=plugin, extender=extender, api=api)
     quota_tls = _quota_tls(quota_certs, quota_client_ca)
     if quota_tls is None:
-        _demand_loopback(quota=quota)
+        _demand_loopback(_QUOTA_TLS, quota=quota)
     promises_tls = _shown(promises_certs, "", "tls.crt and tls.key (docs/node-agent.md)") if promises_certs else None
     if promises is not None and promises_tls is None and not _is_here(promises.host):
         problem = f"--promises {promises} is not on loopback, and in the clear everybody on the way reads the tokens"
