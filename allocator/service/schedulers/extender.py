@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from cluster.protocol import Cluster
     from cluster.serving import Head, Reply
 
-REMEMBERED = 4096  # decisions whose scores may be asked for
+# Decisions whose scores may be asked for. A scheduler asks about one pod at a time, and for its scores right after its nodes.
+REMEMBERED = 64
 MOST = 10  # of an extender's scores
 OUTBID = "the devices that are free have been promised to a pod that is as important at least"
 # Between a filter and a binding nothing is held: members that each fit need not fit together, and some would be bound without the others.
@@ -138,9 +139,14 @@ class Extender:
         del head
         args = read(body, ScoreArgs)
         uid = args.pod.metadata.uid
-        percents = self._scores.get(uid, {})
-        scores = {name: _tenth(percents.get(name, 0)) for name in args.node_names}
-        return json(_scored(scores))
+        percents = self._scores.get(uid)
+        if percents is None:
+            return json(())
+        said: list[dict[str, object]] = []
+        for name in args.node_names:
+            score = round(percents.get(name, 0) * MOST / 100)
+            said.append({"Host": name, "Score": score})
+        return json(said)
 
     def preempt(self, head: Head, body: bytes) -> Reply:
         """Offer no node: what the scheduler would evict frees no device in its eyes. Who has to go is `fairness.pressing`'s business."""
@@ -200,6 +206,10 @@ class Extender:
             raise Refusal(HTTPStatus.CONFLICT, progress.message)
 
     def _remember(self, uid: str, scores: Mapping[str, int]) -> None:
+        """Keep scores that differ: what is added to every node alike says nothing."""
+        if len(set(scores.values())) < 2:
+            self._scores.pop(uid, None)
+            return
         self._scores[uid] = scores
         self._scores.move_to_end(uid)
         while len(self._scores) > REMEMBERED:
@@ -209,17 +219,6 @@ class Extender:
 def _token(uid: str) -> str:
     """Name the question about a pod: a bind says which pod, and nothing else of the filter before it."""
     return f"extender-{uid}"
-
-
-def _scored(scores: Mapping[str, int]) -> list[dict[str, object]]:
-    """List scores, where they differ: what is added to every node alike says nothing."""
-    if len(set(scores.values())) < 2:
-        return []
-    return [{"Host": name, "Score": score} for name, score in scores.items()]
-
-
-def _tenth(percent: int) -> int:
-    return round(percent * MOST / 100)
 
 
 def _filter_reply(kept: Sequence[str] = (), failed: Mapping[str, str] | None = None, error: str = "") -> Reply:

@@ -51,19 +51,24 @@ async def test_a_strategy_that_nobody_knows_keeps_a_pod_waiting_until_it_is_mend
         assert (await one.place("p"))[0] == 200
 
 
+async def asked(one, name, *nodes):
+    """The scores that a stock scheduler is told of some nodes after it asked which fit."""
+    await one.ask("/extender/filter", {"Pod": await one.pod(name), "NodeNames": ["n0", "n1", "n2"]})
+    return (await one.ask("/extender/prioritize", {"Pod": await one.pod(name), "NodeNames": nodes}))[1]
+
+
 async def test_a_stock_scheduler_is_told_the_score_of_each_node_where_they_differ_and_of_none_where_they_do_not():
-    cluster = loaded(*fleet(3, 2), *map(claim, ("held", "a")), pod("first", "held"), asking("p", "CompactFirst", "a"))
+    pods = [pod("first", "held"), asking("p", "CompactFirst", "a"), pod("plain", "b")]
+    cluster = loaded(*fleet(3, 2), *map(claim, ("held", "a", "b")), *pods)
     async with running(cluster) as one:
+        assert await asked(one, "p", "n0", "n1") == []
         await one.place("first", "n1")
-        await one.ask("/extender/filter", {"Pod": await one.pod("p"), "NodeNames": ["n0", "n1", "n2"]})
-
-        async def scores(*nodes):
-            return (await one.ask("/extender/prioritize", {"Pod": await one.pod("p"), "NodeNames": nodes}))[1]
-
-        assert await scores("n0", "n1") == [{"Host": "n0", "Score": 5}, {"Host": "n1", "Score": 10}]
-        assert await scores("n0", "n2") == []
-        assert await scores("n1") == []
-        assert await scores() == []
+        assert await asked(one, "p", "n0", "n1") == [{"Host": "n0", "Score": 5}, {"Host": "n1", "Score": 10}]
+        assert await asked(one, "plain", "n0", "n1") == []
+        assert (await one.ask("/extender/prioritize", {"Pod": await one.pod("first"), "NodeNames": ["n0"]}))[1] == []
+        await one.place("plain", "n0")
+        await one.place("p", "n2")
+        assert await asked(one, "p", "n0", "n1", "n2") == []
 
 
 async def annotate(one, name, text):
