@@ -431,9 +431,9 @@ def tell_hosts(text: str) -> None:
         click.echo(text)
 
 
-def count_of(number: int, word: str, plural: str = "") -> str:
+def count_of(number: int, word: str) -> str:
     """A number and what it counts: 1 pod, 2 pods."""
-    return f"{number} {word if number == 1 else plural or f'{word}s'}"
+    return f"{number} {word if number == 1 else f'{word}s'}"
 
 
 def wants_json(args: Sequence[str]) -> bool:

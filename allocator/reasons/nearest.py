@@ -295,12 +295,12 @@ def _taint(taint: DeviceTaint) -> str:
     return f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"
 
 
-def _either(names: Sequence[str], most: int = 3) -> str:
-    return _join(names, "or", most)
+def _either(names: Sequence[str]) -> str:
+    return _join(names, "or", most=3)
 
 
-def _all(names: Sequence[str], most: int = 8) -> str:
-    return _join(names, "and", most)
+def _all(names: Sequence[str]) -> str:
+    return _join(names, "and", most=8)
 
 
 def _join(names: Sequence[str], word: str, most: int) -> str:

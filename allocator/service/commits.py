@@ -51,13 +51,11 @@ class Commits:
         *,
         may_write: Callable[[], bool],
         count: Callable[[str, str], None],
-        deadline: float = DEADLINE,
     ) -> None:
         """`count` is told of each write and its outcome."""
         self._cluster = cluster
         self._may_write = may_write
         self._count = count
-        self._deadline = deadline
         self.unsure = 0  # times that a write was not sent, since somebody else might lead by now
         self.denied: dict[str, str] = {}  # by kind of write: what the server said last, until one is let through
 
@@ -78,7 +76,7 @@ class Commits:
         claim = effect.claim
         uid, version = claim.metadata.uid, claim.metadata.resource_version
         try:
-            async with asyncio.timeout(self._deadline):
+            async with asyncio.timeout(DEADLINE):
                 return Written(version, await self._patiently(effect))
         except Conflict:
             return Conflicted(uid, version)

@@ -36,6 +36,7 @@ EMPTY = {
     "elapsedMs": 0.0,
 }
 _SHOWN = 6  # nodes that fit whose devices are listed
+_NAMED = 8  # names of one line
 _HINTS_SECONDS = 3.0  # hints are a courtesy; nobody should wait for them
 _EXITS = {"feasible": Exit.FINE, "infeasible": Exit.REFUSED, "undecided": Exit.UNDECIDED, "error": Exit.BROKEN}
 
@@ -345,5 +346,6 @@ def _about(hint: Hint) -> str:
     return f"{hint.claim}, request {hint.request}: " if hint.request else f"{hint.claim}: " if hint.claim else ""
 
 
-def _some(names: Sequence[str], most: int = 8) -> str:
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more

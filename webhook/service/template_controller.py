@@ -74,7 +74,6 @@ class Templates:
         sweep_every: float = 30.0,
         again_every: float = AGAIN_SECONDS,
         heard_after: float = HEARD_SECONDS,
-        follow_workloads: bool = True,
         quarantine: Quarantine | None = None,
     ) -> None:
         self._cluster = cluster
@@ -103,8 +102,7 @@ class Templates:
         # Pods that a look has found waiting, and that nobody follows.
         self._strays: dict[Key, Pod] = {}
         self._templates = Informer(cluster, resources.RESOURCE_CLAIM_TEMPLATES, quarantine=self.quarantine)
-        kinds = resources.WORKLOADS if follow_workloads else ()
-        self._workloads = [Informer(cluster, kind.raw, quarantine=self.quarantine) for kind in kinds]
+        self._workloads = [Informer(cluster, kind.raw, quarantine=self.quarantine) for kind in resources.WORKLOADS]
 
     async def run(self) -> None:
         """Follow, make and sweep until cancelled."""

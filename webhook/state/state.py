@@ -1,7 +1,7 @@
 """Everything a decision may know of the world, as one value that the rim replaces when something changes.
 
 Admission reads it and nothing else, so a decision can be repeated from a state and a review. What was not read yet is
-`unsynced`; a decision on such a state never denies for want of devices.
+None, or named as incomplete or unsure; a decision on such a state never denies for want of what it does not know.
 """
 
 from __future__ import annotations

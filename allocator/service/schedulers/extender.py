@@ -79,14 +79,12 @@ class Extender:
         nudges: Nudges,
         *,
         count_bind: Callable[[str], None],
-        bind_seconds: float = BIND_SECONDS,
     ) -> None:
         self._bridge = bridge
         self._pressing = pressing
         self._nudges = nudges
         self._cluster = cluster
         self._count_bind = count_bind
-        self._bind_seconds = bind_seconds
         self._scores: OrderedDict[str, Mapping[str, int]] = OrderedDict()  # by uid of the pod
 
     def filter(self, head: Head, body: bytes) -> Reply:
@@ -197,7 +195,7 @@ class Extender:
     async def _commit(self, token: str) -> None:
         """Write the claims and wait for the devices; what cannot be had in time is let go of."""
         try:
-            progress = await self._bridge.commit(token, self._bind_seconds)
+            progress = await self._bridge.commit(token, BIND_SECONDS)
         except BaseException:
             self._bridge.unreserve(token)
             raise

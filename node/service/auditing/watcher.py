@@ -35,8 +35,6 @@ class Watcher:
         paths: NodePaths,
         socket: str,
         allocator: Asker | None = None,
-        *,
-        patience: float = PATIENCE,
     ) -> None:
         self._cluster = cluster
         self._paths = paths
@@ -50,7 +48,7 @@ class Watcher:
         self._pods.listen(self._hear_pods)
         self._slices.listen(self._hear_slices)
         self._silicon: Silicon | None = None
-        self._patience = patience
+        self._patience = PATIENCE
         self._reading: asyncio.Future[NodeFiles] | None = None
 
     @property
