@@ -5,7 +5,7 @@ import socket
 
 import pytest
 
-from allocator.service import commits, process
+from allocator.service import commits, settings
 from cli.commands.allocator import command
 from cli.installation import BASE, BRIDGE, beside
 from cluster import manifests
@@ -76,7 +76,7 @@ def test_the_fence_names_the_lease_and_the_account_wherever_they_are():
         [condition] = policy["matchConditions"]
         assert condition["expression"].endswith(f"'system:serviceaccount:{namespace}:drawbridge-allocator'")
         assert binding["paramRef"] == {
-            "name": process.LEASE,
+            "name": settings.LEASE,
             "namespace": namespace,
             "parameterNotFoundAction": "Allow",
         }
