@@ -16,6 +16,7 @@ from cluster.embedded.embedded import Embedded
 from cluster.errors import ApiError
 from cluster.kubernetes.client import Kubernetes
 from cluster.resources import CONFIG_MAPS, NAMESPACES, RESOURCE_CLAIMS
+from tests.cluster.conftest import empty
 from tests.cluster.objects import allocation, claim, config_map
 from tests.limits import PATIENCE
 
@@ -121,11 +122,7 @@ async def answers(cluster, home, steps):
         except ApiError as error:
             said.append((step, comparable(error)))
     told = [await events(cluster, kind, home, version) for kind, version in starts]
-    # Whatever is left may be held by finalizers; the namespace takes it along once they are off.
-    for one in (await cluster.list(CONFIG_MAPS.raw, home)).items:
-        if one["metadata"].get("finalizers"):
-            await cluster.patch(CONFIG_MAPS, one["metadata"]["name"], Merge({"metadata": {"finalizers": None}}), home)
-    await cluster.delete(NAMESPACES, home)
+    await empty(cluster, home)
     return said, told
 
 
