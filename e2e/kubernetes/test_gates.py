@@ -5,6 +5,8 @@ import json
 import pytest
 
 from cluster.kubernetes import Kubernetes
+from cluster.resources import RESOURCE_CLAIMS
+from cluster.server import PROBES
 from dra import server as gates
 from dra.pointer import member
 from dra.server import server_of
@@ -32,8 +34,13 @@ async def test_a_server_tells_by_its_metrics_and_by_dry_runs_which_gates_are_off
     try:
         server = await cluster.server()
         tried = await cluster._tried()
+        created = await cluster.list(RESOURCE_CLAIMS.raw)
     finally:
         await cluster.close()
+    assert server.gates == {gate: gate not in OFF and stage.on for gate, stage in gates.known_gates(37).items()}
+    assert tried == {gate: server.gates[gate] for gate in tried}
+    assert tried.keys() == {probe.gate for probe in PROBES}
+    assert created.items == ()
     told = Features.seen(server.minor, server.gates)
     shown = Features.seen(server.minor, tried)
     assert {gate: told.on(gate) for gate in told.known()} == {gate: SERVER.on(gate) for gate in told.known()}

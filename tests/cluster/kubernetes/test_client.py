@@ -30,7 +30,6 @@ from cluster.kubernetes.client import Kubernetes
 from cluster.kubernetes.connection import Call, Connection, in_cluster
 from cluster.resources import CONFIG_MAPS, RESOURCE_CLAIMS
 from cluster.server import PROBES
-from dra.server import known_gates
 from tests.cluster.conftest import eventually
 from tests.cluster.objects import claim, config_map
 from tests.cluster.peer import kubeconfig, peer
@@ -733,24 +732,6 @@ async def test_metrics_without_end_are_not_read_to_their_end(tmp_path, monkeypat
 
     async with connected(telling(metrics), tmp_path) as (reached, _):
         assert (await reached.server()).gates == {"DRAConsumableCapacity": True, "DRADeviceTaints": False}
-
-
-@pytest.mark.real
-async def test_closed_gates_are_told_and_a_dry_run_shows_the_same(tmp_path):
-    from e2e.ground.controlplane import ControlPlane
-
-    with ControlPlane(name="gates", feature_gates={"DRAConsumableCapacity": False}) as running:
-        reached = Kubernetes.connect(kubeconfig=str(running.kubeconfig))
-        server = await reached.server()
-        tried = await reached._tried()
-        created = await reached.list(RESOURCE_CLAIMS.raw)
-        await reached.close()
-    assert server.gates == {
-        gate: gate != "DRAConsumableCapacity" and stage.on for gate, stage in known_gates(37).items()
-    }
-    assert tried == {gate: server.gates[gate] for gate in tried}
-    assert tried.keys() == {probe.gate for probe in PROBES}
-    assert created.items == ()
 
 
 @pytest.mark.real
