@@ -29,7 +29,8 @@ Rules that the table rests on
    unknown leaves its devices held. The finalizer, written before the allocation, is taken away from such a claim: that
    changes its version, after which the write can no longer land.
 3. **An allocation is written once** and cannot be changed, only taken back, by the last who needs it, and only while
-   no pod that uses it may have been started.
+   no pod that uses it may have been started. While one needs it that is not written into it yet, who leaves last stays
+   in it: a leader that came then would not know for whom it is.
 4. **Nobody knows whether a binding without an answer landed.** A reserved pod that its scheduler lets go of keeps what it has for
    a while (`Terms.grace`), and what is seen on its node in that time is bound. Nor does an informer say everything in time: before
    anything is taken from a reserved pod, the pod itself is looked at (`RereadPod`).
