@@ -39,6 +39,9 @@ class Replicas:
         # Connections that are being carried, by port.
         self.carried: Counter[int] = Counter()
         self.turn = 0
+        # If there is one, connections are led to that port alone.
+        self.chosen = 0
+        self.lines: dict[asyncio.Task[object] | None, int] = {}
         self.loop = asyncio.new_event_loop()
         self.over = threading.Event()
         self.threads = [threading.Thread(target=self.forward), threading.Thread(target=self.probe)]
@@ -76,6 +79,18 @@ class Replicas:
         port = self.ports.pop(name)
         self.until(f"{name} is no endpoint", lambda: port not in self.ready and not self.carried[port])
 
+    def only(self, name: str) -> None:
+        """Lead to one replica alone from now on, and hang up on who is connected with another."""
+        self.chosen = self.ports[name]
+        self.loop.call_soon_threadsafe(self.hang_up)
+        others = [port for port in self.ports.values() if port != self.chosen]
+        self.until(f"nobody is connected with another than {name}", lambda: not any(map(self.carried.get, others)))
+
+    def hang_up(self) -> None:
+        for line, port in self.lines.items():
+            if port != self.chosen and line:
+                line.cancel()
+
     def until(self, what: str, check: Callable[[], object]) -> None:
         self.gate.cluster.until(what, check, 30)
 
@@ -101,17 +116,20 @@ class Replicas:
         self.loop.close()
 
     async def carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        ready = self.ready
+        ready = [port for port in self.ready if self.chosen in (0, port)]
+        line = asyncio.current_task()
         self.turn += 1
         with contextlib.suppress(OSError, asyncio.CancelledError):
             if ready:
                 port = ready[self.turn % len(ready)]
                 self.carried[port] += 1
+                self.lines[line] = port
                 try:
                     theirs, to_them = await asyncio.open_connection("127.0.0.1", port)
                     await asyncio.gather(pass_on(reader, to_them), pass_on(theirs, writer))
                 finally:
                     self.carried[port] -= 1
+                    del self.lines[line]
         writer.close()
 
 

@@ -3,7 +3,6 @@
 import os
 import re
 import subprocess
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -12,12 +11,13 @@ from e2e.actors import fleet
 from e2e.actors.bridge import SCHEDULER
 from e2e.actors.gate import CONFIGURATION, ROOT, SYSTEM, bring, gpu
 from e2e.actors.replicas import Replicas
+from e2e.actors.workloads import claim, pod, request, using
 from e2e.bridge.test_doctor import examine
 from e2e.build import program
 from tests.limits import PATIENCE
 from webhook.claims import taint_rule
 
-pytestmark = [pytest.mark.real, pytest.mark.time_limit(300, "five processes start")]
+pytestmark = [pytest.mark.real, pytest.mark.time_limit(480, "nine processes start")]
 STOCK = "default-scheduler"
 NODE = "fenced-0"
 FENCED = f"{CONFIGURATION}bridge: {{schedulerName: {SCHEDULER}, drivers: [{fleet.NVIDIA}], fence: true}}\n"
@@ -26,12 +26,11 @@ LATER = {"schedulingGates": [{"name": "example.com/later"}]}
 PAGE = (ROOT / "docs/bridge.md").read_text(encoding="utf-8").partition("## Fence against other schedulers")[2]
 [SUM_OF_THE_CONFIG_MAP] = re.findall(r"`(kubectl get configmap .* \| sha256sum)`", PAGE)
 [TAKE_AWAY] = re.findall(r"`kubectl (delete devicetaintrule drawbridge-fence-DRIVER)`", PAGE)
-AT_ONCE = 8  # pods: more connections than one
 
 
 @pytest.fixture
 def devices(control_plane, gate, bridge):
-    made = [*fleet.slices(fleet.NVIDIA, NODE, fleet.whole_gpus(128), by_name=True), *fleet.classes(extended=False)]
+    made = [*fleet.slices(fleet.NVIDIA, NODE, fleet.whole_gpus(64), by_name=True), *fleet.classes(extended=False)]
     try:
         control_plane.add_fake_nodes(1, prefix="fenced-")
         control_plane.create(*made)
@@ -41,7 +40,7 @@ def devices(control_plane, gate, bridge):
 
 
 @pytest.fixture
-def replicas(gate, tmp_path):
+def replicas(gate, devices, tmp_path):
     """Two gates, each with the file that its kubelet brings."""
     files = {name: tmp_path / f"{name}.yaml" for name in ("one", "two")}
     try:
@@ -70,32 +69,53 @@ def in_the_cluster(cluster):
 
 
 def create(cluster, namespace, name, **spec):
-    """Make a pod, and say by which word it was translated."""
-    [made] = cluster.create(gpu(name, namespace, **spec))
+    """Make a pod, and say by which word it was translated. A connection that was just hung up on may turn a request back."""
+    [made] = cluster.until(f"{name} is let in", lambda: cluster.create(gpu(name, namespace, **spec)), PATIENCE)
     assert "drawbridge.dev/original" in made["metadata"]["annotations"]
     return made["spec"]["schedulerName"]
 
 
-def both_words(cluster, namespace, prefix):
-    """Pods by either replica's word: rounds of some at once, which come by more than one connection."""
+def placed_by_each(replicas, cluster, namespace, when):
+    """Have each replica translate a pod, and each pod placed; answer with their words."""
     words = {}
-
-    def found():
-        names = [f"{prefix}-{len(words) + at}" for at in range(AT_ONCE)]
-        with ThreadPoolExecutor(AT_ONCE) as several:
-            asked = several.map(lambda name: create(cluster, namespace, name), names)
-            words.update(zip(names, asked, strict=True))
-        return set(words.values()) == {STOCK, SCHEDULER} and words
-
-    return cluster.until("both replicas have translated", found, PATIENCE)
+    for one in replicas.files:
+        replicas.only(one)
+        words[one] = create(cluster, namespace, f"{when}-{one}")
+        cluster.wait_scheduled(namespace, f"{when}-{one}")
+    return words
 
 
-def behind(cluster, config):
-    """Whom the doctor calls behind the fence."""
-    return [one["object"] for one in examine(cluster, "--config", str(config)) if one["what"] == "behind the fence"]
+def behind(cluster, namespace, config):
+    """Whom of a namespace the doctor calls behind the fence."""
+    found = [one["object"] for one in examine(cluster, "--config", str(config)) if one["what"] == "behind the fence"]
+    return [one for one in found if one.startswith(f"Pod {namespace}/")]
 
 
-def test_two_gates_take_the_bridge_and_its_fence_over_by_the_steps_of_the_page(control_plane, devices, replicas, gated, gate):  # fmt: skip
+@pytest.fixture
+def outside(control_plane):
+    """A namespace that no gate looks at."""
+    name = control_plane.namespace("fenced-outside")
+    yield name
+    control_plane.delete(f"/api/v1/namespaces/{name}/pods", gracePeriodSeconds=0)
+    control_plane.delete(f"/api/v1/namespaces/{name}")
+
+
+def is_turned_back(cluster, namespace):
+    """Whether one more pod waits that was not let in; until a scheduler knows of a rule it places such a pod."""
+    name = f"stranger-{len(cluster.get(f'/api/v1/namespaces/{namespace}/pods')['items'])}"
+    stranger = pod(name, namespace, resourceClaims=[using(name)])
+    cluster.create(claim(name, namespace, request("gpu", fleet.NVIDIA)), stranger)
+    return cluster.until(f"{name} is judged", lambda: judged(cluster, namespace, name), PATIENCE) == "Unschedulable"
+
+
+def judged(cluster, namespace, name):
+    """What a scheduler has said of a pod last; "" if nothing yet."""
+    status = cluster.get(f"/api/v1/namespaces/{namespace}/pods/{name}")["status"]
+    said = [one for one in status.get("conditions", ()) if one["type"] == "PodScheduled"]
+    return next(("Scheduled" if one["status"] == "True" else one["reason"] for one in said), "")
+
+
+def test_two_gates_take_the_bridge_and_its_fence_over_by_the_steps_of_the_page(control_plane, replicas, gated, gate, outside):  # fmt: skip
     one, two = replicas.files.values()
     before = create(control_plane, gated, "before", **LATER)
     late = create(control_plane, gated, "late", **LATER)
@@ -107,8 +127,7 @@ def test_two_gates_take_the_bridge_and_its_fence_over_by_the_steps_of_the_page(c
     bring(FENCED, one)
     control_plane.until("one gate follows the new content", lambda: shown(replicas)["one"] == [new], PATIENCE)
     assert shown(replicas)["two"] not in ([], [new])
-    for name in both_words(control_plane, gated, "meanwhile"):
-        control_plane.wait_scheduled(gated, name)
+    assert placed_by_each(replicas, control_plane, gated, "meanwhile") == {"one": SCHEDULER, "two": STOCK}
     # The second: wait until all show it.
     bring(FENCED, two)
     gate.configure(FENCED)
@@ -117,23 +136,23 @@ def test_two_gates_take_the_bridge_and_its_fence_over_by_the_steps_of_the_page(c
     control_plane.wait_scheduled(gated, "before")
     # The third: the rule. Who was translated by the old word and waits is behind it, and nobody else.
     repaired = examine(control_plane, "--repair", "--yes", "--config", str(one))
-    assert [(found["what"], found["repaired"]) for found in repaired if "fence" in found["what"]] == [("without fence", True)]  # fmt: skip
+    assert [found["repaired"] for found in repaired if found["what"] == "without fence"] == [True]
+    control_plane.until("kube-scheduler has heard of it", lambda: is_turned_back(control_plane, outside), PATIENCE)
     let_go(control_plane, gated, "late")
-    control_plane.wait_unschedulable(gated, "late")
+    control_plane.until("it waits", lambda: judged(control_plane, gated, "late") == "Unschedulable", PATIENCE)
     assert create(control_plane, gated, "after") == SCHEDULER
     control_plane.wait_scheduled(gated, "after")
-    assert behind(control_plane, one) == [f"Pod {gated}/late"]
+    assert behind(control_plane, gated, one) == [f"Pod {gated}/late"]
     # Its owner makes it anew.
     control_plane.delete(f"/api/v1/namespaces/{gated}/pods/late", gracePeriodSeconds=0)
     assert create(control_plane, gated, "late") == SCHEDULER
     control_plane.wait_scheduled(gated, "late")
-    assert behind(control_plane, one) == []
+    assert behind(control_plane, gated, one) == []
     # The other way round: the rule first, and nobody waits whose gate still has the word, or has it no more.
     control_plane.kubectl(*TAKE_AWAY.replace("DRIVER", fleet.NVIDIA).split())
     bring(CONFIGURATION, one)
     control_plane.until("they differ again", lambda: shown(replicas)["one"] != [new], PATIENCE)
-    for name in both_words(control_plane, gated, "back"):
-        control_plane.wait_scheduled(gated, name)
+    assert placed_by_each(replicas, control_plane, gated, "back") == {"one": STOCK, "two": SCHEDULER}
 
 
 def let_go(cluster, namespace, name):
