@@ -370,10 +370,6 @@ def _decision(answer: Judgement, asked: Given | None) -> Decision:
     return Decision("", container, "", key, Action.REFUSED, answer.text, code=answer.code, remedy=answer.remedy)
 
 
-def _template_spec(spec: Json) -> ResourceClaimSpec | None:
-    return wire.convert(spec.get("spec") or {}, ResourceClaimSpec) if isinstance(spec, dict) else None
-
-
 def _claim(spec: ResourceClaimSpec, namespace: str, name: str) -> ResourceClaim:
     return ResourceClaim(metadata=ObjectMeta(namespace=namespace, name=name), spec=claim_spec(spec))
 
