@@ -556,6 +556,15 @@ def test_a_partition_with_ring_bandwidth_is_left():
     assert untouched(koordinator({"gpu": 200}, hints={PARTITION: {"ringBusBandwidth": "100Gi"}}))
 
 
+@pytest.mark.parametrize(("spec", "lost"), [({}, False), ({"allocatePolicy": "BestEffort"}, False), ({"allocatePolicy": "Restricted"}, True)])  # fmt: skip
+def test_where_partitions_are_published_the_gpus_are_one_and_a_wish_for_the_best_is_named_as_lost(spec, lost):
+    cards = [{"name": f"g{at}", "attributes": {"type": {"string": "gpu"}, "partition2": {"string": "a"}}} for at in (0, 1)]  # fmt: skip
+    done = koordinator({"gpu": 200}, hints={PARTITION: spec}, fleet=seen(("gpu.nvidia.com", "gpu.nvidia.com", cards)))
+    assert devices(done)["constraints"] == [{"requests": ["gpu"], "matchAttribute": "gpu.nvidia.com/partition2"}]
+    assert actions(done)[PARTITION] == "approximated"
+    assert ("Restricted, which takes the best alone, is lost" in detail(done, PARTITION)) is lost
+
+
 def test_a_partition_does_not_concern_shares():
     done = koordinator({"gpu-core": 50, "gpu-memory": "8Gi"}, hints={PARTITION: {}})
     assert done.changed

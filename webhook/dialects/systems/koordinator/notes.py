@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from webhook.dialects.systems.koordinator.draft import Draft
     from webhook.dialects.systems.koordinator.pod_words import DeviceHint
 
+BEST_SCORE = "Restricted"  # of partitions; any other policy prefers better ones
 _NAMED = 4  # types of hints without a request
 
 
@@ -28,12 +29,15 @@ class _Word(NamedTuple):
 
 def on_partition(draft: Draft) -> Draft:
     """Say what becomes of a wish for a partition."""
-    if draft.words.partition is None:
+    partition = draft.words.partition
+    if partition is None:
         return draft
     key = draft.words.names[Role.PARTITION]
     if draft.gpus is None or draft.gpus.partial:
         return draft.and_(Note(key, Action.IGNORED, "it concerns whole GPUs only"))
     text = "the GPUs are one partition as the driver publishes it, of any score"
+    if partition.allocate_policy == BEST_SCORE:
+        text = f"{text}: {BEST_SCORE}, which takes the best alone, is lost"
     return draft.and_(Note(key, Action.APPROXIMATED, text))
 
 
