@@ -27,8 +27,11 @@ BUG = "internal error, see the log of drawbridge"
 class App:
     """One group of calls, by method and path."""
 
-    def __init__(self, routes: Routes, *, token_file: str = "", names: Collection[str] = ()) -> None:
+    def __init__(
+        self, routes: Routes, *, token_file: str = "", names: Collection[str] = (), limits: Limits = LIMITS
+    ) -> None:
         """Answer who shows the token; of those who had to show a certificate, these names."""
+        self.limits = limits
         self._routes = dict(routes)
         self._paths = frozenset(path for _, path in routes)
         self._callers = Callers(Credentials(token_file=token_file))
@@ -52,8 +55,9 @@ class App:
             known = head.path in self._paths
             status = HTTPStatus.METHOD_NOT_ALLOWED if known else HTTPStatus.NOT_FOUND
             return _no(status, f"{head.method} {head.path[:80]} is not answered here", "see docs/bridge.md")
-        if head.length > LIMITS.body:
-            return _no(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a body has at most {LIMITS.body} bytes", "send less")
+        most = self.limits.body
+        if head.length > most:
+            return _no(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a body has at most {most} bytes", "send less")
         return None
 
     def answer(self, head: Head, body: bytes) -> Reply | Coroutine[None, None, Reply]:

@@ -12,7 +12,7 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from allocator.service.app import LIMITS, App
+from allocator.service.app import App
 from certs.mutual import Mutual
 from cluster.serving import Address, Door, Limits
 
@@ -99,7 +99,7 @@ class Ports:
         settings = self._settings
         token_file = settings.token_file if asks_token else ""
         app = App(routes, token_file=token_file, names=settings.client_names)
-        door = Door(app, LIMITS, self._metrics.count_closure)
+        door = self._door(app)
         if isinstance(where, Path):
             self._in_the_clear.doors.append(door)
             door.open_socket(where)
@@ -111,7 +111,7 @@ class Ports:
         where = self._settings.quota
         if where is None:
             return None
-        door = Door(App(routes), LIMITS, self._metrics.count_closure)
+        door = self._door(App(routes))
         return self.of_servers.open(door, where)
 
     def open_promises(self, routes: Routes) -> Address | None:
@@ -119,8 +119,11 @@ class Ports:
         where = self._settings.promises
         if where is None:
             return None
-        door = Door(App(routes), PROMISE_LIMITS, self._metrics.count_closure)
+        door = self._door(App(routes, limits=PROMISE_LIMITS))
         return self.of_agents.open(door, where)
+
+    def _door(self, app: App) -> Door:
+        return Door(app, app.limits, self._metrics.count_closure)
 
     def open_metrics(self) -> Address | None:
         """Open the port for metrics and probes, and say where it is."""

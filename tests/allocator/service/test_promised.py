@@ -195,3 +195,11 @@ async def test_garbage_is_neither_sent_on_in_masses_nor_kept(monkeypatch):
         await known.of(f"u{number}")
     assert len(known._known) == 3
     await cluster.close()
+
+
+async def test_who_asks_what_is_promised_has_nothing_to_send():
+    """Agents of nodes ask with a token alone; whatever else comes is not taken in, of nobody."""
+    async with serving(*fleet(1, 1)) as one, aiohttp.ClientSession() as session:
+        async with session.get(f"http://{one.listening.promises}/promises", data=b"x") as answer:
+            assert (answer.status, (await answer.json())["error"]) == (413, "a body has at most 0 bytes")
+        assert (await one.told("n0"))[0] == 200
