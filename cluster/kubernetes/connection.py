@@ -213,7 +213,26 @@ def _proxy_of(server: str) -> str | None:
     host = where.hostname or ""
     proxies = getproxies()
     left_out = proxy_bypass(host) or _is_in(host, proxies.get("no", ""))
-    return None if left_out else proxies.get(where.scheme)
+    said = proxies.get(where.scheme, "").strip()
+    if left_out or not said:
+        return None
+    proxy = said if "://" in said else f"http://{said}"
+    if not _is_address(proxy):
+        # It may hold a password, so it is not said again.
+        raise ConfigError(
+            f"{where.scheme}_proxy in the environment is not the address of a proxy: write http://HOST:PORT"
+        )
+    return proxy
+
+
+def _is_address(proxy: str) -> bool:
+    try:
+        parts = urlsplit(proxy)
+        port = parts.port
+    except ValueError:
+        return False
+    by_http = parts.scheme in ("http", "https")
+    return by_http and bool(parts.hostname) and parts.path in ("", "/") and port != 0
 
 
 def _is_in(host: str, ranges: str) -> bool:

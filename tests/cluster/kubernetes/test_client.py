@@ -852,9 +852,7 @@ async def test_a_proxy_of_the_environment_is_used_unless_the_server_is_left_out(
     async with asyncio.timeout(PATIENCE), peer(lambda exchange: exchange.reply(body=NOTHING)) as proxy:
         monkeypatch.setenv("http_proxy", proxy.url)
         monkeypatch.setenv("no_proxy", left_out)
-        path = tmp_path / "kubeconfig"
-        path.write_text(kubeconfig("http://127.0.0.1:1"))
-        reached = Kubernetes.connect(kubeconfig=str(path))
+        reached = Kubernetes.connect(kubeconfig=at(tmp_path, "http://127.0.0.1:1"))
         try:
             if through:
                 await reached.list(CONFIG_MAPS)
@@ -864,3 +862,34 @@ async def test_a_proxy_of_the_environment_is_used_unless_the_server_is_left_out(
         finally:
             await reached.close()
     assert [one.request.split()[1].startswith("http://127.0.0.1:1/api") for one in proxy.asked] == [True] * through
+
+
+@pytest.mark.parametrize("said", ["{}", "http://somebody:secret@{}", "http://{}/", " {} "])
+async def test_a_proxy_may_be_written_in_the_ways_that_other_programs_take(tmp_path, monkeypatch, said):
+    async with asyncio.timeout(PATIENCE), peer(lambda exchange: exchange.reply(body=NOTHING)) as proxy:
+        monkeypatch.setenv("http_proxy", said.format(proxy.url.removeprefix("http://")))
+        monkeypatch.setenv("no_proxy", "")
+        reached = Kubernetes.connect(kubeconfig=at(tmp_path, "http://127.0.0.1:1"))
+        try:
+            await reached.list(CONFIG_MAPS)
+        finally:
+            await reached.close()
+    assert len(proxy.asked) == 1
+
+
+@pytest.mark.parametrize("said", ["socks5://127.0.0.1:9", "://", "http://somebody:secret@", "http://a:b", "http://u:secret@h:99999", "http://h:1/secret"])  # fmt: skip
+async def test_a_proxy_that_is_none_is_named_without_its_password(tmp_path, monkeypatch, said):
+    monkeypatch.setenv("http_proxy", said)
+    monkeypatch.setenv("no_proxy", "")
+    reached = Kubernetes.connect(kubeconfig=at(tmp_path, "http://127.0.0.1:1"))
+    with pytest.raises(ConfigError, match=r"http_proxy in the environment.*write http://HOST:PORT") as caught:
+        await reached.list(CONFIG_MAPS)
+    assert "secret" not in str(caught.value)
+    await reached.close()
+
+
+def at(folder, server):
+    """A kubeconfig for a server."""
+    path = folder / "kubeconfig"
+    path.write_text(kubeconfig(server))
+    return str(path)
