@@ -402,6 +402,23 @@ def test_without_a_word_of_the_administrators_no_cpu_is_claimed_and_what_is_lost
 
 
 @pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ({"numaTopologyPolicy": "Restricted"}, "Restricted, the fewest NUMA nodes"),
+        ({"numaTopologyPolicy": "SingleNUMANode", "singleNUMANodeExclusive": "Required"}, "Exclusive Required is lost"),
+    ],
+)
+def test_what_is_required_of_numa_nodes_and_not_kept_is_named_as_lost(spec, words):
+    _, done = hosted({"cpu": "2"}, asked={"gpu": 100}, hints={TOPOLOGY: spec}, fleet=hosts())
+    assert done.changed
+    assert words in detail(done, TOPOLOGY)
+    assert actions(done)[TOPOLOGY] == "approximated"
+    softer = {**spec, "singleNUMANodeExclusive": "Preferred", "numaTopologyPolicy": "BestEffort"}
+    _, done = hosted({"cpu": "2"}, asked={"gpu": 100}, hints={TOPOLOGY: softer}, fleet=hosts())
+    assert "lost" not in detail(done, TOPOLOGY)
+
+
+@pytest.mark.parametrize(
     "hints", [{TOPOLOGY: {"numaTopologyPolicy": "BestEffort"}}, {BINDING: {"preferredCPUBindPolicy": "FullPCPUs"}}, {}]
 )
 def test_a_preference_claims_nothing(hints):

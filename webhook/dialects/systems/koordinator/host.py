@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from webhook.dialects.systems.koordinator.pod_words import PodWords
 
 ONE_NODE: Final = "SingleNUMANode"
+FEWEST_NODES: Final = "Restricted"
+REQUIRED: Final = "Required"  # beside no pod of the other kind: those on one NUMA node, and those across several
 CPU: Final = "cpu"
 PAGES: Final = "hugepages-"
 
@@ -103,6 +105,8 @@ def _notes(words: PodWords, given: list[str], *, nothing: bool) -> Iterator[Note
         key = words.names[Role.NUMA_BIND]
         action, text = _on_topology(words, words.topology.policy, counted if given else "", nothing=nothing)
         yield Note(key, action, text)
+        if words.topology.exclusive == REQUIRED:
+            yield Note(key, Action.APPROXIMATED, f"singleNUMANodeExclusive {REQUIRED} is lost")
     if words.binding is not None:
         key = words.names[Role.CPUS]
         action, text = _on_binding(words.binding.required, counted if CPU in given else "")
@@ -110,6 +114,8 @@ def _notes(words: PodWords, given: list[str], *, nothing: bool) -> Iterator[Note
 
 
 def _on_topology(words: PodWords, policy: str, counted: str, *, nothing: bool) -> tuple[Action, str]:
+    if policy == FEWEST_NODES:
+        return Action.APPROXIMATED, f"{policy}, the fewest NUMA nodes that can do for all of it, is lost"
     if policy != ONE_NODE:
         return Action.IGNORED, f"policy {show(policy) or 'of the node'} asks for no single NUMA node"
     if not words.options.host_resources:

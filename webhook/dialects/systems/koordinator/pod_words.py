@@ -66,6 +66,7 @@ class TopologySpec(msgspec.Struct, frozen=True):
     """The numa-topology-spec annotation."""
 
     policy: str = msgspec.field(name="numaTopologyPolicy", default="")
+    exclusive: str = msgspec.field(name="singleNUMANodeExclusive", default="")
 
 
 class ResourceSpec(msgspec.Struct, frozen=True):
