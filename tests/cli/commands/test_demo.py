@@ -190,7 +190,7 @@ async def test_each_template_of_a_workload_is_shown_by_a_pod_of_its_own():
 
 
 async def test_a_person_can_push_pods_with_curl():
-    async with playground(FLEET, Source()) as here, Door(here).open() as url, aiohttp.ClientSession() as session:
+    async with playground(FLEET, Source()) as here, Door(here, patience=PATIENCE).open() as url, aiohttp.ClientSession() as session:  # fmt: skip
         for body, status, says in (
             ((EXAMPLES / "pods/nvidia-training.yaml").read_bytes(), 200, "✓ training-0"),
             (
@@ -235,7 +235,7 @@ spec:
 
 
 async def test_a_pod_that_brings_its_own_template_gets_its_devices_and_can_be_taken_away():
-    async with playground(FLEET, Source()) as here, Door(here).open() as url, aiohttp.ClientSession() as session:
+    async with playground(FLEET, Source()) as here, Door(here, patience=PATIENCE).open() as url, aiohttp.ClientSession() as session:  # fmt: skip
         async with session.post(f"{url}/pods", data=OWN_TEMPLATE) as response:
             text = await response.text()
             assert response.status == 200, text
@@ -250,7 +250,7 @@ async def test_a_pod_that_brings_its_own_template_gets_its_devices_and_can_be_ta
 
 async def test_a_pod_is_taken_away_by_its_name_where_that_says_which():
     pod = "apiVersion: v1\nkind: Pod\nmetadata: {{name: p, namespace: {}}}\nspec: {{containers: [{{name: c, image: i}}]}}\n"
-    async with playground(FLEET, Source()) as here, Door(here).open() as url, aiohttp.ClientSession() as session:
+    async with playground(FLEET, Source()) as here, Door(here, patience=PATIENCE).open() as url, aiohttp.ClientSession() as session:  # fmt: skip
         for home in ("one", "two"):
             async with session.post(f"{url}/pods", data=pod.format(home)) as response:
                 assert response.status == 200
