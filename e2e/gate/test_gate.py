@@ -13,7 +13,7 @@ import pytest
 from e2e.actors import fleet
 from e2e.actors.client import ApiError
 from e2e.actors.gate import DEVICES, LEASE, NOWHERE, claims_of, gpu, results_of, review
-from e2e.actors.workloads import container, limits, pod
+from e2e.actors.workloads import container, limits, pod, request, template, using_template
 
 pytestmark = pytest.mark.real
 
@@ -326,15 +326,14 @@ def test_a_squatted_name_that_is_labelled_as_ours_is_taken_back(control_plane, f
     """Before any pod uses it, without a grace; who may put it there at all is said by a policy."""
     [planned] = control_plane.create(gpu("p", gated), dryRun="All")
     name = planned["spec"]["resourceClaims"][0]["resourceClaimTemplateName"]
-    request = {"name": "gpu", "exactly": {"deviceClassName": fleet.NVIDIA, "count": 8}}
-    squat = {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaimTemplate",
-        "metadata": {"name": name, "namespace": gated, "labels": {"app.kubernetes.io/managed-by": "drawbridge"}},
-        "spec": {"spec": {"devices": {"requests": [request]}}},
-    }
+    squat = template(name, gated, request("gpu", fleet.NVIDIA, 8))
+    squat["metadata"]["labels"] = {"app.kubernetes.io/managed-by": "drawbridge"}
     control_plane.create(squat)
     control_plane.until("it is taken away", lambda: name not in templates(control_plane, gated), 60)
+    # Who makes claims of templates hears of it in its turn: when this one has its claim, it has.
+    witness = pod("witness", gated, nodeSelector=NOWHERE, resourceClaims=[using_template("witness")])
+    control_plane.create(template("witness", gated, request("gpu", fleet.NVIDIA)), witness)
+    control_plane.until("the next template is made a claim of", lambda: claims_of(control_plane, gated, "witness"), 60)
 
     def admitted():
         try:
