@@ -137,11 +137,11 @@ class Extender:
         del head
         args = read(body, ScoreArgs)
         uid = args.pod.metadata.uid
-        percents = self._scores.get(uid)
-        if percents is None:
-            return json(())
+        percents = self._scores.get(uid, {})
         said: list[dict[str, object]] = []
         for name in args.node_names:
+            # Also where all are alike: only among nodes with a score of an extender does a scheduler break ties by chance. Pods that come
+            # at once would else all be sent to the first.
             score = round(percents.get(name, 0) * MOST / 100)
             said.append({"Host": name, "Score": score})
         return json(said)
@@ -204,7 +204,7 @@ class Extender:
             raise Refusal(HTTPStatus.CONFLICT, progress.message)
 
     def _remember(self, uid: str, scores: Mapping[str, int]) -> None:
-        """Keep scores that differ: what is added to every node alike says nothing."""
+        """Keep scores that differ; those that do not are as good as none."""
         if len(set(scores.values())) < 2:
             self._scores.pop(uid, None)
             return

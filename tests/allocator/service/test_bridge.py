@@ -641,7 +641,7 @@ async def test_a_stock_scheduler_is_answered_in_its_own_words_and_pods_are_bound
         assert found["NodeNames"] == []
         assert "cannot serve the claims" in found["FailedAndUnresolvableNodes"]["cpu"]
         _, scores = await one.ask("/extender/prioritize", {"Pod": await one.pod("p"), "NodeNames": ["n0", "n1"]})
-        assert scores == []  # alike: whatever is added to all says nothing
+        assert scores == [{"Host": "n0", "Score": 0}, {"Host": "n1", "Score": 0}]
         for name in ("p", "plain"):
             where = {"PodName": name, "PodNamespace": "default", "PodUID": f"pod-{name}", "Node": "n1"}
             assert await one.ask("/extender/bind", where) == (200, {"Error": ""})
