@@ -28,12 +28,13 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(scope="session")
 def gate(control_plane):
-    """drawbridge on the session's control plane, for namespaces that ask for it."""
+    """drawbridge on the session's control plane, for namespaces that ask for it. It ends with the control plane, of which nothing stays."""
     running = Gate(control_plane)
     try:
-        yield running.install()
-    finally:
+        return running.install()
+    except BaseException:  # whoever needs no gate goes on
         running.remove()
+        raise
 
 
 @pytest.fixture
@@ -76,9 +77,12 @@ def fleet_node(control_plane, gate):
 
 @pytest.fixture(scope="session")
 def bridge(control_plane):
-    """The allocator's service and a stock scheduler that asks it, on the session's control plane."""
+    """The allocator's service and a stock scheduler that asks it, on the session's control plane, with which they end."""
     running = Bridge(control_plane)
     try:
-        yield running.install()
-    finally:
+        running.install()
+    except BaseException:
         running.remove()
+        raise
+    with running.folder:
+        yield running
