@@ -1,5 +1,7 @@
 """Claims that have their finalizer from the beginning, on a real API server: what it saves each scheduler, and who takes it away in the end."""
 
+import re
+
 import pytest
 
 from cluster import manifests
@@ -86,13 +88,23 @@ def written(cluster, namespace):
             yield event["verb"], kind
 
 
+def called_back(bridge):
+    """How often the allocator has written to a claim so that a stock scheduler asks again: it may be asked before it has heard of a claim."""
+    told = bridge.ask("/metrics", bridge.metrics_port)[1]
+    done = r'^drawbridge_claim_writes_total{(?=.*what="Nudge")(?=.*outcome="Written").*} (\S+)$'
+    return int(sum(map(float, re.findall(done, told, re.MULTILINE))))
+
+
 @pytest.mark.parametrize("scheduler", [STOCK, SCHEDULER])
 def test_a_pods_claim_takes_two_writes_of_its_scheduler_and_goes_with_the_pod(protected, bridge, home, scheduler):
+    before = called_back(bridge)
     protected.create(pod("p", home, schedulerName=scheduler, resourceClaims=[using_template("gpu")]))
     protected.wait_scheduled(home, "p")
     made, *rest = written(protected, home)
     assert made == ("create", "resourceclaims")
-    assert [kind for _, kind in rest] == ["resourceclaims/status", "pods/binding"]
+    kinds = [kind for _, kind in rest]
+    assert kinds.count("resourceclaims") == called_back(bridge) - before
+    assert [kind for kind in kinds if kind != "resourceclaims"] == ["resourceclaims/status", "pods/binding"]
     protected.delete(f"{pods_of(home)}/p", gracePeriodSeconds=0)
     gone(protected, home)
 
