@@ -2,7 +2,7 @@
 
 Device after device is given away in a row that was known beforehand. Of what a scheduler does only that is left without which no pod
 runs: one watch that says which pods there are and who has which claim, and three writes a pod, the claim's finalizer, its
-allocation with the reservation, and the binding. Nothing is looked up, compared or checked, no event is told, and answers and
+allocation with the reservation, and the binding; two where claims have their finalizer from the beginning. Nothing is looked up, compared or checked, no event is told, and answers and
 watch carry no more than names. It is no scheduler for anything else: it does not know who else gives devices away, nor what becomes of its pods.
 
     python bench/allocator/floor.py PLAN    (a file that `bench.allocator.scheduling` writes)
@@ -43,6 +43,7 @@ class Plan(msgspec.Struct, frozen=True):
     token: str
     claims: str  # the path of the claims
     pods: str  # and of the pods
+    protected: bool  # claims are made with their finalizer
     generated: bool  # claims are made from a template: each names its pod; else it has the pod's name
     driver: str
     devices: tuple[tuple[str, str, str], ...]  # node, pool and device
@@ -127,7 +128,8 @@ def place(server: Server, plan: Plan, work: Work) -> None:
     """Make the three writes of a pod."""
     node, pool, device = work.device
     claim = f"{plan.claims}/{work.claim}"
-    server.patch(claim, {"metadata": {"finalizers": [FINALIZER]}})
+    if not plan.protected:
+        server.patch(claim, {"metadata": {"finalizers": [FINALIZER]}})
     result = {"request": "gpu", "driver": plan.driver, "pool": pool, "device": device}
     terms = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}]
     allocation = {

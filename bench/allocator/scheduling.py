@@ -9,9 +9,10 @@ equal, and too high to be met; the gates are Kubernetes' defaults.
 
 A busy machine bends rates more than the CPU time that a pod costs, so both are told. What programs use at rest is taken off.
 
-    python -m bench.allocator.scheduling [--nodes 500] [--pods 400] [--taken 0] [--claims generated] [--rounds 2] [WAY ...]
+    python -m bench.allocator.scheduling [--nodes 500] [--pods 400] [--taken 0] [--claims generated] [--rounds 2] [--protected] [WAY ...]
 
-`--taken` is how many of each node's eight devices are held from the beginning: 0 is an empty fleet, 4 one that is half full, 7 one that is nearly full.
+`--taken` is how many of each node's eight devices are held from the beginning: 0 is an empty fleet, 4 one that is half full, 7 one that is nearly full. With
+`--protected` each way is taken twice in each round, the second time with the policy of manifests/protected-claims in force.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from __future__ import annotations
 import argparse
 import http.client
 import os
+import re
 import ssl
 import statistics
 import sys
@@ -34,8 +36,11 @@ import msgspec
 from bench.allocator import floor
 from bench.row import Row
 from bench.webhook.throughput import CONTROLLERS, REST_SECONDS, SERVER, STORE, seconds_of, settle
+from cluster import manifests
 from e2e.actors import fleet
 from e2e.actors.bridge import PLUGIN_SCHEDULER, SCHEDULER, Bridge, plugin_configuration
+from e2e.actors.client import ApiError
+from e2e.actors.gate import ROOT
 from e2e.actors.workloads import claim, pod, request, template, using, using_template
 from e2e.build import program
 from e2e.ground.controlplane import ControlPlane
@@ -59,6 +64,14 @@ WARMING = 8
 PATIENCE = 180.0
 IN_TREE, PLUGIN, EXTENDER, FLOOR = "in-tree", "plugin", "extender", "floor"
 ASKED_AS = {IN_TREE: "default-scheduler", PLUGIN: PLUGIN_SCHEDULER, EXTENDER: SCHEDULER, FLOOR: floor.NAME}
+PROTECTED = " protected"  # at the end of a way that is taken with the policy
+POLICY = ROOT / "manifests/protected-claims/policy.yaml"
+WRITES = re.compile(
+    r"""(?mx)^apiserver_request_total\{ (?= [^}]* code="2) (?:
+        (?= [^}]* resource="resourceclaims") (?= [^}]* verb="(?:PUT|PATCH)")
+      | (?= [^}]* resource="pods") (?= [^}]* subresource="binding") (?= [^}]* verb="POST")
+    ) [^}]* \} \s (\S+)$"""
+)
 OURS = {PLUGIN, EXTENDER}  # ways in which the allocator runs
 SCHEDULES, ALLOCATES = "scheduler", "allocator"
 BACKOFF = {"podInitialBackoffSeconds": 1, "podMaxBackoffSeconds": 2}  # as the other two have it
@@ -82,6 +95,7 @@ class Run(NamedTuple):
     late: float  # and the 99th percentile
     millis: Mapping[str, float]  # CPU milliseconds of each program for one pod
     conflicts: float  # bindings of the extender whose devices had gone to another pod since it was asked
+    writes: float  # into claims that are there, and bindings, for one pod
 
 
 class Metadata(msgspec.Struct):
@@ -132,11 +146,16 @@ def main() -> None:
     parser.add_argument("--taken", type=int, default=Scale().taken, choices=range(DEVICES))
     parser.add_argument("--claims", default="generated", choices=("generated", "by-hand"))
     parser.add_argument("--rounds", type=int, default=Scale().rounds)
+    parser.add_argument("--protected", action="store_true", help="each way also where claims have their finalizer")
     parser.add_argument("ways", nargs="*", metavar="WAY", help=f"of {', '.join(ASKED_AS)}; all, if none is named")
     asked = parser.parse_args()
     ways = asked.ways or list(ASKED_AS)
     if unknown := set(ways) - ASKED_AS.keys():
         parser.error(f"there is no way {', '.join(sorted(unknown))}: name some of {', '.join(ASKED_AS)}")
+    if asked.protected and asked.claims != "generated":
+        parser.error("--protected says nothing of claims that no pod owns: leave --claims away")
+    if asked.protected:
+        ways = [f"{way}{policy}" for way in ways for policy in ("", PROTECTED)]
     scale = Scale(asked.nodes, asked.pods, asked.taken, asked.claims == "generated", asked.rounds)
     free = scale.nodes * (DEVICES - scale.taken)
     if scale.pods + WARMING > free:
@@ -144,7 +163,7 @@ def main() -> None:
     print(f"{scale}, load {load()}")
     runs = in_turn(scale, ways)
     for way, some in runs.items():
-        print(f"{way:10} {line_of(together(some))}; rates {' '.join(f'{run.rate:.0f}' for run in some)}")
+        print(f"{way:20} {line_of(together(some))}; rates {' '.join(f'{run.rate:.0f}' for run in some)}")
     print(f"load {load()}")
 
 
@@ -152,7 +171,7 @@ def line_of(run: Run) -> str:
     """Put a run into a line."""
     spent_on = ", ".join(f"{name} {millis:.1f}" for name, millis in run.millis.items())
     times = f"{run.rate:.0f}/s, bound after {run.middle:.1f} s (p99 {run.late:.1f} s)"
-    return f"{times}, {run.conflicts:.0f} conflicts, CPU ms a pod: {spent_on}"
+    return f"{times}, {run.writes:.2f} writes a pod, {run.conflicts:.0f} conflicts, CPU ms a pod: {spent_on}"
 
 
 def load() -> str:
@@ -165,7 +184,8 @@ def together(runs: Sequence[Run]) -> Run:
     millis = {name: statistics.median(run.millis[name] for run in runs) for name in runs[0].millis}
     rate, middle, late = (statistics.median(figures) for figures in zip(*(run[:3] for run in runs), strict=True))
     conflicts = statistics.median(run.conflicts for run in runs)
-    return Run(rate, middle, late, millis, conflicts)
+    writes = statistics.median(run.writes for run in runs)
+    return Run(rate, middle, late, millis, conflicts, writes)
 
 
 # The rounds
@@ -191,6 +211,7 @@ class Hall:
     def __init__(self, cluster: ControlPlane, scale: Scale) -> None:
         self.cluster = cluster
         self.scale = scale
+        self.protected = False
         self.pods = 0  # made so far: no name comes twice
         self.bridge = Bridge(cluster)
         cluster.scheduler.stop()
@@ -216,6 +237,8 @@ class Hall:
 
     def run(self, way: str) -> Run:
         """Have one way schedule a burst, and clear away."""
+        way, policy, _ = way.partition(PROTECTED)
+        self.protect(on=bool(policy))
         programs = self.start(way)
         started = [*programs[SCHEDULES], *programs[ALLOCATES]]
         try:
@@ -225,16 +248,42 @@ class Hall:
             rest = seconds_of(programs)
             time.sleep(REST_SECONDS)
             before = seconds_of(programs)
+            written = self.written()
             at_rest = {name: (before[name] - rest[name]) / REST_SECONDS for name in programs}
             burst = self.schedule(pods, started)
             after = seconds_of(programs)
+            writes = self.written() - written
             conflicts = 0.0 if way not in OURS else self.bridge.count("drawbridge_extender_binds_total", "conflict")
         finally:
             for process in started:
                 process.stop()
         self.clear()
         used = {name: after[name] - before[name] - at_rest[name] * burst.seconds for name in programs}
-        return burst.run(used, conflicts)
+        return burst.run(used, conflicts, writes)
+
+    def protect(self, *, on: bool) -> None:
+        """Have the policy in force, or not."""
+        if on == self.protected:
+            return
+        policy = [one.object for one in manifests.read([POLICY])]
+        if on:
+            self.cluster.create(*policy)
+        else:
+            self.cluster.remove(*reversed(policy))
+        self.cluster.until("the API server has taken it in", lambda: self.is_protected() == on, PATIENCE)
+        self.protected = on
+
+    def is_protected(self) -> bool:
+        tried = claim("tried", NAMESPACE, request("gpu", CLASS))
+        owner = {"apiVersion": "v1", "kind": "Pod", "name": "none", "uid": "none", "controller": True}
+        tried["metadata"]["ownerReferences"] = [owner]
+        [made] = self.cluster.create(tried, dryRun="All")
+        return "finalizers" in made["metadata"]
+
+    def written(self) -> float:
+        """What the API server has let be written so far of what a scheduler writes."""
+        told = self.cluster.get("/metrics")
+        return sum(float(count) for count in WRITES.findall(told))
 
     def start(self, way: str) -> dict[str, list[Process]]:
         """Start the programs of a way, and name all whose CPU is told."""
@@ -270,6 +319,7 @@ class Hall:
             token=cluster.token,
             claims=CLAIMS,
             pods=PODS,
+            protected=self.protected,
             generated=self.scale.generated,
             driver=DRIVER,
             devices=tuple((node, f"{node}-fleet", f"gpu-{at}") for at in free for node in self.nodes),
@@ -298,12 +348,18 @@ class Hall:
         return burst
 
     def clear(self) -> None:
-        """Delete pods and claims, and wait until they are gone."""
+        """Delete pods and claims, one by one so that no request is long, and wait until they are gone."""
         for path in (PODS, CLAIMS):
-            self.cluster.delete(path, gracePeriodSeconds=0)
+            names = [item["metadata"]["name"] for item in self.cluster.get(path)["items"]]
+            with ThreadPoolExecutor(CREATORS) as several:
+                list(several.map(self.drop, (f"{path}/{name}" for name in names)))
         gone = [lambda path=path: not self.cluster.get(path, limit=1)["items"] for path in (PODS, CLAIMS)]
         for is_gone in gone:
             self.cluster.until("everything is gone", is_gone, PATIENCE)
+
+    def drop(self, path: str) -> None:
+        with suppress(ApiError):  # it went by itself
+            self.cluster.delete(path, gracePeriodSeconds=0)
 
 
 class Burst:
@@ -366,13 +422,13 @@ class Burst:
     def seconds(self) -> float:
         return max(self.bound.values()) - min(self.created.values())
 
-    def run(self, used: Mapping[str, float], conflicts: float) -> Run:
+    def run(self, used: Mapping[str, float], conflicts: float, writes: float) -> Run:
         """Make figures of it; `used` are CPU seconds."""
         pods = len(self.bound)
         waited = [self.bound[name] - self.created[name] for name in self.bound]
         late = statistics.quantiles(waited, n=100)[-1]
         millis = {name: seconds / pods * 1000 for name, seconds in used.items()}
-        return Run(pods / self.seconds, statistics.median(waited), late, millis, conflicts)
+        return Run(pods / self.seconds, statistics.median(waited), late, millis, conflicts, writes / pods)
 
 
 def lines(response: http.client.HTTPResponse) -> Iterator[bytes]:
