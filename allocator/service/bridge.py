@@ -182,8 +182,12 @@ class Bridge:
 
     @asynccontextmanager
     async def leading(self) -> AsyncIterator[None]:
-        """Lead while inside: what an earlier leader wrote is read before anything is given to anybody."""
+        """Lead while inside: what an earlier leader wrote is read before anything is given to anybody.
+
+        First it is kept from writing more, so that whatever it wrote is read.
+        """
         await self.knowledge.wait_for_sync()
+        await self.commits.until_let(tuple(self.knowledge.claims.objects.values()))
         await self._catch_up()
         self._leading = True
         self.tell(Led())

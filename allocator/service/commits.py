@@ -28,7 +28,7 @@ from cluster.resources import RESOURCE_CLAIMS
 from dra.wire import builtins
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from allocator.reservations import ClaimWrite
     from cluster.protocol import Cluster
@@ -39,6 +39,8 @@ Outcome = Written | Conflicted | Denied | Lost | ClaimGone
 # The policy that lets only the holder of the lease write. It hears of a new holder a moment after we do.
 FENCE = "drawbridge-allocator-holder"
 FENCE_SECONDS = 0.25
+LOOK_SECONDS = 0.05  # between looks whether it has, while nothing is decided
+NO_CHANGE = Merge({"metadata": {"annotations": {f"drawbridge.dev/{FENCE}": None}}})
 DEADLINE = 10.0  # seconds for one write, pauses that the server asks for included
 
 
@@ -71,6 +73,36 @@ class Commits:
         elif isinstance(outcome, Written):
             self.denied.pop(what, None)
         return outcome
+
+    async def until_let(self, claims: Iterable[ResourceClaim]) -> None:
+        """Wait until the fence has heard that we lead: from then on it turns back what who led before has still on its way.
+
+        A dry run of a write that changes nothing tells, on the first of these claims that is there.
+        """
+        try:
+            async with asyncio.timeout(DEADLINE):
+                for claim in claims:
+                    if await self._is_let(claim):
+                        return
+        except TimeoutError:
+            logger.warning("the fence has not heard that this replica leads, or the API server does not answer")
+
+    async def _is_let(self, claim: ResourceClaim) -> bool:
+        """Wait until the fence lets us write into a claim; False if the claim is gone."""
+        meta = claim.metadata
+        while True:
+            try:
+                await self._cluster.patch(RESOURCE_CLAIMS, meta.name, NO_CHANGE, meta.namespace, dry_run=True)
+            except NotFound:
+                return False
+            except (BadRequest, Forbidden, Invalid, Unauthorized) as error:
+                if FENCE not in error.message:  # whatever is in our way, it is not the fence
+                    return True
+            except ApiError:
+                pass
+            else:
+                return True
+            await asyncio.sleep(LOOK_SECONDS)
 
     async def _try(self, effect: ClaimWrite) -> Outcome:
         claim = effect.claim

@@ -6,10 +6,11 @@ import random
 
 import pytest
 
+from allocator.service import commits
 from allocator.service.commits import FENCE
 from cluster import resources
 from cluster.embedded import Embedded
-from cluster.errors import Conflict, Forbidden, Throttled, Unavailable
+from cluster.errors import Conflict, Forbidden, NotFound, Throttled, Unavailable
 from cluster.patch import Merge
 from tests.allocator.service.sidecar import DRIVER, claim, device_class, fleet, gpus, loaded, node, pod, running, until
 from tests.limits import PATIENCE
@@ -28,7 +29,7 @@ class Faulty(Embedded):
         self.after = {}
 
     async def patch(self, resource, name, patch, namespace=None, **more):
-        if resource.kind != "ResourceClaim":
+        if resource.kind != "ResourceClaim" or more.get("dry_run"):
             return await super().patch(resource, name, patch, namespace, **more)
         if len(self.writes) == self.last:
             self.ignored += 1
@@ -546,6 +547,64 @@ async def test_a_service_that_dies_between_two_writes_leaves_what_the_next_one_f
         assert (await two.place("p"))[0] == 200
         assert (await two.place("q"))[0] == 200
         assert len({*await two.held("a"), *await two.held("b")}) == 2
+
+
+class LateFence(Embedded):
+    """A store whose fence goes by its own copy of the lease, which hears of a new holder when it is told to."""
+
+    def __init__(self):
+        super().__init__()
+        self.has_heard = asyncio.Event()
+        self.refused = 0
+        self.gone = ()
+        self.calls = []  # writes that the fence let pass, and lists of claims
+
+    async def list(self, resource, **how):
+        if resource.kind == "ResourceClaim":
+            self.calls.append("list")
+        return await super().list(resource, **how)
+
+    async def patch(self, resource, name, patch, namespace=None, **more):
+        if more.get("dry_run"):
+            if name in self.gone:
+                raise NotFound(f"{name} is gone")
+            if not self.has_heard.is_set():
+                self.refused += 1
+                raise Forbidden(f"ValidatingAdmissionPolicy '{FENCE}' denied request: one does not hold the lease")
+            self.calls.append("let")
+        return await super().patch(resource, name, patch, namespace, **more)
+
+
+@pytest.mark.parametrize("gone", [(), ("a",)])
+async def test_what_an_earlier_leader_writes_until_the_fence_knows_the_next_one_is_read_before_anything_is_decided(
+    gone,
+):
+    """Its write may pass until then."""
+    cluster = LateFence()
+    cluster.gone = gone
+    cluster.load([*fleet(1, 1), claim("a"), claim("b"), pod("p", "a"), pod("q", "b")])
+    async with running(cluster, leads=False) as one:
+        await until(lambda: cluster.refused > 1)
+        assert not one.bridge.leads
+        given = {"results": [{"request": "r", "driver": DRIVER, "pool": "n0", "device": "gpu-0"}]}
+        late = {"status": {"allocation": {"devices": given}, "reservedFor": [{"resource": "pods", "name": "p", "uid": "pod-p"}]}}  # fmt: skip
+        await cluster.patch(resources.RESOURCE_CLAIMS, "b", Merge(late), "default", subresource="status")
+        cluster.has_heard.set()
+        await until(lambda: one.bridge.leads)
+        assert cluster.calls[-2:] == ["let", "list"]
+        assert (await one.plugin("prefilter", {"pod": await one.pod("p")}))[1]["verdict"] == "full"
+
+
+async def test_a_fence_that_never_hears_of_a_leader_keeps_it_from_leading_for_so_long_and_no_longer(
+    caplog, monkeypatch
+):
+    monkeypatch.setattr(commits, "DEADLINE", 0.2)
+    cluster = LateFence()
+    cluster.load([*fleet(1, 1), claim("a")])
+    async with running(cluster) as one:
+        assert one.bridge.leads
+        assert cluster.refused
+        assert "the fence has not heard that this replica leads" in caplog.text
 
 
 async def test_a_leader_that_was_stopped_for_a_while_writes_nothing():
