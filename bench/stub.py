@@ -197,7 +197,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def do_PATCH(self) -> None:
         plural, name, *_ = self.words()
-        self.tell(self.store.patch(plural, name, self.body()))
+        body = self.body()
+        if "dryRun" in self.path:
+            self.tell((200, merged({"metadata": {"name": name}}, body)))
+        else:
+            self.tell(self.store.patch(plural, name, body))
 
     def do_GET(self) -> None:
         query = parse_qs(self.path.partition("?")[2])

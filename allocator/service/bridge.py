@@ -187,7 +187,7 @@ class Bridge:
         First it is kept from writing more, so that whatever it wrote is read.
         """
         await self.knowledge.wait_for_sync()
-        await self.commits.until_let(tuple(self.knowledge.claims.objects.values()))
+        await self.commits.until_let([*self.knowledge.claims.objects.values()])
         await self._catch_up()
         self._leading = True
         self.tell(Led())

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from itertools import islice
 from typing import TYPE_CHECKING, Any, assert_never
 
 from allocator.reservations import (
@@ -40,6 +41,7 @@ Outcome = Written | Conflicted | Denied | Lost | ClaimGone
 FENCE = "drawbridge-allocator-holder"
 FENCE_SECONDS = 0.25
 LOOK_SECONDS = 0.05  # between looks whether it has, while nothing is decided
+TRIED = 16  # claims to look with, of which each may be gone by now
 NO_CHANGE = Merge({"metadata": {"annotations": {f"drawbridge.dev/{FENCE}": None}}})
 DEADLINE = 10.0  # seconds for one write, pauses that the server asks for included
 
@@ -81,7 +83,7 @@ class Commits:
         """
         try:
             async with asyncio.timeout(DEADLINE):
-                for claim in claims:
+                for claim in islice(claims, TRIED):
                     if await self._is_let(claim):
                         return
         except TimeoutError:

@@ -557,6 +557,7 @@ class LateFence(Embedded):
         self.has_heard = asyncio.Event()
         self.refused = 0
         self.gone = ()
+        self.missed = 0
         self.calls = []  # writes that the fence let pass, and lists of claims
 
     async def list(self, resource, **how):
@@ -567,6 +568,7 @@ class LateFence(Embedded):
     async def patch(self, resource, name, patch, namespace=None, **more):
         if more.get("dry_run"):
             if name in self.gone:
+                self.missed += 1
                 raise NotFound(f"{name} is gone")
             if not self.has_heard.is_set():
                 self.refused += 1
@@ -605,6 +607,15 @@ async def test_a_fence_that_never_hears_of_a_leader_keeps_it_from_leading_for_so
         assert one.bridge.leads
         assert cluster.refused
         assert "the fence has not heard that this replica leads" in caplog.text
+
+
+async def test_where_all_claims_have_gone_there_is_nothing_to_look_with_and_nobody_is_kept_from_leading():
+    cluster = LateFence()
+    cluster.gone = [f"c-{at}" for at in range(100)]
+    cluster.load([*fleet(1, 1), *map(claim, cluster.gone)])
+    async with running(cluster) as one:
+        assert one.bridge.leads
+        assert cluster.missed < len(cluster.gone)
 
 
 async def test_a_leader_that_was_stopped_for_a_while_writes_nothing():
