@@ -76,13 +76,13 @@ class Commits:
             self.denied.pop(what, None)
         return outcome
 
-    async def until_let(self, claims: Iterable[ResourceClaim]) -> None:
-        """Wait until the fence has heard that we lead: from then on it turns back what who led before has still on its way.
+    async def until_let(self, claims: Iterable[ResourceClaim], seconds: float = DEADLINE) -> None:
+        """Wait, at most so long, until the fence has heard that we lead: from then on it turns back what who led before has still on its way.
 
         A dry run of a write that changes nothing tells, on the first of these claims that is there.
         """
         try:
-            async with asyncio.timeout(DEADLINE):
+            async with asyncio.timeout(seconds):
                 for claim in islice(claims, TRIED):
                     if await self._is_let(claim):
                         return
