@@ -10,7 +10,6 @@ from contextlib import nullcontext
 
 import pytest
 
-from e2e import conftest
 from tests import suite
 from tests.limits import PATIENCE
 from tests.test_limits import LIGHT
@@ -132,24 +131,6 @@ def test_a_suite_that_looks_in_some_folders_misses_nothing_in_the_others(mark, f
     elsewhere = [str(file) for file in marked if not any(file.is_relative_to(folder) for folder in folders)]
     assert marked
     assert elsewhere == []
-
-
-def test_each_test_on_a_cluster_is_run_once(monkeypatch):
-    """Whatever has a mark of its own is run by it, and left out of the rest."""
-    run = []
-
-    def remember(name, marks, *_, **__):
-        run.append(marks)
-        return suite.Outcome(name, 1)
-
-    monkeypatch.setattr(suite, "pytest_suite", remember)
-    outcomes = list(suite.on_clusters())
-    lanes = {"gated", *conftest.OWN.values()}
-    apart = {f"{suite.CLUSTER} and {lane}" for lane in lanes}
-    assert sorted(run) == sorted({suite.THE_REST, *apart})
-    assert len({one.suite for one in outcomes}) == len(run)
-    left_out = suite.THE_REST.removeprefix(f"{suite.CLUSTER} and not (").removesuffix(")").split(" or ")
-    assert set(left_out) == lanes
 
 
 def test_who_chooses_by_marker_gets_a_long_form_only_by_its_name():
