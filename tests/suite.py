@@ -50,8 +50,7 @@ BESIDE_REFEREES = (
 )
 # The flags of every Go build of ours, so that modules with the same dependencies share what is compiled.
 GO = {"CGO_ENABLED": "0", "GOFLAGS": "-trimpath -mod=readonly -buildvcs=false", "GOTOOLCHAIN": "local"}
-# Tests on a cluster mostly wait: what only computes has the processor meanwhile, and makes way for them. The referees' longest
-# tests need it for a good part of their time limit, so they make way for nobody.
+# Tests on a cluster mostly wait: what only computes has the processor meanwhile, and makes way for them.
 FILLS_UP = 5
 # Control planes and referees live for minutes: memory for time that their collectors would take from the tests.
 COLLECTED_SELDOM = {"GOGC": "400"}
@@ -130,7 +129,7 @@ def everything() -> Iterator[Outcome]:
         yield from gates()
         yield from go_suites()
         yield built()
-        with beside("oracle", ORACLE, *BESIDE_REFEREES) as oracle:
+        with beside("oracle", ORACLE, *BESIDE_REFEREES, nice=FILLS_UP) as oracle:
             yield from on_clusters()
             yield oracle()
         yield units()
