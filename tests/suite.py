@@ -50,8 +50,6 @@ BESIDE_REFEREES = (
 )
 # The flags of every Go build of ours, so that modules with the same dependencies share what is compiled.
 GO = {"CGO_ENABLED": "0", "GOFLAGS": "-trimpath -mod=readonly -buildvcs=false", "GOTOOLCHAIN": "local"}
-# Tests on a cluster mostly wait: what only computes has the processor meanwhile, and makes way for them.
-FILLS_UP = 5
 # Control planes and referees live for minutes: memory for time that their collectors would take from the tests.
 COLLECTED_SELDOM = {"GOGC": "400"}
 
@@ -122,17 +120,17 @@ def unit() -> Iterator[Outcome]:
 def everything() -> Iterator[Outcome]:
     """Every test, with the real cluster and the Go programs."""
     prepare()
-    with (
-        background("the cluster's programs", [sys.executable, "-m", "e2e.build"]) as built,
-        beside("unit", UNIT, "-n", "2", nice=FILLS_UP) as units,
-    ):
-        yield from gates()
-        yield from go_suites()
-        yield built()
-        with beside("oracle", ORACLE, *BESIDE_REFEREES, nice=FILLS_UP) as oracle:
+    with background("the cluster's programs", [sys.executable, "-m", "e2e.build"]) as built:
+        # Two workers leave a part of two cores to what is one process after the other.
+        with beside("unit", UNIT, "-n", "2") as units:
+            yield from gates()
+            yield from go_suites()
+            yield units()
+        # The referees keep one core busy, and tests on a cluster mostly wait.
+        with beside("oracle", ORACLE, *BESIDE_REFEREES) as oracle:
+            yield built()
             yield from on_clusters()
             yield oracle()
-        yield units()
 
 
 def cluster() -> Iterator[Outcome]:
@@ -204,10 +202,10 @@ def background(name: str, command: Sequence[str]) -> Iterator[Callable[[], Outco
 
 
 @contextmanager
-def beside(name: str, marks: str, *options: str, nice: int = 0) -> Iterator[Callable[[], Outcome]]:
+def beside(name: str, marks: str, *options: str) -> Iterator[Callable[[], Outcome]]:
     """Run a suite beside others; the yielded function awaits it and prints what it said, in one piece."""
     with tempfile.TemporaryFile() as said, ThreadPoolExecutor(1) as one:
-        running = one.submit(pytest_suite, name, marks, *options, strict=True, output=said, nice=nice)
+        running = one.submit(pytest_suite, name, marks, *options, strict=True, output=said)
 
         def awaited_and_shown() -> Outcome:
             outcome = running.result()
@@ -352,15 +350,13 @@ def pytest_suite(
     deadline: float = DEADLINE,
     output: IO[bytes] | None = None,
     every: float = SAY_EVERY,
-    nice: int = 0,
 ) -> Outcome:
-    """Run pytest on the tests with these marks and count from its own record; `output` gets what it prints, `nice` as the command has it."""
+    """Run pytest on the tests with these marks and count from its own record; `output` gets what it prints."""
     announce(name)
     begun = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         record, journal = Path(folder) / "record.xml", Path(folder) / "journal"
         command = [
-            *("nice", "-n", str(nice)),
             sys.executable,
             "-m",
             "pytest",

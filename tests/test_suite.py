@@ -1,17 +1,13 @@
 """The summary of `make test` can be trusted: whatever goes wrong is counted, and the last line says so."""
 
-import os
 import subprocess
 import sys
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
 
 import pytest
 
 from tests import suite
-from tests.limits import PATIENCE
 from tests.test_limits import LIGHT
 
 CASES = {
@@ -32,33 +28,6 @@ def test_a_suite_counts_what_happened(case, tmp_path):
     (tmp_path / "test_it.py").write_text(content)
     outcome = suite.pytest_suite(case, "not long", str(tmp_path), *LIGHT, strict=True)
     assert (outcome.passed, outcome.failed) == (passed, failed)
-
-
-def test_a_suite_that_fills_up_makes_way_for_the_others(tmp_path):
-    content = f"import os\ndef test_one(): assert os.nice(0) == {min(19, os.nice(0) + suite.FILLS_UP)}"
-    (tmp_path / "test_it.py").write_text(content)
-    assert suite.pytest_suite("makes way", "not long", str(tmp_path), *LIGHT, nice=suite.FILLS_UP).passed == 1
-
-
-def test_while_tests_on_a_cluster_wait_what_only_computes_goes_on(monkeypatch):
-    """The unit tests and the referees end only when those on a cluster have begun; who awaited one before the other would hang."""
-    begun = threading.Event()
-
-    def fill_up(name, marks, *_, **__):
-        assert marks in (suite.UNIT, suite.ORACLE)
-        return suite.Outcome(name, failed=int(not begun.wait(PATIENCE)), passed=1)
-
-    def on_clusters():
-        begun.set()
-        yield suite.Outcome("clusters", 1)
-
-    for name in ("prepare", "gates", "go_suites"):
-        monkeypatch.setattr(suite, name, tuple)
-    monkeypatch.setattr(suite, "background", lambda *_: nullcontext(lambda: suite.Outcome("built", 1)))
-    monkeypatch.setattr(suite, "pytest_suite", fill_up)
-    monkeypatch.setattr(suite, "on_clusters", on_clusters)
-    outcomes = {one.suite: (one.passed, one.failed) for one in suite.everything()}
-    assert outcomes == dict.fromkeys(("built", "clusters", "oracle", "unit"), (1, 0))
 
 
 def test_a_suite_that_hangs_is_ended_and_counted(tmp_path):
