@@ -9,12 +9,12 @@ from e2e.actors.bridge import Bridge
 from e2e.actors.gate import DEVICES, NODE, Gate
 
 HERE = Path(__file__).parent
-OWN = {"driver": "driven", "chaos": "gated", "bridge": "bridged", "installed": "bridged"}
+OWN = {"driver": "driven", "bridge": "bridged", "installed": "bridged"}
 
 
 @pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
 def pytest_collection_modifyitems(items):
-    """Mark what runs on a control plane of its own, beside the rest: the drivers, the bridge, the installation, the churn, and what needs our gate and no node."""
+    """Mark what runs on a control plane of its own, beside the rest: the drivers, the bridge, the installation, and what needs our gate and no node."""
     for item in items:
         asked = getattr(item, "fixturenames", ())
         if not item.get_closest_marker("real"):
