@@ -57,8 +57,9 @@ class Bridge:
         self.cluster.kubectl("wait", "--for=condition=Established", "--timeout=60s", "crd", *names)
         self.apply(*objects())
         # Who starts before the API server has heard of its rights is refused at first.
-        of_roles = ("resource.k8s.io", "resourceclaims", "patch"), ("coordination.k8s.io", "leases", "create")
-        self.cluster.until_allowed(SYSTEM, "drawbridge-allocator", *of_roles)
+        account = f"system:serviceaccount:{SYSTEM}:drawbridge-allocator"
+        self.cluster.until_may(account, "patch", "resourceclaims", SYSTEM, "resource.k8s.io")
+        self.cluster.until_may(account, "create", "leases", SYSTEM, "coordination.k8s.io")
 
     def apply(self, *made: Object) -> None:
         self.cluster.kubectl("apply", "--server-side", "-f", "-", input=manifests.dump(made))

@@ -217,6 +217,14 @@ class Client:
 
         return refused(self.pod_condition(namespace, name, refused, "found unschedulable", seconds))[0]
 
+    def refusal(self, item: Object) -> str:
+        """Say why a dry run of an object is turned back; "" if it would be let in."""
+        try:
+            self.create(item, dryRun="All")
+        except ApiError as error:
+            return error.message
+        return ""
+
     def events(self, namespace: str, name: str) -> list[str]:
         """Return the messages of the events about one object."""
         found = self.get(f"/api/v1/namespaces/{namespace}/events", fieldSelector=f"involvedObject.name={name}")

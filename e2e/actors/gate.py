@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 from e2e.actors import fleet
-from e2e.actors.client import ApiError
 from e2e.actors.workloads import claim, container, limits, pod, request
 from e2e.ground.controlplane import ControlPlane, free_port
 from e2e.ground.process import Process
@@ -219,7 +218,7 @@ class Gate:
         told = {"mutates": (asks, "is not a whole number"), "validates": (nothing, "there is no DeviceClass")}
         for does, (item, words) in told.items():
             self.cluster.until(
-                f"the gate {does}", lambda item=item, words=words: words in refusal(self.cluster, item), 20
+                f"the gate {does}", lambda item=item, words=words: words in self.cluster.refusal(item), 20
             )
 
     def reads_on(self, node: str) -> None:
@@ -235,7 +234,7 @@ class Gate:
         two = claim("two", "gate-probe", request("r", mark, 2))
         try:
             self.cluster.until(
-                "the gate has read on", lambda: "the largest node has 1" in refusal(self.cluster, two), 20
+                "the gate has read on", lambda: "the largest node has 1" in self.cluster.refusal(two), 20
             )
         finally:
             self.cluster.remove(*made)
@@ -269,15 +268,6 @@ DEVICES = {
     fleet.HAMI: fleet.hami_gpus(4),
     fleet.DRANET: fleet.dranet_nics(8),
 }
-
-
-def refusal(cluster, item):
-    """Why a dry run of an object is turned back; "" if it would be let in."""
-    try:
-        cluster.create(item, dryRun="All")
-    except ApiError as error:
-        return error.message
-    return ""
 
 
 def gpu(name, namespace, **more):

@@ -37,7 +37,9 @@ def onlooker(control_plane):
     made += fleet.slices(fleet.HAMI, NODE, fleet.hami_gpus(1), by_name=True)
     control_plane.add_fake_nodes(1, prefix="onlooker-")
     control_plane.create(*made)
-    control_plane.until_allowed(SYSTEM, ACCOUNT, ("", "pods", "list"))  # who starts before is refused at first
+    control_plane.until_may(
+        f"system:serviceaccount:{SYSTEM}:{ACCOUNT}", "list", "pods"
+    )  # who starts before is refused at first
     port = free_port()
     kubeconfig = control_plane.account_kubeconfig(SYSTEM, ACCOUNT)
     options = [f"--kubeconfig={kubeconfig}", f"--metrics-listen=127.0.0.1:{port}"]

@@ -56,8 +56,8 @@ def unanswered(control_plane, namespace, created):
     matching = pod("warm", namespace, containers=[container(limits={"nvidia.com/gpu": "1"})])
     wanted = claim("ResourceClaim", namespace)
     # The API server hears of one apart from the other.
-    control_plane.until("what mutates is in force", lambda: refused(control_plane, matching), 20)
-    control_plane.until("what validates is in force", lambda: refused(control_plane, wanted), 20)
+    control_plane.until("what mutates is in force", lambda: control_plane.refusal(matching), 20)
+    control_plane.until("what validates is in force", lambda: control_plane.refusal(wanted), 20)
     return namespace
 
 
@@ -66,15 +66,6 @@ def claim(kind, namespace):
     metadata = {"name": "a", "namespace": namespace}
     body = {"spec": spec} if kind == "ResourceClaimTemplate" else spec
     return {"apiVersion": "resource.k8s.io/v1", "kind": kind, "metadata": metadata, "spec": body}
-
-
-def refused(control_plane, item):
-    """Why a dry run was turned back, or nothing if it was admitted."""
-    try:
-        control_plane.create(item, dryRun="All")
-    except ApiError as error:
-        return error.message
-    return ""
 
 
 def not_ours(test):
@@ -107,7 +98,7 @@ def not_ours(test):
 
 def test_pods_that_name_no_accelerator_never_notice_our_outage(control_plane, unanswered):
     for what, item in not_ours(unanswered):
-        assert refused(control_plane, item) == "", what
+        assert control_plane.refusal(item) == "", what
 
 
 def test_what_concerns_us_reaches_us(control_plane, unanswered):
@@ -121,20 +112,20 @@ def test_what_concerns_us_reaches_us(control_plane, unanswered):
         ("a claim of the user's own", pod("a", unanswered, claims=[own])),
         ("an annotation of ours", pod("a", unanswered, annotations={"drawbridge.dev/templates": "x"})),
     ]:
-        assert "failed calling webhook" in refused(control_plane, item), what
+        assert "failed calling webhook" in control_plane.refusal(item), what
 
 
 def test_skip_and_foreign_namespaces_are_out(control_plane, unanswered):
     limits = {"nvidia.com/gpu": "1"}
     skipped = pod("a", unanswered, containers=[container(limits=limits)], labels={"drawbridge.dev/skip": "true"})
-    assert refused(control_plane, skipped) == ""
-    assert refused(control_plane, pod("a", "default", containers=[container(limits=limits)])) == ""
+    assert control_plane.refusal(skipped) == ""
+    assert control_plane.refusal(pod("a", "default", containers=[container(limits=limits)])) == ""
 
 
 def test_a_namespace_switched_off_is_out(control_plane, unanswered):
     item = pod("a", unanswered, containers=[container(limits={"nvidia.com/gpu": "1"})])
     control_plane.patch(f"/api/v1/namespaces/{unanswered}", {"metadata": {"labels": {"drawbridge.dev/mode": "off"}}})
-    control_plane.until("the label is seen", lambda: refused(control_plane, item) == "", 20)
+    control_plane.until("the label is seen", lambda: control_plane.refusal(item) == "", 20)
 
 
 def test_updates_reach_us_only_for_pods_that_we_translated(control_plane, unanswered):
@@ -167,11 +158,11 @@ def test_a_workload_reaches_us_if_its_pods_would(control_plane, unanswered, kind
         )
         for limits in ({"cpu": "1"}, {"nvidia.com/gpu": "1"})
     )
-    assert refused(control_plane, plain) == ""
-    assert "failed calling webhook" in refused(control_plane, gpu)
+    assert control_plane.refusal(plain) == ""
+    assert "failed calling webhook" in control_plane.refusal(gpu)
     owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "x"}
     gpu["metadata"]["ownerReferences"] = [owner]
-    assert refused(control_plane, gpu) == "", (
+    assert control_plane.refusal(gpu) == "", (
         "what a controller made was judged when a person made the controller's object"
     )
 
@@ -179,9 +170,9 @@ def test_a_workload_reaches_us_if_its_pods_would(control_plane, unanswered, kind
 @pytest.mark.parametrize("kind", ["ResourceClaim", "ResourceClaimTemplate"])
 def test_claims_reach_us_unless_a_template_made_them(control_plane, unanswered, kind):
     item = claim(kind, unanswered)
-    assert "failed calling webhook" in refused(control_plane, item)
+    assert "failed calling webhook" in control_plane.refusal(item)
     item["metadata"]["annotations"] = {"resource.kubernetes.io/pod-claim-name": "gpu"}
-    assert refused(control_plane, item) == ""
+    assert control_plane.refusal(item) == ""
 
 
 # Pods that we translated are looked at once more, for what others put back
@@ -207,7 +198,7 @@ def unasked(control_plane, namespace, created):
         webhook["namespaceSelector"]["matchExpressions"].append(only)
     created(made)
     back = pod("warm", namespace, containers=[container(limits={"nvidia.com/gpu": "1"})], labels=TRANSLATED)
-    control_plane.until("the webhook configuration is in force", lambda: refused(control_plane, back), 20)
+    control_plane.until("the webhook configuration is in force", lambda: control_plane.refusal(back), 20)
     return namespace
 
 
@@ -221,7 +212,7 @@ def test_a_pod_that_we_have_not_translated_and_one_that_stayed_so_are_not_asked_
         ("800 containers", pod("a", unasked, containers=crowd, claims=[GIVEN], labels=TRANSLATED)),
         ("who is passed by", pod("a", unasked, containers=keys(), labels=TRANSLATED | {"drawbridge.dev/skip": "true"})),
     ]:
-        assert refused(control_plane, item) == "", what
+        assert control_plane.refusal(item) == "", what
 
 
 def keys(name="main"):
@@ -235,4 +226,4 @@ def test_a_pod_that_we_translated_and_that_names_a_key_is_asked_about_again(cont
         ("on an init container", pod("a", unasked, init=keys("init"), claims=[GIVEN], labels=TRANSLATED)),
         ("on the last of 800", pod("a", unasked, containers=[*crowd, *keys()], claims=[GIVEN], labels=TRANSLATED)),
     ]:
-        assert "failed calling webhook" in refused(control_plane, item), what
+        assert "failed calling webhook" in control_plane.refusal(item), what

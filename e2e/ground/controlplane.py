@@ -16,7 +16,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache as once
-from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -322,21 +321,6 @@ class ControlPlane(Client):
         path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
         request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
         return self.write_kubeconfig(f"{namespace}-{name}", self.post(path, request)["status"]["token"])
-
-    def until_allowed(self, namespace: str, name: str, *rights: tuple[str, str, str]) -> None:
-        """Wait until the API server has heard of rights of a service account: group, resource, verb. It goes by copies of roles and bindings."""
-        user = f"system:serviceaccount:{namespace}:{name}"
-        for group, resource, verb in rights:
-            asked = {"namespace": namespace, "group": group, "resource": resource, "verb": verb}
-            self.until(f"{name} may {verb} {resource}", partial(self.is_allowed, user, asked))
-
-    def is_allowed(self, user: str, asked: Object) -> bool:
-        review = {
-            "apiVersion": "authorization.k8s.io/v1",
-            "kind": "SubjectAccessReview",
-            "spec": {"user": user, "resourceAttributes": asked},
-        }
-        return bool(self.post("/apis/authorization.k8s.io/v1/subjectaccessreviews", review)["status"]["allowed"])
 
     def kubectl(
         self,

@@ -8,7 +8,6 @@ from cluster import manifests
 from dra.validation import CODES, problems
 from dra.validation.fields import gates
 from e2e.actors.bridge import kinds
-from e2e.actors.client import ApiError
 from e2e.actors.workloads import compatibility
 from tests.dra.policy import quota_samples
 
@@ -57,7 +56,7 @@ def quota(namespace, **hard):
     ],
 )
 def test_a_rule_that_is_wrong_in_itself_is_refused_by_the_definition(served, spec, words):
-    why = refusal(served, compatibility("tried", **spec))
+    why = served.refusal(compatibility("tried", **spec))
     assert words in why
     assert bool(words) == bool(why)
 
@@ -75,7 +74,7 @@ def test_a_rule_that_is_wrong_in_itself_is_refused_by_the_definition(served, spe
     ],
 )
 def test_a_quota_that_is_wrong_in_itself_is_refused_by_the_definition(served, namespace, hard, words):
-    why = refusal(served, quota(namespace, **hard))
+    why = served.refusal(quota(namespace, **hard))
     assert words in why
     assert bool(words) == bool(why)
 
@@ -85,7 +84,7 @@ def test_a_quota_is_refused_by_its_definition_where_we_find_an_error(served, nam
     wrong = []
     for case, good in quota_samples.cases():
         value = json.loads(json.dumps(case)) | {"metadata": {"name": "tried", "namespace": namespace}}
-        why = refusal(served, value)
+        why = served.refusal(value)
         errors = [one for one in problems(value, gates.DEFAULT) if CODES[one.code].severity == "error"]
         if bool(why) == good or bool(errors) == good:
             wrong.append((value["spec"], good, why, errors))
@@ -107,12 +106,3 @@ def test_a_status_is_written_apart_from_the_rule_and_shown_by_kubectl(served):
         assert (shown["DEVICES"], shown["FINDINGS"]) == ("7", "D503")
     finally:
         served.remove(compatibility("tried"))
-
-
-def refusal(cluster, item):
-    """Try to make an object; answers with why not, "" if it was let through."""
-    try:
-        cluster.create(item, dryRun="All")
-    except ApiError as error:
-        return error.message
-    return ""
