@@ -6,10 +6,10 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PACKAGES := $(wildcard allocator certs cli cluster dra node webhook)
+PACKAGES := $(wildcard allocator certs cli cluster dra node runtime webhook)
 CHECKED := $(PACKAGES) $(wildcard tests e2e bench docs)
 
-.PHONY: help setup run test test-unit fmt lint lint-python type arch map e2e cluster cluster-down binaries bridge bench soak chaos fuzz long never lock clean
+.PHONY: help setup run test test-unit fmt lint lint-python type arch generate map counts e2e cluster cluster-down binaries bridge bench soak chaos fuzz long never lock clean
 
 help: ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -58,8 +58,15 @@ type: setup ## Check types (mypy --strict)
 arch: setup ## Check who imports whom (import-linter)
 	$(BIN)/lint-imports
 
-map: setup ## Draw docs/architecture.svg from the imports as they are
-	$(BIN)/python docs/map.py
+generate: setup ## Write every file that is made from the code: schemas, tables of docs, webhook configurations, the map
+	$(BIN)/python -m docs.generate
+
+map: generate ## Draw docs/architecture.svg, with all else that is generated
+
+
+
+counts: setup ## Count what makes the code heavy: lines, functions used once, chains of imports, private words
+	$(BIN)/python docs/counts.py
 
 e2e: setup ## Only the tests on the real control plane and node
 	$(BIN)/python -m tests.suite e2e

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from allocator.all_nodes import FleetAnswer, FleetMemo, fleet
+from allocator.all_nodes import FleetAnswer, FleetMemo, best, fleet
 from allocator.answer import Answer, Granted, Reason, Stage, Verdict
 from allocator.one_node import DEFAULTS, Options, decide, explain
 
@@ -24,6 +24,7 @@ __all__ = [
     "Stage",
     "Verdict",
     "allocate",
+    "best",
     "fleet",
 ]
 

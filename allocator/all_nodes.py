@@ -10,13 +10,26 @@ Who asks often keeps a `FleetMemo`: what was found for one stock is where the an
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from allocator.answer import Answer, Fatal, Verdict
 from allocator.one_node import DEFAULTS, Found, Options, budget_of, compose, decide, explain, find
-from allocator.problem import OPTIONAL_OPERATIONS, CompileCache, PageCache, candidates_of, question_of
+from allocator.problem import (
+    OPTIONAL_OPERATIONS,
+    CompileCache,
+    PageCache,
+    Signature,
+    answers,
+    candidates_of,
+    numbered,
+    question_of,
+    signature_of,
+)
+from dra.cache import Cache
 from dra.errors import NodeSelectorError, OutOfBudget
 from dra.policy import Rules
 from dra.stock import FREE, reaches, targets
@@ -26,13 +39,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from allocator.problem import Candidate, Leaf, Question
-    from dra.objects import Node, ResourceClaim
+    from dra.objects import Node, ResourceClaim, ResourceClaimSpec
     from dra.stock import Page, PoolId, PoolUse, Stock
+
+    Columns = Callable[[Page], list[tuple[object, ...]]]
 
 # To see how a node looks that was not seen before takes 5 to 10 microseconds: after so many it is asked whether anybody waits still.
 _PIECE = 32
-_UNSEEN = Found(Verdict.UNDECIDED, error="nobody waited until this node was looked at")
+_UNSEEN = Found(Verdict.UNDECIDED, error="the caller did not wait until this node was looked at")
 _LOOKS = 4096  # looks a question remembers, or twice as many as there are nodes
+_TEXTS = 4 << 20  # bytes of claims as texts
 _SIZE = 1 << 18  # entries of all questions' tables before the oldest questions are forgotten
 
 
@@ -103,6 +119,9 @@ class FleetMemo:
         self._queries: dict[object, _Query] = {}
         self._pages = PageCache()
         self._targets: dict[Page, dict[str, tuple[Node, bool]]] = {}
+        # Claims as texts, by the spec itself, which is held here; and the stock that was looked at last.
+        self._texts: Cache[tuple[ResourceClaimSpec, bytes]] = Cache(_TEXTS)
+        self._stock: Stock | None = None
 
     def __len__(self) -> int:
         return len(self._queries)
@@ -112,24 +131,36 @@ class FleetMemo:
         self._queries.clear()
         self._pages = PageCache()
         self._targets.clear()
+        self._texts.clear()
+        self._stock = None
 
     def query(self, stock: Stock, claims: Sequence[ResourceClaim], options: Options, *, idle: bool) -> _Query:
         """Find a question that was asked before, or begin it."""
         key = (
-            encode([claim.spec for claim in claims]),  # whatever they are called
-            tuple(id(class_) for class_ in stock.classes.values()),
-            tuple(id(rule) for rule in stock.compatibilities.values()),
+            tuple([self._text(claim.spec) for claim in claims]),  # whatever they are called
+            tuple(map(id, stock.classes.values())),
+            tuple(map(id, stock.compatibilities.values())),
             stock.reading,
             idle,
             options.steps,
             options.cuts,
         )
         found = self._queries.pop(key, None)
-        if found is None or found.size > _SIZE:
+        is_new = found is None or found.size > _SIZE
+        if found is None or is_new:
             found = _Query(self, stock, claims, idle=idle)
         self._queries[key] = found
-        self._make_room(stock)
+        if is_new or stock is not self._stock:  # else nothing has grown
+            self._make_room(stock)
+            self._stock = stock
         return found
+
+    def _text(self, spec: ResourceClaimSpec) -> bytes:
+        known = self._texts.get(id(spec))
+        if known is None:
+            known = spec, encode(spec)
+            self._texts.put(id(spec), known, 4 * len(known[1]))
+        return known[1]
 
     def cache_for(self, question: Question, rules: Rules) -> CompileCache:
         """Begin what the problems of a question have in common."""
@@ -177,6 +208,20 @@ def fleet(
     return FleetAnswer(query, stock, claims, options)
 
 
+def best(
+    stock: Stock, claims: Sequence[ResourceClaim], *, options: Options = DEFAULTS, idle: bool = False, memo: FleetMemo
+) -> Verdict:
+    """Say the best that any node says. One that fits ends the look: of 5,000 nodes most do most of the time."""
+    query = memo.query(stock, claims, options, idle=idle)
+    query.look(stock, options)
+    undecided = False
+    for found in query.found.values():
+        if found.verdict is Verdict.FEASIBLE:
+            return found.verdict
+        undecided = undecided or found.verdict is Verdict.UNDECIDED
+    return Verdict.UNDECIDED if undecided else Verdict.INFEASIBLE
+
+
 class _Query:
     """One question to stocks that follow each other: what was found, by look and by node."""
 
@@ -199,7 +244,7 @@ class _Query:
         self.pinned: dict[int, object] = {}  # what looks know by identity
         self.seen: Stock | None = None
         self.unanswered: frozenset[str] = frozenset()  # nodes that nobody waited for when that stock was looked at
-        self.reads: tuple[tuple[str, str], ...] = ()  # attributes that looks tell apart by
+        self.signature = Signature()
         try:
             question = question_of(claims, stock.classes, stock.reading)
         except Fatal as error:
@@ -215,9 +260,11 @@ class _Query:
 
     def look(self, stock: Stock, options: Options) -> None:
         """Bring what was found up to date."""
+        if stock is self.seen and not self.unanswered:
+            return
         nodes = stock.nodes
         try:
-            self.reads = self.cache.reads(budget_of(options))
+            reads = self.cache.reads(budget_of(options))
         except OutOfBudget as reason:
             self.found, self.seen = dict.fromkeys(nodes, Found(Verdict.UNDECIDED, error=str(reason))), None
             return
@@ -228,7 +275,14 @@ class _Query:
         changed = None
         if self.seen is not None:
             changed = stock.changed_since(self.seen)
-        due = nodes if changed is None else changed | self.unanswered
+        # A node with very many devices, which it may make up, is looked at when the others were: the budget is for all of them.
+        due = sorted(nodes if changed is None else changed | self.unanswered, key=partial(_devices_on, stock))
+        if changed is None:
+            signature = signature_of(reads, stock.pages.values(), self.cache.pages)
+            if signature != self.signature:
+                self.by_look.clear()
+                self.pinned.clear()
+            self.signature = signature
         unanswered: set[str] = set()
         abandoned = False
         for number, name in enumerate(due):
@@ -241,7 +295,7 @@ class _Query:
                 unanswered.add(name)
             elif not self._look_at(stock, name, node, options):
                 unanswered.add(name)
-        if changed is None and len(self.found) > len(nodes):
+        if changed is None:
             self.found = {name: self.found[name] for name in nodes}
         self.seen = stock
         self.unanswered = frozenset(unanswered)
@@ -251,14 +305,17 @@ class _Query:
         if self.fault is not None:
             self.found[name] = self.fault
             return True
-        look = self._look(stock, name, node)
+        look: object = None
+        with suppress(OutOfBudget):  # a node that takes too long to be told from others is searched by itself
+            look = self._look(stock, name, node, options)
         found = self.by_look.get(look)
         if found is None:
             found = self.find(stock, node, options)
             if found.verdict is Verdict.UNDECIDED and _has_stopped(options):
                 self.found[name] = found
                 return False
-            self.by_look[look] = found
+            if look is not None:
+                self.by_look[look] = found
         self.found[name] = found
         return True
 
@@ -305,14 +362,12 @@ class _Query:
 
     # ---- looks
 
-    def _look(self, stock: Stock, name: str, node: Node) -> object:
+    def _look(self, stock: Stock, name: str, node: Node, options: Options) -> object:
         """Say how a node looks to the question; equal looks get equal answers, by position."""
         own = stock.pages_on.get(name, ())
         shared = stock.pages_on.get("", ())
-        if not shared and len(own) == 1:
-            whole = stock.pages_of[own[0].pool]
-            if len(whole) == 1:
-                return self._near(stock, own, node)
+        if not shared and len(own) == 1 and _is_all_there(own, stock.pages_of[own[0].pool]):
+            return self._near(stock, own, node, self._columns(options))
         try:
             reached = [page for page in shared if self.memo.targets(page, node)]
         except NodeSelectorError:
@@ -321,17 +376,35 @@ class _Query:
         for page in (*own, *reached):
             pages = pools.setdefault(page.pool, [])
             pages.append(page)
-        looks: list[object] = []
-        for pool, pages in sorted(pools.items(), key=_in_bytes):
-            here = all(page.node_name for page in pages)
-            whole = stock.pages_of[pool]
-            if here and len(pages) == len(whole):
-                looks.append(self._near(stock, pages, node))
-            else:
-                looks.append(self._far(stock, pool, pages, node))
-        return tuple(looks)
+        far = {
+            pool
+            for pool, pages in pools.items()
+            if not (all(page.node_name for page in pages) and _is_all_there(pages, stock.pages_of[pool]))
+        }
+        columns = self._columns(options, alone=not far)
+        return tuple(
+            self._far(stock, pool, pages, node) if pool in far else self._near(stock, pages, node, columns)
+            for pool, pages in sorted(pools.items(), key=_in_bytes)
+        )
 
-    def _near(self, stock: Stock, pages: Sequence[Page], node: Node) -> object:
+    def _columns(self, options: Options, *, alone: bool = True) -> Columns:
+        """Make what tells the devices of one node's pages apart; `alone` if the node shares no pool with another."""
+        signature, kept = self.signature, self.cache.pages
+        if not signature.selectors and not signature.within:
+            return lambda page: kept.columns(page, signature.names)
+        budget, numbers = budget_of(options), dict[object, int]()
+
+        def columns(page: Page) -> list[tuple[object, ...]]:
+            within = kept.columns(page, signature.within)
+            return [
+                *kept.columns(page, signature.names),
+                *answers(page, signature.selectors, budget),
+                *(numbered(within, numbers) if alone else within),
+            ]
+
+        return columns
+
+    def _near(self, stock: Stock, pages: Sequence[Page], node: Node, columns: Columns) -> object:
         """A pool that is all on this node: by content."""
         first = pages[0]
         held: object = None
@@ -340,7 +413,7 @@ class _Query:
             if use is not FREE:
                 held = _positions_in_use(pages, use)
         if len(pages) == 1:
-            look = self._page(first, node)
+            look = self._page(first, node, columns)
             return (*look, held)
         encoded = [page.name.encode() for page in pages]
         order = sorted(range(len(pages)), key=encoded.__getitem__)
@@ -348,7 +421,7 @@ class _Query:
         for page in pages:
             names += [device.name for device in page.devices]
         distinct = len(set(names)) == len(names)
-        looks = [self._page(page, node) for page in pages]
+        looks = [self._page(page, node, columns) for page in pages]
         return tuple(order), distinct, *looks, held
 
     def _far(self, stock: Stock, pool: PoolId, pages: list[Page], node: Node) -> object:
@@ -364,15 +437,27 @@ class _Query:
         reach = [_reach(page, node) for page in pages]
         return identity, tuple(reach)
 
-    def _page(self, page: Page, node: Node) -> tuple[object, ...]:
+    def _page(self, page: Page, node: Node, columns: Columns) -> tuple[object, ...]:
         spec = page.slice.spec
         look: object = page.content
         if spec.skip_node_operations or spec.per_device_node_selection:
             declared = node.status.declared_features
             optional = OPTIONAL_OPERATIONS in declared
             look = look, optional, _reach(page, node)
-        columns = self.cache.pages.columns(page, self.reads)
-        return look, *columns
+        return look, *columns(page)
+
+
+def _devices_on(stock: Stock, node: str) -> int:
+    """Count the devices of slices that name a node."""
+    return sum(len(page.devices) for page in stock.pages_on.get(node, ()))
+
+
+def _is_all_there(pages: Sequence[Page], whole: Sequence[Page]) -> bool:
+    """Whether other pages of the pool, whatever nodes they name, do not matter to a node that sees these (`dra.stock.pool.gather`)."""
+    if len(pages) == len(whole):
+        return True
+    one_generation = len({page.generation for page in pages}) == 1
+    return one_generation and len(pages) == pages[0].slice.spec.pool.resource_slice_count
 
 
 def _positions_in_use(pages: Sequence[Page], use: PoolUse) -> object:

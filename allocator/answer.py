@@ -92,6 +92,11 @@ class Answer(msgspec.Struct, frozen=True):
     def feasible(self) -> bool:
         return self.verdict is Verdict.FEASIBLE
 
+    @property
+    def decided(self) -> bool | None:
+        """Whether it is feasible; None where that was not decided."""
+        return None if self.verdict is Verdict.UNDECIDED else self.feasible
+
 
 def with_allocation(claim: ResourceClaim, allocation: AllocationResult) -> ResourceClaim:
     """Answer with the claim as it is once it has this allocation."""

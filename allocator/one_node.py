@@ -59,6 +59,11 @@ class Found(msgspec.Struct, frozen=True):
     cause: Cause | None = None  # of the error
 
 
+def steps_in(milliseconds: int) -> int:
+    """Say how many steps of a search take about so long: counted, so that the same question has the same answer on a busy machine."""
+    return milliseconds * 1000 // MICROSECONDS
+
+
 def budget_of(options: Options) -> Budget:
     """Make the budget for one node."""
     steps = MICROSECONDS * options.steps

@@ -109,7 +109,8 @@ def _add(total: Amounts, container: Container) -> None:
 
 
 def _affinity(pod: Pod, node: Node) -> str:
-    required = pod.spec.affinity
+    affinity = pod.spec.affinity
+    required = affinity.value() if affinity is not None else None
     for step in ("nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution"):
         required = required.get(step) if isinstance(required, dict) else None
     if required is None:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 Object = dict[str, Any]
 VERSION = {"gitVersion": "v1.37.1", "major": "1", "minor": "37"}
 GROUPS = {"groups": [{"versions": [{"groupVersion": "resource.k8s.io/v1"}]}]}
+OUR_GROUP = {"groups": [*GROUPS["groups"], {"versions": [{"groupVersion": "drawbridge.dev/v1alpha1"}]}]}
 NOW = {"metadata": {"resourceVersion": "9"}}
 END = {"metadata": {"resourceVersion": "9", "annotations": {"k8s.io/initial-events-end": "true"}}}
 PLAIN = 128 * 1024  # bytes up to which a server does not compress an answer
@@ -206,7 +207,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         query = parse_qs(self.path.partition("?")[2])
         if self.path in ("/version", "/apis"):
-            self.tell((200, VERSION if self.path == "/version" else GROUPS))
+            groups = OUR_GROUP if (self.store.directory / "devicequotas").exists() else GROUPS
+            self.tell((200, VERSION if self.path == "/version" else groups))
             return
         plural, *names = self.words()
         if names:

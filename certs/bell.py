@@ -10,13 +10,13 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from cluster import resources
-from cluster.informers import Informer
+from runtime.informers import Informer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from cluster.informers import Batch
     from cluster.protocol import Cluster
+    from runtime.informers import Batch
 
 # Somebody who keeps undoing what we do gets no more than this many answers a second.
 LEAST_SECONDS = 0.2

@@ -10,7 +10,8 @@ soon as there is a bundle, and never a bundle.
 
 A configuration that is not there yet (drawbridge started before `kubectl apply`) counts as fine: nobody calls us through it.
 Only caBundle and rules are touched, with a `test` on the version that was read, so a concurrent edit by the admin wins and
-is looked at again on the next round.
+is looked at again on the next round. Configurations are read before the bundle is: then a bundle that has become old
+meanwhile cannot take the place of a newer one that another replica has put in.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from __future__ import annotations
 import json
 import logging
 from base64 import b64encode
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from certs.annotations import BUNDLE_KEEPER, OTHER_KEEPERS, RULES
@@ -35,15 +37,29 @@ logger = logging.getLogger("drawbridge.inject")
 KINDS = (resources.MUTATING_WEBHOOKS.raw, resources.VALIDATING_WEBHOOKS.raw)
 
 
-async def ensure(cluster: Cluster, names: Sequence[str], bundle: bytes) -> bool:
-    """Put the bundle into every webhook configuration of these names; say whether all of them carry it now."""
-    done = [await _ensure(cluster, kind, name, b64encode(bundle).decode()) for kind in KINDS for name in names]
+Found = tuple[resources.Resource[resources.Raw], resources.Raw]
+
+
+async def read(cluster: Cluster, names: Sequence[str]) -> list[Found]:
+    """Read the webhook configurations of these names that are there."""
+    found: list[Found] = []
+    for kind in KINDS:
+        for name in names:
+            with suppress(NotFound):
+                configuration = await cluster.get(kind, name)
+                found.append((kind, configuration))
+    return found
+
+
+async def ensure(cluster: Cluster, found: Sequence[Found], bundle: bytes) -> bool:
+    """Put the bundle into webhook configurations that were read before it; say whether all of them carry it now."""
+    text = b64encode(bundle).decode()
+    done = [await _ensure(cluster, kind, configuration, text) for kind, configuration in found]
     return all(done)
 
 
-async def _ensure(cluster: Cluster, kind: resources.Resource[resources.Raw], name: str, bundle: str) -> bool:
+async def _ensure(cluster: Cluster, kind: resources.Resource[resources.Raw], found: resources.Raw, bundle: str) -> bool:
     try:
-        found = await cluster.get(kind, name)
         if missing := bundles(found, bundle):
             found = await _write(cluster, kind, found, missing)
     except NotFound:
@@ -55,7 +71,7 @@ async def _ensure(cluster: Cluster, kind: resources.Resource[resources.Raw], nam
             await _write(cluster, kind, found, waiting)
         except ApiError as error:
             # A policy may hold us to the rules that are there. That is no reason to let certificates grow old.
-            logger.warning("rules were not put in their places", extra={"configuration": name, "problem": str(error)})
+            logger.warning("rules were not put in their places", extra={"configuration": found["metadata"]["name"], "problem": str(error)})  # fmt: skip
     return True
 
 

@@ -3,7 +3,9 @@
 Any replica of the authority may do any step; two that try at once collide on the resourceVersion and the loser reads again.
 What a step changes is written to the authority's Secret first: that one says which phase it is, and what the others hold is
 mended to fit (`certs.rotation`: a leaf that the present authority did not sign is signed again, and until then it is one
-that every bundle still trusts). So a kill between any two writes is harmless.
+that every bundle still trusts). So a kill between any two writes is harmless. What is written first is read last: whoever is held up
+between two reads, while others switch authorities, then writes under a version from before that, and fails, instead of
+signing with an authority of the past.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from typing import TYPE_CHECKING
 from certs import inject, material
 from certs.rotation import Policy, step
 from cluster import resources
-from cluster.errors import AlreadyExists, Conflict, NotFound
+from cluster.errors import AlreadyExists, Conflict, Invalid, NotFound
 from cluster.patch import Merge
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from cluster.protocol import Cluster
 
 ATTEMPTS = 10
+OPAQUE = "Opaque"
 
 
 class Store:
@@ -60,15 +63,16 @@ class Store:
         authoritys_secret = authoritys_name(name)
         seals_secret = seals_name(name)
         for _ in range(ATTEMPTS):
-            authoritys = await self._read(authoritys_secret)
-            sealing = await self._read(seals_secret)
-            serving = await self._read(name)
+            configurations = await inject.read(self._cluster, self._webhooks)
             door = await self._read(door_name(name)) if self._names.door else None
+            serving = await self._read(name)
+            sealing = await self._read(seals_secret)
+            authoritys = await self._read(authoritys_secret)
             data = material.Data(_decode(serving), _decode(authoritys), _decode(sealing), _decode(door))
             held = material.decode(data)
             everywhere = False
             if held.bundle:
-                everywhere = await inject.ensure(self._cluster, self._webhooks, held.bundle)
+                everywhere = await inject.ensure(self._cluster, configurations, held.bundle)
             sealed = material.ensure_seal(held, self._new_seal)
             wanted = self._due(sealed, bundle_everywhere=everywhere)
             due = material.encode(wanted)
@@ -123,10 +127,17 @@ class Store:
         )
 
     async def _read(self, name: str) -> Secret | None:
+        """Read one of ours. Of another type it was made by somebody else, and Kubernetes may write into it: it is not taken over."""
         try:
-            return await self._cluster.get(resources.SECRETS, name, self._namespace)
+            secret = await self._cluster.get(resources.SECRETS, name, self._namespace)
         except NotFound:
             return None
+        if secret.type != OPAQUE:
+            raise Invalid(
+                f"Secret {self._namespace}/{name} has type {secret.type!r}, and drawbridge keeps keys in {OPAQUE} ones only: "
+                "delete it, and find out who made it"
+            )
+        return secret
 
     async def _write(self, secret: Secret | None, name: str, wanted: Mapping[str, bytes]) -> bool:
         """Have one Secret hold this of ours; say whether it does, now that nobody else was first."""
@@ -155,7 +166,7 @@ class Store:
 
     def _fresh(self, name: str, data: Mapping[str, str | None]) -> dict[str, object]:
         metadata = {"name": name, "namespace": self._namespace, "labels": {"app.kubernetes.io/name": "drawbridge"}}
-        return {"apiVersion": "v1", "kind": "Secret", "type": "Opaque", "metadata": metadata, "data": dict(data)}
+        return {"apiVersion": "v1", "kind": "Secret", "type": OPAQUE, "metadata": metadata, "data": dict(data)}
 
 
 def authoritys_name(name: str) -> str:

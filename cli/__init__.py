@@ -15,14 +15,14 @@ import sys
 _FAILED = 3  # as cli.contract.Exit has it, which is not imported yet
 
 
-def begin() -> None:
-    """Run the `drawbridge` command."""
+def begin(called: str | None = None) -> None:
+    """Run the `drawbridge` command; `called` is what its help calls it, where the program's own name does not say."""
     signal.signal(signal.SIGTERM, end)
     open_what_is_closed()
     from cli.main import main
 
     try:
-        main()
+        main(prog_name=called)
     except OSError as error:  # a command answers for its own; this is help, or an answer that finds no room
         print(f"error: {error.strerror or error}", file=sys.stderr)
         sys.exit(_FAILED)

@@ -41,24 +41,33 @@ def arrivals(documents: Sequence[Document], state: State) -> Arrivals:
     from cluster.patch import apply_json_patch
     from webhook.admission import decide_object
     from webhook.claims import template
-    from webhook.translate import namespace_of
+    from webhook.translate import mapping, namespace_of
 
     found = Arrivals([], [], {})
     made: set[tuple[str, str]] = set()
     for document in documents:
         obj = document.object
-        if _is_there_already(obj):
-            continue
-        if _is_running(obj):
+        metadata, spec = mapping(obj.get("metadata")), mapping(obj.get("spec"))
+        if obj.get("kind") != "Pod" and metadata.get("uid"):
+            continue  # a workload that was read from a cluster: its pods are among the objects
+        if obj.get("kind") == "Pod" and spec.get("nodeName"):
             found.pods.append(obj)
             continue
         namespace = namespace_of(obj)
         for one in makings(obj):
             done = decide_object(one.pod, state)
-            pods = _pods(one, apply_json_patch(one.pod, done.operations))
+            decided = apply_json_patch(one.pod, done.operations)
+            pods = [decided]
+            if one.name:  # a template's: each has the metadata of the one that was decided on, and its number
+                pods = [
+                    decided | {"metadata": decided["metadata"] | {"name": f"{one.name}-{number}"}}
+                    for number in range(min(one.replicas, MOST))
+                ]
             if done.refusals:
                 reason = "; ".join(done.refusals)
-                found.refused.update({_key(pod): f"refused at the gate: {reason}" for pod in pods})
+                for pod in pods:
+                    key = f"{namespace_of(pod)}/{mapping(pod.get('metadata')).get('name', '')}"
+                    found.refused[key] = f"refused by the webhook: {reason}"
                 continue
             found.pods.extend(pods)
             for name, spec in done.templates.items():
@@ -117,17 +126,6 @@ def _reference(obj: _Object, name: str) -> _Object:
     return {"apiVersion": version, "kind": kind, "name": name, "uid": f"of-{name}", "controller": True}
 
 
-def _is_there_already(obj: _Object) -> bool:
-    """Whether its pods are among the objects by themselves: a workload that was read from a cluster."""
-    metadata = obj.get("metadata")
-    return obj.get("kind") != "Pod" and isinstance(metadata, dict) and bool(metadata.get("uid"))
-
-
-def _is_running(obj: _Object) -> bool:
-    spec = obj.get("spec")
-    return obj.get("kind") == "Pod" and isinstance(spec, dict) and bool(spec.get("nodeName"))
-
-
 def _count(obj: _Object, path: str) -> int:
     """Say how many pods are made of the template at a path: each object around it says how often there is what it holds."""
     from webhook.translate import at, mapping
@@ -145,24 +143,7 @@ def _count(obj: _Object, path: str) -> int:
     return min(count, _LARGEST)
 
 
-def _pods(one: Making, pod: _Object) -> list[_Object]:
-    """The pods of one template, after the one that was decided about, each with its number."""
-    if not one.name:
-        return [pod]
-    made: list[_Object] = []
-    for number in range(min(one.replicas, MOST)):
-        metadata = pod["metadata"] | {"name": f"{one.name}-{number}"}
-        made.append(pod | {"metadata": metadata})
-    return made
-
-
 def _number(value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
         return 1
     return max(0, value)
-
-
-def _key(pod: _Object) -> str:
-    from webhook.translate import mapping, namespace_of
-
-    return f"{namespace_of(pod)}/{mapping(pod.get('metadata')).get('name', '')}"

@@ -18,12 +18,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cli.output import COLOUR, QUIET, colours, complain, progress, quiet, tell, warn, width
+from cli.terminal import count_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from cluster.manifests import Document, InputProblem, Keep
-    from cluster.serving import Address
+    from runtime.http import Address
 
     _Body = Callable[..., Any]
 
@@ -35,7 +36,7 @@ _BESIDE, _BUILT, _EXCLUDED, _NEEDED = (f"{__name__}.{name}" for name in ("beside
 
 # What helps where the system says no.
 _REMEDIES = {
-    errno.EADDRINUSE: "end who listens there, or say another address",
+    errno.EADDRINUSE: "stop the process that uses that address, or say another address",
     errno.EADDRNOTAVAIL: "say an address of this machine",
     errno.ENOSPC: "make room, or write elsewhere",
     errno.EMFILE: "raise the number of files that a process may have open (ulimit -n)",
@@ -377,6 +378,7 @@ def _read(
             exclude=exclude,
             outside=_from_outside,
             keep=keep,
+            tell=warn,
         )
     for document in documents:
         if line := document.run_together:
@@ -387,8 +389,11 @@ def _read(
 
 def _from_outside(name: str) -> bytes | None:
     """The text of what is no file here; None for a file."""
-    from cli.outside import is_outside, text_of
+    from cli.outside import KUSTOMIZE, is_outside, text_of
 
+    built = click.get_current_context().meta.get(_BUILT, ())
+    if name.startswith(KUSTOMIZE) and name.removeprefix(KUSTOMIZE) not in built:
+        return None  # a file that is called so: `-k` alone has folders built
     return text_of(name) if is_outside(name) else None
 
 
@@ -407,6 +412,12 @@ def refuse_two_standard_inputs(*groups: Sequence[str]) -> None:
     """Standard input can be read for one purpose only."""
     if sum(list(group).count("-") for group in groups) > 1:
         raise Broken("standard input (-) can be read only once", "give each further input as a file")
+
+
+def refuse_files_and_cluster(files: Sequence[str], kubeconfig: str, context: str) -> None:
+    """Files are read, or a live cluster."""
+    if files and (kubeconfig or context):
+        raise Broken("files are read, or a cluster", "leave -f out, or --kubeconfig and --context")
 
 
 def write_json(value: Any) -> None:
@@ -429,11 +440,6 @@ def tell_hosts(text: str) -> None:
     """Print what a program reads; nothing at all where there is nothing to say."""
     if text:
         click.echo(text)
-
-
-def count_of(number: int, word: str) -> str:
-    """A number and what it counts: 1 pod, 2 pods."""
-    return f"{number} {word if number == 1 else f'{word}s'}"
 
 
 def wants_json(args: Sequence[str]) -> bool:
@@ -540,6 +546,7 @@ __all__ = [
     "quiet",
     "read",
     "read_what_can_be",
+    "refuse_files_and_cluster",
     "refuse_two_standard_inputs",
     "tell",
     "tell_hosts",
@@ -557,7 +564,7 @@ class AddressType(click.ParamType["Address"]):
     name = "HOST:PORT"
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> Address:
-        from cluster.serving import Address
+        from runtime.http import Address
 
         host, colon, port = value.rpartition(":")
         if not colon or not port.isdigit() or int(port) > 65535:

@@ -10,8 +10,6 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import click
-
 from dra.objects import (
     DeviceClass,
     DeviceCompatibility,
@@ -108,7 +106,7 @@ def read_objects(documents: Iterable[Document]) -> Given:
         raise ManifestError(inputs.problems(wrong))
     if twice:
         names = ", ".join(list(twice)[:NAMED]) + (f" and {len(twice) - NAMED} more" if len(twice) > NAMED else "")
-        click.echo(f"warning: written more than once, the last one counts: {names}", err=True)
+        inputs.warn(f"written more than once, the last one counts: {names}")
     return Given(list(kept.values()))
 
 
@@ -119,6 +117,25 @@ def read_object(obj: dict[str, Any]) -> Any | None:
     if type_ is None:
         return None
     return _with_defaults(convert(versions.upgrade(obj).value, type_))
+
+
+def read_kind(documents: Iterable[Document], type_: type[T]) -> list[T]:
+    """Read the objects of one kind that is its type's name."""
+    from cli import contract as inputs
+    from cluster.manifests import ManifestError
+
+    found: list[T] = []
+    wrong: list[tuple[Document, str, str]] = []
+    for document in documents:
+        if document.object.get("kind") != type_.__name__:
+            continue
+        try:
+            found.append(convert(document.object, type_))
+        except WireError as error:
+            wrong.append((document, error.pointer, error.message))
+    if wrong:
+        raise ManifestError(inputs.problems(wrong))
+    return found
 
 
 def _version_and_kind(obj: dict[str, Any]) -> tuple[str, str]:
@@ -145,8 +162,7 @@ def warn_of_passed_over(documents: Iterable[Document], *, also: Sequence[tuple[s
         return
     listed = ", ".join(f"{number} {kind}" for kind, number in kinds.items())
     objects = inputs.count_of(kinds.total(), "object")
-    message = f"warning: {objects} passed over, which this command does not look into: {listed}"
-    click.echo(message, err=True)
+    inputs.warn(f"{objects} passed over, which this command does not look into: {listed}")
 
 
 def warn_of_misspelt(documents: Iterable[Document]) -> None:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import errno
 import os
-import tempfile
+import secrets
+import stat
+from contextlib import suppress
 from difflib import unified_diff
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -44,6 +46,7 @@ class Edited(NamedTuple):
     after: str
     problem: str = ""
     line: int = 0
+    root: str = ""  # the folder that it is not looked for outside of
 
 
 def edit_files(results: Iterable[Result]) -> list[Edited]:
@@ -60,9 +63,9 @@ def _edit_file(results: Sequence[Result]) -> Edited:
     path = results[0].document.file
     if not Path(path).is_file():
         return Edited(path, "", "", "it is not a file")
-    with Path(path).open(encoding="utf-8", newline="") as file:
-        before = file.read()
-    lines = before.splitlines(keepends=True) if "\r" not in before else before.split("\n")
+    root = results[0].document.root or str(Path(path).resolve().parent)
+    with manifests.beside(path, root) as (folder, name):
+        before, _ = _text_of(name, folder)
     lines = _lines(before)
     # From the end on, so that the lines before stay where they are.
     for result in reversed(results):
@@ -72,7 +75,7 @@ def _edit_file(results: Sequence[Result]) -> Edited:
             _edit_document(lines, result)
         except CannotEdit as error:
             return Edited(path, before, before, str(error), result.document.line)
-    return Edited(path, before, "".join(lines))
+    return Edited(path, before, "".join(lines), root=root)
 
 
 def _lines(text: str) -> list[str]:
@@ -122,26 +125,34 @@ def _name(path: str) -> str:
 
 
 def write(edited: Edited) -> None:
-    """Put the new text in the place of the old one, at once; the file keeps its mode, a link stays a link."""
-    place = Path(edited.path).resolve()
-    status = place.stat()
-    handle, name = tempfile.mkstemp(prefix=f".{place.name}.", dir=place.parent)
-    beside = Path(name)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
-            file.write(edited.after)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.chmod(status.st_mode & 0o7777)
-        _refuse_if_changed(place, edited.before)
-        beside.replace(place)
-    except BaseException:
-        beside.unlink(missing_ok=True)
-        raise
+    """Put the new text in the place of the old one, at once; the file keeps its mode, a link stays a link and leads nowhere else."""
+    with manifests.beside(edited.path, edited.root) as (folder, name):
+        new = f".{name}.{secrets.token_hex(8)}"
+        handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=folder)
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
+                file.write(edited.after)
+                file.flush()
+                os.fsync(file.fileno())
+                os.fchmod(file.fileno(), _unchanged(edited, name, folder))
+            os.replace(new, name, src_dir_fd=folder, dst_dir_fd=folder)
+        except BaseException:
+            with suppress(FileNotFoundError):
+                os.unlink(new, dir_fd=folder)
+            raise
 
 
-def _refuse_if_changed(place: Path, before: str) -> None:
-    with place.open(encoding="utf-8", newline="") as file:
-        now = file.read()
-    if now != before:
-        raise FileExistsError(errno.EEXIST, "somebody else has changed it meanwhile: run it again", str(place))
+def _unchanged(edited: Edited, name: str, folder: int) -> int:
+    """The mode of a file that still has the text that was read."""
+    now, mode = _text_of(name, folder)
+    if now != edited.before:
+        raise FileExistsError(errno.EEXIST, "it was changed meanwhile: run the command again", edited.path)
+    return mode
+
+
+def _text_of(name: str, folder: int) -> tuple[str, int]:
+    """The text of a regular file, and its mode. No link is followed, and no pipe waited for."""
+    handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+    with os.fdopen(handle, encoding="utf-8", newline="") as file:
+        mode = os.fstat(handle).st_mode
+        return file.read() if stat.S_ISREG(mode) else "", stat.S_IMODE(mode)

@@ -90,3 +90,11 @@ def main() -> None:
     Start with `drawbridge translate -f pod.yaml` and `drawbridge check -f manifests/`: neither needs a cluster.
     `drawbridge demo` shows the whole way in a few seconds.
     """
+
+
+if (
+    __name__ == "__main__"
+):  # `python -I -m cli.main`, where nothing may be imported from the folder that we are in, or from PYTHONPATH
+    from cli import begin
+
+    begin("drawbridge")

@@ -70,7 +70,7 @@ def _fetch(address: str) -> bytes:
     try:
         secret = urlsplit(address).password or urlsplit(address).username
     except ValueError as error:
-        raise _broken(address, f"it is no address: {error}", "check how it is written") from error
+        raise _broken(address, f"it is not an address: {error}", "check how it is written") from error
     if secret:
         shown = address.rpartition("@")[2]
         raise _broken(shown, "an address with credentials in it is not asked", "download it, and name the file")

@@ -1,4 +1,4 @@
-"""Texts of others on a terminal: what they may do to it (nothing), how many columns they take, and colour. Pure.
+"""Words on a terminal or a page: lists and counts, the columns a text takes, colour, and escapes made harmless. Pure.
 
 A name from a cluster or a file may hold escape sequences, which a terminal obeys, and marks that turn the direction of writing round.
 They are shown as what they are.
@@ -8,20 +8,33 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from html import escape
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 # Control characters, half surrogates, separators of lines, and what changes the direction of writing or is not seen.
 _UNSEEN = re.compile(
     "[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f]"
 )
+# What the runners of GitHub and Azure take for a command: `::` where a line begins, `##[` and `##vso[` anywhere.
+_COMMAND = re.compile(r"^(\s*)(:)(?=:)|#(?=#(?:vso)?\[)")
 _COLOURS = {"red": "31", "green": "32", "yellow": "33", "cyan": "36", "bold": "1", "dim": "2"}
 _ELLIPSIS = "…"
 
 
 def printable(text: str) -> str:
-    """Show what a terminal would obey as an escape: ESC as its number."""
+    """Show what a terminal, or the log of a CI job, would obey as an escape: ESC as its number."""
+    if "::" in text or "##" in text:
+        text = _COMMAND.sub(_disarmed, text)
     if text.isascii() and text.isprintable():
         return text
     return _UNSEEN.sub(_escaped, text)
+
+
+def _disarmed(found: re.Match[str]) -> str:
+    return f"{found[1]}\\x3a" if found[2] else "\\x23"
 
 
 def _escaped(found: re.Match[str]) -> str:
@@ -29,6 +42,22 @@ def _escaped(found: re.Match[str]) -> str:
     if number < 0x100:
         return f"\\x{number:02x}"
     return f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
+
+
+def escaped(value: object) -> str:
+    """Write a text from a cluster or a file into HTML or SVG."""
+    return escape(printable(str(value)), quote=True)
+
+
+def few(names: Sequence[str], most: int) -> str:
+    """List the first of some names, and count the rest."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+def count_of(number: int, word: str) -> str:
+    """A number and what it counts: 1 pod, 2,000 pods."""
+    return f"{number:,} {word}" if number == 1 else f"{number:,} {word}s"
 
 
 def columns_of(text: str) -> int:

@@ -1,13 +1,13 @@
 """Shapes of the objects around devices that we read or write: only the fields we use. The devices' own are in `dra/`.
 
-Workloads that merely carry a pod template are read raw, so nothing of them is lost.
+Workloads that merely carry a pod template are read raw, so nothing of them is lost; who follows all of them keeps their specs as bytes.
 """
 
 from __future__ import annotations
 
 from dra.objects import ObjectMeta
 from dra.quantity import Quantity
-from dra.wire import Json, Wire
+from dra.wire import Json, Opaque, Wire
 
 
 class NamespaceStatus(Wire, frozen=True, kw_only=True):
@@ -24,7 +24,7 @@ class Namespace(Wire, frozen=True, kw_only=True):
 class ResourceQuotaSpec(Wire, frozen=True, kw_only=True):
     hard: dict[str, Quantity] = {}
     scopes: tuple[str, ...] = ()
-    scope_selector: Json = None
+    scope_selector: Opaque | None = None
 
 
 class ResourceQuotaStatus(Wire, frozen=True, kw_only=True):
@@ -177,3 +177,15 @@ class ValidatingWebhookConfiguration(Wire, frozen=True, kw_only=True):
     kind: str = "ValidatingWebhookConfiguration"
     metadata: ObjectMeta = ObjectMeta()
     webhooks: tuple[AdmissionWebhook, ...] = ()
+
+
+class StoredWorkload(Wire, frozen=True, kw_only=True):
+    """Any object with a pod template, as it is kept: its spec is read when it is looked at."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: Opaque | None = None
+
+    @property
+    def is_owned(self) -> bool:
+        """Whether a controller makes it; then its pods are as that one's owner says."""
+        return any(owner.controller for owner in self.metadata.owner_references)

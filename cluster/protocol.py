@@ -58,8 +58,8 @@ class Page(msgspec.Struct, Generic[T], frozen=True):
     unreadable: tuple[Unreadable, ...] = ()
 
 
-class Cluster(Protocol):
-    """A Kubernetes API, real or embedded. Every call may raise `cluster.errors.ApiError`."""
+class Reader(Protocol):
+    """What reads collections of a Kubernetes API. Every call may raise `cluster.errors.ApiError`."""
 
     async def list(
         self,
@@ -91,6 +91,10 @@ class Cluster(Protocol):
         Ends by itself after about `timeout` seconds. Raises Gone when the version is no longer known.
         """
         ...
+
+
+class Cluster(Reader, Protocol):
+    """A Kubernetes API, real or embedded."""
 
     async def get(self, resource: Resource[T], name: str, namespace: str | None = None) -> T:
         """Read one object."""

@@ -6,6 +6,7 @@ questions (`metadata`, `key`).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
@@ -19,8 +20,10 @@ from cluster.objects import (
     Namespace,
     ResourceQuota,
     Secret,
+    StoredWorkload,
     ValidatingWebhookConfiguration,
 )
+from cluster.outlines import outline_of_claim, outline_of_pod
 from dra.objects import (
     DeviceClass,
     DeviceCompatibility,
@@ -59,6 +62,10 @@ class Resource(msgspec.Struct, Generic[T], frozen=True):
     generation: bool = False
     # How many objects make an answer of sensible size.
     page: int = 500
+    # How many bytes of memory a copy of the collection may take (`runtime.informers.allotment`).
+    room: int = 8 << 20
+    # What has to be known of an object even where there is no room for it; without it, nothing is.
+    outline: Callable[[T], T] | None = None
 
     @property
     def api_version(self) -> str:
@@ -83,6 +90,7 @@ class Resource(msgspec.Struct, Generic[T], frozen=True):
             self.status,
             self.generation,
             self.page,
+            self.room,
         )
 
     def path(self, namespace: str | None = None, name: str = "", subresource: str = "") -> str:
@@ -136,6 +144,17 @@ def key(obj: object) -> Key:
     return typed.namespace, typed.name
 
 
+def owner(obj: object) -> str:
+    """Whose an object is, who fills a collection with it: its namespace, or the node that writes it. "" is the administrator."""
+    where, name = key(obj)
+    match obj:
+        case ResourceSlice():
+            return obj.spec.node_name or ""
+        case Node() | Namespace():
+            return name
+    return where
+
+
 def _dra(
     plural: str, kind: type[T], *, namespaced: bool, status: bool = False, generation: bool = False
 ) -> Resource[T]:
@@ -160,15 +179,29 @@ RESOURCE_SLICES: Resource[ResourceSlice] = Resource(
     namespaced=False,
     generation=True,
     page=50,
+    room=512 << 20,
 )
 DEVICE_CLASSES = _dra("deviceclasses", DeviceClass, namespaced=False, generation=True)
 DEVICE_TAINT_RULES = _dra("devicetaintrules", DeviceTaintRule, namespaced=False, status=True, generation=True)
-RESOURCE_CLAIMS = _dra("resourceclaims", ResourceClaim, namespaced=True, status=True)
-RESOURCE_CLAIM_TEMPLATES = _dra("resourceclaimtemplates", ResourceClaimTemplate, namespaced=True)
+RESOURCE_CLAIMS: Resource[ResourceClaim] = Resource(
+    "resource.k8s.io",
+    "v1",
+    "resourceclaims",
+    "ResourceClaim",
+    ResourceClaim,
+    status=True,
+    room=48 << 20,
+    outline=outline_of_claim,
+)
+RESOURCE_CLAIM_TEMPLATES: Resource[ResourceClaimTemplate] = Resource(
+    "resource.k8s.io", "v1", "resourceclaimtemplates", "ResourceClaimTemplate", ResourceClaimTemplate, room=32 << 20
+)
 
-NODES = _core("nodes", Node, namespaced=False, status=True)
+NODES: Resource[Node] = Resource("", "v1", "nodes", "Node", Node, namespaced=False, status=True, room=256 << 20)
 NAMESPACES = _core("namespaces", Namespace, namespaced=False, status=True)
-PODS = _core("pods", Pod, status=True, generation=True)
+PODS: Resource[Pod] = Resource(
+    "", "v1", "pods", "Pod", Pod, status=True, generation=True, room=64 << 20, outline=outline_of_pod
+)
 RESOURCE_QUOTAS = _core("resourcequotas", ResourceQuota, status=True)
 LIMIT_RANGES = _core("limitranges", LimitRange)
 SECRETS = _core("secrets", Secret)
@@ -200,6 +233,21 @@ WORKLOADS: tuple[Resource[Raw], ...] = (
     JOBS,
     CRON_JOBS,
 )
+
+
+def as_workload(kind: Resource[Raw]) -> Resource[StoredWorkload]:
+    """The same resource, its objects read as they are kept."""
+    return Resource(
+        kind.group,
+        kind.version,
+        kind.plural,
+        kind.kind,
+        StoredWorkload,
+        kind.namespaced,
+        kind.status,
+        kind.generation,
+    )
+
 
 MUTATING_WEBHOOKS: Resource[MutatingWebhookConfiguration] = Resource(
     "admissionregistration.k8s.io",

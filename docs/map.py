@@ -1,4 +1,4 @@
-"""Draws docs/architecture.svg from the imports as they are: `make map`. A test demands that the picture is fresh.
+"""Draws docs/architecture.svg from the imports as they are, for `make generate`.
 
 A band is a room, rooms stand on what they use. A box is a folder with the number of its files, or the
 files of a floor that stand at the top of the room. From left to right the floors: a box stands one floor to the right of
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parent.parent
 PICTURE = ROOT / "docs" / "architecture.svg"
 # From the top of the house to its ground, as .importlinter has them.
-ROOMS = ("cli", "webhook", "allocator", "node", "certs", "cluster", "dra")
+ROOMS = ("cli", "webhook", "allocator", "node", "certs", "runtime", "cluster", "dra")
 # Whoever imports one of these touches the world.
 WORLD = frozenset(
     {"aiohttp", "asyncio", "kubernetes", "logging", "os", "random", "socket", "ssl", "time", "subprocess"}
@@ -220,12 +220,3 @@ def line(start: tuple[int, int], end: tuple[int, int]) -> str:
     x2, y2 = end[0] + BOX, end[1] + TALL // 2
     bend = (x1 + x2) // 2
     return f'<path d="M{x1} {y1} C{bend} {y1} {bend} {y2} {x2} {y2}" fill="none" stroke="#8a8574"/>'
-
-
-def main() -> None:
-    PICTURE.write_text(draw(places()), encoding="utf-8")
-    print(f"{PICTURE.relative_to(ROOT)} is fresh")
-
-
-if __name__ == "__main__":
-    main()

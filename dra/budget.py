@@ -15,7 +15,9 @@ charges nothing is not. Who counts in coarser units takes a `part` with a price.
 When the steps are spent, or `impatient` says that nobody waits any more, `charge` raises OutOfBudget, from then on each
 time. That is not an answer in either direction, so nobody between the loop and the maker of the budget catches it. The maker
 does, and says "undecided". A `longest` is for who shares a thread with others: what it takes, an alarm clock can end between two
-instructions, but not inside of one call of a library. It is not a SelectorError, so what treats a failing selector as "no" never swallows it.
+instructions, but not inside of one call of a library. What is said to a user must not depend on how busy a machine is: where `is_late`, a
+part of the work was given up for want of time and not of steps, so whoever made the budget says that, and nothing else that was found
+out or was not. OutOfBudget is not a SelectorError, so what treats a failing selector as "no" never swallows it.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ _ALWAYS: Final = UNBOUNDED + 1
 class Budget:
     """Counts down; ends the work when nothing is left."""
 
-    __slots__ = ("_impatient", "_look_below", "left", "longest", "steps")
+    __slots__ = ("_impatient", "_is_late", "_look_below", "left", "longest", "steps")
 
     def __init__(
         self, steps: int = UNBOUNDED, impatient: Callable[[], bool] | None = None, *, longest: int = UNBOUNDED
@@ -45,6 +47,7 @@ class Budget:
         self.longest = longest
         self.left = steps
         self._impatient = impatient
+        self._is_late = False
         # As long as so much is left, charging looks at nothing else.
         self._look_below = 0 if impatient is None else steps
 
@@ -58,6 +61,7 @@ class Budget:
         """Pay for one call that nobody can end halfway; raise OutOfBudget if it may take longer than one such call may."""
         if steps > self.longest:
             self._look_below = _ALWAYS
+            self.note_lateness()
             raise OutOfBudget("a step that cannot be ended halfway may take too long")
         self.charge(steps)
 
@@ -69,12 +73,31 @@ class Budget:
         """
         return _Part(self, steps, price)
 
+    def beside(self, steps: int) -> Budget:
+        """Make a budget with steps of its own while the same caller waits: how far it reaches does not depend on what was spent before."""
+        return Budget(steps, self.is_abandoned, longest=self.longest)
+
+    def note_lateness(self) -> None:
+        """Note that something was not done because there is no time for it; who has more time might have done it."""
+        self._is_late = True
+
     def is_abandoned(self) -> bool:
-        """Look whether nobody waits for the answer any more; for work that is charged to nobody. If so, every later charge is refused."""
+        """Look whether the caller no longer waits for the answer; for work that is charged to nobody. If so, every later charge is refused."""
         if self._impatient is None or not self._impatient():
             return False
         self._look_below = _ALWAYS
+        self.note_lateness()
         return True
+
+    @property
+    def is_late(self) -> bool:
+        """Whether something was not done for want of time: another time, with the same steps, more may be found out."""
+        return self._is_late
+
+    def confirm(self) -> None:
+        """Raise OutOfBudget if something was not done for want of time: what was found out all the same is chance."""
+        if self.is_late:
+            raise OutOfBudget("the caller no longer waits for the answer")
 
     @property
     def spent(self) -> int:
@@ -90,9 +113,8 @@ class Budget:
         if self._look_below == _ALWAYS or self.left < 0:
             self._look_below = _ALWAYS
             raise OutOfBudget("the budget of steps is spent")
-        if self._impatient is not None and self._impatient():
-            self._look_below = _ALWAYS
-            raise OutOfBudget("nobody waits for the answer any more")
+        if self.is_abandoned():
+            raise OutOfBudget("the caller no longer waits for the answer")
         self._look_below = max(0, self.left - _LOOK)
 
 
@@ -112,3 +134,10 @@ class _Part(Budget):
 
     def is_abandoned(self) -> bool:
         return self._whole.is_abandoned()
+
+    def note_lateness(self) -> None:
+        self._whole.note_lateness()
+
+    @property
+    def is_late(self) -> bool:
+        return self._whole.is_late

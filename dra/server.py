@@ -285,7 +285,7 @@ def read_minor(version: str) -> int:
     parts = version.strip().removeprefix("v").split(".")
     number = parts[0] if len(parts) == 1 else parts[1]
     if not (number.isascii() and number.isdigit() and len(number) < 4) or (len(parts) > 1 and parts[0] != "1"):
-        raise ServerError(f"{version[:40]!r} is no version of Kubernetes", f"write 1.{OLDEST} to 1.{NEWEST}")
+        raise ServerError(f"{version[:40]!r} is not a version of Kubernetes", f"write 1.{OLDEST} to 1.{NEWEST}")
     return int(number)
 
 

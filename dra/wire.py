@@ -7,7 +7,7 @@ objects"). The types keep what was said: defaults of the API server are applied 
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
@@ -18,6 +18,34 @@ T = TypeVar("T")
 _DECODERS: dict[type[Any], msgspec.json.Decoder[Any]] = {}  # one a type; the types are few
 _TOO_DEEP = "nested too deeply to be read"
 Json = Any  # a JSON value: dict, list, str, int, float, bool or None
+Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+
+
+class Opaque:
+    """A JSON value that is kept as its bytes: `{}` is two of them, and 64 as a Python object. `value` reads it anew each time."""
+
+    __slots__ = ("json",)
+
+    def __init__(self, json: bytes) -> None:
+        self.json = json
+
+    @classmethod
+    def of(cls, value: Json) -> Opaque:
+        """Take a parsed value. Equal values are equal bytes, however they were spelled."""
+        return cls(msgspec.json.encode(value, order="deterministic"))
+
+    def value(self) -> Json:
+        """Read it. Who asks holds what comes of it no longer than it has to."""
+        return msgspec.json.decode(self.json)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Opaque) and self.json == other.json
+
+    def __hash__(self) -> int:
+        return hash(self.json)
+
+    def __repr__(self) -> str:
+        return f"Opaque({self.json!r})"
 
 
 class Wire(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False):
@@ -100,6 +128,8 @@ def _decoder(type_: type[Any]) -> msgspec.json.Decoder[Any]:
 
 
 def _read(type_: type, value: Any) -> Any:
+    if type_ is Opaque:
+        return Opaque.of(value)
     if type_ is not Quantity:
         raise NotImplementedError(f"no reader for {type_}")
     if isinstance(value, bool) or not isinstance(value, str | int | float):
@@ -110,6 +140,8 @@ def _read(type_: type, value: Any) -> Any:
 def _write(value: Any) -> Any:
     if isinstance(value, Quantity):
         return str(value)
+    if isinstance(value, Opaque):
+        return msgspec.Raw(value.json)
     raise NotImplementedError(f"no writer for {type(value)}")
 
 

@@ -38,7 +38,7 @@ BRIDGED = f"{CLUSTER} and bridged"
 DRIVEN = f"{CLUSTER} and driven"
 THE_REST = f"{CLUSTER} and not (gated or bridged or driven)"
 # Where tests on a cluster are: to look for them in all other folders, too, takes several seconds of a process.
-ON_CLUSTERS = ("tests/cluster", "tests/dra/validation", "e2e")
+ON_CLUSTERS = ("tests/cluster", "tests/runtime", "tests/dra/validation", "e2e")
 # Where the referees are asked.
 BESIDE_REFEREES = (
     "tests/allocator/search",

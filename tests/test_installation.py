@@ -6,17 +6,16 @@ import re
 import pytest
 from click.testing import CliRunner
 
-from allocator.service.auditing.promised import AUDIENCE
+from allocator.service.node_reservations import AUDIENCE
 from certs import authority
 from certs.store import authoritys_name, door_name, seals_name
 from cli.commands.manifests import command
 from cli.commands.webhook import names_of
 from cli.contract import Exit
-from cli.installation import BASE, CLUSTER_WIDE, QUOTA, quota_text, rest, webhooks_text
+from cli.installation import BASE, CLUSTER_WIDE, base
 from cli.node.agent import TOKEN
 from cluster import manifests
 from tests.cli.running import run
-from webhook.admission.registration import Registration
 from webhook.names import MODE_LABEL, PROMISES
 
 
@@ -29,11 +28,6 @@ def objects():
 
 def of(kind, name=None):
     return [o for o in objects() if o["kind"] == kind and name in (None, o["metadata"]["name"])]
-
-
-def test_the_generated_webhook_configurations_are_fresh():
-    stale = "run `.venv/bin/python -m cli.commands.manifests` to write it again"
-    assert (BASE / "webhooks.yaml").read_text() == webhooks_text(Registration()), stale
 
 
 def test_kustomize_lists_every_file():
@@ -96,6 +90,45 @@ def test_a_configuration_that_is_off_spares_all_namespaces_that_say_nothing_else
             assert chosen in webhook["namespaceSelector"]["matchExpressions"]
 
 
+HEAD = "apiVersion: drawbridge.dev/v1alpha1\nkind: DrawbridgeConfiguration\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        HEAD + "# ours\ncanary: 50  # percent\n",
+        f"---\n{HEAD}...\n",
+        HEAD.replace("\n", "\r\n"),
+        HEAD + "disabled:\n  - kai",
+        '{"apiVersion": "drawbridge.dev/v1alpha1",\n "kind": "DrawbridgeConfiguration"\n}\n',
+    ],
+)
+def test_an_installation_begins_in_observe_if_its_configuration_names_no_mode(tmp_path, text):
+    config = tmp_path / "c.yaml"
+    config.write_bytes(text.encode())
+    before = manifests.parse(text)[0].object
+    done = run("manifests", "--only", "rest", "--image", "x", "--config", config)
+    assert done.exit_code == 0, done.stderr
+    [installed] = [
+        one.object["data"]["drawbridge.yaml"]
+        for one in manifests.parse(done.stdout)
+        if (one.object["kind"], one.object["metadata"]["name"]) == ("ConfigMap", "drawbridge")
+    ]
+    assert manifests.parse(installed)[0].object == before | {"mode": "observe"}
+    assert "# ours" not in text or "# ours\ncanary: 50  # percent\n" in installed
+    done = run("manifests", "--helm", tmp_path / "chart", "--config", config)
+    assert done.exit_code == 0, done.stderr
+    assert manifests.read([tmp_path / "chart/objects/configuration.yaml"])[0].object["mode"] == "observe"
+
+
+@pytest.mark.parametrize("mode", ["enforce", "warn", "off", '"off"'])
+def test_a_mode_that_the_configuration_names_is_installed_as_it_is_written(tmp_path, mode):
+    config = tmp_path / "c.yaml"
+    config.write_text(f"{HEAD}mode: {mode}  # ours\n")
+    done = run("manifests", "--only", "rest", "--image", "x", "--config", config)
+    assert f"mode: {mode}  # ours" in done.stdout
+
+
 def test_the_image_in_the_base_can_be_pulled_from_nowhere():
     """Whoever forgets to name one must not run somebody else's."""
     images = {o["spec"]["template"]["spec"]["containers"][0]["image"] for o in of("Deployment")}
@@ -105,7 +138,7 @@ def test_the_image_in_the_base_can_be_pulled_from_nowhere():
 def test_who_names_the_api_server_lets_nobody_else_ask_for_reviews():
     (policy,) = [
         o
-        for o in rest("ns", "image", "", ("10.0.0.1/32",))
+        for o in base("ns", "image", "", ("10.0.0.1/32",))
         if o["kind"] == "NetworkPolicy" and o["metadata"]["name"] == "drawbridge-webhook"
     ]
     assert policy["spec"]["ingress"][0] == {"ports": [{"port": 8443}], "from": [{"ipBlock": {"cidr": "10.0.0.1/32"}}]}
@@ -211,7 +244,7 @@ def test_the_example_configuration_is_a_good_one_and_changes_nothing_yet():
 
 
 def test_another_namespace_and_image_reach_every_object():
-    made = list(rest("elsewhere", "registry.example/drawbridge:1", ""))
+    made = list(base("elsewhere", "registry.example/drawbridge:1", ""))
     cluster_wide = {"Namespace", *CLUSTER_WIDE}
     assert {o["metadata"].get("namespace") for o in made if o["kind"] not in cluster_wide} == {"elsewhere"}
     subjects = [subject for o in made for subject in o.get("subjects", ())]
@@ -288,7 +321,6 @@ def test_quotas_at_the_door_are_off_unless_they_are_asked_for_and_need_the_bridg
     assert "drawbridge-quota" not in "".join(CliRunner().invoke(command, [*images, "--bridge"]).output.split("resourceNames")[0:1])  # fmt: skip
     said = CliRunner().invoke(command, [*images, "--quota"])
     assert said.exit_code == 2
-    assert (QUOTA / "webhooks.yaml").read_text() == quota_text()
 
 
 @pytest.mark.parametrize("way", [(), ("--apart",), ("--plugin",)])
@@ -343,3 +375,26 @@ def test_what_the_authority_may_patch_it_may_patch_only_as_the_policy_says():
     [held] = policy["spec"]["matchConstraints"]["resourceRules"]
     [may] = [rule for rule in rules("drawbridge-authority") if "validatingwebhookconfigurations" in rule["resources"]]
     assert sorted(held["resourceNames"]) == sorted(may["resourceNames"]) == ["drawbridge", "drawbridge-quota"]
+
+
+def test_what_may_be_created_under_any_name_the_policies_hold_to_the_names_that_are_patched():
+    """A right to create cannot name anything; the right to patch beside it does, and the code and the policy say the same names."""
+    named = {
+        rule["resources"][0]: rule["resourceNames"]
+        for role in ("drawbridge-authority", "drawbridge-controller")
+        for rule in of("Role", role)[0]["rules"]
+        if "patch" in rule["verbs"]
+    }
+    ours = ["drawbridge", authoritys_name("drawbridge"), seals_name("drawbridge"), door_name("drawbridge")]
+    assert sorted(named["secrets"]) == sorted(ours)
+    [secrets] = of("ValidatingAdmissionPolicy", "drawbridge-secrets")
+    first, *_ = secrets["spec"]["validations"]
+    assert sorted(re.findall(r"'(drawbridge[-a-z]*)'", first["expression"])) == sorted(ours)
+    [leases] = of("ValidatingAdmissionPolicy", "drawbridge-leases")
+    [only] = leases["spec"]["validations"]
+    assert only["expression"].endswith(f" == '{named['leases'][0]}'")
+    for policy in (secrets, leases):
+        name = policy["metadata"]["name"]
+        assert policy["spec"]["failurePolicy"] == "Fail"
+        [binding] = of("ValidatingAdmissionPolicyBinding", name)
+        assert binding["spec"] == {"policyName": name, "validationActions": ["Deny"]}

@@ -3,7 +3,7 @@
 import pytest
 
 from cli.commands.allocator import command
-from cli.installation import beside
+from cli.installation import bridge
 from cluster import manifests
 from tests.cli.running import run
 
@@ -11,7 +11,7 @@ IMAGES = ("registry.example/drawbridge:1", "registry.example/kube-scheduler:v1.3
 
 
 def made(namespace="drawbridge-system"):
-    return {(o["kind"], o["metadata"]["name"]): o for o in beside(namespace, *IMAGES, way="apart")}
+    return {(o["kind"], o["metadata"]["name"]): o for o in bridge(namespace, *IMAGES, way="apart")}
 
 
 def only_container(found, name):

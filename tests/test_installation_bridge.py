@@ -7,7 +7,7 @@ import pytest
 
 from allocator.service import commits, settings
 from cli.commands.allocator import command
-from cli.installation import BASE, BRIDGE, beside
+from cli.installation import BASE, BRIDGE, bridge
 from cluster import manifests
 from tests.cli.running import run
 
@@ -15,7 +15,7 @@ IMAGES = ("registry.example/drawbridge:1", "registry.example/kube-scheduler:v1.3
 
 
 def made(namespace="drawbridge-system"):
-    return {(o["kind"], o["metadata"]["name"]): o for o in beside(namespace, *IMAGES)}
+    return {(o["kind"], o["metadata"]["name"]): o for o in bridge(namespace, *IMAGES)}
 
 
 def stored():
@@ -28,6 +28,13 @@ def test_a_component_names_its_namespace_for_that_of_the_base_does_not_reach_it(
     """kustomize puts the base's namespace on the base's objects only: without one of its own a component lands wherever kubectl is."""
     [base], [component] = (manifests.read([BASE.parent / one / "kustomization.yaml"]) for one in ("base", folder))
     assert component.object["namespace"] == base.object["namespace"]
+
+
+@pytest.mark.parametrize("file", ["scheduler.yaml", "plugin/scheduler.yaml", "apart/scheduler.yaml"])
+def test_a_schedulers_own_client_does_not_hold_it_back(file):
+    """By default it sends 50 requests a second, and a pod takes two."""
+    [configuration] = manifests.parse(manifests.read([BRIDGE / file])[0].object["data"]["scheduler.yaml"])
+    assert configuration.object["clientConnection"] == {"qps": 500, "burst": 1000}
 
 
 @pytest.mark.parametrize("folder", ["common", ".", "apart"])
@@ -87,7 +94,7 @@ def test_the_fence_names_the_lease_and_the_account_wherever_they_are():
 
 
 def test_the_fence_of_devices_is_printed_where_the_configuration_wants_it(tmp_path):
-    from webhook.claims.fence import PASS
+    from webhook.claims.sharing import PASS
 
     config = tmp_path / "c.yaml"
     head = "apiVersion: drawbridge.dev/v1alpha1\nkind: DrawbridgeConfiguration\n"
@@ -121,7 +128,7 @@ def test_no_container_of_the_bridge_may_become_more_than_it_is():
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ((), "nobody could ask"),
+        ((), "no listener is named"),
         (("--plugin", "0.0.0.0:9440"), "not on loopback"),
         (("--extender", "10.0.0.1:9441"), "not on loopback"),
         (("--api", ":9442"), "give --tls-cert, --tls-key and --client-ca"),
@@ -151,4 +158,4 @@ def test_an_allocator_whose_place_is_taken_says_which_and_what_to_do(tmp_path):
             done = run("allocator", place, "--metrics-listen=127.0.0.1:0", f"--kubeconfig={kubeconfig}")
             assert done.exit_code == 3
             assert words in done.stderr
-            assert "end who listens there, or say another place" in done.stderr
+            assert "stop the process that uses that address, or say another place" in done.stderr

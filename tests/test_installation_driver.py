@@ -55,17 +55,24 @@ def test_it_writes_slices_and_the_status_of_claims_of_its_own_node_and_nothing_e
         if not {"get", "list", "watch"}.issuperset(rule["verbs"])
     }
     assert writing == {
-        "resourceclaims/status": ["patch"],
-        "resourceclaims/driver": ["associated-node:patch"],
+        "resourceclaims/status": ["patch", "update"],
+        "resourceclaims/driver": ["associated-node:patch", "associated-node:update"],
         "resourceslices": ["create", "delete", "patch"],
     }
-    [policy] = stored("ValidatingAdmissionPolicy")
-    [binding] = stored("ValidatingAdmissionPolicyBinding")
     [account] = stored("ServiceAccount")
-    assert binding["spec"]["policyName"] == policy["metadata"]["name"]
-    [condition] = policy["spec"]["matchConditions"]
     own = f"system:serviceaccount:{account['metadata']['namespace']}:{account['metadata']['name']}"
-    assert f'"{own}"' in condition["expression"]
+    policies = stored("ValidatingAdmissionPolicy")
+    held = set()
+    for policy in policies:
+        [condition] = policy["spec"]["matchConditions"]
+        assert f'"{own}"' in condition["expression"]
+        assert policy["spec"]["failurePolicy"] == "Fail"
+        [rule] = policy["spec"]["matchConstraints"]["resourceRules"]
+        held |= set(rule["resources"])
+    assert held == {"resourceslices", "resourceclaims/status"}
+    bound = [one["spec"] for one in stored("ValidatingAdmissionPolicyBinding")]
+    named = [{"policyName": one["metadata"]["name"], "validationActions": ["Deny"]} for one in policies]
+    assert bound == named
 
 
 def test_its_probes_and_metrics_are_on_the_port_that_it_is_told(stored):

@@ -35,7 +35,9 @@ def test_no_guard_is_there_unless_it_is_asked_for():
     assert not [key for key in printed() if "guard" in key[1]]
     policies = {name for kind, name in added() if kind == "ValidatingAdmissionPolicy"}
     bindings = [one for (kind, _), one in added().items() if kind == "ValidatingAdmissionPolicyBinding"]
-    assert policies == {f"drawbridge-guard-{what}" for what in ("allocations", "bindings", "slices", "admin-access")}
+    assert policies == {
+        f"drawbridge-guard-{what}" for what in ("allocations", "bindings", "slices", "pools", "admin-access")
+    }
     assert {one["spec"]["policyName"] for one in bindings} == policies
     assert {tuple(one["spec"]["validationActions"]) for one in bindings} == {("Deny",)}
 

@@ -3,7 +3,7 @@
 from cli.installation import BASE
 from cli.node.agent import command
 from cluster import manifests
-from node.audit import CONDITION, HELD_BY_PLUGIN
+from node.audit import COMPONENT, CONDITION, HELD_BY_PLUGIN
 from tests.cli.running import run
 
 AGENT = BASE.parent / "node-agent"
@@ -54,17 +54,35 @@ def test_its_port_is_for_probes_and_for_namespaces_that_are_labelled_for_metrics
 def test_all_it_may_write_is_events_and_marks():
     [role] = stored("ClusterRole")
     writing = [rule["resources"] for rule in role["rules"] if not {"get", "list", "watch"}.issuperset(rule["verbs"])]
-    assert writing == [["events"], ["devicetaintrules"]]
+    as_node = [rule["resources"] for rule in role["rules"] if any("associated-node" in verb for verb in rule["verbs"])]
+    assert as_node == [["nodes"], ["pods"]], "read as the node"
+    assert [one for one in writing if one not in as_node] == [["events"], ["devicetaintrules"]]
 
 
-def test_the_policy_is_for_its_account_and_its_marks():
-    [policy] = stored("ValidatingAdmissionPolicy")
-    [binding] = stored("ValidatingAdmissionPolicyBinding")
+def test_the_right_to_all_pods_is_for_old_servers_and_comes_apart():
+    objects = [document.object for document in manifests.read([AGENT.parent / "node-agent-pods" / "role.yaml"])]
+    role, binding = objects
+    assert role["rules"] == [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]}]
     [account] = stored("ServiceAccount")
-    assert binding["spec"]["policyName"] == policy["metadata"]["name"]
-    [condition] = policy["spec"]["matchConditions"]
-    assert f"drawbridge-system-nodes:{account['metadata']['name']}" in condition["expression"]
-    assert f"'{HELD_BY_PLUGIN}'" in policy["spec"]["validations"][0]["expression"]
+    [subject] = binding["subjects"]
+    assert (subject["namespace"], subject["name"]) == (account["metadata"]["namespace"], account["metadata"]["name"])
+    [shipped] = stored("ClusterRole")
+    assert all(
+        {"list", "watch", "get"}.isdisjoint(rule["verbs"]) for rule in shipped["rules"] if "pods" in rule["resources"]
+    )
+
+
+def test_the_policies_are_for_its_account_its_marks_and_its_events():
+    events, marks = policies = stored("ValidatingAdmissionPolicy")
+    bound = [one["spec"] for one in stored("ValidatingAdmissionPolicyBinding")]
+    assert bound == [{"policyName": one["metadata"]["name"], "validationActions": ["Deny"]} for one in policies]
+    [account] = stored("ServiceAccount")
+    for policy in policies:
+        assert policy["spec"]["failurePolicy"] == "Fail"
+        [condition] = policy["spec"]["matchConditions"]
+        assert f"drawbridge-system-nodes:{account['metadata']['name']}" in condition["expression"]
+    assert f"'{HELD_BY_PLUGIN}'" in marks["spec"]["validations"][0]["expression"]
+    assert f"'{COMPONENT}'" in events["spec"]["validations"][0]["expression"]
 
 
 def test_it_is_printed_where_it_is_asked_for_with_the_account_of_a_namespace_beside():

@@ -1,5 +1,6 @@
 """The manifests of the onlooker: its arguments exist, it is off unless it is named, and all it may write is events."""
 
+from allocator.service.read_only.allocator import COMPONENT
 from cli.commands.allocator import command
 from cli.installation import BASE
 from cluster import manifests
@@ -22,6 +23,11 @@ def test_all_it_may_write_is_events():
     [role] = stored("ClusterRole")
     writing = [rule["resources"] for rule in role["rules"] if not {"get", "list", "watch"}.issuperset(rule["verbs"])]
     assert writing == [["events"]]
+    [policy], [binding] = stored("ValidatingAdmissionPolicy"), stored("ValidatingAdmissionPolicyBinding")
+    assert binding["spec"] == {"policyName": policy["metadata"]["name"], "validationActions": ["Deny"]}
+    [rule] = policy["spec"]["matchConstraints"]["resourceRules"]
+    assert (rule["resources"], policy["spec"]["failurePolicy"]) == (["events"], "Fail")
+    assert f"'{COMPONENT}'" in policy["spec"]["validations"][0]["expression"]
 
 
 def test_its_arguments_are_options_of_the_command_and_it_is_one_replica():

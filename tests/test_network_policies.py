@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
-from cli.installation import rest
+from cli.installation import base
 
 SYSTEM = "drawbridge-system"
 API_SERVER = "10.0.0.10"
@@ -72,7 +72,7 @@ def allows(policies, labels, direction, peer, port, protocol="TCP"):  # noqa: PL
 @cache
 def installed(*api_servers):
     """The policies, and the labels and ports of the pods of each Deployment, by its component."""
-    made = list(rest(SYSTEM, "image", "", tuple(api_servers)))
+    made = list(base(SYSTEM, "image", "", tuple(api_servers)))
     pods = {}
     for deployment in (one for one in made if one["kind"] == "Deployment"):
         template = deployment["spec"]["template"]

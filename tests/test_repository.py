@@ -173,7 +173,16 @@ def test_offline_commands_load_no_network_library(command, tmp_path):
     assert loaded & {"aiohttp", "kubernetes", "cryptography", "prometheus_client"} == set()
 
 
-PRODUCT = ("allocator/*.py", "certs/*.py", "cli/*.py", "cluster/*.py", "dra/*.py", "node/*.py", "webhook/*.py")
+PRODUCT = (
+    "allocator/*.py",
+    "certs/*.py",
+    "cli/*.py",
+    "cluster/*.py",
+    "dra/*.py",
+    "node/*.py",
+    "runtime/*.py",
+    "webhook/*.py",
+)
 
 
 def named_tests(document):

@@ -24,7 +24,7 @@ class Code(StrEnum):
     INEXPRESSIBLE = "R005"  # no claim says it, and the administrator wants that refused
     SIZES = "R006"  # a share of a size that nobody knows, and the administrator wants that refused
     SCHEDULER = "R007"  # the pod's scheduler would misread the claim
-    JOINT = "R008"  # two counts that do not pair
+    JOINT = "R008"  # one count must be a multiple of the other
     TWICE = "R010"  # asked for again after it was translated
     TAKEN = "R011"  # a template's name holds something else
     NEVER = "R020"  # no node could serve it, even if idle
@@ -43,10 +43,10 @@ PAGES: Final[dict[str, Page]] = {
     Code.AMOUNT: _page("not an amount that the API server takes for a device", "ask for a whole number as a limit, and for the same number as a request or for none"),
     Code.RANGE: _page("an amount that the legacy system does not take", "stay in the range that the message gives, in its unit"),
     Code.RULE: _page("the legacy system would refuse it", "see the message"),
-    Code.INEXPRESSIBLE: _page("no claim can say it, and the administrator wants that refused", "ask for less, or have it left"),
-    Code.SIZES: _page("a percentage of a size that nobody knows, and the administrator wants that refused", "declare the sizes under `models` in the configuration, or set `unresolved: leave`"),
+    Code.INEXPRESSIBLE: _page("a ResourceClaim cannot express this, and policy says refuse", "ask for less, or have it left"),
+    Code.SIZES: _page("the device size is not known, so the percentage cannot be resolved, and policy says refuse", "declare the sizes under `models` in the configuration, or set `unresolved: leave`"),
     Code.SCHEDULER: _page("the pod's scheduler would misread the claim", "name a scheduler that serves claims"),
-    Code.JOINT: _page("two counts that do not pair", "ask for counts of which one divides the other"),
+    Code.JOINT: _page("one count must be a multiple of the other", "ask for counts of which one divides the other"),
     Code.TWICE: _page("asked for again after it was translated", "switch the webhook off that puts the key back"),
     Code.TAKEN: _page("the template that the pod needs has other content than its name says", "delete it, or ask who made it"),
     Code.NEVER: _page("no node could serve the claims, even if nothing were in use", "take the nearest fit that the message names"),
@@ -57,7 +57,7 @@ PAGES: Final[dict[str, Page]] = {
 }  # fmt: skip
 # What the API server would have answered with 422.
 INVALID = frozenset((Code.AMOUNT,))
-WAY_OUT = f"to pass drawbridge by, label the pod {names.SKIP_LABEL}=true"
+WAY_OUT = f"to bypass drawbridge, label the pod {names.SKIP_LABEL}=true"
 
 
 def sentence(code: str, what: str, remedy: str = "") -> str:

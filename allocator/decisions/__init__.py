@@ -7,9 +7,9 @@ Pure: a pod and a stock come in, values go out. Nothing is held or written here;
 from __future__ import annotations
 
 from allocator.decisions.advice import advice
-from allocator.decisions.decider import Decider, Outlook, Outlooks, Serving, Unserved, shape_of
+from allocator.decisions.decider import Decider, Hindrance, Outlook, Outlooks, Serving, Unserved, shape_of
 from allocator.decisions.discretion import discreet, names_for
-from allocator.decisions.others import with_pods
+from allocator.decisions.others import reaches_shared_pool, with_pods
 from allocator.decisions.placement import (
     STRATEGY,
     Placement,
@@ -19,8 +19,8 @@ from allocator.decisions.placement import (
     placement_of,
     read_placement,
 )
-from allocator.decisions.readiness import devices_ready
-from allocator.decisions.replacement import Replacement, Unreplaceable, plan_replacement
+from allocator.decisions.readiness import devices_ready, latest_binding, unusable
+from allocator.decisions.replacement import Unreplaceable, plan_replacement
 from allocator.decisions.rest import Census, Rest, census_of, rest_of
 from allocator.decisions.trial import NodeGroup, claims_for, try_out
 from allocator.decisions.wants import wants_of
@@ -29,12 +29,12 @@ __all__ = [
     "STRATEGY",
     "Census",
     "Decider",
+    "Hindrance",
     "NodeGroup",
     "Outlook",
     "Outlooks",
     "Placement",
     "PlacementRules",
-    "Replacement",
     "Rest",
     "Serving",
     "UnknownStrategy",
@@ -46,13 +46,16 @@ __all__ = [
     "devices_ready",
     "discreet",
     "full_nodes",
+    "latest_binding",
     "names_for",
     "placement_of",
     "plan_replacement",
+    "reaches_shared_pool",
     "read_placement",
     "rest_of",
     "shape_of",
     "try_out",
+    "unusable",
     "wants_of",
     "with_pods",
 ]

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from dra.objects import node_of
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from dra.objects import ResourceClaim
-    from dra.stock import PoolId, Stock
+    from dra.stock import Stock
 
 
 def what_is_unaccounted(claims: Iterable[ResourceClaim], stock: Stock) -> str:
@@ -21,20 +23,13 @@ def what_is_unaccounted(claims: Iterable[ResourceClaim], stock: Stock) -> str:
     for claim in claims:
         allocation = claim.status.allocation
         assert allocation is not None
+        node = node_of(allocation)
         for result in allocation.devices.results:
-            pool = result.driver, result.pool
-            taken = _taken(stock, pool, result.device)
+            found = stock.devices((result.driver, result.pool)).find(result.device, node)
+            taken = ", ".join(sorted(found[1].node_allocatable_resources)) if found is not None else ""
             if taken:
                 return (
                     f"device {result.driver}/{result.pool}/{result.device} takes {taken} of the node "
                     "(nodeAllocatableResources, alpha), which is not counted here: leave the pod to the default scheduler"
                 )
-    return ""
-
-
-def _taken(stock: Stock, pool: PoolId, name: str) -> str:
-    for page in stock.newest_pages(pool):
-        for device in page.devices:
-            if device.name == name:
-                return ", ".join(sorted(device.node_allocatable_resources))
     return ""

@@ -38,16 +38,13 @@ def advice(pod: Pod, stock: Stock, hindrances: Sequence[Hindrance]) -> str:
         answer = allocate(stock, name, wants.open, options=options)
         far[name] = distance(answer)
 
-    def fits(node: str, tried: Stock, claims: Sequence[ResourceClaim]) -> bool:
+    def fits(node: str, tried: Stock, claims: Sequence[ResourceClaim]) -> bool | None:
         answer = allocate(tried, node, claims, options=options)
-        return answer.feasible
-
-    def is_out() -> bool:
-        return budget.is_out
+        return answer.decided
 
     for node in sorted(reachable, key=far.__getitem__):
         fits_there = partial(fits, node)
-        hints = nearest(stock, node, wants.open, fits=fits_there, tries=TRIES, cancelled=is_out)
+        hints = nearest(stock, node, wants.open, fits=fits_there, tries=TRIES)
         for hint in hints:
             if hint.kind is not Kind.NEVER:
                 return f"nearest is {node}: {hint.text}"

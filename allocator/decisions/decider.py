@@ -26,7 +26,7 @@ from allocator.decisions.placement import Placement
 from allocator.decisions.wants import IMPLICIT, wants_of
 from allocator.one_node import Options
 from allocator.reasons import sentence, tally
-from allocator.strategies import Chosen, StrategyCache, serve
+from allocator.strategies import STRATEGIES, Chosen, StrategyCache, serve, told_apart
 from dra.budget import Budget
 from dra.objects import ResourceClaim
 from dra.wire import encode
@@ -214,16 +214,20 @@ class Decider:
         claims: Sequence[ResourceClaim],
         placement: Placement,
     ) -> dict[str, int]:
-        """Judge one node of each kind; nodes that look alike are liked alike."""
+        """Judge one node of each kind: nodes that are alike in all that the strategies look at score alike."""
         fit = dict.fromkeys(fitting, 0)
         if _takes_the_first(placement, claims):
             return fit
-        kinds = [nodes for nodes in answers.alike() if not fit.keys().isdisjoint(nodes)]
+        looks_at = max(STRATEGIES[part.strategy].looks_at for part in placement.parts)
+        self._forget_other_classes(stock)
+        kinds: list[list[str]] = []
+        for nodes in answers.alike():
+            if fits := [name for name in nodes if name in fit]:
+                kinds += told_apart(stock, fits, looks_at, self._kept)
         kinds.sort(key=len, reverse=True)
         for nodes in kinds[:SCORED]:
             chosen = self._on(nodes[0], stock, claims, placement)
-            score = round(chosen.score)
-            fit.update((name, score) for name in nodes if name in fit)
+            fit.update(dict.fromkeys(nodes, round(chosen.score)))
         return fit
 
     # ---- refusals
@@ -337,7 +341,7 @@ def _words(answers: FleetAnswer, node: str) -> str:
 
 def _verdict(verdict: Verdict) -> str:
     if verdict is Verdict.UNDECIDED:
-        return "whether the devices suffice was not found out in time"
+        return "timed out checking devices"
     return "the devices that are there cannot serve the claims"
 
 

@@ -15,6 +15,14 @@ if TYPE_CHECKING:
     from dra.stock import Stock
 
 
+def reaches_shared_pool(stock: Stock, node: str) -> bool:
+    """Say whether a node reaches devices that other nodes may reach as well."""
+    if node not in stock.nodes or not stock.pages_on.get(""):
+        return False
+    pages = (page for pool in stock.pools(node) for page in stock.pages_of.get(pool.id, ()))
+    return any(not page.node_name for page in pages)
+
+
 def with_pods(stock: Stock, node: str, pods: Sequence[Pod]) -> Stock:
     """Answer with the stock after some pods have taken what they want on a node; who fits there no more takes nothing."""
     for pod in pods:

@@ -1,11 +1,14 @@
 """Whether the devices of claims may be bound to: the conditions that their drivers named (KEP-5007).
 
-Mirrors `isClaimReadyForBinding` of the in-tree plugin: every result with binding conditions needs an entry in status.devices
-with all of them true; one failure condition that is true ends it. Entries are found by driver, pool and device alone.
+Mirrors `isClaimReadyForBinding` and `isClaimTimeout` of the in-tree plugin: every result with binding conditions needs an entry in
+status.devices with all of them true, in time after the allocation; one failure condition that is true ends it. Entries are found by
+driver, pool and device alone. One thing is otherwise: a failure counts although a device before it has said nothing yet.
 """
 
 from __future__ import annotations
 
+from datetime import datetime
+from math import inf
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -43,6 +46,28 @@ def devices_ready(claims: Iterable[ResourceClaim]) -> DeviceReadiness:
             if missing and not waits_for:
                 waits_for = f"waits for {name} to say {', '.join(missing)}"
     return DeviceReadiness(waits_for=waits_for)
+
+
+def latest_binding(claim: ResourceClaim, seconds: float) -> float:
+    """Say when devices that are not ready have had their time, in seconds since 1970."""
+    allocation = claim.status.allocation
+    if allocation is None or not allocation.allocation_timestamp:
+        return inf
+    try:
+        allocated = datetime.fromisoformat(allocation.allocation_timestamp)
+    except ValueError:
+        return inf
+    return allocated.timestamp() + seconds
+
+
+def unusable(claim: ResourceClaim, now: float, seconds: float) -> str:
+    """Say why what a claim is allocated cannot be bound to any more; "" if it can, or may be yet."""
+    readiness = devices_ready([claim])
+    if readiness.failed:
+        return f"claim {claim.metadata.key}: {readiness.failed}"
+    if readiness.waits_for and now > latest_binding(claim, seconds):
+        return f"claim {claim.metadata.key}: {readiness.waits_for}, for more than {seconds:g} s"
+    return ""
 
 
 def _true(entry: AllocatedDeviceStatus | None) -> set[str]:

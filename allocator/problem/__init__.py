@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from allocator.problem.attributes import PageCache
+from allocator.problem.attributes import PageCache, Signature, answers, numbered, signature_of
 from allocator.problem.cache import CompileCache
 from allocator.problem.candidates import (
     OPTIONAL_OPERATIONS,
@@ -40,16 +40,20 @@ __all__ = [
     "Problem",
     "Question",
     "Refused",
+    "Signature",
     "Unit",
     "Value",
     "Values",
     "Vicinity",
+    "answers",
     "bitset",
     "candidates_of",
     "compile",
     "members",
+    "numbered",
     "pool_state",
     "question_of",
+    "signature_of",
     "spans",
     "union",
     "values_of",

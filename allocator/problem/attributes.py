@@ -7,14 +7,15 @@ compiled, which whoever asks pays for: a claim holds a hundred expressions of 10
 from __future__ import annotations
 
 from operator import itemgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from dra import cel
 from dra.cache import Cache
 from dra.errors import SelectorError
+from dra.objects import DeviceAttribute
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
 
     from allocator.problem.question import Question
     from dra.budget import Budget
@@ -26,27 +27,112 @@ Row = tuple[object, ...]  # what one device says of several attributes
 Column = tuple[object, ...]  # what each device of a page says of one attribute
 _EVERYTHING: Name = ("", "")
 _MOST_CELLS = 1 << 21  # about 16 MiB of references
+_SAMPLE = 64  # pages that are looked at for attributes with a value of their own; smaller fleets are not
 # What expressions read. Who has paid for them once does not pay again, though compiled they take fifty times as much and are soon forgotten.
 _READ: Cache[frozenset[Name]] = Cache(8 << 20)
 
 
-def attributes_read(question: Question, rules: Rules, budget: Budget) -> tuple[Name, ...]:
-    """Name the attributes that a question reads, and the rules that decide who goes with whom. Once the budget is out, ask again: it goes on."""
-    names: set[Name] = set()
-    for selector in rules.selectors():
-        names |= _names(selector.reads)
-    for ask in question.asks:
-        for check in ask.checks:
-            names |= _of_expression(check.expression, budget, derived=False)
+class Reads(NamedTuple):
+    """The attributes that a question reads, by what reads them."""
+
+    selectors: dict[str, frozenset[Name]]  # of requests and classes, by their text
+    constraints: frozenset[Name]
+    others: frozenset[Name]  # read by compatibility rules and derived attributes
+
+    @property
+    def names(self) -> tuple[Name, ...]:
+        """All of them."""
+        return whole(self.constraints.union(self.others, *self.selectors.values()))
+
+
+def whole(names: frozenset[Name]) -> tuple[Name, ...]:
+    """Put names in order; a reader of every attribute reads these, too."""
+    return (_EVERYTHING,) if _EVERYTHING in names else tuple(sorted(names))
+
+
+def attributes_read(question: Question, rules: Rules, budget: Budget) -> Reads:
+    """Name the attributes that a question and the compatibility rules read. Once the budget is out, ask again: it goes on."""
+    others: set[Name] = set()
+    for rule in rules.selectors():
+        others |= _names(rule.reads)
     for leaf in question.leaves:
         for expression in leaf.derived.values():
-            names |= _of_expression(expression, budget, derived=True)
+            others |= _of_expression(expression, budget, derived=True)
+    selectors = {
+        check.expression: _of_expression(check.expression, budget, derived=False)
+        for ask in question.asks
+        for check in ask.checks
+    }
+    constraints: set[Name] = set()
     for constraint in question.constraints:
         domain, slash, name = constraint.attribute.partition("/")
-        names.add((domain, name) if slash else ("", constraint.attribute))
-    if _EVERYTHING in names:
-        return (_EVERYTHING,)
-    return tuple(sorted(names))
+        constraints.add((domain, name) if slash else ("", constraint.attribute))
+    return Reads(selectors, frozenset(constraints), frozenset(others))
+
+
+class Signature(NamedTuple):
+    """What tells devices apart for a question: devices that agree on it are the same to it.
+
+    An attribute with a value of its own on almost every node (a UUID) would make each node another case. So a selector that
+    reads one is compared by its answers, and a constraint's attribute by which devices of the node have equal values.
+    """
+
+    names: tuple[Name, ...] = ()  # compared by value
+    selectors: tuple[str, ...] = ()  # compared by answer
+    within: tuple[Name, ...] = ()  # compared within a node
+
+
+def signature_of(reads: Reads, pages: Collection[Page], cache: PageCache) -> Signature:
+    """Choose how each attribute is compared, by a sample of the pages. The choice decides how long a look takes, and no answer."""
+    sample = list(pages)[:: max(1, len(pages) // _SAMPLE)]
+    if len(sample) < _SAMPLE:
+        return Signature(reads.names)
+    every = reads.constraints.union(*reads.selectors.values())
+    scattered = {
+        name
+        for name in every - reads.others
+        if len({cache.columns(page, (name,))[0] for page in sample}) > len(sample) // 2
+    }
+    answered = [text for text, names in reads.selectors.items() if names & scattered]
+    by_value = reads.others.union(*(names for text, names in reads.selectors.items() if text not in answered))
+    return Signature(
+        whole(by_value | (reads.constraints - scattered)),
+        tuple(answered),
+        tuple(sorted(reads.constraints & scattered)),
+    )
+
+
+def answers(page: Page, selectors: Sequence[str], budget: Budget) -> list[Column]:
+    """Answer per selector with what it says of each device; one that it fails on is compared by all its attributes."""
+    views = [cel.view_of(page.pool[0], device) for device in page.devices]
+    found: list[Column] = []
+    for text in selectors:
+        selector = cel.compile(text, budget=budget)
+        column: list[object] = []
+        for at, view in enumerate(views):
+            try:
+                column.append(selector.matches(view, budget))
+            except SelectorError:
+                column.append(_column(page, _EVERYTHING)[at])
+        found.append(tuple(column))
+    return found
+
+
+def numbered(columns: Sequence[Column], numbers: dict[object, int]) -> list[Column]:
+    """Put in place of each single value the number at which the node first had it; lists may overlap and stay."""
+    return [
+        tuple(
+            numbers.setdefault(value, len(numbers))
+            if isinstance(value, DeviceAttribute) and _is_single(value)
+            else value
+            for value in column
+        )
+        for column in columns
+    ]
+
+
+def _is_single(value: DeviceAttribute) -> bool:
+    return not (value.ints or value.bools or value.strings or value.versions)
 
 
 class PageCache:

@@ -15,7 +15,7 @@ from allocator.problem.unit import Amounts, Leaves, Pattern, Takes, pattern
 from dra.server import LISTS
 
 if TYPE_CHECKING:
-    from allocator.problem.attributes import Name
+    from allocator.problem.attributes import Reads
     from allocator.problem.candidates import Candidate, Judge, Judgement
     from allocator.problem.question import Leaf, Question
     from allocator.problem.unit import Member, Pair
@@ -44,7 +44,8 @@ class CompileCache:
         self.question = question
         self.rules = rules
         self.pages = PageCache() if pages is None else pages
-        self._reads: tuple[Name, ...] | None = None
+        self._reads: Reads | None = None
+        self._names: tuple[tuple[str, str], ...] = ()
         self.judged: list[_Judged] = []  # by kind
         self.takes: list[Takes] = []  # by kind
         self.alone: dict[int, Alone] = {}  # by kind
@@ -67,10 +68,11 @@ class CompileCache:
         """Say how much is kept."""
         return len(self._kinds) + len(self._patterns) + len(self._full) + len(self._unfit)
 
-    def reads(self, budget: Budget) -> tuple[Name, ...]:
+    def reads(self, budget: Budget) -> Reads:
         """Name the attributes that devices of one kind agree on; the first time that is paid for."""
         if self._reads is None:
             self._reads = attributes_read(self.question, self.rules, budget)
+            self._names = self._reads.names
         return self._reads
 
     def kind(self, judge: Judge, candidate: Candidate) -> int:
@@ -80,10 +82,11 @@ class CompileCache:
         """
         page = candidate.page
         spec = page.slice.spec
+        self.reads(judge.budget)
         key = (
             candidate.body.plain,
             page.pool[0],
-            self.pages.rows(page, self.reads(judge.budget))[candidate.at],
+            self.pages.rows(page, self._names)[candidate.at],
             bool(spec.skip_node_operations) and not judge.operations,
             judge.node.metadata.name if spec.per_device_node_selection else None,
             self._identity(candidate),

@@ -53,7 +53,7 @@ _REMEDIES = {
     Cause.MISSING_OBJECT: "add the object, or name another one",
     Cause.INVALID_POOL: "the driver must publish this pool again without the contradiction",
     Cause.INCOMPLETE_POOL: "wait until the driver has published the whole pool, or ask for a number of devices",
-    Cause.GATE_OFF: "open the gate in the API server and the scheduler, or do without what it brings",
+    Cause.GATE_OFF: "enable the feature gate in the API server and the scheduler, or do without what it brings",
     Cause.TOO_MANY_DEVICES: "ask for fewer devices in one claim, or split it into several",
 }
 

@@ -1,12 +1,14 @@
 """The nearest fit: what would have worked, for claims that did not.
 
 Every hint was tried: the claims, changed in the one way the hint names, were put to the allocator and fitted. So a hint may be
-missing when the number of tries runs out, but none is a guess. Hints come in the order in which an admin would like them:
+missing when the number of tries runs out or a try was not decided, but none is a guess: not even that nothing fits. Tries and what
+each may cost are counted in steps by whoever asks, so that the same question has the same hints on a busy machine. Hints come in the order in which an admin would like them:
 wait for somebody, ask for less, tolerate, drop a condition, go elsewhere; or "never", when not even an idle node would do.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from enum import StrEnum
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     from dra.objects import ResourceClaim
     from dra.stock import Stock
 
-    Fits = Callable[[Stock, Claims], bool]
+    Fits = Callable[[Stock, Claims], bool | None]  # None: that was not decided
 
 TRIES = 400
 HOLDERS = 64  # claims tried one by one for "would fit once this one ends"
@@ -67,6 +69,10 @@ class _Spent(Exception):  # noqa: N818  not an error: the search for hints ends 
     """No tries are left."""
 
 
+class _Undecided(Exception):  # noqa: N818  nor is this: one hint is not known
+    """A try was not decided."""
+
+
 def nearest(
     stock: Stock,
     node: str,
@@ -75,7 +81,6 @@ def nearest(
     fits: Fits,
     elsewhere: Sequence[str] = (),
     tries: int = TRIES,
-    cancelled: Callable[[], bool] | None = None,
 ) -> list[Hint]:
     """Find changes after which claims that do not fit on a node would; `fits` asks the allocator about that node.
 
@@ -85,12 +90,12 @@ def nearest(
 
     def try_once(one: Stock, some: Claims) -> bool:
         nonlocal left
-        if left <= 0 or (cancelled is not None and cancelled()):
+        if left <= 0:
             raise _Spent
         left -= 1
         fitted = fits(one, some)
-        if not fitted and cancelled is not None and cancelled():
-            raise _Spent  # it was not decided, so what is the most that fits is not known
+        if fitted is None:
+            raise _Undecided
         return fitted
 
     hints = (
@@ -106,7 +111,7 @@ def nearest(
 
 
 class _Finder:
-    def __init__(self, stock: Stock, node: str, claims: Claims, fits: Fits) -> None:
+    def __init__(self, stock: Stock, node: str, claims: Claims, fits: Callable[[Stock, Claims], bool]) -> None:
         self.stock = stock
         self.node = node
         self.claims = claims
@@ -122,18 +127,20 @@ class _Finder:
 
     def hints(self) -> Iterator[Hint]:
         idle = self.stock.idle()
-        ever = self.fits(idle, self.claims)
+        ever: bool | None = None
+        with suppress(_Undecided):
+            ever = self.fits(idle, self.claims)
         if ever:
-            yield from self._releases()
-        else:
+            yield from _decided(self._releases())
+        elif ever is False:
             unknown = ["/".join(pool.id) for pool in self.stock.pools(self.node) if pool.status is not PoolStatus.OK]
             text = f"never as it stands: not even an idle {self.node} could satisfy it"
             yield Hint(Kind.NEVER, f"{text}, while {_all(unknown)} cannot be used" if unknown else text)
-        yield from self._without()
+        yield from _decided(self._without())
         asked_less = list(self._less(self.stock))
         yield from asked_less
-        yield from self._conditions(self.stock)
-        if not ever and not asked_less:
+        yield from _decided(self._conditions(self.stock))
+        if ever is False and not asked_less:
             for hint in self._less(idle):
                 yield msgspec.structs.replace(hint, text=f"on an idle {self.node}: {hint.text}")
 
@@ -192,9 +199,9 @@ class _Finder:
             body = spot.body
             if body.capacity is not None:
                 for name, amount in body.capacity.requests.items():
-                    yield from self._amount(stock, spot, name, amount)
+                    yield from _decided(self._amount(stock, spot, name, amount))
             if body.allocation_mode == "ExactCount" and body.count > 1:
-                yield from self._count(stock, spot)
+                yield from _decided(self._count(stock, spot))
 
     def _count(self, stock: Stock, spot: Spot) -> Iterator[Hint]:
         def fits(count: int) -> bool:
@@ -253,7 +260,8 @@ class _Finder:
                 text = f"would fit without the selector {expression}"
                 yield Hint(Kind.SELECTOR, text, spot.claim_name, spot.name, expression)
             asked = spot.body.device_class_name
-            others = (name for name in self.stock.classes if name != asked)
+            # By name, for in which order they were heard of is chance.
+            others = (name for name in sorted(self.stock.classes) if name != asked)
             fitting: list[str] = []
             for name in islice(others, CLASSES):
                 relaxed = relax.with_class(claims, spot, name)
@@ -285,6 +293,12 @@ class _Finder:
                 text = f"would fit if it tolerated {words}"
                 yield Hint(Kind.TAINT, text, spot.claim_name, spot.name, words)
                 return
+
+
+def _decided(some: Iterator[Hint]) -> Iterator[Hint]:
+    """Pass on hints up to a try that was not decided."""
+    with suppress(_Undecided):
+        yield from some
 
 
 def _toleration(taint: DeviceTaint) -> DeviceToleration:

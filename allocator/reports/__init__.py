@@ -10,14 +10,13 @@ from allocator.reports.coverage import Seen, look, rule_of, status_of
 from allocator.reports.drift import Drift, drift
 from allocator.reports.nodes import DeviceReport, DeviceState, NodeReport, node_report
 from allocator.reports.promises import promises
-from allocator.reports.quotas import HolderOfLine, QuotaReport, report_quota
+from allocator.reports.quotas import QuotaReport, report_quota
 from allocator.reports.shares import Share, shares
 
 __all__ = [
     "DeviceReport",
     "DeviceState",
     "Drift",
-    "HolderOfLine",
     "NodeReport",
     "QuotaReport",
     "Seen",

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from allocator.reservations import overlaps
+from dra.objects import node_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
     from dra.objects import ResourceClaim
-    from dra.stock import PoolId, Stock
+    from dra.stock import Stock
 
 
 class Drift(msgspec.Struct, frozen=True):
@@ -59,13 +60,10 @@ def _missing_pods(claim: ResourceClaim, living: Collection[str]) -> Iterator[str
 
 def _missing_devices(stock: Stock) -> Iterator[str]:
     for pool, holders in stock.held.items():
-        published = _device_names(stock, pool)
+        published = stock.devices(pool)
         for key, results in holders.items():
+            node = node_of(stock.claims[key].status.allocation)
             for result in results:
-                if result.device not in published:
+                if published.find(result.device, node) is None:
                     where = "/".join((*pool, result.device))
                     yield f"claim {key} holds device {where}, which its driver does not publish any more"
-
-
-def _device_names(stock: Stock, pool: PoolId) -> frozenset[str]:
-    return frozenset(device.name for page in stock.newest_pages(pool) for device in page.devices)

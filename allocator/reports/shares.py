@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from dra.objects import node_of
 from dra.quantity import Quantity
 from dra.stock import results_by_pool
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from dra.objects import Pod, ResourceClaim
-    from dra.stock import PoolId, Stock
+    from dra.stock import PoolDevices, PoolId, Stock
 
 _UUID = "uuid"
 
@@ -39,14 +40,17 @@ class Share(msgspec.Struct, frozen=True):
 
 def shares(stock: Stock, pods: Iterable[Pod]) -> Iterator[Share]:
     """Yield a row for each pod, each claim that is reserved for it, and each device of that."""
-    node_of = {pod.metadata.uid: pod.spec.node_name for pod in pods}
-    uuids: dict[PoolId, dict[str, str]] = {}
+    pods_node = {pod.metadata.uid: pod.spec.node_name for pod in pods}
+    published: dict[PoolId, PoolDevices] = {}
     for claim in stock.claims.values():
         consumers = _consumers(claim) or [("", "")]
+        its_node = node_of(claim.status.allocation)
         for pool, results in results_by_pool(claim).items():
-            if pool not in uuids:
-                uuids[pool] = _uuids(stock, pool)
+            if pool not in published:
+                published[pool] = stock.devices(pool)
             for result in results:
+                found = published[pool].find(result.device, its_node)
+                uuid = found[1].own_text(result.driver, _UUID) if found is not None else ""
                 for name, uid in consumers:
                     yield Share(
                         namespace=claim.metadata.namespace,
@@ -55,8 +59,8 @@ def shares(stock: Stock, pods: Iterable[Pod]) -> Iterator[Share]:
                         driver=result.driver,
                         pool=result.pool,
                         device=result.device,
-                        node=node_of.get(uid, ""),
-                        uuid=uuids[pool].get(result.device, ""),
+                        node=pods_node.get(uid, ""),
+                        uuid=uuid,
                         share_id=result.share_id or "",
                         amounts=result.consumed_capacity,
                     )
@@ -65,13 +69,3 @@ def shares(stock: Stock, pods: Iterable[Pod]) -> Iterator[Share]:
 def _consumers(claim: ResourceClaim) -> list[tuple[str, str]]:
     """List the pods that a claim is reserved for, by name and uid."""
     return [(one.name, one.uid) for one in claim.status.reserved_for if one.is_pod]
-
-
-def _uuids(stock: Stock, pool: PoolId) -> dict[str, str]:
-    """Look up what the devices of a pool publish as their uuid."""
-    driver = pool[0]
-    found: dict[str, str] = {}
-    for page in stock.pages_of.get(pool, ()):
-        for device in page.devices:
-            found[device.name] = device.own_text(driver, _UUID)
-    return found

@@ -39,6 +39,20 @@ class Commit(msgspec.Struct, frozen=True):
     token: str
 
 
+class Told(msgspec.Struct, frozen=True):
+    """The scheduler is told, right after this, that the pod may be bound."""
+
+    token: str
+
+
+class TakeBack(msgspec.Struct, frozen=True):
+    """What claims of a pod without a node are allocated does not serve it: the pod gives it back, and what no pod has is nobody's."""
+
+    pod: str  # uid
+    claims: tuple[str, ...]  # uids
+    sentence: str
+
+
 class Written(msgspec.Struct, frozen=True):
     """A write landed. `version` is the one it was conditioned on, `claim` what the server answered."""
 
@@ -121,6 +135,8 @@ Event = (
     Assume
     | Unreserve
     | Commit
+    | Told
+    | TakeBack
     | Written
     | Conflicted
     | Denied

@@ -31,17 +31,6 @@ def pools_of(allocation: AllocationResult | None) -> frozenset[PoolId]:
     return frozenset((result.driver, result.pool) for result in results if not result.admin_access)
 
 
-def node_of(allocation: AllocationResult | None) -> str:
-    """Name the one node an allocation is for, as its selector says it; "" if it says something else."""
-    if allocation is None or allocation.node_selector is None:
-        return ""
-    for term in allocation.node_selector.node_selector_terms:
-        for field in term.match_fields:
-            if field.key == "metadata.name" and len(field.values) == 1:
-                return field.values[0]
-    return ""
-
-
 def signals(ledger: Ledger, reservation: Reservation) -> Iterator[Signal]:
     """List what the facts signal, the weightiest first. What a state does not know, it ignores."""
     pod = reservation.pod
@@ -81,7 +70,7 @@ def _is_moot(hold: Hold, reservation: Reservation) -> bool:
     """Say whether a claim cannot become, or is not any more, what a reservation needs."""
     claim, pod = hold.claim, reservation.pod
     reserved = pod in hold.consumers
-    if reservation.state is State.RESERVED and not reserved:
+    if reservation.state in (State.RESERVED, State.BINDING) and not reserved:
         return True
     if claim.metadata.deletion_timestamp and not reserved:
         return True

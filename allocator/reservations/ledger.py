@@ -32,9 +32,13 @@ class Terms(msgspec.Struct, frozen=True):
     committing: float = 120  # from a commit to reserved claims
     reserved: float = 900  # from reserved claims to a binding: devices may take ten minutes to get ready
     grace: float = 30  # the same, once the scheduler has let go of the pod
+    unusable: float = (
+        10  # the same, once its scheduler, which has let go of it before, was told that the pod needs others
+    )
     found: float = 60  # the same, for what a leader finds when it begins
     answer: float = 60  # from a write to its outcome; after that it is lost
     memory: float = 600  # for what is gone: news of it that come later are old
+    rest: float = 60  # at most, before a claim is written again whose writes the API server refuses
 
 
 class Busy(StrEnum):
@@ -59,6 +63,9 @@ class Hold(msgspec.Struct, frozen=True):
     ours: bool = False  # its allocation was written by us
     lost: bool = False  # a write conditioned on the version we see has no answer, and may still land
     rivals: frozenset[str] = frozenset()  # claims that hold the same, with pods started on both sides
+    refusals: int = 0  # writes that the API server has refused, one after the other
+    refusal: str = ""  # why it did, for as long as the claim is not written again
+    rests: float = 0  # until then
 
     @property
     def uid(self) -> str:

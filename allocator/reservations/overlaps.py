@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from allocator.reservations.events import Overlapped
-from dra.objects import Device, DeviceRequestAllocationResult
+from dra.objects import Device, DeviceRequestAllocationResult, node_of
 from dra.policy import Rules, admits, away, own_state
 
 if TYPE_CHECKING:
@@ -32,48 +32,61 @@ _CounterKey = tuple[str, str]  # counter set, counter
 
 
 class _Published(msgspec.Struct, frozen=True):
-    """The devices and counters of a pool's newest generation."""
+    """The devices and counters of a pool as they are published now, for one node."""
 
     devices: dict[str, Device]
     counters: dict[_CounterKey, int]  # in nano
 
 
 def overlaps(stock: Stock, pools: Iterable[PoolId] | None = None) -> tuple[Overlapped, ...]:
-    """Find the claims that overlap, in some pools or in all."""
+    """Find the claims that overlap, in some pools or in all.
+
+    Each node is looked at by itself: its slices may use a name that another node's use, and say of that what they like.
+    """
     rules = Rules(stock.compatibilities.values())
     found: dict[frozenset[str], None] = {}
     for pool in stock.held if pools is None else pools:
-        held = _holdings_of(stock, pool)
-        for claims in _pairs_across(held, stock, pool, rules):
-            if len(claims) > 1:
-                found[claims] = None
-        holders = {one.claim for holdings in held.values() for one in holdings}
-        if len(holders) < 2:
+        if len(stock.held.get(pool, ())) < 2 and not rules.about_nodes:
             continue
-        published = _publication_of(stock, pool)
-        for claims in (
-            *_devices(held, published),
-            *_counters(held, published),
-            *_pairs(held, stock, pool, rules),
-            *_groups(held, published, pool, rules),
-        ):
-            if len(claims) > 1:
-                found[claims] = None
+        for node, held in _holdings_of(stock, pool).items():
+            for claims in (*_pairs_across(held, stock, pool, node, rules), *_within(held, stock, pool, node, rules)):
+                if len(claims) > 1:
+                    found[claims] = None
     return tuple(Overlapped(claims) for claims in found)
 
 
-def _holdings_of(stock: Stock, pool: PoolId) -> _ByDevice:
-    held: defaultdict[str, list[_Holding]] = defaultdict(list)
+def _within(held: _ByDevice, stock: Stock, pool: PoolId, node: str, rules: Rules) -> Iterator[frozenset[str]]:
+    """Yield who overlaps with others in one pool of a node."""
+    holders = {one.claim for holdings in held.values() for one in holdings}
+    if len(holders) < 2:
+        return
+    published = _publication_of(stock, pool, node)
+    yield from _devices(held, published)
+    yield from _counters(held, published)
+    yield from _pairs(held, stock, pool, node, rules)
+    yield from _groups(held, published, pool, rules)
+
+
+def _holdings_of(stock: Stock, pool: PoolId) -> dict[str, _ByDevice]:
+    """List who holds what in a pool, by the node whose slices publish it; "" for devices of no node."""
+    published = stock.devices(pool)
+    found: dict[str, _ByDevice] = {}
     for key, results in stock.held.get(pool, {}).items():
-        uid = stock.claims[key].metadata.uid
+        claim = stock.claims[key]
+        node = node_of(claim.status.allocation)
         for result in results:
-            held[result.device].append(_Holding(uid, result))
-    return held
+            there = published.find(result.device, node)
+            place = node if there is None else there[0].slice.spec.node_name or ""
+            holdings = found.setdefault(place, {}).setdefault(result.device, [])
+            holdings.append(_Holding(claim.metadata.uid, result))
+    return found
 
 
-def _publication_of(stock: Stock, pool: PoolId) -> _Published:
+def _publication_of(stock: Stock, pool: PoolId, node: str) -> _Published:
     published = _Published({}, {})
     for page in stock.newest_pages(pool):
+        if page.slice.spec.node_name not in (None, "", node):
+            continue
         for device in page.devices:
             published.devices[device.name] = device
         for counter_set in page.slice.spec.shared_counters:
@@ -120,52 +133,49 @@ def _counters(held: _ByDevice, published: _Published) -> Iterator[frozenset[str]
             yield _claims(drawers[key])
 
 
-def _pairs(held: _ByDevice, stock: Stock, pool: PoolId, rules: Rules) -> Iterator[frozenset[str]]:
+def _pairs(held: _ByDevice, stock: Stock, pool: PoolId, node: str, rules: Rules) -> Iterator[frozenset[str]]:
     """Yield who holds devices of which one does not go with the other."""
     if not rules.by_driver.get(pool[0]):
         return
-    pages = stock.pages_of.get(pool, ())
-    for node in sorted({page.node_name for page in pages}):
-        seen_from = node or next(iter(stock.nodes), "")
-        if seen_from not in stock.nodes:
+    seen_from = node or next(iter(stock.nodes), "")
+    if seen_from not in stock.nodes:
+        return
+    for seen in stock.pools(seen_from):
+        if seen.id != pool:
             continue
-        for seen in stock.pools(seen_from):
-            if seen.id != pool:
+        for name, others in rules.conflicts(seen).items():
+            if name not in held:
                 continue
-            for name, others in rules.conflicts(seen).items():
-                if name not in held:
-                    continue
-                for other in sorted(others):
-                    if name < other and other in held:
-                        yield _claims([*held[name], *held[other]])
+            for other in sorted(others):
+                if name < other and other in held:
+                    yield _claims([*held[name], *held[other]])
 
 
-def _pairs_across(held: _ByDevice, stock: Stock, pool: PoolId, rules: Rules) -> Iterator[frozenset[str]]:
+def _pairs_across(held: _ByDevice, stock: Stock, pool: PoolId, node: str, rules: Rules) -> Iterator[frozenset[str]]:
     """Yield who holds a device of the pool that does not go with one that is held in another pool of its node."""
     ruled = {rule.driver for rule in rules.about_nodes}
     if pool[0] not in ruled:
         return
-    for node in _nodes_of(held, stock, pool):
-        pools = stock.pools(node)
-        across = rules.conflicts_across(pools, node)
+    for one in [node] if node else _nodes_of(held, stock, pool):
+        if one not in stock.nodes:
+            continue
+        across = rules.conflicts_across(stock.pools(one), one)
         found = away(across, pool, stock.use)
         for name in sorted(found.keys() & held.keys()):
             for driver, where, device in found[name]:
-                there = driver, where
-                others = _holdings_of(stock, there)
-                both = held[name] + others[device]
-                yield _claims(both)
+                there = _holdings_of(stock, (driver, where))
+                for place in (one, ""):
+                    others = there.get(place, {}).get(device, [])
+                    yield _claims(held[name] + others)
 
 
 def _nodes_of(held: _ByDevice, stock: Stock, pool: PoolId) -> list[str]:
-    """Name the nodes that devices which are held are on."""
+    """Name the nodes that devices which are held are on, of slices that name no node for all of theirs."""
     nodes: set[str] = set()
     for page in stock.newest_pages(pool):
         spec = page.slice.spec
-        for device in page.devices:
-            node = spec.node_of(device)
-            if device.name in held and node in stock.nodes:
-                nodes.add(node)
+        if not spec.node_name:
+            nodes.update(spec.node_of(device) for device in page.devices if device.name in held)
     return sorted(nodes)
 
 

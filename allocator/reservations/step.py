@@ -41,11 +41,13 @@ from allocator.reservations.events import (
     PodGone,
     PodRead,
     PodSeen,
+    TakeBack,
     Tick,
+    Told,
     Unreserve,
     Written,
 )
-from allocator.reservations.facts import node_of, pod_fact, pools_of, signals
+from allocator.reservations.facts import pod_fact, pools_of, signals
 from allocator.reservations.ledger import (
     MAX_CONSUMERS,
     Busy,
@@ -56,7 +58,7 @@ from allocator.reservations.ledger import (
 )
 from allocator.reservations.table import TABLE, Signal, State, after
 from allocator.reservations.writes import next_write
-from dra.objects import is_news
+from dra.objects import is_news, node_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -67,13 +69,14 @@ if TYPE_CHECKING:
     from dra.objects import AllocationResult, Pod, ResourceClaim
     from dra.stock import PoolId
 
-_OPEN = (State.ASSUMED, State.COMMITTING, State.COMMITTED, State.DOUBT, State.RESERVED)
+_OPEN = (State.ASSUMED, State.COMMITTING, State.COMMITTED, State.DOUBT, State.RESERVED, State.BINDING)
 _WHY = {
     Signal.UNRESERVE: "its scheduler let go of it",
+    Signal.UNUSABLE: "its devices cannot be used",
     Signal.EXPIRED: "its devices were reserved for too long without being used",
     Signal.MOOT: "a claim was deleted, or given something else, meanwhile",
     Signal.DENIED: "a claim cannot be written",
-    Signal.CONTESTED: "somebody else was given the same devices; what was not started yet yields",
+    Signal.CONTESTED: "another claim was given the same devices; a pod that has not started yields them",
     Signal.ASTRAY: "it was bound to another node",
     Signal.DONE: "it is finished or gone",
     Signal.FOLLOWED: "another replica leads",
@@ -117,8 +120,13 @@ class _Turn:
                 self.commit(token)
             case Unreserve(token):
                 self.unreserve(token)
+            case Told(token):
+                self.signal(self.ledger.tokens.get(token, ""), Signal.TOLD)
+            case TakeBack(pod, claims, sentence):
+                self.take_back(pod, claims, sentence)
             case Written(version, claim):
-                self.outcome(claim.metadata.uid, version)
+                if self.outcome(claim.metadata.uid, version):
+                    self.allow(claim.metadata.uid)
                 self.see(claim)
             case Conflicted(uid, version):
                 if self.outcome(uid, version):
@@ -209,7 +217,7 @@ class _Turn:
         fact = ledger.pods.get(event.pod.metadata.uid)
         if event.pod.metadata.uid in ledger.gone or (fact is not None and (fact.done or fact.node)):
             return "the pod is bound, finished or gone"
-        if old is not None and old.state not in (State.ASSUMED, State.RESERVED):
+        if old is not None and old.state not in (State.ASSUMED, State.RESERVED, State.BINDING):
             return f"the pod's reservation is {old.state}"
         for part in event.parts:
             objection = self.objection_to_claim(part.claim, part.allocation is None, event.pod.metadata.uid)
@@ -234,6 +242,8 @@ class _Turn:
             return "is being deleted"
         if hold.unsettled and not ledger.needs(hold):
             return "is being released"
+        if hold.refusal:
+            return f"cannot be written for now: {hold.refusal}"
         meant = ledger.as_meant(hold).status.allocation
         if reserve_only != (meant is not None):
             return "was allocated meanwhile" if meant else "is not allocated any more"
@@ -252,7 +262,13 @@ class _Turn:
         if not self.ledger.leading:
             self.effects.append(Dropped(token, pod, _WHY[Signal.FOLLOWED]))
             return
-        if reservation.state in (State.RESERVED, State.BOUND):
+        if reservation.state in (State.RESERVED, State.BINDING):
+            if not reservation.due:  # whoever asks still waits for its devices
+                until = self.now + self.ledger.terms.reserved
+                self.put(replace(reservation, until=until))
+            self.effects.append(Ready(token, pod, reservation.node))
+            return
+        if reservation.state is State.BOUND:
             self.effects.append(Ready(token, pod, reservation.node))
             return
         if reservation.state is State.RELEASED:
@@ -333,8 +349,19 @@ class _Turn:
                 self.look(uid)
 
     def deny(self, uid: str, sentence: str) -> None:
-        for reservation in list(self.ledger.needing(self.ledger.holds[uid])):
+        """End what needs a claim that cannot be written. It is written again at once for the first time, and later and later after that."""
+        hold = self.ledger.holds[uid]
+        needing = list(self.ledger.needing(hold))
+        if hold.refusals:
+            rest = min(2.0 ** min(hold.refusals - 1, 16), self.ledger.terms.rest)
+            hold = replace(hold, refusal=sentence, rests=self.now + rest)
+        self.hold(replace(hold, refusals=hold.refusals + 1))
+        for reservation in needing:
             self.signal(reservation.pod, Signal.DENIED, sentence)
+
+    def allow(self, uid: str) -> None:
+        """Forget what the API server has refused of a claim."""
+        self.hold(replace(self.ledger.holds[uid], refusals=0, refusal="", rests=0))
 
     def miss(self, key: str, uid: str) -> None:
         """A claim is gone; its uid never comes back."""
@@ -435,14 +462,28 @@ class _Turn:
                 self.look(uid)
         if not self.ledger.leading:
             return
+        self.write_again()
         for reservation in self.ledger.reservations.values():
             if now >= reservation.until:
                 self.end_it(reservation, Signal.EXPIRED)
 
+    def write_again(self) -> None:
+        """Have claims written again that have rested long enough, and their pods tried again."""
+        rested: set[str] = set()
+        for hold in self.ledger.holds.values():
+            if hold.refusal and self.now >= hold.rests:
+                self.hold(replace(hold, refusal=""))
+                rested.add(hold.claim.metadata.key)
+        if not rested:
+            return
+        facts = self.ledger.pods
+        waiting = (pod for pod in facts if not rested.isdisjoint(facts[pod].claims) and not facts[pod].node)
+        self.effects.append(Wake(frozenset(waiting)))
+
     def end_it(self, reservation: Reservation, signal: Signal) -> None:
         """End a reservation; one whose pod may be bound by now only after a look at the pod (rule 4)."""
         pod = reservation.pod
-        if reservation.state is not State.RESERVED:
+        if reservation.state is not State.BINDING:
             self.signal(pod, signal)
             return
         until = self.now + self.ledger.terms.answer
@@ -465,6 +506,9 @@ class _Turn:
         if self.ledger.leading:
             return
         self.ledger = replace(self.ledger, leading=True)
+        for uid, hold in self.ledger.holds.items():
+            if hold.refusals:
+                self.allow(uid)
         bound: set[str] = set()
         for reservation in self.ledger.reservations.values():
             if reservation.state is State.BOUND:
@@ -548,11 +592,24 @@ class _Turn:
         reservation = self.ledger.reservation(token)
         if reservation is None:
             return
-        if reservation.state is State.RESERVED:
-            let_go = self.now + self.ledger.terms.grace
-            until = min(reservation.until, let_go)
-            self.put(replace(reservation, until=until, asked=False))
+        self.let_go(reservation, self.ledger.terms.grace)
         self.signal(reservation.pod, Signal.UNRESERVE)
+
+    def take_back(self, pod: str, claims: tuple[str, ...], sentence: str) -> None:
+        reservation = self.ledger.reservations.get(pod)
+        if reservation is not None:
+            self.let_go(reservation, self.ledger.terms.unusable)
+            self.signal(pod, Signal.UNUSABLE, sentence)
+        for uid in claims:
+            hold = self.ledger.holds.get(uid)
+            if hold is not None and not hold.consumers and not self.ledger.needs(hold):
+                self.hold(replace(hold, ours=True))
+
+    def let_go(self, reservation: Reservation, seconds: float) -> None:
+        """Shorten the time of a pod that may be on its way to its node (rule 4)."""
+        if reservation.state is State.BINDING:
+            until = min(reservation.until, self.now + seconds)
+            self.put(replace(reservation, until=until, asked=False))
 
     def signal(self, pod: str, signal: Signal, sentence: str = "") -> None:
         """Move a reservation along the table."""
@@ -567,13 +624,15 @@ class _Turn:
             case State.PENDING:
                 self.remove(old)
                 fact = self.ledger.pods.get(pod)
-                if fact is not None and not fact.done and not fact.node:
+                holds = (self.ledger.holds.get(uid) for uid in old.claims)
+                rests = any(hold is not None and hold.refusal for hold in holds)
+                if fact is not None and not fact.done and not fact.node and not rests:
                     self.effects.append(Wake(frozenset((pod,))))
                 return
             case State.ASSUMED:
                 until = self.now + terms.assumed
                 new = replace(old, state=state, until=until, asked=False, due="")
-            case State.RESERVED:
+            case State.RESERVED | State.BINDING:
                 patience = terms.found if signal is Signal.FOUND else terms.reserved
                 until = self.now + patience
                 new = replace(old, state=state, until=until, asked=False, due="")

@@ -79,6 +79,6 @@ def _repair(ledger: Ledger, hold: Hold, ghosts: frozenset[str]) -> ClaimWrite:
 def _sentence(hold: Hold, ghost: str) -> str:
     name = hold.claim.metadata.key
     if not ghost:
-        return f"claim {name} is allocated, and nobody reserves it"
+        return f"claim {name} is allocated, and no pod reserves it"
     pod = next(one.name for one in hold.claim.status.reserved_for if one.uid == ghost)
     return f"claim {name} is reserved for pod {pod}, which does not exist any more"

@@ -7,15 +7,15 @@ the claims it needs there. A *hold* (`allocator.reservations.ledger`) is what th
 last, what we mean it to be allocated, and whether a write of ours may still land. Several reservations may need one
 claim: whoever commits first writes its allocation, the others only reserve it.
 
-    PENDING ──ASSUME──▶ ASSUMED ──COMMIT──▶ COMMITTING ──ALLOCATED──▶ COMMITTED ──HELD──▶ RESERVED ──PLACED──▶ BOUND
-       ▲                   │                  │    ▲                      │                  │                  │
-       │                   │            UNKNOWN   KNOWN                UNKNOWN               │                  │
-       │                   │                  ▼    │                      │                  │                  │
-       │                   │                  DOUBT ◀─────────────────────┘                  │                  │
-       │                   └────────┬─────────┴──────────────────────────────────────────────┴───── DONE ───────┘
+    PENDING ──ASSUME──▶ ASSUMED ──COMMIT──▶ COMMITTING ──ALLOCATED──▶ COMMITTED ──HELD──▶ RESERVED ──TOLD──▶ BINDING ──PLACED──▶ BOUND
+       ▲                   │                  │    ▲                      │                  │                 │                  │
+       │                   │            UNKNOWN   KNOWN                UNKNOWN               │                 │                  │
+       │                   │                  ▼    │                      │                  │                 │                  │
+       │                   │                  DOUBT ◀─────────────────────┘                  │                 │                  │
+       │                   └────────┬─────────┴──────────────────────────────────────────────┴─────────────────┴────── DONE ──────┘
        └────────CLEAN──────── RELEASED
 
-Nothing is told the table but *signals*. Some are asked for (ASSUME, COMMIT, UNRESERVE); all others are read off from facts:
+Nothing is told the table but *signals*. Some are asked for (ASSUME, COMMIT, UNRESERVE, TOLD, UNUSABLE); all others are read off from facts:
 from what the claims say (ALLOCATED, HELD, MOOT, UNKNOWN, KNOWN, CLEAN), from what the pod says (PLACED, DONE), from the
 clock (EXPIRED), from who leads (FOLLOWED). A signal without an entry changes nothing: what comes late, twice or in another
 order is legal, and never an error. So no state depends on having heard everything.
@@ -31,9 +31,10 @@ Rules that the table rests on
 3. **An allocation is written once** and cannot be changed, only taken back, by the last who needs it, and only while
    no pod that uses it may have been started. While one needs it that is not written into it yet, who leaves last stays
    in it: a leader that came then would not know for whom it is.
-4. **Nobody knows whether a binding without an answer landed.** A reserved pod that its scheduler lets go of keeps what it has for
-   a while (`Terms.grace`), and what is seen on its node in that time is bound. Nor does an informer say everything in time: before
-   anything is taken from a reserved pod, the pod itself is looked at (`RereadPod`).
+4. **Nobody knows whether a binding without an answer landed.** A pod whose scheduler was told that it may be bound keeps what it has for
+   a while (`Terms.grace`) after its scheduler let go of it, and what is seen on its node in that time is bound. Nor does an informer say
+   everything in time: before anything is taken from such a pod, the pod itself is looked at (`RereadPod`). Until its scheduler was told, no
+   binding is under way, and what the pod has is taken back at once. What a new leader finds in claims counts as told.
 5. **Who follows writes nothing**; what it hears, it records.
 """
 
@@ -52,7 +53,8 @@ class State(StrEnum):
     COMMITTING = "committing"  # being written
     COMMITTED = "committed"  # every claim is allocated; not every one is reserved for the pod
     DOUBT = "doubt"  # a write has no answer, and the claims do not tell yet
-    RESERVED = "reserved"  # every claim is reserved for the pod, which may be bound
+    RESERVED = "reserved"  # every claim is reserved for the pod; its scheduler was not told that it may be bound
+    BINDING = "binding"  # it was: the pod may be bound
     BOUND = "bound"  # the pod was seen on its node: nothing is taken from it any more
     RELEASED = "released"  # let go of; forgotten once the claims say so
 
@@ -63,6 +65,8 @@ class Signal(StrEnum):
     RETRY = "retry"  # the same, but all of them are
     COMMIT = "commit"
     UNRESERVE = "unreserve"
+    TOLD = "told"  # the scheduler, that the pod may be bound
+    UNUSABLE = "unusable"  # what is allocated does not serve the pod
     # what the claims say
     ALLOCATED = "allocated"  # each as we mean it
     HELD = "held"  # and reserved for the pod
@@ -84,19 +88,27 @@ class Signal(StrEnum):
 
 _S, _W = State, Signal
 _GIVE_UP = dict.fromkeys(
-    (_W.UNRESERVE, _W.EXPIRED, _W.MOOT, _W.DENIED, _W.CONTESTED, _W.ASTRAY, _W.DONE, _W.FOLLOWED), _S.RELEASED
+    (_W.UNRESERVE, _W.UNUSABLE, _W.EXPIRED, _W.MOOT, _W.DENIED, _W.CONTESTED, _W.ASTRAY, _W.DONE, _W.FOLLOWED),
+    _S.RELEASED,
 )
 
 TABLE: Mapping[State, Mapping[Signal, State]] = {
-    _S.PENDING: {_W.ASSUME: _S.ASSUMED, _W.RETRY: _S.RESERVED, _W.FOUND: _S.RESERVED},
+    _S.PENDING: {_W.ASSUME: _S.ASSUMED, _W.RETRY: _S.BINDING, _W.FOUND: _S.BINDING},
     _S.ASSUMED: {**_GIVE_UP, _W.ASSUME: _S.ASSUMED, _W.COMMIT: _S.COMMITTING},
     _S.COMMITTING: {**_GIVE_UP, _W.ALLOCATED: _S.COMMITTED, _W.HELD: _S.RESERVED, _W.UNKNOWN: _S.DOUBT},
     _S.COMMITTED: {**_GIVE_UP, _W.HELD: _S.RESERVED, _W.UNKNOWN: _S.DOUBT},
     _S.DOUBT: {**_GIVE_UP, _W.KNOWN: _S.COMMITTING, _W.HELD: _S.RESERVED},
     _S.RESERVED: {
-        # The pod may be on its way to its node: letting go of it only shortens its time (rule 4).
+        **_GIVE_UP,
         _W.ASSUME: _S.ASSUMED,
         _W.RETRY: _S.RESERVED,
+        _W.TOLD: _S.BINDING,
+        _W.PLACED: _S.BOUND,
+    },
+    _S.BINDING: {
+        # The pod may be on its way to its node: letting go of it only shortens its time (rule 4).
+        _W.ASSUME: _S.ASSUMED,
+        _W.RETRY: _S.BINDING,
         _W.PLACED: _S.BOUND,
         _W.EXPIRED: _S.RELEASED,
         _W.MOOT: _S.RELEASED,

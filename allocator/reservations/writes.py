@@ -21,7 +21,7 @@ _BEING_WRITTEN = (State.COMMITTING, State.COMMITTED, State.DOUBT)
 
 def next_write(ledger: Ledger, hold: Hold) -> ClaimWrite | None:
     """Say what has to be written to a claim now, if anything."""
-    if hold.busy is not Busy.IDLE:
+    if hold.busy is not Busy.IDLE or hold.refusal:
         return None
     claim = hold.claim
     wanted: list[Reservation] = []

@@ -7,12 +7,13 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from allocator.service.replies import Refusal, refuse
-from cluster.serving import Callers, Credentials, Limits, Reply
+from runtime.authentication import Callers, Credentials
+from runtime.http import Limits, Reply
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Coroutine, Mapping
 
-    from cluster.serving import Head
+    from runtime.http import Head
 
     Answering = Callable[[Head, bytes], Reply | Coroutine[None, None, Reply]]
     Routes = Mapping[tuple[str, str], Answering]

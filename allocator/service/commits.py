@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from itertools import islice
 from typing import TYPE_CHECKING, Any, assert_never
 
@@ -22,16 +23,18 @@ from allocator.reservations import (
     Unallocate,
     Written,
 )
-from cluster.controllers import now_of_the_wall
 from cluster.errors import ApiError, BadRequest, Conflict, Forbidden, Invalid, NotFound, Throttled, Unauthorized
 from cluster.patch import Merge
 from cluster.resources import RESOURCE_CLAIMS
 from dra.wire import builtins
+from runtime.controllers import now_of_the_wall
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from allocator.reservations import ClaimWrite
+    from allocator.service.lead import Lead
+    from allocator.service.metrics import Metrics
     from cluster.protocol import Cluster
     from dra.objects import ResourceClaim
 
@@ -44,37 +47,45 @@ LOOK_SECONDS = 0.05  # between looks whether it has, while nothing is decided
 TRIED = 16  # claims to look with, of which each may be gone by now
 NO_CHANGE = Merge({"metadata": {"annotations": {f"drawbridge.dev/{FENCE}": None}}})
 DEADLINE = 10.0  # seconds for one write, pauses that the server asks for included
+# How the API server says that an account lacks a right. Every other refusal is about one object.
+LACKS = re.compile(r'User ".*" cannot patch resource|requires resource="resourceclaims/binding", verb="patch"')
+LACKING_SECONDS = 120.0  # a right that was missing, and has not been asked for since, may be there by now
 
 
 class Commits:
-    """Writes for a ledger. What it may not write any more, since nobody may any more, it does not send."""
+    """Writes for a ledger, as long as this replica surely leads."""
 
     def __init__(
         self,
         cluster: Cluster,
-        *,
-        may_write: Callable[[], bool],
-        count: Callable[[str, str], None],
+        lead: Lead,
+        metrics: Metrics,
     ) -> None:
-        """`count` is told of each write and its outcome."""
         self._cluster = cluster
-        self._may_write = may_write
-        self._count = count
-        self.unsure = 0  # times that a write was not sent, since somebody else might lead by now
-        self.denied: dict[str, str] = {}  # by kind of write: what the server said last, until one is let through
+        self._lead = lead
+        self._metrics = metrics
+        self.unsure = 0  # times that a write was not sent, since another replica might lead by now
+        self._lacking: dict[
+            str, tuple[str, float]
+        ] = {}  # by kind of write: what the server said last of a right, and when
+        self._clock = asyncio.get_running_loop().time
 
     async def perform(self, effect: ClaimWrite) -> Outcome:
         """Write, and say what became of it."""
         what = type(effect).__name__
-        outcome = await self._try(effect)
-        self._count(what, type(outcome).__name__)
+        outcome = await self._write(effect)
+        self._metrics.count_write(what, type(outcome).__name__)
         if isinstance(outcome, Denied):
-            if what not in self.denied:
-                logger.error("a write was refused", extra={"write": what, "problem": outcome.sentence})
-            self.denied[what] = outcome.sentence
+            refused = {"write": what, "claim": effect.claim.metadata.key, "problem": outcome.sentence}
+            logger.error("a write was refused", extra=refused)
         elif isinstance(outcome, Written):
-            self.denied.pop(what, None)
+            self._lacking.pop(what, None)
         return outcome
+
+    def lacking(self, seconds: float = LACKING_SECONDS) -> str:
+        """Say which rights were missing in so many seconds; "" if none was. What is refused of one object says nothing about the others."""
+        since = self._clock() - seconds
+        return "; ".join(f"{what}: {sentence}" for what, (sentence, at) in self._lacking.items() if at > since)
 
     async def until_let(self, claims: Iterable[ResourceClaim], seconds: float = DEADLINE) -> None:
         """Wait, at most so long, until the fence has heard that we lead: from then on it turns back what who led before has still on its way.
@@ -87,10 +98,12 @@ class Commits:
                     if await self._is_let(claim):
                         return
         except TimeoutError:
-            logger.warning("the fence has not heard that this replica leads, or the API server does not answer")
+            logger.warning(
+                "the policy has not seen that this replica holds the Lease, or the API server does not answer"
+            )
 
     async def _is_let(self, claim: ResourceClaim) -> bool:
-        """Wait until the fence lets us write into a claim; False if the claim is gone."""
+        """Wait until the fence lets us write into a claim; False if the claim is gone, or would be refused for what it is itself."""
         meta = claim.metadata
         while True:
             try:
@@ -98,15 +111,15 @@ class Commits:
             except NotFound:
                 return False
             except (BadRequest, Forbidden, Invalid, Unauthorized) as error:
-                if FENCE not in error.message:  # whatever is in our way, it is not the fence
-                    return True
+                if FENCE not in error.message:  # whatever is in our way, it is not the fence, or comes before it
+                    return isinstance(error, Forbidden | Unauthorized)
             except ApiError:
                 pass
             else:
                 return True
             await asyncio.sleep(LOOK_SECONDS)
 
-    async def _try(self, effect: ClaimWrite) -> Outcome:
+    async def _write(self, effect: ClaimWrite) -> Outcome:
         claim = effect.claim
         uid, version = claim.metadata.uid, claim.metadata.resource_version
         try:
@@ -117,6 +130,8 @@ class Commits:
         except NotFound:
             return ClaimGone(claim.metadata.key, uid)
         except (Forbidden, Unauthorized, Invalid, BadRequest) as error:
+            if isinstance(error, Unauthorized) or LACKS.search(error.message):
+                self._lacking[type(effect).__name__] = error.message, self._clock()
             return Denied(uid, version, error.message)
         except (ApiError, TimeoutError) as error:
             logger.warning(
@@ -128,7 +143,7 @@ class Commits:
     async def _patiently(self, effect: ClaimWrite) -> ResourceClaim:
         """Write; what a server without time, or the fence of a moment ago, has turned back is not written, and tried again."""
         while True:
-            if not self._may_write():
+            if not self._lead.may_write():
                 # Nothing was sent. Either the lease is renewed in a moment, or the ledger hears that somebody else leads.
                 self.unsure += 1
                 await asyncio.sleep(FENCE_SECONDS)
@@ -147,26 +162,21 @@ async def write(cluster: Cluster, effect: ClaimWrite) -> ResourceClaim:
     """Patch a claim as it was seen. A Conflict says that it is another by now."""
     name = effect.claim.metadata.name
     namespace = effect.claim.metadata.namespace
-    body = _body(effect, now_of_the_wall())
-    subresource = "" if isinstance(effect, PatchFinalizer) else "status"
-    return await cluster.patch(RESOURCE_CLAIMS, name, Merge(body), namespace, subresource=subresource)
-
-
-def _body(effect: ClaimWrite, now: str) -> dict[str, Any]:
-    """Say what a write is as a merge patch that holds for the version that was seen."""
     metadata: dict[str, Any] = {"resourceVersion": effect.claim.metadata.resource_version}
+    body: dict[str, Any] = {"metadata": metadata}
+    subresource = "status"
     match effect:
         case PatchFinalizer():
             metadata["finalizers"] = list(effect.finalizers)
-            return {"metadata": metadata}
+            subresource = ""
         case PatchAllocation():
             allocation: Any = builtins(effect.allocation)
-            allocation["allocationTimestamp"] = now
-            status = {"allocation": allocation, "reservedFor": builtins(effect.reserved_for)}
+            allocation["allocationTimestamp"] = now_of_the_wall()
+            body["status"] = {"allocation": allocation, "reservedFor": builtins(effect.reserved_for)}
         case PatchReservedFor():
-            status = {"reservedFor": builtins(effect.reserved_for) or None}
+            body["status"] = {"reservedFor": builtins(effect.reserved_for) or None}
         case Unallocate():
-            status = dict.fromkeys(("allocation", "reservedFor", "devices"))
+            body["status"] = dict.fromkeys(("allocation", "reservedFor", "devices"))
         case _:
             assert_never(effect)
-    return {"metadata": metadata, "status": status}
+    return await cluster.patch(RESOURCE_CLAIMS, name, Merge(body), namespace, subresource=subresource)

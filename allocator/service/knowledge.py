@@ -8,25 +8,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from math import inf
 from typing import TYPE_CHECKING, Any
 
 from cluster import resources
 from cluster.errors import ApiError, NotFound
-from cluster.informers import Informer, Quarantine
+from cluster.outlines import without_environment
 from dra.objects import DeviceCompatibility, Node
 from dra.policy import misread
 from dra.server import Declared, KnownServer, known_of
 from dra.stock import Stock
+from runtime.informers import ClusterView
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from cluster.informers import Batch, Delta, Health
     from cluster.objects import Namespace
     from cluster.protocol import Cluster
     from cluster.server import Server
     from dra.objects import DeviceQuota, Pod, ResourceClaim
+    from runtime.informers import Batch, Delta, Informer
 
 logger = logging.getLogger("drawbridge.allocator")
 NEEDED = (
@@ -34,11 +34,6 @@ NEEDED = (
     resources.RESOURCE_SLICES,
     resources.DEVICE_CLASSES,
 )
-# Taint rules and our own kinds are followed where the server has them; one of the right group may still lack a kind, so nobody
-# waits for these long.
-EXTRA_SECONDS = 3.0
-RETRY_SECONDS = 1.0
-SERVER_SECONDS = 600.0  # between looks at the server's version and gates
 MANY = 64  # changes at once after which a stock is made anew
 
 
@@ -46,7 +41,7 @@ def _nobody_asks(namespace: str) -> None:
     """Stand for who does not want to hear of Namespaces, which then are not followed."""
 
 
-class Knowledge:
+class Knowledge(ClusterView):
     """A stock and the pods of a cluster, followed."""
 
     def __init__(
@@ -64,96 +59,54 @@ class Knowledge:
         `on_quota` is called when what a namespace may hold has changed, `on_namespace` when what is said of it has; without it
         neither Namespaces nor PodDisruptionBudgets are followed: only who decides needs them.
         """
-        self._cluster = cluster
+        super().__init__(cluster)
         self._on_claim = on_claim
         self._on_pod = on_pod
         self._on_devices = on_devices
         self._on_quota = on_quota
         self._on_namespace = on_namespace
-        self.quarantine = Quarantine()
         self.stock = Stock.of()
         # What the server tells of its gates, and what was declared of them.
         self.server = KnownServer()
         self._declared = Declared()
         self._is_other = asyncio.Event()
-        self.claims = self._informer(resources.RESOURCE_CLAIMS)
-        self.pods = self._informer(resources.PODS)
-        self.quotas = self._informer(resources.DEVICE_QUOTAS)
-        self.compatibilities = self._informer(resources.DEVICE_COMPATIBILITIES)
-        self.namespaces = self._informer(resources.NAMESPACES)
-        self.budgets = self._informer(resources.POD_DISRUPTION_BUDGETS)
-        self._others: list[Informer[Any]] = [self._informer(kind) for kind in NEEDED]
-        self._needed: tuple[Informer[Any], ...] = (self.claims, self.pods, *self._others)
-        self._followed: list[Informer[Any]] = [*self._needed]
+        self.claims = self.informer(resources.RESOURCE_CLAIMS)
+        self.pods = self.informer(resources.PODS, trim=without_environment)
+        self.quotas = self.informer(resources.DEVICE_QUOTAS)
+        self.compatibilities = self.informer(resources.DEVICE_COMPATIBILITIES)
+        self.namespaces = self.informer(resources.NAMESPACES)
+        self.budgets = self.informer(resources.POD_DISRUPTION_BUDGETS)
+        self._others: list[Informer[Any]] = [self.informer(kind) for kind in NEEDED]
         self._ahead: dict[str, ResourceClaim] = {}  # by uid: as the ledger means them
-        self._settled = asyncio.Event()
 
     async def run(self) -> None:
         """Follow until cancelled."""
         deciding: list[Informer[Any]] = []
-        server = await self._look_at_server()
+        server = await self.learn_server()
         self.stock = Stock.of(server=self.server.server)
         limited = server.serves(resources.DEVICE_QUOTAS.api_version)
         if self._on_namespace is not _nobody_asks:
             deciding += [self.namespaces, self.budgets]
-            # Who decides before quotas were read lets everybody pass.
+            # A decision that is made before quotas were read would let everybody pass.
             if limited and await self._has(resources.DEVICE_QUOTAS):
                 deciding.append(self.quotas)
-        self._needed = needed = (self.claims, self.pods, *deciding, *self._others)
-        taints = self._informer(resources.DEVICE_TAINT_RULES)
+        needed = (self.claims, self.pods, *deciding, *self._others)
+        taints = self.informer(resources.DEVICE_TAINT_RULES)
         extra = [one for one in (taints, self.compatibilities) if server.serves(one.resource.api_version)]
         self._others += extra
-        self._followed = followed = [*needed, *extra]
-        if limited and self.quotas not in followed:
-            followed.append(self.quotas)
+        if limited and self.quotas not in needed:
+            extra.append(self.quotas)
         self.claims.listen(self._take_claims)
         self.pods.listen(self._take_pods)
         self.quotas.listen(self._take_quotas)
         self.namespaces.listen(self._take_namespaces)
         for informer in self._others:
             informer.listen(self._take)
-        async with asyncio.TaskGroup() as group:
-            for informer in followed:
-                group.create_task(informer.run())
-            for informer in needed:
-                await informer.wait_for_sync(inf)
-            for informer in followed[len(needed) :]:
-                await informer.wait_for_sync(EXTRA_SECONDS)
-            self._settled.set()
-            group.create_task(self._read_anew())
-            await self._watch_server()
-
-    async def wait_for_sync(self) -> None:
-        """Wait until everything was read once."""
-        await self._settled.wait()
-
-    def what_is_unread(self) -> str:
-        """Say what was not read yet; "" if everything was."""
-        if self._settled.is_set():
-            return ""
-        waiting = [health for health in self._healths() if not health.synced]
-        parts = [f"{health.resource}{f' ({health.error})' if health.error else ''}" for health in waiting]
-        return f"still reading {', '.join(parts)}" if parts else "the cluster was not read yet"
+        await self.follow(needed, extra, self._read_anew, self.watch_server)
 
     def pod(self, namespace: str, name: str) -> Pod | None:
         """Find a pod, of whatever scheduler."""
         return self.pods.objects.get((namespace, name))
-
-    def age(self) -> float:
-        """Seconds since the collection that is worst off was last known to be current."""
-        if not self._settled.is_set():
-            return inf
-        now = asyncio.get_running_loop().time()
-        confirmed = [informer.confirmed_at for informer in self._followed if informer.health.synced]
-        return now - min(confirmed)
-
-    def silent_for(self, seconds: float) -> str:
-        """Name the collections that nobody has confirmed in that time; "" if all were."""
-        since = asyncio.get_running_loop().time() - seconds
-        read = [one.health for one in self._followed if one.health.synced]
-        silent = [health for health in read if health.confirmed_at < since]
-        named = [f"{health.resource} ({health.error})" if health.error else health.resource for health in silent]
-        return ", ".join(named)
 
     def mean(self, changes: Iterable[tuple[str, ResourceClaim | None]]) -> None:
         """Take over how the ledger means claims from now on, by uid; None is one that is as it was seen."""
@@ -180,22 +133,8 @@ class Knowledge:
         if self.server.server != self.stock.reading.server:
             self._is_other.set()
 
-    async def _watch_server(self) -> None:
-        """Servers are upgraded, and gates opened, while we run."""
-        while True:
-            await asyncio.sleep(SERVER_SECONDS)
-            await self._look_at_server()
-
-    async def _look_at_server(self) -> Server:
-        while True:
-            try:
-                server = await self._cluster.server()
-            except ApiError as error:
-                logger.warning("the API server does not answer", extra={"problem": str(error)})
-                await asyncio.sleep(RETRY_SECONDS)
-            else:
-                self._understand(server.minor, server.gates)
-                return server
+    def _on_server(self, server: Server) -> None:
+        self._understand(server.minor, server.gates)
 
     async def _read_anew(self) -> None:
         """Read all there is as another server's allocator does. It takes a while on a large fleet, in which schedulers want to be answered."""
@@ -219,16 +158,9 @@ class Knowledge:
                 return False
             except ApiError as error:
                 logger.warning("a collection cannot be read", extra={"kind": kind.kind, "problem": str(error)})
-                await asyncio.sleep(RETRY_SECONDS)
+                await asyncio.sleep(self._retry)
             else:
                 return True
-
-    def _informer(self, kind: resources.Resource[Any]) -> Informer[Any]:
-        clock = asyncio.get_running_loop().time
-        return Informer(self._cluster, kind, quarantine=self.quarantine, clock=clock)
-
-    def _healths(self) -> list[Health]:
-        return [informer.health for informer in self._needed]
 
     # ---- listeners
 

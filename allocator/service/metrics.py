@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prometheus_client import Counter, Histogram
 
-from cluster.serving import MetricsPort
+from runtime.metrics import MetricsPort
 
 BUCKETS = (0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0)
 
@@ -46,13 +46,13 @@ class Metrics(MetricsPort):
         )
         self._evictions = Counter(
             "drawbridge_evictions",
-            "Pods that were to go for others, by what became of them.",
+            "Preemption victims, by what became of them.",
             ("outcome",),
             registry=self.registry,
         )
         self._reviews = Counter(
             "drawbridge_quota_reviews",
-            "Pods and claims at the door of quotas, by what became of them.",
+            "Pods and claims that quotas were asked about at creation, by outcome.",
             ("outcome",),
             registry=self.registry,
         )

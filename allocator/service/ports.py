@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from allocator.service.app import App
 from certs.mutual import Mutual
-from cluster.serving import Address, Door, Limits
+from runtime.http import Address, Limits, Listener
 
 if TYPE_CHECKING:
     from allocator.service.app import Routes
@@ -45,9 +45,9 @@ class Entrance:
     def __init__(self, files: Files | None = None) -> None:
         """Raise UnusableFile if the files cannot be used."""
         self.shown = Mutual(files) if files else None
-        self.doors: list[Door] = []
+        self.doors: list[Listener] = []
 
-    def open(self, door: Door, where: Address) -> Address:
+    def open(self, door: Listener, where: Address) -> Address:
         """Open a door, and say where it is."""
         self.doors.append(door)
         context = self.shown.context if self.shown else None
@@ -60,12 +60,12 @@ class Entrance:
             return
         before = shown.problem
         if shown.look():
-            logger.info("serving by new files of TLS", extra={"days": round(self.days())})
+            logger.info("TLS certificate reloaded", extra={"days": round(self.days())})
             for door in self.doors:
                 door.renew(shown.context)
         elif shown.problem and shown.problem != before:
             problem = {"problem": shown.problem}
-            logger.warning("the files of TLS cannot be used; the last good ones are", extra=problem)
+            logger.warning("cannot load the TLS files; the last good ones stay in use", extra=problem)
 
     def days(self) -> float:
         """Days until what is shown expires."""
@@ -88,7 +88,7 @@ class Ports:
         if settings.tls:
             metrics.gauge(
                 "drawbridge_allocator_certificate_days",
-                "Until what schedulers are shown expires.",
+                "Days until the serving certificate expires.",
                 self.of_schedulers.days,
             )
 
@@ -122,8 +122,8 @@ class Ports:
         door = self._door(App(routes, limits=PROMISE_LIMITS))
         return self.of_agents.open(door, where)
 
-    def _door(self, app: App) -> Door:
-        return Door(app, app.limits, self._metrics.count_closure)
+    def _door(self, app: App) -> Listener:
+        return Listener(app, app.limits, self._metrics.count_closure)
 
     def open_metrics(self) -> Address | None:
         """Open the port for metrics and probes, and say where it is."""

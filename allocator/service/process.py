@@ -4,36 +4,35 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from allocator.reports import Drift
-from allocator.service.auditing.promised import AUDIENCE, Promised
 from allocator.service.bridge import Bridge
-from allocator.service.fairness.evictions import Evictions
-from allocator.service.fairness.intake import Intake
-from allocator.service.fairness.nudges import Nudges
-from allocator.service.fairness.pressing import Pressing
-from allocator.service.fairness.reviews import PLACE, Reviews
 from allocator.service.metrics import Metrics
+from allocator.service.node_reservations import AUDIENCE, NodeReservations
+from allocator.service.periodic_checks import PeriodicChecks
 from allocator.service.ports import Listening, Ports
+from allocator.service.preemption.evictions import Evictions
+from allocator.service.preemption.extender_preemption import ExtenderPreemption
+from allocator.service.preemption.requeue import ExtenderRequeue
 from allocator.service.queries import Queries, api_routes
-from allocator.service.rounds import Rounds
+from allocator.service.quota.intake import Intake
+from allocator.service.quota.reviews import PLACE, Reviews
 from allocator.service.schedulers.extender import Extender, extender_routes
 from allocator.service.schedulers.plugin import Plugin, plugin_routes
-from cluster.controllers import Election, new_recorder, now_of_the_wall
-from cluster.serving import Accounts
+from runtime.authentication import TokenReviews
+from runtime.controllers import Election, new_recorder
+from runtime.process import run_until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
     from allocator.decisions import PlacementRules
-    from allocator.service.fairness.reviews import Reviewing
     from allocator.service.queries import Translate
+    from allocator.service.quota.reviews import Reviewing
     from allocator.service.settings import Settings
     from cluster.protocol import Cluster
-    from dra.objects import Pod
     from dra.server import Declared
 
 logger = logging.getLogger("drawbridge.allocator")
@@ -54,74 +53,52 @@ class Service:
         self.metrics = Metrics()
         self.ports = Ports(settings, self.metrics)
         clock = asyncio.get_running_loop().time
-        self._recorder = new_recorder(cluster, "drawbridge-allocator", settings.identity)
         self.election = Election(
             cluster,
             namespace=settings.namespace,
             name=settings.lease,
             identity=settings.identity,
-            terms=settings.terms,
+            term=settings.term,
         )
-        self.bridge = Bridge(
-            cluster,
-            schedulers=settings.schedulers,
-            rules=settings.rules,
-            new_token=lambda: secrets.token_hex(12),
-            say=self._record,
-            sure=self.election.is_sure,
-            count_write=self.metrics.count_write,
-            count_outlook=self.metrics.count_outlook,
+        recorder = new_recorder(cluster, "drawbridge-allocator", settings.identity)
+        self.bridge = Bridge(cluster, settings, self.election, recorder, self.metrics)
+        self.evictions = Evictions(cluster, self.bridge, self.metrics)
+        self._plugin = Plugin(
+            self.bridge, self.evictions, settings.identity, expires=self.bridge.ledger.state.terms.assumed
         )
-        self.evictions = Evictions(
-            cluster,
-            self.bridge,
-            now_of_the_wall,
-            count_room=self.metrics.count_room,
-            count_eviction=self.metrics.count_eviction,
-        )
-        self._plugin = Plugin(self.bridge, self.evictions, settings.identity, expires=self.bridge.ledger.terms.assumed)
-        self.pressing = Pressing(self.bridge, self.evictions, settings.preempting)
-        self._nudges = Nudges(cluster, self.bridge, now_of_the_wall, count=self.metrics.count_write)
-        self._extender = Extender(self.bridge, cluster, self.pressing, self._nudges, count_bind=self.metrics.count_bind)
-        self.rounds = Rounds(self.bridge, clock=clock, sweep_seconds=settings.sweep)
+        self.extender_preemption = ExtenderPreemption(self.bridge, self.evictions, settings.preempting)
+        self._requeue = ExtenderRequeue(cluster, self.bridge, self.metrics)
+        self._extender = Extender(self.bridge, cluster, self.extender_preemption, self._requeue, self.metrics)
+        self.periodic_checks = PeriodicChecks(self.bridge, settings.sweep)
         self._queries = Queries(
             self.bridge.knowledge,
             translate,
             drift=self._drift,
-            quotas=lambda: self.bridge.quotas.report(self.bridge.knowledge.stock),
-            is_written=self.bridge.is_written,
+            quotas=lambda: self.bridge.quotas.report(self.bridge.knowledge.stock, self.bridge.ledger.unwritten()),
+            is_written=self.bridge.ledger.is_written,
             foresee=self.evictions.foresee,
             quota_lines=self.bridge.quotas.lines,
         )
-        accounts = Accounts(cluster, AUDIENCE, clock)
-        self._promised = Promised(self.bridge, accounts, settings.agent, self.election.is_sure)
+        accounts = TokenReviews(cluster, AUDIENCE, clock)
+        self._node_reservations = NodeReservations(self.bridge, accounts, settings.agent, self.election.is_sure)
         self._intake: Intake | None = None
         self._reviews: Reviews | None = None
         if settings.quota is not None and reviewing is not None:
-            self._intake = Intake(cluster, self.bridge, reviewing.wants_of_pod, count=self.metrics.count_review)
+            self._intake = Intake(cluster, self.bridge, reviewing.wants_of_pod, self.metrics)
             self._reviews = Reviews(self._intake, self.election, reviewing, settings.quota_trust)
         self._gauges()
 
     async def run(self, stop: asyncio.Event, listening: Callable[[Listening], None]) -> None:
         """Serve until told to stop. `listening` learns the ports when the cluster was read."""
-        async with self._ports() as ports, asyncio.TaskGroup() as group:
-            works = (
-                self.ports.follow(),
-                self.bridge.run(),
-                self._stand(),
-                self._announce(ports, listening),
-            )
-            tasks = [group.create_task(work) for work in works]
+        async with self._ports() as ports:
+            works = [self.ports.follow(), self.bridge.run(), self._stand(), self._announce(ports, listening)]
             if self._intake is not None:
-                tasks.append(group.create_task(self._intake.run()))
-            await stop.wait()
-            logger.info("stopping")
-            for task in tasks:
-                task.cancel()
+                works.append(self._intake.run())
+            await run_until(stop, *works)
 
     def place_by(self, rules: PlacementRules) -> None:
         """Place by other rules from now on."""
-        self.bridge.place_by(rules)
+        self.bridge.pods.place_by(rules)
 
     def declare(self, declared: Declared) -> None:
         """Go by what an administrator says of the server, where it tells nothing itself."""
@@ -138,29 +115,30 @@ class Service:
     async def _lead(self) -> None:
         async with self.bridge.leading(), asyncio.TaskGroup() as group:
             group.create_task(self._keep_statuses())
-            group.create_task(self.pressing.run())
-            group.create_task(self._nudges.run())
-            self.rounds.begin()
+            group.create_task(self.extender_preemption.run())
+            group.create_task(self._requeue.run())
+            self.periodic_checks.begin()
             while True:
                 await asyncio.sleep(self._settings.tick)
                 self.bridge.tick()
-                self.rounds.go()
+                self.periodic_checks.go()
 
     async def _keep_statuses(self) -> None:
         """Keep what quotas say is used, and what rules come to. A fault here must not end the lead."""
         while True:
             await asyncio.sleep(self._settings.tick)
-            for one in (self.bridge.quotas, self.bridge.compatibilities):
-                try:
-                    await one.keep(self.bridge.knowledge.stock)
-                except Exception:
-                    logger.exception("a bug while keeping the status of our kinds; please report it")
+            bridge = self.bridge
+            try:
+                await bridge.quotas.keep(bridge.knowledge.stock, bridge.ledger.unwritten(), bridge.lead)
+            except Exception:
+                logger.exception("a bug while keeping the status of DeviceQuotas; please report it")
+            try:
+                await bridge.compatibilities.keep(bridge.knowledge.stock, bridge.lead)
+            except Exception:
+                logger.exception("a bug while keeping the status of DeviceCompatibilities; please report it")
 
     def _drift(self) -> Drift:
-        return Drift(self.rounds.overlapping, self.rounds.left_behind, self.bridge.leads)
-
-    async def _record(self, pod: Pod, sentence: str) -> None:
-        await self._recorder.record(pod, "Devices", sentence, warning=True)
+        return Drift(self.periodic_checks.overlapping, self.periodic_checks.left_behind, self.bridge.lead.leads)
 
     @asynccontextmanager
     async def _ports(self) -> AsyncIterator[Listening]:
@@ -175,7 +153,7 @@ class Service:
                 self.election.notes[PLACE] = settings.quota_place or str(quota)
             yield Listening(
                 quota=quota,
-                promises=ports.open_promises({("GET", "/promises"): self._promised.answer}),
+                promises=ports.open_promises({("GET", "/promises"): self._node_reservations.answer}),
                 plugin=ports.open(settings.plugin, plugin),
                 extender=ports.open(settings.extender, extender, asks_token=False),
                 api=ports.open(settings.api, api),
@@ -189,20 +167,19 @@ class Service:
     def _readiness(self) -> tuple[Mapping[str, str], Mapping[str, str]]:
         """What keeps this process from its work, and what is only worth knowing. Who does not lead is ready to."""
         bridge = self.bridge
-        denied = [f"{what}: {problem}" for what, problem in bridge.commits.denied.items()]
         problems = {
             "cluster": bridge.knowledge.what_is_unread(),
-            "rights": "; ".join(denied),
+            "rights": bridge.ledger.commits.lacking(),
             "certificate": self.ports.what_is_wrong(),
         }
         notes = {
-            "lease": "" if bridge.leads else "another replica leads",
+            "lease": "" if bridge.lead.leads else "another replica leads",
             "files of TLS": self.ports.note(),
             "server": bridge.knowledge.server.doubts(),
         }
         if aside := str(bridge.knowledge.quarantine):
             notes["objects read"] = f"set aside: {aside}"
-        if overlapping := self.rounds.overlapping:
+        if overlapping := self.periodic_checks.overlapping:
             named = ", ".join(overlapping[:8])
             notes["devices"] = f"held more than once: {named}"
         return problems, notes
@@ -211,7 +188,7 @@ class Service:
         self.metrics.readiness = self._readiness
         gauge = self.metrics.gauge
         knowledge = self.bridge.knowledge
-        gauge("drawbridge_allocator_leader", "1 on the replica that decides.", lambda: float(self.bridge.leads))
+        gauge("drawbridge_allocator_leader", "1 on the replica that decides.", lambda: float(self.bridge.lead.leads))
         gauge("drawbridge_allocator_stock_age_seconds", "Seconds since what we know was last current.", knowledge.age)
         gauge(
             "drawbridge_allocator_quarantined_objects",
@@ -221,15 +198,15 @@ class Service:
         gauge(
             "drawbridge_overlapping_claims",
             "Claims that hold what another holds too.",
-            lambda: float(len(self.rounds.overlapping)),
+            lambda: float(len(self.periodic_checks.overlapping)),
         )
         gauge(
             "drawbridge_left_behind",
-            "Reservations and allocations that the last two sweeps found without anybody who needs them.",
-            lambda: float(len(self.rounds.left_behind)),
+            "Reservations and allocations that no pod needed at the last two sweeps.",
+            lambda: float(len(self.periodic_checks.left_behind)),
         )
         gauge(
             "drawbridge_reservations",
             "Pods that devices are held for.",
-            lambda: float(len(self.bridge.ledger.reservations)),
+            lambda: float(len(self.bridge.ledger.state.reservations)),
         )

@@ -1,4 +1,4 @@
-"""Questions of people and of other systems: what would become of a pod, who holds what, what there is. Nothing is assumed by asking."""
+"""The API for people and other systems: how a pod would fare, which pod holds which device, what there is. It reads and changes nothing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from allocator.reports import DeviceState, node_report, shares
 from allocator.service.replies import Refusal, json
 from cluster.manifests import ManifestError, parse
 from dra.errors import QuantityError
-from dra.objects import Pod, ResourceClaim, ResourceClaimTemplate, results_of, template_site
+from dra.objects import Pod, ResourceClaim, ResourceClaimTemplate, claim_names, results_of, template_site
 from dra.pointer import split
 from dra.quantity import Quantity
 from dra.wire import WireError, convert
@@ -26,15 +26,13 @@ from dra.wire import WireError, convert
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from allocator.decisions import Replacement
     from allocator.preemption import Victims
-    from allocator.reports import DeviceReport, Drift, NodeReport, Share
+    from allocator.reports import Drift, NodeReport
     from allocator.service.app import Routes
     from allocator.service.knowledge import Knowledge
-    from cluster.serving import Head, Reply
-    from dra.objects import DeviceRequestAllocationResult
     from dra.policy import QuotaLine
     from dra.stock import Stock
+    from runtime.http import Head, Reply
 
 Object = dict[str, Any]
 # Legacy objects and the stock become translated objects, with their templates, and what was said about them.
@@ -47,14 +45,8 @@ MOST_AMOUNTS = 8
 NODES_A_PAGE = 200
 
 
-def _unlimited(pod: Pod, given: Sequence[ResourceClaim], stock: Stock) -> tuple[QuotaLine, ...]:
-    """Stand for a cluster without quotas."""
-    del pod, given, stock
-    return ()
-
-
 class Queries:
-    """Answers the questions of people and of other systems; changes nothing."""
+    """Answers the calls of the API."""
 
     def __init__(
         self,
@@ -65,11 +57,11 @@ class Queries:
         quotas: Callable[[], list[Object]],
         is_written: Callable[[ResourceClaim], bool] = lambda _: True,
         foresee: Foresee | None = None,
-        quota_lines: QuotaLines = _unlimited,
+        quota_lines: QuotaLines | None = None,
     ) -> None:
-        """`drift` is what was found last, `quotas` what is used; `is_written` says of a claim that it is not only meant so.
+        """`drift` is what was found last, `quotas` what is used; `is_written` says whether the API server has a claim as it is shown.
 
-        `foresee` says who would have to go for a pod; without it nobody goes. `quota_lines` says what claims would add to which lines.
+        `foresee` names the pods that would have to be evicted for a pod. `quota_lines` says what claims would add to which lines.
         """
         self._knowledge = knowledge
         self._drift = drift
@@ -80,11 +72,19 @@ class Queries:
         self._translate = translate or (lambda objects, _: (objects, []))
 
     async def simulate(self, head: Head, body: bytes) -> Reply:
-        """Say what would become of a pod, with the claims and templates that come in the same documents, and who would have to go."""
+        """Say how a pod would fare, with the claims and templates of the same documents, and which pods would have to be evicted for it."""
         del head
         self._demand_knowledge()
         stock = self._knowledge.stock
-        objects, notes = self._translate(_documents(body), stock)
+        if len(body) > LARGEST:
+            raise Refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a pod has at most {LARGEST} bytes", "send less")
+        try:
+            sent = [document.object for document in parse(body, "the body")]
+        except ManifestError as error:
+            raise Refusal(HTTPStatus.BAD_REQUEST, str(error), "send a pod as YAML or JSON") from None
+        if len(sent) > MOST_OBJECTS:
+            raise Refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"at most {MOST_OBJECTS} objects are read", "send fewer")
+        objects, notes = self._translate(sent, stock)
         templates = _by_key(objects, ResourceClaimTemplate)
         given = _by_key(objects, ResourceClaim)
         pod = _pod(objects)
@@ -101,8 +101,19 @@ class Queries:
                 fits += group.nodes
         if groups and not fits and self._foresee is not None:
             room = await self._foresee(pod, unallocated, reachable)
-        exceeded = self._exceeded(pod, fits[0], unallocated, stock) if fits else None
-        verdict = "waiting" if wanted.missing else _verdict(groups)
+        exceeded: Object | None = None
+        if fits and self._quota_lines is not None:
+            granted = as_granted(unallocated, allocate(stock, fits[0], unallocated))
+            lines = self._quota_lines(pod, granted, stock)
+            crossed = next((line for line in lines if line.exceeded), None)
+            exceeded = {**crossed.facts(), "text": str(crossed)} if crossed else None
+        verdicts = {group.verdict for group in groups}
+        if wanted.missing:
+            verdict = "waiting"
+        elif Verdict.FEASIBLE in verdicts:
+            verdict = "fits"
+        else:
+            verdict = "undecided" if Verdict.UNDECIDED in verdicts else "infeasible"
         said = {
             "verdict": "exceeded" if exceeded else verdict,
             "nodes": fits,
@@ -111,27 +122,25 @@ class Queries:
             "notes": notes,
             "groups": [_group(group) for group in groups],
             "claims": [{"name": claim.metadata.key, "spec": claim.spec} for claim in wanted.claims],
-            "room": _room(room) if room is not None else None,
+            "room": None if room is None else {"node": room.node, "victims": [one.metadata.key for one in room.pods]},
         }
         return json(said)
 
-    def _exceeded(self, pod: Pod, node: str, claims: Sequence[ResourceClaim], stock: Stock) -> Object | None:
-        """Say which line of a quota a pod would cross on a node that could serve it."""
-        answer = allocate(stock, node, claims)
-        given = as_granted(claims, answer)
-        lines = self._quota_lines(pod, given, stock)
-        crossed = next((line for line in lines if line.exceeded), None)
-        return {**crossed.facts(), "text": str(crossed)} if crossed else None
-
     def claims(self, head: Head, body: bytes) -> Reply:
-        """Say who holds what."""
+        """Say which claim holds which devices, and for which pods."""
         del head, body
         self._demand_knowledge()
         rows: list[Object] = []
         for key, claim in sorted(self._knowledge.stock.claims.items()):
+            devices: list[Object] = []
+            for result in results_of(claim):
+                device: Object = {"driver": result.driver, "pool": result.pool, "device": result.device}
+                if result.consumed_capacity:
+                    device["share"] = _texts(result.consumed_capacity)
+                devices.append(device)
             row = {
                 "claim": key,
-                "devices": [_device(result) for result in results_of(claim)],
+                "devices": devices,
                 "pods": [consumer.name for consumer in claim.status.reserved_for],
                 "written": self._is_written(claim),
             }
@@ -171,22 +180,37 @@ class Queries:
         del body
         self._demand_knowledge()
         stock = self._knowledge.stock
-        pods_on = self._pods_by_node()
+        # Pods that are bound and not finished, with claims of their own or such as stand for extended resources.
+        pods_on: defaultdict[str, list[str]] = defaultdict(list)
+        for pod in self._knowledge.pods.objects.values():
+            if pod.spec.node_name and claim_names(pod) and not pod.has_ended:
+                pods_on[pod.spec.node_name].append(pod.metadata.key)
         asked = parse_qs(head.query)
         if "node" in asked:
             name = asked["node"][-1]
             if name not in stock.nodes:
                 raise Refusal(HTTPStatus.NOT_FOUND, f"node {name} does not exist", "GET /api/v1/nodes lists them")
             report = node_report(stock, name)
-            row = _node(report, pods_on.get(name, []))
-            devices = [_device_row(one) for one in report.devices]
-            return json(row | {"devices": devices})
+            devices: list[Object] = []
+            for one in report.devices:
+                device = {
+                    "driver": one.driver,
+                    "pool": one.pool,
+                    "device": one.device,
+                    "model": one.model,
+                    "state": str(one.state),
+                    "capacity": _texts(one.capacity),
+                    "available": _texts(one.available),
+                    "taints": list(one.taints),
+                }
+                devices.append(device)
+            return json(_node(report, sorted(pods_on[name])) | {"devices": devices})
         after = asked.get("after", [""])[-1]
         names = sorted(name for name in stock.nodes if name > after)
         rows: list[Object] = []
         for name in names[:NODES_A_PAGE]:
             report = node_report(stock, name)
-            rows.append(_node(report, pods_on.get(name, [])))
+            rows.append(_node(report, sorted(pods_on[name])))
         more = names[NODES_A_PAGE - 1] if len(names) > NODES_A_PAGE else None
         return json({"nodes": rows, "after": more})
 
@@ -196,7 +220,9 @@ class Queries:
         self._demand_knowledge()
         asked = parse_qs(head.query)
         if len(asked.keys() & {"node", "pod"}) != 1:
-            raise Refusal(HTTPStatus.BAD_REQUEST, "it is not said of whom", "say ?node=NAME or ?pod=NAMESPACE/NAME")
+            raise Refusal(
+                HTTPStatus.BAD_REQUEST, "the query needs either node or pod", "say ?node=NAME or ?pod=NAMESPACE/NAME"
+            )
         node = asked.get("node", [""])[-1]
         pod = asked.get("pod", [""])[-1]
         pods = self._knowledge.pods.objects.values()
@@ -205,14 +231,32 @@ class Queries:
             its_pod = f"{one.namespace}/{one.pod}"
             wanted = one.node == node if node else its_pod == pod
             if wanted:
-                rows.append(_share(one))
+                row = {
+                    "namespace": one.namespace,
+                    "pod": one.pod,
+                    "claim": one.claim,
+                    "node": one.node,
+                    "driver": one.driver,
+                    "pool": one.pool,
+                    "device": one.device,
+                    "uuid": one.uuid,
+                    "shareID": one.share_id,
+                    "share": _texts(one.amounts),
+                }
+                rows.append(row)
         return json({"allocations": rows})
 
     def resize(self, head: Head, body: bytes) -> Reply:
         """Say whether a claim could have other amounts, and how it would be replaced. Nothing is assumed."""
         del head
         self._demand_knowledge()
-        asked = _resizing(body)
+        try:
+            asked = msgspec.json.decode(body, type=_Resizing)
+        except msgspec.MsgspecError as error:
+            remedy = 'send {"claim": "NAMESPACE/NAME", "request": "gpu", "capacity": {"memory": "30Gi"}}'
+            raise Refusal(HTTPStatus.BAD_REQUEST, str(error), remedy) from None
+        if not 0 < len(asked.capacity) <= MOST_AMOUNTS:
+            raise Refusal(HTTPStatus.BAD_REQUEST, f"1 to {MOST_AMOUNTS} amounts are asked about at once", "name fewer")
         try:
             amounts = {name: Quantity.parse(text) for name, text in asked.capacity.items()}
             plan = plan_replacement(self._knowledge.stock, asked.claim, asked.request, amounts)
@@ -220,22 +264,24 @@ class Queries:
             raise Refusal(HTTPStatus.BAD_REQUEST, str(error), "an amount is a quantity, as 16Gi") from None
         except Unreplaceable as error:
             raise Refusal(HTTPStatus.CONFLICT, str(error), "GET /api/v1/claims says who holds what") from None
+        steps: list[str] = []  # an allocation is written once, so a claim is replaced
+        if plan.fits:
+            steps.append("make a claim, or a template, with the spec that is in this answer")
+            if plan.beside:
+                steps.append("start a pod that uses it")
+                steps.append("delete the old pod; its claim goes with it, or is deleted then")
+            else:
+                steps.append("delete the old pod and its claim")
+                steps.append(f"start a pod that uses the new one; it fits on {plan.node}")
         said = {
             "fits": plan.fits,
             "node": plan.node,
             "beside": list(plan.beside),
-            "largest": {name: str(amount) for name, amount in plan.largest.items()},
+            "largest": _texts(plan.largest),
             "claim": {"name": asked.claim, "spec": plan.claim.spec},
+            "steps": steps,
         }
-        return json(said | {"steps": _steps(plan)})
-
-    def _pods_by_node(self) -> dict[str, list[str]]:
-        """Name the pods with claims that are bound and not finished, node by node."""
-        found: defaultdict[str, list[str]] = defaultdict(list)
-        for pod in self._knowledge.pods.objects.values():
-            if pod.spec.node_name and pod.spec.resource_claims and not pod.has_ended:
-                found[pod.spec.node_name].append(pod.metadata.key)
-        return {node: sorted(keys) for node, keys in found.items()}
+        return json(said)
 
     def drift(self, head: Head, body: bytes) -> Reply:
         """Say what should not be: claims that hold the same, and what was left behind. Followers do not look."""
@@ -280,27 +326,6 @@ class _Resizing(msgspec.Struct, forbid_unknown_fields=True):
     capacity: dict[str, str]
 
 
-def _resizing(body: bytes) -> _Resizing:
-    try:
-        asked = msgspec.json.decode(body, type=_Resizing)
-    except msgspec.MsgspecError as error:
-        remedy = 'send {"claim": "NAMESPACE/NAME", "request": "gpu", "capacity": {"memory": "30Gi"}}'
-        raise Refusal(HTTPStatus.BAD_REQUEST, str(error), remedy) from None
-    if not 0 < len(asked.capacity) <= MOST_AMOUNTS:
-        raise Refusal(HTTPStatus.BAD_REQUEST, f"1 to {MOST_AMOUNTS} amounts are asked about at once", "name fewer")
-    return asked
-
-
-def _steps(plan: Replacement) -> list[str]:
-    """Say in order what somebody would do; what an allocation says is written once, so a claim is replaced."""
-    if not plan.fits:
-        return []
-    make = "make a claim, or a template, with the spec that is in this answer"
-    if plan.beside:
-        return [make, "start a pod that uses it", "delete the old pod; its claim goes with it, or is deleted then"]
-    return [make, "delete the old pod and its claim", f"start a pod that uses the new one; it fits on {plan.node}"]
-
-
 def _node(report: NodeReport, pods: list[str]) -> Object:
     return {
         "node": report.node,
@@ -316,36 +341,8 @@ def _node(report: NodeReport, pods: list[str]) -> Object:
     }
 
 
-def _device_row(one: DeviceReport) -> Object:
-    what = {"driver": one.driver, "pool": one.pool, "device": one.device, "model": one.model, "state": str(one.state)}
-    amounts = {"capacity": _texts(one.capacity), "available": _texts(one.available)}
-    return what | amounts | {"taints": list(one.taints)}
-
-
-def _share(one: Share) -> Object:
-    whose = {"namespace": one.namespace, "pod": one.pod, "claim": one.claim, "node": one.node}
-    device = {"driver": one.driver, "pool": one.pool, "device": one.device, "uuid": one.uuid}
-    return whose | device | {"shareID": one.share_id, "share": _texts(one.amounts)}
-
-
 def _texts(amounts: Mapping[str, Quantity]) -> dict[str, str]:
     return {name: str(amount) for name, amount in amounts.items()}
-
-
-def _room(found: Victims) -> Object:
-    return {"node": found.node, "victims": [pod.metadata.key for pod in found.pods]}
-
-
-def _documents(body: bytes) -> list[Object]:
-    if len(body) > LARGEST:
-        raise Refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a pod has at most {LARGEST} bytes", "send less")
-    try:
-        objects = [document.object for document in parse(body, "the body")]
-    except ManifestError as error:
-        raise Refusal(HTTPStatus.BAD_REQUEST, str(error), "send a pod as YAML or JSON") from None
-    if len(objects) > MOST_OBJECTS:
-        raise Refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"at most {MOST_OBJECTS} objects are read", "send fewer")
-    return objects
 
 
 def _pod(objects: list[Object]) -> Pod:
@@ -396,20 +393,6 @@ def _group(group: NodeGroup) -> Object:
         "stages": stages,
         "error": group.error or None,
     }
-
-
-def _device(result: DeviceRequestAllocationResult) -> Object:
-    device: Object = {"driver": result.driver, "pool": result.pool, "device": result.device}
-    if result.consumed_capacity:
-        device["share"] = {name: str(amount) for name, amount in result.consumed_capacity.items()}
-    return device
-
-
-def _verdict(groups: tuple[NodeGroup, ...]) -> str:
-    verdicts = {group.verdict for group in groups}
-    if Verdict.FEASIBLE in verdicts:
-        return "fits"
-    return "undecided" if Verdict.UNDECIDED in verdicts else "infeasible"
 
 
 def api_routes(queries: Queries) -> Routes:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import TYPE_CHECKING, TypeVar
 
-from cluster.serving import Reply
 from dra.wire import WireError, decode, encode
+from runtime.http import Reply
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -5,20 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from allocator.decisions import PlacementRules
-from allocator.service.fairness.pressing import Preempting
-from allocator.service.fairness.reviews import Trust
-from allocator.service.rounds import SWEEP_SECONDS
-from cluster.controllers import Terms
+from allocator.service.periodic_checks import SWEEP_SECONDS
+from allocator.service.preemption.extender_preemption import Preempting
+from allocator.service.quota.reviews import Trust
+from runtime.controllers import Term
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from certs.mutual import Files
-    from cluster.serving import Address
+    from runtime.http import Address
 
 LEASE = "drawbridge-allocator"
 LOOK_SECONDS = 10.0  # between two looks at the files of TLS
 TICK_SECONDS = 1.0
+BINDING_SECONDS = 600.0  # as long as the in-tree plugin waits for devices
 REST_SECONDS = 60.0  # an API server answers a write within a minute, or drops it
 
 
@@ -30,6 +31,7 @@ class Settings(NamedTuple):
     schedulers: tuple[str, ...] = ("drawbridge",)
     rules: PlacementRules = PlacementRules()
     preempting: Preempting = Preempting.ADVISE  # for the pods of the extender; the plugin asks for itself
+    binding: float = BINDING_SECONDS  # that devices may take to be ready to be bound to
     plugin: Address | Path | None = None
     extender: Address | Path | None = None
     api: Address | Path | None = None
@@ -46,6 +48,6 @@ class Settings(NamedTuple):
     token_file: str = ""
     look: float = LOOK_SECONDS
     lease: str = LEASE
-    terms: Terms = Terms(rest=REST_SECONDS)
+    term: Term = Term(rest=REST_SECONDS)
     tick: float = TICK_SECONDS
     sweep: float = SWEEP_SECONDS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from allocator.strategies.choose import Chosen, best, serve
 from allocator.strategies.hardware import HardwareUnit, Room, fragmentation, room, scale_of, units, utilisation
-from allocator.strategies.node_view import StrategyCache
+from allocator.strategies.node_view import LooksAt, StrategyCache, told_apart
 from allocator.strategies.strategy import DEFAULT, STRATEGIES
 
 __all__ = [
@@ -12,6 +12,7 @@ __all__ = [
     "STRATEGIES",
     "Chosen",
     "HardwareUnit",
+    "LooksAt",
     "Room",
     "StrategyCache",
     "best",
@@ -19,6 +20,7 @@ __all__ = [
     "room",
     "scale_of",
     "serve",
+    "told_apart",
     "units",
     "utilisation",
 ]

@@ -53,7 +53,7 @@ def serve(
     if strategy == DEFAULT:
         return Chosen(first, _preference(claims, first))
     chosen = STRATEGIES[strategy]
-    view = NodeView(stock, node, ask.kept)
+    view = NodeView(stock, node, ask.kept, chosen.looks_at)
     narrowed = _narrow(claims, first)
     found = [first]
     for arrange in _arrangements(view, chosen):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from allocator.strategies import topology
@@ -9,16 +10,24 @@ from allocator.strategies.hardware import HardwareUnit, Room, Scale, room, scale
 from dra.stock import FREE, PoolId, PoolUse
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from allocator.problem import CompileCache
     from allocator.strategies.topology import Site
-    from dra.objects import DeviceRequestAllocationResult
+    from dra.objects import DeviceRequestAllocationResult, Node
     from dra.stock import Page, Pool, Stock
 
 _QUESTIONS = 64  # questions that are remembered
 _ENTRIES = 1 << 16  # entries that are remembered of each sort
 DeviceId = tuple[str, str, str]  # driver, pool, device
+
+
+class LooksAt(IntEnum):
+    """How much of a node a strategy looks at, which decides which nodes are judged once for all that are alike."""
+
+    USE = 1  # units of hardware and what is in use of them: the same on nodes that look alike to the claims
+    SITES = 2  # where devices sit, too: buses, links, memory nodes
+    NODE = 3  # which node it is: its name and labels; every node is judged by itself
 
 
 class StrategyCache:
@@ -33,6 +42,7 @@ class StrategyCache:
         self._compiled: dict[bytes, CompileCache] = {}
         self._spoilt: dict[object, float] = {}
         self._units: dict[tuple[Page, ...], tuple[HardwareUnit, ...]] = {}
+        self._sites: dict[Page, tuple[Site, ...]] = {}
 
     def cache_for(self, key: bytes, begin: Callable[[], CompileCache]) -> CompileCache:
         """Find what problems of a question have in common, or begin it."""
@@ -71,20 +81,53 @@ class StrategyCache:
             found += self._units[pages]
         return tuple(found)
 
+    def sites(self, page: Page) -> tuple[Site, ...]:
+        """Say where the devices of a page sit."""
+        found = self._sites.get(page)
+        if found is None:
+            if len(self._sites) > _ENTRIES:
+                self._sites.clear()
+            found = self._sites[page] = tuple([topology.site(device) for device in page.devices])
+        return found
+
+
+def told_apart(stock: Stock, nodes: Sequence[str], looks_at: LooksAt, kept: StrategyCache) -> list[list[str]]:
+    """Part nodes that look alike to the claims by what a strategy looks at besides."""
+    if looks_at is LooksAt.USE:
+        return [[*nodes]]
+    if looks_at is LooksAt.NODE:
+        return [[name] for name in nodes]
+    groups: dict[object, list[str]] = {}
+    for name in nodes:
+        numbers: dict[object, int] = {}  # values of a bus or link are compared within a node
+        key = tuple(
+            tuple(tuple(sorted(numbers.setdefault(value, len(numbers)) for value in values)) for values in site)
+            for pool in stock.pools(name)
+            for page in pool.pages()
+            for site in kept.sites(page)
+        )
+        groups.setdefault(key, []).append(name)
+    return list(groups.values())
+
 
 class NodeView:
-    """One node's hardware as strategies look at it: units, who is where, and how full they are now."""
+    """One node's hardware as strategies look at it: units, who is where, and how full they are now.
 
-    def __init__(self, stock: Stock, node: str, kept: StrategyCache) -> None:
+    It shows no more than a strategy says that it looks at: what it does not say, no cache goes by.
+    """
+
+    def __init__(self, stock: Stock, node: str, kept: StrategyCache, looks_at: LooksAt = LooksAt.NODE) -> None:
         pools = stock.pools(node)
         self.kept = kept
+        self._node = stock.nodes[node]
+        self._looks_at = looks_at
         self.use: dict[PoolId, PoolUse] = {}
         for pool in pools:
             self.use[pool.id] = stock.use(pool.id)
         self.units = kept.units(pools)
         self.rooms: list[Room] = []
         self.homes: dict[DeviceId, list[int]] = {}
-        self.sites: dict[DeviceId, Site] = {}
+        self._sites: dict[DeviceId, Site] = {}
         self.shareable: set[DeviceId] = set()
         for at, unit in enumerate(self.units):
             use = self.use[unit.pool]
@@ -95,9 +138,24 @@ class NodeView:
                 id_ = (*unit.pool, device.name)
                 homes = self.homes.setdefault(id_, [])
                 homes.append(at)
-                self.sites[id_] = topology.site(device)
+                if looks_at >= LooksAt.SITES:
+                    self._sites[id_] = topology.site(device)
                 if device.allow_multiple_allocations:
                     self.shareable.add(id_)
+
+    @property
+    def sites(self) -> Mapping[DeviceId, Site]:
+        """Where each device sits."""
+        if self._looks_at < LooksAt.SITES:
+            raise LookupError("a strategy that looks at sites has to say so in `looks_at`")
+        return self._sites
+
+    @property
+    def node(self) -> Node:
+        """The node itself."""
+        if self._looks_at < LooksAt.NODE:
+            raise LookupError("a strategy that looks at the node itself has to say so in `looks_at`")
+        return self._node
 
     def free(self, id_: DeviceId) -> float:
         """Say how much of a device's hardware is left."""

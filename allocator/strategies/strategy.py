@@ -24,6 +24,7 @@ import msgspec
 from allocator.answer import Answer
 from allocator.strategies import topology
 from allocator.strategies.hardware import Room, utilisation
+from allocator.strategies.node_view import LooksAt
 from dra.objects import DeviceRequestAllocationResult
 
 if TYPE_CHECKING:
@@ -53,6 +54,8 @@ class Strategy(Protocol):
 
     name: str
     summary: str
+    # What is judged once for nodes that are alike goes by this; a view shows no more.
+    looks_at: LooksAt
 
     def orders(self, view: NodeView) -> Iterable[Order]:
         """Propose orders in which devices are tried; what compares lowest comes first."""
@@ -70,6 +73,7 @@ class Strategy(Protocol):
 class FirstFit:
     name = DEFAULT
     summary = "the devices that Kubernetes' own allocator takes"
+    looks_at = LooksAt.USE
 
     def orders(self, view: NodeView) -> Iterator[Order]:
         del view
@@ -87,6 +91,7 @@ class FirstFit:
 class CompactFirst:
     name = "CompactFirst"
     summary = "fill hardware and nodes that are in use already"
+    looks_at = LooksAt.USE
 
     def orders(self, view: NodeView) -> Iterator[Order]:
         yield lambda id_: (view.free(id_), float(view.homes[id_][0]))
@@ -102,6 +107,7 @@ class CompactFirst:
 class LowLoadFirst:
     name = "LowLoadFirst"
     summary = "take the least used hardware and nodes, and spread over them"
+    looks_at = LooksAt.USE
 
     def orders(self, view: NodeView) -> Iterator[Order]:
         # The first partition of every unit comes before the second of any.
@@ -139,6 +145,7 @@ class NodeCompactGPULowLoad(LowLoadFirst):
 class LeastFragmentation:
     name = "least-fragmentation"
     summary = "keep large partitions and whole devices free; best fit on capacity"
+    looks_at = LooksAt.SITES
 
     def orders(self, view: NodeView) -> Iterator[Order]:
         spoilt: dict[DeviceId, float] = {}
@@ -178,6 +185,7 @@ class LeastFragmentation:
 class Topology:
     name = "topology"
     summary = "take NVLink, PCIe and NUMA neighbours, without making it a condition"
+    looks_at = LooksAt.SITES
 
     def orders(self, view: NodeView) -> Iterator[Order]:
         def around(seed: Site) -> Callable[[DeviceId], Cost]:

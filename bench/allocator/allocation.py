@@ -35,6 +35,12 @@ DEADLINE_MS = 2000
 NODES, DEVICES = 5_000, 8
 PLOTS = Path(__file__).parents[2] / "docs" / "plots"
 IN_TREE = "in-tree 1.37.1"
+UNIQUE = {  # selectors that read an attribute which each device has a value of its own for
+    "!=": 'device.attributes["g"].uuid != "7-0"',
+    "==": 'device.attributes["g"].uuid == "7-0"',
+    "in": 'device.attributes["g"].uuid in ["7-0", "9-1"]',
+    "startsWith": 'device.attributes["g"].uuid.startsWith("7")',
+}
 SELECT = 'device.attributes["g"].model == "H100" && device.capacity["g"].memory.compareTo(quantity("80Gi")) >= 0'
 
 
@@ -44,6 +50,7 @@ def rows() -> Iterator[Row]:
         for name, (made, fits) in HARD.items():
             yield question(oracle, name, made(), fits=fits)
         yield from whole_fleet(oracle)
+    yield from unique_values()
     yield memory()
 
 
@@ -160,6 +167,18 @@ def whole_fleet(oracle: Oracle) -> Iterator[Row]:
     yield Row(
         what=f"{size}: building the stock", unit="ms", ours=median_seconds(lambda: Stock.of(**objects), runs=3) * 1e3
     )
+
+
+def unique_values() -> Iterator[Row]:
+    """Look at a large fleet by an attribute that would make each node another case."""
+    for name, expression in UNIQUE.items():
+        case = fleet_of(NODES)
+        request = case["claims"][0]["spec"]["devices"]["requests"][0]["exactly"]
+        request["selectors"] = [{"cel": {"expression": expression}}]
+        objects, claims = read(case)
+        stocks = iter([Stock.of(**objects) for _ in range(4)])
+        took = median_seconds(lambda: fleet(next(stocks), claims), runs=3) * 1e3  # noqa: B023  called at once
+        yield Row(what=f"{NODES:,} nodes x {DEVICES} devices: uuid {name} …", unit="ms", ours=took, target="< 300 ms")
 
 
 def looks(objects: dict[str, Any], claims: list[ResourceClaim]) -> tuple[float, float, Stock, FleetMemo]:

@@ -4,8 +4,8 @@ The floor is a program that places pods without thinking (`bench.allocator.floor
 below it is the API server's, kube-controller-manager's and the client's, whoever schedules.
 
 All four on one real control plane, in rounds that alternate. Nodes and devices are objects of the API and nothing runs on them. Only the
-programs of the way that is measured run: a scheduler that has nothing to do reads every event all the same. Client limits are
-equal, and too high to be met; the gates are Kubernetes' defaults.
+programs of the way that is measured run: a scheduler that has nothing to do reads every event all the same. Schedulers are
+configured as manifests/bridge ships them, kube-scheduler with the same limits of its client; the gates are Kubernetes' defaults.
 
 A busy machine bends rates more than the CPU time that a pod costs, so both are told. What programs use at rest is taken off.
 
@@ -38,7 +38,7 @@ from bench.row import Row
 from bench.webhook.throughput import CONTROLLERS, REST_SECONDS, SERVER, STORE, seconds_of, settle
 from cluster import manifests
 from e2e.actors import fleet
-from e2e.actors.bridge import PLUGIN_SCHEDULER, SCHEDULER, Bridge, plugin_configuration
+from e2e.actors.bridge import PLUGIN_SCHEDULER, SCHEDULER, Bridge, plugin_configuration, shipped_configuration
 from e2e.actors.client import ApiError
 from e2e.actors.gate import ROOT
 from e2e.actors.workloads import claim, pod, request, template, using, using_template
@@ -74,7 +74,6 @@ WRITES = re.compile(
 )
 OURS = {PLUGIN, EXTENDER}  # ways in which the allocator runs
 SCHEDULES, ALLOCATES = "scheduler", "allocator"
-BACKOFF = {"podInitialBackoffSeconds": 1, "podMaxBackoffSeconds": 2}  # as the other two have it
 
 
 class Scale(NamedTuple):
@@ -288,7 +287,9 @@ class Hall:
     def start(self, way: str) -> dict[str, list[Process]]:
         """Start the programs of a way, and name all whose CPU is told."""
         if way == IN_TREE:
-            schedules = self.cluster.start_scheduler(BACKOFF, name="in-tree")
+            shipped = shipped_configuration("scheduler.yaml")
+            theirs = {name: value for name, value in shipped.items() if name not in ("profiles", "extenders")}
+            schedules = self.cluster.start_scheduler(theirs, name="in-tree")
         elif way == FLOOR:
             schedules = self.start_floor()
         else:

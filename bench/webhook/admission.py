@@ -41,20 +41,18 @@ HAMI_GPU, HAMI_PLAIN = 520.0, 5850.0
 HAMI_CPU = 1070.0
 
 FLOOR = "floor: aiohttp over TLS, answers yes to everything"
-ALIKE = "GPU pod translated, replicas alike (/mutate)"
-EACH = "GPU pod translated, each with a label of its own (/mutate)"
+SAME = "GPU pod translated, the same each time (/mutate)"
 ANEW = "GPU pod translated, each asks for something else (/mutate)"
 CHECKED = "GPU pod checked (/validate)"
 PLAIN = "pod without accelerators (/mutate)"
 THEIR_GPU, THEIR_PLAIN = "HAMi-DRA: GPU pod", "HAMi-DRA: pod without accelerators"
 # What each is measured against, and how often it is to go into that.
 PEERS = {
-    ALIKE: (THEIR_GPU, "10x"),
-    EACH: (THEIR_GPU, "10x"),
-    ANEW: (THEIR_GPU, ""),
+    SAME: (THEIR_GPU, "2.5x"),
+    ANEW: (THEIR_GPU, "2.5x"),
     PLAIN: (THEIR_PLAIN, "1.3x"),
 }
-# Stands in a label of the pods that differ, or in an amount, and is another number in each.
+# Stands in an amount of the pods that differ, and is another number in each.
 MARK = "@@@@@@@@"
 LIMITS = {"cpu": "1", "nvidia.com/gpu": "1", "nvidia.com/gpumem": "3000", "nvidia.com/gpucores": "30"}
 
@@ -96,8 +94,7 @@ def reviews_of(stack: ExitStack) -> dict[str, Work]:
     gpu = review(pod(LIMITS))
     return {
         FLOOR: Work(floor, "/mutate", gpu),
-        ALIKE: Work(gate, "/mutate", gpu),
-        EACH: Work(gate, "/mutate", review(pod(LIMITS, mark=MARK))),
+        SAME: Work(gate, "/mutate", gpu),
         ANEW: Work(gate, "/mutate", review(pod(LIMITS | {"memory": MARK}))),
         CHECKED: Work(gate, "/validate", review(apply_answer(gate.url, gpu))),
         PLAIN: Work(gate, "/mutate", review(pod({"cpu": "1"}))),
@@ -110,10 +107,10 @@ def with_hami(work: dict[str, Work], stack: ExitStack) -> str:
         path = hami.program()
         api = stack.enter_context(server("yes"))
         theirs = Server(*stack.enter_context(hami.running(path, _pair(), json.dumps(kubeconfig(api.url)).encode())))
-        patch_object(work[ALIKE].body, ask(theirs.url, work[ALIKE].body))  # it translates, or it is not measured
+        patch_object(work[SAME].body, ask(theirs.url, work[SAME].body))  # it translates, or it is not measured
     except (hami.MissingError, OSError, KeyError) as error:
         return f"recorded, for {error or type(error).__name__}"
-    work[THEIR_GPU] = Work(theirs, "/mutate", work[ALIKE].body)
+    work[THEIR_GPU] = Work(theirs, "/mutate", work[SAME].body)
     work[THEIR_PLAIN] = Work(theirs, "/mutate", work[PLAIN].body)
     return "beside ours"
 

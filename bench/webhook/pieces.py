@@ -87,9 +87,9 @@ class Recorder:
 
 def watch(recorder: Recorder) -> None:
     """Stand around what the gate's loop calls."""
-    from cluster.serving.connection import PeerConnection
-    from cluster.serving.door import Door
-    from cluster.serving.line import WaitingLine
+    from runtime.http.connection import PeerConnection
+    from runtime.http.fair_queue import FairQueue
+    from runtime.http.listener import Listener
     from webhook.service import app
     from webhook.service.deciding import worker
     from webhook.service.deciding.gate import Gate
@@ -98,16 +98,16 @@ def watch(recorder: Recorder) -> None:
     around(PeerConnection, "data_received", lambda _, data: f"reading {len(data)} bytes")
     around(PeerConnection, "connection_made", lambda _, __: "letting somebody in")
     around(PeerConnection, "_reply", lambda _, reply: f"writing {reply.status} and {len(reply.body)} bytes")
-    around(WaitingLine, "_serve", lambda _: "a turn of the line")
-    around(Door, "_accept", lambda *_: "taking connections")
+    around(FairQueue, "_serve", lambda _: "a turn of the line")
+    around(Listener, "_accept", lambda *_: "taking connections")
     around(app.App, "_at_once", lambda _, review: f"a {review.path} review of {len(review.body)} bytes on the loop")
     around(app, "answer_late", lambda path, body, *_: f"answering undecided: a {path} review of {len(body)} bytes")
     around(Gate, "decide", lambda _, path, body, *__: f"deciding a {path} review of {len(body)} bytes")
     around(Gate, "forget", lambda *_: "forgetting what was half remembered")
     around(worker._Worker, "__init__", lambda *_: "forking a worker")  # noqa: SLF001
     around(worker, "_encode", lambda _: "handing a review to a worker")
-    later = Door.later
-    Door.later = lambda door, work: later(door, recorder.step_through(work))  # type: ignore[method-assign, assignment]
+    later = Listener.later
+    Listener.later = lambda door, work: later(door, recorder.step_through(work))  # type: ignore[method-assign, assignment]
     _watch_collector(recorder)
 
 

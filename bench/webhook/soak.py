@@ -6,6 +6,9 @@ asks for one small honest review after the other and sees how long each was held
 machine says how long everybody waited for a processor, and by what the gate's processor did between question and answer,
 which says how long others were served first. It prints what it saw, a line a sample, what the gate's loop did in the
 longest holds, and ends with 1 if something was lost, has grown, or was held.
+
+After that each process that follows a cluster is started, twice, on one in which 1 GiB of hostile objects is stored
+(`bench.hostile_store`): it has to become ready, and stay under the same ceiling.
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import aiohttp
 
+from bench import hostile_store
 from bench.meter import cpu_of
 from bench.webhook import pieces
 from bench.webhook.admission import ROOT, Server, pod, review, server, trusting
@@ -43,7 +47,7 @@ CEILING = 512  # MiB, workers included
 CLIENTS = 32
 HOSTILE = 10_000
 # Seconds of the gate's processor that a crowd may hold an honest review: 99 of 100, and all. One review holds it for 70 ms at
-# most, a turn of the loop for less than that again; how turns are shared is tested by counting them (`tests/cluster/serving/test_line.py`).
+# most, a turn of the loop for less than that again; how turns are shared is tested by counting them (`tests/runtime/http/test_fair_queue.py`).
 HELD_MOSTLY, HELD = 0.075, 0.1
 # So many of the longest holds are told piece by piece.
 SLOWEST = 5
@@ -272,6 +276,20 @@ async def _crowd(where: Server, *, seconds: float, reviews: int, share: float, h
     return Seen(answers, lost, samples, sent)
 
 
+def filled(size: int) -> Iterator[str]:
+    """Start each process where so many MiB of hostile objects are stored; tell what must not be."""
+    with hostile_store.stored(size * MIB) as directory:
+        for name in (*hostile_store.PROCESSES, *hostile_store.PROCESSES):
+            try:
+                fared = hostile_store.run(directory, name)
+            except RuntimeError as error:
+                yield str(error)
+                continue
+            print(f"{name} beside {size} MiB of hostile objects: ready after {fared.seconds:.0f} s, {fared.peak:.0f} MiB at most")  # fmt: skip
+            if fared.peak > CEILING:
+                yield f"{name} took {fared.peak:.0f} MiB"
+
+
 def main() -> int:
     """Run; the arguments say how long."""
     parser = argparse.ArgumentParser(prog="make soak", description=__doc__)
@@ -279,6 +297,7 @@ def main() -> int:
     parser.add_argument("--reviews", type=int, default=1 << 40)
     parser.add_argument("--share", type=float, default=0.8, help="the share of hostile reviews")
     parser.add_argument("--hostile", type=int, default=HOSTILE, help="so many hostile reviews at least")
+    parser.add_argument("--objects", type=int, default=1024, help="so many MiB of hostile objects; 0 for none")
     parser.add_argument("--beside", nargs=2, metavar=("URL", "PID"), help="be the process beside the crowd")
     parser.add_argument("--fresh", action="store_true", help="... on a new connection for each review")
     options = parser.parse_args()
@@ -302,7 +321,7 @@ def main() -> int:
     for hold in seen.beside.slowest:
         print(f"held for {hold.seconds * 1e3:.1f} ms, while the gate's loop did:")
         print("\n".join(pieces.between(done, hold.begun, hold.ended)))
-    problems = seen.problems
+    problems = seen.problems + (list(filled(options.objects)) if options.objects else [])
     print("flat" if not problems else "; ".join(problems))
     return 1 if problems else 0
 

@@ -150,5 +150,5 @@ def _write_secrets(directory: Path) -> None:
     for name, entries in (("drawbridge", data.serving), ("drawbridge-seal", data.sealing)):
         texts = {entry: base64.b64encode(value).decode() for entry, value in (entries or {}).items()}
         metadata = {"name": name, "namespace": "drawbridge-system", "resourceVersion": "1"}
-        secret = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": texts}
+        secret = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "Opaque", "data": texts}
         stub.write_object(directory, "secrets", name, secret)

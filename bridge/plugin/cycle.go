@@ -208,7 +208,7 @@ func (p *Plugin) PreFilterExtensions() fwk.PreFilterExtensions { return p }
 func (p *Plugin) AddPod(
 	_ context.Context, state fwk.CycleState, _ *v1.Pod, info fwk.PodInfo, _ fwk.NodeInfo,
 ) *fwk.Status {
-	if now, pod := cycleOf(state), info.GetPod(); now != nil && len(pod.Spec.ResourceClaims) > 0 {
+	if now, pod := cycleOf(state), info.GetPod(); now != nil && hasClaims(pod) {
 		now.removed, now.added = moved(pod, now.removed, now.added)
 	}
 	return nil
@@ -218,7 +218,7 @@ func (p *Plugin) AddPod(
 func (p *Plugin) RemovePod(
 	_ context.Context, state fwk.CycleState, _ *v1.Pod, info fwk.PodInfo, _ fwk.NodeInfo,
 ) *fwk.Status {
-	if now, pod := cycleOf(state), info.GetPod(); now != nil && len(pod.Spec.ResourceClaims) > 0 {
+	if now, pod := cycleOf(state), info.GetPod(); now != nil && hasClaims(pod) {
 		now.added, now.removed = moved(pod, now.added, now.removed)
 	}
 	return nil

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	v1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
@@ -13,21 +14,23 @@ import (
 	"drawbridge.dev/bridge/sidecar"
 )
 
-// PostFilter asks the allocator to make room on a node that only devices keep from being used. It chooses and evicts
-// the victims; what is missing besides devices is the business of DefaultPreemption. That has no turn where the allocator
-// was asked and gave no answer: it may have evicted somebody already, or may want nobody to go.
+// PostFilter asks the allocator to make room on a node that only devices keep from being used. It takes back what the pod
+// was allocated elsewhere, or chooses and evicts victims; what is missing besides devices is the business of
+// DefaultPreemption. That has no turn where the allocator was asked and gave no answer: it may have evicted somebody
+// already, or may want nobody to go.
 func (p *Plugin) PostFilter(
 	ctx context.Context, state fwk.CycleState, pod *v1.Pod, _ fwk.NodeToStatusReader,
 ) (*fwk.PostFilterResult, *fwk.Status) {
 	now := cycleOf(state)
-	if now == nil || !now.roomMayHelp() || !mayPreempt(pod) {
+	if now == nil {
 		return nil, fwk.NewStatus(fwk.Unschedulable)
 	}
 	infos, err := p.handle.SnapshotSharedLister().NodeInfos().List()
 	if err != nil {
 		return nil, fwk.AsStatus(err)
 	}
-	if !anyVictims(pod, infos) {
+	victimsMayHelp := now.roomMayHelp() && mayPreempt(pod) && anyVictims(pod, infos)
+	if !victimsMayHelp && !p.isAllocated(pod) {
 		return nil, fwk.NewStatus(fwk.Unschedulable)
 	}
 	nodes := p.lackingOnlyDevices(ctx, state, pod, infos)
@@ -59,13 +62,21 @@ func mayPreempt(pod *v1.Pod) bool {
 	return pod.Spec.PreemptionPolicy == nil || *pod.Spec.PreemptionPolicy != v1.PreemptNever
 }
 
+// isAllocated tells whether a claim of the pod has devices: they may be where the pod cannot go.
+func (p *Plugin) isAllocated(pod *v1.Pod) bool {
+	claims, _ := p.claimsOf(pod)
+	return slices.ContainsFunc(claims, func(claim *resourcev1.ResourceClaim) bool {
+		return claim.Status.Allocation != nil
+	})
+}
+
 // anyVictims tells whether a pod of less priority has claims, on whatever node: devices may be reachable from many.
 func anyVictims(pod *v1.Pod, infos []fwk.NodeInfo) bool {
 	priority := corev1helpers.PodPriority(pod)
 	for _, info := range infos {
 		for _, other := range info.GetPods() {
 			running := other.GetPod()
-			if len(running.Spec.ResourceClaims) > 0 && corev1helpers.PodPriority(running) < priority {
+			if hasClaims(running) && corev1helpers.PodPriority(running) < priority {
 				return true
 			}
 		}

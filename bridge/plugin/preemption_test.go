@@ -44,6 +44,25 @@ func TestRoomIsMadeWhereOnlyDevicesAreMissing(t *testing.T) {
 	}
 }
 
+func TestAPodWithADeviceByAnExtendedResourceMayBeAVictim(t *testing.T) {
+	plugin, w, server := newWorld(t, "")
+	low := prioritized(pod("low"), 0)
+	low.Status.ExtendedResourceClaimStatus = &v1.PodExtendedResourceClaimStatus{ResourceClaimName: "made"}
+	w.nodes = append(w.nodes, node("n1", low))
+	w.others = func(*v1.Pod, string) *fwk.Status { return nil }
+	state := begun(t, plugin, w, server, full)
+	server.On("postfilter", stub.JSON(sidecar.Preemption{NominatedNode: "n1"}))
+	server.On("filter", stub.JSON(sidecar.Fit{Fits: true}))
+	if _, status := plugin.PostFilter(t.Context(), state, prioritized(pod("p", "gpu"), 10), nil); !status.IsSuccess() {
+		t.Errorf("got %v %q", status.Code(), status.Message())
+	}
+	plugin.RemovePod(t.Context(), state, pod("p", "gpu"), podInfo{pod: low}, node("n1"))
+	plugin.Filter(t.Context(), state, pod("p", "gpu"), node("n1"))
+	if asked := server.Asked("filter"); len(asked) != 1 || len(asked[0].Body["remove"].([]any)) != 1 {
+		t.Errorf("asked %v", asked)
+	}
+}
+
 func TestANodeThatHasTheDevicesNeedsNoVictims(t *testing.T) {
 	plugin, w, server := newWorld(t, "")
 	crowded(w)
@@ -86,6 +105,39 @@ func TestVictimsAreOnlyAskedForWhenTheyMayHelp(t *testing.T) {
 			_, status := plugin.PostFilter(t.Context(), state, row.pod, nil)
 			if status.Code() != fwk.Unschedulable || len(server.Asked("postfilter")) > 0 {
 				t.Errorf("got %v, asked %v", status.Code(), server.Asked("postfilter"))
+			}
+		})
+	}
+}
+
+func TestWhatAPodWasAllocatedElsewhereIsAskedAboutWhoeverMayGo(t *testing.T) {
+	never := v1.PreemptNever
+	humble := prioritized(pod("p", "gpu"), 10)
+	humble.Spec.PreemptionPolicy = &never
+	nowhere := sidecar.Answer{Verdict: sidecar.Never, Message: "claim team/gpu is allocated on another node"}
+	for name, row := range map[string]struct {
+		answer sidecar.Answer
+		pod    *v1.Pod
+	}{
+		"the pod may not preempt":    {full, humble},
+		"nobody has less priority":   {full, prioritized(pod("p", "gpu"), 0)},
+		"its node does not exist":    {nowhere, humble},
+		"it fits where it cannot go": {fits, humble},
+	} {
+		t.Run(name, func(t *testing.T) {
+			plugin, w, server := newWorld(t, "")
+			crowded(w)
+			state := begun(t, plugin, w, server, row.answer)
+			if err := w.factory.Resource().V1().ResourceClaims().Informer().GetIndexer().Update(allocated(claim("gpu"))); err != nil {
+				t.Fatal(err)
+			}
+			server.On("postfilter", stub.JSON(sidecar.Preemption{Message: "it is taken back"}))
+			_, status := plugin.PostFilter(t.Context(), state, row.pod, nil)
+			if status.Code() != fwk.Unschedulable || status.Message() != "it is taken back" {
+				t.Errorf("got %v %q", status.Code(), status.Message())
+			}
+			if len(server.Asked("postfilter")) != 1 {
+				t.Errorf("asked %v", server.Asked("postfilter"))
 			}
 		})
 	}

@@ -25,6 +25,12 @@ func (p *Plugin) concerns(pod *v1.Pod) bool {
 	return slices.ContainsFunc(requested(pod), served)
 }
 
+// hasClaims tells whether a pod may hold devices: by claims that it names, or by the one that stands for its extended
+// resources.
+func hasClaims(pod *v1.Pod) bool {
+	return len(pod.Spec.ResourceClaims) > 0 || pod.Status.ExtendedResourceClaimStatus != nil
+}
+
 // requested names the resources of a pod that are not Kubernetes' own.
 func requested(pod *v1.Pod) []v1.ResourceName {
 	var names []v1.ResourceName

@@ -27,7 +27,7 @@ from dra.validation import Problem, Reviewed, findings, name, read
 from dra.wire import WireError, builtins, convert
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from dra.server import Server
     from webhook.state import NodeTemplate
@@ -45,6 +45,9 @@ def never(
     objects: Sequence[Object], known: Sequence[Object], found: Sequence[Reviewed], server: Server = EVERYTHING
 ) -> list[Reviewed]:
     """Find the claims, templates and pods among the objects that an idle fleet could not serve."""
+    from dra.budget import Budget
+    from webhook.admission import unheld
+
     explained: set[int] = set()
     for number, finding in found:
         if finding.code in _SAID or finding.severity.value == "error":
@@ -56,21 +59,27 @@ def never(
         return []
     answers: dict[bytes, list[Problem]] = {}
     told: list[Reviewed] = []
-    everything = [*values, *others]
-    in_use = filter(_holds, everything)
-    busy = stock.with_all(in_use)
+    claims = [value for value in (*values, *others) if isinstance(value, ResourceClaim)]
+    busy = stock.with_all(claim for claim in claims if claim.status.allocation is not None)
     for number, value in enumerate(values):
-        demand = _demand(value)
-        if demand is None or number in explained:
+        # The claim that an object is, or that it makes.
+        if isinstance(value, ResourceClaim) and value.status.allocation is None:
+            demand = defaults.claim(value)
+        elif isinstance(value, ResourceClaimTemplate):
+            demand = defaults.claim(ResourceClaim(metadata=value.metadata, spec=value.spec.spec))
+        else:
+            continue
+        if number in explained:
             continue
         key = msgspec.json.encode(demand.spec, enc_hook=str)
         if key not in answers and len(answers) < _MOST:
             answers[key] = _never(stock, demand)
-        risks = _risks(busy, demand)
-        problems = [*answers.get(key, ()), *risks]
-        for finding in findings(problems, name(objects[number])):
-            reviewed = Reviewed(number, finding)
-            told.append(reviewed)
+        problems = list(answers.get(key, ()))
+        # Kubernetes' own scheduler may serve a claim against a rule, beside what is in use.
+        risk = unheld(busy, [demand], Budget(_RISK)) if busy.compatibilities else ""
+        if risk:
+            problems.append(Problem("D507", "/spec", f"kube-scheduler knows no DeviceCompatibility: {risk}"))
+        told += [Reviewed(number, finding) for finding in findings(problems, name(objects[number]))]
     return told
 
 
@@ -112,7 +121,11 @@ def _stock(values: Sequence[Any], server: Server = EVERYTHING) -> Stock | None:
     """Build the idle fleet; None if the input does not describe one."""
     slices = [value for value in values if isinstance(value, ResourceSlice)]
     classes = [value for value in values if isinstance(value, DeviceClass)]
-    nodes = [value for value in values if isinstance(value, Node)] or _nodes_of(slices)
+    nodes = [value for value in values if isinstance(value, Node)]
+    if not nodes:
+        # Slices name them, unless some slice finds its nodes by labels, which the input does not tell.
+        named = dict.fromkeys(piece.spec.node_name for piece in slices)
+        nodes = [Node(metadata=ObjectMeta(name=node)) for node in named if node and None not in named]
     if not slices or not classes or not nodes:
         return None
     return Stock.of(
@@ -123,37 +136,6 @@ def _stock(values: Sequence[Any], server: Server = EVERYTHING) -> Stock | None:
         compatibilities=[value for value in values if isinstance(value, DeviceCompatibility)],
         server=server,
     )
-
-
-def _nodes_of(slices: Iterable[ResourceSlice]) -> list[Node]:
-    """Make the nodes that slices name; none if some slice finds its nodes by their labels, which nobody told."""
-    names = dict.fromkeys(piece.spec.node_name for piece in slices)
-    return [] if None in names else [Node(metadata=ObjectMeta(name=node)) for node in names if node]
-
-
-def _demand(value: Any) -> ResourceClaim | None:
-    """Give the claim that an object is, or that it makes."""
-    match value:
-        case ResourceClaim() if value.status.allocation is None:
-            return defaults.claim(value)
-        case ResourceClaimTemplate():
-            return defaults.claim(ResourceClaim(metadata=value.metadata, spec=value.spec.spec))
-    return None
-
-
-def _holds(value: Any) -> bool:
-    return isinstance(value, ResourceClaim) and value.status.allocation is not None
-
-
-def _risks(busy: Stock, claim: ResourceClaim) -> list[Problem]:
-    """Say against which rule Kubernetes' own scheduler may serve a claim beside what is in use."""
-    if not busy.compatibilities:
-        return []
-    from dra.budget import Budget
-    from webhook.admission import unheld
-
-    risk = unheld(busy, [claim], Budget(_RISK))
-    return [Problem("D507", "/spec", f"kube-scheduler knows no DeviceCompatibility: {risk}")] if risk else []
 
 
 def _never(stock: Stock, claim: ResourceClaim) -> list[Problem]:

@@ -1,4 +1,4 @@
-"""What the gate would say of pods and workloads, as findings: its refusals, and the words on them that nobody understands."""
+"""The webhook's refusals of pods and workloads, and their words that it does not understand, as findings."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _SIDES = ("", "/limits", "/requests", "/resources/limits", "/resources/requests"
 
 
 def at_the_gate(objects: Sequence[_Object], state: State, found: Sequence[Reviewed]) -> list[Reviewed]:
-    """Add what the gate says of each object; of what the API server says by itself it may know a better way out."""
+    """Add the webhook's findings about each object; it may know a better remedy for one of the API server's."""
     wrong = {number for number, finding in found if finding.severity is Severity.ERROR}
     remedies: dict[tuple[int, str], str] = {}
     told: list[Reviewed] = []
@@ -41,7 +41,9 @@ def at_the_gate(objects: Sequence[_Object], state: State, found: Sequence[Review
             if not decision.code:
                 continue
             finding = finding_of(value, decision, decision.code)
-            if _is_said(decision, wrong=number in wrong):
+            # A refusal that the API server makes by itself needs no second finding.
+            refused = decision.action is Action.REFUSED and number in wrong
+            if refused and (decision.code not in PAGES or decision.code in INVALID):
                 remedies[number, finding.path] = finding.hint
             elif finding not in said:
                 said.add(finding)
@@ -79,13 +81,6 @@ def _misspelt_mode(value: _Object) -> Finding | None:
     )
 
 
-def _is_said(decision: Decision, *, wrong: bool) -> bool:
-    """Whether it needs no finding: it is no refusal, or the API server's own."""
-    if decision.action is not Action.REFUSED or not wrong:
-        return False
-    return decision.code not in PAGES or decision.code in INVALID
-
-
 def finding_of(value: _Object, decision: Decision, code: str) -> Finding:
     """Say a decision as a finding, at the place where its key stands."""
     page = KNOWN[code]
@@ -107,13 +102,7 @@ def finding_of(value: _Object, decision: Decision, code: str) -> Finding:
 def _places(value: _Object, decision: Decision) -> Iterator[str]:
     """Find where the key of a decision stands."""
     yield from _places_in_pods(value, decision)
-    yield from _places_elsewhere(value, decision)
-    for path in (*paths(value), ""):
-        yield f"{path}/spec"
-
-
-def _places_elsewhere(value: _Object, decision: Decision) -> Iterator[str]:
-    """Find it outside of pod templates: mostly below the spec, which is not said."""
+    # Outside of pod templates it is mostly below the spec.
     inside = decision.container
     for place in (f"/spec/{inside}", f"/{inside}"):
         for side in _SIDES:
@@ -123,6 +112,8 @@ def _places_elsewhere(value: _Object, decision: Decision) -> Iterator[str]:
                 yield member(where, decision.key)
         if inside and at(value, place) is not None:
             yield place
+    for path in (*paths(value), ""):
+        yield f"{path}/spec"
 
 
 def _places_in_pods(value: _Object, decision: Decision) -> Iterator[str]:

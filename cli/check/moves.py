@@ -21,7 +21,12 @@ def place_decisions(decided: Iterable[tuple[Document, Iterable[Decision]]]) -> l
     found: dict[Placed, None] = {}  # a set that keeps their order
     for number, (document, decisions) in enumerate(decided):
         for decision in decisions:
-            code = _code(decision)
+            code = decision.code
+            if not code and decision.action is Action.APPROXIMATED:
+                code = APPROXIMATED
+            # A key of no dialect stays whatever becomes of the request beside it.
+            if not code and decision.action is Action.LEFT and decision.dialect:
+                code = STAYS
             if not code:
                 continue
             value: dict[str, Any] = document.object
@@ -38,13 +43,3 @@ def place(documents: Sequence[Document], found: Iterable[Reviewed]) -> list[Plac
         where = documents[number].place_of(finding.path)
         placed.append(Placed(number, finding, *where))
     return placed
-
-
-def _code(decision: Decision) -> str:
-    if decision.code:
-        return decision.code
-    if decision.action is Action.APPROXIMATED:
-        return APPROXIMATED
-    # What belongs to no dialect stands beside a request, and stays whatever becomes of that.
-    stays = decision.action is Action.LEFT and decision.dialect
-    return STAYS if stays else ""

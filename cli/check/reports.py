@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from importlib.metadata import version
 from itertools import groupby
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import quote
 from xml.sax.saxutils import escape, quoteattr
 
 import msgspec
 
+from cli.terminal import printable
 from dra.finding import Finding, Severity
 from dra.validation import CODES, Code
 from webhook.refusals import PAGES
@@ -150,12 +152,14 @@ def github(placed: Sequence[Placed]) -> str:
 
 
 def _at(one: Placed) -> str:
-    """Where an annotation goes. What came from standard input has no file that a pull request could show."""
-    return "" if one.file in ("", "-") else f"file={_property(one.file)},line={one.line},col={one.column},"
+    """Where an annotation goes: nowhere, if there is no file that a pull request could show (standard input, addresses)."""
+    path = Path(one.file)
+    return f"file={_property(path.as_posix())},line={one.line},col={one.column}," if path.is_file() else ""
 
 
 def _data(value: str) -> str:
-    return value.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    lines = map(printable, value.split("\n"))
+    return "%0A".join(line.replace("%", "%25") for line in lines)
 
 
 def _property(value: str) -> str:
@@ -235,7 +239,7 @@ def markdown(placed: Sequence[Placed]) -> str:
 
 
 def _cell(value: str) -> str:
-    return escape(value).replace("|", "\\|").replace("\n", " ")
+    return escape(printable(value.replace("\n", " "))).replace("|", "\\|")
 
 
 _CHAPTERS: Final = {
@@ -248,7 +252,7 @@ _CHAPTERS: Final = {
     "D6": "What claims hold",
     "D7": "Driver parameters",
     "C0": "The configuration of drawbridge",
-    "R0": "What the gate refuses",
+    "R0": "What the webhook refuses",
     "M0": "What becomes of requests",
 }
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from allocator.answer import Answer
     from allocator.one_node import Options
     from allocator.reasons import Hint
-    from dra.objects import DeviceRequestAllocationResult, ResourceClaim
+    from dra.objects import ResourceClaim
     from dra.stock import Stock
 
 EMPTY = {
@@ -37,7 +37,7 @@ EMPTY = {
 }
 _SHOWN = 6  # nodes that fit whose devices are listed
 _NAMED = 8  # names of one line
-_HINTS_SECONDS = 3.0  # hints are a courtesy; nobody should wait for them
+_HINTS_STEPS = 3_000_000  # about three seconds for all hints; counted, so that a busy machine shows the same ones
 _EXITS = {"feasible": Exit.FINE, "infeasible": Exit.REFUSED, "undecided": Exit.UNDECIDED, "error": Exit.BROKEN}
 
 
@@ -47,7 +47,7 @@ _EXITS = {"feasible": Exit.FINE, "infeasible": Exit.REFUSED, "undecided": Exit.U
 @click.option("--all-nodes", is_flag=True, help="Look at every node that was read.")
 @click.option("--claim", "claims", multiple=True, metavar="NS/NAME", help="Only this claim. May be repeated.")
 @click.option("--strategy", default="first-fit", show_default=True, metavar="NAME", help="How to choose among devices that fit; `--strategy help` lists them.")  # fmt: skip
-@click.option("--budget-ms", type=click.IntRange(min=1), metavar="N", help="Give up as undecided after this long, on each node.")  # fmt: skip
+@click.option("--budget-ms", type=click.IntRange(min=1), metavar="N", help="Give up as undecided after about this long on each node, counted in steps.")  # fmt: skip
 @click.option("--hints/--no-hints", default=True, help="Look for what would fit instead, when nothing does.")
 @inputs.server()
 @inputs.output("text", "json", default="text")
@@ -91,10 +91,9 @@ def command(
     given = read_objects(documents)
     wanted = choose_claims(given.open_claims(), claims, given.of(ResourceClaim))
     if not wanted and (templates := given.of(ResourceClaimTemplate)):
-        click.echo(
-            f"warning: {inputs.count_of(len(templates), 'template')} and no claim to allocate were given: "
-            "a template is not a claim; `drawbridge simulate` makes the claims of pods",
-            err=True,
+        inputs.warn(
+            f"{inputs.count_of(len(templates), 'template')} and no claim to allocate were given: "
+            "a template is not a claim; `drawbridge simulate` makes the claims of pods"
         )
     loaded = perf_counter()
     stock = given.stock(server)
@@ -108,15 +107,40 @@ def command(
         strategy=strategy,
         budget_ms=budget_ms,
         wants_hints=hints,
-        began=loaded,
         load_ms=(loaded - began) * 1000,
     )
-    return _one(question, node, output) if node else _every(question, output)
+    if node:
+        answer = question.ask(node)
+        elapsed = perf_counter() - loaded
+        answer = question.explain(node, answer)
+        looked = question.hints(node, question.elsewhere(node)) if answer.verdict == "infeasible" else []
+        if output == "json":
+            inputs.write_json(question.document(node, answer, looked, elapsed))
+        else:
+            inputs.tell(_text(node, question, answer, looked, elapsed))
+        return _EXITS[answer.verdict]
+
+    found = question.ask_all()
+    elapsed = perf_counter() - loaded
+    # One answer counts for all nodes that are equivalent to the question.
+    of_nodes = {name: found.answers[nodes[0]] for nodes in found.looks for name in nodes}
+    if output == "json":
+        told: dict[str, object] = {}
+        for name, answer in found.answers.items():
+            score = round(found.scores.get(name, 0.0), 2)
+            told[name] = {**question.document(name, answer, (), elapsed), "score": score}
+        inputs.write_json({"nodes": told})
+    else:
+        inputs.tell(_fleet_text(question, found, of_nodes))
+    exits = {_EXITS[answer.verdict] for answer in of_nodes.values()}
+    # Any node that fits makes it fine; then what needs a look: no decision, broken, plain no.
+    ranked = (Exit.FINE, Exit.UNDECIDED, Exit.BROKEN, Exit.REFUSED)
+    return next((code for code in ranked if code in exits), Exit.REFUSED)
 
 
 @dataclass(frozen=True)
 class _Everywhere:
-    """What all nodes said; answers are composed when asked for. `looks` gathers nodes that are alike to the question."""
+    """What all nodes said; answers are composed when asked for. `looks` gathers nodes that are equivalent for the question."""
 
     answers: Mapping[str, Answer]
     looks: list[list[str]]
@@ -132,7 +156,6 @@ class _Inquiry:
     strategy: str
     budget_ms: int | None
     wants_hints: bool
-    began: float
     load_ms: float
 
     def ask(self, node: str) -> Answer:
@@ -142,7 +165,7 @@ class _Inquiry:
         return allocate(self.stock, node, self.claims, strategy=self.strategy, options=self._options())
 
     def ask_all(self) -> _Everywhere:
-        """Put the claims to all nodes: at once to those that look alike, and to those that fit once more by strategy."""
+        """Put the claims to all nodes: at once to those that are equivalent, and to those that fit once more by strategy."""
         from allocator import fleet
         from allocator.strategies import DEFAULT, StrategyCache, scale_of, serve
 
@@ -179,21 +202,20 @@ class _Inquiry:
         return tuple(one for one in fleet(self.stock, self.claims).feasible if one != node)
 
     def hints(self, node: str, elsewhere: tuple[str, ...] = ()) -> list[Hint]:
-        """Look for what would fit instead; a look that takes too long ends with what it found."""
+        """Look for what would fit instead; a look that takes too many steps ends with what it found."""
+        from allocator.one_node import Options
         from allocator.reasons import nearest
         from allocator.strategies import serve
+        from dra.budget import Budget
 
-        options = self._options()
+        options = Options(budget=Budget(_HINTS_STEPS))
 
-        def fits(stock: Stock, claims: tuple[ResourceClaim, ...]) -> bool:
-            return serve(stock, node, claims, options=options).answer.feasible
+        def fits(stock: Stock, claims: tuple[ResourceClaim, ...]) -> bool | None:
+            return serve(stock, node, claims, options=options).answer.decided
 
         if not self.wants_hints:
             return []
-        until = perf_counter() + _HINTS_SECONDS
-        return nearest(
-            self.stock, node, self.claims, fits=fits, elsewhere=elsewhere, cancelled=lambda: perf_counter() > until
-        )
+        return nearest(self.stock, node, self.claims, fits=fits, elsewhere=elsewhere)
 
     def document(self, node: str, answer: Answer, hints: Sequence[Hint], elapsed: float) -> dict[str, Any]:
         """Make the JSON answer for one node."""
@@ -214,56 +236,9 @@ class _Inquiry:
         }
 
     def _options(self) -> Options:
-        from allocator.one_node import Options
+        from allocator.one_node import Options, steps_in
 
-        if self.budget_ms is None:
-            return Options()
-        until = perf_counter() + self.budget_ms / 1000
-        return Options(cancelled=lambda: perf_counter() > until)
-
-
-def _one(question: _Inquiry, node: str, output: str) -> Exit:
-    answer = question.ask(node)
-    elapsed = perf_counter() - question.began
-    answer = question.explain(node, answer)
-    hints: list[Hint] = []
-    if answer.verdict == "infeasible":
-        hints = question.hints(node, question.elsewhere(node))
-    if output == "json":
-        inputs.write_json(question.document(node, answer, hints, elapsed))
-    else:
-        inputs.tell(_text(node, question, answer, hints, elapsed))
-    return _EXITS[answer.verdict]
-
-
-def _every(question: _Inquiry, output: str) -> Exit:
-    found = question.ask_all()
-    elapsed = perf_counter() - question.began
-    # One answer speaks for the nodes that look alike.
-    answers: list[tuple[list[str], Answer]] = []
-    for nodes in found.looks:
-        answer = found.answers[nodes[0]]
-        answers.append((nodes, answer))
-    if output == "json":
-        documents: dict[str, object] = {}
-        for node, answer in found.answers.items():
-            score = found.scores.get(node, 0.0)
-            document = question.document(node, answer, (), elapsed)
-            document["score"] = round(score, 2)
-            documents[node] = document
-        inputs.write_json({"nodes": documents})
-    else:
-        of_nodes: dict[str, Answer] = {}
-        for nodes, answer in answers:
-            of_nodes |= dict.fromkeys(nodes, answer)
-        inputs.tell(_fleet_text(question, found, of_nodes))
-    exits = [_EXITS[answer.verdict] for _, answer in answers]
-    return min(exits, key=_rank, default=Exit.REFUSED)
-
-
-def _rank(code: Exit) -> int:
-    """Any node that fits makes it fine; then what somebody should look at: no decision, broken, plain no."""
-    return (Exit.FINE, Exit.UNDECIDED, Exit.BROKEN, Exit.REFUSED).index(code)
+        return Options() if self.budget_ms is None else Options(steps=steps_in(self.budget_ms))
 
 
 def _text(
@@ -285,7 +260,11 @@ def _text(
     if hints:
         yield ""
         yield "what would fit:"
-        yield from (f"  - {_about(hint)}{hint.text}" for hint in hints)
+        for hint in hints:
+            about = (
+                f"{hint.claim}, request {hint.request}: " if hint.request else f"{hint.claim}: " if hint.claim else ""
+            )
+            yield f"  - {about}{hint.text}"
     if answer.verdict == "undecided":
         yield "no answer within the budget; give more with --budget-ms"
 
@@ -320,7 +299,9 @@ def _table(answer: Answer) -> Iterator[str]:
         results = granted.allocation.devices.results
         for result in results:
             device = f"{result.driver}/{result.pool}/{result.device}"
-            rows.append((granted.claim, result.request, device, _notes(result)))
+            amounts = ", ".join(f"{name} {amount}" for name, amount in result.consumed_capacity.items())
+            share = f"a share: {amounts}" if amounts else "a share" if result.share_id else ""
+            rows.append((granted.claim, result.request, device, "admin access" if result.admin_access else share))
         if not results:
             rows.append((granted.claim, "-", "nothing asked for", ""))
     if len(rows) == 1:
@@ -331,19 +312,6 @@ def _table(answer: Answer) -> Iterator[str]:
         cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
         line = "  ".join((*cells, row[3]))
         yield f"  {line}".rstrip()
-
-
-def _notes(result: DeviceRequestAllocationResult) -> str:
-    amounts = ", ".join(f"{name} {amount}" for name, amount in result.consumed_capacity.items())
-    return (
-        "admin access"
-        if result.admin_access
-        else (amounts and f"a share: {amounts}") or ("a share" if result.share_id else "")
-    )
-
-
-def _about(hint: Hint) -> str:
-    return f"{hint.claim}, request {hint.request}: " if hint.request else f"{hint.claim}: " if hint.claim else ""
 
 
 def _some(names: Sequence[str]) -> str:

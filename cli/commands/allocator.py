@@ -28,17 +28,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from allocator.decisions import Placement, PlacementRules
-    from allocator.service import Listening, Settings
+    from allocator.service import Listening
     from certs.mutual import Files
-    from cluster.serving import Address
     from dra.stock import Stock
+    from runtime.http import Address
     from webhook.service import Source
     from webhook.state import Configuration
 
     ReadRules = Callable[[Configuration], PlacementRules]
 
 UNIX = "unix:"
-TAKEN = "end who listens there, or say another place: --plugin, --extender, --api, --promises, --metrics-listen"
+TAKEN = "stop the process that uses that address, or say another place: --plugin, --extender, --api, --promises, --metrics-listen"
 Object = dict[str, Any]
 _Translated = tuple[list[Object], list[str]]  # and what was said about them
 
@@ -73,42 +73,15 @@ class StrategyType(click.ParamType["Placement"]):
             self.fail(str(error), param, ctx)
 
 
-def _tls(certificate: str, key: str, client_ca: str, names: tuple[str, ...]) -> Files | None:
-    """Read what was given for TLS, so that what cannot be used is told at once."""
+def _files(certificate: str, key: str, client_ca: str, remedy: str) -> Files:
+    """Read files for TLS, so that one that cannot be used is told at once."""
     from certs import mutual
 
     files = mutual.Files(certificate, key, client_ca)
-    if not any(files):
-        if names:
-            raise Broken("--client-name says whose certificate counts, and nobody is asked for one", "give --client-ca")
-        return None
-    if not all(files):
-        raise Broken("--tls-cert, --tls-key and --client-ca belong together", "give all three, or none")
     try:
         mutual.Mutual(files)
     except mutual.UnusableFile as error:
-        raise Broken(str(error), "give files as openssl and cert-manager write them (docs/bridge.md)") from None
-    return files
-
-
-def _quota_tls(folder: str, client_ca: str) -> Files | None:
-    """Read what API servers are shown at the door of quotas: a folder as the Secret `drawbridge-quota` is mounted."""
-    if not folder:
-        if client_ca:
-            raise Broken("--quota-client-ca is for a door that speaks TLS", "give --quota-certs, too")
-        return None
-    return _shown(folder, client_ca, "tls.crt, tls.key and ca.crt (docs/quota.md)")
-
-
-def _shown(folder: str, client_ca: str, what: str) -> Files:
-    """Read the certificate in a mounted Secret."""
-    from certs import mutual
-
-    files = mutual.Files(f"{folder}/tls.crt", f"{folder}/tls.key", client_ca)
-    try:
-        mutual.Mutual(files)
-    except mutual.UnusableFile as error:
-        raise Broken(str(error), f"give a folder with {what}") from None
+        raise Broken(str(error), remedy) from None
     return files
 
 
@@ -122,7 +95,7 @@ def _demand_loopback(remedy: str, **places: Address | Path | None) -> None:
         if place is None or isinstance(place, Path) or _is_here(place.host):
             continue
         raise Broken(
-            f"--{option} {place} is not on loopback, and whoever reaches it can have devices held",
+            f"--{option} {place} is not on loopback, and any client that reaches it can reserve devices",
             remedy,
         )
 
@@ -158,7 +131,7 @@ def _is_here(host: str) -> bool:
 @click.option(
     "--promises",
     type=AddressType(),
-    help="Where audit agents ask what is promised on their nodes (/promises), with tokens of their account; docs/node-agent.md.",
+    help="Where audit agents ask reservations on their nodes (/promises), with tokens of their account; docs/node-agent.md.",
 )
 @click.option(
     "--promises-certs",
@@ -219,6 +192,14 @@ def _is_here(host: str) -> bool:
     "The plugin's scheduler preempts by itself.",
 )
 @click.option(
+    "--binding-timeout",
+    type=click.FloatRange(min=1, max=86400),
+    default=600.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long after their allocation devices may take to say that a pod may be bound to them (bindingConditions). Then others are chosen.",
+)
+@click.option(
     "--namespace", metavar="NAME", help="Where the lease is. Default: the one we run in, else drawbridge-system."
 )
 @click.option("--identity", metavar="NAME", default="", help="Who we are in the lease. Default: our pod's name.")
@@ -245,6 +226,7 @@ def command(
     strategy: Placement | None,
     most_pods_per_node: int | None,
     extender_preemption: str,
+    binding_timeout: float,
     config: str,
     namespace: str | None,
     identity: str,
@@ -253,10 +235,12 @@ def command(
     log_level: str,
 ) -> Exit:
     """Decide which devices pods get, for the schedulers that ask, and write it into their claims."""
-    from allocator.service import Preempting, Settings, Trust
+    from allocator.service import Preempting, ReadOnlyAllocator, Reviewing, Service, Settings, Trust
     from cli.configuration import source_of
     from cluster.errors import ClusterError
+    from cluster.kubernetes import Kubernetes
     from webhook import names
+    from webhook.admission import review_quota, wants_of_pod
     from webhook.service import log
 
     asked = (plugin, extender, quota, promises)
@@ -266,16 +250,28 @@ def command(
         )
         raise Broken(problem, "leave --plugin, --extender, --quota and --promises away")
     if not read_only and all(place is None for place in (plugin, extender, quota, api)):
-        raise Broken("nobody could ask", "say at least one of --plugin, --extender, --quota and --api")
-    tls = _tls(tls_cert, tls_key, client_ca, client_names)
-    if tls is None:
+        raise Broken("no listener is named", "say at least one of --plugin, --extender, --quota and --api")
+    tls = quota_tls = promises_tls = None
+    if tls_cert or tls_key or client_ca:
+        if not (tls_cert and tls_key and client_ca):
+            raise Broken("--tls-cert, --tls-key and --client-ca belong together", "give all three, or none")
+        tls = _files(tls_cert, tls_key, client_ca, "give files as openssl and cert-manager write them (docs/bridge.md)")
+    elif client_names:
+        raise Broken("--client-name needs a certificate of the caller, and none is asked for", "give --client-ca")
+    else:
         _demand_loopback(_TLS, plugin=plugin, extender=extender, api=api)
-    quota_tls = _quota_tls(quota_certs, quota_client_ca)
-    if quota_tls is None:
+    if quota_certs:
+        remedy = "give a folder with tls.crt, tls.key and ca.crt (docs/quota.md)"
+        quota_tls = _files(f"{quota_certs}/tls.crt", f"{quota_certs}/tls.key", quota_client_ca, remedy)
+    elif quota_client_ca:
+        raise Broken("--quota-client-ca needs a listener with TLS", "give --quota-certs, too")
+    else:
         _demand_loopback(_QUOTA_TLS, quota=quota)
-    promises_tls = _shown(promises_certs, "", "tls.crt and tls.key (docs/node-agent.md)") if promises_certs else None
-    if promises is not None and promises_tls is None and not _is_here(promises.host):
-        problem = f"--promises {promises} is not on loopback, and in the clear everybody on the way reads the tokens"
+    if promises_certs:
+        remedy = "give a folder with tls.crt and tls.key (docs/node-agent.md)"
+        promises_tls = _files(f"{promises_certs}/tls.crt", f"{promises_certs}/tls.key", "", remedy)
+    elif promises is not None and not _is_here(promises.host):
+        problem = f"--promises {promises} is not on loopback, and without TLS its bearer tokens can be read on the way"
         raise Broken(problem, "give --promises-certs, or an address of 127.0.0.1")
     if token_file and not os.access(token_file, os.R_OK):
         raise Broken(f"--token-file {token_file} cannot be read", "give a file that holds the token and nothing else")
@@ -291,6 +287,7 @@ def command(
         schedulers=schedulers,
         rules=read_rules(source.current),
         preempting=Preempting(extender_preemption),
+        binding=binding_timeout,
         plugin=plugin,
         extender=extender,
         api=api,
@@ -306,8 +303,37 @@ def command(
         client_names=client_names,
         token_file=token_file,
     )
+
+    def announce(where: Listening) -> None:
+        loop.settle()
+        said = {name: str(place) for name, place in where._asdict().items() if place is not None}
+        logging.getLogger("drawbridge.allocator").info("ready", extra=said)
+
+    async def serve() -> None:
+        cluster = Kubernetes.connect(kubeconfig=kubeconfig, context=context)
+        try:
+            translate = translator(source)
+            reviewing = Reviewing(review_quota, wants_of_pod)
+            service = (
+                ReadOnlyAllocator(cluster, settings, translate)
+                if read_only
+                else Service(cluster, settings, translate, reviewing)
+            )
+
+            def follow(new: Configuration) -> None:
+                service.place_by(read_rules(new))
+                service.declare(new.file.kubernetes.said())
+
+            service.declare(source.current.file.kubernetes.said())
+            async with asyncio.TaskGroup() as group:
+                following = group.create_task(source.follow(follow))
+                await service.run(loop.stopping(), announce)
+                following.cancel()
+        finally:
+            await cluster.close()
+
     try:
-        loop.run(_serve(settings, source, read_rules, kubeconfig, context, read_only=read_only))
+        loop.run(serve())
     except* ClusterError as group:
         raise Failed(str(loop.first(group))) from None
     except* OSError as group:
@@ -315,34 +341,6 @@ def command(
         taken = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
         raise Failed(str(error), TAKEN if taken else "") from None
     return Exit.FINE
-
-
-async def _serve(
-    settings: Settings, source: Source, read_rules: ReadRules, kubeconfig: str, context: str, *, read_only: bool
-) -> None:
-    from allocator.service import Onlooker, Reviewing, Service
-    from cluster.kubernetes import Kubernetes
-    from webhook.admission import review_quota, wants_of_pod
-
-    cluster = Kubernetes.connect(kubeconfig=kubeconfig, context=context)
-    try:
-        translate = translator(source)
-        reviewing = Reviewing(review_quota, wants_of_pod)
-        service = (
-            Onlooker(cluster, settings, translate) if read_only else Service(cluster, settings, translate, reviewing)
-        )
-
-        def follow(new: Configuration) -> None:
-            service.place_by(read_rules(new))
-            service.declare(new.file.kubernetes.said())
-
-        service.declare(source.current.file.kubernetes.said())
-        async with asyncio.TaskGroup() as group:
-            following = group.create_task(source.follow(follow))
-            await service.run(loop.stopping(), _announce)
-            following.cancel()
-    finally:
-        await cluster.close()
 
 
 def rules_of(
@@ -396,9 +394,3 @@ def translator(source: Source) -> Callable[[list[Object], Stock], _Translated]:
         return translated, notes
 
     return translate
-
-
-def _announce(where: Listening) -> None:
-    loop.settle()
-    said = {name: str(place) for name, place in where._asdict().items() if place is not None}
-    logging.getLogger("drawbridge.allocator").info("ready", extra=said)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 import click
@@ -14,13 +15,9 @@ from cli.state import besides, state_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import Any
 
     from cli.check import Placed
     from cluster.manifests import Document
-    from dra.server import Server
-    from dra.validation import Reviewed
-    from webhook.state import Configuration, State
 
 _LEVELS = ("error", "warning", "info")
 
@@ -63,136 +60,59 @@ def command(
         return explain_codes(explain, output)
     if not files:
         raise Broken("nothing to check", "name manifests with -f FILE, -f DIR or -f -")
-    from dra.validation import review
+    from cli.check import Placed, at_the_gate, lay_out_prospects, never, place
+    from dra.validation import TYPES, Problem, Reviewed, findings, is_ours, name, read, review
+    from webhook.state import configuration as configurations
 
     server = server_named(kubernetes, feature_gates)
     given = configuration_of(config, files, inventory) if config else None
     documents = inputs.read_what_can_be(files, inventory)
     inventoried = inputs.read(inventory, files) if inventory else []
     known = besides(inventoried, documents)
-    _warn_of_unreadable(known)
-    configuration = given or among(documents, known, judged=True)
-    features = features_of(server, configuration)
-    around = _objects(known)
-    around += _prospects(documents, known, configuration)
-    found = review(_objects(documents), around, features.likely)
-    found += _configurations(documents)
-    found += _infeasible(_objects(documents), around, found, features.server)
-    state = in_mode(state_of([*known, *documents], (), configuration, features), mode)
-    found = _refused(documents, state, found)
-    found += _over_quota(documents, inventoried, state)
-    placed = _place(documents, found)
-    _print(placed, documents, output)
-    return _verdict(placed, fail_on)
-
-
-def _warn_of_unreadable(known: Sequence[Document]) -> None:
-    """Say what the inventory does not tell because it cannot be read; it is not judged, so no finding would."""
-    from dra.validation import TYPES, is_ours, read
-
+    # The inventory is not judged, so an unreadable object in it gets a warning in place of a finding.
     for document in known:
         value = document.object
         if is_ours(value) and value.get("kind") in TYPES and read(value) is None:
-            place = f"{document.file}:{document.line}"
-            click.echo(
-                f"warning: {place}: left out of the inventory: not a {value['kind']}; check it with -f", err=True
-            )
+            where = f"{document.file}:{document.line}"
+            inputs.warn(f"{where}: left out of the inventory: not a {value['kind']}; check it with -f")
+    configuration = given or among(documents, known, judged=True)
+    features = features_of(server, configuration)
+    objects = [document.object for document in documents]
+    around = [document.object for document in known]
+    if templates := configuration.file.node_templates:
+        around += lay_out_prospects([*objects, *around], templates)
 
+    # The API server, the configuration's reader, the allocator, the webhook and the quotas judge in turn.
+    found = review(objects, around, features.likely)
+    for number, obj in enumerate(objects):
+        if obj.get("kind") == "DrawbridgeConfiguration":
+            _, mistakes = configurations.read(obj)
+            found += [Reviewed(number, mistake) for mistake in mistakes]
+    if any(obj.get("kind") == "ResourceSlice" for obj in (*objects, *around)):
+        found += never(objects, around, found, features.server)
+    state = in_mode(state_of([*known, *documents], (), configuration, features), mode)
+    # Where no fleet is given, its absence is no reason to refuse anything.
+    found = at_the_gate(objects, msgspec.structs.replace(state, confirmed=state.fleet.known), found)
+    if any(one.object.get("kind") == "DeviceQuota" for one in (*documents, *inventoried)):
+        from cli.quota import foretell, reviewed
 
-def _objects(documents: Sequence[Document]) -> list[dict[str, object]]:
-    return [document.object for document in documents]
+        foretold = foretell(objects, [one.object for one in inventoried], state)
+        found += reviewed(foretold, objects)
 
-
-def _configurations(documents: Sequence[Document]) -> list[Reviewed]:
-    """Judge configuration files, which the webhook's room knows how to read."""
-    files: dict[int, dict[str, Any]] = {}
+    # Findings get their places, in the order of the input; a key given twice is a finding of the reader.
+    placed: list[Placed] = []
     for number, document in enumerate(documents):
-        if document.object.get("kind") == "DrawbridgeConfiguration":
-            files[number] = document.object
-    if not files:
-        return []
-    from dra.validation import Reviewed
-    from webhook.state import configuration as config
-
-    reviewed: list[Reviewed] = []
-    for number, value in files.items():
-        _, findings = config.read(value)
-        reviewed += [Reviewed(number, finding) for finding in findings]
-    return reviewed
-
-
-def _prospects(
-    documents: Sequence[Document], known: Sequence[Document], configuration: Configuration
-) -> list[dict[str, object]]:
-    """Give the nodes that may come, by the configuration."""
-    templates = configuration.file.node_templates
-    if not templates:
-        return []
-    from cli.check import lay_out_prospects
-
-    every = _objects([*documents, *known])
-    return lay_out_prospects(every, templates)
-
-
-def _infeasible(
-    objects: Sequence[dict[str, object]],
-    known: Sequence[dict[str, object]],
-    found: Sequence[Reviewed],
-    server: Server,
-) -> list[Reviewed]:
-    """Ask the allocator, where there is a fleet to ask about."""
-    if not any(value.get("kind") == "ResourceSlice" for value in (*objects, *known)):
-        return []
-    from cli.check import never
-
-    return never(objects, known, found, server)
-
-
-def _refused(documents: Sequence[Document], state: State, found: Sequence[Reviewed]) -> list[Reviewed]:
-    """Add what the gate would say of pods and workloads."""
-    from cli.check import at_the_gate
-
-    # Where no fleet is told, it is no reason to refuse anything.
-    state = msgspec.structs.replace(state, confirmed=state.fleet.known)
-    objects = _objects(documents)
-    return at_the_gate(objects, state, found)
-
-
-def _over_quota(documents: Sequence[Document], around: Sequence[Document], state: State) -> list[Reviewed]:
-    """Ask the quotas that are among the files."""
-    if not any(one.object.get("kind") == "DeviceQuota" for one in (*documents, *around)):
-        return []
-    from cli.quota import foretell, reviewed
-
-    objects = _objects(documents)
-    foretold = foretell(objects, _objects(around), state)
-    return list(reviewed(foretold, objects))
-
-
-def _place(documents: Sequence[Document], found: Sequence[Reviewed]) -> list[Placed]:
-    """Give findings their places, in the order of the input; keys given twice are findings of the reader."""
-    from cli.check import Placed, place
-    from dra.validation import Problem, findings, name
-
-    by_document: dict[int, list[Placed]] = {}
-    for index, document in enumerate(documents):
         for key, line in document.duplicates:
             problem = Problem("D005", "", f"the key {key!r} is given twice, the later one counts")
             (finding,) = findings([problem], name(document.object))
-            placed = by_document.setdefault(index, [])
-            placed.append(Placed(index, finding, document.file, line, 1))
-    for one in place(documents, found):
-        placed = by_document.setdefault(one.number, [])
-        placed.append(one)
-    in_order: list[Placed] = []
-    for index in sorted(by_document):
-        placed = by_document[index]
-        in_order += sorted(placed, key=_position)
-    return in_order
-
-
-def _position(place: Placed) -> tuple[int, int]:
-    return place.line, place.column
+            placed.append(Placed(number, finding, document.file, line, 1))
+    placed += place(documents, found)
+    placed.sort(key=attrgetter("number", "line", "column"))
+    _print(placed, documents, output)
+    if fail_on == "never":
+        return Exit.FINE
+    bad = _LEVELS[: _LEVELS.index(fail_on) + 1]
+    return Exit.REFUSED if any(one.finding.severity.value in bad for one in placed) else Exit.FINE
 
 
 def _print(placed: Sequence[Placed], documents: Sequence[Document], output: str) -> None:
@@ -209,10 +129,3 @@ def _print(placed: Sequence[Placed], documents: Sequence[Document], output: str)
             inputs.tell_hosts(reports.for_hosts(output, placed, checked, "check"))
         case _:
             inputs.tell(reports.text(placed, len(documents)).split("\n"))
-
-
-def _verdict(placed: Sequence[Placed], fail_on: str) -> Exit:
-    if fail_on == "never":
-        return Exit.FINE
-    bad = _LEVELS[: _LEVELS.index(fail_on) + 1]
-    return Exit.REFUSED if any(one.finding.severity.value in bad for one in placed) else Exit.FINE

@@ -59,7 +59,7 @@ def command(
 async def _demo(documents: list[Document], objects: list[dict[str, Any]], config: str, *, stay: bool) -> None:
     from cli import loop
     from cli.configuration import source_of
-    from cli.playground import Door, end_of, playground, pods_of
+    from cli.playground import PodsListener, end_of, playground, pods_of
     from cli.playground import story as fates
 
     started = time.monotonic()
@@ -89,7 +89,7 @@ async def _demo(documents: list[Document], objects: list[dict[str, Any]], config
         if not stay:
             _tell_next(here, "")
             return
-        async with Door(here).open() as url:
+        async with PodsListener(here).open() as url:
             _tell_next(here, url)
             await loop.stopping().wait()
 

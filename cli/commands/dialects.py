@@ -31,11 +31,28 @@ def command(names: tuple[str, ...], config: str | None, output: str) -> Exit:
     chosen = _choose(names, every) if names else list(every)
     if output == "text":
         for dialect in chosen:
-            _print(dialect)
+            whole = "each container" if dialect.scope == "container" else "the whole pod"
+            inputs.tell([f"{dialect.name}: {dialect.title} (numbers count for {whole})"])
+            for row in dialect.keys:
+                inputs.tell([f"  {row.action:<12} {row.name}  [{row.place}, {row.unit}]"])
+                inputs.tell(f"      {line}" for line in _lines(row))
+            inputs.tell([""])
     elif output == "markdown":
         click.echo("\n".join(line for dialect in chosen for line in _tabulate(dialect)), nl=False)
     else:
-        _write([_plain(dialect) for dialect in chosen], output)
+        import msgspec
+
+        from cluster import manifests
+
+        plain: list[dict[str, Any]] = []
+        for dialect in chosen:
+            table = msgspec.to_builtins(dialect)
+            defaults = {"action": "translated", "unit": "count", "place": "resource"}
+            plain.append({**table, "keys": [defaults | row for row in table["keys"]]})
+        if output == "json":
+            inputs.write_json({"dialects": plain})
+        else:
+            click.echo(manifests.dump([{"dialects": plain}]), nl=False)
     return Exit.FINE
 
 
@@ -43,30 +60,24 @@ def _choose(names: Sequence[str], dialects: Sequence[Dialect]) -> list[Dialect]:
     """Pick dialects by their names, and of others the rows for a key that is named."""
     import msgspec
 
-    chosen: dict[str, Dialect] = {}
-    for name in names:
-        found = [one for dialect in dialects if (one := _about(name, dialect)) is not None]
-        if not found:
-            raise Broken(f"no dialect and no key is named {name}", _meant(name, dialects))
-        for one in found:
-            keys = one.keys
-            if one.name in chosen:
-                both = (*chosen[one.name].keys, *keys)
-                keys = tuple(dict.fromkeys(both))
-            chosen[one.name] = msgspec.structs.replace(one, keys=keys)
-    return list(chosen.values())
-
-
-def _about(name: str, dialect: Dialect) -> Dialect | None:
-    """What a dialect says of a name: all of it if the name is its own, else the rows for the key of that name."""
-    import msgspec
-
     from webhook.dialects import pattern
 
-    if dialect.name == name:
-        return dialect
-    rows = tuple([row for row in dialect.keys if row.name == name or pattern(row.name)(name)])
-    return msgspec.structs.replace(dialect, keys=rows) if rows else None
+    chosen: dict[str, Dialect] = {}
+    for name in names:
+        known = False
+        for dialect in dialects:
+            rows = dialect.keys
+            if dialect.name != name:
+                rows = tuple([row for row in rows if row.name == name or pattern(row.name)(name)])
+                if not rows:
+                    continue
+            known = True
+            if dialect.name in chosen:
+                rows = tuple(dict.fromkeys((*chosen[dialect.name].keys, *rows)))
+            chosen[dialect.name] = msgspec.structs.replace(dialect, keys=rows)
+        if not known:
+            raise Broken(f"no dialect and no key is named {name}", _meant(name, dialects))
+    return list(chosen.values())
 
 
 def _meant(name: str, dialects: Sequence[Dialect]) -> str:
@@ -78,32 +89,6 @@ def _meant(name: str, dialects: Sequence[Dialect]) -> str:
     likely = shape.nearest(name, known) or next(iter(get_close_matches(name, keys, n=1, cutoff=0.75)), "")
     listed = f"the dialects are {', '.join(known)}"
     return f"did you mean {likely}? {listed}" if likely else listed
-
-
-def _plain(dialect: Dialect) -> dict[str, Any]:
-    import msgspec
-
-    plain: dict[str, Any] = msgspec.to_builtins(dialect)
-    plain["keys"] = [{"action": "translated", "unit": "count", "place": "resource", **row} for row in plain["keys"]]
-    return plain
-
-
-def _write(dialects: list[dict[str, Any]], output: str) -> None:
-    from cluster import manifests
-
-    if output == "json":
-        inputs.write_json({"dialects": dialects})
-    else:
-        click.echo(manifests.dump([{"dialects": dialects}]), nl=False)
-
-
-def _print(dialect: Dialect) -> None:
-    scope = "numbers count for each container" if dialect.scope == "container" else "numbers count for the whole pod"
-    inputs.tell([f"{dialect.name}: {dialect.title} ({scope})"])
-    for row in dialect.keys:
-        inputs.tell([f"  {row.action:<12} {row.name}  [{row.place}, {row.unit}]"])
-        inputs.tell(f"      {line}" for line in _lines(row))
-    inputs.tell([""])
 
 
 def _tabulate(dialect: Dialect) -> Iterator[str]:

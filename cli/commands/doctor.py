@@ -1,4 +1,4 @@
-"""`drawbridge doctor`: what is wrong in a cluster, with a remedy each; `--repair` asks and puts right what can be put right.
+"""`drawbridge doctor`: what is wrong in a cluster, with a remedy each; `--repair` asks and repairs what can be repaired.
 
 It reads a live cluster, or with `-f` a dump of one. A repair holds only while its object is as it was seen.
 """
@@ -12,23 +12,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cli import contract as inputs
+from cli import loop
 from cli.configuration import configuration_of
 from cli.contract import Broken, Exit
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from cli.doctor import Ill, Seen
+    from cli.doctor import Ailment
     from cluster.protocol import Cluster
-    from webhook.state import Configuration
 
 Outcome = dict[str, Any]
-# Kinds that are read besides those of the fleet.
-_ALSO = [
-    ("v1", "Event"),
-    ("coordination.k8s.io/v1", "Lease"),
-    ("admissionregistration.k8s.io/v1", "MutatingWebhookConfiguration"),
-]
 
 
 @inputs.command("doctor", empty={"findings": []})
@@ -39,7 +33,7 @@ _ALSO = [
     "--config",
     metavar="FILE",
     default="",
-    help="The DrawbridgeConfiguration, which says what is to be fenced and which names the gate reads.",
+    help="The DrawbridgeConfiguration, which says what is to be fenced and which names the webhook reads.",
 )
 @inputs.reached()
 @inputs.output("text", "json", default="text")
@@ -50,14 +44,35 @@ def command(
     if repair and files:
         raise Broken("files are only read", "leave --repair out, or -f")
     if repair and not yes and (output == "json" or not sys.stdin.isatty()):
-        raise Broken("nobody could be asked", "say --yes, or run it on a terminal with -o text")
+        raise Broken("no cluster and no file could be asked", "say --yes, or run it on a terminal with -o text")
     configuration = configuration_of(config, files) if config else None
     bridge = configuration.file.bridge if configuration is not None else None
     fenced = bridge.drivers if bridge is not None and bridge.fence else ()
+    from cli.doctor import describe, diagnose, put_right, read_dump, survey
+    from cluster.errors import ClusterError
+
+    now = datetime.now(UTC)
+
+    async def look(cluster: Cluster) -> list[Outcome]:
+        """Look at a live cluster, and repair what was agreed to."""
+        ailments = diagnose(await survey(cluster, now, fenced, configuration))
+        outcomes = [_outcome(one) for one in ailments]
+        for one, outcome in zip(ailments, outcomes, strict=True):
+            if one.repair is None or not repair:
+                continue
+            if not yes and not click.confirm(f"{one.object}: {one.message}. Shall I {describe(one.repair)}?"):
+                continue
+            try:
+                problem = await put_right(cluster, one.repair)
+            except ClusterError as error:  # the rights may suffice for the other repairs
+                problem = str(error)
+            outcome |= {"repaired": not problem, "problem": problem}
+        return outcomes
+
     if files:
-        outcomes = _examine(_read_dump(files, fenced, configuration))
+        outcomes = [_outcome(one) for one in diagnose(read_dump(files, now, fenced, configuration))]
     else:
-        outcomes = _visit(kubeconfig, context, fenced, configuration, repair=repair, ask=not yes)
+        outcomes = loop.visit(kubeconfig, context, look, "docs/operating.md")
     if output == "json":
         inputs.write_json({"findings": outcomes})
     else:
@@ -65,89 +80,15 @@ def command(
     return Exit.FINE if all(one["repaired"] for one in outcomes) else Exit.REFUSED
 
 
-def _read_dump(files: Sequence[str], fenced: tuple[str, ...], configuration: Configuration | None) -> Seen:
-    """Read a dump. One without any pod says nothing about which pods there are."""
-    from cli.devices import Given, read_objects, warn_of_passed_over
-    from cli.doctor import Seen, find_sides, find_unasked, find_worn, with_identity
-    from cluster.objects import Event, Lease, MutatingWebhookConfiguration
-    from dra.objects import Pod, ResourceClaim, ResourceClaimTemplate
-    from dra.wire import convert
-
-    documents = inputs.read(files)
-    warn_of_passed_over(documents, also=_ALSO)
-    given = Given([with_identity(one) for one in read_objects(documents).objects])
-    kind = MutatingWebhookConfiguration
-    registered = [convert(one.object, kind) for one in documents if one.object.get("kind") == kind.__name__]
-    pods = tuple(given.of(Pod))
-    if not pods:
-        click.echo("warning: no pods were read, so nothing is said about claims that pods have left", err=True)
-    stock = given.stock()
-    return Seen(
-        stock,
-        datetime.now(UTC),
-        tuple(given.of(ResourceClaim)),
-        pods or None,
-        tuple(given.of(ResourceClaimTemplate)),
-        tuple(convert(one.object, Lease) for one in documents if one.object.get("kind") == "Lease"),
-        fenced,
-        find_unasked(registered, configuration),
-        find_sides(stock, configuration),
-        tuple(convert(one.object, Event) for one in documents if one.object.get("kind") == "Event"),
-        find_worn(one.object for one in documents if one.object.get("kind") == "Node"),
-    )
-
-
-def _examine(seen: Seen) -> list[Outcome]:
-    from cli.doctor import diagnose
-
-    return [_outcome(ill) for ill in diagnose(seen)]
-
-
-def _visit(
-    kubeconfig: str,
-    context: str,
-    fenced: tuple[str, ...],
-    configuration: Configuration | None,
-    *,
-    repair: bool,
-    ask: bool,
-) -> list[Outcome]:
-    """Look at a live cluster, and put right what may be."""
-    from cli import loop
-    from cli.doctor import diagnose, survey
-
-    async def look(cluster: Cluster) -> list[Outcome]:
-        ills = diagnose(await survey(cluster, datetime.now(UTC), fenced, configuration))
-        return [await _treat(cluster, ill, ask=ask) if repair else _outcome(ill) for ill in ills]
-
-    return loop.visit(kubeconfig, context, look, "docs/operating.md")
-
-
-async def _treat(cluster: Any, ill: Ill, *, ask: bool) -> Outcome:
-    from cli.doctor import describe, put_right
-    from cluster.errors import ClusterError
-
-    outcome = _outcome(ill)
-    if ill.repair is None:
-        return outcome
-    if ask and not click.confirm(f"{ill.object}: {ill.message}. Shall I {describe(ill.repair)}?"):
-        return outcome
-    try:
-        problem = await put_right(cluster, ill.repair)
-    except ClusterError as error:  # the rest may be in one's rights
-        problem = str(error)
-    return outcome | {"repaired": not problem, "problem": problem}
-
-
-def _outcome(ill: Ill) -> Outcome:
+def _outcome(one: Ailment) -> Outcome:
     from cli.doctor import describe
 
     return {
-        "what": ill.what,
-        "object": ill.object,
-        "message": ill.message,
-        "remedy": ill.remedy,
-        "repair": describe(ill.repair) if ill.repair is not None else "",
+        "what": one.what,
+        "object": one.object,
+        "message": one.message,
+        "remedy": one.remedy,
+        "repair": describe(one.repair) if one.repair is not None else "",
         "repaired": False,
         "problem": "",
     }

@@ -1,7 +1,7 @@
 """`drawbridge manifests`: everything `kubectl apply` needs, for the options and the configuration of one installation, or a chart of it.
 
-The objects are those of `manifests/base` (`cli.installation`); only the webhook configurations are generated (`webhook.admission.registration`), because
-what they let through follows from the dialects in force.
+The objects are those of `manifests/` (`cli.installation`); only the webhook configurations are generated (`webhook.admission.registration`),
+because the requests they select follow from the dialects in force.
 """
 
 from __future__ import annotations
@@ -17,32 +17,24 @@ from cli import contract as inputs
 from cli.contract import Broken, Exit
 from cli.installation import (
     BASE,
-    ELSEWHERES,
     EXTENDER,
-    GENERATED,
     NAMESPACE,
-    QUOTA,
+    OWN_SECRET,
     CertificateType,
     ImageType,
     NamespaceType,
     UrlType,
-    adapting,
-    at_the_door,
-    beside,
-    driving,
-    fences,
-    guarding,
+    base,
+    configuration_text,
+    guards,
     make_chart,
-    on_looking,
-    on_nodes,
-    promising,
-    protecting,
-    quota_text,
-    rest,
-    webhooks_text,
+    promises,
+    quotas,
+    render,
 )
+from cli.installation import bridge as bridge_objects
 
-# Where a chart has in its values what is an option here.
+# The chart's value for each option.
 _IN_VALUES = {
     "only": "",
     "namespace": "namespace",
@@ -53,10 +45,10 @@ _IN_VALUES = {
     "quota": "bridge.quota",
     "onlooker": "onlooker",
     "node_agent": "nodeAgent",
-    "promises": "bridge.promises",
+    "reservations": "bridge.promises",
     "driver": "driver",
     "adapter": "adapter",
-    "guards": "guards",
+    "guarded": "guards",
     "protected_claims": "protectedClaims",
     "scheduler_image": "bridge.schedulerImage",
     "api_servers": "networkPolicy.apiServers",
@@ -104,6 +96,7 @@ _IN_VALUES = {
 @click.option("--node-agent", is_flag=True, help="Also an audit agent on nodes that say so (docs/node-agent.md).")
 @click.option(
     "--promises",
+    "reservations",
     is_flag=True,
     help="With --bridge and --node-agent: agents see what its allocator has promised on their nodes (docs/node-agent.md).",
 )
@@ -115,6 +108,7 @@ _IN_VALUES = {
 @click.option("--adapter", is_flag=True, help="Also device plugins as drivers, on nodes that say so (docs/adapter.md).")
 @click.option(
     "--guards",
+    "guarded",
     is_flag=True,
     help="Also policies about who may give devices, bind pods, publish slices (docs/security.md).",
 )
@@ -172,11 +166,11 @@ def command(
     quota: bool,
     onlooker: bool,
     node_agent: bool,
-    promises: bool,
+    reservations: bool,
     driver: bool,
     adapter: bool,
     scheduler_image: str,
-    guards: bool,
+    guarded: bool,
     protected_claims: bool,
     api_servers: tuple[str, ...],
     config: str,
@@ -196,11 +190,13 @@ def command(
     from cli.configuration import source_of
     from cluster import manifests
     from webhook.admission import Registration, configurations, registration
+    from webhook.claims import taint_rule
 
     source = source_of(config).current
+    text = configuration_text(config) if config else ""
     if helm:
         _refuse_beside_helm()
-        make_chart(Path(helm), config, source)
+        make_chart(Path(helm), text, source)
         inputs.tell(
             [
                 f"{helm} is a chart. To install it:",
@@ -208,80 +204,77 @@ def command(
             ]
         )
         return Exit.FINE
-    options = Registration(
+    registered = Registration(
         namespace=namespace,
         failure_policy=failure_policy,
-        # Where all is off that does not say otherwise, the API server need not ask about it.
+        # If the mode is off where a namespace has no label, the API server need not ask about it.
         opt_in=opt_in or source.file.mode == "off",
         devices=devices,
         url=url,
         ca_bundle=_bundle(ca_bundle) if ca_bundle else "",
         inject_ca_from=cert_manager,
     )
-    objects: list[dict[str, Any]] = []
-    networks = _blocks(api_servers)
-    secret = ELSEWHERES if cert_manager or ca_bundle else ""  # of the allocator's doors
-    way = _way(bridge=bridge, apart=apart, plugin=plugin)
+    try:
+        networks = tuple(str(ip_network(one)) for one in api_servers)  # a bare address is a network of one
+    except ValueError as error:
+        raise Broken(f"--api-server: {error}", "e.g. 10.0.0.10 or 10.0.0.0/28") from None
+
+    # Options that need others, or exclude them.
+    way = "apart" if apart else "plugin" if plugin else EXTENDER
+    if (apart or plugin) and not bridge:
+        raise Broken(f"--{way} says how the bridge is installed, which is not asked for", "say --bridge, too")
+    if apart and plugin:
+        raise Broken("--apart has a stock scheduler in a pod of its own, and --plugin has ours", "say one of them")
     if quota and not bridge and only != "webhooks":
-        raise Broken("--quota has the bridge's allocator asked, and there is none", "say --bridge, too")
-    if promises and not (bridge and node_agent):
+        raise Broken("--quota asks the bridge's allocator, which is not installed", "say --bridge, too")
+    if reservations and not (bridge and node_agent):
         raise Broken(
             "--promises is between the bridge's allocator and audit agents", "say --bridge and --node-agent, too"
         )
+    if not image and only != "webhooks":
+        raise Broken("no image is given, and none is published", "build one, and say --image REGISTRY/drawbridge:TAG")
+    if bridge and not scheduler_image and only != "webhooks":
+        raise Broken(
+            "--bridge runs a scheduler, and no image of one is given",
+            "say --scheduler-image REGISTRY/kube-scheduler:v1.N.P, as the cluster's own has it; with --plugin ours",
+        )
+
+    objects: list[dict[str, Any]] = []
     if only != "webhooks":
-        if not image:
-            raise Broken(
-                "no image is given, and none is published", "build one, and say --image REGISTRY/drawbridge:TAG"
-            )
-        objects += rest(namespace, image, config, networks)
-        if way:
-            if not scheduler_image:
-                raise Broken(
-                    "--bridge runs a scheduler, and no image of one is given",
-                    "say --scheduler-image REGISTRY/kube-scheduler:v1.N.P, as the cluster's own has it; with --plugin ours",
-                )
-            bridges = list(beside(namespace, image, scheduler_image, way))
+        optional = BASE.parent
+        own_secret = OWN_SECRET if cert_manager or ca_bundle else ""
+        objects += base(namespace, image, text, networks)
+        if bridge:
+            bridges = bridge_objects(namespace, image, scheduler_image, way)
             objects += bridges
             if quota:
-                objects += at_the_door(bridges, namespace, networks, secret)
-            objects += fences(source.file.bridge)
+                objects += quotas(bridges, namespace, networks, own_secret)
+            if source.file.bridge and source.file.bridge.fence:
+                objects += [taint_rule(driver) for driver in source.file.bridge.drivers]
         if onlooker:
-            objects += on_looking(namespace, image)
+            objects += render(optional / "onlooker", namespace, image)
         if node_agent:
-            objects += on_nodes(namespace, image)
-        if promises:
-            objects += promising(list(objects), namespace, secret)
+            objects += render(optional / "node-agent", namespace, image)
+        if reservations:
+            objects += promises(objects, namespace, own_secret)
         if driver:
-            objects += driving(image)
+            objects += render(optional / "driver", namespace, image)
         if adapter:
-            objects += adapting(image)
-        if guards:
-            drivers = source.file.bridge.drivers if source.file.bridge else ()
-            objects += guarding(namespace, drivers)
+            objects += render(optional / "adapter", namespace, image)
+        if guarded:
+            objects += guards(namespace, source.file.bridge.drivers if source.file.bridge else ())
         if protected_claims:
-            objects += protecting()
+            objects += render(optional / "protected-claims", namespace)
     if only != "rest":
-        objects += configurations(source.dialects, options)
+        objects += configurations(source.dialects, registered)
         if quota:
-            objects.append(registration.at_quotas(options))
+            objects.append(registration.at_quotas(registered))
     click.echo(manifests.dump(objects), nl=False)
     return Exit.FINE
 
 
-def _way(*, bridge: bool, apart: bool, plugin: bool) -> str:
-    """Name how a scheduler asks the allocator, as the values of a chart do; "" if none does."""
-    said = [name for name, wanted in (("apart", apart), ("plugin", plugin)) if wanted]
-    if said and not bridge:
-        raise Broken(f"--{said[0]} says how the bridge is installed, and there is none", "say --bridge, too")
-    if len(said) > 1:
-        raise Broken("--apart has a stock scheduler in a pod of its own, and --plugin has ours", "say one of them")
-    if not bridge:
-        return ""
-    return said[0] if said else EXTENDER
-
-
 def _refuse_beside_helm() -> None:
-    """A chart is made for everybody: what is an option here is a value there."""
+    """Refuse options that the values of a chart give."""
     context = click.get_current_context()
     for parameter, value in _IN_VALUES.items():
         if context.get_parameter_source(parameter) is ParameterSource.COMMANDLINE:
@@ -291,7 +284,7 @@ def _refuse_beside_helm() -> None:
 
 
 def _bundle(file: str) -> str:
-    """Read the authorities that the API server is to believe."""
+    """Read the CA bundle that the API server is to trust."""
     from base64 import b64encode
 
     from cryptography.x509 import load_pem_x509_certificates
@@ -304,18 +297,3 @@ def _bundle(file: str) -> str:
     except ValueError:
         raise Broken(f"--ca-bundle: {file} holds no certificate", "give the authority's, in PEM") from None
     return b64encode(data).decode()
-
-
-def _blocks(texts: tuple[str, ...]) -> tuple[str, ...]:
-    """Read addresses and networks; a bare address is a network of one."""
-    try:
-        return tuple(str(ip_network(text)) for text in texts)
-    except ValueError as error:
-        raise Broken(f"--api-server: {error}", "e.g. 10.0.0.10 or 10.0.0.0/28") from None
-
-
-if __name__ == "__main__":
-    from webhook.admission import Registration
-
-    (BASE / GENERATED).write_text(webhooks_text(Registration()), encoding="utf-8")
-    (QUOTA / GENERATED).write_text(quota_text(), encoding="utf-8")

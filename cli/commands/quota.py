@@ -1,4 +1,4 @@
-"""`drawbridge quota`: what the DeviceQuotas of a namespace leave, who has what of them, and which keys limit nothing."""
+"""`drawbridge quota`: what the DeviceQuotas of a namespace leave, which claims hold them, and which keys limit nothing."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from cli.contract import Broken, Exit, Failed
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from allocator.reports import HolderOfLine, QuotaReport
-    from cli.explain import Scene
+    from allocator.reports import QuotaReport
+    from cli.loading import Scene
 
 _COLUMNS = ("LINE", "HARD", "USED", "WAITING", "LEFT")
 
@@ -34,12 +34,11 @@ def command(
 
     Reads a live cluster if no files are named; nothing is ever written. `-o wide` names who has what. With -n, rights in that namespace do.
     """
-    from cli.explain import read_dump
+    from cli.loading import read_dump
     from cli.quota import report
     from dra.wire import builtins
 
-    if files and (kubeconfig or context):
-        raise Broken("files are read, or a cluster", "leave -f out, or --kubeconfig and --context")
+    inputs.refuse_files_and_cluster(files, kubeconfig, context)
     if namespace and everywhere:
         raise Broken("-n names one namespace, and -A means all", "say one of them")
     scene = read_dump(files) if files else _visit(kubeconfig, context, namespace or "")
@@ -57,7 +56,7 @@ def command(
 
 def _visit(kubeconfig: str, context: str, namespace: str) -> Scene:
     """Read a cluster, of what stands in namespaces at least one; without quotas or claims there is nothing to say."""
-    from cli.explain import visit
+    from cli.loading import visit
     from cluster import resources
 
     scene = visit(kubeconfig, context, namespace=namespace, page="docs/quota.md")
@@ -85,7 +84,9 @@ def _text(reports: list[QuotaReport], *, wide: bool) -> Iterator[str]:
         for row, line in zip(rows[1:], one.lines, strict=True):
             yield _row(row, widths)
             if wide:
-                yield from map(_holder, line.holders)
+                for holder in line.holders:
+                    pods = f" of {', '.join(holder.pods)}" if holder.pods else ""
+                    yield f"    {holder.amount}: {holder.claim}{pods}"
         if one.idle:
             yield f"  {one.idle}"
 
@@ -93,8 +94,3 @@ def _text(reports: list[QuotaReport], *, wide: bool) -> Iterator[str]:
 def _row(row: Sequence[str], widths: Sequence[int]) -> str:
     cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
     return f"  {'  '.join(cells)}".rstrip()
-
-
-def _holder(holder: HolderOfLine) -> str:
-    pods = f" of {', '.join(holder.pods)}" if holder.pods else ""
-    return f"    {holder.amount}: {holder.claim}{pods}"

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from allocator.answer import Answer
-    from allocator.simulation import Ask, PodOutcome, Replay, Simulation, Snapshot, Workload
+    from allocator.simulation import Ask, Replay, Simulation, Snapshot, Workload
     from allocator.strategies import Chosen
     from cli.devices import Given
     from cluster.manifests import Document
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     _Input = tuple[Workload | None, Snapshot | None, dict[str, str], Sequence[NodeTemplate]]
 
 _COUNTED = ("pods", "placed", "unschedulable", "undecided", "devices", "utilisation", "fragmentation")
-# What says something to the gate, beside pods.
+# Kinds that the webhook reads, beside pods.
 _ALSO = (
     ("drawbridge.dev/v1alpha1", "DrawbridgeConfiguration"),
     ("v1", "Namespace"),
@@ -49,7 +49,7 @@ EMPTY: dict[str, Any] = {"strategy": "", "pods": [], "totals": dict.fromkeys(_CO
 @click.option("--config", metavar="FILE", help="A DrawbridgeConfiguration; without it, the one among the files, or the defaults.")  # fmt: skip
 @mode_option()
 @click.option("--strategy", "strategies", multiple=True, metavar="NAME", help="How to choose nodes and devices [default: first-fit]; `--strategy help` lists them. For a workload it may be repeated, or be `all`.")  # fmt: skip
-@click.option("--budget-ms", type=click.IntRange(min=1), metavar="N", help="Give up as undecided after this long, on each node.")  # fmt: skip
+@click.option("--budget-ms", type=click.IntRange(min=1), metavar="N", help="Give up as undecided after about this long on each node, counted in steps.")  # fmt: skip
 @click.option("--generate", type=click.Choice(("mig", "shares", "pairs")), help="Replay a generated workload instead of files.")  # fmt: skip
 @click.option("--seed", type=int, default=1, show_default=True, help="With --generate: the same seed gives the same workload.")  # fmt: skip
 @click.option("--nodes", type=click.IntRange(min=1), default=4, show_default=True, help="With --generate.")
@@ -77,11 +77,12 @@ def command(
 ) -> Exit:
     """Schedule the pending pods of a snapshot, or replay a workload.
 
-    Pods and workloads without a node go through the gate first, translated or turned back, and a workload makes as many pods
+    Pods and workloads without a node go through the webhook first, translated or refused, and a workload makes as many pods
     as it says. A snapshot is any set of Node, Pod, ResourceClaim, ResourceClaimTemplate, ResourceSlice, DeviceClass, DeviceTaintRule,
     DeviceCompatibility, DeviceQuota and PodDisruptionBudget objects. Pods are taken by priority, creation and name, and what one takes, the next cannot have.
     """
     from allocator.simulation import KINDS
+    from allocator.strategies import DEFAULT, STRATEGIES
 
     if HELP in strategies:
         tell_strategies()
@@ -91,7 +92,11 @@ def command(
             "nothing to simulate" if not files else "-f and --generate exclude each other",
             "give -f FILE or --generate KIND",
         )
-    chosen = _strategies(strategies)
+    if "all" in strategies:
+        chosen = list(STRATEGIES)
+    else:
+        refuse_unknown(strategies)
+        chosen = list(dict.fromkeys(strategies)) or [DEFAULT]
     given = configuration_of(config, files) if config else None
     server = server_named(kubernetes, feature_gates)
     workload, snapshot, refused, templates = (
@@ -109,17 +114,8 @@ def command(
     return _schedule(snapshot, refused, templates, chosen[0], budget_ms=budget_ms, output=output)
 
 
-def _strategies(named: Sequence[str]) -> list[str]:
-    from allocator.strategies import DEFAULT, STRATEGIES
-
-    if "all" in named:
-        return list(STRATEGIES)
-    refuse_unknown(named)
-    return list(dict.fromkeys(named)) or [DEFAULT]
-
-
 def _read(files: Sequence[str], given: Configuration | None, mode: str | None, server: Server | None) -> _Input:
-    """Read a workload, or a snapshot, the pods that the gate would turn back and the nodes that may come."""
+    """Read a workload, or a snapshot, the pods that the webhook would refuse and the nodes that may come."""
     from allocator.simulation import KIND, Snapshot, is_workload
     from cli.arrivals import brings_pods
     from cli.devices import read_objects, warn_of_passed_over
@@ -129,8 +125,7 @@ def _read(files: Sequence[str], given: Configuration | None, mode: str | None, s
     pods: list[Document] = []
     others: list[Document] = []
     for one in documents:
-        side = pods if brings_pods(one.object) else others
-        side.append(one)
+        (pods if brings_pods(one.object) else others).append(one)
     warn_of_passed_over(others, also=(KIND, *_ALSO))
     read = read_objects(others)
     workloads = [one for one in others if is_workload(one.object)]
@@ -139,16 +134,12 @@ def _read(files: Sequence[str], given: Configuration | None, mode: str | None, s
     configuration = given or among(documents)
     features = features_of(server, configuration)
     arriving, made, refused = _arrive(pods, others, configuration, mode, features)
-    templates = (*read.of(ResourceClaimTemplate), *made)
-    claims = tuple(read.of(ResourceClaim))
-    budgets = tuple(read.of(PodDisruptionBudget))
-    stock = read.stock(features.server)
     snapshot = Snapshot(
-        stock,
+        read.stock(features.server),
         arriving,
-        claims,
-        templates,
-        budgets,
+        tuple(read.of(ResourceClaim)),
+        (*read.of(ResourceClaimTemplate), *made),
+        tuple(read.of(PodDisruptionBudget)),
         quotas=tuple(read.of(DeviceQuota)),
     )
     return None, snapshot, refused, configuration.file.node_templates
@@ -180,7 +171,7 @@ def _arrive(
     mode: str | None,
     features: Features,
 ) -> tuple[tuple[Pod, ...], tuple[ResourceClaimTemplate, ...], dict[str, str]]:
-    """Let the pods through the gate; workloads make as many as they say."""
+    """Pass the pods through the webhook; workloads make as many as they say."""
     from cli.arrivals import arrivals
     from cli.devices import key
     from cli.state import state_of
@@ -204,17 +195,14 @@ def _arrive(
 
 def _ask(strategy: str, budget_ms: int | None, stock: Stock) -> Ask:
     """Put claims to the allocator under a strategy, each node with a budget of its own."""
-    from allocator.one_node import Options
+    from allocator.one_node import Options, steps_in
     from allocator.strategies import StrategyCache, scale_of, serve
 
+    options = Options(steps=steps_in(budget_ms)) if budget_ms else Options()
     pages = stock.pages.values()
     kept = StrategyCache(scale_of(pages))
 
     def ask(now: Stock, node: str, claims: Sequence[ResourceClaim]) -> Chosen:
-        options = Options()
-        if budget_ms:
-            until = perf_counter() + budget_ms / 1000
-            options = Options(cancelled=lambda: perf_counter() > until)
         return serve(
             now,
             node,
@@ -253,7 +241,7 @@ def _schedule(
     output: str,
 ) -> Exit:
     from allocator.one_node import Options, explain
-    from allocator.simulation import simulate
+    from allocator.simulation import PodOutcome, simulate
     from dra.wire import builtins
 
     ask = _ask(strategy, budget_ms, snapshot.stock)
@@ -266,12 +254,17 @@ def _schedule(
 
     found = simulate(snapshot, ask=ask, why=why, progress=progress)
     found = _with_prospects(found, snapshot, templates, strategy, budget_ms)
-    found = _with_refused(found, refused)
+    # The pods that the webhook refused never came so far.
+    outcomes = [PodOutcome(pod=pod, node=None, summary=reason) for pod, reason in refused.items()]
+    totals = found.totals
+    totals = msgspec.structs.replace(
+        totals, pods=totals.pods + len(outcomes), unschedulable=totals.unschedulable + len(outcomes)
+    )
+    found = msgspec.structs.replace(found, pods=(*found.pods, *outcomes), totals=totals)
     if output == "json":
         inputs.write_json({"strategy": strategy, **builtins(found)})
     else:
         inputs.tell(_schedule_text(found, strategy))
-    totals = found.totals
     if totals.undecided:
         return Exit.UNDECIDED
     return Exit.REFUSED if totals.unschedulable else Exit.FINE
@@ -302,18 +295,9 @@ def _with_prospects(
     return msgspec.structs.replace(found, pods=tuple(told))
 
 
-def _with_refused(found: Simulation, refused: Mapping[str, str]) -> Simulation:
-    """Add the pods that never came so far: the gate turned them back."""
-    from allocator.simulation import PodOutcome
-
-    outcomes = [PodOutcome(pod=pod, node=None, summary=reason) for pod, reason in refused.items()]
-    many = len(outcomes)
-    totals = found.totals
-    counted = msgspec.structs.replace(totals, pods=totals.pods + many, unschedulable=totals.unschedulable + many)
-    return msgspec.structs.replace(found, pods=(*found.pods, *outcomes), totals=counted)
-
-
 def _schedule_text(found: Simulation, strategy: str) -> Iterator[str]:
+    from allocator.reasons import loss
+
     if not found.pods:
         yield "no pod waits for a node"
         return
@@ -324,7 +308,10 @@ def _schedule_text(found: Simulation, strategy: str) -> Iterator[str]:
             yield f"{place.pod:{wide}}  {place.node}  {devices}"
         else:
             yield f"{place.pod:{wide}}  -  {place.summary}"
-            yield from (f"{'':{wide}}     {line}" for line in _why(place))
+            for reason in place.reasons[:6]:
+                if reason.claim:
+                    such = f" (such as {', '.join(reason.examples)})" if reason.examples else ""
+                    yield f"{'':{wide}}     {reason.claim}, request {reason.request}: {loss(reason)}{such}"
     totals = found.totals
     yield ""
     yield (
@@ -332,15 +319,6 @@ def _schedule_text(found: Simulation, strategy: str) -> Iterator[str]:
         f"{inputs.count_of(totals.devices, 'device')} given; "
         f"hardware in use {totals.utilisation:.0%}, {totals.fragmentation:.0%} of what is free is broken up"
     )
-
-
-def _why(place: PodOutcome) -> Iterator[str]:
-    from allocator.reasons import loss
-
-    for reason in place.reasons[:6]:
-        if reason.claim:
-            such = f" (such as {', '.join(reason.examples)})" if reason.examples else ""
-            yield f"{reason.claim}, request {reason.request}: {loss(reason)}{such}"
 
 
 def _replay(

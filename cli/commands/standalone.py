@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,8 +12,7 @@ from cli.commands.demo import EXAMPLES
 from cli.contract import AddressType, Exit
 
 if TYPE_CHECKING:
-    from cluster.serving import Address
-    from webhook.service import Decisions, Settings, Source
+    from runtime.http import Address
 
 FREE = "127.0.0.1:0"
 
@@ -60,29 +59,28 @@ def command(
 ) -> Exit:
     """Run webhook, controllers and allocator on loopback, without a cluster."""
     from cli.configuration import source_of
+    from cli.playground import PodsListener, playground
     from cluster.errors import StoreError
     from webhook.service import Settings, log
 
     decisions = log.configure(log_level)
     objects = [d.object for d in inputs.read(files or (str(EXAMPLES / "fleet"),))]
     settings = Settings(identity="standalone", listen=listen, metrics=metrics_listen)
+
+    source = source_of(config)
+
+    async def serve() -> None:
+        stop = loop.stopping()
+        whole = playground(objects, source, settings, decisions, data=data)
+        async with whole as here, PodsListener(here).open(pods_listen.host, pods_listen.port) as url:
+            click.echo(f"reviews  {here.url}/mutate and /validate (TLS)")
+            click.echo(f"pods     {url}/pods    curl --data-binary @pod.yaml {url}/pods")
+            click.echo(f"metrics  {here.metrics_url}")
+            loop.settle()
+            await stop.wait()
+
     try:
-        loop.run(_serve(objects, source_of(config), settings, pods_listen, decisions, data))
+        loop.run(serve())
     except StoreError as error:
         raise inputs.Failed(str(error), "name a file of drawbridge's own, or a new one, with --data") from error
     return Exit.FINE
-
-
-async def _serve(  # noqa: PLR0917 - called once, above
-    objects: list[dict[str, Any]], source: Source, settings: Settings, pods: Address, decisions: Decisions, data: str
-) -> None:
-    from cli.playground import Door, playground
-
-    stop = loop.stopping()
-    here_ = playground(objects, source, settings, decisions, data=data)
-    async with here_ as here, Door(here).open(pods.host, pods.port) as url:
-        click.echo(f"reviews  {here.url}/mutate and /validate (TLS)")
-        click.echo(f"pods     {url}/pods    curl --data-binary @pod.yaml {url}/pods")
-        click.echo(f"metrics  {here.metrics_url}")
-        loop.settle()
-        await stop.wait()

@@ -6,6 +6,7 @@ are rewritten at their pod templates, and that the claim templates stand in the 
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
@@ -19,9 +20,8 @@ from cli.edited import Result
 from cli.state import state_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator
 
-    from cli.check import Placed
     from cli.quota import Foretold
     from cluster.manifests import Document
     from webhook.state import State
@@ -64,10 +64,19 @@ def command(
     Everything else passes through, in order. What is refused passes through as it was, and the exit is 1.
     """
     if cluster:
-        return _survey(files, config, output)
+        from cli.survey import FORMS, survey
+
+        if files:
+            raise Broken("files are translated, or a cluster is surveyed", "leave -f out, or --cluster")
+        form = "text" if output in ("yaml", "report") else output
+        if form not in FORMS:
+            raise Broken(f"there is no -o {output} of a cluster", "see `drawbridge survey --help`")
+        code: Exit = click.get_current_context().invoke(survey, config=config or "", output=form)
+        return code
     if not files:
         raise Broken("nothing to translate", "name manifests with -f FILE, -f DIR or -f -, or a cluster with --cluster")
     from cli.devices import warn_of_misspelt
+    from webhook.translate import paths
 
     server = server_named(kubernetes, feature_gates)
     given = configuration_of(config, files, inventory) if config else None
@@ -76,49 +85,29 @@ def command(
     configuration = given or among(documents, around)
     state = state_of(documents, around, configuration, features_of(server, configuration))
     state = in_mode(state, mode)
-    foretold = _foretell(documents, around, state)
+    foretold: list[Foretold] = []
+    if any(one.object.get("kind") == "DeviceQuota" for one in (*documents, *around)):
+        from cli.quota import foretell
+
+        foretold = foretell([one.object for one in documents], [one.object for one in around], state)
     results = list(_translate_all(documents, state, foretold, unknown=all_kinds))
     if in_place or dry_run:
         _write_into(results, dry_run=dry_run)
     else:
         _PRINTERS[output](results)
     warn_of_misspelt(documents)
-    if not all_kinds:
-        _tell_not_looked_into(documents)
-    if in_place or output in ("yaml", "diff", "patch"):
-        _tell(results)
-    return Exit.REFUSED if any(result.translation.refusals for result in results) else Exit.FINE
-
-
-def _survey(files: tuple[str, ...], config: str | None, output: str) -> Exit:
-    """Say of a cluster what would become of it, which is all that can be done to one from here."""
-    from cli.survey import FORMS, survey
-
-    if files:
-        raise Broken("files are translated, or a cluster is surveyed", "leave -f out, or --cluster")
-    context = click.get_current_context()
-    form = "text" if output in ("yaml", "report") else output
-    if form not in FORMS:
-        raise Broken(f"there is no -o {output} of a cluster", "see `drawbridge survey --help`")
-    code: Exit = context.invoke(survey, config=config or "", output=form)
-    return code
-
-
-def _tell_not_looked_into(documents: Iterable[Document]) -> None:
-    """Name the kinds that have pods in them, and are not known to be workloads."""
-    from collections import Counter
-
-    from webhook.translate import paths
-
+    # Kinds that have pods in them, and are not known to be workloads.
     kinds: Counter[str] = Counter()
     for document in documents:
         obj = document.object
-        if not paths(obj) and paths(obj, unknown=True):
-            kind = str(obj.get("kind") or "without a kind")
-            kinds[kind] += 1
+        if not all_kinds and not paths(obj) and paths(obj, unknown=True):
+            kinds[str(obj.get("kind") or "without a kind")] += 1
     if kinds:
         listed = ", ".join(f"{number} {kind}" for kind, number in kinds.items())
-        click.echo(f"warning: not looked into: {listed} (`--all-kinds` looks for pods in them)", err=True)
+        inputs.warn(f"not looked into: {listed} (`--all-kinds` looks for pods in them)")
+    if in_place or output in ("yaml", "diff", "patch"):
+        _tell(results)
+    return Exit.REFUSED if any(result.translation.refusals for result in results) else Exit.FINE
 
 
 def _translate_all(
@@ -133,7 +122,11 @@ def _translate_all(
     from webhook.claims import template
 
     # A template is written once in a namespace, and not at all where the input has it already.
-    written = {(_namespace(d.object), _name(d.object)) for d in documents if d.object.get("kind") == _TEMPLATE}
+    written: set[tuple[str, str]] = set()
+    for one in documents:
+        metadata = one.object.get("metadata")
+        if one.object.get("kind") == _TEMPLATE and isinstance(metadata, dict):
+            written.add((_namespace(one.object), str(metadata.get("name") or "")))
     for number, document in enumerate(documents):
         namespace = _namespace(document.object)
         done = decide_object(document.object, state, unknown=unknown)
@@ -148,23 +141,9 @@ def _translate_all(
         )
 
 
-def _foretell(documents: Sequence[Document], around: Sequence[Document], state: State) -> list[Foretold]:
-    """Ask the quotas that are among the files."""
-    if not any(one.object.get("kind") == "DeviceQuota" for one in (*documents, *around)):
-        return []
-    from cli.quota import foretell
-
-    return foretell([one.object for one in documents], [one.object for one in around], state)
-
-
 def _namespace(obj: Object) -> str:
     metadata = obj.get("metadata")
     return str(metadata.get("namespace") or "") if isinstance(metadata, dict) else ""
-
-
-def _name(obj: Object) -> str:
-    metadata = obj.get("metadata")
-    return str(metadata.get("name") or "") if isinstance(metadata, dict) else ""
 
 
 def _objects(results: Iterable[Result]) -> list[Object]:
@@ -187,7 +166,17 @@ def _as_json(results: list[Result]) -> None:
         decisions += done.decisions
         warnings += _named_texts(result, done.warnings)
         refusals += _named_texts(result, done.refusals)
-        quotas += [_facts(result, one) for one in result.foretold]
+        for one in result.foretold:
+            line_facts = [{**line.facts(), "exceeded": line.exceeded} for line in one.lines]
+            quotas.append(
+                {
+                    "object": _reference(result),
+                    "path": one.path,
+                    "replicas": one.replicas,
+                    "replicasLeft": one.passing,
+                    "lines": line_facts,
+                }
+            )
     inputs.write_json(
         {
             "items": _objects(results),
@@ -197,16 +186,6 @@ def _as_json(results: list[Result]) -> None:
             "quotas": quotas,
         }
     )
-
-
-def _facts(result: Result, foretold: Foretold) -> Object:
-    return {
-        "object": _reference(result),
-        "path": foretold.path,
-        "replicas": foretold.replicas,
-        "replicasLeft": foretold.passing,
-        "lines": [{**line.facts(), "exceeded": line.exceeded} for line in foretold.lines],
-    }
 
 
 def _as_patch(results: list[Result]) -> None:
@@ -225,8 +204,11 @@ def _as_patch(results: list[Result]) -> None:
 
 
 def _as_diff(results: list[Result]) -> None:
-    """A difference that git applies; where a file cannot be edited, that of its objects, which is for people."""
+    """Print a difference that git applies; for a file that cannot be edited, one of its objects, for people."""
+    import difflib
+
     from cli.edited import diff, edit_files
+    from cluster import manifests
 
     for one in edit_files(results):
         if not one.problem:
@@ -236,21 +218,13 @@ def _as_diff(results: list[Result]) -> None:
             inputs.warn(
                 f"{one.path}:{one.line}: {one.problem}: this difference is of its objects, and git cannot apply it"
             )
-        _diff_of_objects([result for result in results if result.document.file == one.path])
-
-
-def _diff_of_objects(results: Iterable[Result]) -> None:
-    import difflib
-
-    from cluster import manifests
-
-    for result in results:
-        if not result.translation.changed:
-            continue
-        name = _reference(result)
-        before = manifests.dump([result.document.object]).splitlines(keepends=True)
-        after = manifests.dump([*result.templates, result.object]).splitlines(keepends=True)
-        click.echo("".join(difflib.unified_diff(before, after, f"a/{name}", f"b/{name}")), nl=False)
+        for result in results:
+            if result.document.file != one.path or not result.translation.changed:
+                continue
+            name = _reference(result)
+            before = manifests.dump([result.document.object]).splitlines(keepends=True)
+            after = manifests.dump([*result.templates, result.object]).splitlines(keepends=True)
+            click.echo("".join(difflib.unified_diff(before, after, f"a/{name}", f"b/{name}")), nl=False)
 
 
 def _write_into(results: list[Result], *, dry_run: bool) -> None:
@@ -296,56 +270,34 @@ def _story(result: Result) -> Iterator[str]:
         basis = f" [{decision.basis}]" if decision.basis else ""
         detail = sentence(decision.code, decision.detail, decision.remedy) if decision.code else decision.detail
         yield f"  {decision.action:<12} {where}{'  ' + detail if detail else ''}{basis}"
-    for key in _tolerated(result.translation.operations):
+    tolerated: dict[str, None] = {}
+    for one in result.translation.operations:
+        if "/spec/tolerations" in one["path"]:
+            value = one["value"]
+            for toleration in value if isinstance(value, list) else (value,):
+                tolerated[toleration["key"]] = None
+    for key in tolerated:
         yield f"  toleration   {key}:NoSchedule  added, as the ExtendedResourceToleration plugin does for pods that ask for the key"
     for name in result.translation.templates:
         yield f"  template     {name}"
-    for one in result.foretold:
-        for line in one.lines:
+    for foretold in result.foretold:
+        for line in foretold.lines:
             yield f"  {'beyond' if line.exceeded else 'within':<12} {line}"
 
 
-def _tolerated(operations: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Name the keys whose taints are tolerated by what is written."""
-    keys: dict[str, None] = {}
-    for one in operations:
-        if "/spec/tolerations" not in one["path"]:
-            continue
-        value = one["value"]
-        for toleration in value if isinstance(value, list) else (value,):
-            keys[toleration["key"]] = None
-    return list(keys)
-
-
 def _for_hosts(form: str, results: list[Result]) -> None:
-    from cli.check import place_decisions, reports
+    """Print findings in a form of a code host; objects that quotas would turn back are among them."""
+    from cli.check import place, place_decisions, reports
+    from cli.quota import reviewed
     from dra.validation import name
 
-    decided: list[tuple[Document, Sequence[Decision]]] = []
-    checked: list[tuple[str, str]] = []
-    for result in results:
-        document = result.document
-        decided.append((document, result.translation.decisions))
-        file, *_ = document.place_of("")
-        checked.append((name(document.object), file))
-    placed = place_decisions(decided)
-    placed += _over_quota(results)
-    placed.sort(key=attrgetter("number"))
-    told = reports.for_hosts(form, placed, checked, "translate")
-    inputs.tell_hosts(told)
-
-
-def _over_quota(results: list[Result]) -> list[Placed]:
-    """Make findings of what quotas would turn back."""
-    foretold = [one for result in results for one in result.foretold]
-    if not foretold:
-        return []
-    from cli.check import place
-    from cli.quota import reviewed
-
     documents = [result.document for result in results]
-    found = reviewed(foretold, [document.object for document in documents])
-    return place(documents, found)
+    placed = place_decisions([(result.document, result.translation.decisions) for result in results])
+    if foretold := [one for result in results for one in result.foretold]:
+        placed += place(documents, reviewed(foretold, [document.object for document in documents]))
+    placed.sort(key=attrgetter("number"))
+    checked = [(name(document.object), document.place_of("")[0]) for document in documents]
+    inputs.tell_hosts(reports.for_hosts(form, placed, checked, "translate"))
 
 
 _PRINTERS: dict[str, Callable[[list[Result]], None]] = {

@@ -1,6 +1,6 @@
-"""`drawbridge webhook`: the gate, its controllers and its certificate authority, as processes of a cluster.
+"""`drawbridge webhook`: the admission webhook, its controllers and its certificate authority, as processes of a cluster.
 
-The manifests run it three times, each with an identity of its own: the gate may only read, `--no-gate --no-authority` keeps
+The manifests run it three times, each with an identity of its own: the webhook may only read, `--no-gate --no-authority` keeps
 templates, `--no-gate --no-controllers --authority` keeps the certificates and the bundle. SIGTERM drains; a second signal ends at once.
 """
 
@@ -19,8 +19,8 @@ from cli import loop
 from cli.contract import AddressType, Broken, Exit, Failed
 
 if TYPE_CHECKING:
-    from cluster.serving import Address
-    from webhook.service import Decisions, Settings, Source
+    from runtime.http import Address
+    from webhook.service import Decisions, Settings
 
 IN_CLUSTER_NAMESPACE = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
@@ -98,7 +98,7 @@ def command(
     log_level: str,
 ) -> Exit:
     """Run the admission webhook, its controllers and its authority, or some of them."""
-    from cluster.serving import Credentials
+    from runtime.authentication import Credentials
     from webhook.names import PROMISES, QUOTA
     from webhook.service import Settings, log
 
@@ -132,29 +132,27 @@ def names_of(service: str, space: str) -> tuple[str, ...]:
 def _run(config: str, settings: Settings, kubeconfig: str, context: str, decisions: Decisions) -> Exit:
     from cli.configuration import source_of
     from cluster.errors import ClusterError
-
-    source = source_of(config)
-    try:
-        loop.run(_serve(source, settings, kubeconfig, context, decisions))
-    except* ClusterError as group:
-        raise Failed(str(group.exceptions[0])) from None
-    return Exit.FINE
-
-
-async def _serve(source: Source, settings: Settings, kubeconfig: str, context: str, decisions: Decisions) -> None:
     from cluster.kubernetes import Kubernetes
     from webhook.service import Service
 
-    cluster = Kubernetes.connect(kubeconfig=kubeconfig, context=context)
+    source = source_of(config)
+
+    def announce(reviews: Address, metrics: Address | None) -> None:
+        loop.settle()
+        logging.getLogger("drawbridge.service").info("ready", extra={"reviews": str(reviews), "metrics": str(metrics)})
+
+    async def serve() -> None:
+        cluster = Kubernetes.connect(kubeconfig=kubeconfig, context=context)
+        try:
+            await Service(cluster, source, settings, decisions).run(loop.stopping(), announce)
+        finally:
+            await cluster.close()
+
     try:
-        await Service(cluster, source, settings, decisions).run(loop.stopping(), _announce)
-    finally:
-        await cluster.close()
-
-
-def _announce(listen: Address, metrics: Address | None) -> None:
-    loop.settle()
-    logging.getLogger("drawbridge.service").info("ready", extra={"reviews": str(listen), "metrics": str(metrics)})
+        loop.run(serve())
+    except* ClusterError as group:
+        raise Failed(str(group.exceptions[0])) from None
+    return Exit.FINE
 
 
 def own_namespace() -> str:

@@ -1,20 +1,9 @@
-"""What is wrong in a cluster, each with its remedy, and what of it can be put right: `drawbridge doctor`."""
+"""What is wrong in a cluster, each with its remedy, and which of it can be repaired: `drawbridge doctor`."""
 
 from __future__ import annotations
 
-from cli.doctor.diagnosis import Ill, Seen, diagnose, with_identity
+from cli.doctor.diagnosis import Ailment, diagnose
+from cli.doctor.reading import read_dump, survey
 from cli.doctor.repair import describe, put_right
-from cli.doctor.survey import find_sides, find_unasked, find_worn, survey
 
-__all__ = [
-    "Ill",
-    "Seen",
-    "describe",
-    "diagnose",
-    "find_sides",
-    "find_unasked",
-    "find_worn",
-    "put_right",
-    "survey",
-    "with_identity",
-]
+__all__ = ["Ailment", "describe", "diagnose", "put_right", "read_dump", "survey"]

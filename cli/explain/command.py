@@ -1,12 +1,12 @@
 """`drawbridge explain`: why a pod, a claim or a device is as it is; and what a code of a finding or of a refusal means.
 
-It only reads: a live cluster, or with `-f` a dump or manifests. It decides nothing: what is told is what the gate, the allocator and their events say.
+It only reads: a live cluster, or with `-f` a dump or manifests. It decides nothing: its words are those of the webhook, the allocator and their events.
 """
 
 from __future__ import annotations
 
 from itertools import chain
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,10 +16,9 @@ from cli.configuration import configuration_of, server_named
 from cli.contract import Broken, Exit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
-    from cli.explain.naming import NotThere
-    from cli.explain.scene import Scene
+    from cli.loading import Scene
     from webhook.state import Configuration
 
 _KINDS = {
@@ -28,14 +27,6 @@ _KINDS = {
     "device": ("device", "devices"),
 }
 _KIND_OF = {word: kind for kind, words in _KINDS.items() for word in words}
-
-
-class _Asked(NamedTuple):
-    """What is to be explained."""
-
-    kind: str
-    name: str
-    namespace: str
 
 
 @inputs.command("explain", empty={"codes": []})
@@ -70,75 +61,56 @@ def command(
 ) -> Exit:
     """Say why a pod, a claim or a device is as it is, or what a code means and what helps; `all` lists every code.
 
-    Of a pod: what it asked for, what the gate made of that, what its claims have and wait for, who is in the way, and who has to act
-    next. Of a device: who holds it since when, and what could join. Without -f the live cluster is read; nothing is ever written.
-    The answer is for the server that --kubernetes and --feature-gates name, else for the cluster's version with every gate on.
-    Codes begin with R (the gate refuses it), D (`drawbridge check` found it) or C (the configuration). Exit 1 if there is nothing of that name.
+    Of a pod: what it asked for, what the webhook made of that, what its claims have and wait for, which claims are in the way, and which
+    component acts next. Of a device: which claims hold it since when, and what could join. Without -f the live cluster is read; nothing
+    is ever written. The answer is for the server that --kubernetes and --feature-gates name, else for the cluster's version with every
+    feature gate on. Codes begin with R (the webhook refuses it), D (`drawbridge check` found it) or C (the configuration). Exit 1 if
+    there is nothing of that name.
     """
     if not what:
-        return _help(ctx, output)
-    what = _as_words(what)
+        if output == "json":
+            raise Broken("nothing to explain was named", "name a pod, a claim, a device or a code")
+        click.echo(ctx.get_help())
+        return Exit.FINE
+    word, slash, rest = what[0].partition("/")
+    if slash and word in _KIND_OF:  # pod/NAME, as kubectl has it
+        what = (word, rest, *what[1:])
     kind = _KIND_OF.get(what[0])
     if kind is None:
-        _refuse_idle_options(files, kubeconfig, context, namespace, kubernetes, feature_gates)
+        if files or kubeconfig or context or namespace or kubernetes or feature_gates:
+            raise Broken(
+                "codes are explained without a cluster and without files",
+                "write `drawbridge explain pod|claim|device NAME`, or leave these options out",
+            )
         return explain_codes(" ".join(what), output, also=tuple(_KINDS))
     if output == "markdown":
         raise Broken("markdown is for codes", "take -o text or -o json")
     if len(what) != 2:
         raise Broken(f"`explain {what[0]}` takes one name", f"write `drawbridge explain {kind} NAME`")
-    if files and (kubeconfig or context):
-        raise Broken("files are read, or a cluster", "leave -f out, or --kubeconfig and --context")
-    from cli.explain.scene import for_server
-
+    inputs.refuse_files_and_cluster(files, kubeconfig, context)
     name = what[1]
-    if kind != "device" and namespace and name.partition("/")[1] and name.partition("/")[0] != namespace:
+    place, slash, _ = name.partition("/")
+    if kind != "device" and namespace and slash and place != namespace:
         raise Broken(f"{name!r} and -n {namespace} contradict", "leave one of them out")
     if files or kubernetes:
-        server_named(kubernetes, feature_gates)  # a misspelt one is told before anything is read
+        server_named(kubernetes, feature_gates)  # a misspelt one is refused before anything is read
     configuration = configuration_of(config, files)
-    scene = _scene(files, kubeconfig, context, namespace, name)
-    scene = for_server(scene, kubernetes, feature_gates, configuration)
-    return _explain(_Asked(kind, name, namespace), scene, configuration, output)
 
-
-def _as_words(what: tuple[str, ...]) -> tuple[str, ...]:
-    """Read pod/NAME as kubectl does."""
-    word, slash, name = what[0].partition("/")
-    if slash and word in _KIND_OF:
-        return (word, name, *what[1:])
-    return what
-
-
-def _help(ctx: click.Context, output: str) -> Exit:
-    if output == "json":
-        raise Broken("nothing to explain was named", "name a pod, a claim, a device or a code")
-    click.echo(ctx.get_help())
-    return Exit.FINE
-
-
-def _refuse_idle_options(files: Sequence[str], *words: str) -> None:
-    if files or any(words):
-        raise Broken(
-            "codes are explained without a cluster and without files",
-            "write `drawbridge explain pod|claim|device NAME`, or leave these options out",
-        )
-
-
-def _scene(files: Sequence[str], kubeconfig: str, context: str, namespace: str, name: str) -> Scene:
-    from cli.explain.reading import read_dump, visit
+    from cli.explain.naming import NotThere
+    from cli.loading import for_server, read_dump, visit
 
     if files:
-        return read_dump(files)
-    return visit(kubeconfig, context, namespace=namespace, pod=name.rpartition("/")[2])
-
-
-def _explain(asked: _Asked, scene: Scene, configuration: Configuration, output: str) -> Exit:
-    from cli.explain.naming import NotThere
-
+        scene = read_dump(files)
+    else:
+        scene = visit(kubeconfig, context, namespace=namespace, pod=name.rpartition("/")[2])
+    scene = for_server(scene, kubernetes, feature_gates, configuration)
     try:
-        document, lines = _tell(asked, scene, configuration)
+        document, lines = _tell(kind, name, namespace, scene, configuration)
     except NotThere as error:
-        return _miss(error, output)
+        inputs.complain(f"error: {error.message} ({error.remedy})")
+        if output == "json":
+            inputs.write_json({"codes": [], "errors": [{"message": error.message, "remedy": error.remedy}]})
+        return Exit.REFUSED
     if output == "json":
         inputs.write_json(document)
     else:
@@ -146,27 +118,19 @@ def _explain(asked: _Asked, scene: Scene, configuration: Configuration, output: 
     return Exit.FINE
 
 
-def _miss(error: NotThere, output: str) -> Exit:
-    """Say that there is no such thing: exit 1, with what was probably meant."""
-    inputs.complain(f"error: {error.message} ({error.remedy})")
-    if output == "json":
-        problem = {"message": error.message, "remedy": error.remedy}
-        inputs.write_json({"codes": [], "errors": [problem]})
-    return Exit.REFUSED
-
-
-def _tell(asked: _Asked, scene: Scene, configuration: Configuration) -> tuple[dict[str, Any], Iterator[str]]:
+def _tell(
+    kind: str, name: str, namespace: str, scene: Scene, configuration: Configuration
+) -> tuple[dict[str, Any], Iterator[str]]:
     """Tell what is known of something, for programs and for people. Raises NotThere."""
     from cli.explain import screen
     from cli.explain.devices import tell_device
     from cli.explain.lone_claims import tell_loner
     from cli.explain.naming import find, find_device
     from cli.explain.pods import tell_pod
-    from cli.explain.scene import meant
+    from cli.loading import meant
     from dra.wire import builtins
 
     told: Any
-    kind, name, namespace = asked
     match kind:
         case "pod":
             told = tell_pod(find(kind, name, namespace, scene.pods), scene, configuration)

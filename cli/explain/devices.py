@@ -1,4 +1,4 @@
-"""The story of a device: who has which share of it since when, what is left, and what could be in use beside it. Pure."""
+"""The story of a device: which claims have which share of it since when, what is left, and what could be in use beside it. Pure."""
 
 from __future__ import annotations
 
@@ -20,21 +20,20 @@ from dra.wire import builtins
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from cli.explain.scene import Scene
-    from dra.objects import Device, DeviceTaint, ResourceClaim
+    from cli.loading import Scene
+    from dra.objects import Device
     from dra.stock import Page, Pool, PoolId, Stock
 
 _PAIRED = 256  # devices of a pool that are compared two by two
-_ACROSS = 2_000_000  # steps for those of a node's other pools
+_ACROSS = 2_000_000  # steps for the devices of a node's other pools
 _GONE = "gone"
 
 
 class _Sighting(NamedTuple):
-    """A device where it is published, and how the first node that reaches it sees its pool."""
+    """A device where it is published, and its pool as seen by the first node that reaches it."""
 
     page: Page
     device: Device
-    node: str
     pool: Pool | None
     reports: dict[str, DeviceReport]
 
@@ -43,153 +42,95 @@ def tell_device(name: str, scene: Scene) -> DeviceStory:
     """Tell of one device, by driver/pool/device."""
     stock = scene.stock
     driver, pool, device = device_names(stock)[name]
-    pool_id = driver, pool
-    holders = tuple(_holders(stock, pool_id, device))
-    remarks = list(_remarks_of_holders(scene, pool_id, device))
-    seen = _see(stock, pool_id, device, remarks)
+    remarks: list[str] = []
+    holders: list[Holder] = []
+    for claim in stock.claims.values():
+        for result in results_of(claim):
+            if (result.driver, result.pool, result.device) != (driver, pool, device):
+                continue
+            holder = Holder(
+                claim=claim.metadata.key,
+                pods=pods_of(claim),
+                since=since_of(claim),
+                share=texts(result.consumed_capacity),
+                share_id=result.share_id or "",
+                admin_access=bool(result.admin_access),
+            )
+            holders.append(holder)
+            key = claim.metadata.key
+            remarks += [wrong if key in wrong else f"claim {key}: {wrong}" for wrong in wrongs(claim, scene)]
+    holders.sort(key=lambda one: (one.since, one.claim))
+    seen = _see(stock, (driver, pool), device, remarks)
     if seen is None:
-        return _gone(name, holders, remarks)
+        return DeviceStory(
+            name=name,
+            state=_GONE,
+            slice="",
+            node="",
+            attributes={},
+            capacity={},
+            available={},
+            taints=(),
+            holders=tuple(holders),
+            neighbours=(),
+            rules=(),
+            remarks=tuple(remarks),
+        )
     report = seen.reports.get(device)
+    if report is not None:
+        state: str = report.state
+    else:  # no node reaches it: its holders alone tell
+        holding = [one.share_id for one in holders if not one.admin_access]
+        state = DeviceState.FREE if not holding else DeviceState.SHARED if all(holding) else DeviceState.HELD
     if seen.pool is not None and seen.pool.reason:
         remarks.append(f"its pool cannot be used ({seen.pool.status}): {seen.pool.reason}")
+    attributes: dict[str, object] = {}
+    for what, value in seen.device.attributes.items():
+        written = builtins(value)
+        attributes[what] = next(iter(written.values()), None) if isinstance(written, dict) else written
+    # The taints of the slice, then those that rules add.
+    published = next(one for one in seen.page.slice.spec.devices if one.name == device)
+    taints = [(f"driver {driver}", taint) for taint in published.taints]
+    tainting = [rule for rule in stock.rules.values() if selects(rule, driver, pool, device)]
+    taints += [(f"DeviceTaintRule {rule.metadata.name}", rule.spec.taint) for rule in tainting]
+    rules = Rules(stock.compatibilities.values()).by_driver.get(driver, ())
     return DeviceStory(
         name=name,
-        state=report.state if report is not None else _guess(holders),
+        state=state,
         slice=seen.page.name,
         node=seen.page.node_name or seen.device.node_name or "",
-        attributes=_attributes(seen.device),
+        attributes=attributes,
         capacity=texts({what: one.value for what, one in seen.device.capacity.items()}),
         available=texts(report.available) if report is not None else {},
-        taints=tuple(_taints(seen, pool_id, stock)),
-        holders=holders,
+        taints=tuple(
+            Taint(taint=f"{one.key}:{one.effect}", source=source, since=one.time_added) for source, one in taints
+        ),
+        holders=tuple(holders),
         neighbours=(*_neighbours(seen, stock, remarks), *_neighbours_across(seen, stock, remarks)),
-        rules=tuple(_rules(seen.device, driver, stock)),
-        remarks=tuple(remarks),
-    )
-
-
-def _gone(name: str, holders: tuple[Holder, ...], remarks: list[str]) -> DeviceStory:
-    return DeviceStory(
-        name=name,
-        state=_GONE,
-        slice="",
-        node="",
-        attributes={},
-        capacity={},
-        available={},
-        taints=(),
-        holders=holders,
-        neighbours=(),
-        rules=(),
+        rules=tuple(one.name for one in rules if one.carried_by(driver, seen.device)),
         remarks=tuple(remarks),
     )
 
 
 def _see(stock: Stock, pool_id: PoolId, name: str, remarks: list[str]) -> _Sighting | None:
     """Find a device, and a node that reaches it."""
-    for page in stock.newest_pages(pool_id):
-        for device in page.devices:
-            if device.name != name:
-                continue
-            try:
-                node = _reaching(stock, page, device)
-                pools = [one for one in stock.pools(node) if one.id == pool_id] if node else []
-                reports = _reports(stock, node, pool_id) if node else {}
-            except DraError as error:
-                remarks.append(str(error))
-                return _Sighting(page, device, "", None, {})
-            if not node:
-                remarks.append("no node that was read can reach it")
-            return _Sighting(page, device, node, pools[0] if pools else None, reports)
-    return None
-
-
-def _reaching(stock: Stock, page: Page, device: Device) -> str:
+    sightings = [(page, one) for page in stock.newest_pages(pool_id) for one in page.devices if one.name == name]
+    if not sightings:
+        return None
+    page, device = sightings[0]
     spec = page.slice.spec
     place = device if spec.per_device_node_selection else spec
-    for name, node in stock.nodes.items():
-        if reaches(place, node):
-            return name
-    return ""
-
-
-def _reports(stock: Stock, node: str, pool_id: PoolId) -> dict[str, DeviceReport]:
-    found: dict[str, DeviceReport] = {}
-    for one in node_report(stock, node).devices:
-        if (one.driver, one.pool) == pool_id:
-            found[one.device] = one
-    return found
-
-
-def _guess(holders: tuple[Holder, ...]) -> str:
-    """Say what holders alone tell of a device that no node reaches."""
-    holding = [one for one in holders if not one.admin_access]
-    if not holding:
-        return DeviceState.FREE
-    whole = any(not one.share_id for one in holding)
-    return DeviceState.HELD if whole else DeviceState.SHARED
-
-
-def _attributes(device: Device) -> dict[str, object]:
-    plain: dict[str, object] = {}
-    for name, value in device.attributes.items():
-        written = builtins(value)
-        plain[name] = next(iter(written.values()), None) if isinstance(written, dict) else written
-    return plain
-
-
-def _claims_on(stock: Stock, pool_id: PoolId, name: str) -> Iterator[tuple[ResourceClaim, Holder]]:
-    """Everybody who has a device, access for admins included."""
-    for claim in stock.claims.values():
-        for result in results_of(claim):
-            if (result.driver, result.pool) == pool_id and result.device == name:
-                holder = Holder(
-                    claim=claim.metadata.key,
-                    pods=pods_of(claim),
-                    since=since_of(claim),
-                    share=texts(result.consumed_capacity),
-                    share_id=result.share_id or "",
-                    admin_access=bool(result.admin_access),
-                )
-                yield claim, holder
-
-
-def _holders(stock: Stock, pool_id: PoolId, name: str) -> list[Holder]:
-    found = [holder for _, holder in _claims_on(stock, pool_id, name)]
-    return sorted(found, key=lambda one: (one.since, one.claim))
-
-
-def _remarks_of_holders(scene: Scene, pool_id: PoolId, name: str) -> Iterator[str]:
-    for claim, _ in _claims_on(scene.stock, pool_id, name):
-        for wrong in wrongs(claim, scene):
-            about = wrong if claim.metadata.key in wrong else f"claim {claim.metadata.key}: {wrong}"
-            yield about
-
-
-def _taints(seen: _Sighting, pool_id: PoolId, stock: Stock) -> Iterator[Taint]:
-    """Tell the taints of the slice, then those that rules add."""
-    driver, pool = pool_id
-    name = seen.device.name
-    devices = seen.page.slice.spec.devices
-    published = next(one for one in devices if one.name == name)
-    by_driver = f"driver {driver}"
-    for taint in published.taints:
-        yield _taint(taint, by_driver)
-    for rule in stock.rules.values():
-        if selects(rule, driver, pool, name):
-            by_rule = f"DeviceTaintRule {rule.metadata.name}"
-            yield _taint(rule.spec.taint, by_rule)
-
-
-def _taint(taint: DeviceTaint, source: str) -> Taint:
-    return Taint(taint=f"{taint.key}:{taint.effect}", source=source, since=taint.time_added)
-
-
-def _rules(device: Device, driver: str, stock: Stock) -> Iterator[str]:
-    rules = Rules(stock.compatibilities.values())
-    for rule in rules.by_driver.get(driver, ()):
-        if rule.carried_by(driver, device):
-            yield rule.name
+    try:
+        node = next((name for name, one in stock.nodes.items() if reaches(place, one)), "")
+        if not node:
+            remarks.append("no node that was read can reach it")
+            return _Sighting(page, device, None, {})
+        pool = next((one for one in stock.pools(node) if one.id == pool_id), None)
+        reports = {one.device: one for one in node_report(stock, node).devices if (one.driver, one.pool) == pool_id}
+        return _Sighting(page, device, pool, reports)
+    except DraError as error:
+        remarks.append(str(error))
+        return _Sighting(page, device, None, {})
 
 
 def _neighbours(seen: _Sighting, stock: Stock, remarks: list[str]) -> Iterator[Neighbour]:
@@ -202,31 +143,33 @@ def _neighbours(seen: _Sighting, stock: Stock, remarks: list[str]) -> Iterator[N
     ruled = bool(rules.by_driver.get(pool.id[0]))
     if not sets and not ruled:
         return
-    only = [] if ruled else sorted(sets)
-    if _count(pool, sets if only else set()) > _PAIRED:
+    devices = [device for page in pool.pages() for device in page.devices]
+    if not ruled:
+        devices = [one for one in devices if any(use.counter_set in sets for use in one.consumes_counters)]
+    if len(devices) > _PAIRED:
         remarks.append(
             f"its pool has more than {_PAIRED} devices that could be in each other's way: see `drawbridge matrix`"
         )
         return
-    found = matrix(pool, rules, only=only)
+    found = matrix(pool, rules, only=[] if ruled else sorted(sets))
     name = seen.device.name
-    mine = next(at for at, row in enumerate(found.rows) if name in row.devices)
-    for at, row in enumerate(found.rows):
+    mine = next(row for row in found.rows if name in row.devices)
+    for row, cell in zip(found.rows, mine.cells, strict=True):
         others = tuple(one for one in row.devices if one != name)
         if not others:
             continue
-        cell = found.rows[mine].cells[at]
+        reports = [seen.reports[one] for one in others if one in seen.reports]
         yield Neighbour(
             devices=others,
             together=cell.together,
             stage=cell.stage or "",
             text=cell.text,
-            free=sum(_could_be_had(seen.reports.get(one)) for one in others),
+            free=sum(one.state in (DeviceState.FREE, DeviceState.SHARED) for one in reports),
         )
 
 
 def _neighbours_across(seen: _Sighting, stock: Stock, remarks: list[str]) -> Iterator[Neighbour]:
-    """Say of the devices in other pools of its node which it must not be in use with."""
+    """Name the devices in other pools of its node that must not be in use with it."""
     node = seen.page.slice.spec.node_of(seen.device)
     if seen.pool is None or not node:
         return
@@ -251,16 +194,3 @@ def _neighbours_across(seen: _Sighting, stock: Stock, remarks: list[str]) -> Ite
             text=f"{rule}: not on one node",
             free=sum(not use.holds(name) for _, _, name in others),
         )
-
-
-def _count(pool: Pool, sets: set[str]) -> int:
-    count = 0
-    for page in pool.pages():
-        for device in page.devices:
-            mine = {one.counter_set for one in device.consumes_counters}
-            count += not sets or bool(mine & sets)
-    return count
-
-
-def _could_be_had(report: DeviceReport | None) -> bool:
-    return report is not None and report.state in (DeviceState.FREE, DeviceState.SHARED)

@@ -9,7 +9,7 @@ import msgspec
 
 from allocator.answer import Reason, Verdict
 from allocator.decisions import Outlook
-from cli.survey import Unread
+from cli.loading import ServerMeant, Unread
 from webhook.translate import Decision
 
 
@@ -238,23 +238,6 @@ class DeviceStory(_Camel, frozen=True, kw_only=True):
     # The DeviceCompatibility objects that speak of it.
     rules: tuple[str, ...]
     remarks: tuple[str, ...]
-
-
-class MeantBy(StrEnum):
-    """Who says which server the answer is for."""
-
-    OPTIONS = "options"
-    CONFIGURATION = "configuration"
-    CLUSTER = "cluster"
-    NOBODY = "nobody"
-
-
-class ServerMeant(_Camel, frozen=True, kw_only=True):
-    """The server whose allocator the answer is that of. What nobody said of its gates counts as on."""
-
-    kubernetes: str
-    features: dict[str, bool]
-    said_by: MeantBy
 
 
 class OfPod(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,41 +1,46 @@
-"""What is installed: the gate, the bridge, what stands besides, for a namespace and an image, and as a chart."""
+"""What `drawbridge manifests` installs: objects for a namespace and an image, and a chart of them."""
 
 from __future__ import annotations
 
-from cli.installation.besides import MANAGED, adapting, driving, guarding, on_looking, on_nodes, protecting
-from cli.installation.bridge import ELSEWHERES, EXTENDER, at_the_door, beside, fences, promising
-from cli.installation.charting import make_chart
-from cli.installation.gate import quota_text, rest, webhooks_text
+from cli.installation.chart import make_chart
 from cli.installation.naming import CertificateType, ImageType, NamespaceType, UrlType
-from cli.installation.placing import BASE, BRIDGE, CLUSTER_WIDE, GENERATED, GUARDS, NAMESPACE, QUOTA
+from cli.installation.objects import (
+    BASE,
+    BRIDGE,
+    CLUSTER_WIDE,
+    EXTENDER,
+    GUARDS,
+    MANAGED,
+    NAMESPACE,
+    OWN_SECRET,
+    base,
+    bridge,
+    configuration_text,
+    guards,
+    promises,
+    quotas,
+    render,
+)
 
 __all__ = [
     "BASE",
     "BRIDGE",
     "CLUSTER_WIDE",
-    "ELSEWHERES",
     "EXTENDER",
-    "GENERATED",
     "GUARDS",
     "MANAGED",
     "NAMESPACE",
-    "QUOTA",
+    "OWN_SECRET",
     "CertificateType",
     "ImageType",
     "NamespaceType",
     "UrlType",
-    "adapting",
-    "at_the_door",
-    "beside",
-    "driving",
-    "fences",
-    "guarding",
+    "base",
+    "bridge",
+    "configuration_text",
+    "guards",
     "make_chart",
-    "on_looking",
-    "on_nodes",
-    "promising",
-    "protecting",
-    "quota_text",
-    "rest",
-    "webhooks_text",
+    "promises",
+    "quotas",
+    "render",
 ]

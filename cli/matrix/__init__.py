@@ -1,4 +1,4 @@
-"""`drawbridge matrix`: which devices can be in use together, in a fleet, a dump or a few slices, and who is in use."""
+"""`drawbridge matrix`: which devices can be in use together, in a fleet, a dump or a few slices, and which are held."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`drawbridge matrix`: which devices of a pool can be in use together, what keeps the others apart, and who is in use."""
+"""`drawbridge matrix`: which devices of a pool can be in use together, what keeps the others apart, and which are held."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ import click
 
 from cli import contract as inputs
 from cli.contract import Broken, Exit
+from cli.terminal import few
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from cli.explain import Scene
-    from cli.matrix.fleet import PoolMatrix
     from dra.stock import Pool, Stock
+
+_NAMED = 20
 
 
 @inputs.command("matrix", empty={"pools": [], "unread": []})
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 @click.option("--pool", "pools", multiple=True, metavar="DRIVER/POOL|POOL", help="Only this pool. May be repeated.")
 @click.option("--counter-set", "sets", multiple=True, metavar="NAME", help="Only devices that draw on this counter set. May be repeated.")  # fmt: skip
 @inputs.server()
-@inputs.output("text", "json", "svg", "html", default="text")
+@inputs.output("text", "json", "svg", default="text")
 def command(
     *,
     files: tuple[str, ...],
@@ -39,80 +40,53 @@ def command(
     feature_gates: str,
     output: str,
 ) -> Exit:
-    """Say for every two devices of a pool whether they can be in use together, name the rule in the way, and say who is in use.
+    """Say for every two devices of a pool whether they can be in use together, and name the rule in the way and the claims that hold devices.
 
     Reads ResourceSlice, Node, DeviceCompatibility and ResourceClaim objects, of a live cluster if no files are named; nothing is ever
-    written. What is in use now changes no cell; the matrix is about devices two by two. Pools that look alike are shown once.
+    written. Claims change no cell: the matrix is about devices two by two. Equal pools are shown once.
     """
     from cli.configuration import server_named
-    from cli.explain import for_server
-    from cli.matrix.fleet import judge
-
-    if files or kubernetes:
-        server_named(kubernetes, feature_gates)  # a misspelt one is told before anything is read
-    if files and (kubeconfig or context):
-        raise Broken("files are read, or a cluster", "leave -f out, or --kubeconfig and --context")
-    scene = for_server(_scene(files, kubeconfig, context), kubernetes, feature_gates)
-    wanted = _choose(_reachable(scene.stock, node), pools)
-    _print(judge(wanted, scene.stock, sets), scene, output)
-    return Exit.FINE
-
-
-def _scene(files: Sequence[str], kubeconfig: str, context: str) -> Scene:
-    from cli.explain import HELD, read_dump, visit
-
-    return read_dump(files) if files else visit(kubeconfig, context, kinds=HELD)
-
-
-def _reachable(stock: Stock, node: str | None) -> dict[str, Pool]:
-    """The pools that a node can reach, or any, by driver/pool."""
-    from dra.errors import NodeSelectorError
-
-    if node and node not in stock.nodes:
-        raise Broken(f"no Node {node} in what was read", f"there are: {_few(list(stock.nodes))}")
-    reachable: dict[str, Pool] = {}
-    looking = [node] if node else list(stock.nodes)
-    try:
-        every = [pool for name in looking for pool in stock.pools(name)]
-    except NodeSelectorError as error:
-        raise Broken(str(error), "no node can be told what it reaches: mend this slice, or leave it out") from None
-    for pool in every:
-        reachable.setdefault("/".join(pool.id), pool)
-    in_order = sorted(reachable)
-    return {name: reachable[name] for name in in_order}
-
-
-def _choose(reachable: dict[str, Pool], wanted: Sequence[str]) -> list[Pool]:
-    chosen: list[Pool] = []
-    for name, pool in reachable.items():
-        if not wanted or name in wanted or pool.id[1] in wanted:
-            chosen.append(pool)
-    if not chosen:
-        have = _few(list(reachable)) if reachable else "none that one of the given nodes can reach"
-        raise Broken("no pool to look at", f"there are: {have}")
-    return chosen
-
-
-def _few(names: Sequence[str]) -> str:
-    most = 20
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return (", ".join(names[:most]) or "none") + more
-
-
-def _print(judged: Sequence[PoolMatrix], scene: Scene, output: str) -> None:
-    from cli.matrix import drawing, page, table
-    from cli.matrix.fleet import likenesses
+    from cli.loading import HELD, for_server, read_dump, visit
+    from cli.matrix import drawing, table
+    from cli.matrix.fleet import group_equal, judge
     from dra.wire import builtins
 
+    if files or kubernetes:
+        server_named(kubernetes, feature_gates)  # a misspelt one is refused before anything is read
+    inputs.refuse_files_and_cluster(files, kubeconfig, context)
+    scene = read_dump(files) if files else visit(kubeconfig, context, kinds=HELD)
+    scene = for_server(scene, kubernetes, feature_gates)
+    judged = judge(_choose(scene.stock, node, pools), scene.stock, sets)
     for one in scene.unread:
         inputs.warn(f"not read: {one.kind}: {one.reason}")
-    kinds = likenesses(judged)
+    kinds = group_equal(judged)
     match output:
         case "json":
             inputs.write_json({"pools": [builtins(one) for one in judged], "unread": builtins(list(scene.unread))})
         case "svg":
             click.echo(drawing.draw(kinds), nl=False)
-        case "html":
-            click.echo(page.page(kinds, scene.unread), nl=False)
         case _:
             inputs.tell(table.lines(kinds, inputs.width()))
+    return Exit.FINE
+
+
+def _choose(stock: Stock, node: str | None, wanted: Sequence[str]) -> list[Pool]:
+    """The wanted pools that a node can reach, or any node, by driver/pool."""
+    from dra.errors import NodeSelectorError
+
+    if node and node not in stock.nodes:
+        raise Broken(f"no Node {node} in what was read", f"there are: {few(list(stock.nodes), _NAMED) or 'none'}")
+    try:
+        every = [pool for name in ([node] if node else stock.nodes) for pool in stock.pools(name)]
+    except NodeSelectorError as error:
+        raise Broken(str(error), "correct the node selector of this ResourceSlice, or leave the slice out") from None
+    reachable: dict[str, Pool] = {}
+    for pool in every:
+        reachable.setdefault("/".join(pool.id), pool)
+    chosen = [
+        reachable[name] for name in sorted(reachable) if not wanted or name in wanted or reachable[name].id[1] in wanted
+    ]
+    if not chosen:
+        have = few(sorted(reachable), _NAMED) or "none that one of the given nodes can reach"
+        raise Broken("no pool to look at", f"there are: {have}")
+    return chosen

@@ -1,6 +1,6 @@
-"""The matrices of many pools: pools that look alike are judged once and shown once, with who is in use in each. Pure.
+"""The matrices of many pools: equal pools are judged once and shown once, with the claims that hold devices of each. Pure.
 
-What it may cost is bounded: pools beyond that are named as not judged.
+The cost is bounded: pools beyond the bound are named as not judged.
 """
 
 from __future__ import annotations
@@ -12,21 +12,20 @@ import msgspec
 from allocator.reasons import Matrix, matrix
 from dra.budget import Budget
 from dra.errors import OutOfBudget
-from dra.policy import DeviceId, Rules
+from dra.policy import Rules
 from dra.wire import encode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
-    from dra.objects import Device, DeviceRequestAllocationResult, ResourceClaim
-    from dra.stock import Pool, PoolId, Stock
+    from dra.stock import Pool, Stock
 
-_PAIRS = 2_000_000  # of devices that are judged in one run: some seconds
+_PAIRS = 2_000_000  # pairs of devices that one run judges: some seconds
 NOT_JUDGED = "not judged: there are too many pairs of devices; choose with --pool, --node or --counter-set"
 
 
 class InUse(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A device that somebody has, and since when. `share` is what of it is taken; empty if it is held whole."""
+    """A device that a claim holds, and since when. `share` is the part that is taken; empty if it is held whole."""
 
     device: str
     claim: str
@@ -36,15 +35,15 @@ class InUse(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class PoolMatrix(Matrix, frozen=True, kw_only=True, rename="camel"):
-    """Which devices of a pool can be in use together, why a pool cannot be used, and who is in use."""
+    """Which devices of a pool can be in use together, why a pool cannot be used, and which devices are held."""
 
     status: str
     reason: str
     in_use: tuple[InUse, ...] = ()
 
 
-class Likeness(msgspec.Struct, frozen=True):
-    """Pools that look alike, in order; the first stands for all of them."""
+class EqualPools(msgspec.Struct, frozen=True):
+    """Pools with equal rows and cells, in order; the first stands for all of them."""
 
     pools: tuple[PoolMatrix, ...]
 
@@ -52,52 +51,81 @@ class Likeness(msgspec.Struct, frozen=True):
     def first(self) -> PoolMatrix:
         return self.pools[0]
 
-    def used(self, devices: Sequence[str]) -> int:
-        """Count in all of the pools which of some devices are in use."""
-        names = frozenset(devices)
+    def used(self, devices: Sequence[str]) -> str:
+        """Say how many of some devices are held, of how many there are in all of the pools."""
         taken = 0
         for pool in self.pools:
-            taken += len({one.device for one in pool.in_use if one.device in names})
-        return taken
+            taken += len({one.device for one in pool.in_use}.intersection(devices))
+        return f"{taken} of {len(devices) * len(self.pools)}"
 
     @property
     def is_used(self) -> bool:
-        """Whether anybody has one of their devices."""
+        """Whether a claim holds one of their devices."""
         return any(pool.in_use for pool in self.pools)
 
 
 def judge(pools: Iterable[Pool], stock: Stock, only: Sequence[str]) -> list[PoolMatrix]:
-    """Judge pools, those that look alike once."""
+    """Judge pools; of equal ones only the first. `only` names the counter sets whose devices are wanted."""
     rules = Rules(stock.compatibilities.values())
     known: dict[bytes, Matrix] = {}
-    left = _PAIRS
+    pairs = _PAIRS
     budget = Budget(_PAIRS)
     judged: list[PoolMatrix] = []
     for pool in pools:
-        look = _look(pool, rules)
-        found = known.get(look) if look else None
+        driver = pool.id[0]
+        devices = [device for page in pool.pages() for device in page.devices]
+        # Everything that a matrix depends on, unless a rule reads attributes: then each pool is judged by itself.
+        key = b""
+        if not rules.by_driver.get(driver):
+            seen = [(one.name, one.allow_multiple_allocations, one.consumes_counters) for one in devices]
+            key = encode((driver, pool.counters, seen))
+        found = known.get(key) if key else None
         if found is None:
-            left -= _pairs(pool, only)
-            found = matrix(pool, rules, only=only) if left >= 0 else Matrix(*pool.id, (), (NOT_JUDGED,))
-            known[look] = found
-        beyond = tuple(_beyond(pool, rules, stock, budget))
-        told = _told(pool, found, beyond, stock)
-        judged.append(told)
+            if only:
+                devices = [one for one in devices if any(use.counter_set in only for use in one.consumes_counters)]
+            pairs -= len(devices) ** 2
+            found = matrix(pool, rules, only=only) if pairs >= 0 else Matrix(*pool.id, (), (NOT_JUDGED,))
+            known[key] = found
+
+        in_use: list[InUse] = []
+        for name, results in stock.held.get(pool.id, {}).items():
+            claim = stock.claims[name]
+            namespace = claim.metadata.namespace or "default"
+            allocation = claim.status.allocation
+            for result in results:
+                use = InUse(
+                    device=result.device,
+                    claim=name,
+                    pods=tuple(f"{namespace}/{one.name}" for one in claim.status.reserved_for),
+                    since=allocation.allocation_timestamp if allocation is not None else "",
+                    share={what: str(amount) for what, amount in result.consumed_capacity.items()},
+                )
+                in_use.append(use)
+        in_use.sort(key=lambda one: (one.device, one.since, one.claim))
+        one = PoolMatrix(
+            driver=found.driver,
+            pool=pool.id[1],
+            rows=found.rows,
+            notes=(*found.notes, *_notes_across(pool, rules, stock, budget)),
+            status=pool.status,
+            reason=pool.reason,
+            in_use=tuple(in_use),
+        )
+        judged.append(one)
     return judged
 
 
-def likenesses(pools: Iterable[PoolMatrix]) -> list[Likeness]:
+def group_equal(pools: Iterable[PoolMatrix]) -> list[EqualPools]:
     """Gather pools whose rows and cells are the same."""
     groups: dict[bytes, list[PoolMatrix]] = {}
     for pool in pools:
-        look = encode((pool.driver, pool.status, pool.reason, pool.rows, pool.notes))
-        alike = groups.setdefault(look, [])
-        alike.append(pool)
-    return [Likeness(tuple(alike)) for alike in groups.values()]
+        key = encode((pool.driver, pool.status, pool.reason, pool.rows, pool.notes))
+        groups.setdefault(key, []).append(pool)
+    return [EqualPools(tuple(equal)) for equal in groups.values()]
 
 
-def _beyond(pool: Pool, rules: Rules, stock: Stock, budget: Budget) -> Iterator[str]:
-    """Name the rules that also hold between the pool and others of its nodes, each with an example; equal pools get equal words."""
+def _notes_across(pool: Pool, rules: Rules, stock: Stock, budget: Budget) -> Iterator[str]:
+    """Name the rules that hold between the pool and other pools of its nodes, each with one example, so that equal pools get equal notes."""
     if not any(rule.driver == pool.id[0] for rule in rules.about_nodes):
         return
     nodes: set[str] = set()
@@ -108,78 +136,12 @@ def _beyond(pool: Pool, rules: Rules, stock: Stock, budget: Budget) -> Iterator[
     try:
         for node in sorted(nodes & stock.nodes.keys()):
             pools = stock.pools(node)
-            across = rules.conflicts_across(pools, node, budget)
-            for mine, other in _pairs_of(pool.id, across.get(pool.id, {})):
-                rule = rules.between(mine, other, pools)
-                if rule not in told:
-                    told.add(rule)
-                    yield f"{opening}: {rule} keeps {mine[2]} apart from {other[2]}, for one"
+            conflicts = rules.conflicts_across(pools, node, budget).get(pool.id, {})
+            for name in sorted(conflicts):
+                for other in sorted(conflicts[name]):
+                    rule = rules.between((*pool.id, name), other, pools)
+                    if rule not in told:
+                        told.add(rule)
+                        yield f"{opening}: {rule} keeps {name} apart from {other[2]}, for one"
     except OutOfBudget:
         yield f"{opening}: {NOT_JUDGED}"
-
-
-def _pairs_of(pool: PoolId, apart: Mapping[str, Iterable[DeviceId]]) -> Iterator[tuple[DeviceId, DeviceId]]:
-    for name, others in sorted(apart.items()):
-        for other in sorted(others):
-            yield (*pool, name), other
-
-
-def _told(pool: Pool, found: Matrix, beyond: tuple[str, ...], stock: Stock) -> PoolMatrix:
-    return PoolMatrix(
-        driver=found.driver,
-        pool=pool.id[1],
-        rows=found.rows,
-        notes=found.notes + beyond,
-        status=pool.status,
-        reason=pool.reason,
-        in_use=tuple(_in_use(pool, stock)),
-    )
-
-
-def _look(pool: Pool, rules: Rules) -> bytes:
-    """What a matrix is made of, where no rule reads attributes; empty where one does, and each pool is judged by itself."""
-    driver = pool.id[0]
-    if rules.by_driver.get(driver):
-        return b""
-    devices = [_sight(device) for device in _devices(pool)]
-    return encode((driver, pool.counters, devices))
-
-
-def _sight(device: Device) -> tuple[object, ...]:
-    return device.name, device.allow_multiple_allocations, device.consumes_counters
-
-
-def _devices(pool: Pool) -> Iterator[Device]:
-    for page in pool.pages():
-        yield from page.devices
-
-
-def _pairs(pool: Pool, only: Sequence[str]) -> int:
-    """How many pairs there are to judge."""
-    chosen = frozenset(only)
-    count = 0
-    for device in _devices(pool):
-        sets = {one.counter_set for one in device.consumes_counters}
-        count += not chosen or bool(chosen & sets)
-    return count * count
-
-
-def _in_use(pool: Pool, stock: Stock) -> Iterator[InUse]:
-    found: list[InUse] = []
-    for key, results in stock.held.get(pool.id, {}).items():
-        claim = stock.claims[key]
-        found += [_use(result, claim, key) for result in results]
-    yield from sorted(found, key=lambda one: (one.device, one.since, one.claim))
-
-
-def _use(result: DeviceRequestAllocationResult, claim: ResourceClaim, key: str) -> InUse:
-    namespace = claim.metadata.namespace or "default"
-    allocation = claim.status.allocation
-    share = {name: str(amount) for name, amount in result.consumed_capacity.items()}
-    return InUse(
-        device=result.device,
-        claim=key,
-        pods=tuple(f"{namespace}/{one.name}" for one in claim.status.reserved_for),
-        since=allocation.allocation_timestamp if allocation is not None else "",
-        share=share,
-    )

@@ -60,7 +60,7 @@ def adapting(path: str, name: str, facts: dict[str, Facts], sysfs: str) -> Offer
     folder = Path(path)
     if not folder.is_dir():
         remedy = "make it, and mount it where the plugins look for the kubelet's sockets"
-        raise Broken(f"{folder} is no folder", remedy)
+        raise Broken(f"{folder} is not a folder", remedy)
 
     async def run(rim: Rim) -> None:
         from node.plugins import Lore, facts_of

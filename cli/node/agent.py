@@ -1,4 +1,4 @@
-"""The command `node-agent`: looks at what everybody says of one node's devices, and marks what device plugins hold (docs/node-agent.md).
+"""The command `node-agent`: compares what the kubelet, drivers and the cluster say of one node's devices, and marks those that device plugins hold (docs/node-agent.md).
 
 It runs on the node, beside the kubelet, and reads there; `--once` looks once, writes nothing and prints what was seen.
 """
@@ -6,7 +6,6 @@ It runs on the node, beside the kubelet, and reads there; `--once` looks once, w
 from __future__ import annotations
 
 import os
-import socket
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
@@ -19,9 +18,9 @@ from cli.node.place import on_node, paths_on
 
 if TYPE_CHECKING:
     from cluster import Cluster
-    from cluster.serving import Address
-    from node.audit import Finding, HandedOut, Silicon
+    from node.audit import Silicon
     from node.service import AgentSettings, AllocatorPlace, OneLook
+    from runtime.http import Address
 
 Answer = dict[str, Any]
 TOKEN = "/var/run/secrets/drawbridge/token"  # noqa: S105  where it is mounted
@@ -94,17 +93,32 @@ def command(
     """
     paths = paths_on(node_name, kubelet_dir, cdi_dir)
     if output == "json" and not once:
-        raise Broken("who looks on and on has no one answer", "say --once, too")
-    from node.service import AgentSettings
+        raise Broken("this output needs --once", "say --once, too")
+    from cluster.errors import ClusterError
+    from cluster.kubernetes import Kubernetes
+    from node.service import Agent, AgentSettings
+    from webhook.service import log
 
-    identity = os.environ.get("POD_NAME") or socket.gethostname()
     asked = _asked(allocator, allocator_token, allocator_ca)
-    settings = AgentSettings(
-        paths, identity, marking=mark, condition=condition, allocator=asked, metrics=metrics_listen
-    )
+    settings = AgentSettings(paths, marking=mark, condition=condition, allocator=asked, metrics=metrics_listen)
     if once:
         return _print(settings, kubeconfig, context, output)
-    return _follow(settings, kubeconfig, context, log_level)
+    log.configure(log_level)
+
+    async def serve() -> None:
+        cluster = Kubernetes.connect(kubeconfig=kubeconfig, context=context)
+        as_node = Kubernetes.connect(kubeconfig=kubeconfig, context=context, user=f"system:node:{paths.node}")
+        try:
+            await Agent(cluster, settings, as_node).run(loop.stopping())
+        finally:
+            await cluster.close()
+            await as_node.close()
+
+    try:
+        loop.run(serve())
+    except* (ClusterError, OSError) as group:
+        raise Failed(str(loop.first(group))) from None
+    return Exit.FINE
 
 
 def _asked(url: str, token_file: str, ca_file: str) -> AllocatorPlace | None:
@@ -119,9 +133,9 @@ def _asked(url: str, token_file: str, ca_file: str) -> AllocatorPlace | None:
         return None
     host = _host(url)
     if not host:
-        raise Broken(f"--allocator {url!r} is no address of an allocator", "say https://HOST:PORT")
+        raise Broken(f"--allocator {url!r} is not the address of an allocator", "say https://HOST:PORT")
     if url.startswith("http:") and not is_loopback(host):
-        problem = f"--allocator {url} is not on loopback, and in the clear everybody on the way reads the token"
+        problem = f"--allocator {url} is not on loopback, and without TLS its bearer token can be read on the way"
         raise Broken(problem, "say https://")
     for option, file in (("--allocator-token", token_file), ("--allocator-ca", ca_file)):
         if file and not os.access(file, os.R_OK):
@@ -140,35 +154,17 @@ def _host(url: str) -> str:
     return (place.hostname or "") if place.scheme in ("http", "https") else ""
 
 
-def _follow(settings: AgentSettings, kubeconfig: str, context: str, log_level: str) -> Exit:
-    from cluster.errors import ClusterError
-    from webhook.service import log
-
-    log.configure(log_level)
-    try:
-        loop.run(_serve(settings, kubeconfig, context))
-    except* (ClusterError, OSError) as group:
-        raise Failed(str(loop.first(group))) from None
-    return Exit.FINE
-
-
-async def _serve(settings: AgentSettings, kubeconfig: str, context: str) -> None:
-    from cluster.kubernetes import Kubernetes
-    from node.service import Agent
-
-    cluster = Kubernetes.connect(kubeconfig=kubeconfig, context=context)
-    try:
-        await Agent(cluster, settings).run(loop.stopping())
-    finally:
-        await cluster.close()
-
-
 def _print(settings: AgentSettings, kubeconfig: str, context: str, output: str) -> Exit:
     async def look(cluster: Cluster) -> Answer:
+        from cluster.kubernetes import Kubernetes
         from node.service import Agent
 
-        agent = Agent(cluster, settings)
-        seen = await agent.look_once()
+        as_node = Kubernetes.connect(kubeconfig=kubeconfig, context=context, user=f"system:node:{settings.paths.node}")
+        agent = Agent(cluster, settings, as_node)
+        try:
+            seen = await agent.look_once()
+        finally:
+            await as_node.close()
         return answer_of(seen, agent.watcher.silicon)
 
     answer = loop.visit(kubeconfig, context, look, "docs/node-agent.md")
@@ -181,32 +177,29 @@ def _print(settings: AgentSettings, kubeconfig: str, context: str, output: str) 
 
 def answer_of(look: OneLook, silicon: Silicon) -> Answer:
     """Say what one look has seen."""
-    marked = {_device_of(rule) for rule in look.marks or ()}
+    marked: set[str] = set()
+    for rule in look.marks or ():
+        if selector := rule.spec.device_selector:
+            marked.add(f"{selector.driver}/{selector.pool}/{selector.device}")
     sight = look.sight
-    findings = [_finding(one) for one in look.findings]
-    held = [_held(one, silicon, marked) for one in sight.given]
+    findings = [
+        {"what": one.what.value, "object": one.object, "message": one.message, "remedy": one.remedy}
+        for one in look.findings
+    ]
+    held: list[Answer] = []
+    for given in sight.given:
+        devices = sorted(str(where) for where in silicon.of_plugin(given.resource, given.id))
+        held.append(
+            {
+                "resource": given.resource,
+                "id": given.id,
+                "pod": f"{given.namespace}/{given.pod}",
+                "devices": devices,
+                "marked": [name for name in devices if name in marked],
+            }
+        )
     unread = [{"source": name, "reason": why} for name, why in sorted((sight.unread | sight.unknown).items())]
     return {"node": sight.node, "findings": findings, "held": held, "unread": unread}
-
-
-def _finding(one: Finding) -> Answer:
-    return {"what": one.what.value, "object": one.object, "message": one.message, "remedy": one.remedy}
-
-
-def _device_of(rule: Any) -> str:
-    selector = rule.spec.device_selector
-    return f"{selector.driver}/{selector.pool}/{selector.device}" if selector is not None else ""
-
-
-def _held(one: HandedOut, silicon: Silicon, marked: set[str]) -> Answer:
-    devices = sorted(str(where) for where in silicon.of_plugin(one.resource, one.id))
-    return {
-        "resource": one.resource,
-        "id": one.id,
-        "pod": f"{one.namespace}/{one.pod}",
-        "devices": devices,
-        "marked": [name for name in devices if name in marked],
-    }
 
 
 def lines_of(answer: Answer) -> list[str]:

@@ -19,8 +19,8 @@ from cli.node.place import on_node, paths_on
 
 if TYPE_CHECKING:
     from cli.node.offering import Offering
-    from cluster.serving import Address
     from node.service import NodePaths
+    from runtime.http import Address
 
 WAYS = "either --inventory FILE, --discover DRIVER or --adapt DIR"
 

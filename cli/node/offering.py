@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from cluster import Cluster
-    from cluster.serving import Address
     from node.service import NodePaths
+    from runtime.http import Address
 
 
 class Rim(NamedTuple):

@@ -45,7 +45,7 @@ def paths_on(node_name: str, kubelet_dir: str, cdi_dir: str) -> NodePaths:
     """Find the node and its folders, or say what is missing."""
     node = node_name or os.environ.get("NODE_NAME", "")
     if not node:
-        raise Broken("nobody says which node this is", "give --node-name, or NODE_NAME as the DaemonSet does")
+        raise Broken("the name of this node is not known", "give --node-name, or NODE_NAME as the DaemonSet does")
     try:
         from node.service import NodePaths
     except ImportError as error:

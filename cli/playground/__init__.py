@@ -1,10 +1,10 @@
-"""Everything of drawbridge in one process, and the way of each pod through it, told."""
+"""Everything of drawbridge in one process, and the progress of each pod in it."""
 
 from __future__ import annotations
 
 from cli.playground import story
 from cli.playground.playground import Playground, playground
-from cli.playground.pods_port import Door
-from cli.playground.way import end_of, pods_of
+from cli.playground.pod_progress import end_of, pods_of
+from cli.playground.pods_port import PodsListener
 
-__all__ = ["Door", "Playground", "end_of", "playground", "pods_of", "story"]
+__all__ = ["Playground", "PodsListener", "end_of", "playground", "pods_of", "story"]

@@ -1,7 +1,7 @@
-"""Everything of drawbridge in one process, over the embedded store: gate, controllers, claim controller, a small scheduler.
+"""Everything of drawbridge in one process, over the embedded store: webhook, controllers, claim controller, a small scheduler.
 
-What is missing to a cluster is an API server that calls webhooks, so `push` plays its part for one pod: ask the gate over
-HTTPS, apply its patch, store. (It would ask once more about a pod on which somebody put a key back; here is nobody else.) The gate
+What is missing to a cluster is an API server that calls webhooks, so `push` plays its part for one pod: ask the webhook over
+HTTPS, apply its patch, store. (It would ask once more if another webhook put a key back; here is no other.) The webhook
 cannot tell the difference.
 """
 
@@ -20,12 +20,12 @@ import msgspec
 
 from allocator.service import WITHOUT_CLAIMS, Scheduler
 from cluster import resources
-from cluster.controllers import ClaimController
 from cluster.embedded import Embedded
 from cluster.errors import ApiError, NotFound
 from cluster.patch import apply_json_patch
 from dra.objects import Pod, claim_names
 from dra.validation import shape
+from runtime.controllers import ClaimController
 from webhook.admission import answer_of_api_server
 from webhook.names import NAMESPACE
 from webhook.service import Service, Settings
@@ -33,8 +33,8 @@ from webhook.service import Service, Settings
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
 
-    from cluster.serving import Address
     from dra.objects import ResourceClaim
+    from runtime.http import Address
     from webhook.service import Decisions, Source
 
 LOOPBACK = "127.0.0.1"
@@ -43,7 +43,7 @@ PLACED = "PodScheduled"
 
 
 class Pushed(msgspec.Struct, frozen=True):
-    """What the gate said to a pod, and the pod as it was stored; None if it was refused."""
+    """The webhook's answer to a pod, and the pod as it was stored; None if it was refused."""
 
     stored: dict[str, Any] | None
     warnings: tuple[str, ...] = ()
@@ -115,7 +115,7 @@ class Playground:
         async with self._session.post(f"{self.url}/mutate?timeout=3s", json=review) as response:
             text = await response.text()
             if response.status != 200:
-                raise RuntimeError(f"the gate answered {response.status}: {text}")
+                raise RuntimeError(f"the webhook answered {response.status}: {text}")
             answer: dict[str, Any] = json.loads(text)["response"]
             return answer
 
@@ -163,56 +163,41 @@ async def playground(
     """Start everything over these objects, or over the store in the file `data` as it was left, and end it again."""
     cluster = Embedded.open(data) if data else Embedded()
     try:
-        async with _over(await _seed(cluster, objects), source, settings, decisions) as here:
-            yield here
+        # Objects are loaded into a new store only. Our namespace goes last: a start that was killed begins again.
+        try:
+            await cluster.get(resources.NAMESPACES, NAMESPACE)
+        except NotFound:
+            cluster.load([*objects, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}])
+        chosen = settings or Settings(identity="standalone")
+        chosen = chosen._replace(
+            namespace=NAMESPACE,
+            names=(LOOPBACK, "localhost"),
+            notice=0.0,
+        )
+        service = Service(cluster, source, chosen, decisions)
+        controller = ClaimController(cluster)
+        scheduler = Scheduler(cluster)
+        stop = asyncio.Event()
+        open_: asyncio.Future[tuple[Address, Address | None]] = asyncio.get_running_loop().create_future()
+        async with asyncio.TaskGroup() as group:
+            serving = group.create_task(service.run(stop, lambda *where: open_.set_result(where)))
+            helpers = [
+                group.create_task(controller.run()),
+                group.create_task(scheduler.run()),
+            ]
+            try:
+                async with asyncio.timeout(START_SECONDS):
+                    address, metrics = await open_
+                secret = await cluster.get(resources.SECRETS, chosen.secret, NAMESPACE)
+                bundle = b64decode(secret.data["ca.crt"]).decode()
+                trust = create_default_context(cadata=bundle)
+                connector = aiohttp.TCPConnector(ssl=trust)
+                async with aiohttp.ClientSession(connector=connector) as session:
+                    yield Playground(cluster, address, metrics, session)
+            finally:
+                stop.set()
+                await serving
+                for helper in helpers:
+                    helper.cancel()
     finally:
         await cluster.close()
-
-
-async def _seed(cluster: Embedded, objects: Iterable[dict[str, Any]]) -> Embedded:
-    """Load the objects into a store that has none. Our namespace goes last: a start that was killed begins again."""
-    try:
-        await cluster.get(resources.NAMESPACES, NAMESPACE)
-    except NotFound:
-        cluster.load([*objects, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}])
-    return cluster
-
-
-@asynccontextmanager
-async def _over(
-    cluster: Embedded,
-    source: Source,
-    settings: Settings | None,
-    decisions: Decisions | None,
-) -> AsyncIterator[Playground]:
-    chosen = settings or Settings(identity="standalone")
-    chosen = chosen._replace(
-        namespace=NAMESPACE,
-        names=(LOOPBACK, "localhost"),
-        notice=0.0,
-    )
-    service = Service(cluster, source, chosen, decisions)
-    controller = ClaimController(cluster)
-    scheduler = Scheduler(cluster)
-    stop = asyncio.Event()
-    open_: asyncio.Future[tuple[Address, Address | None]] = asyncio.get_running_loop().create_future()
-    async with asyncio.TaskGroup() as group:
-        serving = group.create_task(service.run(stop, lambda *where: open_.set_result(where)))
-        helpers = [
-            group.create_task(controller.run()),
-            group.create_task(scheduler.run()),
-        ]
-        try:
-            async with asyncio.timeout(START_SECONDS):
-                address, metrics = await open_
-            secret = await cluster.get(resources.SECRETS, chosen.secret, NAMESPACE)
-            bundle = b64decode(secret.data["ca.crt"]).decode()
-            trust = create_default_context(cadata=bundle)
-            connector = aiohttp.TCPConnector(ssl=trust)
-            async with aiohttp.ClientSession(connector=connector) as session:
-                yield Playground(cluster, address, metrics, session)
-        finally:
-            stop.set()
-            await serving
-            for helper in helpers:
-                helper.cancel()

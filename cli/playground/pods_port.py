@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from aiohttp import web
 
 from cli.playground import story as fates
-from cli.playground.way import end_of, fate_of, pods_of
+from cli.playground.pod_progress import end_of, fate_of, pods_of
 from cluster import Apply, manifests, resources
 from cluster.errors import ApiError
 from dra.objects import template_site
@@ -54,7 +54,7 @@ DELETE /pods/[NAMESPACE/]NAME  take a pod away; its claims and devices come free
 """
 
 
-class Door:
+class PodsListener:
     """Serves a playground."""
 
     def __init__(self, here: Playground, *, patience: float = SECONDS) -> None:

@@ -79,7 +79,7 @@ def total(fates: Sequence[Fate], seconds: float) -> str:
     words = {
         End.PLACED: "placed",
         End.WAITS: "waiting for devices",
-        End.REFUSED: "refused at the gate",
+        End.REFUSED: "refused by the webhook",
         End.UNTOUCHED: "left as they are",
     }
     if counts[End.UNTOUCHED] == 1:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from allocator.intake import Indoors, Newcomer, Wanted
 from cli.arrivals import brings_pods, makings
-from cli.explain import scene_of
+from cli.loading import scene_of
 from cli.quota.reporting import find_spec, waiting_in
 from cluster.patch import apply_json_patch
 from dra.objects import Pod, ResourceClaim, ResourceClaimTemplateSpec, claim_spec, versions

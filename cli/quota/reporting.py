@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from allocator.reports import QuotaReport
-    from cli.explain import Scene
+    from cli.loading import Scene
     from dra.objects import DeviceQuota, ResourceClaimSpec
     from dra.stock import Amounts
 

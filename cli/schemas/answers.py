@@ -14,8 +14,9 @@ from allocator.reasons import Hint
 from allocator.reports import QuotaReport
 from allocator.simulation import Replay, Simulation
 from cli.explain import OfClaim, OfDevice, OfPod
+from cli.loading import Unread
 from cli.matrix import PoolMatrix
-from cli.survey import Outlook, Overview, Unread
+from cli.survey import Outlook, Overview
 from dra.finding import Finding, Severity
 from webhook.dialects import Dialect
 from webhook.translate import Decision
@@ -221,7 +222,7 @@ class Saved(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     server: str
     objects: int
     bytes: int
-    # How many values that may be secret.
+    # How many values that decide nothing.
     left_out: int
     unread: list[Unread]
 

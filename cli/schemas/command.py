@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import click
 
 from cli import contract as inputs
 from cli.contract import Broken, Exit
-
-FOLDER = Path(__file__).resolve().parents[2] / "docs" / "schemas"
 
 
 @inputs.command("schema")
@@ -46,10 +43,3 @@ def text_of(name: str) -> str:
     from cli.schemas.schema import schema_of
 
     return json.dumps(schema_of(name), indent=1, ensure_ascii=False) + "\n"
-
-
-if __name__ == "__main__":
-    from cli.schemas.schema import NAMES
-
-    for one in NAMES:
-        (FOLDER / f"{one}.json").write_text(text_of(one), encoding="utf-8")

@@ -15,6 +15,7 @@ import msgspec
 
 from cli.schemas.answers import ANSWERS, Trouble
 from dra.quantity import Quantity
+from dra.wire import Opaque
 from webhook.dialects import TARGETS, VOCABULARIES, Action, Position, Role, plain
 from webhook.state import Configuration
 
@@ -38,7 +39,13 @@ _COMMENT = re.compile(r"    # (.*)").fullmatch
 def schema_of(name: str) -> Schema:
     """Make the schema of a name among NAMES."""
     if name == CONFIGURATION:
-        return _of_configuration()
+        (whole,), definitions = _components([type(Configuration().file)])
+        root = definitions.pop(whole["$ref"].rpartition("/")[2])
+        _narrow_rows(definitions["Row"])
+        for narrowed in ("Role", "Action"):
+            del definitions[narrowed]
+        _name_what_there_is(root, definitions)
+        return {"$schema": _DRAFT, **root, "definitions": definitions}
     types = ANSWERS[name]
     parts, definitions = _components([*types, Trouble])
     *answers, trouble = parts
@@ -51,16 +58,6 @@ def schema_of(name: str) -> Schema:
     return {"$schema": _DRAFT, "title": title, **one, "definitions": definitions}
 
 
-def _of_configuration() -> Schema:
-    (whole,), definitions = _components([type(Configuration().file)])
-    root = definitions.pop(whole["$ref"].rpartition("/")[2])
-    _narrow_rows(definitions["Row"])
-    for narrowed in ("Role", "Action"):
-        del definitions[narrowed]
-    _name_what_there_is(root, definitions)
-    return {"$schema": _DRAFT, **root, "definitions": definitions}
-
-
 def _components(types: list[type]) -> tuple[list[Schema], dict[str, Schema]]:
     """Make the schemas of types, and of what they are made of, with a description of every field that has a comment."""
     made = msgspec.json.schema_components(
@@ -70,23 +67,18 @@ def _components(types: list[type]) -> tuple[list[Schema], dict[str, Schema]]:
     )
     parts, definitions = list(made[0]), dict(made[1])
     for struct in _structs(types):
-        named = definitions[struct.__name__]
-        _describe(struct, named["properties"])
+        properties = definitions[struct.__name__]["properties"]
+        encoded = {field.name: field.encode_name for field in msgspec.structs.fields(struct)}
+        for name, text in _comments(struct):
+            properties[encoded[name]].setdefault("description", text)
     return parts, definitions
-
-
-def _describe(struct: type[msgspec.Struct], properties: dict[str, Schema]) -> None:
-    encoded: dict[str, str] = {}
-    for field in msgspec.structs.fields(struct):
-        encoded[field.name] = field.encode_name
-    for name, text in _comments(struct):
-        member = properties[encoded[name]]
-        member.setdefault("description", text)
 
 
 def _of_other(type_: type) -> Schema:
     if type_ is Quantity:
         return {"type": ["string", "number"]}
+    if type_ is Opaque:
+        return {"description": "any JSON value"}
     raise NotImplementedError(type_)
 
 
@@ -100,18 +92,10 @@ def _structs(types: Iterable[type]) -> set[type[msgspec.Struct]]:
             if one.cls in found:
                 continue
             found.add(one.cls)
-        waiting += _inside(one)
+            waiting += [field.type for field in one.fields]
+        waiting += [getattr(one, part) for part in ("item_type", "key_type", "value_type") if hasattr(one, part)]
+        waiting += getattr(one, "types", ())
     return found
-
-
-def _inside(one: Any) -> Iterator[Any]:
-    """Name the types within a type."""
-    for member in ("item_type", "key_type", "value_type"):
-        if hasattr(one, member):
-            yield getattr(one, member)
-    yield from getattr(one, "types", ())
-    if isinstance(one, msgspec.inspect.StructType):
-        yield from [field.type for field in one.fields]
 
 
 def _comments(struct: type[msgspec.Struct]) -> Iterator[tuple[str, str]]:
@@ -146,8 +130,10 @@ def _narrow_rows(row: Schema) -> None:
     row["allOf"] = places = []
     for place, roles in plain.ROLES.items():
         read.update(roles)
-        at_place = _at(place, roles)
-        places.append(at_place)
+        stands: Schema = {"properties": {"place": {"const": place.value}}}
+        if place is not Position.RESOURCE:  # the default
+            stands["required"] = ["place"]
+        places.append({"if": stands, "then": {"properties": {"role": {"enum": _values(roles)}}}})
     _choose(members["role"], _values(read))
     # What only code can decide.
     actions = set(Action)
@@ -159,13 +145,6 @@ def _choose(member: Schema, values: list[str]) -> None:
     """Put some values in the place of a reference to all: editors would offer what that has as well."""
     del member["$ref"]
     member["enum"] = values
-
-
-def _at(place: Position, roles: Iterable[Role]) -> Schema:
-    stands: Schema = {"properties": {"place": {"const": place.value}}}
-    if place is not Position.RESOURCE:  # which it is where nothing is said
-        stands["required"] = ["place"]
-    return {"if": stands, "then": {"properties": {"role": {"enum": _values(roles)}}}}
 
 
 def _values(roles: Iterable[Role]) -> list[str]:

@@ -40,12 +40,13 @@ def command(
     """Write what a cluster has that decides about devices into one file.
 
     The file is a List in JSON: give it to survey, explain, simulate, doctor, check, translate or allocate with -f, or as --inventory.
-    Secrets and config maps are not read; values of variables, commands, arguments, probes and what is called a
-    password, token or key are left out.
+    Secrets and config maps are not read. Of all else only what decides about devices is written: of variables the
+    values that a dialect reads, of opaque parameters what a driver is known to read, and no commands, arguments, probes,
+    volumes, messages, and labels and annotations of others that no selector asks for.
     """
     path = Path(target)
     _refuse_bad_target(path, force=force)
-    redaction = _redaction(configuration_of(config))
+    redaction = redaction_of(configuration_of(config))
     recorded = _visit(kubeconfig, context, namespace, redaction)
     _write(recorded, path, force=force)
     _tell(recorded, path, redaction, output)
@@ -61,17 +62,25 @@ def _refuse_bad_target(path: Path, *, force: bool) -> None:
     if path.exists() and not force:
         raise Broken(f"{path} is there already", "choose another name, or say --force to replace it")
     if not path.parent.is_dir():
-        raise Broken(f"{path.parent} is no folder", "make it first")
+        raise Broken(f"{path.parent} is not a folder", "make it first")
 
 
-def _redaction(configuration: Configuration) -> Redaction:
+def redaction_of(configuration: Configuration) -> Redaction:
+    """What is kept under a configuration: the words of its dialects."""
     from cli.snapshot.redaction import Redaction
     from webhook.dialects import Position, pattern
 
     read: list[Callable[[str], object]] = []
+    understood: list[Callable[[str], object]] = []
+    domains: set[str] = set()
     for dialect in configuration.dialects:
         read += [pattern(row.name) for row in dialect.keys if row.place is Position.ENV]
-    return Redaction(lambda name: any(matches(name) for matches in read))
+        understood += [pattern(row.name) for row in dialect.keys]
+        domains.update(row.name.partition("/")[0] for row in dialect.keys if "/" in row.name)
+    return Redaction(
+        lambda name: any(matches(name) for matches in read),
+        lambda key: key.partition("/")[0] in domains or any(matches(key) for matches in understood),
+    )
 
 
 def _visit(kubeconfig: str, context: str, namespace: str, redaction: Redaction) -> Recorded:
@@ -115,4 +124,4 @@ def _tell(recorded: Recorded, path: Path, redaction: Redaction, output: str) -> 
         inputs.warn(f"{one.kind} could not be read: {one.reason}")
     objects = inputs.count_of(len(recorded.lines), "object")
     secrets = inputs.count_of(redaction.left_out, "value")
-    inputs.tell([f"{path}: {objects} of a server of {recorded.server}; {secrets} left out that may be secret"])
+    inputs.tell([f"{path}: {objects} of a server of {recorded.server}; {secrets} left out that decide nothing"])

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from cli.survey import Visit
+from cli.loading import Visit
 from cluster import resources
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from cli.loading import Unread
     from cli.snapshot.redaction import Redaction
-    from cli.survey import Unread
     from cluster.protocol import Cluster
 
 # What other commands than survey look at: doctor, simulate, explain, quota.
@@ -51,7 +51,7 @@ async def record(
     server = await cluster.server(probe=False)
     visit = Visit(cluster, namespace, tell, keep)
     await visit.look(_ALSO)
-    return Recorded(visit.objects, visit.unread, server.version)
+    return Recorded(redaction.finish(visit.objects), visit.unread, server.version)
 
 
 def write(lines: Iterable[bytes], path: Path, *, replace: bool) -> None:

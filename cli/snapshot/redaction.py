@@ -1,99 +1,331 @@
-"""What of an object goes into a snapshot: all that decides about devices, and nothing that is known to hold secrets. Pure.
+"""What of an object goes into a snapshot: what decides about devices, and nothing else. Pure.
 
-Passwords stand in manifests where people put them: in the values of variables, in arguments, in what a probe sends, in members and
-annotations that say so by their name, and once more in what kubectl writes down of what was applied. None of that decides about devices, but for the few
-variables that a dialect reads. Secrets and config maps are never read at all.
+An allow-list. Of kinds that we read by type, the fields of the type; of pods and their templates likewise; of strangers' kinds their pod templates, their
+amounts of devices and their sizes. People put passwords everywhere else: into variables, arguments, probes, options of volumes, annotations, a message with
+which a container ended. Of variables those are kept that a dialect reads, of opaque parameters the members that a driver is known to read, of
+labels and annotations those of dialects, of Kubernetes, and those that some selector in the snapshot asks for. Labels of nodes all stay: pods that come later choose by them.
 """
 
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+from msgspec import inspect
+
+from cluster.objects import AdmissionWebhook, ResourceQuotaSpec, WebhookClientConfig
+from cluster.resources import BY_KIND
+from dra.objects import (
+    AllocatedDeviceStatus,
+    Condition,
+    Container,
+    EnvVar,
+    ObjectMeta,
+    OpaqueDeviceConfiguration,
+    PodSpec,
+    PodStatus,
+    ResourceRequirements,
+    versions,
+)
+from dra.validation import read_members
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     Object = dict[str, Any]
 
-# What a server keeps in mind about an object, and the whole object once more.
-_BOOKKEEPING: Final = ("managedFields", "selfLink")
 _APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
-# What a container is told, and by whom; in kinds of others, too.
-_TOLD: Final = frozenset(
-    ("command", "args", "arguments", "lifecycle", "livenessProbe", "readinessProbe", "startupProbe", "stringData")
-)
-_VARIABLES: Final = frozenset(("env", "envs", "environment"))
-_NAMED: Final = ("name", "key")  # how such lists call what they name
 _SECRET = re.compile(r"passw|token|secret|credential|private|api[-_]?key|access[-_]?key", re.IGNORECASE)
-# Names of secrets are none.
-_REFERENCE = re.compile(r"(name|ref|namespace|path|file|seconds)s?$", re.IGNORECASE)
+_NATIVE: Final = re.compile(r"(?:[a-z0-9-]+\.)*(?:kubernetes|k8s|drawbridge)\.(?:io|dev)")
+# Members of what has no type here: selectors, affinities, gates, references of variables, rules of webhooks.
+_SELECTING: Final = frozenset(
+    [
+        "nodeAffinity",
+        "podAffinity",
+        "podAntiAffinity",
+        "requiredDuringSchedulingIgnoredDuringExecution",
+        "preferredDuringSchedulingIgnoredDuringExecution",
+        "nodeSelectorTerms",
+        "preference",
+        "podAffinityTerm",
+        "weight",
+        "topologyKey",
+        "namespaces",
+        "namespaceSelector",
+        "labelSelector",
+        "matchFields",
+        "matchExpressions",
+        "matchLabels",
+        "matchLabelKeys",
+        "mismatchLabelKeys",
+        "key",
+        "operator",
+        "values",
+        "scopeName",
+        "name",
+        "apiGroups",
+        "apiVersions",
+        "resources",
+        "operations",
+        "scope",
+        "secretKeyRef",
+        "configMapKeyRef",
+        "fieldRef",
+        "fieldPath",
+        "resourceFieldRef",
+        "containerName",
+        "resource",
+        "divisor",
+        "optional",
+    ]
+)
+_SELECTED: Final = frozenset(
+    [
+        (PodSpec, "affinity"),
+        (PodSpec, "scheduling_gates"),
+        (ResourceQuotaSpec, "scope_selector"),
+    ]
+    + [(AdmissionWebhook, name) for name in ("rules", "namespace_selector", "object_selector")]
+)
+_DROPPED: Final = frozenset(
+    [(AllocatedDeviceStatus, "data"), (AllocatedDeviceStatus, "network_data"), (WebhookClientConfig, "url")]
+)
+# Whose words a condition's message has: the scheduler's, and ours.
+_TOLD_BY: Final = re.compile(r"PodScheduled|DisruptionTarget|Drawbridge.*")
+# Of kinds that are no type here: how many pods, and by whom they are placed.
+_SIZES: Final = frozenset(
+    [
+        "replicas",
+        "parallelism",
+        "completions",
+        "suspend",
+        "minReplicas",
+        "maxReplicas",
+        "minAvailable",
+        "minMember",
+        "size",
+        "numNodes",
+        "numberReady",
+        "numHosts",
+    ]
+)
+_PLACING: Final = frozenset(
+    ["schedulerName", "priorityClassName", "apiVersion", "kind", "phase", "type", "status", "restartPolicy"]
+)
+_AMOUNT: Final = re.compile(r"[+-]?[0-9.]+(?:[eE][+-]?[0-9]+)?(?:m|[kKMGTPE]i?)?")
+_DEVICES: Final = re.compile(r"(?:num|n|request|limit)?[-_]?(?:gpu|npu|tpu|accelerator)s?[-_]?(?:count|num|number|limit|request)?", re.IGNORECASE)  # fmt: skip
+_SHORT: Final = 63
+_NOTHING: Final = object()
+
+
+class _PodSpec(PodSpec, frozen=True, kw_only=True):
+    host_network: bool = False
+    ephemeral_containers: tuple[Container, ...] = ()
 
 
 class Redaction:
-    """Leaves out what is secret, and counts how much that was. `reads` says of a variable whether its value is of use."""
+    """Keeps what decides, and counts how many values that leaves out.
 
-    def __init__(self, reads: Callable[[str], bool]) -> None:
+    `reads` says of a variable whether its value is of use, `understands` of the key of a label or an annotation.
+    """
+
+    def __init__(self, reads: Callable[[str], bool], understands: Callable[[str], bool] = lambda _: False) -> None:
         self.left_out = 0
         self._reads = reads
+        self._understands = understands
+        self._asked: set[str] = set()
 
     def redact(self, given: Object) -> Object:
-        """Give an object of one's own without what is secret in the one given."""
+        """Give an object of one's own with what decides of the one given."""
         obj: Object = msgspec.json.decode(msgspec.json.encode(given))
-        metadata = obj.get("metadata")
-        if isinstance(metadata, dict):
-            _forget(metadata)
-        status = obj.get("status")
-        if obj.get("kind") == "Node" and isinstance(status, dict):
-            status.pop("images", None)  # the largest part of a node, and of no use to anybody here
-        waiting: list[Any] = [obj]
-        while waiting:
-            part = waiting.pop()
-            if isinstance(part, list):
-                waiting += part
-            elif isinstance(part, dict):
-                self._look(part)
-                waiting += part.values()
-        return obj
+        before = _count(obj)
+        kept = self._object(obj)
+        self.left_out += before - _count(kept)
+        return kept
 
-    def _look(self, part: Object) -> None:
-        for name, value in list(part.items()):
-            if name in _VARIABLES:
-                self._empty(value)
-            elif _is_secret(name, value):
-                del part[name]
-                self.left_out += 1
+    def finish(self, lines: Iterable[bytes]) -> list[bytes]:
+        """Leave out labels that nothing in the snapshot asks for, once all of it is known."""
+        return [msgspec.json.encode(self._unasked(msgspec.json.decode(line))) for line in lines]
 
-    def _empty(self, variables: Any) -> None:
-        """Leave out the values of variables, in either of the forms that people give lists of them."""
-        if isinstance(variables, dict):
-            for name in variables:
-                if not self._reads(name):
-                    variables[name] = ""
-                    self.left_out += 1
-        elif isinstance(variables, list):
-            for one in variables:
-                if isinstance(one, dict) and one.get("value") and not self._reads(_name_of(one)):
-                    del one["value"]
-                    self.left_out += 1
+    def _unasked(self, value: Any) -> Any:
+        if isinstance(value, list):
+            return [self._unasked(one) for one in value]
+        if not isinstance(value, dict):
+            return value
+        is_node = value.get("kind") == "Node"
+        left: Object = {}
+        for name, member in value.items():
+            if name == "metadata" and isinstance(member, dict) and not is_node:
+                labels = member.get("labels")
+                if isinstance(labels, dict):
+                    asked = {key: label for key, label in labels.items() if key in self._asked or self._is_known(key)}
+                    self.left_out += len(labels) - len(asked)
+                    member = {**member, "labels": asked}  # noqa: PLW2901
+            left[name] = self._unasked(member)
+        return left
+
+    def _object(self, obj: Object) -> Object:
+        group = str(obj.get("apiVersion")).rpartition("/")[0]
+        resource = BY_KIND.get((group, str(obj.get("kind"))))
+        type_ = resource.type if resource is not None else None
+        if not (isinstance(type_, type) and issubclass(type_, msgspec.Struct)):
+            strange: Object = self._strange(obj)
+            return strange
+        current = versions.upgrade(obj).value if group == versions.GROUP else obj
+        kept: Object = self._typed(current, type_)
+        if obj.get("kind") == "Pod" and isinstance(obj.get("spec"), dict):
+            kept["spec"] = self._typed(obj["spec"], _PodSpec)
+        if obj.get("kind") == "Node":
+            conditions = self._typed({"conditions": _member(obj, "status", "conditions")}, PodStatus)
+            kept.setdefault("status", {}).update(conditions)
+        return kept
+
+    def _typed(self, value: Any, type_: type) -> Any:
+        kept = self._by_form(value, _form(type_))
+        return {} if kept is _NOTHING else kept
+
+    def _by_form(self, value: Any, form: inspect.Type) -> Any:
+        match form:
+            case inspect.UnionType(types=types):
+                [one, *more] = [each for each in types if not isinstance(each, inspect.NoneType)]
+                return self._by_form(value, one) if not more else _scalar(value)
+            case inspect.StructType():
+                return self._struct(value, form) if isinstance(value, dict) else _NOTHING
+            case inspect.DictType(value_type=inner):
+                return self._dict(value, inner) if isinstance(value, dict) else _NOTHING
+            case inspect.VarTupleType(item_type=inner) | inspect.ListType(item_type=inner):
+                if not isinstance(value, list):
+                    return _NOTHING
+                return [one for one in (self._by_form(each, inner) for each in value) if one is not _NOTHING]
+            case inspect.CustomType():  # a quantity
+                return value if _AMOUNT.fullmatch(str(value)) else _NOTHING
+            case inspect.AnyType():
+                return _NOTHING
+        return _scalar(value)
+
+    def _dict(self, value: Object, inner: inspect.Type) -> Object:
+        kept = {name: self._by_form(member, inner) for name, member in value.items()}
+        return {name: member for name, member in kept.items() if member is not _NOTHING}
+
+    def _struct(self, value: Object, form: inspect.StructType) -> Object:
+        kept: Object = {}
+        for field in form.fields:
+            if field.encode_name not in value or (form.cls, field.name) in _DROPPED:
+                continue
+            given = value[field.encode_name]
+            member = self._special(form.cls, field.name, given)
+            if member is None:
+                member = self._by_form(given, field.type)
+            if member is not _NOTHING:
+                kept[field.encode_name] = member
+        if form.cls is Condition and not _TOLD_BY.fullmatch(str(kept.get("type"))):
+            kept.pop("message", None)
+        if form.cls is EnvVar:
+            if not self._reads(str(kept.get("name"))):
+                kept.pop("value", None)
+            if "valueFrom" in value:  # no type of ours has it: that there is one says that the value is not known
+                kept["valueFrom"] = self._selecting(value["valueFrom"])
+        return kept
+
+    def _special(self, owner: type, name: str, given: Any) -> Any:
+        """What is kept of a member that its type alone does not tell; None for all others."""
+        if any(field == name and issubclass(owner, known) for known, field in _SELECTED):
+            return self._selecting(given)
+        if owner is ObjectMeta and name in ("labels", "annotations"):
+            return self._words(given, all_of_it=name == "labels")
+        if owner is OpaqueDeviceConfiguration and name == "parameters":
+            return _NOTHING if not isinstance(given, dict) else read_members(given)
+        if name in ("match_labels", "key"):
+            self._ask(given)
+        return None
+
+    def _ask(self, given: Any) -> None:
+        self._asked.update([given] if isinstance(given, str) else given if isinstance(given, dict) else ())
+
+    def _selecting(self, value: Any) -> Any:
+        if isinstance(value, list):
+            return [self._selecting(one) for one in value]
+        if not isinstance(value, dict):
+            return value
+        kept: Object = {}
+        for name, member in value.items():
+            if name == "matchLabels" and isinstance(member, dict):
+                self._ask(member)
+                kept[name] = {key: one for key, one in member.items() if isinstance(one, str)}
+            elif name in _SELECTING:
+                if name in ("key", "topologyKey"):
+                    self._ask(member)
+                kept[name] = self._selecting(member)
+        return kept
+
+    def _words(self, given: Any, *, all_of_it: bool) -> Any:
+        """Labels and annotations; of labels all for now, since a selector may ask for them."""
+        if not isinstance(given, dict):
+            return _NOTHING
+        return {
+            key: value
+            for key, value in given.items()
+            if isinstance(value, str)
+            and (all_of_it or self._is_known(key))
+            and not (_SECRET.search(key) and not self._understands(key))
+        }
+
+    def _is_known(self, key: str) -> bool:
+        domain, slash, _ = key.partition("/")
+        return key != _APPLIED and (self._understands(key) or bool(slash and _NATIVE.fullmatch(domain)))
+
+    def _strange(self, value: Any, around: str = "") -> Any:
+        """What is kept of a part of a kind that has no type here."""
+        if isinstance(value, list):
+            return [one for one in (self._strange(each, around) for each in value) if one is not _NOTHING]
+        if not isinstance(value, dict):
+            return _scalar(value) if around in _SIZES and type(value) in (int, bool) else _NOTHING
+        if any(isinstance(value.get(name), list) for name in ("containers", "initContainers")):
+            return self._typed(value, _PodSpec)
+        kept: Object = {}
+        for name, member in value.items():
+            one = self._member(name, member, around)
+            if one is not _NOTHING:
+                kept[name] = one
+        return kept
+
+    def _member(self, name: str, member: Any, around: str) -> Any:
+        if name == "metadata":
+            return self._typed(member, ObjectMeta)
+        if name == "resources" and isinstance(member, dict):
+            return self._typed(member, ResourceRequirements)
+        if isinstance(member, dict | list):
+            found = self._strange(member, name)
+            return found if found or not member else _NOTHING
+        if name in _PLACING and isinstance(member, str) and len(member) <= _SHORT:
+            return member
+        counts = "/" in name or _DEVICES.fullmatch(name) or _DEVICES.fullmatch(around)
+        if counts and isinstance(member, str | int | float):
+            return member if _AMOUNT.fullmatch(str(member)) or self._understands(str(member)) else _NOTHING
+        return self._strange(member, name)
 
 
-def _forget(metadata: Object) -> None:
-    for name in _BOOKKEEPING:
-        metadata.pop(name, None)
-    annotations = metadata.get("annotations")
-    if isinstance(annotations, dict):
-        annotations.pop(_APPLIED, None)
+@cache
+def _form(type_: type) -> inspect.Type:
+    return inspect.type_info(type_)
 
 
-def _name_of(variable: Object) -> str:
-    named = [variable[name] for name in _NAMED if name in variable]
-    return str(named[0]) if named else ""
+def _scalar(value: Any) -> Any:
+    return _NOTHING if isinstance(value, dict | list) else value
 
 
-def _is_secret(name: str, value: Any) -> bool:
-    if name in _TOLD:
-        return True
-    # What is text is a secret itself; an object under such a name says where one is.
-    return isinstance(value, str) and bool(_SECRET.search(name)) and not _REFERENCE.search(name)
+def _member(obj: Any, *path: str) -> Any:
+    for name in path:
+        obj = obj.get(name) if isinstance(obj, dict) else None
+    return obj
+
+
+def _count(value: Any) -> int:
+    """How many values there are that are no mapping and no list."""
+    if isinstance(value, dict):
+        return sum(map(_count, value.values()))
+    if isinstance(value, list):
+        return sum(map(_count, value))
+    return 1

@@ -1,6 +1,6 @@
-"""`drawbridge survey`: who asks for devices in a cluster, or in a dump of one, what becomes of each, and what is in the way.
+"""`drawbridge survey`: which workloads ask for devices in a cluster or a dump, what becomes of each, and what is in the way.
 
-It only reads. What may not be read is named, and the rest goes on; then the survey is not whole, and the exit says so.
+It only reads. A kind that may not be read is named, and the rest goes on; then the survey is not whole, and the exit says so.
 """
 
 from __future__ import annotations
@@ -14,12 +14,10 @@ from cli.configuration import configuration_of, features_of, server_named
 from cli.contract import Broken, Exit
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from cli.survey import Gathered, Scope
+    from cli.loading import Gathered
     from cli.survey.overview import Overview
     from cluster.protocol import Cluster
-    from webhook.state import Configuration, Features
+    from webhook.state import Features
 
 FORMS = ("text", "wide", "json", "csv", "html", "sarif", "github", "junit")
 _LEVELS = ("refused", "unclear", "stays", "waits", "differs")
@@ -67,13 +65,12 @@ def command(
     fail_on: str,
     output: str,
 ) -> Exit:
-    """Say who asks for devices, what becomes of each, and what is in the way.
+    """Say which workloads ask for devices, what becomes of each, and what is in the way.
 
     Without -f the live cluster is read, all of its namespaces unless -n says which; nothing is ever written. A workload counts once,
-    with what it made. Exit 1 if a workload fares as --fail-on says or worse, 3 if what workloads are told by could not be read.
+    with what it made. Exit 1 if a workload fares as --fail-on says or worse, 3 if pods or a kind of workload could not be read.
     """
-    if files and (kubeconfig or context):
-        raise Broken("files are read, or a cluster", "leave -f out, or --kubeconfig and --context")
+    inputs.refuse_files_and_cluster(files, kubeconfig, context)
     if namespace and all_namespaces:
         raise Broken("-n and -A contradict", "leave one of them out")
     server = server_named(kubernetes, feature_gates)
@@ -82,112 +79,72 @@ def command(
             "a live cluster says for itself which Kubernetes it is", "leave --kubernetes and --feature-gates out"
         )
     configuration = configuration_of(config, files)
-    scope = _scope(namespace, selector)
-    if files:
-        gathered = _read(files)
-        features = features_of(server, configuration)
-    else:
-        gathered, features = _visit(kubeconfig, context, namespace, probe=probe)
-    seen = _look(gathered, configuration, features, scope)
-    _print(seen, output)
-    return _verdict(seen, fail_on)
 
-
-def _scope(namespace: str, selector: str) -> Scope:
-    from cli.survey import Scope
+    from cli.devices import warn_of_misspelt
+    from cli.loading import TELLING, Gathered, Trimmer
+    from cli.survey import Scope, overview
     from cluster.embedded import labels_test
     from cluster.errors import BadRequest
 
-    namespaces = frozenset(filter(None, [namespace]))
     try:
-        labels = labels_test(selector)
+        scope = Scope(namespaces=frozenset(filter(None, [namespace])), labels=labels_test(selector))
     except BadRequest as error:
         raise Broken(f"-l: {error}", "write it as kubectl has it: app=llm,tier!=test") from error
-    return Scope(namespaces=namespaces, labels=labels)
-
-
-def _read(files: Sequence[str]) -> Gathered:
-    from cli.devices import warn_of_misspelt
-    from cli.survey import Gathered, Trimmer
-
-    documents = inputs.read_what_can_be(files, keep=Trimmer().trim)
-    warn_of_misspelt(documents)
-    objects = [document.object for document in documents]
-    places = [document.origin for document in documents]
-    return Gathered(objects=tuple(objects), places=tuple(places))
+    if files:
+        documents = inputs.read_what_can_be(files, keep=Trimmer().trim)
+        warn_of_misspelt(documents)
+        gathered = Gathered(
+            objects=tuple(document.object for document in documents),
+            places=tuple(document.origin for document in documents),
+        )
+        features = features_of(server, configuration)
+    else:
+        gathered, features = _visit(kubeconfig, context, namespace, probe=probe)
+    with inputs.undisturbed():
+        seen = overview(gathered, configuration, features, scope)
+    _print(seen, output)
+    bad = () if fail_on == "never" else _LEVELS[: _LEVELS.index(fail_on) + 1]
+    if any(one.fate.value in bad for one in seen.workloads):
+        return Exit.REFUSED
+    return Exit.FINE if TELLING.isdisjoint(one.kind for one in seen.unread) else Exit.UNDECIDED
 
 
 def _visit(kubeconfig: str, context: str, namespace: str, *, probe: bool) -> tuple[Gathered, Features]:
     """Read a live cluster."""
     from cli import loop
-    from cli.survey import gather
+    from cli.loading import gather
     from webhook.state import Features
 
     async def look(cluster: Cluster) -> Gathered:
-        where = namespace or None
         with inputs.progress() as tell:
-            return await gather(cluster, where, tell, probe=probe)
+            return await gather(cluster, namespace or None, tell, probe=probe)
 
     gathered = loop.visit(kubeconfig, context, look, "docs/survey.md")
     server = gathered.server
     assert server is not None
-    features = Features.seen(server.minor, server.gates)
-    return gathered, features
-
-
-def _look(gathered: Gathered, configuration: Configuration, features: Features, scope: Scope) -> Overview:
-    from cli.survey import overview
-
-    with inputs.undisturbed():
-        return overview(gathered, configuration, features, scope)
+    return gathered, Features.seen(server.minor, server.gates)
 
 
 def _print(seen: Overview, output: str) -> None:
+    import msgspec
+
+    from cli.check import reports
     from cli.survey.page import page
     from cli.survey.screen import screen
-    from cli.survey.table import table
+    from cli.survey.table import findings, table
 
     match output:
         case "json":
-            inputs.write_json(_plain(seen))
+            fates = {fate.value: number for fate, number in seen.fates.items()}
+            inputs.write_json({"fates": fates, **msgspec.to_builtins(seen)})
         case "csv":
             click.echo(table(seen), nl=False)
         case "sarif" | "github" | "junit":
-            inputs.tell_hosts(_for_hosts(seen, output))
+            placed = [reports.Placed(*one) for one in findings(seen)]
+            workloads = [(f"{one.kind}/{one.namespace}/{one.name}", one.file) for one in seen.workloads]
+            inputs.tell_hosts(reports.for_hosts(output, placed, workloads, "survey"))
         case "html":
             click.echo(page(seen), nl=False)
         case _:
-            columns = inputs.width()
-            wide = output == "wide"
-            lines = screen(seen, columns=columns, wide=wide, colour=inputs.colours())
+            lines = screen(seen, columns=inputs.width(), wide=output == "wide", colour=inputs.colours())
             inputs.tell(lines, styled=True)
-
-
-def _for_hosts(seen: Overview, form: str) -> str:
-    from cli.check import reports
-    from cli.survey.table import findings
-
-    placed = [reports.Placed(*one) for one in findings(seen)]
-    workloads = [(f"{one.kind}/{one.namespace}/{one.name}", one.file) for one in seen.workloads]
-    return reports.for_hosts(form, placed, workloads, "survey")
-
-
-def _plain(seen: Overview) -> dict[str, object]:
-    import msgspec
-
-    plain: dict[str, object] = msgspec.to_builtins(seen)
-    fates = {fate.value: number for fate, number in seen.fates.items()}
-    return {"fates": fates, **plain}
-
-
-def _verdict(seen: Overview, fail_on: str) -> Exit:
-    from cli.survey import TELLING
-
-    bad: tuple[str, ...] = ()
-    if fail_on != "never":
-        bad = _LEVELS[: _LEVELS.index(fail_on) + 1]
-    fates = {one.fate.value for one in seen.workloads}
-    if not fates.isdisjoint(bad):
-        return Exit.REFUSED
-    unread = {one.kind for one in seen.unread}
-    return Exit.FINE if unread.isdisjoint(TELLING) else Exit.UNDECIDED

@@ -1,29 +1,27 @@
-"""What the nodes hand out and publish, who uses it, and what a move would free or strand. Pure.
+"""The devices that nodes hand out and publish, the pods that use them, and what a move would free or strand. Pure.
 
-A node keeps its device plugin for as long as one pod on it cannot move. Then whatever the plugin counts beside that pod is stranded:
-the driver may not have it, and fewer and fewer pods ask the plugin for it. A node without such a pod is freed as a whole.
+A node keeps its device plugin for as long as one pod on it cannot move. The devices beside that pod are stranded: the driver may not have
+them, and fewer and fewer pods ask the plugin for them. A node without such a pod is freed as a whole.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from cli.survey.gathered import Object, inside, is_extended, items, text
+from cli.loading import Object, inside, is_extended, items, text
 from dra.errors import QuantityError
 from dra.quantity import NANO, parse
 from webhook.translate import mapping
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable
 
-    from dra.objects import Node
     from dra.stock import Stock
     from webhook.state import Configuration
-
-_PLUGIN_FOLDER = "/var/lib/kubelet/device-plugins"
 
 
 class PluginStock(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -50,71 +48,43 @@ class DriverStock(msgspec.Struct, frozen=True, kw_only=True):
 Use = tuple[str, str]  # node, key
 
 
-def held(
-    nodes: Iterable[Node],
-    moving: Counter[Use],
-    staying: Counter[Use],
-    publishing: Mapping[str, frozenset[str]],
-    configuration: Configuration,
-) -> list[PluginStock]:
+def held(stock: Stock, moving: Counter[Use], staying: Counter[Use], configuration: Configuration) -> list[PluginStock]:
     """Say of every key what is handed out, used, freed and stranded."""
     handed: dict[str, dict[str, int]] = {}
-    for node in nodes:
+    for node in stock.nodes.values():
         for key, amount in node.status.allocatable.items():
             if is_extended(key) and amount.nano > 0:
-                of_key = handed.setdefault(key, {})
-                of_key[node.metadata.name] = amount.nano // NANO
+                handed.setdefault(key, {})[node.metadata.name] = amount.nano // NANO
+    publishing = {(piece.spec.node_name or "", piece.spec.driver) for piece in stock.slices.values()}
     found: list[PluginStock] = []
     for key, amounts in sorted(handed.items()):
-        drivers = _drivers(key, configuration)
-        mixed = [name for name in amounts if drivers & publishing.get(name, frozenset())]
-        found.append(_held(key, amounts, moving, staying, mixed))
+        # The drivers that publish the devices of this key.
+        drivers: set[str] = set()
+        for known in configuration.resource(key):
+            target = configuration.targets.get(known.row.target or known.dialect.target)
+            if target is not None:
+                drivers.add(target.driver)
+                if other := configuration.targets.get(target.instead):
+                    drivers.add(other.driver)
+        freed = stranded = 0
+        for name, count in amounts.items():
+            kept = staying[name, key]
+            if kept:
+                stranded += max(count - kept, 0)
+            else:
+                freed += count
+        one = PluginStock(
+            key=key,
+            nodes=len(amounts),
+            devices=sum(amounts.values()),
+            moving=sum([moving[name, key] for name in amounts]),
+            staying=sum([staying[name, key] for name in amounts]),
+            freed=freed,
+            stranded=stranded,
+            mixed=tuple(sorted(name for name in amounts if any((name, one) in publishing for one in drivers))),
+        )
+        found.append(one)
     return found
-
-
-def _held(
-    key: str, amounts: Mapping[str, int], moving: Counter[Use], staying: Counter[Use], mixed: Sequence[str]
-) -> PluginStock:
-    freed = stranded = 0
-    for name, amount in amounts.items():
-        kept = staying[name, key]
-        if kept:
-            stranded += max(amount - kept, 0)
-        else:
-            freed += amount
-    return PluginStock(
-        key=key,
-        nodes=len(amounts),
-        devices=sum(amounts.values()),
-        moving=sum([moving[name, key] for name in amounts]),
-        staying=sum([staying[name, key] for name in amounts]),
-        freed=freed,
-        stranded=stranded,
-        mixed=tuple(sorted(mixed)),
-    )
-
-
-def _drivers(key: str, configuration: Configuration) -> set[str]:
-    """The drivers that publish what a key of a device plugin asks for."""
-    found: set[str] = set()
-    for known in configuration.resource(key):
-        target = configuration.targets.get(known.row.target or known.dialect.target)
-        if target is None:
-            continue
-        found.add(target.driver)
-        if other := configuration.targets.get(target.instead):
-            found.add(other.driver)
-    return found
-
-
-def publishing(stock: Stock) -> dict[str, frozenset[str]]:
-    """Which drivers publish devices on which node."""
-    found: dict[str, set[str]] = {}
-    for piece in stock.slices.values():
-        node = piece.spec.node_name or ""
-        of_node = found.setdefault(node, set())
-        of_node.add(piece.spec.driver)
-    return {node: frozenset(drivers) for node, drivers in found.items()}
 
 
 def published(stock: Stock) -> list[DriverStock]:
@@ -124,63 +94,31 @@ def published(stock: Stock) -> list[DriverStock]:
     for piece in stock.slices.values():
         driver = piece.spec.driver
         devices[driver] += len(piece.spec.devices)
-        of_driver = nodes.setdefault(driver, set())
-        of_driver.add(piece.spec.node_name or "")
-    found: list[DriverStock] = []
-    for driver in sorted(devices):
-        counted = len(nodes[driver])
-        one = DriverStock(driver=driver, nodes=counted, devices=devices[driver])
-        found.append(one)
-    return found
+        nodes.setdefault(driver, set()).add(piece.spec.node_name or "")
+    return [DriverStock(driver=name, nodes=len(nodes[name]), devices=devices[name]) for name in sorted(devices)]
 
 
 def uses(pods: Iterable[Object]) -> Counter[Use]:
-    """Count what pods that have a node use of the keys there: all containers, or one that comes before them."""
+    """Count what pods that have a node use of the keys there: all containers together, or one init container if it asks for more."""
     used: Counter[Use] = Counter()
     for pod in pods:
         spec = mapping(pod.get("spec"))
         node = text(spec.get("nodeName"))
         if not node:
             continue
-        for key, amount in _asks(spec).items():
+        together: Counter[str] = Counter()
+        before: Counter[str] = Counter()
+        for name in ("containers", "initContainers"):
+            for container in items(spec, name):
+                limits: Counter[str] = Counter()
+                for key, amount in inside(container, "resources", "limits").items():
+                    if is_extended(key):
+                        with suppress(QuantityError):
+                            limits[key] = parse(str(amount)).nano // NANO
+                if name == "containers" or container.get("restartPolicy") == "Always":
+                    together.update(limits)
+                else:
+                    before |= limits
+        for key, amount in (together | before).items():
             used[node, key] += amount
     return used
-
-
-def _asks(spec: Mapping[str, object]) -> Counter[str]:
-    together: Counter[str] = Counter()
-    before: Counter[str] = Counter()
-    for name in ("containers", "initContainers"):
-        listed = spec.get(name)
-        for container in map(mapping, listed if isinstance(listed, list) else ()):
-            limits = _limits(container)
-            if name == "containers" or container.get("restartPolicy") == "Always":
-                together.update(limits)
-            else:
-                before |= limits
-    return together | before
-
-
-def _limits(container: Mapping[str, object]) -> Counter[str]:
-    resources = mapping(container.get("resources"))
-    found: Counter[str] = Counter()
-    for key, amount in mapping(resources.get("limits")).items():
-        if not is_extended(key):
-            continue
-        try:
-            found[key] = parse(str(amount)).nano // NANO
-        except QuantityError:
-            continue
-    return found
-
-
-def is_plugin(obj: Object) -> bool:
-    """Say whether a DaemonSet is a device plugin: it wants the folder in which kubelet meets them."""
-    if obj.get("kind") != "DaemonSet":
-        return False
-    pod = inside(obj, "spec", "template", "spec")
-    for volume in items(pod, "volumes"):
-        path = text(inside(volume, "hostPath").get("path"))
-        if path.startswith(_PLUGIN_FOLDER):
-            return True
-    return False

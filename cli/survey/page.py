@@ -1,22 +1,20 @@
-"""A survey as one HTML page for whoever decides: it prints, asks no network for anything, and runs nothing. Pure.
+"""A survey as one HTML page to print or hand on: it loads nothing from a network, and runs nothing. Pure.
 
-Everything that others wrote is escaped; a policy in the page forbids scripts, pictures and addresses all the same.
+Texts from the cluster are escaped; a policy in the page forbids scripts, pictures and addresses all the same.
 """
 
 from __future__ import annotations
 
-from html import escape
 from typing import TYPE_CHECKING, Final
 
-from cli.survey.screen import SAID, count
+from cli.survey.screen import SAID
 from cli.survey.verdicts import Outlook
-from cli.terminal import printable
+from cli.terminal import count_of, escaped
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from cli.survey.fleet import PluginStock
-    from cli.survey.overview import Asking, Overview
+    from cli.survey.overview import Overview
 
 _STYLE: Final = """
 body{font:15px/1.45 system-ui,sans-serif;margin:2rem auto;max-width:75rem;padding:0 1rem;color:#1a1a1a}
@@ -37,116 +35,65 @@ _HEAD: Final = (
 
 def page(seen: Overview) -> str:
     """Write the page."""
-    parts = [
-        _HEAD,
-        *_summary(seen),
-        *_reasons(seen),
-        *_obstacles(seen),
-        *_devices(seen),
-        *_workloads(seen.workloads),
-        *_unread(seen),
-        "</body></html>",
-    ]
-    return "\n".join(parts) + "\n"
-
-
-def _text(value: object) -> str:
-    return escape(printable(str(value)), quote=True)
-
-
-def _summary(seen: Overview) -> Iterator[str]:
-    yield "<h1>Accelerator workloads: what becomes of them</h1>"
-    server = f"Kubernetes {_text(seen.server)}, " if seen.server else ""
-    yield f"<p>{server}{count(seen.objects, 'object')} read, {count(seen.pods, 'living pod')} among them.</p>"
+    server = f"Kubernetes {escaped(seen.server)}, " if seen.server else ""
+    read = f"{count_of(seen.objects, 'object')} read, {count_of(seen.pods, 'living pod')} among them"
+    parts = [_HEAD, "<h1>Accelerator workloads: what becomes of them</h1>", f"<p>{server}{read}.</p>"]
     if not seen.workloads:
-        yield "<p>Nobody asks for a device.</p>"
-        return
-    fates = [(fate, seen.fates[fate]) for fate in Outlook if seen.fates[fate]]
-    stripes = [f'<span class="{fate}" style="flex:{number}"></span>' for fate, number in fates]
-    yield f'<div class="bar">{"".join(stripes)}</div>'
-    rows = [(number, _fate(fate), SAID[fate]) for fate, number in fates]
-    yield from _table(("Workloads", "", ""), rows)
+        parts.append("<p>No workload asks for a device.</p>")
+    else:
+        fates = [(fate, seen.fates[fate]) for fate in Outlook if seen.fates[fate]]
+        stripes = [f'<span class="{fate}" style="flex:{number}"></span>' for fate, number in fates]
+        parts.append(f'<div class="bar">{"".join(stripes)}</div>')
+        parts += _table("", ("Workloads", "", ""), [(number, _fate(fate), SAID[fate]) for fate, number in fates])
+    reasons = [
+        (one.workloads, one.pods, _fate(one.fate), escaped(one.key), _with_remedy(one.detail, one.remedy))
+        for one in seen.reasons
+    ]
+    parts += _table("To decide", ("Workloads", "Pods", "", "Key", "Why, and what to do"), reasons)
+    obstacles = [
+        (escaped(one.what), escaped(one.object), _with_remedy(one.message, one.remedy)) for one in seen.obstacles
+    ]
+    parts += _table("In the way", ("What", "Where", "Why, and what to do"), obstacles)
+    head = ("Key", "Nodes", "Devices", "Used by what moves", "Used by what stays", "Freed", "Stranded")
+    plugins = [
+        (escaped(one.key), one.nodes, one.devices, one.moving, one.staying, one.freed, one.stranded)
+        for one in seen.plugins
+    ]
+    parts += _table("Devices of device plugins", head, plugins)
+    drivers = [(escaped(one.driver), one.nodes, one.devices) for one in seen.drivers]
+    parts += _table("Devices of drivers", ("Driver", "Nodes", "Devices"), drivers)
+    workloads: list[Sequence[object]] = []
+    for one in seen.workloads:
+        keys: dict[str, None] = {}
+        for key in one.keys:
+            amount = f" = {escaped(key.amount)}" if key.amount else ""
+            keys[f"{escaped(key.key)}{amount} <small>{escaped(key.detail)}</small>"] = None
+        name = f"{escaped(one.kind)}<br>{escaped(one.name)}"
+        workloads.append((escaped(one.namespace), name, _fate(one.fate), one.pods, "<br>".join(keys)))
+    parts += _table("Workloads", ("Namespace", "Workload", "", "Pods", "What it asks for"), workloads)
+    unread = [(escaped(one.kind), escaped(one.reason)) for one in seen.unread]
+    parts += _table("Not read, so this survey is not whole", ("What", "Why"), unread)
+    return "\n".join([*parts, "</body></html>"]) + "\n"
 
 
 def _fate(fate: Outlook) -> str:
     return f'<b class="{fate}">{fate}</b>'
 
 
-def _reasons(seen: Overview) -> Iterator[str]:
-    if not seen.reasons:
+def _with_remedy(why: str, remedy: str) -> str:
+    return f"{escaped(why)}<br><small>{escaped(remedy)}</small>"
+
+
+def _table(title: str, head: Iterable[str], rows: Sequence[Sequence[object]]) -> Iterator[str]:
+    """Write a table, if it has rows; texts in it are HTML already, and numbers stand to the right."""
+    if not rows:
         return
-    yield "<h2>To decide</h2>"
-    rows: list[Sequence[object]] = []
-    for one in seen.reasons:
-        why = f"{_text(one.detail)}<br><small>{_text(one.remedy)}</small>"
-        rows.append((one.workloads, one.pods, _fate(one.fate), _text(one.key), why))
-    yield from _table(("Workloads", "Pods", "", "Key", "Why, and what to do"), rows)
-
-
-def _obstacles(seen: Overview) -> Iterator[str]:
-    if not seen.obstacles:
-        return
-    yield "<h2>In the way</h2>"
-    rows: list[Sequence[object]] = []
-    for one in seen.obstacles:
-        why = f"{_text(one.message)}<br><small>{_text(one.remedy)}</small>"
-        rows.append((_text(one.what), _text(one.object), why))
-    yield from _table(("What", "Where", "Why, and what to do"), rows)
-
-
-def _devices(seen: Overview) -> Iterator[str]:
-    plugins = [_of_plugin(one) for one in seen.plugins]
-    if plugins:
-        yield "<h2>Devices of device plugins</h2>"
-        head = ("Key", "Nodes", "Devices", "Used by what moves", "Used by what stays", "Freed", "Stranded")
-        yield from _table(head, plugins)
-    drivers = [(_text(one.driver), one.nodes, one.devices) for one in seen.drivers]
-    if drivers:
-        yield "<h2>Devices of drivers</h2>"
-        yield from _table(("Driver", "Nodes", "Devices"), drivers)
-
-
-def _of_plugin(one: PluginStock) -> Sequence[object]:
-    return _text(one.key), one.nodes, one.devices, one.moving, one.staying, one.freed, one.stranded
-
-
-def _workloads(workloads: Iterable[Asking]) -> Iterator[str]:
-    rows = [_row(one) for one in workloads]
-    if rows:
-        yield "<h2>Workloads</h2>"
-        yield from _table(("Namespace", "Workload", "", "Pods", "What it asks for"), rows)
-
-
-def _row(one: Asking) -> Sequence[object]:
-    keys = dict.fromkeys(_key(key.key, key.amount, key.detail) for key in one.keys)
-    name = f"{_text(one.kind)}<br>{_text(one.name)}"
-    return _text(one.namespace), name, _fate(one.fate), one.pods, "<br>".join(keys)
-
-
-def _key(key: str, amount: str, detail: str) -> str:
-    asked = f"{_text(key)} = {_text(amount)}" if amount else _text(key)
-    return f"{asked} <small>{_text(detail)}</small>"
-
-
-def _unread(seen: Overview) -> Iterator[str]:
-    if not seen.unread:
-        return
-    yield "<h2>Not read, so this survey is not whole</h2>"
-    rows = [(_text(one.kind), _text(one.reason)) for one in seen.unread]
-    yield from _table(("What", "Why"), rows)
-
-
-def _table(head: Iterable[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:
-    """Write a table; texts in it are HTML already, and numbers stand to the right."""
+    if title:
+        yield f"<h2>{title}</h2>"
     yield "<table><thead><tr>"
-    for one in head:
-        yield f"<th>{one}</th>"
+    yield from (f"<th>{one}</th>" for one in head)
     yield "</tr></thead><tbody>"
     for row in rows:
-        cells = [_cell(value) for value in row]
+        cells = [f'<td class="n">{one:,}</td>' if isinstance(one, int) else f"<td>{one}</td>" for one in row]
         yield f"<tr>{''.join(cells)}</tr>"
     yield "</tbody></table>"
-
-
-def _cell(value: object) -> str:
-    return f'<td class="n">{value:,}</td>' if isinstance(value, int) else f"<td>{value}</td>"

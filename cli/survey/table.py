@@ -18,13 +18,11 @@ from webhook.refusals import Code
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from cli.survey.overview import Asking, Overview
-    from cli.survey.verdicts import Key
+    from cli.survey.overview import Overview
 
 _OF_WORKLOAD = ("namespace", "kind", "name", "fate", "pods", "running", "moved", "file", "line")
 _OF_KEY = ("container", "dialect", "key", "amount", "fate", "code", "detail", "remedy")
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
-_NOTHING = dict.fromkeys(_OF_KEY, "")
 
 
 def table(seen: Overview) -> str:
@@ -34,16 +32,11 @@ def table(seen: Overview) -> str:
     of_key = ["keyFate" if name == "fate" else name for name in _OF_KEY]
     writer.writerow([*_OF_WORKLOAD, *of_key])
     for workload in seen.workloads:
-        writer.writerows(_rows(workload))
+        mine = [_cell(getattr(workload, name)) for name in _OF_WORKLOAD]
+        for key in workload.keys or (None,):
+            values = [getattr(key, name, "") for name in _OF_KEY]
+            writer.writerow([*mine, *map(_cell, values)])
     return out.getvalue()
-
-
-def _rows(workload: Asking) -> Iterator[list[str]]:
-    mine = [_cell(getattr(workload, name)) for name in _OF_WORKLOAD]
-    keys: tuple[Key | None, ...] = workload.keys or (None,)
-    for key in keys:
-        values = [_NOTHING[name] if key is None else getattr(key, name) for name in _OF_KEY]
-        yield [*mine, *map(_cell, values)]
 
 
 def _cell(value: object) -> str:
@@ -51,7 +44,7 @@ def _cell(value: object) -> str:
     return f"'{text}" if text.startswith(_FORMULA) else text
 
 
-# The code of a fate, which says how bad it is. What is refused or not understood has one of its own as well.
+# The code of a fate, which says how bad it is. A refused or unclear key has a code of its own as well.
 CODES = {
     Outlook.DIFFERS: reports.APPROXIMATED,
     Outlook.STAYS: reports.STAYS,
@@ -62,7 +55,7 @@ CODES = {
 
 
 def findings(seen: Overview) -> Iterator[tuple[int, Finding, str, int, int]]:
-    """Say what does not simply move as findings, each with the number of its workload, and file, line and column if it stands in one."""
+    """Give each key that does not simply move as a finding, each with the number of its workload, and file, line and column if it stands in one."""
     for number, workload in enumerate(seen.workloads):
         for key in workload.keys:
             code = CODES.get(key.fate, "")

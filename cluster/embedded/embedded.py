@@ -3,7 +3,7 @@ demo and the tests.
 
 It behaves like an API server (`cluster.embedded.apiserver`) and keeps a window of history, so watches can resume. What it has
 not: authorization, admission webhooks, and controllers other than the garbage collector, the namespace controller and,
-on request, the claim controller (`cluster.controllers.claim_controller`).
+on request, the claim controller (`runtime.controllers.claim_controller`).
 """
 
 from __future__ import annotations

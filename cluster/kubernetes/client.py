@@ -12,13 +12,16 @@ from typing import TYPE_CHECKING, Any, TypeVar, assert_never
 from urllib.parse import quote
 
 import msgspec
+from msgspec.structs import replace
 
-from cluster.errors import ApiError, BadRequest, Invalid
+from cluster.errors import ApiError, BadRequest, Conflict, Invalid
 from cluster.kubernetes import answers as reading
-from cluster.kubernetes.connection import Call, Connection, default
+from cluster.kubernetes import protobuf
+from cluster.kubernetes.connection import LARGEST_ANSWER, Call, Connection, TooLarge, default, impersonating
+from cluster.kubernetes.pages import LARGEST_PAGE, PageSizes
 from cluster.kubernetes.stream import Lines, Stream
 from cluster.patch import Apply, Merge, Operations
-from cluster.resources import BY_KIND, PODS
+from cluster.resources import BY_KIND, PODS, RESOURCE_CLAIMS
 from cluster.server import METRICS, PROBES, Probe, Server, gate_told, survives
 
 if TYPE_CHECKING:
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 # Bookmarks come about once a minute, so a watch that is silent for longer has lost its peer.
 IDLE_SECONDS = 150.0
+PATCH_ATTEMPTS = 5  # as often as the API server itself tries a patch of no version
 _DRA = "resource.k8s.io/v1"
 # The metrics of a server of thousands of nodes have some ten MiB; what has more is not read to its end.
 METRICS_SECONDS = 20.0
@@ -63,11 +67,13 @@ class Kubernetes:
     def __init__(self, connection: Connection, *, idle: float = IDLE_SECONDS) -> None:
         self._connection = connection
         self._idle = idle
+        self._pages = PageSizes()
 
     @classmethod
-    def connect(cls, *, kubeconfig: str = "", context: str = "") -> Kubernetes:
-        """The cluster that kubectl would talk to, or the one this pod runs in."""
-        return cls(Connection(default(kubeconfig, context)))
+    def connect(cls, *, kubeconfig: str = "", context: str = "", user: str = "") -> Kubernetes:
+        """The cluster that kubectl would talk to, or the one this pod runs in; with `user`, impersonating that one."""
+        load = default(kubeconfig, context)
+        return cls(Connection(impersonating(load, user) if user else load))
 
     async def list(
         self,
@@ -81,14 +87,25 @@ class Kubernetes:
         resource_version: str = "",
     ) -> Page[T]:
         """Read one page of a collection; without a namespace, of all namespaces."""
-        query = _query(
-            limit=str(limit) if limit else "",
-            labelSelector=labels,
-            fieldSelector=fields,
-            resourceVersion="" if more else resource_version,
-            **{"continue": more},
-        )
-        return reading.page(await self._call("GET", _path(resource, namespace), query), resource)
+        while True:
+            asked = self._pages.limit(resource.id, limit)
+            query = _query(
+                limit=str(asked) if asked else "",
+                labelSelector=labels,
+                fieldSelector=fields,
+                resourceVersion="" if more else resource_version,
+                **{"continue": more},
+            )
+            request = Call("GET", _path(resource, namespace), query)
+            try:
+                data = await self._connection.call(request, most=LARGEST_ANSWER if asked == 1 else LARGEST_PAGE)
+            except TooLarge:
+                if asked == 1:
+                    raise
+                self._pages.shrink(resource.id, asked)
+            else:
+                self._pages.learn(resource.id, len(data))
+                return reading.page(data, resource)
 
     @asynccontextmanager
     async def watch(
@@ -161,8 +178,32 @@ class Kubernetes:
                 request = Call("PATCH", path, query, body, "application/apply-patch+yaml")
             case _:
                 assert_never(patch)
-        data = await self._connection.call(request)
+        try:
+            data = await self._connection.call(request)
+        except Invalid as error:
+            if resource.id != RESOURCE_CLAIMS.id or not protobuf.is_for(error):
+                raise
+            whole = _path(resource, namespace, name)
+            data = await self._patch_bytes(whole, Call("PUT", path, _dry(dry_run)), patch, error)
         return reading.one(data, resource)
+
+    async def _patch_bytes(self, whole: str, put: Call, patch: Patch, refusal: Invalid) -> bytes:
+        """Patch a claim without a change to any other byte of it; raise the refusal of the patch if that cannot be."""
+        attempt = 1
+        while True:
+            stored = await self._connection.call(Call("GET", whole, accept=protobuf.CONTENT_TYPE))
+            try:
+                # In a thread: an object may have some ten thousand annotations.
+                body = await asyncio.to_thread(protobuf.patched, stored, patch)
+            except protobuf.Unsuitable:
+                raise refusal from None
+            try:
+                return await self._connection.call(replace(put, body=body, content_type=protobuf.CONTENT_TYPE))
+            except Conflict:
+                # Somebody wrote in between. Whether the patch is for what it is by now is found out above.
+                if attempt == PATCH_ATTEMPTS:
+                    raise
+            attempt += 1
 
     async def delete(
         self,

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     Load = Callable[[], Awaitable["Access"]]
 
 Query = list[tuple[str, str]]
+# No single object is as large as this: etcd takes 1.5 MiB, and 8 where an admin insisted.
+LARGEST_ANSWER = 64 << 20
 CONNECT_SECONDS = 10.0
 # Wrong credentials stay wrong: a credential program is not run again for every request that is refused.
 RENEWAL_SECONDS = 10.0
@@ -71,6 +73,10 @@ _FOREIGN: dict[type[Exception], Callable[[Exception], ClusterError]] = {
 }
 
 
+class TooLarge(Unavailable):
+    """An answer that is not read to its end."""
+
+
 class Access(NamedTuple):
     """How to reach a server and as whom."""
 
@@ -88,6 +94,7 @@ class Call(msgspec.Struct, frozen=True):
     content_type: str = "application/json"
     # Watches are asked for as they are: a server compresses each event by itself, which costs it as much as to write it.
     accept_encoding: str = "gzip"
+    accept: str = "application/json"
 
 
 class _Session:
@@ -110,12 +117,15 @@ class Connection:
         self._renewed_at = -renewal_seconds
         self._lock = asyncio.Lock()
 
-    async def call(self, request: Call, *, seconds: float = 60.0) -> bytes:
-        """Send a request and read the whole answer; raise what the server says, or that it says nothing."""
+    async def call(self, request: Call, *, seconds: float = 60.0, most: int = LARGEST_ANSWER) -> bytes:
+        """Send a request and read the whole answer; raise what the server says, or that it says nothing, or more than `most` bytes."""
         limits = aiohttp.ClientTimeout(total=seconds, sock_connect=CONNECT_SECONDS)
         async with self._answer(request, limits) as response:
             with map_exceptions(_FOREIGN):
-                return await response.read()
+                data = await _beginning(response.content, most + 1)
+        if len(data) > most:
+            raise TooLarge(f"the answer to {request.method} {request.path} has more than {most} bytes")
+        return data
 
     @asynccontextmanager
     async def stream(self, request: Call, *, idle: float) -> AsyncIterator[AsyncIterator[bytes]]:
@@ -250,7 +260,7 @@ async def _send(
 ) -> AsyncIterator[aiohttp.ClientResponse]:
     """Send a request with the client's credentials, and let go of its answer in the end."""
     headers = {
-        "Accept": "application/json",
+        "Accept": request.accept,
         "Accept-Encoding": request.accept_encoding,
         "Content-Type": request.content_type,
     }
@@ -353,6 +363,16 @@ def in_cluster(token: str = SERVICE_TOKEN_FILENAME, authority: str = SERVICE_CER
         return Access(configuration)
 
     return load
+
+
+def impersonating(load: Load, user: str) -> Load:
+    """Load the same credentials, and have the server take us for another user."""
+
+    async def load_for_user() -> Access:
+        access = await load()
+        return access._replace(headers=access.headers | {_IMPERSONATION["as"]: user})
+
+    return load_for_user
 
 
 def default(path: str = "", context: str = "") -> Load:

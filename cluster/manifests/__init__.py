@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from cluster.manifests.documents import Document, InputProblem, Keep, ManifestError, dump, parse, read, read_leniently
+from cluster.manifests.places import beside
 from cluster.manifests.yaml_editor import CannotEdit, edit
 
 __all__ = [
@@ -11,6 +12,7 @@ __all__ = [
     "InputProblem",
     "Keep",
     "ManifestError",
+    "beside",
     "dump",
     "edit",
     "parse",

@@ -2,7 +2,7 @@
 
 A file means here what it means to `kubectl -f` (k8s.io/apimachinery/pkg/util/yaml, k8s.io/cli-runtime/pkg/resource): it is
 cut at lines that begin with `---`, a text that begins with `{` is tried as a stream of JSON objects first, Lists are
-flattened. What kubectl drops in silence is an error here, or is kept for whoever asks (`Document.duplicates`).
+flattened. What kubectl drops in silence is an error here, or is kept (`Document.duplicates`).
 
 Objects are not judged: one without a kind is handed on as it is. All broken documents are reported, not only the first.
 """
@@ -23,6 +23,7 @@ from cluster.manifests import json_reader as jsontext
 from cluster.manifests import yaml_reader as yamltext
 from cluster.manifests.ignore import FILE as IGNORE_FILE
 from cluster.manifests.ignore import Pattern, is_excluded, patterns
+from cluster.manifests.places import LeadsOut, bounds, opened, settled
 from cluster.manifests.yaml_reader import DepthError, YamlError
 from cluster.manifests.yaml_writer import dump as _dump
 
@@ -90,6 +91,7 @@ class _Text:
     data: bytes = field(repr=False)
     first_line: int
     duplicates: tuple[tuple[str, int], ...] | None
+    root: str = ""
     is_kept: bool = False  # whether the items of the List that it was are what is kept of them already
 
     @property
@@ -136,6 +138,11 @@ class Document:
         """The file, and the line in it on which its text begins; both at once known, and as `place_of` names them."""
         source = self._text.source if self.file == "-" else ""
         return (source, 1) if source else (self.file, self.first_line)
+
+    @property
+    def root(self) -> str:
+        """The folder that its file must not be looked for outside of; none if it was named elsewhere."""
+        return self._text.root
 
     @property
     def is_item(self) -> bool:
@@ -192,11 +199,13 @@ def read_leniently(
     exclude: Iterable[str] = (),
     outside: Callable[[str], bytes | None] | None = None,
     keep: Keep | None = None,
+    tell: Callable[[str], None] | None = None,
 ) -> tuple[list[Document], list[InputProblem]]:
     """Read likewise, and give what can be read beside all that is wrong with the rest.
 
     `exclude` are patterns of files below directories that are passed by; `outside` gets the text of what is no file here. `keep` says
-    what is kept of an object; then documents and the items of a List are read one by one, and nobody knows their lines.
+    what is kept of an object; then documents and the items of a List are read one by one, without their lines. `tell` hears of
+    folders that are passed by because they lie elsewhere.
     """
     documents: list[Document] = []
     problems: list[InputProblem] = []
@@ -204,9 +213,9 @@ def read_leniently(
     for path in map(str, paths):
         try:
             text = outside(path) if outside else None
-            contents = _contents(path, passed_by) if text is None else [(path, text)]
-            for name, data in contents:
-                _collect(data, name, documents, problems, keep)
+            contents = _contents(path, passed_by, tell) if text is None else [(path, text, "")]
+            for name, data, root in contents:
+                _collect(data, name, documents, problems, keep, root=root)
         except ManifestError as error:
             problems.extend(error.problems)
     return documents, problems
@@ -227,67 +236,87 @@ def dump(objects: Iterable[dict[str, Any]]) -> str:
     return "---\n".join(map(_dump, objects))
 
 
-def _contents(path: str, exclude: Sequence[Pattern] = ()) -> Iterator[tuple[str, bytes]]:
+def _contents(
+    path: str, exclude: Sequence[Pattern], tell: Callable[[str], None] | None
+) -> Iterator[tuple[str, bytes, str]]:
+    """Read what a path names: what it is called, its bytes, and the folder that it lies in for good."""
     if path == "-":
-        yield "-", _read_bounded(sys.stdin.buffer, "-")
+        yield "-", _read_bounded(sys.stdin.buffer, "-"), ""
         return
+    root = bounds(path)
+    problems: list[InputProblem] = []
     try:
+        if root:
+            settled(path, root)
         if not Path(path).is_dir():
-            yield path, _bytes(path)
+            yield path, _bytes(path, root), root
             return
+        root = str(Path(path).resolve(strict=True))
+        names = _below(path, root, [*exclude, *_ignored(path, root)], problems, tell)
     except OSError as error:
         raise ManifestError([_unreadable(path, error)]) from error
-    problems: list[InputProblem] = []
-    names = _below(path, [*exclude, *_ignored(path)], problems)
     if not names and not problems:
         remedy = f"it holds no {', '.join(f'*{e}' for e in ENDINGS)}"
         raise ManifestError([InputProblem(path, "no manifests in this directory", remedy)])
+    left = MOST_BYTES
     for name in names:
         try:
-            data = _bytes(name)
+            data = _bytes(name, root, left, regular=True)
+            left -= len(data)
         except OSError as error:
             problems.append(_unreadable(name, error))
         except ManifestError as error:
             problems.extend(error.problems)
         else:
-            yield name, data
+            yield name, data, root
     if problems:
         raise ManifestError(problems)
 
 
-def _bytes(path: str) -> bytes:
-    with Path(path).open("rb", buffering=0) as file:
+def _bytes(path: str, root: str, most: int = MOST_BYTES, *, regular: bool = False) -> bytes:
+    with os.fdopen(opened(path, root, regular=regular), "rb", buffering=0) as file:
         size = os.fstat(file.fileno()).st_size
-        return _read_bounded(file, path, size)
+        return _read_bounded(file, path, size, most)
 
 
-def _read_bounded(file: BinaryIO, name: str, size: int = 0) -> bytes:
-    """Read a file to its end, unless that is further away than any manifest reaches: a device has none.
+def _read_bounded(file: BinaryIO, name: str, size: int = 0, most: int = MOST_BYTES) -> bytes:
+    """Read a file to its end, unless that is further away than manifests may reach, all of a folder together: a device has none.
 
     One whose `size` is told is read in one piece, which need not be put together.
     """
     parts: list[bytes] = []
     length = 0
-    ahead = min(size, MOST_BYTES)
+    ahead = min(size, most)
     while part := file.read(ahead or PART_BYTES):
         ahead = 0
         parts.append(part)
         length += len(part)
-        if length > MOST_BYTES:
-            reason = f"is larger than {MOST_BYTES >> 20} MiB"
+        if length > most:
+            limit = f"{MOST_BYTES >> 20} MiB"
+            reason = (
+                f"is larger than {limit}"
+                if most == MOST_BYTES
+                else f"the manifests of this folder are larger than {limit}"
+            )
             raise ManifestError([InputProblem(name, reason, "name a manifest, or split it")])
     return b"".join(parts)
 
 
-def _ignored(directory: str) -> list[Pattern]:
+def _ignored(directory: str, root: str) -> list[Pattern]:
     """What the directory's own file says is passed by."""
     file = Path(directory) / IGNORE_FILE
-    if not file.is_file():
+    if not os.path.lexists(file):
         return []
-    return patterns(_bytes(str(file)).decode(errors="replace").splitlines())
+    return patterns(_bytes(str(file), root, PART_BYTES, regular=True).decode(errors="replace").splitlines())
 
 
-def _below(directory: str, exclude: Sequence[Pattern], problems: list[InputProblem]) -> list[str]:
+def _below(
+    directory: str,
+    root: str,
+    exclude: Sequence[Pattern],
+    problems: list[InputProblem],
+    tell: Callable[[str], None] | None,
+) -> list[str]:
     """List the manifests below a directory in bytewise order of their paths; what cannot be looked into is a problem."""
 
     def note(error: OSError) -> None:
@@ -297,14 +326,27 @@ def _below(directory: str, exclude: Sequence[Pattern], problems: list[InputProbl
     for parent, folders, files in os.walk(directory, onerror=note):
         # A mounted ConfigMap shows its files as links into a folder `..<time>`: that folder holds nothing new.
         seen = Path(parent).relative_to(directory)
-        folders[:] = [name for name in folders if _counts(seen / name, exclude)]
+        folders[:] = [
+            name
+            for name in folders
+            if not name.startswith("..") and not is_excluded((seen / name).as_posix(), exclude, folder=True)
+        ]
+        if tell:
+            for name in folders:
+                try:
+                    settled(str(Path(parent) / name), root)
+                except LeadsOut:
+                    tell(f"{Path(parent) / name}: a link that leads out of the folder is passed by")
+                except OSError:
+                    continue
         for name in files:
             if not name.endswith(ENDINGS) or is_excluded((seen / name).as_posix(), exclude):
                 continue
             path = Path(parent) / name
             try:
+                settled(str(path), root)
                 mode = path.stat().st_mode
-            except OSError as error:  # a link that leads nowhere
+            except OSError as error:  # a link that leads nowhere, or elsewhere
                 problems.append(_unreadable(str(path), error))
                 continue
             # Only files: reading a pipe that lies in a directory would wait forever.
@@ -313,20 +355,23 @@ def _below(directory: str, exclude: Sequence[Pattern], problems: list[InputProbl
     return sorted(found, key=os.fsencode)
 
 
-def _counts(folder: Path, exclude: Sequence[Pattern]) -> bool:
-    return not folder.name.startswith("..") and not is_excluded(folder.as_posix(), exclude, folder=True)
-
-
 def _unreadable(path: str, error: OSError) -> InputProblem:
     remedy = {
         FileNotFoundError: "check the path",
         PermissionError: "make it readable for this user",
+        LeadsOut: "name the place that it leads to, or pass it by with --exclude",
     }.get(type(error), "")
     return InputProblem(error.filename or path, f"cannot be read: {error.strerror or error}", remedy)
 
 
 def _collect(
-    data: bytes, file: str, documents: list[Document], problems: list[InputProblem], keep: Keep | None = None
+    data: bytes,
+    file: str,
+    documents: list[Document],
+    problems: list[InputProblem],
+    keep: Keep | None = None,
+    *,
+    root: str = "",
 ) -> None:
     """Add the objects of one file to the documents, and what is wrong with it to the problems."""
     if keep is not None and data.startswith(b"{"):
@@ -335,7 +380,7 @@ def _collect(
             _collect_items(listed, file, documents, problems, keep)
             return
     try:
-        for value, text in _texts(data, file, problems, keep):
+        for value, text in _texts(data, file, problems, keep, root):
             for inside, item in _objects(value, file, text, problems, keep):
                 documents.append(Document(item, file, len(documents), text, inside))
     except ManifestError as error:  # about the whole text, and said before any of it is read
@@ -349,18 +394,14 @@ def _objects(
     if value is None:
         return
     if not isinstance(value, dict):
-        what = "a list" if isinstance(value, list) else f"the single value {str(value)[:40]!r}"
+        what = "a list" if isinstance(value, list) else "a single value"
         message = f"a manifest is an object with apiVersion and kind, this document is {what}"
         problems.append(InputProblem(file, message, line=text.first_line))
         return
     for inside, item in _flatten(value, file, text, problems):
-        cut_already = text.is_kept and _is_first(inside)
+        # Items of the List itself are cut down already, and those of a List in it are not.
+        cut_already = text.is_kept and inside.count("/") == 2
         yield inside, keep(item) if keep and not cut_already else item
-
-
-def _is_first(inside: str) -> bool:
-    """Whether a pointer leads to an item of the List itself, and not to one of a List in it."""
-    return inside.count("/") == 2
 
 
 def _collect_items(
@@ -382,14 +423,14 @@ def _collect_items(
 
 
 def _texts(
-    data: bytes, file: str, problems: list[InputProblem], keep: Keep | None = None
+    data: bytes, file: str, problems: list[InputProblem], keep: Keep | None, root: str
 ) -> Iterator[tuple[Any, _Text]]:
     data = _utf8(data, file)
     if data.lstrip().startswith(b"{"):
         objects = jsontext.stream(data)
         if not isinstance(objects, jsontext.JsonError):
             for value, text, line in objects:
-                yield value, _Text(text, line, None)
+                yield value, _Text(text, line, None, root)
             return
         if _JSON_LIKE.match(data) and not _is_yaml(data, file):
             problem = InputProblem(file, objects.message, jsontext.REMEDY, objects.line, objects.column)
@@ -402,41 +443,30 @@ def _texts(
                 continue
             value, duplicates = yamltext.load(chunk, first_line)
         except YamlError as error:
-            remedy = _remedy(chunk, error)
+            remedy = next((remedy for problem, remedy in _REMEDIES if problem in error.message), "")
+            if b"{{" in chunk:
+                remedy = "this looks like a template: render it first (helm template, kustomize build)"
             problem = InputProblem(file, error.message, remedy, error.line, error.column)
             problems.append(problem)
         else:
-            yield value, _Text(chunk, first_line, duplicates)
+            yield value, _Text(chunk, first_line, duplicates, root)
 
 
 def _load_kept(chunk: bytes, first_line: int, keep: Keep) -> tuple[Any, _Text]:
     """Read a document of which little is kept: not its text, and of a List as kubectl writes it each item cut down before the next."""
+
+    def cut_down(item: Any) -> Any:
+        # A List among the items is flattened first.
+        single = isinstance(item, dict) and not str(item.get("kind")).endswith("List")
+        return keep(item) if single else item
+
     if _LISTED in chunk:
-        value, _ = yamltext.load(chunk, first_line, _kept_items(keep))
-        if _is_list(value):
+        value, _ = yamltext.load(chunk, first_line, cut_down)
+        if isinstance(value, dict) and value.get("kind") == "List":
             return value, _Text(b"", first_line, (), is_kept=True)
     value, duplicates = yamltext.load(chunk, first_line)
-    return value, _Text(_head(chunk), first_line, duplicates)
-
-
-def _is_list(value: Any) -> bool:
-    return isinstance(value, dict) and value.get("kind") == "List"
-
-
-def _head(chunk: bytes) -> bytes:
-    """What a renderer says of the document."""
-    source = _SOURCE.match(chunk)
-    return source.group() if source else b""
-
-
-def _kept_items(keep: Keep) -> Callable[[Any], Any]:
-    """Cut down items that are objects; a List among them is flattened first."""
-    return lambda item: keep(item) if _is_single(item) else item
-
-
-def _is_single(item: Any) -> bool:
-    """Whether an item of a List is an object, and no List."""
-    return isinstance(item, dict) and not str(item.get("kind")).endswith("List")
+    source = _SOURCE.match(chunk)  # what a renderer says of the document
+    return value, _Text(source.group() if source else b"", first_line, duplicates)
 
 
 def _utf8(data: bytes, file: str) -> bytes:
@@ -491,12 +521,6 @@ def _chunks(data: bytes, file: str, problems: list[InputProblem]) -> Iterator[tu
     if not last.endswith(b"\n"):
         last += b"\n"
     yield last, line
-
-
-def _remedy(chunk: bytes, error: YamlError) -> str:
-    if b"{{" in chunk:
-        return "this looks like a template: render it first (helm template, kustomize build)"
-    return next((remedy for problem, remedy in _REMEDIES if problem in error.message), "")
 
 
 def _flatten(

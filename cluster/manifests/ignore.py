@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -16,7 +16,7 @@ _MEANING: Final = {"**/": "(?:.*/)?", "/**": "/.*", "**": ".*", "*": "[^/]*", "?
 class Pattern(NamedTuple):
     """One line of such a file."""
 
-    form: re.Pattern[str]
+    form: Any
     negated: bool
     folders_only: bool
 
@@ -31,16 +31,24 @@ def patterns(lines: Iterable[str]) -> list[Pattern]:
         negated = text.startswith("!")
         text = text.removeprefix("!")
         folders_only = text.endswith("/")
-        form = _form(text.rstrip("/"))
-        found.append(Pattern(form, negated, folders_only))
+        if form := _form(text.rstrip("/")):
+            found.append(Pattern(form, negated, folders_only))
     return found
 
 
-def _form(text: str) -> re.Pattern[str]:
-    """A name matches anywhere, a path from the folder on."""
+def _form(text: str) -> Any:
+    """A name matches anywhere, a path from the folder on; what is no pattern matches nothing, as with git."""
+    import re2
+
     anywhere = "" if "/" in text else "(?:.*/)?"
     parts = [_part(found.group()) for found in _PARTS.finditer(text.removeprefix("/"))]
-    return re.compile(anywhere + "".join(parts), re.DOTALL)
+    # RE2 takes time by length alone, and a stranger may have written the pattern.
+    options = re2.Options()
+    options.dot_nl, options.log_errors = True, False
+    try:
+        return re2.compile(anywhere + "".join(parts), options)
+    except re2.error:
+        return None
 
 
 def _part(text: str) -> str:

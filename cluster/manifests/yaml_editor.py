@@ -1,6 +1,6 @@
 """A JSON Patch done to the text of a YAML document: lines come, go and change, and every other one stays as it was written.
 
-Comments, order, quotes and indentation are somebody's work. Each operation is an edit at the places of the nodes it names; the
+Comments, order, quotes and indentation are written by hand. Each operation is an edit at the places of the nodes it names; the
 result is read again and has to be exactly what the patch means, or there is no result. What cannot be edited this way (anchors,
 tags, a mapping that begins beside a dash) is so refused, and never half done. Pure.
 """
@@ -36,7 +36,15 @@ def edit(text: str, operations: Iterable[Mapping[str, Any]], expected: object) -
     for operation in _in_order(fine):
         *parents, last = split(operation["path"])
         try:
-            after = _apply(after, parents, last, operation)
+            parent = _find(_compose(after), parents)
+            if operation["op"] == "remove":
+                after = _remove(after, parent, last)
+            elif isinstance(parent, yaml.SequenceNode):
+                after = _append(after, parent, last, operation["value"])
+            elif _member(parent, last) is None:
+                after = _add(after, parent, last, operation["value"])
+            else:
+                after = _replace(after, parent, last, operation["value"])
         except (yaml.YAMLError, ValueError, IndexError) as error:
             raise CannotEdit(str(error).partition("\n")[0]) from error
     try:
@@ -53,7 +61,8 @@ def _by_members(operation: Mapping[str, Any], before: Any) -> Iterator[Mapping[s
     path = operation["path"]
     new: Any = operation.get("value")
     old: Any = _look(before, path)
-    if not _are_alike(old, new):
+    in_common = isinstance(old, dict) and isinstance(new, dict) and not old.keys().isdisjoint(new)
+    if not in_common:
         yield operation
         return
     for name in old.keys() - new.keys():
@@ -65,10 +74,6 @@ def _by_members(operation: Mapping[str, Any], before: Any) -> Iterator[Mapping[s
         place = member(path, name)
         one = {"op": "add", "path": place, "value": value}
         yield from _by_members(one, before)
-
-
-def _are_alike(old: Any, new: Any) -> bool:
-    return isinstance(old, dict) and isinstance(new, dict) and not old.keys().isdisjoint(new)
 
 
 def _look(value: Any, path: str) -> Any:
@@ -103,22 +108,6 @@ def _in_order(operations: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]
         order = going if late else doing
         order.append(one)
     return doing + going
-
-
-def _apply(text: str, parents: list[str], last: str, operation: Mapping[str, Any]) -> str:
-    whole = _compose(text)
-    parent = _find(whole, parents)
-    if operation["op"] == "remove":
-        return _remove(text, parent, last)
-    return _put(text, parent, last, operation["value"])
-
-
-def _put(text: str, parent: yaml.Node, last: str, value: Any) -> str:
-    if isinstance(parent, yaml.SequenceNode):
-        return _append(text, parent, last, value)
-    if _member(parent, last) is None:
-        return _add(text, parent, last, value)
-    return _replace(text, parent, last, value)
 
 
 def _find(node: yaml.Node, names: Iterable[str]) -> yaml.Node:

@@ -316,7 +316,9 @@ class _Builder:
         if type(value) is not float or key:
             return value
         if value - value != 0:  # infinity or not a number
-            raise self._error(event, f"{event.value} cannot be said in JSON: quote it if it is meant as a text")
+            raise self._error(
+                event, "infinity and not-a-number cannot be said in JSON: quote it if it is meant as a text"
+            )
         return _as_json(value)
 
     def _resolve_tagged(self, event: Any) -> Any:
@@ -330,7 +332,7 @@ class _Builder:
         if kind == "float" and found == "int" and value < 2**63:
             return float(value)
         if kind != found:
-            raise self._error(event, f"cannot decode !!{found} `{text}` as a !!{kind}: quote it or leave the tag out")
+            raise self._error(event, f"cannot decode !!{found} as a !!{kind}: quote it or leave the tag out")
         return value
 
     def _binary(self, event: Any) -> str:
@@ -342,12 +344,10 @@ class _Builder:
     def _alias(self, event: Any) -> Any:
         name = event.anchor
         if name not in self._anchors:
-            raise self._error(
-                event, f"unknown anchor '{name}' referenced: define it with &{name} before, or quote the value"
-            )
+            raise self._error(event, "unknown anchor referenced: define it with & before, or quote the value")
         anchored = self._anchors[name]
         if anchored is None:
-            raise self._error(event, f"anchor '{name}' value contains itself")
+            raise self._error(event, "the value of an anchor contains itself")
         value, steps = anchored
         self._decoded += steps
         self._aliased += steps

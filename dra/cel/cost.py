@@ -78,12 +78,6 @@ class _Entry(NamedTuple):
     value: Size
 
 
-def _entry_union(left: _Entry | None, right: _Entry | None) -> _Entry | None:
-    if left is None or right is None:
-        return None
-    return _Entry(left.kind, left.key.union(right.key), left.value.union(right.value))
-
-
 class Path:
     """How an expression is reached from a variable: a Go slice of names, shared memory included."""
 
@@ -148,22 +142,17 @@ def _size_at(path: list[str]) -> Size | None:
     if shape is None:
         return None
     for name in path[1:]:
-        part = _part(shape, name)
+        if name in ("@items", "@values"):
+            part = shape.element
+        elif name == "@keys":
+            part = shape.key
+        else:
+            # All attributes have the same bound, whatever they are called.
+            part = shape.fields.get(name, _ATTRIBUTE if shape.element is _ATTRIBUTE else None)
         if part is None:
             return None
         shape = part
     return Size(0, shape.most)
-
-
-def _part(shape: _Extent, name: str) -> _Extent | None:
-    if name in ("@items", "@values"):
-        return shape.element
-    if name == "@keys":
-        return shape.key
-    if name in shape.fields:
-        return shape.fields[name]
-    # All attributes have the same bound, whatever they are called.
-    return _ATTRIBUTE if shape.element is _ATTRIBUTE else None
 
 
 # ---- The estimate --------------------------------------------------------------------------------------------------
@@ -201,14 +190,9 @@ def worst_case(root: Expr) -> int:
 _SCALARS = frozenset((t.BOOL, t.DOUBLE, t.DURATION, t.INT, t.TIMESTAMP, t.UINT))
 
 
-def _type_size(type_: Type) -> Size | None:
-    inner, is_optional = t.unwrap(type_)
-    while is_optional:
-        inner, is_optional = t.unwrap(inner)
-    return _ONE if inner in _SCALARS else None
-
-
 class _Coster:
+    """Goes through a tree from the leaves up, and notes of each node its path, its size and its elements, as Go does."""
+
     def __init__(self) -> None:
         self._paths: dict[int, Path] = {}
         self._sizes: dict[int, Size] = {}
@@ -226,46 +210,34 @@ class _Coster:
         if kind == "has":
             return self.cost(node.args[0])
         if kind == "select":
-            return self._select(node)
+            operand = node.args[0]
+            cost = self.cost(operand)
+            self._paths[id(node)] = self._path(operand).append(node.name)
+            return _sum(cost, 1) if operand.type.kind in ("map", "struct", "param") else cost
         if kind == "call":
             return self._call(node)
         if kind == "fold":
             assert node.fold is not None
-            return self._bind(node, node.fold) if node.fold.macro == "bind" else self._comprehension(node, node.fold)
-        return self._aggregate(node)
-
-    def _select(self, node: Expr) -> int:
-        operand = node.args[0]
-        cost = self.cost(operand)
-        if operand.type.kind in ("map", "struct", "param"):
-            cost = _sum(cost, 1)
-        self._paths[id(node)] = self._path(operand).append(node.name)
-        return cost
-
-    def _aggregate(self, node: Expr) -> int:
-        nothing = Size(0 if not node.args else UNBOUNDED, 0)
-        keys, values = nothing, nothing
-        cost = 0
+            return self._fold(node, node.fold)
+        # A list or a map: as large as the largest of its members.
+        keys = values = Size(0 if not node.args else UNBOUNDED, 0)
+        cost = _LIST if kind == "list" else _MAP
         for i, arg in enumerate(node.args):
             cost = _sum(cost, self.cost(arg))
             size = self._size(arg) or _UNKNOWN
-            if node.kind == "map" and i % 2 == 0:
+            if kind == "map" and i % 2 == 0:
                 keys = keys.union(size)
             else:
                 values = values.union(size)
-        if node.kind == "list":
-            self._entries[id(node)] = _Entry("list", _ONE, values)
-            return _sum(cost, _LIST)
-        self._entries[id(node)] = _Entry("map", keys, values)
-        return _sum(cost, _MAP)
+        self._entries[id(node)] = _Entry(kind, _ONE if kind == "list" else keys, values)
+        return cost
 
     # Calls
 
     def _call(self, node: Expr) -> int:
         if node.name == "dyn":
-            arg = node.args[0]
-            cost = self.cost(arg)
-            self._copy_sizes(node, arg)
+            cost = self.cost(node.args[0])
+            self._copy_sizes(node, node.args[0])
             return _sum(cost, 1)
         args = node.args[node.member :]
         costs, operands = [], []
@@ -280,9 +252,13 @@ class _Coster:
         most = 0
         result: Size | None = None
         for overload in node.overloads:
-            estimate = self._function(node, overload, target, operands, costs)
-            most = max(most, estimate.cost)
-            if estimate.result is not None:
+            estimate = self._estimate(node, overload, target, operands)
+            if overload == "conditional":
+                cost = _sum(costs[0], max(costs[1:]))
+            else:
+                cost = _sum(_CALL if estimate is None else estimate.cost, *costs)
+            most = max(most, cost)
+            if estimate is not None and estimate.result is not None:
                 result = estimate.result if result is None else result.union(estimate.result)
             if overload in ("index_list", "index_map"):
                 entry = self._entry(args[0])
@@ -301,86 +277,53 @@ class _Coster:
             path = []
         return Operand(node, node.type, path, self._size(node))
 
-    def _function(
-        self,
-        node: Expr,
-        overload: str,
-        target: Operand | None,
-        args: list[Operand],
-        costs: list[int],
-    ) -> _Estimate:
-        spent = _sum(*costs)
-        estimator = _BY_OVERLOAD.get(overload)
-        if estimator:
-            estimate = estimator(target, args)
-        else:
-            estimate = _library(node.name, overload, target, args)
-        if estimate is None:
-            estimate = self._standard(node, overload, target, args)
-        if estimate is None:
-            return _Estimate(_sum(_CALL, spent))
-        total = _sum(estimate.cost, spent)
-        if overload == "conditional":
-            condition, *branches = costs
-            total = _sum(condition, max(branches))
-        return _Estimate(total, estimate.result)
-
-    def _standard(
-        self,
-        node: Expr,
-        overload: str,
-        target: Operand | None,
-        args: list[Operand],
-    ) -> _Estimate | None:
-        if overload == "conditional":
-            _, then, otherwise = args
-            entry = _entry_union(self._entry(then.node), self._entry(otherwise.node))
-            if entry is not None:
-                self._entries[id(node)] = entry
-            one = then.size or _UNKNOWN
-            other = otherwise.size or _UNKNOWN
-            return _Estimate(0, one.union(other))
+    def _estimate(self, node: Expr, overload: str, target: Operand | None, args: list[Operand]) -> _Estimate | None:
+        """Estimate a call by the first that knows it: an extension, Kubernetes' libraries, CEL itself."""
+        extension = _BY_OVERLOAD.get(overload)
+        estimate = extension(target, args) if extension else _library(node.name, overload, target, args)
+        if estimate is not None:
+            return estimate
         if overload in ("logical_or", "logical_and"):
             return _Estimate(0)
-        if overload in ("add_string", "add_bytes", "add_list"):
-            return self._concatenation(node, overload, args)
-        return _standard_call(overload, target, args)
-
-    def _concatenation(self, node: Expr, overload: str, args: list[Operand]) -> _Estimate:
-        left, right = args
-        left_size = left.size or _UNKNOWN
-        right_size = right.size or _UNKNOWN
-        size = left_size.plus(right_size)
-        of_left = self._entry(left.node)
-        of_right = self._entry(right.node)
-        entry = _entry_union(of_left, of_right)
-        if entry is not None:
-            self._entries[id(node)] = entry
-        if overload == "add_list":
-            return _Estimate(1, size)
-        cost = scale(size.most, STRING_FACTOR)
-        return _Estimate(cost, size)
+        if overload not in ("conditional", "add_string", "add_bytes", "add_list"):
+            return _standard_call(overload, target, args)
+        # The two results or parts of the result.
+        one, other = args[-2:]
+        of_one, of_other = self._entry(one.node), self._entry(other.node)
+        if of_one is not None and of_other is not None:
+            key, value = of_one.key.union(of_other.key), of_one.value.union(of_other.value)
+            self._entries[id(node)] = _Entry(of_one.kind, key, value)
+        if overload == "conditional":
+            return _Estimate(0, _own(one).union(_own(other)))
+        size = _own(one).plus(_own(other))
+        return _Estimate(1 if overload == "add_list" else scale(size.most, STRING_FACTOR), size)
 
     # Comprehensions
 
-    def _comprehension(self, node: Expr, fold: Fold) -> int:
-        scanned = self.cost(fold.range)
-        begun = self.cost(fold.init)
-        total = _sum(scanned, begun)
-        self._push_value(fold.accu, fold.init)
-        if fold.var2:
-            self._push_part(fold.var, fold.range, key=True)
-            self._push_part(fold.var2, fold.range, key=False)
-        else:
-            self._push_single(fold.var, fold.range)
+    def _fold(self, node: Expr, fold: Fold) -> int:
+        total = _sum(self.cost(fold.range), self.cost(fold.init))
+        self._push(fold.accu, _Local(self._path(fold.init), self._size(fold.init), self._entry(fold.init)))
+        if fold.macro == "bind":
+            total = _sum(total, self.cost(fold.result))
+            self._locals[fold.accu].pop()
+            self._copy_sizes(node, fold.result)
+            return total
+        # One variable is the element of a list or the key of a map; the first of two is the index or the key.
+        variables = [fold.var, fold.var2] if fold.var2 else [fold.var]
+        for at, name in enumerate(variables):
+            entry = self._entry(fold.range)
+            is_list = (entry.kind if entry else fold.range.type.kind) == "list"
+            if at == 0 and (fold.var2 or not is_list):
+                part, size = "@indices" if is_list else "@keys", entry.key if entry else None
+            else:
+                part, size = "@items" if is_list else "@values", entry.value if entry else None
+            self._push(name, _Local(self._path(fold.range).append(part), size, None))
         each = _sum(self.cost(fold.condition), self.cost(fold.step))
-        self._locals[fold.var].pop()
-        if fold.var2:
-            self._locals[fold.var2].pop()
+        for name in variables:
+            self._locals[name].pop()
         total = _sum(total, self.cost(fold.result))
         self._locals[fold.accu].pop()
         count = self._size(fold.range) or _UNKNOWN
-        total = _sum(total, _product(count.most, each))
         if fold.init.kind == "literal":
             size = self._size(fold.init)
             if size is not None:
@@ -390,50 +333,10 @@ class _Coster:
             entry = self._entry(fold.step)
             if entry is not None:
                 self._entries[id(node)] = entry
-        return total
-
-    def _bind(self, node: Expr, fold: Fold) -> int:
-        scanned = self.cost(fold.range)
-        begun = self.cost(fold.init)
-        name = fold.accu
-        self._push_value(name, fold.init)
-        result = self.cost(fold.result)
-        self._locals[name].pop()
-        self._copy_sizes(node, fold.result)
-        return _sum(scanned, begun, result)
+        return _sum(total, _product(count.most, each))
 
     def _push(self, name: str, local: _Local) -> None:
         self._locals.setdefault(name, []).append(local)
-
-    def _push_value(self, name: str, node: Expr) -> None:
-        self._push(name, _Local(self._path(node), self._size(node), self._entry(node)))
-
-    def _container(self, node: Expr, entry: _Entry | None) -> str:
-        return entry.kind if entry else node.type.kind
-
-    def _push_part(self, name: str, range_: Expr, *, key: bool) -> None:
-        entry = self._entry(range_)
-        listed = self._container(range_, entry) == "list"
-        if key:
-            part = "@indices" if listed else "@keys"
-            size = entry.key if entry else None
-        else:
-            part = "@items" if listed else "@values"
-            size = entry.value if entry else None
-        path = self._path(range_).append(part)
-        self._push(name, _Local(path, size, None))
-
-    def _push_single(self, name: str, range_: Expr) -> None:
-        entry = self._entry(range_)
-        listed = self._container(range_, entry) == "list"
-        if listed:
-            part = "@items"
-            size = entry.value if entry else None
-        else:
-            part = "@keys"
-            size = entry.key if entry else None
-        path = self._path(range_).append(part)
-        self._push(name, _Local(path, size, None))
 
     def _peek(self, name: str) -> _Local | None:
         stack = self._locals.get(name)
@@ -442,11 +345,8 @@ class _Coster:
     # What is known about a node
 
     def _path(self, node: Expr) -> Path:
-        if node.kind == "ident":
-            local = self._peek(node.name)
-            if local is not None:
-                return local.path
-        return self._paths.get(id(node), _NO_PATH)
+        local = self._peek(node.name) if node.kind == "ident" else None
+        return local.path if local is not None else self._paths.get(id(node), _NO_PATH)
 
     def _copy_sizes(self, node: Expr, source: Expr) -> None:
         size, entry = self._size(source), self._entry(source)
@@ -463,11 +363,13 @@ class _Coster:
         if size is not None:
             self._sizes[id(node)] = size
             return size
-        size = _type_size(node.type)
-        if size is None and node.kind == "ident":
-            local = self._peek(node.name)
-            size = local.size if local else None
-        return size
+        type_, is_optional = t.unwrap(node.type)
+        while is_optional:
+            type_, is_optional = t.unwrap(type_)
+        if type_ in _SCALARS:
+            return _ONE
+        local = self._peek(node.name) if node.kind == "ident" else None
+        return local.size if local else None
 
     def _entry(self, node: Expr) -> _Entry | None:
         entry = self._entries.get(id(node))
@@ -638,30 +540,21 @@ def _replace(_: str, target: Operand | None, args: list[Operand]) -> _Estimate |
     size = target.size_or_unknown()
     old = args[0].size_or_unknown()
     new = args[1].size_or_unknown()
-    count, kept = _least_replacements(size, old, new)
-    written = _product(count, new.least)
-    least = _sum(written, kept)
-    count, kept = _most_replacements(size, old, new)
-    written = _product(count, new.most)
-    most = _sum(written, kept)
-    cost = scale(size.most, 2 * STRING_FACTOR)
-    return _Estimate(cost, Size(least, most))
-
-
-def _most_replacements(size: Size, old: Size, new: Size) -> tuple[int, int]:
-    if old.least == 0:
-        return _sum(size.most, 1), size.most
-    if new.most <= old.least:
-        return 0, size.most
-    return _ceil_ratio(size.most, old.least), 0
-
-
-def _least_replacements(size: Size, old: Size, new: Size) -> tuple[int, int]:
+    # How often something is written at least and at most, and how much of the text is kept.
     if old.most == 0:
-        return _sum(size.least, 1), size.least
-    if old.most <= new.least:
-        return 0, size.least
-    return _ceil_ratio(size.least, old.most), 0
+        fewest, least = _sum(size.least, 1), size.least
+    elif old.most <= new.least:
+        fewest, least = 0, size.least
+    else:
+        fewest, least = _ceil_ratio(size.least, old.most), 0
+    if old.least == 0:
+        often, most = _sum(size.most, 1), size.most
+    elif new.most <= old.least:
+        often, most = 0, size.most
+    else:
+        often, most = _ceil_ratio(size.most, old.least), 0
+    result = Size(_sum(_product(fewest, new.least), least), _sum(_product(often, new.most), most))
+    return _Estimate(scale(size.most, 2 * STRING_FACTOR), result)
 
 
 def _ceil_ratio(size: int, part: int) -> int:

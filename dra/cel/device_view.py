@@ -41,7 +41,7 @@ class DeviceView:
             "attributes": domains,
             "capacity": amounts,
         }
-        # The frame that evaluation starts from; see dra.cel.closures.
+        # The first slots of the frame of an evaluation; see dra.cel.evaluation.account.
         self.slots = (driver, allow_multiple, domains, amounts, whole)
         self.broken = broken
 

@@ -129,61 +129,38 @@ def _collect(  # noqa: PLR0917 - the parts of one comprehension
 
 
 def _append(at: int, item: Expr) -> Expr:
-    one = Expr("list", at, args=(item,))
-    return call(at, "_+_", _accu(at), one)
+    return call(at, "_+_", _accu(at), Expr("list", at, args=(item,)))
 
 
 def _map(at: int, target: Expr, args: _Args) -> Expr:
-    variable = _variable(args[0], "argument is not an identifier")
-    keep = None
-    if len(args) == 3:
-        keep = args[1]
-    step = _append(at, args[-1])
-    empty = Expr("list", at)
-    variables = variable, ""
-    return _collect(at, target, variables, empty, step, keep)
+    variables = _variable(args[0], "argument is not an identifier"), ""
+    keep = args[1] if len(args) == 3 else None
+    return _collect(at, target, variables, Expr("list", at), _append(at, args[-1]), keep)
 
 
 def _filter(at: int, target: Expr, args: _Args) -> Expr:
-    variable = _variable(args[0], "argument is not an identifier")
-    step = _append(at, args[0])
-    empty = Expr("list", at)
-    return _collect(at, target, (variable, ""), empty, step, args[1])
+    variables = _variable(args[0], "argument is not an identifier"), ""
+    return _collect(at, target, variables, Expr("list", at), _append(at, args[0]), args[1])
 
 
 def _transform_list(at: int, target: Expr, args: _Args) -> Expr:
     variables = _variables(args, two=True)
-    keep = None
-    if len(args) == 4:
-        keep = args[2]
-    step = _append(at, args[-1])
-    empty = Expr("list", at)
-    return _collect(at, target, variables, empty, step, keep)
+    keep = args[2] if len(args) == 4 else None
+    return _collect(at, target, variables, Expr("list", at), _append(at, args[-1]), keep)
 
 
 def _transform_map(at: int, target: Expr, args: _Args) -> Expr:
     variables = _variables(args, two=True)
-    keep = None
-    if len(args) == 4:
-        keep = args[2]
-    accu = _accu(at)
-    key = Expr("ident", at, name=variables[0])
-    value = args[-1]
-    step = call(at, "cel.@mapInsert", accu, key, value)
-    empty = Expr("map", at)
-    return _collect(at, target, variables, empty, step, keep)
+    keep = args[2] if len(args) == 4 else None
+    step = call(at, "cel.@mapInsert", _accu(at), Expr("ident", at, name=variables[0]), args[-1])
+    return _collect(at, target, variables, Expr("map", at), step, keep)
 
 
 def _transform_map_entry(at: int, target: Expr, args: _Args) -> Expr:
     variables = _variables(args, two=True)
-    keep = None
-    if len(args) == 4:
-        keep = args[2]
-    accu = _accu(at)
-    entry = args[-1]
-    step = call(at, "cel.@mapInsert", accu, entry)
-    empty = Expr("map", at)
-    return _collect(at, target, variables, empty, step, keep)
+    keep = args[2] if len(args) == 4 else None
+    step = call(at, "cel.@mapInsert", _accu(at), args[-1])
+    return _collect(at, target, variables, Expr("map", at), step, keep)
 
 
 def _bind_name(at: int, name: str, value: Expr, result: Expr) -> Expr:

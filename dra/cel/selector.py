@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from dra.cache import Cache
 from dra.cel.cost import worst_case
 from dra.cel.environment import STORED, Env, environment
-from dra.cel.evaluation.account import open_frame
-from dra.cel.evaluation.closures import Compiler
-from dra.cel.evaluation.metered import MeteredCompiler, watch
-from dra.cel.evaluation.tolls import may_run_free
+from dra.cel.evaluation.account import BUDGET, CHARGED, INTERVAL, LOOK, SPENT, UNITS, open_frame, settle
+from dra.cel.evaluation.compiler import Compiler
 from dra.cel.reads import Reads, reads_of
 from dra.cel.syntax import height_of, parse
 from dra.cel.typecheck import check, check_output
@@ -25,12 +23,10 @@ if TYPE_CHECKING:
     from dra.budget import Budget
     from dra.cel.device_view import DeviceView, TextView
     from dra.cel.environment import Environment
-    from dra.cel.evaluation.metered import Closure
+    from dra.cel.evaluation.compiler import Closure
     from dra.cel.syntax import Expr
     from dra.cel.types import Type
 
-# An evaluation that may take more steps is charged for those it takes, the others for those they may.
-_EXACTLY = 1_000
 # Frames of Python's stack for trees of syntax.MAX_HEIGHT levels, of which each takes a handful.
 _ROOM = 8_000
 
@@ -42,18 +38,7 @@ Derived = bool | int | str | Version | list[bool] | list[int] | list[str] | list
 class Selector:
     """An expression that compiled. Made by `compile`."""
 
-    __slots__ = (
-        "_free",
-        "_metered",
-        "_names",
-        "_rest",
-        "_steps",
-        "_variables",
-        "max_cost",
-        "reads",
-        "result_type",
-        "text",
-    )
+    __slots__ = ("_blank", "_closure", "max_cost", "reads", "result_type", "text")
 
     def __init__(
         self,
@@ -73,71 +58,39 @@ class Selector:
         self.max_cost: int = worst_case(root)
         self.reads: Reads = reads_of(root)
         compiler = Compiler(names, budget)
-        # The two ways to evaluate; the one that counts is made when it is needed.
-        self._free: Closure | None = None
-        self._metered: Closure | None = None
-        self._names = names
-        if may_run_free(root, self.max_cost):
-            self._free = compiler.closure(root)
-        else:
-            self._make_metered(root, budget)
-        # In the free way: the variables of a frame, and what to charge a budget; in 0.1 µs a unit of cost.
-        self._rest = [None] * compiler.variables
-        self._steps = 1 + self.max_cost // 8 + compiler.pattern_work
+        self._closure: Closure = compiler.closure(root)
+        self._blank = open_frame((), compiler.variables, None)
 
     def __repr__(self) -> str:
         return f"Selector({self.text!r})"
 
-    @property
-    def metered(self) -> bool:
-        """Whether the costs of every evaluation are counted, for they may be large."""
-        return self._free is None
-
     def matches(self, view: DeviceView, budget: Budget | None = None) -> bool:
         """Whether the device is selected; the evaluation is charged to the budget, which may end it."""
-        free = self._free
-        if free is None or budget is not None or view.broken:
-            value = self.evaluate(view, budget)
-        else:  # what `evaluate` does in the commonest case, without a call that would be a fifth of the time
-            try:
-                value = free([*view.slots, *self._rest]) if self._rest else free(view.slots)
-            except Fatal as error:
-                raise SelectorRunError(str(error)) from error
-            except RecursionError:
-                value = _with_room(self._evaluate, view, budget)
+        value = self.evaluate(view, budget)
         if value is True or value is False:
             return bool(value)
         raise SelectorRunError(f"CEL result of type {type_name(value)} could not be converted to bool")
 
     def evaluate(self, view: DeviceView | TextView, budget: Budget | None = None) -> Value:
-        """Return whatever the expression gives; for rules that are not selectors."""
-        try:
-            return self._evaluate(view, budget)
-        except RecursionError:
-            return _with_room(self._evaluate, view, budget)
-
-    def _evaluate(self, view: DeviceView | TextView, budget: Budget | None) -> Value:
+        """Return whatever the expression gives; for rules that are not selectors. Without a budget Kubernetes' limits end it."""
         if view.broken:
             raise SelectorRunError(view.broken)
-        free = self._free
+        frame = [*view.slots, *self._blank]
+        if budget is not None:
+            frame[LOOK], frame[BUDGET] = INTERVAL, budget
         try:
-            if free is None or (budget is not None and self._steps > _EXACTLY):
-                return self._counting()(open_frame(view.slots, self._variables, budget))
-            if budget is not None:
-                budget.charge(self._steps)
-            return free([*view.slots, *self._rest]) if self._rest else free(view.slots)
+            try:
+                return self._closure(frame)
+            except RecursionError:
+                frame[SPENT] = frame[CHARGED] = 0
+                return _with_room(self._closure, frame)
         except Fatal as error:
             raise SelectorRunError(str(error)) from error
-
-    def _counting(self) -> Closure:
-        """The closure that counts; its tree is made again, for few expressions are ever evaluated both ways."""
-        return self._metered or self._make_metered(_check(self.text, self._names), None)
-
-    def _make_metered(self, root: Expr, budget: Budget | None) -> Closure:
-        compiler = MeteredCompiler(self._names, budget)
-        self._metered = watch(compiler.closure(root))
-        self._variables = compiler.variables
-        return self._metered
+        finally:
+            if frame[SPENT] > frame[LOOK]:
+                settle(frame)
+            elif budget is not None:
+                budget.charge(1 + (frame[SPENT] - frame[CHARGED]) // UNITS)
 
     def derive(self, view: DeviceView | TextView, budget: Budget | None = None) -> Derived:
         """Return the value of a derived attribute, or fail on what cannot be one."""

@@ -28,6 +28,7 @@ from dra.objects.claim import (
     ResourceClaimTemplate,
     ResourceClaimTemplateSpec,
     is_reserved_for,
+    node_of,
     results_of,
 )
 from dra.objects.compatibility import CompatibilityFinding, DeviceCompatibility, DeviceCompatibilityStatus
@@ -42,7 +43,6 @@ from dra.objects.device import (
     DeviceCapacity,
     DeviceCounterConsumption,
     NodeAllocatableMapping,
-    NodeAllocatableOverhead,
     NodeAllocatableResource,
 )
 from dra.objects.deviceclass import DeviceClass, DeviceClassConfiguration, DeviceClassSpec
@@ -64,6 +64,7 @@ from dra.objects.pod import (
     Pod,
     PodDisruptionBudget,
     PodResourceClaim,
+    PodSchedulingGate,
     PodSpec,
     PodStatus,
     ResourceRequirements,
@@ -120,7 +121,6 @@ __all__ = [
     "NetworkDeviceData",
     "Node",
     "NodeAllocatableMapping",
-    "NodeAllocatableOverhead",
     "NodeAllocatableResource",
     "NodeSelector",
     "NodeSelectorRequirement",
@@ -133,6 +133,7 @@ __all__ = [
     "Pod",
     "PodDisruptionBudget",
     "PodResourceClaim",
+    "PodSchedulingGate",
     "PodSpec",
     "PodStatus",
     "ResourceClaim",
@@ -159,6 +160,7 @@ __all__ = [
     "is_reserved_for",
     "matches",
     "node",
+    "node_of",
     "protects",
     "results_of",
     "selects",

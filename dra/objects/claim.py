@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from msgspec import field
 
-from dra.objects.device import Int64
 from dra.objects.meta import Condition, ObjectMeta
 from dra.objects.node import NodeSelector
 from dra.objects.taint import DeviceToleration
 from dra.quantity import Quantity
-from dra.wire import Json, Wire
+from dra.wire import Int64, Opaque, Wire
 
 
 class CELDeviceSelector(Wire, frozen=True, kw_only=True):
@@ -65,7 +64,7 @@ class DeviceConstraint(Wire, frozen=True, kw_only=True):
 
 class OpaqueDeviceConfiguration(Wire, frozen=True, kw_only=True):
     driver: str = ""
-    parameters: Json = None
+    parameters: Opaque | None = None
 
 
 class DeviceClaimConfiguration(Wire, frozen=True, kw_only=True):
@@ -137,7 +136,7 @@ class AllocatedDeviceStatus(Wire, frozen=True, kw_only=True):
     device: str = ""
     share_id: str | None = field(name="shareID", default=None)
     conditions: tuple[Condition, ...] = ()
-    data: Json = None
+    data: Opaque | None = None
     network_data: NetworkDeviceData | None = None
 
 
@@ -171,6 +170,17 @@ def results_of(claim: ResourceClaim | None) -> tuple[DeviceRequestAllocationResu
     """The devices that a claim has, none while it has no allocation."""
     allocation = claim.status.allocation if claim is not None else None
     return allocation.devices.results if allocation is not None else ()
+
+
+def node_of(allocation: AllocationResult | None) -> str:
+    """Name the one node an allocation is for, as its selector says it; "" if it says something else."""
+    if allocation is None or allocation.node_selector is None:
+        return ""
+    for term in allocation.node_selector.node_selector_terms:
+        for requirement in term.match_fields:
+            if requirement.key == "metadata.name" and len(requirement.values) == 1:
+                return requirement.values[0]
+    return ""
 
 
 def is_reserved_for(claim: ResourceClaim, uid: str) -> bool:

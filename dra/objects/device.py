@@ -6,16 +6,12 @@ server accepts in `dra.validation`.
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from msgspec import Meta, field
+from msgspec import field
 
 from dra.objects.node import NodeSelector
 from dra.objects.taint import DeviceTaint
 from dra.quantity import Quantity
-from dra.wire import Wire
-
-Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+from dra.wire import Int64, Wire
 
 
 class DeviceAttribute(Wire, frozen=True, kw_only=True):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from dra.objects.meta import Condition, ObjectMeta
 from dra.quantity import Quantity
-from dra.wire import Json, Wire
+from dra.wire import Json, Opaque, Wire
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,7 +26,6 @@ class ResourceRequirements(Wire, frozen=True, kw_only=True):
 class EnvVar(Wire, frozen=True, kw_only=True):
     name: str = ""
     value: str = ""
-    value_from: Json = None
 
 
 class SecurityContext(Wire, frozen=True, kw_only=True):
@@ -55,6 +54,10 @@ class Toleration(Wire, frozen=True, kw_only=True):
     toleration_seconds: int | None = None
 
 
+class PodSchedulingGate(Wire, frozen=True, kw_only=True):
+    name: str = ""
+
+
 class PodSchedulingGroup(Wire, frozen=True, kw_only=True):
     pod_group_name: str = ""
 
@@ -64,13 +67,13 @@ class PodSpec(Wire, frozen=True, kw_only=True):
     init_containers: tuple[Container, ...] = ()
     node_name: str = ""
     node_selector: dict[str, str] = {}
-    affinity: Json = None
+    affinity: Opaque | None = None
     resource_claims: tuple[PodResourceClaim, ...] = ()
     resources: ResourceRequirements = ResourceRequirements()
     runtime_class_name: str | None = None
     scheduler_name: str = ""
     service_account_name: str = ""
-    scheduling_gates: tuple[Json, ...] = ()
+    scheduling_gates: tuple[PodSchedulingGate, ...] = ()
     scheduling_group: PodSchedulingGroup | None = None
     tolerations: tuple[Toleration, ...] = ()
     priority: int | None = None

@@ -5,15 +5,17 @@
     firstAvailable   of its alternatives the largest, by each amount
     adminAccess      nothing
 
-"Would do" is what the class, the selectors and the capacity requests say, whoever has the device now. The answer is never less than
-what an allocation would then add (`dra.stock.amounts`), unless drivers publish something larger in the meantime. A look at very many
-devices goes on where its budget ended it; who cannot wait for its end counts what the claim itself says: devices, and amounts that it names.
+"Would do" is what the class, the selectors and the capacity requests say, whoever has the device now. A node can be stolen and publish
+what it likes, and a single one shall not make every claim too large: of what nodes publish, each amount is the largest that two of them
+have (or the only one that has any); devices of no node count as they are. So the answer is never less than what an allocation would then
+add (`dra.stock.amounts`), unless it is on the one node with the largest devices, or drivers publish something larger in the meantime; what
+is allocated is counted as it is (`allocator.reservations`). A look at very many
+devices goes on where its budget ended it; until its end a claim counts as it says itself: devices, and amounts that it names.
 """
 
 from __future__ import annotations
 
 from hashlib import sha256
-from itertools import chain
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
@@ -26,14 +28,12 @@ from dra.stock import ALL_CLASSES, DEVICES, ONE, charges, held_of, total
 from dra.wire import encode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from dra.cel import Selector
     from dra.objects import (
         Device,
         DeviceCapacity,
-        DeviceRequest,
-        DeviceSelector,
         DeviceSubRequest,
         ExactDeviceRequest,
         ResourceClaimSpec,
@@ -106,19 +106,15 @@ class Demands:
         if look is None or look.published != self._published:
             look = _Look(ask, stock, self._published, look.known(stock) if look is not None else {})
         self._looks[key] = look
-        self._make_room()
+        # Forget the looks that are the longest ago: a tenant may ask for something new each time.
+        pages = sum(look.size for look in self._looks.values())
+        while len(self._looks) > 1 and (pages > self._most_pages or len(self._looks) > LOOKS):
+            pages -= self._looks.pop(next(iter(self._looks))).size
         found = look.go_on(budget)
         if len(self._most) >= REMEMBERED:
             self._most.clear()
         self._most[key] = found
         return found
-
-    def _make_room(self) -> None:
-        """Forget the looks that are the longest ago, of who asks for something new each time."""
-        pages = sum(look.size for look in self._looks.values())
-        while len(self._looks) > 1 and (pages > self._most_pages or len(self._looks) > LOOKS):
-            oldest = self._looks.pop(next(iter(self._looks)))
-            pages -= oldest.size
 
     def _forget(self, stock: Stock) -> None:
         """Forget what may not be so any more."""
@@ -147,15 +143,18 @@ class _Look:
         self._pages: list[Page] = []
         self._letters = 0  # of its selectors
         if class_ is not None:
-            self._unread = _expressions(class_.spec.selectors, ask.selectors)
+            selectors = (*class_.spec.selectors, *ask.selectors)
+            self._unread = [one.cel.expression for one in selectors if one.cel is not None][::-1]
             self._letters = sum(map(len, self._unread))
             self._pages = list(stock.pages.values())
         self._found: Most | None = None
         self._shapes: dict[object, Most] = {}  # slices that are alike have one answer
         self._takes: dict[bytes, Held | None] = {}  # what is taken of a device, by its capacities as text
-        self._one: Held = {}
-        self._nodes: dict[str, Held] = {"": {}}  # "" is what no single node has
-        self._begin_page()
+        # By node, and "" for what no single node has: the most of one device, and all of them.
+        self._ones: dict[str, Held] = {"": {}}
+        self._nodes: dict[str, Held] = {"": {}}
+        self._device = 0  # that is next in its slice
+        self._of_page = Most({}, {})
 
     @property
     def size(self) -> int:
@@ -179,9 +178,13 @@ class _Look:
         except OutOfBudget:
             if self._place != before or not whole:
                 raise
-            self._found = NOTHING  # no other budget of this size gets any further: what the claim says counts
+            self._found = NOTHING  # no other budget of this size gets any further: the claim's own amounts count
         else:
-            self._found = self._sum_up()
+            one, everything = self._ones.pop(""), self._nodes.pop("")
+            _raise(one, _largest_of_two(self._ones.values()))
+            _add(everything, _largest_of_two(self._nodes.values()))
+            self._ones, self._nodes = {}, {}
+            self._found = Most(one, everything)
         self._known, self._takes = {}, {}
         self._selectors, self._letters = [], 0
         return self._found
@@ -192,47 +195,36 @@ class _Look:
         return len(self._unread), len(self._pages), self._device
 
     def _go(self, budget: Budget) -> None:
+        # Selectors are read in one go each and paid for then: the API lets 10 KiB through, some hundredths of a second.
         while self._unread:
-            self._read_selector(budget)
+            own = Budget(STEPS)
+            selector = compile_selector(self._unread[-1], budget=own)
+            self._unread.pop()
+            self._selectors.append(selector)
+            budget.charge(own.spent)
         while self._pages:
             page = self._pages[-1]
             budget.charge(_RECALLED)
             most = self._known.get(page)
             if most is None:
-                most = self._look_at(page, budget)
-            self._take(page, most)
+                for device in page.devices[self._device :]:
+                    held = self._held(page.pool[0], device, budget)
+                    if held is not None:
+                        _raise(self._of_page.one, held)
+                        _add(self._of_page.all, held)
+                    self._device += 1
+                # One object stands for all slices that have as much.
+                shape = tuple(self._of_page.one.items()), tuple(self._of_page.all.items())
+                most = self._shapes.setdefault(shape, self._of_page)
+            self.seen[page] = most
+            node = page.slice.spec.node_name or ""
+            _raise(self._ones.setdefault(node, {}), most.one)
+            _add(self._nodes.setdefault(node, {}), most.all)
             self._pages.pop()
-            self._begin_page()
-
-    def _read_selector(self, budget: Budget) -> None:
-        """Read one, in one go: the API lets 10 KiB through, which take some hundredths of a second. Then it is paid for."""
-        own = Budget(STEPS)
-        selector = compile_selector(self._unread[-1], budget=own)
-        self._unread.pop()
-        self._selectors.append(selector)
-        budget.charge(own.spent)
-
-    def _begin_page(self) -> None:
-        self._device = 0  # that is next in its slice
-        self._of_page = Most({}, {})
-
-    def _look_at(self, page: Page, budget: Budget) -> Most:
-        driver = page.pool[0]
-        for device in page.devices[self._device :]:
-            held = self._held(driver, device, budget)
-            if held is not None:
-                _raise(self._of_page.one, held)
-                _add(self._of_page.all, held)
-            self._device += 1
-        return self._same(self._of_page)
-
-    def _same(self, most: Most) -> Most:
-        """Find the object that stands for all slices that have as much."""
-        shape = tuple(most.one.items()), tuple(most.all.items())
-        return self._shapes.setdefault(shape, most)
+            self._device, self._of_page = 0, Most({}, {})
 
     def _held(self, driver: str, device: Device, budget: Budget) -> Mapping[str, int] | None:
-        """Say what whoever is given a device has of it; None if it would not do."""
+        """Return what a claim that is given a device has of it; None if the device would not do."""
         budget.charge(_LOOKED)
         view = view_of(driver, device)
         try:
@@ -248,56 +240,27 @@ class _Look:
             return None
         return held_of(driver, device, taken if device.allow_multiple_allocations else None)
 
-    def _take(self, page: Page, most: Most) -> None:
-        self.seen[page] = most
-        _raise(self._one, most.one)
-        here = self._nodes.setdefault(page.node_name, {})
-        _add(here, most.all)
-
-    def _sum_up(self) -> Most:
-        everywhere = self._nodes[""]
-        everything = dict(everywhere)
-        for node, here in self._nodes.items():
-            if node:
-                both = dict(here)
-                _add(both, everywhere)
-                _raise(everything, both)
-        self._nodes = {}
-        return Most(self._one, everything)
-
 
 def _asked(spec: ResourceClaimSpec, look: Callable[[Ask], Most]) -> Amounts:
-    """Add up what the requests of a claim may come to hold."""
-    return total(_request(request, look) for request in spec.devices.requests)
-
-
-def _request(request: DeviceRequest, look: Callable[[Ask], Most]) -> Amounts:
-    exactly = request.exactly
-    if exactly is not None and exactly.admin_access:
-        return {}
-    asks = request.first_available if exactly is None else (exactly,)
-    found: dict[tuple[str, str], int] = {}
-    for ask in asks:
-        held = _of_ask(ask, look(ask))
-        for class_name in (ask.device_class_name, ALL_CLASSES):
-            named = {(class_name, what): amount for what, amount in held.items()}
-            _raise(found, named)
-    return found
-
-
-def _of_ask(ask: Ask, most: Most) -> Mapping[str, int]:
-    wants_all = ask.allocation_mode == "All"
-    if not most.one:
-        return _times(_said(ask), ALL if wants_all else ask.count)
-    if wants_all:
-        return most.all
-    return _times(most.one, ask.count)
-
-
-def _said(ask: Ask) -> dict[str, int]:
-    """Say what one device counts as by what the claim says alone."""
-    amounts = _capacity(ask)
-    return {name: amount.nano for name, amount in amounts.items()} | {DEVICES: ONE}
+    """Add up what the requests of a claim may come to hold; of a request's alternatives the largest counts, by each amount."""
+    parts: list[Amounts] = []
+    for request in spec.devices.requests:
+        exactly = request.exactly
+        if exactly is not None and exactly.admin_access:
+            continue
+        found: dict[tuple[str, str], int] = {}
+        for ask in request.first_available if exactly is None else (exactly,):
+            most, count = look(ask), max(ask.count, 1)
+            wants_all = ask.allocation_mode == "All"
+            if not most.one:  # by what the claim says alone
+                said = {name: amount.nano for name, amount in _capacity(ask).items()} | {DEVICES: ONE}
+                held = _times(said, ALL if wants_all else count)
+            else:
+                held = most.all if wants_all else _times(most.one, count)
+            for class_name in (ask.device_class_name, ALL_CLASSES):
+                _raise(found, {(class_name, what): amount for what, amount in held.items()})
+        parts.append(found)
+    return total(parts)
 
 
 def _key(ask: Ask) -> bytes:
@@ -310,11 +273,6 @@ def _key(ask: Ask) -> bytes:
 
 def _capacity(ask: Ask) -> dict[str, Quantity]:
     return ask.capacity.requests if ask.capacity is not None else {}
-
-
-def _expressions(*said: Iterable[DeviceSelector]) -> list[str]:
-    """List selectors as texts, the last first."""
-    return [one.cel.expression for one in chain(*said) if one.cel is not None][::-1]
 
 
 def _taken(asked: Mapping[str, Quantity], capacity: Mapping[str, DeviceCapacity]) -> dict[str, int] | None:
@@ -336,11 +294,20 @@ def _raise(most: dict[T, int], held: Mapping[T, int]) -> None:
         most[what] = max(most.get(what, 0), amount)
 
 
+def _largest_of_two(nodes: Collection[Held]) -> Held:
+    """Say of each amount the largest that two nodes have; of one that a single node has, what it says, if it is the only node."""
+    having = [held for held in nodes if held]
+    found: Held = {}
+    for what in {what for held in having for what in held}:
+        amounts = sorted((held.get(what, 0) for held in having), reverse=True)
+        found[what] = amounts[min(1, len(amounts) - 1)]
+    return {what: amount for what, amount in found.items() if amount}
+
+
 def _add(into: dict[str, int], held: Mapping[str, int]) -> None:
     for what, amount in held.items():
         into[what] = into.get(what, 0) + amount
 
 
-def _times(held: Mapping[str, int], count: int) -> dict[str, int]:
-    """Count so many of the same, and one where it is not said how many."""
-    return {what: amount * max(count, 1) for what, amount in held.items()}
+def _times(held: Held, count: int) -> Held:
+    return {what: amount * count for what, amount in held.items()}

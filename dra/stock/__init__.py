@@ -6,7 +6,7 @@ from dra.stock.amounts import ALL_CLASSES, DEVICES, ONE, PROFILE, SHARES, Amount
 from dra.stock.capacity import charges
 from dra.stock.counters import Counters, available, overdrawn
 from dra.stock.equivalence import Body, Consumption, CounterUse, body
-from dra.stock.pool import Page, Pool, PoolStatus, reaches, targets, usable
+from dra.stock.pool import Page, Pool, PoolDevices, PoolStatus, newest, reaches, targets, usable
 from dra.stock.reading import Reading
 from dra.stock.stock import Stock
 from dra.stock.usage import FREE, PoolId, PoolUse, results_by_pool
@@ -25,6 +25,7 @@ __all__ = [
     "Counters",
     "Page",
     "Pool",
+    "PoolDevices",
     "PoolId",
     "PoolStatus",
     "PoolUse",
@@ -35,6 +36,7 @@ __all__ = [
     "body",
     "charges",
     "held_of",
+    "newest",
     "overdrawn",
     "reaches",
     "results_by_pool",

@@ -1,16 +1,17 @@
 """How much the claims of each namespace hold, by DeviceClass and over all of them. Quotas go by it.
 
 What counts is what was allocated, not what was asked for: one device a result, and of a capacity the share that was taken, or all of a
-device that is taken whole, as its driver publishes it now; such a device also counts by its profile, and by what it takes of counters.
+device that is taken whole, as its driver publishes it now (less than nothing, which the API server takes, is nothing); such a device also counts by its profile, and by what it takes of counters.
 Access for admins is free. Amounts are in nano-units, as quantities keep them.
 
-A stock keeps the sums up to date as it changes (`Difference`), so that nobody has to walk through a namespace's claims.
+A stock keeps the sums up to date as it changes (`Difference`), so that no reader walks through a namespace's claims.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
+from dra.objects import node_of
 from dra.quantity import Quantity
 
 if TYPE_CHECKING:
@@ -94,27 +95,42 @@ def _parts(claim: ResourceClaim, pages_of: PagesOf) -> Iterator[_Part]:
     allocation = claim.status.allocation
     if allocation is None:
         return
-    classes = _classes_of(claim)
+    classes: dict[str, str] = {}  # by request, or alternative, as results name them
+    for request in claim.spec.devices.requests:
+        if request.exactly is not None:
+            classes[request.name] = request.exactly.device_class_name
+        for one in request.first_available:
+            classes[f"{request.name}/{one.name}"] = one.device_class_name
+    node = node_of(allocation)
     for result in allocation.devices.results:
         class_name = classes.get(result.request)
         if class_name is None or result.admin_access:
             continue
-        device = _find(result, pages_of)
-        held = held_of(result.driver, device, _share(result))
+        share: dict[str, int] | None = None
+        if result.consumed_capacity or result.share_id is not None:
+            share = {name: amount.nano for name, amount in result.consumed_capacity.items()}
+        held = held_of(result.driver, _find(result, node, pages_of), share)
         for what, amount in held.items():
             yield (class_name, what), amount
             yield (ALL_CLASSES, what), amount
 
 
 def held_of(driver: str, device: Device | None, share: Mapping[str, int] | None) -> dict[str, int]:
-    """Say how much who has a share of a device holds, or, without a share, who has all of it; None is one that nobody publishes."""
+    """Return how much a share of a device is, or, without a share, all of it; None is a device that is not published."""
     found: dict[str, int] = {}
     if share is not None:
         found.update(share)
     elif device is not None:
-        found.update((name, capacity.value.nano) for name, capacity in device.capacity.items())
-        _add_part(found, driver, device)
-    for name in _COUNTS:  # a capacity of that name is not counted: nobody could tell the two apart
+        found.update((name, max(0, capacity.value.nano)) for name, capacity in device.capacity.items())
+        # A part of another device also counts as one of its profile, and by the counters that it takes.
+        profile = device.own_text(driver, "profile") if device.consumes_counters else None
+        if profile:
+            found[PROFILE + profile] = ONE
+        for consumption in device.consumes_counters:
+            for name, counter in consumption.counters.items():
+                key = COUNTER + name
+                found[key] = found.get(key, 0) + max(0, counter.value.nano)
+    for name in _COUNTS:  # a capacity of that name is not counted: the two could not be told apart
         found.pop(name, None)
     found[DEVICES] = ONE
     if share is not None:
@@ -122,43 +138,18 @@ def held_of(driver: str, device: Device | None, share: Mapping[str, int] | None)
     return found
 
 
-def _share(result: DeviceRequestAllocationResult) -> dict[str, int] | None:
-    """Read how much of each capacity a result takes, if it is a share of a device."""
-    taken = result.consumed_capacity
-    if not taken and result.share_id is None:
-        return None
-    return {name: amount.nano for name, amount in taken.items()}
+def _find(result: DeviceRequestAllocationResult, node: str, pages_of: PagesOf) -> Device | None:
+    """Find the device of a result as it is published now; while a driver publishes a pool anew, as it was before.
 
-
-def _add_part(found: dict[str, int], driver: str, device: Device) -> None:
-    """Add what a device is besides that is a part of another: one of a profile, and so much of its counters."""
-    if not device.consumes_counters:
-        return
-    profile = device.own_text(driver, "profile")
-    if profile:
-        found[PROFILE + profile] = ONE
-    for consumption in device.consumes_counters:
-        for name, counter in consumption.counters.items():
-            key = COUNTER + name
-            found[key] = found.get(key, 0) + counter.value.nano
-
-
-def _classes_of(claim: ResourceClaim) -> dict[str, str]:
-    """Name the class of each request, and of each alternative, as results name them."""
-    found: dict[str, str] = {}
-    for request in claim.spec.devices.requests:
-        if request.exactly is not None:
-            found[request.name] = request.exactly.device_class_name
-        for one in request.first_available:
-            found[f"{request.name}/{one.name}"] = one.device_class_name
-    return found
-
-
-def _find(result: DeviceRequestAllocationResult, pages_of: PagesOf) -> Device | None:
-    """Find the device of a result as it is published now."""
-    pool = result.driver, result.pool
-    for page in pages_of.get(pool, ()):
-        for device in page.devices:
-            if device.name == result.device:
-                return device
+    It is found where `PoolDevices` finds it, without listing a pool for one device.
+    """
+    pages = pages_of.get((result.driver, result.pool), ())
+    latest = sorted(pages, key=lambda page: page.generation, reverse=True) if len(pages) > 1 else pages
+    for place in (node, "") if node else ("", None):
+        for page in latest:
+            if place is not None and (page.slice.spec.node_name or "") != place:
+                continue
+            for device in page.devices:
+                if device.name == result.device:
+                    return device
     return None

@@ -8,26 +8,20 @@ fail to hold once an `Interner` has forgotten a token, which costs sharing and n
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
 from dra.errors import SemverError
+from dra.objects import Device, DeviceTaint, ResourceSliceSpec
+from dra.quantity import Quantity
 from dra.semver import Version
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
-    from dra.objects import (
-        CapacityRequestPolicy,
-        CounterSet,
-        Device,
-        DeviceAttribute,
-        DeviceCapacity,
-        DeviceCounterConsumption,
-        ResourceSliceSpec,
-    )
-    from dra.quantity import Quantity
+    from dra.objects import DeviceAttribute, DeviceCounterConsumption
 
 T = TypeVar("T")
 _MOST_BYTES = 32 << 20  # of content that each interner remembers
@@ -116,62 +110,92 @@ def _weight(content: object) -> int:
 _CONTENTS: Interner[Content] = Interner()
 _PLAINS: Interner[Plain] = Interner()
 _BODIES: Interner[Body] = Interner()
+# Whatever else an API object says tells it from others: a field that Kubernetes adds counts as soon as the struct has it.
+# These do not, each for its reason.
+LEFT_OUT: dict[type[msgspec.Struct], frozenset[str]] = {
+    Device: frozenset(
+        (
+            "name",  # two devices that differ in nothing else are interchangeable
+            "attributes",  # added by who asks
+            "consumes_counters",  # part of the body, `consumption`
+            "allow_multiple_allocations",  # as the server reads it: `multi`
+            "binds_to_node",  # as are the conditions, this is about what follows an allocation
+            "binding_conditions",  # whether there are any is part of the content of a slice
+            "binding_failure_conditions",
+            "node_allocatable_resources",  # the scheduler counts these, the allocator does not
+        )
+    ),
+    DeviceTaint: frozenset(("time_added",)),
+    ResourceSliceSpec: frozenset(
+        (
+            "pool",  # its generation and count are added, its name is the node's in most fleets
+            "devices",  # added as bodies
+            "node_name",  # which nodes a slice is for is asked for each node
+            "node_selector",
+            "all_nodes",
+            "per_device_node_selection",
+            "skip_node_operations",
+            "partition_type_attribute",  # for people
+        )
+    ),
+}
 
 
 def content(spec: ResourceSliceSpec, devices: tuple[Device, ...], bodies: tuple[Body, ...]) -> Content:
     """Find the token of a slice whose devices have these bodies."""
     key = (
-        spec.driver,
         spec.pool.generation,
         spec.pool.resource_slice_count,
         bodies,
         len({device.name for device in devices}) == len(devices),
         any(device.binding_conditions is not None for device in devices),
-        tuple([_counter_set_key(one) for one in spec.shared_counters]),
+        _told(spec),
     )
     return _CONTENTS.token(key, Content)
-
-
-def _counter_set_key(one: CounterSet) -> tuple[str, tuple[tuple[str, int], ...]]:
-    return one.name, tuple(sorted((name, counter.value.nano) for name, counter in one.counters.items()))
 
 
 def body(device: Device, *, shares: bool = True, closed: str = "") -> Body:
     """Find the token of a device, as an allocator sees it that knows shares or not."""
     shared = shares and bool(device.allow_multiple_allocations)
     readable = all(map(_readable, device.attributes.values()))
-    amounts: tuple[object, ...] = ()
-    taints: tuple[object, ...] = ()
-    consumption: Consumption = ()
-    # Most devices have none of these, and a loop over nothing costs more than a look.
-    capacity = device.capacity
-    if capacity:
-        amounts = tuple([_amount(name, capacity[name]) for name in sorted(capacity)])
-    if device.taints:
-        taints = tuple([(taint.key, taint.value, taint.effect) for taint in device.taints])
-    nodes = device.node_name, device.all_nodes, device.node_selector
-    alone = (
-        shared,
-        readable,
-        amounts,
-        taints,
-        nodes,
-        closed,
-    )
-    plain = _PLAINS.token(alone, Plain)
+    plain = _PLAINS.token((shared, readable, closed, _told(device)), Plain)
     consumed = device.consumes_counters
-    if consumed:
-        consumption = tuple([_counter_use(one) for one in consumed])
-    key = plain, consumption
+    consumption = tuple([_counter_use(one) for one in consumed]) if consumed else ()
 
     def make() -> Body:
         return Body(plain, consumption, shared, closed)
 
-    return _BODIES.token(key, make)
+    return _BODIES.token((plain, consumption), make)
 
 
-def _amount(name: str, one: DeviceCapacity) -> tuple[object, ...]:
-    return name, *_number(one.value), _policy(one.request_policy)
+def _told(value: object) -> object:
+    """Tell what distinguishes an API value from others."""
+    kind = value.__class__
+    tell = _TELLERS.get(kind)
+    if tell is None:
+        tell = _TELLERS[kind] = _teller(kind)
+    return tell(value)
+
+
+def _teller(kind: type) -> Callable[[Any], object]:
+    if not issubclass(kind, msgspec.Struct):
+        return lambda value: value
+    left_out = LEFT_OUT.get(kind, frozenset())
+    names = [name for name in kind.__struct_fields__ if name not in left_out]
+    if len(names) == 1:
+        return lambda value: _told(getattr(value, names[0]))
+    read = attrgetter(*names)
+    # Most values are plain, and a call for each would take half as long again.
+    return lambda value: tuple([one if one.__class__ in _PLAIN else _told(one) for one in read(value)])
+
+
+_PLAIN = {type(None), bool, int, str}
+_TELLERS: dict[type, Callable[[Any], object]] = {
+    dict: lambda value: tuple([(name, _told(value[name])) for name in sorted(value)]) if value else (),
+    tuple: lambda value: tuple([_told(one) for one in value]) if value else (),
+    # Whatever of it a selector or a policy can tell apart.
+    Quantity: lambda value: (value.nano, value.format, value.as_int() is None),
+}
 
 
 def _readable(attribute: DeviceAttribute) -> bool:
@@ -195,22 +219,6 @@ def _is_version(text: str) -> bool:
     except SemverError:
         return False
     return True
-
-
-def _number(quantity: Quantity) -> tuple[int, str, bool]:
-    """Whatever of a quantity a selector or a policy can tell apart."""
-    return quantity.nano, quantity.format, quantity.as_int() is None
-
-
-def _policy(policy: CapacityRequestPolicy | None) -> object:
-    if policy is None:
-        return None
-    between = policy.valid_range
-    return (
-        policy.default and _number(policy.default),
-        tuple(_number(value) for value in policy.valid_values),
-        between and tuple(bound and _number(bound) for bound in (between.min, between.max, between.step)),
-    )
 
 
 def _counter_use(one: DeviceCounterConsumption) -> CounterUse:

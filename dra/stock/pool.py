@@ -4,6 +4,9 @@ Which slices count (generation, completeness), which devices can be reached, in 
 a pool invalid. Mirrors `GatherPools` in k8s.io/dynamic-resource-allocation/structured/internal/experimental/pools_experimental.go,
 its blind spots included: a stale slice that satisfies its own slice count is used although a newer generation exists for
 other nodes only.
+
+A slice with a nodeName may have been written by that node (admission plugin NodeRestriction looks at nothing else), and a node can
+be stolen. So where no node is looked from, as for what the whole cluster has, it supersedes slices of the same node alone (`newest`).
 """
 
 from __future__ import annotations
@@ -30,8 +33,8 @@ if TYPE_CHECKING:
 class Page(msgspec.Struct, frozen=True, eq=False):
     """One slice as an allocator looks at it: its devices carry the taints of the rules, too.
 
-    Pages are compared by identity and live as long as the slice does not change, so whoever computes something from a
-    page alone may remember it by the page.
+    Pages are compared by identity and live as long as the slice does not change, so a caller may remember by the page
+    what it computes from the page alone.
     """
 
     slice: ResourceSlice
@@ -105,17 +108,12 @@ class Pool(msgspec.Struct, frozen=True, eq=False):
     elsewhere: tuple[Page, ...] = ()
     counters: dict[str, dict[str, int]] = {}  # counter set → counter → declared value in nano-units
     binding: bool = False
-    # Of a pool that is not OK: what is known of it. Nobody is given its devices now; who holds one goes on holding it.
+    # Of a pool that is not OK: its known pages. Its devices are not allocated now; claims keep those that they have.
     unusable: tuple[Page, ...] = ()
 
     def pages(self) -> tuple[Page, ...]:
         """Every page with devices, those that can be reached first."""
         return self.here + self.elsewhere
-
-
-def _order(pool: Pool) -> tuple[bool, bytes, bytes]:
-    driver, name = pool.id
-    return pool.binding, driver.encode(), name.encode()
 
 
 def gather(
@@ -140,66 +138,117 @@ def gather(
         if not pages or generation == pages[0].generation:
             pages.append(candidate)
     pools: list[Pool] = []
+    own_name = node.metadata.name
     for id_, pages in kept.items():
         pool = _pool(id_, pages, every[id_], reading)
         if pool is None:
             continue
         if pool.status is not PoolStatus.OK:
-            known = sorted(every[id_], key=_newest_first)
-            pool = msgspec.structs.replace(pool, unusable=tuple(known))
+            # Of devices with one name the node's own counts, then that of no node, then others', each the newest first.
+            named = [(one.slice.spec.node_name, one) for one in every[id_]]
+            named.sort(key=lambda pair: (pair[0] != own_name, bool(pair[0]), -pair[1].generation))
+            pool = msgspec.structs.replace(pool, unusable=tuple([one for _, one in named]))
         pools.append(pool)
-    return sorted(pools, key=_order)
+    return sorted(pools, key=lambda pool: (pool.binding, pool.id[0].encode(), pool.id[1].encode()))
 
 
-def _newest_first(one: Page) -> int:
-    return -one.generation
-
-
-def usable(slices: Iterable[ResourceSlice]) -> list[ResourceSlice]:
-    """Keep the newest generation of each pool: if all of its slices are there, and no node finds it invalid."""
-    pools: dict[PoolId, list[ResourceSlice]] = {}
+def newest(slices: Iterable[ResourceSlice]) -> list[ResourceSlice]:
+    """Keep the slices that are not superseded by a newer generation of their pool: by slices of the same node, or of no node."""
+    slices = tuple(slices)
+    generations: dict[tuple[PoolId, str], int] = {}
     for one in slices:
-        pool_id = one.spec.driver, one.spec.pool.name
-        members = pools.setdefault(pool_id, [])
-        members.append(one)
+        part = _pool_of(one), one.spec.node_name or ""
+        generations[part] = max(one.spec.pool.generation, generations.get(part, 0))
     kept: list[ResourceSlice] = []
-    for members in pools.values():
-        newest = max(one.spec.pool.generation for one in members)
-        current = [one for one in members if one.spec.pool.generation == newest]
-        expected = current[0].spec.pool.resource_slice_count
-        if len(current) == expected and not _is_invalid(current):
-            kept += current
+    for one in slices:
+        pool = _pool_of(one)
+        own = generations[pool, one.spec.node_name or ""]
+        of_no_node = generations.get((pool, ""), 0)
+        if one.spec.pool.generation == max(own, of_no_node):
+            kept.append(one)
     return kept
 
 
-def _is_invalid(slices: Iterable[ResourceSlice]) -> bool:
-    """Whether the slices of a pool contradict each other, as `_build` finds for one node."""
-    counters: dict[str, Collection[str]] = {}
-    for one in slices:
-        for counter_set in one.spec.shared_counters:
-            if counter_set.name in counters:
-                return True
-            counters[counter_set.name] = counter_set.counters
-    devices = (device for one in slices for device in one.spec.devices)
-    return _repeats_a_name(slices) or bool(_unknown_counter(devices, counters))
+def _pool_of(one: ResourceSlice) -> PoolId:
+    return one.spec.driver, one.spec.pool.name
 
 
-def _repeats_a_name(slices: Iterable[ResourceSlice]) -> bool:
-    """Whether two devices have one name where a node may reach both, which makes a pool invalid there (`_build`).
+def usable(slices: Iterable[ResourceSlice]) -> list[ResourceSlice]:
+    """Keep the newest slices of each pool: if all of them are there, and they do not contradict each other.
 
-    Slices of different nodes may repeat each other's names: no node sees both. What a selector reaches is not looked at,
-    so slices with different ones count as apart; what is for all nodes is together with everything.
+    What a node sees of a pool is judged by itself. Slices of other nodes may be what it lacks; they are never too many for it.
     """
+    pools: dict[PoolId, list[ResourceSlice]] = {}
+    for one in newest(slices):
+        members = pools.setdefault(_pool_of(one), [])
+        members.append(one)
+    kept: list[ResourceSlice] = []
+    for members in pools.values():
+        counters: dict[str, set[str]] = {}
+        by_node: dict[str, list[ResourceSlice]] = {}
+        for one in members:
+            by_node.setdefault(one.spec.node_name or "", []).append(one)
+            for counter_set in one.spec.shared_counters:
+                counters.setdefault(counter_set.name, set()).update(counter_set.counters)
+        of_no_node = by_node.get("", [])
+        for node, own in by_node.items():
+            seen = own + of_no_node if node else own
+            expected = own[0].spec.pool.resource_slice_count
+            if len(seen) <= expected <= len(members) and not _is_invalid(seen, counters):
+                kept += own
+    return kept
+
+
+class PoolDevices(msgspec.Struct, frozen=True):
+    """The devices of a pool, by the node whose slices they are in ("" for slices of no node) and by name.
+
+    Claims name devices without their node, and slices of two nodes may use one name: a claim means the device of the node it is for.
+    """
+
+    by_node: dict[str, dict[str, tuple[Page, Device]]]
+
+    @classmethod
+    def of(cls, pages: Iterable[Page]) -> PoolDevices:
+        """Sort the devices of pages; of two that a node sees by one name, the first counts."""
+        by_node: dict[str, dict[str, tuple[Page, Device]]] = {}
+        for one in pages:
+            here = by_node.setdefault(one.slice.spec.node_name or "", {})
+            for device in one.devices:
+                here.setdefault(device.name, (one, device))
+        return cls(by_node)
+
+    def find(self, name: str, node: str) -> tuple[Page, Device] | None:
+        """Find the device that a claim on a node has: the node's own, else one of no node. Where the node is not known (""), any, those first."""
+        places = (node, "") if node else ("", *self.by_node)
+        for place in places:
+            found = self.by_node.get(place, {}).get(name)
+            if found is not None:
+                return found
+        return None
+
+
+def _is_invalid(seen: Sequence[ResourceSlice], counters: Mapping[str, Collection[str]]) -> bool:
+    """Whether the slices that a node sees contradict each other, as `_pool` finds. `counters` are those of the whole pool.
+
+    Two devices must not have one name where a node may reach both. Slices of different nodes may repeat each other's
+    names: no node sees both. Selectors are not evaluated, so slices with different ones count as apart; a slice for all
+    nodes is together with everything.
+    """
+    declared = [counter_set.name for one in seen for counter_set in one.spec.shared_counters]
+    if len(set(declared)) < len(declared):
+        return True
     everywhere: set[str] = set()
     apart: dict[object, set[str]] = {}
-    for one in slices:
+    for one in seen:
         spec = one.spec
         place = everywhere if spec.all_nodes else apart.setdefault(spec.node_name or spec.node_selector, set())
         for device in spec.devices:
             if device.name in place:
                 return True
             place.add(device.name)
-    return any(not everywhere.isdisjoint(names) for names in apart.values())
+    if any(not everywhere.isdisjoint(names) for names in apart.values()):
+        return True
+    return bool(_unknown_counter((device for one in seen for device in one.spec.devices), counters))
 
 
 def targets(page_: Page, node: Node) -> bool:
@@ -226,83 +275,45 @@ def reaches(place: Device | msgspec.Struct, node: Node) -> bool:
 
 
 def _pool(id_: PoolId, kept: list[Page], every: tuple[Page, ...], reading: Reading) -> Pool | None:
+    """Put one pool together; None if the node sees only a part of a generation that is superseded elsewhere."""
     first = kept[0]
     generation = first.generation
     expected = first.slice.spec.pool.resource_slice_count
+    in_order = sorted(kept, key=lambda one: one.name.encode())
+    here = tuple([one for one in in_order if not one.slice.spec.shared_counters])
+    binding = any(device.binding_conditions is not None for one in here for device in one.devices)
     rest: list[Page] = []
-    in_order = sorted(kept, key=_name_in_bytes)
-    if reading.oldest and len(kept) != expected:
-        return _half_seen(id_, in_order, expected)
     if len(kept) != expected:
+        if reading.oldest:  # its devices can be had all the same
+            reason = f"{len(kept)} slices are for the node, resourceSliceCount says {expected}"
+            return Pool(id_, PoolStatus.INCOMPLETE, reason, here, binding=binding)
         if any(other.generation > generation for other in every):
             return None
-        newest = [other for other in every if other.generation == generation]
-        current = [other for other in newest if other.counts]
+        current = [other for other in every if other.generation == generation and other.counts]
         if len(current) != expected:
             reason = f"{len(current)} slices of generation {generation} exist, resourceSliceCount says {expected}"
             return Pool(id_, PoolStatus.INCOMPLETE, reason)
         if len(kept) < len(current):
             names = {one.name for one in kept}
             rest = [other for other in current if other.name not in names]
-    counted = reading.on(gates.COUNTERS)
-    return _build(id_, in_order, rest, counted=counted)
-
-
-def _name_in_bytes(one: Page) -> bytes:
-    return one.name.encode()
-
-
-def _half_seen(id_: PoolId, kept: list[Page], expected: int) -> Pool:
-    """What the oldest allocator makes of a pool of which a node does not see all: its devices can be had."""
-    reason = f"{len(kept)} slices are for the node, resourceSliceCount says {expected}"
-    here = [one for one in kept if not one.slice.spec.shared_counters]
-    return Pool(
-        id_,
-        PoolStatus.INCOMPLETE,
-        reason,
-        tuple(here),
-        binding=_binds(here),
-    )
-
-
-def _build(id_: PoolId, kept: list[Page], rest: list[Page], *, counted: bool) -> Pool:
-    here = [one for one in kept if not one.slice.spec.shared_counters]
-    elsewhere = [one for one in rest if not one.slice.spec.shared_counters]
+    reason = ""
+    known: set[str] = set()
+    for device in (device for one in here for device in one.devices):
+        if device.name in known:
+            reason = reason or f"two devices are called {device.name}"
+        known.add(device.name)
+    if not reading.on(gates.COUNTERS):
+        return Pool(id_, PoolStatus.INVALID, reason) if reason else Pool(id_, here=here, binding=binding)
     counters: dict[str, dict[str, int]] = {}
-    reason = _duplicate_device(here)
-    if not counted:
-        return Pool(id_, PoolStatus.INVALID, reason) if reason else Pool(id_, here=tuple(here), binding=_binds(here))
-    for one in (*kept, *rest):
-        for counter_set in one.slice.spec.shared_counters:
-            name = counter_set.name
-            if name in counters:
-                reason = reason or f"counter set {name} is declared twice"
-            counters[name] = {key: counter.value.nano for key, counter in counter_set.counters.items()}
-    devices = (device for one in (*here, *elsewhere) for device in one.devices)
-    reason = reason or _unknown_counter(devices, counters)
+    for counter_set in (each for one in (*in_order, *rest) for each in one.slice.spec.shared_counters):
+        if counter_set.name in counters:
+            reason = reason or f"counter set {counter_set.name} is declared twice"
+        counters[counter_set.name] = {key: counter.value.nano for key, counter in counter_set.counters.items()}
+    elsewhere = tuple([one for one in rest if not one.slice.spec.shared_counters])
+    reason = reason or _unknown_counter((device for one in (*here, *elsewhere) for device in one.devices), counters)
     if reason:
         return Pool(id_, PoolStatus.INVALID, reason)
-    return Pool(
-        id_,
-        here=tuple(here),
-        elsewhere=tuple(elsewhere),
-        counters=counters,
-        binding=_binds(here),
-    )
-
-
-def _binds(pages: Iterable[Page]) -> bool:
-    return any(device.binding_conditions is not None for one in pages for device in one.devices)
-
-
-def _duplicate_device(pages: Sequence[Page]) -> str:
-    seen: set[str] = set()
-    for one in pages:
-        for device in one.devices:
-            if device.name in seen:
-                return f"two devices are called {device.name}"
-            seen.add(device.name)
-    return ""
+    return Pool(id_, here=here, elsewhere=elsewhere, counters=counters, binding=binding)
 
 
 def _unknown_counter(devices: Iterable[Device], counters: Mapping[str, Collection[str]]) -> str:

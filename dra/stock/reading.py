@@ -20,7 +20,7 @@ from dra.stock.capacity import charges
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from dra.objects import Device, DeviceAttribute, DeviceCounterConsumption, ResourceSlice
+    from dra.objects import Device, ResourceSlice
     from dra.quantity import Quantity
 
 _NEWEST_SINCE = 37
@@ -57,7 +57,9 @@ class Reading(msgspec.Struct, frozen=True):
 
     def counts(self, slice_: ResourceSlice) -> bool:
         """Say whether a slice counts when its pool is looked at for being complete."""
-        return self.on(gates.GROUPS) or self.server.minor < _NEWEST_SINCE or not _names_groups(slice_)
+        if self.on(gates.GROUPS) or self.server.minor < _NEWEST_SINCE:
+            return True
+        return not any(one.compatibility_groups for device in slice_.spec.devices for one in device.consumes_counters)
 
     def closed(self, device: Device) -> str:
         """Name the gate without which a device is never taken; "" if there is none that is off."""
@@ -83,21 +85,19 @@ class Reading(msgspec.Struct, frozen=True):
         if self.stable and device.allow_multiple_allocations is not None:
             changes["allow_multiple_allocations"] = None
         if not self.newest:
-            changes = self._of_later(device) | changes
+            # An older server does not store these.
+            if "consumes_counters" not in changes and any(one.compatibility_groups for one in device.consumes_counters):
+                changes["consumes_counters"] = tuple(
+                    [replace(one, compatibility_groups=()) for one in device.consumes_counters]
+                )
+            if not self.on(gates.LISTS):
+                scalars = {
+                    name: replace(value, ints=None, bools=None, strings=None, versions=None)
+                    for name, value in device.attributes.items()
+                }
+                if scalars != device.attributes:
+                    changes["attributes"] = scalars
         return replace(device, **changes) if changes else device
-
-    def _of_later(self, device: Device) -> dict[str, object]:
-        """Say without what fields an older server stores a device."""
-        changes: dict[str, object] = {}
-        consumed = device.consumes_counters
-        if any(one.compatibility_groups for one in consumed):
-            changes["consumes_counters"] = tuple([_without_groups(one) for one in consumed])
-        if not self.on(gates.LISTS):
-            known = device.attributes
-            scalars = {name: _scalar(value) for name, value in known.items()}
-            if scalars != known:
-                changes["attributes"] = scalars
-        return changes
 
 
 @lru_cache(maxsize=64)
@@ -125,15 +125,3 @@ def reading_of(server: Server) -> Reading:
 
 
 ALL = reading_of(gates.EVERYTHING)
-
-
-def _names_groups(slice_: ResourceSlice) -> bool:
-    return any(one.compatibility_groups for device in slice_.spec.devices for one in device.consumes_counters)
-
-
-def _without_groups(one: DeviceCounterConsumption) -> DeviceCounterConsumption:
-    return replace(one, compatibility_groups=())
-
-
-def _scalar(value: DeviceAttribute) -> DeviceAttribute:
-    return replace(value, ints=None, bools=None, strings=None, versions=None)

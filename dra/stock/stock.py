@@ -18,7 +18,7 @@ import msgspec
 from dra import server as gates
 from dra.objects import DeviceClass, DeviceCompatibility, DeviceTaintRule, Node, ResourceClaim, ResourceSlice
 from dra.stock.amounts import Amounts, Difference, amounts_of, corrected, sums_of
-from dra.stock.pool import Page, gather, page
+from dra.stock.pool import Page, PoolDevices, gather, newest, page
 from dra.stock.reading import ALL, Reading, reading_of
 from dra.stock.usage import FREE, PoolId, PoolUse, pool_use, results_by_pool
 
@@ -48,8 +48,6 @@ _FIELD: dict[type, str] = {
     ResourceClaim: "claims",
 }
 _TYPE = {type_.__name__: type_ for type_ in _FIELD}
-# What changes with a claim that has no devices. What those have which have some stands in other fields as well.
-_IN_NO_WAY = ("claims", "history")
 
 
 _REMEMBERED = 4096  # changes that every stock can look back over; some can over twice as many
@@ -83,8 +81,8 @@ class History(msgspec.Struct, frozen=True, eq=False):
     def since(self, earlier: History) -> frozenset[str] | None:
         """Name the nodes that the changes after an earlier point may concern; None if that is not known, or all."""
         names: set[str] = set()
-        for newest in (self.newer, self.older):
-            change = newest
+        for chain in (self.newer, self.older):
+            change = chain
             while change is not None:
                 if change is earlier.newer:
                     return frozenset(names)
@@ -187,10 +185,16 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
         return gather(self.nodes[node], own, shared, self.pages_of, self.reading)
 
     def newest_pages(self, pool: PoolId) -> Pages:
-        """List the pages of a pool's newest generation, whether they are all there or not."""
+        """List the pages of a pool that no newer ones supersede, whether they are all there or not."""
         pages = self.pages_of.get(pool, ())
-        newest = max((page.generation for page in pages), default=0)
-        return tuple([page for page in pages if page.generation == newest])
+        if len({one.generation for one in pages}) < 2:
+            return pages
+        current = {id(one) for one in newest(page.slice for page in pages)}
+        return tuple([page for page in pages if id(page.slice) in current])
+
+    def devices(self, pool: PoolId) -> PoolDevices:
+        """List what a pool publishes now, for who looks for many of its devices."""
+        return PoolDevices.of(self.newest_pages(pool))
 
     def use(self, pool: PoolId) -> PoolUse:
         """Say what is held in a pool."""
@@ -233,13 +237,6 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
     def changed_since(self, earlier: Stock) -> frozenset[str] | None:
         """Name the nodes that changes since an earlier stock may concern; None if that cannot be told or is all."""
         return self.history.since(earlier.history)
-
-    def serves_as(self, earlier: Stock) -> bool:
-        """Whether all is as it was but claims that have no devices, which are in nobody's way."""
-        for field in self.__struct_fields__:
-            if field not in _IN_NO_WAY and getattr(self, field) is not getattr(earlier, field):
-                return False
-        return True
 
     def _change(self, type_: type, moved: Mapping[str, Stocked | None]) -> Stock:
         """Objects of one kind, by key, are new, others, or gone (None)."""

@@ -12,6 +12,7 @@ from dra.validation.judgement import errors, findings
 from dra.validation.objects.judge import TYPES, is_ours, problems, read
 from dra.validation.objects.updates import update_errors
 from dra.validation.parameters.channels import asks_for_channels
+from dra.validation.parameters.judge import read_members
 from dra.validation.parameters.reach import claim_settings
 from dra.validation.problem import Problem
 from dra.validation.review import Reviewed, kind_meant, name, review
@@ -33,6 +34,7 @@ __all__ = [
     "names",
     "problems",
     "read",
+    "read_members",
     "review",
     "shape",
     "update_errors",

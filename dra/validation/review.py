@@ -5,6 +5,8 @@ Values in, values out: what the rim read goes in as plain JSON, findings come ou
 
 from __future__ import annotations
 
+from pathlib import Path
+from traceback import walk_tb
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from dra.objects import (
@@ -63,49 +65,79 @@ def review(
     server: Server = _NEWEST,
 ) -> list[Reviewed]:
     """Judge all objects as a server would; the inventory is known but not judged."""
-    judged = [judge(value, server.gates, server.minor) if is_ours(value) else Judged([], None) for value in objects]
+    judged = [_judge(value, server) if is_ours(value) else Judged([], None) for value in objects]
     typed = [one.typed for one in judged]
     known = [read(value) for value in inventory]
     world = World(typed, known, ComputeDomains(objects, inventory))
     # Without an inventory, and without a claim or a template, what is not there may be in the cluster.
     complete = bool(inventory or world.claims or world.templates)
-    together = _together(world, [*objects, *inventory])
+    # What shows only among the slices of a pool, among the claims that hold devices, or around a ComputeDomain.
+    together: dict[int, list[Problem]] = {}
+    located = (
+        *pool_problems(world.pieces),
+        *held_problems(world.holders, world.fleet),
+        *domain_problems([*objects, *inventory], world.domains),
+    )
+    for number, problem in located:
+        together.setdefault(number, []).append(problem)
     reviewed: list[Reviewed] = []
     for number, value in enumerate(objects):
         if is_ours(value):
             problems = list(judged[number].problems)
         else:
-            problems = _foreign(value, world, complete=complete)
+            problems = _whole(_foreign(value, world, complete=complete))
         if typed[number] is not None:
-            for problem in _around(typed[number], world):
-                problems.append(lead_back(problem, value))
-            for problem in together.get(number, ()):
-                problems.append(lead_back(problem, value))
+            around = [*_whole(_around(typed[number], world)), *together.get(number, ())]
+            problems += [lead_back(problem, value) for problem in around]
         else:
             problems += together.get(number, ())
-        for finding in findings(problems, name(value)):
-            reviewed.append(Reviewed(number, finding))  # noqa: PERF401  likewise
+        reviewed += [Reviewed(number, finding) for finding in findings(problems, name(value))]
     return reviewed
 
 
-def _together(world: World, objects: Sequence[dict[str, Any]]) -> dict[int, list[Problem]]:
-    """Find what shows only among the slices of a pool, among the claims that hold devices, or around a ComputeDomain, by object."""
-    found: dict[int, list[Problem]] = {}
-    located = [
-        *pool_problems(world.pieces),
-        *held_problems(world.holders, world.fleet),
-        *domain_problems(objects, world.domains),
-    ]
-    for number, problem in located:
-        of_object = found.setdefault(number, [])
-        of_object.append(problem)
+def _judge(value: dict[str, Any], server: Server) -> Judged:
+    try:
+        return judge(value, server.gates, server.minor)
+    except Exception as failure:  # noqa: BLE001  a bug of ours about one object leaves the others judged
+        return Judged([_bug(failure)], None)
+
+
+def _whole(problems: Problems) -> list[Problem]:
+    """Collect problems; where judging ends in an exception, those up to there and the exception."""
+    found: list[Problem] = []
+    try:
+        for problem in problems:
+            found.append(problem)  # noqa: PERF402  what came before an exception stays
+    except Exception as failure:  # noqa: BLE001  likewise
+        found.append(_bug(failure))
     return found
 
 
-def _foreign(value: dict[str, Any], world: World, *, complete: bool) -> list[Problem]:
+def _bug(failure: Exception) -> Problem:
+    """Say where in our code it failed; the user has the object and can report it."""
+    *_, frame = walk_tb(failure.__traceback__)
+    code = frame[0].f_code
+    return Problem(
+        "D010",
+        "",
+        f"judging it ended in {type(failure).__name__} in {code.co_name} ({Path(code.co_filename).name}:{frame[1]})",
+    )
+
+
+def _foreign(value: dict[str, Any], world: World, *, complete: bool) -> Problems:
+    """Judge an object of another group: as a pod or workload if it is one, or else by what it is called."""
     if template_site(value) is not None:
-        return pod_problems(value, world, complete=complete)
-    return [*_nameless(value), *_misspelt(value)]
+        yield from pod_problems(value, world, complete=complete)
+        return
+    missing = [key for key in ("apiVersion", "kind") if not isinstance(value.get(key), str) or not value[key]]
+    if missing:
+        # A kustomization need not have either.
+        hint = _BUILD_IT if len(missing) > 1 and not _KUSTOMIZATION.isdisjoint(value) else ""
+        yield Problem("D008", "", f"the object has no {' and no '.join(missing)}", hint)
+    meant = kind_meant(value)
+    if meant:
+        message = f"{value['apiVersion']} has no kind {value['kind']}, it is called {meant}"
+        yield Problem("D004", "/kind", message, f"write kind: {meant}")
 
 
 def _around(value: Any, world: World) -> Problems:
@@ -127,22 +159,6 @@ def _around(value: Any, world: World) -> Problems:
 def _claim(devices: DeviceClaim, path: str, namespace: str, world: World) -> Problems:
     yield from claim_problems(devices, path, world)
     yield from channel_problems(devices, path, namespace or "default", world.domains)
-
-
-def _nameless(value: dict[str, Any]) -> Problems:
-    missing = [key for key in ("apiVersion", "kind") if not isinstance(value.get(key), str) or not value[key]]
-    if missing:
-        # Nobody has to write what a kustomization is.
-        hint = _BUILD_IT if len(missing) > 1 and not _KUSTOMIZATION.isdisjoint(value) else ""
-        yield Problem("D008", "", f"the object has no {' and no '.join(missing)}", hint)
-
-
-def _misspelt(value: dict[str, Any]) -> Problems:
-    """Find a kind of Kubernetes that nobody would look into because of how it is written."""
-    meant = kind_meant(value)
-    if meant:
-        message = f"{value['apiVersion']} has no kind {value['kind']}, it is called {meant}"
-        yield Problem("D004", "/kind", message, f"write kind: {meant}")
 
 
 def kind_meant(value: dict[str, Any]) -> str:

@@ -78,7 +78,9 @@ class Bridge:
         stranger = Client(self.cluster.url, self.token(pod), self.cluster.ca)
         try:
             stranger.patch(
-                self.cluster.path_of(claim), {"metadata": {"finalizers": ["drawbridge.dev/none"]}}, dryRun="All"
+                self.cluster.path_of(claim),
+                {"metadata": {"finalizers": ["resource.kubernetes.io/delete-protection"]}},
+                dryRun="All",
             )
         except ApiError as error:
             return POLICY in error.message
@@ -148,27 +150,11 @@ class Bridge:
         return float(found[1]) if found else 0.0
 
     def start_scheduler(self, tls: Object | None = None) -> Process:
-        extender: Object = {
-            "urlPrefix": f"{'https' if tls else 'http'}://127.0.0.1:{self.port}/extender",
-            "filterVerb": "filter",
-            "prioritizeVerb": "prioritize",
-            "bindVerb": "bind",
-            "weight": 1,
-            "nodeCacheCapable": True,
-            "httpTimeout": "30s",
-        }
+        configuration = shipped_configuration("scheduler.yaml")
+        [extender] = configuration["extenders"]
+        extender["urlPrefix"] = f"{'https' if tls else 'http'}://127.0.0.1:{self.port}/extender"
         if tls:
             extender |= {"enableHTTPS": True, "tlsConfig": tls}
-        profile = {
-            "schedulerName": SCHEDULER,
-            "plugins": {"multiPoint": {"disabled": [{"name": "DynamicResources"}]}},
-        }
-        configuration = {
-            "profiles": [profile],
-            "extenders": [extender],
-            "podInitialBackoffSeconds": 1,
-            "podMaxBackoffSeconds": 2,
-        }
         return self.cluster.start_scheduler(configuration, name="bridge-scheduler")
 
     def holder(self) -> str:
@@ -207,19 +193,24 @@ def kinds() -> list[Object]:
 
 def plugin_configuration(socket: Path) -> Object:
     """What manifests/bridge/plugin says, for another profile and another socket."""
-    [config_map] = manifests.read([COMPONENT / "plugin/scheduler.yaml"])
-    [document] = manifests.parse(config_map.object["data"]["scheduler.yaml"])
-    whole = document.object
+    whole = shipped_configuration("plugin/scheduler.yaml")
     [profile] = whole["profiles"]
     profile["schedulerName"] = PLUGIN_SCHEDULER
     profile["pluginConfig"][0]["args"]["socket"] = str(socket)
-    return whole | {"podInitialBackoffSeconds": 1, "podMaxBackoffSeconds": 2}
+    return whole
+
+
+def shipped_configuration(file: str) -> Object:
+    """A scheduler's configuration as a file of manifests/bridge has it; only that pods are tried again sooner."""
+    config_map, *_ = manifests.read([COMPONENT / file])
+    [document] = manifests.parse(config_map.object["data"]["scheduler.yaml"])
+    return document.object | {"podInitialBackoffSeconds": 1, "podMaxBackoffSeconds": 2}
 
 
 def objects() -> list[Object]:
     """What the component adds, but for what needs images: the processes run beside the cluster here."""
     made = []
-    for file in ("rbac.yaml", "policy.yaml"):
+    for file in ("rbac.yaml", "policy.yaml", "tokens.yaml"):
         for document in manifests.read([COMPONENT / "common" / file]):
             item = document.object
             if item["kind"] in ("ServiceAccount", "Role", "RoleBinding"):

@@ -16,7 +16,7 @@ from e2e.gate.test_gate_hostile import rights
 from e2e.ground.node import TEST_DRIVER
 from tests.limits import PATIENCE
 from webhook.claims import taint_rule
-from webhook.claims.fence import PASS
+from webhook.claims.sharing import PASS
 
 pytestmark = pytest.mark.real
 REPLICA = "allocator-0"
@@ -270,7 +270,7 @@ def test_an_important_pod_is_told_who_would_have_to_go_and_by_option_that_pod_go
     """The scheduler is a stock one, and knows nothing of it."""
     names = holding_all(control_plane, ours)
     control_plane.create(wanting("urgent", ours, using_template("one"), priorityClassName=urgency))
-    control_plane.until("advice", lambda: any("nobody is evicted" in said for said in control_plane.events(ours, "urgent")), 60)  # fmt: skip
+    control_plane.until("advice", lambda: any("no pod is evicted" in said for said in control_plane.events(ours, "urgent")), 60)  # fmt: skip
     pods = control_plane.get(f"/api/v1/namespaces/{ours}/pods")["items"]
     assert len(pods) == len(names) + 1
     delete(control_plane, ours, "urgent")
@@ -366,7 +366,7 @@ def test_the_api_server_lets_only_the_holder_of_the_lease_write(control_plane, b
     for name, token in tokens.items():
         client = Client(control_plane.url, token, control_plane.ca)
         try:
-            for way, body in (("", {"metadata": {"finalizers": ["drawbridge.dev/x"]}}), ("/status", {"status": {"reservedFor": None}})):  # fmt: skip
+            for way, body in (("", {"metadata": {"finalizers": ["resource.kubernetes.io/delete-protection"]}}), ("/status", {"status": {"reservedFor": None}})):  # fmt: skip
                 if name == REPLICA:  # the API server may not have heard yet that it leads
                     control_plane.until("the holder may write", partial(client.patch, path + way, body, dryRun="All"))
                     continue
@@ -386,6 +386,13 @@ SPARE = {
     ("", "events", "patch"): "the same, said again",
     ("", "pods", "delete"): "of pods that make room for others (e2e/bridge/test_plugin.py)",
     ("", "pods/status", "patch"): "the same, with the reason",
+    (
+        "resource.k8s.io",
+        "resourceclaims",
+        "update",
+    ): "of claims that a patch would spell anew (e2e/bridge/test_spellings.py)",
+    ("resource.k8s.io", "resourceclaims/status", "update"): "the same",
+    ("resource.k8s.io", "resourceclaims/binding", "update"): "the same",
     ("resource.k8s.io", "resourceclaims", "get"): "read again after a conflict, or an answer that was lost",
 }
 

@@ -82,7 +82,7 @@ def written(cluster, namespace):
     for event in cluster.audit_events():
         at = event.get("objectRef", {})
         kind = f"{at.get('resource')}/{at['subresource']}" if "subresource" in at else at.get("resource")
-        theirs = not event["userAgent"].startswith(USER_AGENT)
+        theirs = not event.get("userAgent", "").startswith(USER_AGENT)
         ours = at.get("namespace") == namespace and kind in ("resourceclaims", "resourceclaims/status", "pods/binding")
         if ours and theirs and event["verb"] in WRITES and event["responseStatus"]["code"] < 300:
             yield event["verb"], kind

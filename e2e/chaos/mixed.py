@@ -15,7 +15,7 @@ from e2e.chaos.judge import APART, DRAWN, EXCEEDED, STARTED_TWICE, TWICE, Fault,
 from e2e.chaos.pairs import Pairs
 from e2e.chaos.run import DRAIN_SECONDS, Stage, leftovers
 from webhook.claims import taint_rule
-from webhook.claims.fence import PASS
+from webhook.claims.sharing import PASS
 
 IN_TREE = "default-scheduler"
 

@@ -1,18 +1,18 @@
-"""A keeper whose folder of CDI files is on a disk that fills: what it says, and what it loses. Run in a mount namespace of its own."""
+"""A store whose folder of CDI files is on a disk that fills: what it says, and what it loses. Run in a mount namespace of its own."""
 
 import subprocess
 import sys
 from pathlib import Path
 
 from node.guard import Guard
-from node.service import Disk, Keeper
+from node.service import Disk, PreparedStore
 from tests.node.machines import NODE, claim, gpu, machine, reference, result
 
 MACHINE = machine(gpus=[gpu(0), gpu(1)])
 
 
-def prepare(keeper, one):
-    return keeper.prepare([reference(one.metadata.name)], {one.metadata.uid: one})[one.metadata.uid]
+def prepare(store, one):
+    return store.prepare([reference(one.metadata.name)], {one.metadata.uid: one})[one.metadata.uid]
 
 
 def main(root):
@@ -20,9 +20,9 @@ def main(root):
     cdi, filler = root / "cdi", root / "cdi" / "filler"
     cdi.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", cdi], check=True)
-    keeper = Keeper(MACHINE, Guard(MACHINE, NODE), Disk(), str(root), str(cdi))
+    store = PreparedStore(MACHINE, Guard(MACHINE, NODE), Disk(), str(root), str(cdi))
     first, second = claim("a", result("gpu-0")), claim("b", result("gpu-1"))
-    said = prepare(keeper, first)
+    said = prepare(store, first)
     assert said.error == "", said
     with filler.open("wb", buffering=0) as file:
         try:
@@ -30,15 +30,15 @@ def main(root):
                 file.write(bytes(4096))
         except OSError as error:
             print(f"the disk is full: {error}")
-    refused = prepare(keeper, second)
+    refused = prepare(store, second)
     assert "No space left on device" in refused.error, refused
-    assert prepare(keeper, first) == said
+    assert prepare(store, first) == said
     assert sorted(path.name for path in cdi.iterdir() if path != filler) == [
         "drawbridge_devices.example.com_uid-a.json"
     ]
     filler.unlink()
-    assert prepare(keeper, second).error == ""
-    keeper.unprepare([reference("a"), reference("b")])
+    assert prepare(store, second).error == ""
+    store.unprepare([reference("a"), reference("b")])
     assert list(cdi.iterdir()) == []
     print("nothing was lost")
 

@@ -15,7 +15,7 @@ import cluster.kubernetes  # noqa: F401
 from cli.main import main
 from node.checkpoint import Write
 from node.service.disk import Disk
-from node.service.keeper import Keeper
+from node.service.prepared_store import PreparedStore
 
 # What is being done, the step, and of which file.
 DEATHS = [
@@ -41,7 +41,7 @@ DEATHS = [
 ]
 DIES = "dies before: "
 TAKE = Disk.take
-WORKS = {name: getattr(Keeper, name) for name in ("prepare", "forget", "mend")}
+WORKS = {name: getattr(PreparedStore, name) for name in ("prepare", "forget", "mend")}
 
 
 class Death(threading.local):
@@ -59,12 +59,12 @@ class Death(threading.local):
 
         Disk.take = take
         for name in WORKS:
-            setattr(Keeper, name, self.working(name))
+            setattr(PreparedStore, name, self.working(name))
 
     def working(self, name):
-        def work(keeper, *arguments):
+        def work(store, *arguments):
             with self.at(name):
-                answer = WORKS[name](keeper, *arguments)
+                answer = WORKS[name](store, *arguments)
                 # The kubelet asks to forget what nobody knows, too.
                 if self.took or any(not one.error for one in (answer or {}).values()):
                     self.meet("answer", "")

@@ -57,7 +57,10 @@ def test_a_container_sees_its_device_and_nothing_else_and_gives_it_back(control_
     created(
         template("whole", namespace, request("r", "e2e-own-gpu")),
         template("part", namespace, request("r", "e2e-own-mig")),
-        template("share", namespace, share),
+        # In the blanks of its parameters, as they are sent, the API server would find a change of the allocation.
+        template(
+            "share", namespace, share, config=[{"opaque": {"driver": "other.example.com", "parameters": {"a": 1}}}]
+        ),
         user(namespace, "whole", driver.node.name, [using_template("whole")]),
         user(namespace, "part", driver.node.name, [using_template("part")]),
         user(namespace, "share", driver.node.name, [using_template("share")]),

@@ -33,8 +33,8 @@ bridge:
 koordinator:
   hostResources: {{cpu: cpus, hugepages-2Mi: pages}}
 targets:
-- {{name: cpus, driver: {fleet.NVIDIA}, request: cpus, cores: cpus, shared: true}}
-- {{name: pages, driver: {fleet.NVIDIA}, request: pages, memory: size, profile: pageSize, shared: true}}
+- {{name: cpus, driver: {fleet.NVIDIA}, request: cpus, cores: cpus}}
+- {{name: pages, driver: {fleet.NVIDIA}, request: pages, memory: size, profile: pageSize}}
 classes: {{cpus: {CPUS}, pages: {HUGEPAGES}}}
 """
 

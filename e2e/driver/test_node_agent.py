@@ -46,7 +46,7 @@ class Auditor:
         command = [PROGRAM, "manifests", "--image", "x", "--node-agent", "--namespace", self.beside]
         printed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
         objects = [document.object for document in parse(printed)]
-        ours = [one for one in objects if one["metadata"]["name"] in (ACCOUNT, self.namespace)]
+        ours = [one for one in objects if one["metadata"]["name"].startswith((ACCOUNT, self.namespace))]
         condition = CONDITIONS.read_text(encoding="utf-8").replace("drawbridge-system-nodes", self.namespace)
         ours += [document.object for document in parse(condition)]
         return [one for one in ours if one["kind"] != "DaemonSet"]

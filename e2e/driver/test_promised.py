@@ -108,7 +108,7 @@ def test_what_is_promised_while_a_plugins_pod_has_it_is_told_until_the_promise_i
     node = {"involvedObject.kind": "Node", "involvedObject.name": seeing.node.name, "reason": REASON}
     [message] = control_plane.until("the node's event", lambda: seeing.told("default", **node), 100)
     assert (
-        f"{DRIVER}/{seeing.node.name}/{DEVICES[held]}: an allocator has promised it to ResourceClaim {namespace}/mine"
+        f"{DRIVER}/{seeing.node.name}/{DEVICES[held]}: an allocator has reserved it for ResourceClaim {namespace}/mine"
         in message
     )
     assert f"and pod {namespace}/old has it as {RESOURCE} {held} of a device plugin" in message

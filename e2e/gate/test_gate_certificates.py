@@ -7,6 +7,7 @@ authority process, the running gate and the real API server, under failurePolicy
 import base64
 import copy
 import datetime as dt
+import http
 import json
 import secrets
 import socket
@@ -27,6 +28,7 @@ pytestmark = pytest.mark.real
 SECRETS = f"/api/v1/namespaces/{SYSTEM}/secrets"
 SERVING, AUTHORITYS, SEALING = f"{SECRETS}/drawbridge", f"{SECRETS}/drawbridge-authority", f"{SECRETS}/drawbridge-seal"
 DOOR = f"{SECRETS}/drawbridge-quota"
+PATHS = (SERVING, AUTHORITYS, SEALING, DOOR)
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1"
 KINDS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
 # What a replica of this installation signs for.
@@ -36,18 +38,44 @@ POLICY = Policy()
 
 
 def data_of(cluster, path):
-    return {name: base64.b64decode(value) for name, value in cluster.get(path)["data"].items()}
+    return entries(cluster.get(path))
+
+
+def entries(secret):
+    return {name: base64.b64decode(value) for name, value in secret["data"].items()}
+
+
+def together(cluster):
+    """The four Secrets as they were at one moment: nothing was written between two readings of all of them."""
+    found = [cluster.get(path) for path in PATHS]
+    while versions(found) != versions(again := [cluster.get(path) for path in PATHS]):
+        found = again
+    return dict(zip(PATHS, found, strict=True))
+
+
+def versions(found):
+    return [one["metadata"]["resourceVersion"] for one in found]
 
 
 def held(cluster):
-    return material.decode(material.Data(*(data_of(cluster, path) for path in (SERVING, AUTHORITYS, SEALING, DOOR))))
+    return material_of(together(cluster))
+
+
+def material_of(found):
+    return material.decode(material.Data(*(entries(found[path]) for path in PATHS)))
 
 
 def take(cluster, step):
-    """Do one step in the Secrets, the authority's first, as a replica would a year from now."""
+    """Do one step in the Secrets as a replica would a year from now: the authority's first, each under the version that was read."""
+    found = together(cluster)
     now = dt.datetime.now(dt.UTC)
     after = material.apply(
-        held(cluster), step, Names(NAMES, OF_DOOR), now=now, policy=POLICY, new_seal=lambda: secrets.token_bytes(32)
+        material_of(found),
+        step,
+        Names(NAMES, OF_DOOR),
+        now=now,
+        policy=POLICY,
+        new_seal=lambda: secrets.token_bytes(32),
     )
     due = material.encode(after)
     for path, wanted in (
@@ -57,8 +85,25 @@ def take(cluster, step):
         (DOOR, due.door),
     ):
         gone = dict.fromkeys(name for name in material.ENTRIES if name not in wanted)
-        cluster.patch(path, {"data": {name: base64.b64encode(value).decode() for name, value in wanted.items()} | gone})
-    return after
+        data = {name: base64.b64encode(value).decode() for name, value in wanted.items()} | gone
+        seen = {"resourceVersion": found[path]["metadata"]["resourceVersion"]}
+        try:
+            cluster.patch(path, {"metadata": seen, "data": data})
+        except ApiError as error:
+            if error.code != http.HTTPStatus.CONFLICT or path == AUTHORITYS:
+                raise
+            break  # the authority that runs has seen the first and mends the others by itself
+    cluster.until("what serves is signed by the authority that signs now", lambda: is_signed(held(cluster)), 40)
+    return held(cluster)
+
+
+def is_signed(now):
+    """Whether the leaves are signed by the authority that signs now; they are never signed by one that is not trusted."""
+    for leaf in (now.leaf, now.door):
+        assert any(
+            authority.signed_by(leaf.certificate, one) for one in (now.authority.certificate, now.previous) if one
+        )
+    return all(authority.signed_by(leaf.certificate, now.authority.certificate) for leaf in (now.leaf, now.door))
 
 
 def believed(cluster):
@@ -142,11 +187,11 @@ def test_whatever_happens_to_the_secrets_reviews_are_answered_again_without_a_pe
         case "deleted":
             control_plane.delete(AUTHORITYS)
         case "all deleted":
-            for path in (AUTHORITYS, SEALING, SERVING, DOOR):
+            for path in PATHS:
                 control_plane.delete(path)
         case "damaged":
             rubbish = base64.b64encode(b"rubbish").decode()
-            for path in (AUTHORITYS, SEALING, SERVING, DOOR):
+            for path in PATHS:
                 control_plane.patch(path, {"data": dict.fromkeys(data_of(control_plane, path), rubbish)})
         case "older format":
             # An upgrade: the newer authority comes when all is as the older one left it.

@@ -210,7 +210,7 @@ def test_a_misspelt_mode_is_turned_back_with_the_words_there_are(control_plane, 
     for word in ("Off", "disabled", "false"):
         done = control_plane.kubectl("label", "namespace", name, f"{MODE}={word}", "--overwrite", check=False)
         assert done.returncode, f"the mode may be {word}"
-        assert f'says "{word}", which is none of off, observe, warn, enforce' in done.stderr
+        assert f'says "{word}", which is not one of off, observe, warn, enforce' in done.stderr
     for word in ("off", "observe", "warn", "enforce"):
         control_plane.kubectl("label", "namespace", name, f"{MODE}={word}", "--overwrite")
     control_plane.kubectl("label", "namespace", name, f"{MODE}-")

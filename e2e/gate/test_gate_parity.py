@@ -22,7 +22,7 @@ STRICT = f"""{CONFIGURATION}
 numaBind: refuse
 notUnderstood: refuse
 unresolved: refuse
-targets: [{{name: sizeless, driver: {HAMI}, classes: [{HAMI}], shared: true}}]
+targets: [{{name: sizeless, driver: {HAMI}, classes: [{HAMI}]}}]
 dialects:
 - name: parts
   title: parts

@@ -165,10 +165,20 @@ class Installation:
         assert environment["NVIDIA_VISIBLE_DEVICES"] in ("GPU-0", "GPU-1")
         assert environment["card"] == "yes"
         ran = cluster.get(path)
-        cluster.delete(path)
         claims = f"/apis/resource.k8s.io/v1/namespaces/{tenants}/resourceclaims"
+        cluster.until(
+            "its driver says that it is prepared", lambda: all(map(is_prepared, cluster.get(claims)["items"])), 30
+        )
+        cluster.delete(path)
         cluster.until("its claim is gone", lambda: not cluster.get(claims)["items"], 60)
         return ran
+
+
+def is_prepared(claim):
+    """Whether the driver of a claim has told in its status that every device is ready."""
+    status = claim["status"]
+    told = [one["type"] for device in status.get("devices", ()) for one in device.get("conditions", ())]
+    return told == ["Ready"] * len(status["allocation"]["devices"]["results"])
 
 
 def translates(cluster, tenants, **spec):

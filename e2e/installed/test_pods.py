@@ -7,7 +7,7 @@ import pytest
 from e2e.actors.gate import SYSTEM
 from e2e.actors.workloads import container, limits, pod
 from e2e.driver.test_adapter import HOLD, RESOURCE
-from e2e.installed.installation import translates
+from e2e.installed.installation import is_prepared, translates
 
 pytestmark = [pytest.mark.real, pytest.mark.node, pytest.mark.time_limit(480, "images are made, and a dozen processes start")]  # fmt: skip
 
@@ -26,6 +26,10 @@ def test_a_device_plugin_goes_on_behind_the_adapter(node, tenants):
     item = pod("adapted", tenants, container(command=HOLD, **limits(**{RESOURCE: 1})))
     node.cluster.create(item)
     node.cluster.wait_phase(tenants, "adapted", "Running")
+    claims = f"/apis/resource.k8s.io/v1/namespaces/{tenants}/resourceclaims"
+    node.cluster.until(
+        "the adapter says that it is prepared", lambda: all(map(is_prepared, node.cluster.get(claims)["items"])), 30
+    )
     node.cluster.delete(f"/api/v1/namespaces/{tenants}/pods/adapted", gracePeriodSeconds=0)
 
 

@@ -339,6 +339,11 @@ def bundles(cluster):
     }
 
 
+def kept_keys(cluster):
+    """What our Secrets hold, by their names."""
+    return {name: one["data"] for (_, name), one in stored(cluster, "secrets").items()}
+
+
 def test_a_release_is_installed_upgraded_and_uninstalled_and_leaves_only_what_it_says(cluster, chart):
     values = [*IMAGES, "--set", "bridge.way=extender"]
     said = release(cluster, "install", OURS, chart, "--create-namespace", *values).stdout
@@ -354,7 +359,8 @@ def test_a_release_is_installed_upgraded_and_uninstalled_and_leaves_only_what_it
     cluster.until(
         "every webhook is called", lambda: all(bundle and rules for bundle, rules in bundles(cluster).values()), 60
     )
-    before = bundles(cluster)
+    before, keys = bundles(cluster), kept_keys(cluster)
+    assert len(keys) == 4
     quota = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DeviceQuota", "metadata": {"name": "q", "namespace": "default"}, "spec": {"hard": {"gpu/devices": 1}}}  # fmt: skip
     cluster.create(quota)
 
@@ -365,6 +371,7 @@ def test_a_release_is_installed_upgraded_and_uninstalled_and_leaves_only_what_it
     assert "mode: warn" in after["ConfigMap", OURS]["data"]["drawbridge.yaml"]
     assert after["MutatingWebhookConfiguration", OURS]["webhooks"][0]["failurePolicy"] == "Fail"
     assert bundles(cluster) == before, "an upgrade takes neither bundle nor rules away"
+    assert kept_keys(cluster) == keys, "nor keys"
 
     refused = release(cluster, "upgrade", OURS, chart, *values, "--set", "replcas.webhook=1", check=False)
     assert (refused.returncode != 0, "replcas" in refused.stderr) == (True, True)
@@ -383,6 +390,11 @@ def test_a_release_is_installed_upgraded_and_uninstalled_and_leaves_only_what_it
     release(cluster, "install", OURS, chart, *values)
     assert wanted <= stored(cluster, *EVERYWHERE).keys()
     assert cluster.read(quota)["spec"] == quota["spec"]
+    assert kept_keys(cluster) == keys
+    gate.start_authority()
+    cluster.until("the same bundles are everywhere", lambda: bundles(cluster) == before, 60)
+    assert kept_keys(cluster) == keys
+    gate.processes["authority"].stop()
     release(cluster, "uninstall", OURS)
 
 

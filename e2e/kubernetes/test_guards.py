@@ -64,7 +64,7 @@ def guards(control_plane):
         *role("guarded-everything", EVERYTHING, *accounts),
         *role("guarded-may", rights, MAY),
         fleet.device_class(CLASS, f"device.driver == '{DRIVER}'"),
-        *fleet.slices(DRIVER, NODES[0], [fleet.device("gpu-0", {})], by_name=True),
+        *fleet.slices(DRIVER, NODES[0], [fleet.device("gpu-0", {})], pool=NODES[0], by_name=True),
     ]
     nodes = [{"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}} for name in NODES]
     rules = shipped()
@@ -127,9 +127,9 @@ def refusal(attempt, *arguments, **query):
 # What is attempted, always as a dry run
 
 
-def slice_(node, driver=DRIVER):
+def slice_(node, driver=DRIVER, pool=""):
     [one] = fleet.slices(
-        driver, node or NODES[0], [fleet.device("gpu-0", {})], pool=f"pool-{node or 'all'}", by_name=True
+        driver, node or NODES[0], [fleet.device("gpu-0", {})], pool=pool or node or "all", by_name=True
     )
     one["metadata"]["name"] = f"tried-{node or 'all'}"
     if not node:
@@ -186,6 +186,17 @@ def test_slices_of_a_driver_are_written_by_its_accounts_each_for_its_own_node(gu
     with acting(guards, "guarded-controller") as controller:
         assert not publish(controller, NODES[1])
         assert not publish(controller, "")
+
+
+def test_slices_of_a_node_are_in_pools_of_its_name(guards):
+    unlisted = "unlisted.example.com"
+    node, other = NODES
+    with acting(guards, TENANT, node) as tenant:
+        for pool in (node, f"{node}/numa-1"):
+            assert not refusal(tenant.create, slice_(node, unlisted, pool))
+        assert not publish(tenant, "", unlisted), "devices of no node have pools of any name"
+        for pool in (other, f"{node}0", "all"):
+            assert f"in the pool {pool}: its pools are called {node} or {node}/NAME" in refusal(tenant.create, slice_(node, unlisted, pool))  # fmt: skip
 
 
 def test_slices_are_changed_and_taken_away_by_who_may_write_them(guards):

@@ -105,3 +105,120 @@ def test_a_snapshot_is_surveyed_as_the_cluster_is_and_holds_no_secret(control_pl
             del one["file"], one["line"]
     assert live["workloads"] == replayed["workloads"]
     assert [(one["kind"], one["pods"]) for one in replayed["workloads"]] == [("Deployment", 3)]
+
+
+class Markers:
+    """Texts of which none may be in a snapshot."""
+
+    def __init__(self):
+        self.given = []
+
+    def __call__(self, form="{}"):
+        self.given.append(f"m4rk{len(self.given):02}")
+        return form.format(self.given[-1])
+
+
+def secretive(namespace, mark):
+    """Objects with a marker wherever people put what is nobody else's business."""
+    about = {
+        "namespace": namespace,
+        "annotations": {"vault.example.com/role": mark()},
+        "labels": {"example.com/team": mark()},
+    }
+    http = {"path": mark("/{}"), "port": 80, "httpHeaders": [{"name": "Authorization", "value": mark()}]}
+    container = {
+        "name": "main",
+        "image": mark("registry.example.com/{}:1"),
+        "command": ["sh", "-c", mark()],
+        "args": [mark("--password={}")],
+        "workingDir": mark("/{}"),
+        "env": [{"name": "PASSWORD", "value": mark()}],
+        "envFrom": [{"prefix": mark(), "configMapRef": {"name": mark()}}],
+        "lifecycle": {"preStop": {"exec": {"command": [mark()]}}},
+        "livenessProbe": {"httpGet": http},
+        "readinessProbe": {"exec": {"command": [mark()]}},
+        "startupProbe": {"grpc": {"port": 1, "service": mark()}},
+        "ports": [{"name": mark("p{}"), "containerPort": 80}],
+        "volumeMounts": [{"name": "flex", "mountPath": mark("/{}"), "subPath": mark()}],
+        "terminationMessagePath": mark("/{}"),
+        "securityContext": {"seLinuxOptions": {"user": mark(), "role": mark(), "type": mark(), "level": mark()}},
+        "resources": {"limits": LIMITS},
+    }
+    volumes = [
+        {
+            "name": "flex",
+            "flexVolume": {"driver": mark("example.com/{}"), "options": {"password": mark()}, "fsType": mark()},
+        },
+        {"name": "csi", "csi": {"driver": mark("{}.example.com"), "volumeAttributes": {"share": mark()}}},
+        {"name": "git", "gitRepo": {"repository": mark("https://user:{}@example.com/r.git"), "revision": mark()}},
+        {"name": "nfs", "nfs": {"server": mark("{}.example.com"), "path": mark("/{}")}},
+        {"name": "host", "hostPath": {"path": mark("/{}")}},
+        {"name": "secret", "secret": {"secretName": mark()}},
+    ]
+    spec = {
+        "containers": [container],
+        "volumes": volumes,
+        "hostname": mark(),
+        "subdomain": mark(),
+        "imagePullSecrets": [{"name": mark()}],
+        "hostAliases": [{"ip": "192.0.2.1", "hostnames": [mark()]}],
+        "dnsConfig": {"searches": [mark()], "options": [{"name": mark(), "value": mark()}]},
+    }
+    template = {"metadata": {"labels": {"app": mark()}, "annotations": {"example.com/a": mark()}}, "spec": spec}
+    selector = {"matchLabels": {"app": template["metadata"]["labels"]["app"]}}
+    parameters = {
+        "apiVersion": "example.com/v1",
+        "kind": "Config",
+        "login": {"user": {"password": mark()}},
+        "list": [mark()],
+    }
+    config = [{"opaque": {"driver": "example.com", "parameters": parameters}}]
+    requests = [{"name": "r", "exactly": {"deviceClassName": "gpu.nvidia.com"}}]
+    devices = {"devices": {"requests": requests, "config": config}}
+    yield {"apiVersion": "v1", "kind": "Pod", "metadata": about | {"name": "pod"}, "spec": spec}
+    deployed = {"replicas": 0, "selector": selector, "template": template}
+    yield {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": about | {"name": "deployment"}, "spec": deployed}
+    yield {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": about | {"name": "claim"},
+        "spec": devices,
+    }
+    yield {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": about | {"name": "template"},
+        "spec": {"metadata": {"annotations": {"example.com/b": mark()}}, "spec": devices},
+    }
+    hard = {"hard": {"requests.nvidia.com/gpu": "4"}}
+    yield {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": about | {"name": "quota"}, "spec": hard}
+
+
+def test_a_snapshot_holds_none_of_forty_markers_and_what_decides(control_plane, namespace, created, tmp_path):
+    mark = Markers()
+    for obj in secretive(namespace, mark):
+        control_plane.create(obj)
+    pod = f"/api/v1/namespaces/{namespace}/pods/pod"
+    ended = {"terminated": {"exitCode": 1, "message": mark(), "reason": mark()}}
+    status = {"name": "main", "image": mark(), "imageID": mark(), "ready": False, "restartCount": 1, "lastState": ended}
+    condition = {"type": "example.com/ready", "status": "False", "message": mark()}
+    control_plane.patch(
+        f"{pod}/status",
+        {"status": {"message": mark(), "containerStatuses": [status], "conditions": [condition]}},
+        "strategic",
+    )
+    stored = json.dumps(control_plane.get(pod))
+    assert len(mark.given) >= 40
+    assert mark.given[-1] in stored
+    assert mark.given[20] in stored
+    kubeconfig = account(control_plane, namespace, created, yaml.safe_load(ROLE.read_text()))
+    file = tmp_path / "snapshot.json"
+    command = [*COMMAND, "snapshot", "--kubeconfig", str(kubeconfig), "-n", namespace, "--to", str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    text = file.read_text()
+    assert [one for one in mark.given if one in text] == []
+    kept = {one["kind"]: one for one in json.loads(text)["items"] if one["metadata"].get("namespace") == namespace}
+    assert {"Pod", "Deployment", "ResourceClaim", "ResourceClaimTemplate", "ResourceQuota"} <= kept.keys()
+    assert kept["Pod"]["spec"]["containers"][0]["resources"]["limits"].keys() == LIMITS.keys()
+    assert kept["ResourceClaim"]["spec"]["devices"]["config"][0]["opaque"]["driver"] == "example.com"

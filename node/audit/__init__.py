@@ -1,17 +1,17 @@
-"""What the kubelet, drivers and the cluster each say of a node's devices, held against each other; and which devices are to be left alone."""
+"""The state of a node's devices by the kubelet, drivers and the cluster, compared; and the devices that claims must not have."""
 
 from __future__ import annotations
 
 from node.audit.condition import CONDITION, condition_of, stood_by_at, worn_by
 from node.audit.findings import COMPONENT, OVER, Finding, Kind, Patience, examine
-from node.audit.foreign import Foreign, UnknownForm, read_foreign, with_names
+from node.audit.hardware_identity import Silicon
 from node.audit.holders import ContainerDevice, holders
 from node.audit.kubelet_state import UnreadableState, read_state
 from node.audit.marks import HELD_BY_PLUGIN, MARKED_ON, markable, marks_of, plan, seen_at, sign_of, unmarkable
 from node.audit.names import claim_uid, plain
+from node.audit.other_drivers import BadCheckpoint, UnknownForm, read_other_driver, with_names
 from node.audit.promised import Unlikely, read_promises, that_stood
-from node.audit.sight import DeviceId, HandedOut, PreparedThere, Promise, PromisedDevice, Sight
-from node.audit.silicon import Silicon
+from node.audit.snapshot import DeviceId, HandedOut, PreparedThere, Promise, PromisedDevice, Sight
 
 __all__ = [
     "COMPONENT",
@@ -19,10 +19,10 @@ __all__ = [
     "HELD_BY_PLUGIN",
     "MARKED_ON",
     "OVER",
+    "BadCheckpoint",
     "ContainerDevice",
     "DeviceId",
     "Finding",
-    "Foreign",
     "HandedOut",
     "Kind",
     "Patience",
@@ -42,7 +42,7 @@ __all__ = [
     "marks_of",
     "plain",
     "plan",
-    "read_foreign",
+    "read_other_driver",
     "read_promises",
     "read_state",
     "seen_at",

@@ -1,6 +1,6 @@
 """The condition that a node may wear: whether what the kubelet, drivers and claims say of its devices fits together. Pure.
 
-It says when an agent last stood by it, as a mark does: one that was killed leaves it, and nobody else takes it for the truth then.
+Like a mark it carries the time when an agent last stood by it: an agent that was killed leaves an old one, which readers do not believe.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Worn = dict[str, Any]
 
 
 def worn_by(node: Mapping[str, Any]) -> Worn | None:
-    """Read the condition from a node as the API server has it, or as somebody wrote it into a dump."""
+    """Read the condition from a node, as the API server has it or as it stands in a dump."""
     status = node.get("status")
     conditions = status.get("conditions") if isinstance(status, dict) else ()
     told = [one for one in conditions or () if isinstance(one, dict) and one.get("type") == CONDITION]
@@ -28,7 +28,7 @@ def worn_by(node: Mapping[str, Any]) -> Worn | None:
 
 
 def condition_of(findings: Iterable[Finding], unread: str, before: Worn | None, now: str) -> Worn:
-    """Say what the condition is; what was so before keeps its time. It names no pod: whoever may read nodes reads it."""
+    """Say what the condition is; what was so before keeps its time. It names no pod: every reader of nodes reads it."""
     numbers = Counter(one.what for one in findings)
     if numbers:
         status, reason = "False", next(iter(numbers)).reason
@@ -41,13 +41,17 @@ def condition_of(findings: Iterable[Finding], unread: str, before: Worn | None, 
         message = "what the kubelet, drivers and claims say of the devices fits together"
     known = before or {}
     since = known.get("lastTransitionTime") if known.get("status") == status else ""
+    # The heartbeat is renewed now and then, not with each look: many clients watch a node.
+    heartbeat, stood = now, stood_by_at(known)
+    if stood is not None and timedelta(0) <= datetime.fromisoformat(now) - stood < RENEWED:
+        heartbeat = known["lastHeartbeatTime"]
     return {
         "type": CONDITION,
         "status": status,
         "reason": reason,
         "message": message,
         "lastTransitionTime": since or now,
-        "lastHeartbeatTime": _heartbeat(before, now),
+        "lastHeartbeatTime": heartbeat,
     }
 
 
@@ -58,12 +62,3 @@ def stood_by_at(condition: Worn) -> datetime | None:
     except (TypeError, ValueError):
         return None
     return stood if stood.tzinfo is not None else None
-
-
-def _heartbeat(before: Worn | None, now: str) -> str:
-    """Stand by it anew now and then, not with each look: a node is watched by many."""
-    stood = stood_by_at(before) if before is not None else None
-    if before is None or stood is None:
-        return now
-    age = datetime.fromisoformat(now) - stood
-    return before["lastHeartbeatTime"] if timedelta(0) <= age < RENEWED else now

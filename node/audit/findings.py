@@ -1,7 +1,7 @@
-"""What does not fit together on a node. Pure: a sight in, findings out.
+"""Findings: contradictions between the sources of a node. Pure: a snapshot in, findings out.
 
-A source that could not be read accuses nobody: nothing is called missing because nobody could say that it is there. What is about to
-come right by itself (a claim that the kubelet has not asked to unprepare yet) is a finding, too; `Patience` lets it become old first.
+A source that could not be read proves nothing: what only it could have named is not called missing. A state that is about to come right
+by itself (a claim that the kubelet has not asked to unprepare yet) is a finding, too; `Patience` lets it become old first.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from dra.objects import claim_name, results_of
 from node.audit.names import claim_uid, plain
-from node.audit.sight import DeviceId
+from node.audit.snapshot import DeviceId
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
-    from collections.abc import Set as AbstractSet
 
-    from dra.objects import Device, DeviceRequestAllocationResult, Pod
-    from node.audit.sight import ClaimName, PreparedThere, Promise, PromisedDevice, Sight
-    from node.audit.silicon import Silicon
+    from dra.objects import Device, DeviceRequestAllocationResult
+    from node.audit.hardware_identity import Silicon
+    from node.audit.snapshot import ClaimName, PreparedThere, Promise, PromisedDevice, Sight
 
-COMPONENT = "drawbridge-node-agent"  # who says so in events
+COMPONENT = "drawbridge-node-agent"  # the source of the events
 OVER = "it is over"  # what an event says then
-MOST = 50  # findings of one sort in one look: who makes up more hides none of another sort
+MOST = 50  # findings of one sort in one look: many of one sort hide none of another
 _SENTENCE = 900
 _NAMED = 4  # devices of one promise
 _UNPREPARED = ("All", "NodePrepareResources")
@@ -63,7 +63,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class _User(NamedTuple):
-    """Who has a device through a claim, and by which pods of this node."""
+    """A claim that holds a device, and the pods of this node that use the claim."""
 
     claim: ClaimName
     pods: tuple[tuple[str, str], ...]
@@ -112,18 +112,11 @@ def examine(sight: Sight, silicon: Silicon) -> tuple[Finding, ...]:
         _left(sight),
         _in_doubt(sight),
     )
-    return tuple(_plain(one) for sort in sorts for one in islice(sort, MOST))
-
-
-def _plain(one: Finding) -> Finding:
-    """Names in it are of drivers' files: nobody has looked at them."""
-    return Finding(
-        one.what,
-        plain(one.object),
-        plain(one.message, _SENTENCE),
-        one.remedy,
-        one.users,
-        plain(one.told, _SENTENCE),
+    return tuple(
+        # Names in a finding are those of drivers' files, and so are not trusted.
+        replace(one, object=plain(one.object), message=plain(one.message, _SENTENCE), told=plain(one.told, _SENTENCE))
+        for sort in sorts
+        for one in islice(sort, MOST)
     )
 
 
@@ -144,30 +137,22 @@ def _given_twice(sight: Sight, silicon: Silicon, users: Users) -> Iterator[Findi
 
 
 def _users(sight: Sight) -> Users:
-    """Say who has devices of this node through claims: containers by the kubelet's word, pods of this node by the claims' status."""
-    pods_of = sight.pods_by_claim
+    """Map each device to the claims that hold it: by the claims' status, and by the kubelet's answer. Admin access holds nothing."""
     users: defaultdict[DeviceId, set[_User]] = defaultdict(set)
-    for name, where in _holds(sight, pods_of):
-        pods = sorted(pods_of[name])
-        user = _User(name, tuple(pods))
-        users[where].add(user)
-    return users
-
-
-def _holds(sight: Sight, names: Iterable[ClaimName]) -> Iterator[tuple[ClaimName, DeviceId]]:
-    """Say which claims have which devices. Admins look at what others have, and have nothing."""
-    looked_at: set[tuple[ClaimName, DeviceId]] = set()
-    for name in names:
+    pods_of = sight.pods_by_claim
+    with_access: set[tuple[ClaimName, DeviceId]] = set()
+    held: list[tuple[ClaimName, DeviceId]] = []
+    for name in pods_of:
         for result in results_of(sight.claims.get(name)):
-            one = name, _where(result)
             if result.admin_access:
-                looked_at.add(one)
+                with_access.add((name, _where(result)))
             else:
-                yield one
-    for held in sight.held:
-        one = (held.namespace, held.claim), held.where
-        if one not in looked_at:
-            yield one
+                held.append((name, _where(result)))
+    by_kubelet = (((one.namespace, one.claim), one.where) for one in sight.held)
+    held += (one for one in by_kubelet if one not in with_access)
+    for name, where in held:
+        users[where].add(_User(name, tuple(sorted(pods_of[name]))))
+    return users
 
 
 def _prepared_twice(silicon: Silicon, users: Users) -> Iterator[Finding]:
@@ -189,7 +174,7 @@ def _prepared_twice(silicon: Silicon, users: Users) -> Iterator[Finding]:
 
 
 def _promised_elsewhere(sight: Sight, silicon: Silicon) -> Iterator[Finding]:
-    """An allocator means a claim to have what somebody else has. Once it is written, it is given twice."""
+    """An allocator reserves for a claim a device that has another holder. Once the status is written, the device is given twice."""
     if not sight.promises:
         return
     rivals = _rivals(sight, silicon)
@@ -200,15 +185,15 @@ def _promised_elsewhere(sight: Sight, silicon: Silicon) -> Iterator[Finding]:
                     yield Finding(
                         Kind.PROMISED_ELSEWHERE,
                         f"device {device.where}",
-                        f"an allocator has promised it to ResourceClaim {promise.namespace}/{promise.claim}, and {one.has}",
-                        "end the pod that has it, or delete the one that it is promised to, so that it is placed again",
+                        f"an allocator has reserved it for ResourceClaim {promise.namespace}/{promise.claim}, and {one.has}",
+                        "end the pod that has it, or delete the pod that it is reserved for, so that it is placed again",
                         one.users,
-                        f"{device.where}, or a part of it, which this pod has, is promised to a claim of another pod",
+                        f"{device.where}, or a part of it, which this pod has, is reserved for a claim of another pod",
                     )
 
 
 class _Rival(NamedTuple):
-    """Who has something that a promised device cannot be had beside."""
+    """A holder of a device that excludes a promised device."""
 
     has: str
     users: tuple[tuple[str, str], ...]
@@ -228,56 +213,32 @@ class _Rival(NamedTuple):
 
 
 def _rivals(sight: Sight, silicon: Silicon) -> Mapping[DeviceId, list[_Rival]]:
-    """Say of each device that is promised who is in its way."""
-    beside: dict[DeviceId, frozenset[DeviceId]] = {}
-    for promise in sight.promises:
-        for device in promise.devices:
-            where = device.where
-            beside[where] = silicon.beside(where)
-    found = _grouped(_by_plugin(sight, silicon, beside.keys()))
+    """Map each promised device to the holders that exclude it."""
+    beside = {device.where: silicon.beside(device.where) for one in sight.promises for device in one.devices}
+    found: defaultdict[DeviceId, list[_Rival]] = defaultdict(list)
+    for given in sight.given:
+        rival = _Rival(
+            f"pod {given.namespace}/{given.pod} has it as {given} of a device plugin", ((given.namespace, given.pod),)
+        )
+        for where in silicon.of_plugin(given.resource, given.id) & beside.keys():
+            found[where].append(rival)
     near = frozenset().union(*beside.values())
-    holding = _grouped(_by_claim(sight, near))
+    # A source that knows the claim's uid is believed before one that does not.
+    known = sorted((one for one in sight.known if one.where in near), key=lambda one: not one.uid)
+    pods_of = sight.pods_by_claim
+    holding: defaultdict[DeviceId, list[_Rival]] = defaultdict(list)
+    for one in _once(known):
+        name = one.namespace, one.claim
+        results = results_of(sight.claims.get(name))
+        if one.admin or any(_where(result) == one.where for result in results if result.admin_access):
+            continue
+        whose = _named(name) if one.claim else f"with uid {one.uid}"
+        has = f"{one.by} has {one.where} prepared for ResourceClaim {whose}"
+        holding[one.where].append(_Rival(has, tuple(sorted(pods_of.get(name, ()))), one))
     for where, others in beside.items():
         for other in others & holding.keys():
             found[where] += holding[other]
     return found
-
-
-def _grouped(pairs: Iterable[tuple[DeviceId, _Rival]]) -> defaultdict[DeviceId, list[_Rival]]:
-    found: defaultdict[DeviceId, list[_Rival]] = defaultdict(list)
-    for where, rival in pairs:
-        found[where].append(rival)
-    return found
-
-
-def _by_plugin(sight: Sight, silicon: Silicon, promised: AbstractSet[DeviceId]) -> Iterator[tuple[DeviceId, _Rival]]:
-    for given in sight.given:
-        pod = given.namespace, given.pod
-        has = f"pod {given.namespace}/{given.pod} has it as {given} of a device plugin"
-        rival = _Rival(has, (pod,))
-        for where in silicon.of_plugin(given.resource, given.id) & promised:
-            yield where, rival
-
-
-def _by_claim(sight: Sight, near: AbstractSet[DeviceId]) -> Iterator[tuple[DeviceId, _Rival]]:
-    pods_of = sight.pods_by_claim
-    known = [one for one in sight.known if one.where in near]
-    known.sort(key=lambda one: not one.uid)  # who knows more is believed first
-    for one in _once(known):
-        if one.admin or one.where in _looked_at(sight, one):
-            continue
-        name = one.namespace, one.claim
-        whose = _named(name) if one.claim else f"with uid {one.uid}"
-        pods = sorted(pods_of.get(name, ()))
-        users = tuple(pods)
-        has = f"{one.by} has {one.where} prepared for ResourceClaim {whose}"
-        yield one.where, _Rival(has, users, one)
-
-
-def _looked_at(sight: Sight, one: PreparedThere) -> set[DeviceId]:
-    """Name the devices that a claim has for an admin who looks at them."""
-    results = results_of(sight.claims.get((one.namespace, one.claim)))
-    return {_where(result) for result in results if result.admin_access}
 
 
 def _in_doubt(sight: Sight) -> Iterator[Finding]:
@@ -288,7 +249,7 @@ def _in_doubt(sight: Sight) -> Iterator[Finding]:
             yield Finding(
                 Kind.IN_DOUBT,
                 f"ResourceClaim {promise.namespace}/{promise.claim}",
-                f"an allocator has promised it {devices}, and its write has no answer: nobody knows whether it has them",
+                f"an allocator has reserved it {devices}, and its write has no answer: it may or may not have them",
                 "is the API server well, and does the allocator reach it? It holds the devices until the claim tells",
             )
 
@@ -310,37 +271,30 @@ def _not_allocated(sight: Sight) -> Iterator[Finding]:
 
 
 def _not_prepared(sight: Sight) -> Iterator[Finding]:
-    """A container that names a claim runs, and the kubelet knows no device of it."""
+    """A running container names a claim, and the kubelet knows no device of that claim."""
     if sight.kubelet is None:
         return
     known = {(one.namespace, one.claim, one.where) for one in sight.known}
     for pod in sight.pods or ():
         if pod.status.phase != "Running" or pod.metadata.deletion_timestamp:
             continue
-        for name in _claims_of_containers(pod):
-            namespace = pod.metadata.namespace
+        namespace = pod.metadata.namespace
+        # The kubelet says nothing of claims that no container names.
+        entries = {claim.name for one in pod.spec.containers for claim in one.resources.claims}
+        names = (claim_name(pod, entry) for entry in pod.spec.resource_claims if entry.name in entries)
+        for name in filter(None, names):
             results = results_of(sight.claims.get((namespace, name)))
-            needed = [one for one in results if not set(_UNPREPARED) & set(one.skip_node_operations)]
-            missing = [one for one in needed if (namespace, name, _where(one)) not in known]
-            if not missing:
-                continue
-            yield Finding(
-                Kind.NOT_PREPARED,
-                f"ResourceClaim {namespace}/{name}",
-                f"pod {pod.metadata.name} runs with it, and nobody on this node has {_where(missing[0])} prepared for it",
-                "delete the pod, so that it is started with its devices; if it happens again look at the driver's log",
-                ((namespace, pod.metadata.name),),
-                f"{_where(missing[0])} of the ResourceClaim {name} is not prepared on the node",
-            )
-
-
-def _claims_of_containers(pod: Pod) -> Iterator[str]:
-    """Name the claims that a container names: of others the kubelet tells nothing."""
-    named = {claim.name for one in pod.spec.containers for claim in one.resources.claims}
-    for entry in pod.spec.resource_claims:
-        name = claim_name(pod, entry)
-        if name and entry.name in named:
-            yield name
+            needed = [_where(one) for one in results if not set(_UNPREPARED) & set(one.skip_node_operations)]
+            missing = [where for where in needed if (namespace, name, where) not in known]
+            if missing:
+                yield Finding(
+                    Kind.NOT_PREPARED,
+                    f"ResourceClaim {namespace}/{name}",
+                    f"pod {pod.metadata.name} runs with it, and no driver of this node has {missing[0]} prepared for it",
+                    "delete the pod, so that it is started with its devices; if it happens again look at the driver's log",
+                    ((namespace, pod.metadata.name),),
+                    f"{missing[0]} of the ResourceClaim {name} is not prepared on the node",
+                )
 
 
 def _sums(sight: Sight, devices: Mapping[DeviceId, Device]) -> Iterator[Finding]:
@@ -376,54 +330,39 @@ def _sums(sight: Sight, devices: Mapping[DeviceId, Device]) -> Iterator[Finding]
 
 
 def _left(sight: Sight) -> Iterator[Finding]:
-    """What is prepared for claims that are gone, and CDI files of nobody."""
-    gone = [one for one in _once(sight.known) if _is_gone(one, sight)]
-    for one in gone:
-        yield Finding(
-            Kind.LEFT,
-            f"ResourceClaim {one.namespace}/{one.claim}",
-            f"it is gone, and {one.by} still has {one.where if one.where.device else 'it'} prepared",
-            "is its driver there? Our drivers forget such a claim after five minutes; restart another's",
-        )
-    if (
-        sight.pods is None
-        or sight.claim_names - sight.claims.keys()
-        or sight.pods_by_claim.keys() - sight.claims.keys()
-    ):
-        return
-    living = {one.uid for one in sight.known} | {
-        claim.metadata.uid for claim in sight.claims.values() if claim is not None
-    }
-    yield from _nameless(sight.prepared)
-    drivers = {one.spec.driver for one in sight.slices} | {one.where.driver for one in sight.known}
-    for name in sight.files:
-        uid = claim_uid(name, drivers)
-        if uid and uid not in living:
+    """What is prepared for claims that are gone, and CDI files of no claim."""
+    for one in _once(sight.known):
+        name = one.namespace, one.claim
+        claim = sight.claims.get(name)
+        if name in sight.claims and (claim is None or (one.uid and claim.metadata.uid != one.uid)):
             yield Finding(
                 Kind.LEFT,
-                f"CDI file {name}",
-                "no claim of a pod of this node has its uid, and nobody has it prepared",
-                "remove it, if its driver does not at its next start: a container that names it would get its devices",
+                f"ResourceClaim {one.namespace}/{one.claim}",
+                f"it is gone, and {one.by} still has {one.where if one.where.device else 'it'} prepared",
+                "is its driver there? Our drivers forget such a claim after five minutes; restart another's",
             )
-
-
-def _nameless(prepared: Iterable[PreparedThere]) -> Iterator[Finding]:
-    """What is prepared for uids that no claim of a pod here has."""
-    for uid, by in sorted({(one.uid, one.by) for one in prepared if not one.claim}):
+    named = sight.claim_names | sight.pods_by_claim.keys()
+    if sight.pods is None or named - sight.claims.keys():
+        return  # a uid that seems unknown may be that of a claim that was not read
+    for uid, by in sorted({(one.uid, one.by) for one in sight.prepared if not one.claim}):
         yield Finding(
             Kind.LEFT,
             f"claim with the uid {uid}",
             f"{by} has it prepared, and no claim of a pod of this node has that uid",
             "is its driver there? Restart it, so that it looks which of its claims there still are",
         )
-
-
-def _is_gone(one: PreparedThere, sight: Sight) -> bool:
-    name = one.namespace, one.claim
-    if name not in sight.claims:
-        return False
-    claim = sight.claims[name]
-    return claim is None or bool(one.uid and claim.metadata.uid != one.uid)
+    living = {one.uid for one in sight.known}
+    living.update(claim.metadata.uid for claim in sight.claims.values() if claim is not None)
+    drivers = {one.spec.driver for one in sight.slices} | {one.where.driver for one in sight.known}
+    for file in sight.files:
+        uid = claim_uid(file, drivers)
+        if uid and uid not in living:
+            yield Finding(
+                Kind.LEFT,
+                f"CDI file {file}",
+                "no claim of a pod of this node has its uid, and no driver has it prepared",
+                "remove it, if its driver does not at its next start: a container that names it would get its devices",
+            )
 
 
 def _once(known: Iterable[PreparedThere]) -> list[PreparedThere]:

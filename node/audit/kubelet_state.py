@@ -6,7 +6,7 @@ from zlib import crc32
 
 import msgspec
 
-from node.audit.sight import DeviceId, PreparedThere
+from node.audit.snapshot import DeviceId, PreparedThere
 
 MEMORY = "the kubelet's memory"
 
@@ -53,16 +53,10 @@ def read_state(data: bytes) -> tuple[PreparedThere, ...]:
         raise UnreadableState(f"it is not as a kubelet writes it: {error}") from None
     found: list[PreparedThere] = []
     for claim in claims or ():
-        found += _of(claim)
+        for driver, state in (claim.driver_state or {}).items():
+            for one in state.devices or ():
+                where = DeviceId(driver, one.pool_name, one.device_name)
+                found.append(
+                    PreparedThere(MEMORY, claim.namespace, claim.claim_name, where, claim.claim_uid, one.share or "")
+                )
     return tuple(found)
-
-
-def _of(claim: _Claim) -> list[PreparedThere]:
-    found: list[PreparedThere] = []
-    drivers = claim.driver_state or {}
-    for driver, state in drivers.items():
-        for one in state.devices or ():
-            where = DeviceId(driver, one.pool_name, one.device_name)
-            there = PreparedThere(MEMORY, claim.namespace, claim.claim_name, where, claim.claim_uid, one.share or "")
-            found.append(there)
-    return found

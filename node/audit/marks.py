@@ -1,9 +1,9 @@
 """Which devices are marked because a device plugin holds them, and how the marks that are there change.
 
 A mark is a DeviceTaintRule for one device, with the effect NoSchedule: every allocator that knows taints leaves the device alone, and
-who has it keeps it. It names what it was made for, and goes when that is given to nobody any more, not when slices are away for a moment:
-a kubelet deletes them whenever it starts. The node owns it, so it goes with the node. An agent that is away leaves its marks, for the
-plugin's pods are still there; each mark says when an agent last stood by it, and `drawbridge doctor` names those that nobody does.
+its holder keeps it. A mark names the plugin's devices that it was made for, and goes when no container has them any more, not when slices
+are away for a moment: a kubelet deletes slices whenever it starts. The node owns its marks, so they go with the node. An agent that stops
+leaves its marks, for the plugin's pods are still there; each mark says when an agent last renewed it, and `drawbridge doctor` names old ones.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from dra.objects import Node
-    from node.audit.sight import DeviceId, HandedOut
-    from node.audit.silicon import Silicon
+    from node.audit.hardware_identity import Silicon
+    from node.audit.snapshot import DeviceId, HandedOut
 
 HELD_BY_PLUGIN = "drawbridge.dev/device-plugin"  # the taint's key
 MARKED_ON = "drawbridge.dev/marked-on"  # a label: the sign of the node
@@ -73,8 +73,12 @@ def plan(
     now: datetime,
 ) -> MarkPlan:
     """Say how the marks of a node become what they should be. `given` is all that plugins' devices are held as now."""
-    node = owner.metadata.name
-    marks = {_name(where): (where, holds) for where, holds in wanted.items() if where.pool == node}
+    metadata = owner.metadata
+    marks: dict[str, tuple[DeviceId, Holds]] = {}
+    for where, holds in wanted.items():
+        if where.pool == metadata.name:
+            name = f"drawbridge-held-{where.device}-{sha256(str(where).encode()).hexdigest()[:_SIGNS]}"
+            marks[name] = where, holds
     held = frozenset(str(one) for one in given)
     renewed: list[Renewal] = []
     gone: list[DeviceTaintRule] = []
@@ -82,15 +86,40 @@ def plan(
     for rule in there:
         name = rule.metadata.name
         known.add(name)
-        before = _holds_of(rule)
-        where, holds = marks.get(name, (None, before & held))
-        if not holds or not _is_for(rule, where):
+        before = frozenset(rule.metadata.annotations.get(HOLDS, "").splitlines())
+        at, holds = marks.get(name, (None, before & held))
+        selector, taint, seen = rule.spec.device_selector, rule.spec.taint, seen_at(rule)
+        # While the slices are away a rule may be for any device.
+        is_for_it = (
+            selector is not None
+            and (taint.key, taint.effect) == (HELD_BY_PLUGIN, "NoSchedule")
+            and (at is None or (selector.driver, selector.pool, selector.device) == at)
+        )
+        if not holds or not is_for_it:
             gone.append(rule)
-        elif holds != before or _is_old(rule, now):
-            told = _told(holds, now)
-            renewed.append((name, told))
-    missing = sorted(marks.keys() - known)
-    new = [_rule(owner, *marks[name], now) for name in missing]
+        elif holds != before or seen is None or now - seen >= RENEWED or seen > now:
+            renewed.append((name, {"metadata": {"annotations": _annotations(holds, now)}}))
+    new: list[dict[str, Any]] = []
+    for name in sorted(marks.keys() - known):
+        where, holds = marks[name]
+        rule_metadata = {
+            "name": name,
+            "labels": {MARKED_ON: sign_of(metadata.name), "app.kubernetes.io/name": "drawbridge"},
+            "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": metadata.name, "uid": metadata.uid}],
+            "annotations": _annotations(holds, now),
+        }
+        spec = {
+            "deviceSelector": where._asdict(),
+            "taint": {"key": HELD_BY_PLUGIN, "value": "held", "effect": "NoSchedule"},
+        }
+        new.append(
+            {
+                "apiVersion": "resource.k8s.io/v1",
+                "kind": "DeviceTaintRule",
+                "metadata": rule_metadata,
+                "spec": spec,
+            }
+        )
     frees_names = any(rule.metadata.name in marks for rule in gone)
     return MarkPlan(tuple(new), tuple(renewed), tuple(gone), frees_names=frees_names)
 
@@ -107,70 +136,26 @@ def unmarkable(node: str, wanted: Mapping[DeviceId, Holds], *, served: bool) -> 
     left = sorted(wanted.keys() - chosen.keys())
     found: list[Finding] = []
     for where in left[:MOST]:
-        why, remedy = _hindrance(node, where, served=served)
-        holds = ", ".join(sorted(wanted[where]))
-        finding = Finding(
-            Kind.UNMARKED,
-            f"device {where}",
-            f"a device plugin has it as {holds}, and nothing keeps claims from it: {why}",
-            f"{remedy}, or keep claims off this node until the plugin is gone",
+        if not served:
+            why, remedy = "this API server has no DeviceTaintRules", "turn the gate DRADeviceTaintRules on"
+        elif where.pool != node:
+            why, remedy = f"its pool is not called as the node is, {node}", "name the pool after the node"
+        else:
+            why = f"{MOST_MARKS} others of the node are marked already"
+            remedy = "have the plugin offer fewer devices"
+        found.append(
+            Finding(
+                Kind.UNMARKED,
+                f"device {where}",
+                f"a device plugin has it as {', '.join(sorted(wanted[where]))}, and nothing keeps claims from it: {why}",
+                f"{remedy}, or keep claims off this node until the plugin is gone",
+            )
         )
-        found.append(finding)
     return tuple(found)
 
 
-def _hindrance(node: str, where: DeviceId, *, served: bool) -> tuple[str, str]:
-    """Say why a device is not marked, and what helps."""
-    if not served:
-        return "this API server has no DeviceTaintRules", "turn the gate DRADeviceTaintRules on"
-    if where.pool != node:
-        return f"its pool is not called as the node is, {node}", "name the pool after the node"
-    return f"{MOST_MARKS} others of the node are marked already", "have the plugin offer fewer devices"
-
-
-def _name(where: DeviceId) -> str:
-    return f"drawbridge-held-{where.device}-{sha256(str(where).encode()).hexdigest()[:_SIGNS]}"
-
-
-def _rule(owner: Node, where: DeviceId, holds: Holds, now: datetime) -> dict[str, Any]:
-    metadata = owner.metadata
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "DeviceTaintRule",
-        "metadata": {
-            "name": _name(where),
-            "labels": {MARKED_ON: sign_of(metadata.name), "app.kubernetes.io/name": "drawbridge"},
-            "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": metadata.name, "uid": metadata.uid}],
-            **_told(holds, now)["metadata"],
-        },
-        "spec": {
-            "deviceSelector": where._asdict(),
-            "taint": {"key": HELD_BY_PLUGIN, "value": "held", "effect": "NoSchedule"},
-        },
-    }
-
-
-def _told(holds: Holds, now: datetime) -> dict[str, Any]:
-    seen = now.isoformat(timespec="seconds")
-    return {"metadata": {"annotations": {HOLDS: "\n".join(sorted(holds)), SEEN: seen}}}
-
-
-def _holds_of(rule: DeviceTaintRule) -> Holds:
-    return frozenset(rule.metadata.annotations.get(HOLDS, "").splitlines())
-
-
-def _is_for(rule: DeviceTaintRule, where: DeviceId | None) -> bool:
-    """Say whether a rule marks a device, which may be any while its slices are away."""
-    selector = rule.spec.device_selector
-    taint = rule.spec.taint
-    if selector is None or (taint.key, taint.effect) != (HELD_BY_PLUGIN, "NoSchedule"):
-        return False
-    return where is None or (selector.driver, selector.pool, selector.device) == where
-
-
-def _is_old(rule: DeviceTaintRule, now: datetime) -> bool:
-    seen = seen_at(rule)
-    return seen is None or now - seen >= RENEWED or seen > now
+def _annotations(holds: Holds, now: datetime) -> dict[str, str]:
+    return {HOLDS: "\n".join(sorted(holds)), SEEN: now.isoformat(timespec="seconds")}
 
 
 def seen_at(rule: DeviceTaintRule) -> datetime | None:

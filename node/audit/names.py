@@ -1,4 +1,4 @@
-"""Names that others choose: whose claim's a CDI file is by its name (what is in the file is never asked), and how a name may be repeated."""
+"""Names that other programs choose: the claim of a CDI file by its name (its content is never read), and how a name may be repeated."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LONGEST = 300
 
 
 def plain(text: str, most: int = LONGEST) -> str:
-    """Repeat what somebody else wrote in one line of bounded length that does nothing to a terminal."""
+    """Repeat a foreign text in one line of bounded length that does nothing to a terminal."""
     short = text[:most]
     return short if short.isprintable() else short.encode("unicode_escape").decode()
 

@@ -1,4 +1,4 @@
-"""What a container can read about its devices: a file a request, in the form of KEP-5304 (k8s.io/dynamic-resource-allocation/api/metadata).
+"""The files in which a container reads about its devices: one for each request, in the form of KEP-5304 (k8s.io/dynamic-resource-allocation/api/metadata).
 
 The file stands where a program finds it with nothing but its pod's manifest at hand:
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
 
-    from node.checkpoint import HeldDevice, Prepared
+    from node.checkpoint import Prepared
     from node.inventory import Machine
 
 FOLDER = "/var/run/kubernetes.io/dra-device-attributes"
@@ -27,10 +27,28 @@ _VERSIONS = ("metadata.resource.k8s.io/v1beta1", "metadata.resource.k8s.io/v1alp
 
 def metadata_of(record: Prepared, machine: Machine) -> dict[str, bytes]:
     """Write what is told of each request, by the name of its file on the host."""
+    known = machine.by_name
     told: dict[str, bytes] = {}
     for number, request in enumerate(_asked(record)):
         held = [one for one in record.devices if one.asked == request]
-        told[metadata_name(record.uid, number)] = _stream(record, held, machine)
+        devices: list[dict[str, Any]] = []
+        for name in dict.fromkeys(one.device for one in held):  # two shares of a device are one device
+            one: dict[str, Any] = {"driver": machine.driver, "pool": record.pool, "name": name}
+            device = known.get(name)
+            if device is not None and device.attributes:
+                one["attributes"] = builtins(device.attributes)
+            interface = machine.interface_of(name)
+            if interface:
+                one["networkData"] = {"interfaceName": interface}
+            devices.append(one)
+        body: dict[str, Any] = {
+            "metadata": {"name": record.name, "namespace": record.namespace, "uid": record.uid, "generation": 1},
+            "requests": [{"name": held[0].request, "devices": devices}],
+        }
+        if record.entry:
+            body["podClaimName"] = record.entry
+        versions = [encode({"apiVersion": version, "kind": "DeviceMetadata"} | body) for version in _VERSIONS]
+        told[metadata_name(record.uid, number)] = b"".join(version + b"\n" for version in versions)
     return told
 
 
@@ -59,48 +77,3 @@ def is_metadata_of(name: str, uids: Iterable[str]) -> bool:
 
 def _asked(record: Prepared) -> dict[str, None]:
     return dict.fromkeys(held.asked for held in record.devices)
-
-
-def _stream(record: Prepared, held: list[HeldDevice], machine: Machine) -> bytes:
-    """Write what is told of one request, once for each version."""
-    request = {
-        "name": held[0].request,
-        "devices": _devices(record, held, machine),
-    }
-    told: dict[str, Any] = {
-        "metadata": {
-            "name": record.name,
-            "namespace": record.namespace,
-            "uid": record.uid,
-            "generation": 1,
-        },
-        "requests": [request],
-    }
-    if record.entry:
-        told["podClaimName"] = record.entry
-    stream = b""
-    for version in _VERSIONS:
-        head = {"apiVersion": version, "kind": "DeviceMetadata"}
-        stream += encode(head | told) + b"\n"
-    return stream
-
-
-def _devices(record: Prepared, held: list[HeldDevice], machine: Machine) -> list[dict[str, Any]]:
-    """A member for each device: two shares of one are one device."""
-    known = machine.by_name
-    names = dict.fromkeys(one.device for one in held)
-    told: list[dict[str, Any]] = []
-    for name in names:
-        one: dict[str, Any] = {
-            "driver": machine.driver,
-            "pool": record.pool,
-            "name": name,
-        }
-        device = known.get(name)
-        if device is not None and device.attributes:
-            one["attributes"] = builtins(device.attributes)
-        interface = machine.interface_of(name)
-        if interface:
-            one["networkData"] = {"interfaceName": interface}
-        told.append(one)
-    return told

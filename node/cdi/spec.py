@@ -3,7 +3,7 @@
 A file a claim, a CDI device for each device and request, because the kubelet gives a container those of the requests that it names and no
 others. The variables carry the device's name, which no two devices of a node share, so they add up where a container has several claims:
 
-    DRAWBRIDGE_DEVICE_GPU_0=GPU-8d1c...         what programs call it: the uuid, the network interface, the list of CPUs
+    DRAWBRIDGE_DEVICE_GPU_0=GPU-8d1c...         the name that programs use: the uuid, the network interface, the list of CPUs
     DRAWBRIDGE_DEVICE_GPU_0_MEMORY=10737418240  how much of it this request may use, in bytes or pieces; for shares only
 
 The driver's `visibleDevices` variable gets the uuids of one request, and only one request of a container can have it.
@@ -20,8 +20,6 @@ from node.inventory import Offer
 from node.messages import PreparedClaim, PreparedDevice
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from node.checkpoint import HeldDevice, Prepared
     from node.inventory import Machine
 
@@ -52,18 +50,33 @@ def spec_of(record: Prepared, machine: Machine, folder: str) -> bytes:
     given = _given(record)
     mounts = mounts_of(record, machine.driver, folder)
     devices: list[dict[str, Any]] = []
-    for number, ((request, _), held) in enumerate(given.items()):
-        visible = _listed(request, given, machine)
-        edits = _edits(held, visible, machine)
+    for number, ((request, device), shares) in enumerate(given.items()):
+        first = shares[0]
+        offer = machine.offers.get(device, NOTHING)
+        # What the device is called, and how much of each capacity the request may use.
+        name = PREFIX + variable(device)
+        variables = [f"{name}={first.cpus or offer.value}"]
+        if first.share_id is not None:
+            for capacity in sorted(first.consumed):
+                nano = sum(one.consumed[capacity].nano for one in shares)
+                variables.append(f"{name}_{variable(capacity)}={nano // 10**9}")
+        if machine.visible_devices:
+            offers = [machine.offers.get(other, NOTHING) for of, other in given if of == request]
+            visible = ",".join(one.value for one in offers if one.listed)
+            if visible:
+                variables.append(f"{machine.visible_devices}={visible}")
+        edits: dict[str, Any] = {"env": variables}
+        if offer.files:
+            paths = [path.partition(":") for path in offer.files]  # `/dev/a:/dev/b` shows the host's a as b
+            edits["deviceNodes"] = [
+                {"path": inside or host, "hostPath": host, "permissions": "rw"} for host, _, inside in paths
+            ]
         # A request's first device brings the file: a container is given all of them.
         mount = mounts.pop(request, None)
         if mount is not None:
             edits["mounts"] = [mount]
-        name = f"{record.uid}-{number}"
-        device = {"name": name, "containerEdits": edits}
-        devices.append(device)
-    kind = kind_of(machine.driver)
-    return encode({"cdiVersion": VERSION, "kind": kind, "devices": devices})
+        devices.append({"name": f"{record.uid}-{number}", "containerEdits": edits})
+    return encode({"cdiVersion": VERSION, "kind": kind_of(machine.driver), "devices": devices})
 
 
 def answer_of(record: Prepared, driver: str) -> PreparedClaim:
@@ -99,40 +112,6 @@ def _given(record: Prepared) -> Given:
         shares = given.setdefault((held.asked, held.device), [])
         shares.append(held)
     return given
-
-
-def _edits(shares: list[HeldDevice], visible: str, machine: Machine) -> dict[str, Any]:
-    device = shares[0].device
-    offer = machine.offers.get(device, NOTHING)
-    variables = list(_variables(shares, offer.value))
-    if visible and machine.visible_devices:
-        variables.append(f"{machine.visible_devices}={visible}")
-    edits: dict[str, Any] = {"env": variables}
-    if offer.files:
-        edits["deviceNodes"] = [_node(path) for path in offer.files]
-    return edits
-
-
-def _variables(shares: list[HeldDevice], value: str) -> Iterable[str]:
-    name = PREFIX + variable(shares[0].device)
-    yield f"{name}={shares[0].cpus or value}"
-    if shares[0].share_id is None:
-        return
-    for capacity in sorted(shares[0].consumed):
-        nano = sum(one.consumed[capacity].nano for one in shares)
-        yield f"{name}_{variable(capacity)}={nano // 10**9}"
-
-
-def _listed(request: str, given: Given, machine: Machine) -> str:
-    """List the uuids of what a request was given."""
-    offers = [machine.offers.get(device, NOTHING) for of, device in given if of == request]
-    return ",".join(offer.value for offer in offers if offer.listed)
-
-
-def _node(path: str) -> dict[str, str]:
-    """`/dev/a:/dev/b` shows the host's a as b."""
-    host, _, inside = path.partition(":")
-    return {"path": inside or host, "hostPath": host, "permissions": "rw"}
 
 
 def variable(text: str) -> str:

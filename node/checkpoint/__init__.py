@@ -1,4 +1,4 @@
-"""What is prepared on a node, as a file that says when a byte of it is not as it was written, and the steps by which files change."""
+"""The prepared claims of a node, as a file with a checksum, and the steps by which files change."""
 
 from __future__ import annotations
 

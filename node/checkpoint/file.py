@@ -79,7 +79,7 @@ def decode(data: bytes) -> Checkpoint:
         read = msgspec.json.decode(body, type=_Payload).claims
         claims = {uid: wire.decode(bytes(raw), Prepared) for uid, raw in read.items()}
     except (WireError, msgspec.DecodeError, RecursionError, UnicodeError) as error:
-        raise Broken(f"a record in it is none: {error}") from None
+        raise Broken(f"a record in it is not valid: {error}") from None
     return Checkpoint(claims, read)
 
 

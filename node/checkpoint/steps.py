@@ -15,7 +15,7 @@ FOR_ALL = 0o644
 
 
 class Write(NamedTuple):
-    """Write a file that nobody reads yet."""
+    """Write a file that no reader knows yet."""
 
     path: str
     data: bytes

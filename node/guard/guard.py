@@ -1,9 +1,9 @@
 """The guard: a claim and what is prepared become a record of what the claim is given, or a refusal.
 
-The kubelet checks that a claim is allocated and reserved for the pod, and nothing about the devices (pkg/kubelet/cm/dra). Whoever may
-write claims may have been wrong, or two allocators may have been right about different pasts. So what would give one device to two claims,
-or more of it than there is, or devices side by side that must not be, ends here, and says between whom. The allocation is judged against
-what is prepared on this node, which is what containers have, and not against other claims' statuses.
+The kubelet checks that a claim is allocated and reserved for the pod, and nothing about the devices (pkg/kubelet/cm/dra). A writer of
+claims may have been wrong, or two allocators may have been right about different pasts. So a claim that would share an exclusive device,
+exceed a capacity, or put devices side by side that exclude each other is refused here, with the names of the claims between which that is.
+The allocation is judged against what is prepared on this node, which is what containers have, and not against other claims' statuses.
 
 A claim that is prepared is answered as before, whatever became of the rules: its container runs.
 """
@@ -60,7 +60,16 @@ class Guard:
         self._machine = machine
         self._node = node
         self._devices = machine.by_name
-        self._pool = _pool_of(machine, node)
+        slices = [
+            ResourceSlice(metadata=ObjectMeta(name=str(number)), spec=spec)
+            for number, spec in enumerate(pages_of(machine, node))
+        ]
+        id_ = machine.driver, node
+        counters = {
+            one.name: {name: counter.value.nano for name, counter in one.counters.items()}
+            for one in machine.counter_sets
+        }
+        self._pool = Pool(id_, here=Stock.of(slices=slices).pages_of[id_], counters=counters)
         self.follow(rules or Rules())
 
     def follow(self, rules: Rules) -> None:
@@ -72,25 +81,47 @@ class Guard:
         self, claim: ResourceClaim, reference: ClaimReference, claims: Mapping[str, Prepared]
     ) -> Prepared | GuardRefusal:
         """Say what a claim is given, or why nothing. `claims` are those that are prepared."""
+        held: list[HeldDevice] = []
         try:
             results = self._results(claim, reference)
             before = claims.get(reference.uid)
-            if before is not None:
-                return _as_before(before, results)
-            return self._give(claim, results, claims)
+            if before is None:
+                # Devices are taken one by one, each beside all that are taken before it.
+                for result in results:
+                    mine = Prepared(uid="", namespace="", name="this claim", pool="", devices=tuple(held))
+                    held.append(self._give(result, [*claims.values(), mine]))
         except _No as no:
             return no.refusal
+        if before is not None:
+            now, then = _ids(results), _ids(before.devices)
+            if now == then:
+                return before
+            had = ", ".join(device for device, *_ in then)
+            gets = ", ".join(device for device, *_ in now)
+            message = f"the claim is prepared with {had}, and its status now says {gets}: unprepare it first"
+            return GuardRefusal("Changed", message)
+        # The pod's own name for a claim becomes a part of a path, and any writer of claims may annotate: only a label is a name.
+        metadata = claim.metadata
+        entry = metadata.annotations.get(ENTRY, "")
+        return Prepared(
+            uid=metadata.uid,
+            namespace=metadata.namespace,
+            name=metadata.name,
+            entry=entry if _LABEL(entry) else "",
+            pool=self._node,
+            devices=tuple(held),
+        )
 
     def _results(self, claim: ResourceClaim, reference: ClaimReference) -> Results:
         """Read what the claim's status gives it of this node's devices, if the status can be believed."""
         uid = claim.metadata.uid
         if uid != reference.uid or not _UID(uid):
-            raise _No("AnotherClaim", f"the claim of this name has the uid {uid}: the one that was meant is gone")
+            raise _No("AnotherClaim", f"the claim of this name has the uid {uid}: claim UID mismatch: it was recreated")
         allocation = claim.status.allocation
         if allocation is None:
             raise _No("NotAllocated", "the claim is not allocated")
         if not claim.status.reserved_for:
-            raise _No("NotReserved", "the claim is reserved for nobody, so its devices may be given away at any time")
+            raise _No("NotReserved", "the claim has no reservation, so its devices may be given away at any time")
         ours = tuple(one for one in allocation.devices.results if one.driver == self._machine.driver)
         if not ours:
             raise _No("NotOurs", f"nothing of the claim is of {self._machine.driver}")
@@ -104,32 +135,33 @@ class Guard:
                 )
         return ours
 
-    def _give(self, claim: ResourceClaim, results: Results, claims: Mapping[str, Prepared]) -> Prepared:
-        """Take the devices one by one, each beside all that are taken before it."""
-        metadata = claim.metadata
-        held: list[HeldDevice] = []
-        for result in results:
-            mine = Prepared(uid="", namespace="", name="this claim", pool="", devices=tuple(held))
-            holders = [*claims.values(), mine]
-            device = self._devices.get(result.device)
-            if device is None:
-                raise _No("UnknownDevice", f"this node has no device {result.device}")
+    def _give(self, result: DeviceRequestAllocationResult, holders: list[Prepared]) -> HeldDevice:
+        """Give one device, if it is free; and of its CPUs the first that no other claim holds."""
+        device = self._devices.get(result.device)
+        if device is None:
+            raise _No("UnknownDevice", f"this node has no device {result.device}")
+        offered = self._machine.offers[result.device].cpus
+        amount = result.consumed_capacity.get("cpus")
+        cpus = ""
+        if result.admin_access:  # admins may look at devices that other claims hold
+            cpus = listed(offered)
+        else:
             self._free(device, result, holders)
-            cpus = self._choose(result, holders)
-            held.append(_held(result, cpus))
-        return Prepared(
-            uid=metadata.uid,
-            namespace=metadata.namespace,
-            name=metadata.name,
-            entry=_entry(metadata.annotations.get(ENTRY, "")),
-            pool=self._node,
-            devices=tuple(held),
+            if offered and amount is not None:
+                held = [one for record in holders for one in record.devices if not one.admin]
+                busy = {cpu for one in held if one.device == result.device for cpu in numbers_of(one.cpus)}
+                cpus = listed([cpu for cpu in offered if cpu not in busy][: amount.value()])
+        return HeldDevice(
+            request=result.request,
+            device=result.device,
+            share_id=result.share_id,
+            admin=bool(result.admin_access),
+            consumed=result.consumed_capacity,
+            cpus=cpus,
         )
 
     def _free(self, device: Device, result: DeviceRequestAllocationResult, holders: list[Prepared]) -> None:
-        """Refuse a device that is not free. Admins may look at what others have."""
-        if result.admin_access:
-            return
+        """Refuse a device that is not free."""
         use = _use(holders)
         name = device.name
         if not device.allow_multiple_allocations:
@@ -143,10 +175,7 @@ class Guard:
             return  # what it takes besides, it has taken with its first share
         for other in in_the_way(name, self._conflicts, use):
             raise _No("Incompatible", f"{name} must not be in use beside {other}, which {_who(other, holders)} has")
-        self._groups(device, use)
-        self._counters(device, use)
-
-    def _groups(self, device: Device, use: PoolUse) -> None:
+        # Compatibility groups and counters, for devices that are made of the same hardware.
         states = group_states(self._pool, use, self._rules)
         wild = self._rules.wild(self._machine.driver, device)
         for consumption in device.consumes_counters:
@@ -155,34 +184,16 @@ class Guard:
                 groups = ", ".join(consumption.compatibility_groups) or "none"
                 raise _No(
                     "Incompatible",
-                    f"{device.name} has the compatibility groups {groups}, and what is in use of {consumption.counter_set} has none of them",
+                    f"{name} has the compatibility groups {groups}, and what is in use of {consumption.counter_set} has none of them",
                 )
-
-    def _counters(self, device: Device, use: PoolUse) -> None:
         left = available(self._pool, use)
         for consumption in device.consumes_counters:
-            for name, counter in consumption.counters.items():
-                if counter.value.nano > left[consumption.counter_set].get(name, 0):
+            for counter_name, counter in consumption.counters.items():
+                if counter.value.nano > left[consumption.counter_set].get(counter_name, 0):
                     raise _No(
                         "Overlap",
-                        f"{device.name} is of the hardware {consumption.counter_set}, of which too little is left: {name}",
+                        f"{name} is of the hardware {consumption.counter_set}, of which too little is left: {counter_name}",
                     )
-
-    def _choose(self, result: DeviceRequestAllocationResult, holders: list[Prepared]) -> str:
-        """Choose CPUs that nobody has, the first that there are."""
-        offered = self._machine.offers[result.device].cpus
-        if result.admin_access:
-            return listed(offered)
-        amount = result.consumed_capacity.get("cpus")
-        if not offered or amount is None:
-            return ""
-        busy: set[int] = set()
-        for record in holders:
-            for one in record.devices:
-                if one.device == result.device and not one.admin:
-                    busy.update(numbers_of(one.cpus))
-        free = [cpu for cpu in offered if cpu not in busy]
-        return listed(free[: amount.value()])
 
 
 def base(request: str) -> str:
@@ -190,35 +201,12 @@ def base(request: str) -> str:
     return request.partition("/")[0]
 
 
-def _pool_of(machine: Machine, node: str) -> Pool:
-    slices = [
-        ResourceSlice(metadata=ObjectMeta(name=str(number)), spec=spec)
-        for number, spec in enumerate(pages_of(machine, node))
-    ]
-    id_ = machine.driver, node
-    pages = Stock.of(slices=slices).pages_of[id_]
-    counters = {
-        one.name: {name: counter.value.nano for name, counter in one.counters.items()} for one in machine.counter_sets
-    }
-    return Pool(id_, here=pages, counters=counters)
-
-
-def _as_before(before: Prepared, results: Results) -> Prepared:
-    now = _ids(results)
-    then = _ids(before.devices)
-    if now != then:
-        had = ", ".join(device for device, *_ in then)
-        gets = ", ".join(device for device, *_ in now)
-        raise _No("Changed", f"the claim is prepared with {had}, and its status now says {gets}: unprepare it first")
-    return before
-
-
 def _ids(devices: Iterable[HeldDevice | DeviceRequestAllocationResult]) -> list[tuple[str, str, str]]:
     return sorted((one.device, one.request, one.share_id or "") for one in devices)
 
 
 def _share(device: Device, result: DeviceRequestAllocationResult, use: PoolUse, holders: Iterable[Prepared]) -> None:
-    """Refuse a share that is none of the device's, or more than is left."""
+    """Refuse a share that is not one of the device's, or more than is left."""
     name = device.name
     if result.share_id is None:
         raise _No("NotShared", f"{name} is given out in shares, and the status gives all of it")
@@ -233,7 +221,7 @@ def _share(device: Device, result: DeviceRequestAllocationResult, use: PoolUse, 
         raise _No("NotAShare", f"{name}: {error}") from None
     for capacity, amount in consumed.items():
         if rounded is None or rounded[capacity] != amount:
-            raise _No("NotAShare", f"{amount} is no share of {name}'s {capacity} that can be had")
+            raise _No("NotAShare", f"{amount} is not a share of {name}'s {capacity} that is on offer")
         used = use.used.get(name, {}).get(capacity, 0)
         value = device.capacity[capacity].value
         if used + amount.nano > value.nano:
@@ -250,8 +238,7 @@ def _use(holders: Iterable[Prepared]) -> PoolUse:
     dedicated: set[str] = set()
     shared: set[str] = set()
     used: dict[str, dict[str, int]] = {}
-    everything = [one for holder in holders for one in holder.devices]
-    for one in everything:
+    for one in (one for holder in holders for one in holder.devices):
         device = one.device
         if one.admin:
             continue
@@ -261,33 +248,13 @@ def _use(holders: Iterable[Prepared]) -> PoolUse:
         shared.add(device)
         amounts = used.setdefault(device, {})
         for name, amount in one.consumed.items():
-            before = amounts.get(name, 0)
-            amounts[name] = before + amount.nano
+            amounts[name] = amounts.get(name, 0) + amount.nano
     return PoolUse(frozenset(dedicated), frozenset(shared), used)
 
 
 def _who(device: str, holders: Iterable[Prepared]) -> str:
-    """Name who has a device; a few of them, and how many more."""
-    names = sorted({_called(one) for one in holders if any(two.device == device for two in one.devices)})
+    """Name the claims that hold a device; a few of them, and how many more."""
+    having = [one for one in holders if any(two.device == device for two in one.devices)]
+    names = sorted({f"{one.namespace}/{one.name}" if one.namespace else one.name for one in having})
     told = ", ".join(names[:3])
     return told if len(names) <= 3 else f"{told} and {len(names) - 3} more"
-
-
-def _called(record: Prepared) -> str:
-    return f"{record.namespace}/{record.name}" if record.namespace else record.name
-
-
-def _entry(name: str) -> str:
-    """The pod's own name for a claim becomes a part of a path, and anybody may annotate a claim: what is no label is no name."""
-    return name if _LABEL(name) else ""
-
-
-def _held(result: DeviceRequestAllocationResult, cpus: str) -> HeldDevice:
-    return HeldDevice(
-        request=result.request,
-        device=result.device,
-        share_id=result.share_id,
-        admin=bool(result.admin_access),
-        consumed=result.consumed_capacity,
-        cpus=cpus,
-    )

@@ -1,4 +1,4 @@
-"""What a machine has, described in a file or found in its sysfs, and the devices that it makes."""
+"""The hardware of a machine, described in a file or found in its sysfs, and the devices that it makes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The file that describes a machine: its shape, and what each word means. Data only; what it makes is `node.inventory.machine`'s."""
+"""The file that describes a machine: its shape, and what each word means. Data only; `node.inventory.machine` makes devices of it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Place(_Described, frozen=True, kw_only=True):
 
 
 class Steps(_Described, frozen=True, kw_only=True):
-    """Which shares of an amount can be had: from `minimum` on, in steps; `default` is what who asks for none gets."""
+    """Which shares of an amount can be had: from `minimum` on, in steps; `default` is the share of a request that names none."""
 
     minimum: Quantity
     step: Quantity | None = None

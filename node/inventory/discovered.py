@@ -1,7 +1,7 @@
 """An inventory from what sysfs tells: PCI display, network and RDMA devices, virtual functions, and NUMA nodes.
 
-Pure: what was read comes as values (`node.service.sysfs` reads it). Sysfs knows where a device is plugged in and what it is called, and
-seldom how much memory it has: what is not known is published as 0, and a class that asks for memory passes it by.
+Pure: what was read comes as values (`node.service.sysfs` reads it). Sysfs has the place and the name of a device, and
+seldom its memory: an unknown amount is published as 0, and a class that asks for memory does not select the device.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 DISPLAY, NETWORK, ACCELERATOR = 0x03, 0x02, 0x12  # the first byte of a PCI class
 _GPUS = (DISPLAY, ACCELERATOR)
 _MEGABITS = 10**6
-_NO_MEMORY = Quantity.from_int(0, "BinarySI")
 
 
 class PciDevice(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,23 +46,60 @@ class NumaFound(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def discovered(driver: str, devices: Iterable[PciDevice], numa_nodes: Iterable[NumaFound]) -> DeviceInventory:
-    """Describe what was found."""
+    """Describe what was found. A device is named by its address, which stays when others come and go."""
     found = sorted(devices, key=lambda device: device.address)
-    whole = [device for device in found if not device.parent]
-    gpus = [device for device in whole if device.kind in _GPUS]
-    nics = [device for device in whole if device.kind == NETWORK]
+    gpus: list[Gpu] = []
+    nics: list[Nic] = []
+    for device in found:
+        if not device.parent and device.kind in _GPUS:
+            gpus.append(
+                Gpu(
+                    name=_name("gpu", device.address),
+                    uuid=device.address,
+                    memory=Quantity.from_int(device.memory, "BinarySI"),
+                    product=device.name,
+                    place=_place(device),
+                )
+            )
+        elif not device.parent and device.kind == NETWORK:
+            functions = [
+                VirtualFunction(
+                    name=_name("vf", one.address),
+                    interface=one.interface,
+                    rdma_device=one.rdma_device,
+                    place=_place(one),
+                )
+                for one in found
+                if one.parent == device.address
+            ]
+            nics.append(
+                Nic(
+                    name=_name("nic", device.address),
+                    interface=device.interface,
+                    rdma_device=device.rdma_device,
+                    product=device.name,
+                    bandwidth=Quantity.from_int(device.megabits * _MEGABITS) if device.megabits > 0 else None,
+                    virtual_functions=tuple(functions),
+                    place=_place(device),
+                )
+            )
+    nodes: list[NumaNode] = []
+    for node in numa_nodes:
+        pages = {
+            str(Quantity.from_int(kib << 10, "BinarySI")): count for kib, count in sorted(node.pages.items()) if count
+        }
+        nodes.append(NumaNode(number=node.number, cpus=node.cpus, hugepages=pages))
     return DeviceInventory(
         api_version="drawbridge.dev/v1alpha1",
         kind="DeviceInventory",
         driver=driver,
-        gpus=tuple(_gpu(device) for device in gpus),
-        nics=tuple(_nic(device, found) for device in nics),
-        numa_nodes=tuple(_numa_node(one) for one in numa_nodes),
+        gpus=tuple(gpus),
+        nics=tuple(nics),
+        numa_nodes=tuple(nodes),
     )
 
 
 def _name(kind: str, address: str) -> str:
-    """Name a device by its address, which stays when others come and go."""
     return f"{kind}-{address.replace(':', '-').replace('.', '-')}"
 
 
@@ -74,44 +110,3 @@ def _place(device: PciDevice) -> Place:
         numa_node=device.numa_node,
         device_nodes=device.files,
     )
-
-
-def _gpu(device: PciDevice) -> Gpu:
-    memory = Quantity.from_int(device.memory, "BinarySI") if device.memory else _NO_MEMORY
-    name = _name("gpu", device.address)
-    return Gpu(name=name, uuid=device.address, memory=memory, product=device.name, place=_place(device))
-
-
-def _nic(device: PciDevice, found: Iterable[PciDevice]) -> Nic:
-    functions = [one for one in found if one.parent == device.address]
-    return Nic(
-        name=_name("nic", device.address),
-        interface=device.interface,
-        rdma_device=device.rdma_device,
-        product=device.name,
-        bandwidth=_bandwidth(device.megabits),
-        virtual_functions=tuple(_function(one) for one in functions),
-        place=_place(device),
-    )
-
-
-def _function(device: PciDevice) -> VirtualFunction:
-    return VirtualFunction(
-        name=_name("vf", device.address),
-        interface=device.interface,
-        rdma_device=device.rdma_device,
-        place=_place(device),
-    )
-
-
-def _bandwidth(megabits: int) -> Quantity | None:
-    return Quantity.from_int(megabits * _MEGABITS) if megabits > 0 else None
-
-
-def _numa_node(one: NumaFound) -> NumaNode:
-    pages = {_size(kib): count for kib, count in sorted(one.pages.items()) if count}
-    return NumaNode(number=one.number, cpus=one.cpus, hugepages=pages)
-
-
-def _size(kib: int) -> str:
-    return str(Quantity.from_int(kib << 10, "BinarySI"))

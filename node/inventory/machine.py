@@ -1,4 +1,4 @@
-"""What a described machine offers: devices as its driver publishes them, and what of each a container is given.
+"""The devices that a driver publishes for a described machine, and what a container is given of each.
 
 Devices that are the same silicon share a counter set, so that an allocator cannot give it out twice: a GPU whole, in shares and in
 partitions; a NIC and its virtual functions. They stand from small to large, because an allocator takes the first that will do.
@@ -26,9 +26,9 @@ from node.inventory.described import Steps
 from node.inventory.numbers import numbers_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
-    from node.inventory.described import DeviceInventory, Gpu, Layout, Nic, NumaNode, Partition, Place, VirtualFunction
+    from node.inventory.described import DeviceInventory, Gpu, Layout, Nic, NumaNode, Place
 
 STANDARD = "resource.kubernetes.io"
 FUNCTIONS = "functions"
@@ -80,28 +80,25 @@ def machine_of(inventory: DeviceInventory) -> Machine:
     """Say what a machine offers. The inventory has been read by `node.inventory.reading`, so it makes sense."""
     layouts = {layout.name: layout for layout in inventory.layouts}
     made: list[_Made] = []
+    counter_sets: list[CounterSet] = []
     for gpu in inventory.gpus:
-        made += _gpu(gpu, layouts)
+        layout = layouts.get(gpu.layout)
+        made += _gpu(gpu, layout)
+        if is_counted(gpu):
+            counter_sets.append(CounterSet(name=gpu.name, counters=_whole(layout)))
     for nic in inventory.nics:
         made += _nic(nic)
+        if nic.virtual_functions:
+            counter_sets.append(CounterSet(name=nic.name, counters={FUNCTIONS: _count(len(nic.virtual_functions))}))
     for numa_node in inventory.numa_nodes:
         made += _numa_node(numa_node)
     return Machine(
         inventory.driver,
         tuple(one.device for one in made),
-        tuple(_counter_sets(inventory, layouts)),
+        tuple(counter_sets),
         {one.device.name: one.offer for one in made},
         inventory.visible_devices,
     )
-
-
-def _counter_sets(inventory: DeviceInventory, layouts: Mapping[str, Layout]) -> Iterator[CounterSet]:
-    for gpu in inventory.gpus:
-        if is_counted(gpu):
-            yield CounterSet(name=gpu.name, counters=_whole(layouts.get(gpu.layout)))
-    for nic in inventory.nics:
-        if nic.virtual_functions:
-            yield CounterSet(name=nic.name, counters={FUNCTIONS: _count(len(nic.virtual_functions))})
 
 
 # GPUs
@@ -112,18 +109,55 @@ def is_counted(gpu: Gpu) -> bool:
     return bool(gpu.layout) or (gpu.whole and gpu.sharing is not None)
 
 
-def _gpu(gpu: Gpu, layouts: Mapping[str, Layout]) -> Iterator[_Made]:
-    layout = layouts.get(gpu.layout)
+def _gpu(gpu: Gpu, layout: Layout | None) -> Iterator[_Made]:
+    """The devices of a GPU, from small to large: its partitions, then its shares, then the whole."""
+    placed = {**_placed(gpu.place), **gpu.attributes}
+    files = gpu.place.device_nodes
     if layout is not None:
         in_order = sorted(layout.partitions, key=lambda one: (one.slices, one.compute, one.profile))
         for partition in in_order:
             for start in partition.at:
-                yield _partition(gpu, partition, start)
-    whole = _whole(layout) if is_counted(gpu) else {}
+                # The uuid is as unique as the GPU's own.
+                uuid = f"{gpu.uuid}/{partition.profile}/{start}"
+                counters = {_slice(start + number): _count(1) for number in range(partition.slices)}
+                counters[COMPUTE] = _count(partition.compute)
+                texts = _texts(
+                    type="mig",
+                    uuid=uuid,
+                    parentUUID=gpu.uuid,
+                    profile=partition.profile,
+                    productName=gpu.product,
+                )
+                device = Device(
+                    name=f"{gpu.name}-{label(partition.profile)}-{start}",
+                    attributes={**texts, **placed},
+                    capacity={"memory": DeviceCapacity(value=partition.memory)},
+                    consumes_counters=_consumption(gpu.name, counters, partition.groups),
+                )
+                yield _Made(device, Offer(uuid, files, listed=True))
+    counters = _whole(layout) if is_counted(gpu) else {}
+    offer = Offer(gpu.uuid, files, listed=True)
     if gpu.sharing is not None:
-        yield _shared(gpu, whole)
+        cores = parse(str(gpu.cores))
+        device = Device(
+            name=f"{gpu.name}-shared",
+            attributes={**_texts(type="shared", uuid=gpu.uuid, productName=gpu.product), **placed},
+            capacity={
+                "memory": _capacity(gpu.memory, gpu.sharing.memory),
+                "cores": _capacity(cores, gpu.sharing.cores),
+            },
+            consumes_counters=_consumption(gpu.name, counters, gpu.sharing.groups),
+            allow_multiple_allocations=True,
+        )
+        yield _Made(device, offer)
     if gpu.whole:
-        yield _whole_gpu(gpu, whole)
+        device = Device(
+            name=gpu.name,
+            attributes={**_texts(type="gpu", uuid=gpu.uuid, productName=gpu.product), **placed},
+            capacity={"memory": DeviceCapacity(value=gpu.memory)},
+            consumes_counters=_consumption(gpu.name, counters, gpu.groups),
+        )
+        yield _Made(device, offer)
 
 
 def _whole(layout: Layout | None) -> dict[str, Counter]:
@@ -139,63 +173,25 @@ def _slice(number: int) -> str:
     return f"slice-{number}"
 
 
-def _partition(gpu: Gpu, partition: Partition, start: int) -> _Made:
-    name = f"{gpu.name}-{label(partition.profile)}-{start}"
-    # As sure to be another one for another place as the GPU's own is.
-    uuid = f"{gpu.uuid}/{partition.profile}/{start}"
-    counters = {_slice(start + number): _count(1) for number in range(partition.slices)}
-    counters[COMPUTE] = _count(partition.compute)
-    device = Device(
-        name=name,
-        attributes={
-            **_texts(type="mig", uuid=uuid, parentUUID=gpu.uuid, profile=partition.profile, productName=gpu.product),
-            **_placed(gpu.place),
-            **gpu.attributes,
-        },
-        capacity={"memory": DeviceCapacity(value=partition.memory)},
-        consumes_counters=_consumption(gpu.name, counters, partition.groups),
-    )
-    return _Made(device, Offer(uuid, gpu.place.device_nodes, listed=True))
-
-
-def _shared(gpu: Gpu, counters: dict[str, Counter]) -> _Made:
-    sharing = gpu.sharing
-    assert sharing is not None
-    cores = parse(str(gpu.cores))
-    device = Device(
-        name=f"{gpu.name}-shared",
-        attributes={
-            **_texts(type="shared", uuid=gpu.uuid, productName=gpu.product),
-            **_placed(gpu.place),
-            **gpu.attributes,
-        },
-        capacity={"memory": _capacity(gpu.memory, sharing.memory), "cores": _capacity(cores, sharing.cores)},
-        consumes_counters=_consumption(gpu.name, counters, sharing.groups),
-        allow_multiple_allocations=True,
-    )
-    return _Made(device, Offer(gpu.uuid, gpu.place.device_nodes, listed=True))
-
-
-def _whole_gpu(gpu: Gpu, counters: dict[str, Counter]) -> _Made:
-    device = Device(
-        name=gpu.name,
-        attributes={
-            **_texts(type="gpu", uuid=gpu.uuid, productName=gpu.product),
-            **_placed(gpu.place),
-            **gpu.attributes,
-        },
-        capacity={"memory": DeviceCapacity(value=gpu.memory)},
-        consumes_counters=_consumption(gpu.name, counters, gpu.groups),
-    )
-    return _Made(device, Offer(gpu.uuid, gpu.place.device_nodes, listed=True))
-
-
 # Network cards
 
 
 def _nic(nic: Nic) -> Iterator[_Made]:
+    """The devices of a network card: its virtual functions, then the whole."""
     for function in nic.virtual_functions:
-        yield _virtual_function(nic, function)
+        device = Device(
+            name=function.name,
+            attributes={
+                **_texts(type="vf", parent=nic.name, productName=nic.product),
+                **_connected(function.interface, function.rdma_device),
+                **_placed(function.place),
+                **nic.attributes,
+            },
+            capacity=_bandwidth(function.bandwidth, None),
+            consumes_counters=_consumption(nic.name, {FUNCTIONS: _count(1)}, ()),
+        )
+        name = function.interface or function.name
+        yield _Made(device, Offer(name, function.place.device_nodes, interface=function.interface))
     count = len(nic.virtual_functions)
     counters = {FUNCTIONS: _count(count)} if count else {}
     device = Device(
@@ -211,23 +207,6 @@ def _nic(nic: Nic) -> Iterator[_Made]:
         allow_multiple_allocations=True if nic.sharing is not None else None,
     )
     yield _Made(device, Offer(nic.interface or nic.name, nic.place.device_nodes, interface=nic.interface))
-
-
-def _virtual_function(nic: Nic, function: VirtualFunction) -> _Made:
-    device = Device(
-        name=function.name,
-        attributes={
-            **_texts(type="vf", parent=nic.name, productName=nic.product),
-            **_connected(function.interface, function.rdma_device),
-            **_placed(function.place),
-            **nic.attributes,
-        },
-        capacity=_bandwidth(function.bandwidth, None),
-        consumes_counters=_consumption(nic.name, {FUNCTIONS: _count(1)}, ()),
-    )
-    return _Made(
-        device, Offer(function.interface or function.name, function.place.device_nodes, interface=function.interface)
-    )
 
 
 def _connected(interface: str, rdma_device: str) -> Attributes:

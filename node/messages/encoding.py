@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, get_args, get_origin
 
 import msgspec
 
+from dra.varint import varint
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -76,7 +78,13 @@ def decode(data: bytes, type_: type[AnyMessage]) -> AnyMessage:
         if field is None:
             continue
         if field.many == "map":
-            key, value = _entry(part, field)
+            # An entry is a message whose first field is the key, and whose second is the value.
+            key, value = "", field.type()
+            for inner in _parts(_bytes(part)):
+                if inner.number == 1:
+                    key = _read(inner, str)
+                elif inner.number == 2:
+                    value = _read(inner, field.type)
             values.setdefault(field.name, {})[key] = value
         elif field.many:
             values.setdefault(field.name, []).append(_read(part, field.type))
@@ -91,35 +99,15 @@ def decode(data: bytes, type_: type[AnyMessage]) -> AnyMessage:
 def _one(number: int, value: Any) -> bytes:
     """Write one value with the key of its field."""
     if isinstance(value, bool | int):
-        key = _varint(number << 3 | VARINT)
-        return key + _varint(int(value) % _INT64)
+        key = varint(number << 3 | VARINT)
+        return key + varint(int(value) % _INT64)
     data: bytes = value
     if isinstance(value, Message):
         data = encode(value)
     elif isinstance(value, str):
         data = value.encode()
-    key = _varint(number << 3 | BYTES)
-    return key + _varint(len(data)) + data
-
-
-def _varint(value: int) -> bytes:
-    written = bytearray()
-    while value > 0x7F:
-        written.append(value & 0x7F | 0x80)
-        value >>= 7
-    written.append(value)
-    return bytes(written)
-
-
-def _entry(part: _Piece, field: _Field) -> tuple[str, Any]:
-    """Read an entry of a map: a message whose first field is the key and whose second is the value."""
-    key, value = "", field.type()
-    for inner in _parts(_bytes(part)):
-        if inner.number == 1:
-            key = _read(inner, str)
-        elif inner.number == 2:
-            value = _read(inner, field.type)
-    return key, value
+    key = varint(number << 3 | BYTES)
+    return key + varint(len(data)) + data
 
 
 def _read(part: _Piece, type_: Any) -> Any:
@@ -154,20 +142,16 @@ def _parts(data: bytes) -> Iterator[_Piece]:
             value, at = _read_varint(data, at)
             yield _Piece(number, value)
             continue
-        size, at = _size(data, at, kind)
+        if kind == BYTES:
+            size, at = _read_varint(data, at)
+        elif kind in (FIXED32, FIXED64):
+            size = 4 if kind == FIXED32 else 8
+        else:
+            raise MessageError(f"wire type {kind} is not of proto3")
         if at + size > len(data):
             raise MessageError(f"field {number} is cut off")
         yield _Piece(number, data[at : at + size])
         at += size
-
-
-def _size(data: bytes, at: int, kind: int) -> tuple[int, int]:
-    """Say how many bytes a field has, and where they begin."""
-    if kind == BYTES:
-        return _read_varint(data, at)
-    if kind in (FIXED32, FIXED64):
-        return (4 if kind == FIXED32 else 8), at
-    raise MessageError(f"wire type {kind} is not of proto3")
 
 
 def _read_varint(data: bytes, at: int) -> tuple[int, int]:
@@ -185,17 +169,19 @@ def _read_varint(data: bytes, at: int) -> tuple[int, int]:
 @lru_cache(maxsize=64)
 def _fields(type_: type[Message]) -> tuple[_Field, ...]:
     hints = get_type_hints(type_)
-    numbered = enumerate(type_.__struct_fields__, 1)
-    return tuple(_field(number, name, hints[name]) for number, name in numbered if hints[name] is not Passed)
-
-
-def _field(number: int, name: str, hint: Any) -> _Field:
-    origin = get_origin(hint)
-    parts = get_args(hint)
-    if origin is tuple:
-        return _Field(number, name, parts[0], "list")
-    if origin is dict:
-        return _Field(number, name, parts[1], "map")
-    if type(None) in parts:
-        return _Field(number, name, parts[0], "", optional=True)
-    return _Field(number, name, hint)
+    found: list[_Field] = []
+    for number, name in enumerate(type_.__struct_fields__, 1):
+        hint = hints[name]
+        parts = get_args(hint)
+        if hint is Passed:
+            continue
+        if get_origin(hint) is tuple:
+            field = _Field(number, name, parts[0], "list")
+        elif get_origin(hint) is dict:
+            field = _Field(number, name, parts[1], "map")
+        elif type(None) in parts:
+            field = _Field(number, name, parts[0], "", optional=True)
+        else:
+            field = _Field(number, name, hint)
+        found.append(field)
+    return tuple(found)

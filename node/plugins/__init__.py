@@ -1,4 +1,4 @@
-"""Device plugins as they are: what they say becomes devices, and what they answer becomes a CDI file."""
+"""Device plugins as they are: their lists become devices, and their answers become CDI files."""
 
 from __future__ import annotations
 

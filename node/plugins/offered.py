@@ -1,8 +1,8 @@
 """The devices of plugins as devices of one driver: a pool a node, a device for each id, whichever plugin it is of.
 
 A plugin that hands out one card several times ("replicas", written `ID::NUMBER`) has a device for each time, all with the attribute `card`:
-which of them are one card is told, and what they share is the plugin's business as before. What a plugin calls unhealthy is tainted,
-and so is all that it had when it is gone: what runs goes on running, and nothing new comes there.
+the attribute tells which of them are one card, and the plugin decides what they share. A device that its plugin calls unhealthy is tainted,
+and so are all devices of a plugin that is gone: pods that run go on running, and no new ones come.
 """
 
 from __future__ import annotations
@@ -14,14 +14,13 @@ from hashlib import sha256
 from typing import TYPE_CHECKING
 
 import msgspec
-from msgspec.structs import replace
 
 from dra.objects import Device, DeviceAttribute, DeviceTaint
 from node.inventory import Machine, Offer, PciDevice, label
 from node.messages import PluginDevice
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
 HEALTHY = "Healthy"
 _STANDARD = "resource.kubernetes.io"
@@ -66,12 +65,24 @@ class Lore(msgspec.Struct, frozen=True):
 
 
 def machine_of(driver: str, plugins: Iterable[Plugged], lore: Lore) -> Machine:
-    """Say what all plugins of a node offer together. What one cannot mean is left out: an id twice, one that is none."""
-    found = [one for plugin in plugins for one in _devices(driver, plugin, lore)]
+    """Say what all plugins of a node offer together. Devices with a repeated or an invalid id are left out."""
+    found: list[Device] = []
+    for plugin in plugins:
+        for one in plugin.devices:
+            if not 0 < len(one.id) <= _LONGEST_TEXT or not one.id.isprintable():
+                continue
+            why = "" if one.health == HEALTHY else "unhealthy"
+            if not plugin.connected:
+                why = "disconnected"
+            device = Device(
+                name=name_of(plugin.resource, one.id),
+                attributes=_attributes(plugin.resource, one, lore),
+                taints=(DeviceTaint(key=f"{driver}/{why}", effect="NoSchedule"),) if why else (),
+            )
+            found.append(device)
     names = Counter(one.name for one in found)
     devices = tuple(one for one in found if names[one.name] == 1)
-    offers = {device.name: Offer(device.name) for device in devices}
-    return Machine(driver, devices, offers=offers)
+    return Machine(driver, devices, offers={device.name: Offer(device.name) for device in devices})
 
 
 def facts_of(devices: Iterable[PciDevice]) -> dict[str, Facts]:
@@ -98,21 +109,10 @@ def name_of(resource: str, id_: str) -> str:
     return f"{short}-{sign}"
 
 
-def _devices(driver: str, plugin: Plugged, lore: Lore) -> Iterator[Device]:
-    for one in plugin.devices:
-        if not 0 < len(one.id) <= _LONGEST_TEXT or not one.id.isprintable():
-            continue
-        known = _known(one, lore)
-        yield Device(
-            name=name_of(plugin.resource, one.id),
-            attributes=_attributes(plugin.resource, one, known),
-            taints=_taints(driver, one, plugin),
-        )
-
-
-def _known(one: PluginDevice, lore: Lore) -> Facts:
-    """Put together what is known of a device: a file's word counts before the plugin's, and that before what sysfs has at its address."""
-    card = _card(one.id)
+def _attributes(resource: str, one: PluginDevice, lore: Lore) -> dict[str, DeviceAttribute]:
+    """What is known of a device: the file counts before the plugin, and the plugin before what sysfs has at its address."""
+    replica = _REPLICA(one.id)
+    card = replica[1] if replica else one.id
     told = lore.told.get(one.id) or lore.told.get(card) or Facts()
     bus_id = told.pci_bus_id or (card if _PCI(card) else "")
     found = lore.found.get(bus_id) or Facts()
@@ -123,41 +123,16 @@ def _known(one: PluginDevice, lore: Lore) -> Facts:
         [numa_node] = near
     if not near and numa_node is None:
         numa_node = found.numa_node
-    uuid = card if _UUID(card) else ""
-    return replace(
-        told,
-        numa_node=numa_node,
-        pci_bus_id=bus_id,
-        pcie_root=told.pcie_root or found.pcie_root,
-        uuid=told.uuid or uuid,
-    )
-
-
-def _card(id_: str) -> str:
-    replica = _REPLICA(id_)
-    return replica[1] if replica else id_
-
-
-def _attributes(resource: str, one: PluginDevice, known: Facts) -> dict[str, DeviceAttribute]:
     texts = {
         "resource": resource,
         "id": one.id,
-        "card": _card(one.id) if _REPLICA(one.id) else "",
-        "uuid": known.uuid,
-        "product": known.product,
-        f"{_STANDARD}/pciBusID": known.pci_bus_id,
-        f"{_STANDARD}/pcieRoot": known.pcie_root,
+        "card": card if replica else "",
+        "uuid": told.uuid or (card if _UUID(card) else ""),
+        "product": told.product,
+        f"{_STANDARD}/pciBusID": bus_id,
+        f"{_STANDARD}/pcieRoot": told.pcie_root or found.pcie_root,
     }
-    found = {name: DeviceAttribute(string=text[:_LONGEST_TEXT]) for name, text in texts.items() if text}
-    if known.numa_node is not None and known.numa_node >= 0:
-        found[f"{_STANDARD}/numaNode"] = DeviceAttribute(int_=known.numa_node)
-    return found
-
-
-def _taints(driver: str, one: PluginDevice, plugin: Plugged) -> tuple[DeviceTaint, ...]:
-    why = ""
-    if not plugin.connected:
-        why = "disconnected"
-    elif one.health != HEALTHY:
-        why = "unhealthy"
-    return (DeviceTaint(key=f"{driver}/{why}", effect="NoSchedule"),) if why else ()
+    attributes = {name: DeviceAttribute(string=text[:_LONGEST_TEXT]) for name, text in texts.items() if text}
+    if numa_node is not None and numa_node >= 0:
+        attributes[f"{_STANDARD}/numaNode"] = DeviceAttribute(int_=numa_node)
+    return attributes

@@ -1,6 +1,6 @@
-"""What a device plugin says of itself when it registers, and why it is not taken.
+"""The registration of a device plugin, and the reasons to refuse it.
 
-The kubelet's rules (pkg/kubelet/cm/devicemanager/plugin/v1beta1), and some of our own: whoever can write into the folder of sockets can register,
+The kubelet's rules (pkg/kubelet/cm/devicemanager/plugin/v1beta1), and some of our own: every process that can write into the folder of sockets can register,
 so a name must not lead out of the folder, and a resource must be one that a DeviceClass can stand for.
 """
 
@@ -29,12 +29,14 @@ def refusal(request: RegisterRequest) -> str:
         return f"the version of the API is {request.version!r}, and only {VERSION} is spoken"
     name = request.resource
     if not _RESOURCE(name) or len(name) > _LONGEST:
-        return f"{name[:100]!r} is no name of a resource: DOMAIN/NAME is wanted, in {_LONGEST} characters at most"
+        return (
+            f"{name[:100]!r} is not the name of a resource: DOMAIN/NAME is expected, in {_LONGEST} characters at most"
+        )
     domain = name.partition("/")[0]
     if domain == "kubernetes.io" or domain.endswith(".kubernetes.io"):
         return f"{name} is in a domain of Kubernetes' own"
     if not _SOCKET(request.endpoint) or len(request.endpoint) > _LONGEST_SOCKET:
-        return f"{request.endpoint[:100]!r} is no name of a socket in the folder where we listen"
+        return f"{request.endpoint[:100]!r} is not the name of a socket in the registration folder"
     if request.endpoint == OWN_SOCKET:
         return f"{OWN_SOCKET} is where we listen ourselves"
     return ""

@@ -7,7 +7,7 @@ from node.service.auditing.agent import Agent, AgentSettings, OneLook
 from node.service.auditing.asker import AllocatorPlace
 from node.service.disk import Disk
 from node.service.driver import Driver, NodePaths
-from node.service.keeper import Keeper
+from node.service.prepared_store import PreparedStore
 from node.service.preparing import Preparing
 from node.service.publisher import Publisher
 from node.service.sysfs import numa_nodes, pci_devices
@@ -19,9 +19,9 @@ __all__ = [
     "AllocatorPlace",
     "Disk",
     "Driver",
-    "Keeper",
     "NodePaths",
     "OneLook",
+    "PreparedStore",
     "Preparing",
     "Publisher",
     "numa_nodes",

@@ -71,7 +71,7 @@ def _write(path: str, data: bytes, mode: int) -> None:
         while rest:
             rest = rest[os.write(descriptor, rest) :]
     except OSError:
-        # A disk that is full is not to be kept full by a part of a file.
+        # A part of a file must not fill a disk that is full.
         with suppress(OSError):
             Path(path).unlink()
         raise

@@ -17,8 +17,8 @@ from node.checkpoint import Broken
 from node.guard import Guard
 from node.messages import DeviceHealth, DeviceIdentifier, HealthReport
 from node.service.disk import Disk
-from node.service.keeper import Keeper
 from node.service.metrics import DriverMetrics
+from node.service.prepared_store import PreparedStore
 from node.service.preparing import Preparing
 from node.service.publisher import Publisher
 from node.service.sockets import ANSWER, LONGEST, Listening, Plugin, Registration, has_later, successor, sweep
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from cluster import Cluster
     from dra.objects import Device
     from node.inventory import Machine
-    from node.service.keeper import Writer
+    from node.service.prepared_store import Writer
 
 SETTLING = 60.0
 BELIEVED = 30
@@ -78,35 +78,57 @@ class Driver:
         # Two of us may be there at once, in containers that have the same process id; the later one has the later name.
         instance = f"{time.monotonic_ns() // 1000:012x}"
         self._endpoint = f"{state}/dra-{instance}.sock"
-        self._door = f"{paths.registry}/{machine.driver}-{instance}-reg.sock"
-        for path in (self._endpoint, self._door):
+        self._registry_socket = f"{paths.registry}/{machine.driver}-{instance}-reg.sock"
+        for path in (self._endpoint, self._registry_socket):
             if len(path.encode()) > LONGEST:
                 raise UnusablePath(f"{path} is longer than the {LONGEST} bytes that a socket's path may have")
         disk.make_folder(state)
         self._rules = Rules()
         self._guard = Guard(machine, paths.node)
-        self._keeper = Keeper(machine, self._guard, disk, state, paths.cdi, writer=writer)
+        self._store = PreparedStore(machine, self._guard, disk, state, paths.cdi, writer=writer)
         self.metrics = DriverMetrics()
-        self._preparing = Preparing(cluster, machine, self._keeper, clock=time.monotonic, metrics=self.metrics)
+        self._preparing = Preparing(cluster, machine, self._store, clock=time.monotonic, metrics=self.metrics)
         self.publisher = Publisher(
             cluster, machine, paths.node, overtaken=self.overtaken, count=self.metrics.count_publication
         )
         self.registration = Registration(machine.driver, self._endpoint)
         self._checkpoint_problem = ""
         self._stopping = False
-        self._show()
+        self.metrics.readiness = self.readiness
+        for name, help_, value in (
+            ("drawbridge_driver_prepared_claims", "Claims that are prepared.", lambda: self._store.count),
+            (
+                "drawbridge_driver_waiting_claims",
+                "Claims that wait until others, which are gone, are unprepared.",
+                lambda: self._preparing.waiting,
+            ),
+            ("drawbridge_driver_devices", "Devices that there are.", lambda: len(self._machine.devices)),
+            (
+                "drawbridge_driver_unwell_devices",
+                "Devices that do not fare well.",
+                lambda: sum(bool(self._illness(device)) for device in self._machine.devices),
+            ),
+            (
+                "drawbridge_driver_publishes",
+                "1 if this instance publishes, 0 while a later driver of this node does.",
+                lambda: self.publisher.leads,
+            ),
+        ):
+            self.metrics.gauge(name, help_, value)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until told to stop. `Broken` of node.checkpoint if what was prepared cannot be read."""
-        await asyncio.to_thread(self._keeper.mend)
-        await asyncio.to_thread(self._sweep)
+        driver = self._machine.driver
+        await asyncio.to_thread(self._store.mend)
+        await asyncio.to_thread(sweep, self._paths.state(driver), "dra-")
+        await asyncio.to_thread(sweep, self._paths.registry, f"{driver}-")
         plugin = Plugin(self._preparing, self.health)
         listening = Listening(plugin, self._endpoint)
         async with listening, asyncio.TaskGroup() as group:
             publishing = group.create_task(self.publisher.run())
             settling = group.create_task(self._settle())
-            async with Listening(self.registration, self._door):
-                logger.info("ready", extra={"driver": self._machine.driver})
+            async with Listening(self.registration, self._registry_socket):
+                logger.info("ready", extra={"driver": driver})
                 await stop.wait()
             self._stopping = True
             publishing.cancel()
@@ -117,7 +139,7 @@ class Driver:
         """Publish and prepare what the machine has now. Claims that are prepared stay so."""
         self._machine = machine
         self._guard = Guard(machine, self._paths.node, self._rules)
-        self._keeper.judge_by(self._guard)
+        self._store.judge_by(self._guard)
         self.publisher.offer(machine)
 
     def overtaken(self) -> bool:
@@ -142,10 +164,15 @@ class Driver:
 
     def readiness(self) -> tuple[dict[str, str], dict[str, str]]:
         """Say what keeps us from our work, and what is only worth knowing."""
-        publisher = self.publisher
+        publisher, registration = self.publisher, self.registration
         known = publisher.published.is_set() or not publisher.leads
+        unregistered = ""
+        if registration.refusal:
+            unregistered = f"the kubelet refuses us: {registration.refusal}"
+        elif not registration.registered.is_set():
+            unregistered = f"the kubelet has not found us yet, at {self._registry_socket}"
         problems = {
-            "kubelet": self._unregistered(),
+            "kubelet": unregistered,
             "slices": "" if known else f"nothing is published yet: {publisher.problem or 'it is being done'}",
             "checkpoint": self._checkpoint_problem,
             "serving": "shutting down" if self._stopping else "",
@@ -155,32 +182,6 @@ class Driver:
             notes["slices"] = "a later driver of this node publishes"
         return problems, notes
 
-    def _unregistered(self) -> str:
-        registration = self.registration
-        if registration.refusal:
-            return f"the kubelet refuses us: {registration.refusal}"
-        return "" if registration.registered.is_set() else f"the kubelet has not found us yet, at {self._door}"
-
-    def _show(self) -> None:
-        self.metrics.readiness = self.readiness
-        gauge = self.metrics.gauge
-        gauge("drawbridge_driver_prepared_claims", "Claims that are prepared.", lambda: float(self._keeper.count))
-        gauge(
-            "drawbridge_driver_waiting_claims",
-            "Claims that wait until others, which are gone, are unprepared.",
-            lambda: float(self._preparing.waiting),
-        )
-        gauge("drawbridge_driver_devices", "Devices that there are.", lambda: float(len(self._machine.devices)))
-        gauge("drawbridge_driver_unwell_devices", "Devices that do not fare well.", self._unwell)
-        gauge(
-            "drawbridge_driver_publishes",
-            "1 if it is us who publish, 0 while a later driver of this node does.",
-            lambda: float(self.publisher.leads),
-        )
-
-    def _unwell(self) -> float:
-        return float(sum(bool(self._illness(device)) for device in self._machine.devices))
-
     def _illness(self, device: Device) -> str:
         if device.taints:
             return device.taints[0].key
@@ -188,16 +189,19 @@ class Driver:
         missing = [path for path in files if not Path(path.partition(":")[0]).exists()]
         return f"{missing[0]} is not there" if missing else ""
 
-    def _sweep(self) -> None:
-        sweep(self._paths.state(self._machine.driver), "dra-")
-        sweep(self._paths.registry, f"{self._machine.driver}-")
-
     async def _settle(self) -> None:
-        """Now and then: forget what is gone for long, and go by the rules as they are."""
+        """Now and then: go by the rules as they are, and forget claims that are gone for long."""
         while True:
-            await self._follow_rules()
+            # A cluster without our kinds has no rules; while it cannot be asked the old ones stay.
             try:
-                # A later one is asked by the kubelet now, and knows what it is asked for.
+                page = await self._cluster.list(DEVICE_COMPATIBILITIES)
+            except ApiError as error:
+                logger.debug("no rules about devices", extra={"why": str(error)})
+            else:
+                self._rules = Rules(page.items)
+                self._guard.follow(self._rules)
+            try:
+                # A later driver is asked by the kubelet now, and knows what it is asked for.
                 if not has_later(self._endpoint):
                     await self._preparing.settle()
                 self._checkpoint_problem = ""
@@ -205,13 +209,3 @@ class Driver:
                 self._checkpoint_problem = f"what is prepared cannot be read: {error}"
                 logger.error("what is prepared cannot be looked through", extra={"why": str(error)})  # noqa: TRY400
             await asyncio.sleep(SETTLING)
-
-    async def _follow_rules(self) -> None:
-        """Without our kinds in the cluster there are no rules; while it cannot be asked the old ones stay."""
-        try:
-            page = await self._cluster.list(DEVICE_COMPATIBILITIES)
-        except ApiError as error:
-            logger.debug("no rules about devices", extra={"why": str(error)})
-            return
-        self._rules = Rules(page.items)
-        self._guard.follow(self._rules)

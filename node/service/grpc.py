@@ -1,4 +1,4 @@
-"""What all connections of ours have in common, whoever called: our messages, and none that is longer than a message may be.
+"""What all connections have in common, on both ends: our messages, and a bound on their length.
 
 grpclib reads a message whole, however long its head says it is. Here the length is looked at first, so a peer that lies, or has too much to say,
 costs no memory. The library's own connections are made in two places; both have a stream that looks.
@@ -19,17 +19,17 @@ from node.messages import MessageError, decode, encode
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# What becomes of a call that comes to nothing. The library does not implement compression, which nobody asks for.
+# The errors of a call that fails. The library does not implement compression, which is not used.
 BROKEN = (GRPCError, ProtocolError, StreamTerminatedError, MessageError, OSError, TimeoutError, NotImplementedError)
 # What a kubelet takes of a plugin, too: the usual most of gRPC.
 LONGEST_MESSAGE = 4 << 20
-# What a peer may have sent that nobody has looked at yet.
+# Bytes that a peer may have sent and that were not read yet.
 _WINDOW = 1 << 17
 _CONFIGURATION = Configuration(http2_connection_window_size=_WINDOW, http2_stream_window_size=_WINDOW)
 
 
 class Codec:
-    """Our messages, for grpclib. Who wants bytes gets them unread."""
+    """Our messages, for grpclib. The type bytes is passed on unread."""
 
     __content_subtype__ = "proto"
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from prometheus_client import Counter, Histogram
 
-from cluster.serving import MetricsPort
+from runtime.metrics import MetricsPort
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

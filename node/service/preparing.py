@@ -8,26 +8,26 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from cluster import ApiError, Apply
-from cluster.controllers import now_of_the_wall
 from cluster.errors import NotFound
 from cluster.resources import RESOURCE_CLAIMS
 from dra.objects import ResourceClaim, results_of
 from node.messages import PrepareResponse, UnprepareResponse
 from node.service.metrics import DriverMetrics
+from runtime.controllers import now_of_the_wall
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     from cluster import Cluster
     from node.checkpoint import Prepared
     from node.inventory import Machine
     from node.messages import ClaimReference, PreparedClaim, PrepareRequest
-    from node.service.keeper import Found, Keeper
+    from node.service.prepared_store import Found, PreparedStore
 
 # The kubelet waits for 45 seconds, and asks again anyway.
 READING = 15.0
-# So who is refused for the sake of claims that are gone, whose containers the kubelet still ends, is kept waiting until they are
-# unprepared: refused it would be asked about again when a round of the kubelet's comes by. Another driver beside us may be told of it.
+# A claim whose devices are held by claims that are gone, and whose containers the kubelet still ends, waits for so long until those are
+# unprepared: if it were refused, the kubelet would ask again only in its next round. The driver beside us may get that call.
 WAITING = 30.0
 LOOK = 2.0
 # A claim is forgotten without the kubelet's word when it has been gone for this long. The kubelet looks each minute for what it should
@@ -43,14 +43,14 @@ class Preparing:
         self,
         cluster: Cluster,
         machine: Machine,
-        keeper: Keeper,
+        store: PreparedStore,
         *,
         clock: Callable[[], float],
         metrics: DriverMetrics | None = None,
     ) -> None:
         self._cluster = cluster
         self._machine = machine
-        self._keeper = keeper
+        self._store = store
         self._clock = clock
         self._metrics = metrics or DriverMetrics()
         self._gone_since: dict[str, float] = {}
@@ -70,8 +70,16 @@ class Preparing:
         while late:
             self._asked_for.update(reference.uid for reference in late)
             unprepared = self._unprepared
-            found = await self._read(late)
-            answers |= await self._keep(late, found)
+            claims = await asyncio.gather(*map(self._find, late))
+            found = {reference.uid: claim for reference, claim in zip(late, claims, strict=True)}
+            async with self._alone:
+                answers |= await asyncio.to_thread(self._store.prepare, late, found)
+            for uid, claim in found.items():
+                if isinstance(claim, ResourceClaim) and not answers[uid].error:
+                    # The status is written when the kubelet has its answer.
+                    task = asyncio.create_task(self._tell(claim))
+                    self._telling.add(task)
+                    task.add_done_callback(self._telling.discard)
             late = tuple(reference for reference in late if answers[reference.uid].error)
             patience = begun + WAITING - self._clock()
             if not await self._is_worth_another_try(late, found, unprepared, patience):
@@ -83,7 +91,7 @@ class Preparing:
     async def unprepare(self, request: PrepareRequest) -> UnprepareResponse:
         """Unprepare claims."""
         begun = self._clock()
-        answers = await asyncio.to_thread(self._keeper.unprepare, request.claims)
+        answers = await asyncio.to_thread(self._store.unprepare, request.claims)
         self._tell_unprepared()
         errors = [answer.error for answer in answers.values()]
         self._metrics.count_call("unprepare", errors, self._clock() - begun)
@@ -91,7 +99,7 @@ class Preparing:
 
     async def settle(self) -> None:
         """Forget claims that have been gone for long: a kubelet that lost its own memory will never ask for that."""
-        claims = await asyncio.to_thread(self._keeper.claims)
+        claims = await asyncio.to_thread(self._store.claims)
         now = self._clock()
         since: dict[str, float] = {}
         for uid, record in claims.items():
@@ -104,7 +112,7 @@ class Preparing:
             over = [uid for uid, first in since.items() if now - first >= GONE]
             if over:
                 logger.warning("claims that are gone are forgotten", extra={"uids": over})
-                await asyncio.to_thread(self._keeper.forget, over)
+                await asyncio.to_thread(self._store.forget, over)
         if over:
             self._tell_unprepared()
 
@@ -112,26 +120,19 @@ class Preparing:
         """Wait until what is being told is told."""
         await asyncio.gather(*self._telling, return_exceptions=True)
 
-    async def _keep(self, late: Sequence[ClaimReference], found: Found) -> dict[str, PreparedClaim]:
-        """Have claims prepared as they were read, and what became of them told."""
-        async with self._alone:
-            answers = await asyncio.to_thread(self._keeper.prepare, late, found)
-        for uid, claim in found.items():
-            is_prepared = not answers[uid].error
-            if is_prepared and isinstance(claim, ResourceClaim):
-                self._tell_later(claim)
-        return answers
-
     async def _is_worth_another_try(
         self, late: Sequence[ClaimReference], found: Found, unprepared: asyncio.Event, patience: float
     ) -> bool:
-        """Wait until one is unprepared of those that are gone and in the way of others; say whether that has come to pass."""
+        """Wait until a claim is unprepared that is gone and in the way of these; say whether that has come to pass."""
         if not late or patience <= 0:
             return False
         if unprepared.is_set():
             return True
-        leaving = await self._leaving()
-        if not await asyncio.to_thread(self._keeper.are_hindered, late, found, leaving):
+        # Claims that are prepared, and that are gone.
+        claims = await asyncio.to_thread(self._store.claims)
+        gone = await asyncio.gather(*map(self._is_gone, claims.values()))
+        leaving = {uid for uid, is_gone in zip(claims, gone, strict=True) if is_gone}
+        if not await asyncio.to_thread(self._store.are_hindered, late, found, leaving):
             return False
         self.waiting += len(late)
         try:
@@ -143,33 +144,21 @@ class Preparing:
             self.waiting -= len(late)
         return True
 
-    async def _leaving(self) -> set[str]:
-        """Name the claims that are prepared, and that nobody can have any more."""
-        claims = await asyncio.to_thread(self._keeper.claims)
-        gone = await asyncio.gather(*map(self._is_gone, claims.values()))
-        return {uid for uid, is_gone in zip(claims, gone, strict=True) if is_gone}
-
-    async def _departure(self, leaving: Collection[str]) -> None:
+    async def _departure(self, leaving: set[str]) -> None:
         """Wait until one of these is not prepared any more."""
         while True:
             unprepared = self._unprepared
-            claims = await asyncio.to_thread(self._keeper.claims)
-            if not claims.keys() >= set(leaving):
+            claims = await asyncio.to_thread(self._store.claims)
+            if not claims.keys() >= leaving:
                 return
             with suppress(TimeoutError):
                 async with asyncio.timeout(LOOK):
                     await unprepared.wait()
 
     def _tell_unprepared(self) -> None:
-        """Have those go on who wait for a device."""
+        """Wake the calls that wait for a device."""
         self._unprepared.set()
         self._unprepared = asyncio.Event()
-
-    async def _read(self, references: Iterable[ClaimReference]) -> Found:
-        """Read claims, all at once."""
-        uids = [reference.uid for reference in references]
-        found = await asyncio.gather(*map(self._find, references))
-        return dict(zip(uids, found, strict=True))
 
     async def _find(self, reference: ClaimReference) -> ResourceClaim | str | None:
         try:
@@ -181,7 +170,7 @@ class Preparing:
             return f"the API server cannot be asked about it: {str(error) or 'no answer in time'}"
 
     async def _is_gone(self, record: Prepared) -> bool:
-        """Say whether nobody can have a claim any more: only an answer that says so counts."""
+        """Say whether a claim is deleted, replaced or not allocated: only an answer that says so counts."""
         try:
             async with asyncio.timeout(READING):
                 claim = await self._cluster.get(RESOURCE_CLAIMS, record.name, record.namespace)
@@ -191,35 +180,12 @@ class Preparing:
             return False
         return claim.metadata.uid != record.uid or claim.status.allocation is None
 
-    def _tell_later(self, claim: ResourceClaim) -> None:
-        """Tell in a claim's status what became of its devices, when the kubelet has its answer."""
-        task = asyncio.create_task(self._tell(claim))
-        self._telling.add(task)
-        task.add_done_callback(self._telling.discard)
-
     async def _tell(self, claim: ResourceClaim) -> None:
+        """Write into a claim's status a member for each device and share; those that are network interfaces say which."""
         metadata = claim.metadata
-        body = {
-            "apiVersion": claim.api_version,
-            "kind": claim.kind,
-            "metadata": {"name": metadata.name, "namespace": metadata.namespace, "uid": metadata.uid},
-            "status": {"devices": self._told(claim)},
-        }
-        patch = Apply(body, manager=self._machine.driver, force=True)
-        try:
-            async with asyncio.timeout(READING):
-                await self._cluster.patch(
-                    RESOURCE_CLAIMS, metadata.name, patch, metadata.namespace, subresource="status"
-                )
-        except (ApiError, TimeoutError) as error:
-            named = metadata.key
-            logger.warning("the status of a claim does not tell", extra={"claim": named, "why": str(error)})
-
-    def _told(self, claim: ResourceClaim) -> list[dict[str, object]]:
-        """A member for each device and share; those that are network interfaces say which."""
         now = now_of_the_wall()
         ready = {"type": "Ready", "status": "True", "reason": "Prepared", "message": "", "lastTransitionTime": now}
-        told: list[dict[str, object]] = []
+        devices: list[dict[str, object]] = []
         for result in results_of(claim):
             if result.driver != self._machine.driver:
                 continue
@@ -234,5 +200,19 @@ class Preparing:
             interface = self._machine.interface_of(result.device)
             if interface:
                 one["networkData"] = {"interfaceName": interface}
-            told.append(one)
-        return told
+            devices.append(one)
+        body = {
+            "apiVersion": claim.api_version,
+            "kind": claim.kind,
+            "metadata": {"name": metadata.name, "namespace": metadata.namespace, "uid": metadata.uid},
+            "status": {"devices": devices},
+        }
+        patch = Apply(body, manager=self._machine.driver, force=True)
+        try:
+            async with asyncio.timeout(READING):
+                await self._cluster.patch(
+                    RESOURCE_CLAIMS, metadata.name, patch, metadata.namespace, subresource="status"
+                )
+        except (ApiError, TimeoutError) as error:
+            extra = {"claim": metadata.key, "why": str(error)}
+            logger.warning("the status of a claim does not tell", extra=extra)

@@ -1,4 +1,4 @@
-"""Keeps the machine published: slices as they should be, whoever changes or deletes them.
+"""Keeps the machine published: slices that another client changes or deletes are written again.
 
 A kubelet deletes all slices of its node when it starts, and those of a driver half a minute after it is gone. An informer tells when
 something happened; what is there is then read anew, because a copy that lags would have slices made twice.
@@ -16,18 +16,17 @@ from typing import TYPE_CHECKING
 
 from cluster import ApiError, Merge
 from cluster.errors import NotFound
-from cluster.informers import Backoff, Batch, Informer
 from cluster.resources import NODES, RESOURCE_SLICES
 from dra.objects import ObjectMeta, OwnerReference, ResourceSlice
 from node.slices import dropped, pages_of, plan
+from runtime.informers import Backoff, Informer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from cluster import Cluster
     from dra.objects import ResourceSliceSpec
     from node.inventory import Machine
-    from node.slices import Plan
 
 # Between two looks whether a later driver is still there.
 LOOK = 2.0
@@ -71,22 +70,26 @@ class Publisher:
     async def run(self) -> None:
         """Follow the slices and put them right, until cancelled."""
         informer = Informer(self._cluster, RESOURCE_SLICES, fields=self._fields)
-        informer.listen(self._hear)
+        informer.listen(lambda _: self._changed.set())
         async with asyncio.TaskGroup() as group:
             group.create_task(informer.run())
             group.create_task(self._keep())
 
-    def _hear(self, batch: Batch[ResourceSlice]) -> None:
-        del batch
-        self._changed.set()
-
     async def _keep(self) -> None:
-        """Put right what is not, slower and slower while somebody undoes it or the server refuses."""
+        """Put right what is not, slower and slower while another client undoes it or the server refuses."""
         failures = 0
         self._changed.set()
         while True:
             await self._changed.wait()
-            await self._stand_aside()
+            # As long as a later driver of this node is at work, it publishes.
+            while await asyncio.to_thread(self._overtaken):
+                if self.leads:
+                    logger.info("a later driver of this node publishes from now on")
+                self.leads = False
+                await asyncio.sleep(LOOK)
+            if not self.leads:
+                logger.info("the later driver is gone or stands still, and we publish again")
+            self.leads = True
             self._changed.clear()
             error: ApiError | None = None
             try:
@@ -104,59 +107,31 @@ class Publisher:
             if wrote:
                 await asyncio.sleep(self._backoff.seconds(failures, random.random(), error))  # noqa: S311
 
-    async def _stand_aside(self) -> None:
-        """Wait for as long as a later driver of this node is there."""
-        while await asyncio.to_thread(self._overtaken):
-            if self.leads:
-                logger.info("a later driver of this node publishes from now on")
-            self.leads = False
-            await asyncio.sleep(LOOK)
-        if not self.leads:
-            logger.info("the later driver is gone or stands still, and we publish again")
-        self.leads = True
-
     async def round(self) -> bool:
         """Write what has to be written, and say whether that was anything."""
         page = await self._cluster.list(RESOURCE_SLICES, fields=self._fields)
         decided = plan(page.items, self._wanted, self._echoes)
-        if decided:
-            await self._carry_out(decided)
-        self.published.set()
-        return bool(decided)
-
-    async def _carry_out(self, decided: Plan) -> None:
         for one in decided.gone:
-            await self._delete(one)
+            try:
+                await self._cluster.delete(RESOURCE_SLICES, one.metadata.name, uid=one.metadata.uid)
+            except NotFound:
+                logger.debug("another client has deleted a slice", extra={"slice": one.metadata.name})
         for changed in decided.rewritten:
-            name = changed.slice.metadata.name
-            patch = Merge(changed.body)
-            stored = await self._cluster.patch(RESOURCE_SLICES, name, patch)
+            stored = await self._cluster.patch(RESOURCE_SLICES, changed.slice.metadata.name, Merge(changed.body))
             self._compare(changed.spec, stored)
         if decided.new:
-            await self._create(decided.new)
-        count = len(self._wanted)
-        logger.info("published", extra={"slices": count, "new": len(decided.new), "gone": len(decided.gone)})
-
-    async def _delete(self, one: ResourceSlice) -> None:
-        metadata = one.metadata
-        try:
-            await self._cluster.delete(RESOURCE_SLICES, metadata.name, uid=metadata.uid)
-        except NotFound:
-            logger.debug("somebody else has deleted a slice", extra={"slice": metadata.name})
-
-    async def _create(self, specs: Iterable[ResourceSliceSpec]) -> None:
-        owners = await self._owners()
-        metadata = ObjectMeta(generate_name=f"{self._node}-{self._driver}-", owner_references=owners)
-        for spec in specs:
-            made = ResourceSlice(metadata=metadata, spec=spec)
-            stored = await self._cluster.create(RESOURCE_SLICES, made)
-            self._compare(spec, stored)
-
-    async def _owners(self) -> tuple[OwnerReference, ...]:
-        """Name the node as owner, so that its slices go when it does."""
-        node = await self._cluster.get(NODES, self._node)
-        metadata = node.metadata
-        return (OwnerReference(api_version="v1", kind="Node", name=metadata.name, uid=metadata.uid, controller=True),)
+            # The node owns its slices, so that they go when it does.
+            node = (await self._cluster.get(NODES, self._node)).metadata
+            owner = OwnerReference(api_version="v1", kind="Node", name=node.name, uid=node.uid, controller=True)
+            metadata = ObjectMeta(generate_name=f"{self._node}-{self._driver}-", owner_references=(owner,))
+            for spec in decided.new:
+                stored = await self._cluster.create(RESOURCE_SLICES, ResourceSlice(metadata=metadata, spec=spec))
+                self._compare(spec, stored)
+        if decided:
+            counts = {"slices": len(self._wanted), "new": len(decided.new), "gone": len(decided.gone)}
+            logger.info("published", extra=counts)
+        self.published.set()
+        return bool(decided)
 
     def _compare(self, said: ResourceSliceSpec, stored: ResourceSlice) -> None:
         echo = dropped(said, stored.spec)

@@ -1,6 +1,6 @@
 """The sockets of a driver: one by which the kubelet finds it, one by which it asks.
 
-gRPC is grpclib's, and only what it calls is known here: a handler is whatever says which function has which path.
+gRPC is grpclib's: a handler maps paths to functions.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ import asyncio
 import logging
 import socket
 import stat
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from grpclib.const import Cardinality, Handler
 
-from cluster.serving import listens
 from node.messages import (
     HealthReport,
     NothingSaid,
@@ -25,6 +25,7 @@ from node.messages import (
     UnprepareResponse,
 )
 from node.service.grpc import server_of
+from runtime.http import listens
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -37,13 +38,13 @@ SERVICES = (*(f"{version}.DRAPlugin" for version in PLUGINS), *(f"{version}.DRAR
 LONGEST = 106  # bytes of a socket's path, and a dot while it is being made
 # An answer about health is believed for thirty seconds.
 HEARTBEAT = 10.0
-# Who is called and says nothing for so long stands still.
+# A peer that is called and says nothing for so long stands still.
 ANSWER = 10.0
 logger = logging.getLogger("drawbridge.driver")
 
 
 class Registration:
-    """Tells the kubelet who we are and where we listen."""
+    """Tells the kubelet the driver's name and its socket."""
 
     def __init__(self, driver: str, endpoint: str) -> None:
         self._info = PluginInfo(type="DRAPlugin", name=driver, endpoint=endpoint, supported_versions=SERVICES)
@@ -125,7 +126,7 @@ class Listening:
         return self
 
     async def __aexit__(self, *failure: object) -> None:
-        # Who can find it no more asks nothing new; what was asked is answered. A successor may listen by the same name by now.
+        # Without its name the socket gets no new calls; those that were made are answered. A successor may listen by the same name by now.
         if _identity(self._path) == self._ours:
             _remove(self._path)
         self._server.close()
@@ -134,6 +135,19 @@ class Listening:
 
 def _remove(path: str) -> None:
     Path(path).unlink(missing_ok=True)
+
+
+def _bind(path: str) -> socket.socket:
+    """Listen on a socket that its owner alone may use. It gets its name when it answers, so that no sweep takes it for dead."""
+    folder, _, name = path.rpartition("/")
+    early = Path(folder, f".{name}")
+    early.unlink(missing_ok=True)  # of a process that was killed before its socket had its name
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listening.bind(str(early))
+    early.chmod(stat.S_IRUSR | stat.S_IWUSR)
+    listening.listen()
+    early.rename(path)
+    return listening
 
 
 def _identity(path: str) -> tuple[int, int] | None:
@@ -145,22 +159,8 @@ def _identity(path: str) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-def _bind(path: str) -> socket.socket:
-    """Listen on a unix socket that its owner alone may use. It gets its name when it answers, so that nobody sweeps it as dead."""
-    folder, _, name = path.rpartition("/")
-    early = Path(folder, f".{name}")
-    # One that was killed before its socket had its name has left it.
-    early.unlink(missing_ok=True)
-    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    listening.bind(str(early))
-    early.chmod(stat.S_IRUSR | stat.S_IWUSR)
-    listening.listen()
-    early.rename(path)
-    return listening
-
-
 def sweep(folder: str, prefix: str) -> None:
-    """Remove sockets that a killed process has left: nobody listens there. The kubelet would try them for ever."""
+    """Remove sockets that a killed process has left, and where no process listens. The kubelet would try them for ever."""
     for path in sorted(Path(folder).glob(f"{prefix}*.sock")):
         if not listens(path):
             path.unlink(missing_ok=True)
@@ -171,7 +171,14 @@ def successor(path: str, patience: float = ANSWER) -> str:
 
     Takes as long as the patience for each that listens and stands still.
     """
-    return next((other.name for other in _later(path) if _answers(other, patience)), "")
+    for other in _later(path):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
+            asking.settimeout(patience)
+            with suppress(OSError):
+                asking.connect(str(other))
+                if asking.recv(1):  # in HTTP/2 a server that works speaks first
+                    return other.name
+    return ""
 
 
 def has_later(path: str) -> bool:
@@ -183,14 +190,3 @@ def _later(path: str) -> list[Path]:
     own = Path(path)
     kind = own.name.partition("-")[0]
     return sorted(other for other in own.parent.glob(f"{kind}-*.sock") if other.name > own.name)
-
-
-def _answers(path: Path, patience: float) -> bool:
-    """Say whether somebody works there: who is called speaks first, as HTTP/2 has it."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
-        asking.settimeout(patience)
-        try:
-            asking.connect(str(path))
-            return bool(asking.recv(1))
-        except OSError:
-            return False

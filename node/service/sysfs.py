@@ -1,4 +1,4 @@
-"""Reads what sysfs tells of a machine's devices. What cannot be read is not known; nothing there ends a process."""
+"""Reads a machine's devices from sysfs. A file that cannot be read is left out; no content ends a process."""
 
 from __future__ import annotations
 
@@ -36,7 +36,9 @@ def numa_nodes(sysfs: str) -> list[NumaFound]:
 
 def _device(path: Path) -> PciDevice:
     numa_node = _number(path / "numa_node", -1)
-    nets = _nets(path)
+    # The interfaces of a virtual machine stand below its virtio device.
+    nets = next(iter(sorted(path.glob("virtio*/net"))), path / "net")
+    physical = path / "physfn"
     interface = _first(nets)
     rdma_device = _first(path / "infiniband")
     files = [f"/dev/dri/{name}" for name in _names(path / "drm") if name.startswith(("card", "renderD"))]
@@ -53,17 +55,8 @@ def _device(path: Path) -> PciDevice:
         interface=interface,
         rdma_device=rdma_device,
         megabits=_number(nets / interface / "speed") if interface else 0,
-        parent=_parent(path / "physfn"),
+        parent=physical.resolve().name if physical.exists() else "",
     )
-
-
-def _nets(path: Path) -> Path:
-    """Find where a device's interfaces stand: a virtual machine's are below its virtio device."""
-    return next(iter(sorted(path.glob("virtio*/net"))), path / "net")
-
-
-def _parent(link: Path) -> str:
-    return link.resolve().name if link.exists() else ""
 
 
 def _folders(path: Path) -> list[Path]:

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from node.slices.pages import pages_of
-from node.slices.plan import Plan, dropped, plan
+from node.slices.plan import dropped, plan
 
-__all__ = ["Plan", "dropped", "pages_of", "plan"]
+__all__ = ["dropped", "pages_of", "plan"]

@@ -1,7 +1,7 @@
 """From the slices that are there to the slices that should be, in as few writes as the rules of publishing allow.
 
 As the controller of Kubernetes' helper library does it: where one slice at most differs the generation stays; otherwise all are written
-with the next one, so that nobody takes a mixture for the pool. Surplus slices go first. A taint that stays keeps its time. What a server
+with the next one, so that no allocator takes a mixture for the pool. Surplus slices go first. A taint that stays keeps its time. What a server
 dropped of a slice is not written again and again: what it made of our words counts as our words.
 """
 
@@ -18,7 +18,7 @@ from dra.wire import builtins, encode
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from dra.objects import Device, DeviceTaint
+    from dra.objects import Device
 
 
 class Rewritten(msgspec.Struct, frozen=True):
@@ -49,7 +49,6 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 _Pair = tuple[ResourceSlice, ResourceSliceSpec]
-_Pairs = list[_Pair]
 
 
 def plan(
@@ -59,22 +58,40 @@ def plan(
 ) -> Plan:
     """Say what is to be written. `existing` are the driver's slices of the node; `echoes` what a server made of what we said (`dropped`)."""
     pool = wanted[0].pool
-    there = _there(existing, pool.name)
-    timed = _with_times(wanted, [one.spec for one in there.current])
-    matched, free, missing = _match(there.current, timed, echoes or {})
-    same_count = len(there.current) == len(timed)
-    if same_count and len(missing) <= 1 and _agree(matched, pool):
-        pairs = zip(free, missing, strict=True)
-        rewritten = _rewritten(pairs, there.generation)
-        return Plan(there.others, rewritten)
-    after = there.generation + 1
+    # Of the pool's slices those of the newest generation count; all others go.
+    slices = list(existing)
+    newest = max((0, *(one.spec.pool.generation for one in slices if one.spec.pool.name == pool.name)))
+    current: list[ResourceSlice] = []
+    others: list[ResourceSlice] = []
+    for one in slices:
+        is_current = one.spec.pool.name == pool.name and one.spec.pool.generation == newest
+        (current if is_current else others).append(one)
+
+    # Slices that say already what is wanted stay; of the rest, `free` can be rewritten to what is `missing`.
+    by_content: dict[bytes, list[ResourceSlice]] = {}
+    for one in current:
+        by_content.setdefault(_content(one.spec), []).append(one)
+    matched: list[_Pair] = []
+    missing: list[ResourceSliceSpec] = []
+    timed = _with_times(wanted, [one.spec for one in current])
+    for spec in timed:
+        said = _content(spec)
+        candidates = by_content.get(said) or by_content.get((echoes or {}).get(said, b""))
+        if candidates:
+            matched.append((candidates.pop(0), spec))
+        else:
+            missing.append(spec)
+    free = [one for same in by_content.values() for one in same]
+
+    # Where at most one differs the generation stays.
+    agree = all(one.spec.pool.resource_slice_count == pool.resource_slice_count for one, _ in matched)
+    if len(current) == len(timed) and len(missing) <= 1 and agree:
+        return Plan(tuple(others), _rewritten(zip(free, missing, strict=True), newest))
+    after = newest + 1
     surplus = free[len(missing) :]
-    pairs = zip(free, missing, strict=False)
-    rewritten = _rewritten([*matched, *pairs], after)
-    unplaced = missing[len(free) :]
-    new = [_numbered(spec, after) for spec in unplaced]
-    gone = (*there.others, *surplus)
-    return Plan(gone, rewritten, tuple(new))
+    rewritten = _rewritten([*matched, *zip(free, missing, strict=False)], after)
+    new = [_numbered(spec, after) for spec in missing[len(free) :]]
+    return Plan((*others, *surplus), rewritten, tuple(new))
 
 
 def dropped(said: ResourceSliceSpec, stored: ResourceSliceSpec) -> tuple[bytes, bytes] | None:
@@ -84,58 +101,8 @@ def dropped(said: ResourceSliceSpec, stored: ResourceSliceSpec) -> tuple[bytes, 
     return None if echo[0] == echo[1] else echo
 
 
-class _There(msgspec.Struct, frozen=True):
-    """The newest generation of a pool, its slices, and all that is of no use any more."""
-
-    generation: int
-    current: tuple[ResourceSlice, ...]
-    others: tuple[ResourceSlice, ...]
-
-
-def _there(existing: Iterable[ResourceSlice], pool: str) -> _There:
-    slices = list(existing)
-    newest = 0
-    for one in slices:
-        said = one.spec.pool
-        if said.name == pool:
-            newest = max(newest, said.generation)
-    current: list[ResourceSlice] = []
-    others: list[ResourceSlice] = []
-    for one in slices:
-        said = one.spec.pool
-        kept = said.name == pool and said.generation == newest
-        (current if kept else others).append(one)
-    return _There(newest, tuple(current), tuple(others))
-
-
 def _rewritten(pairs: Iterable[_Pair], generation: int) -> tuple[Rewritten, ...]:
     return tuple(Rewritten(one, _numbered(spec, generation)) for one, spec in pairs)
-
-
-def _match(
-    current: Sequence[ResourceSlice], wanted: Sequence[ResourceSliceSpec], echoes: Mapping[bytes, bytes]
-) -> tuple[_Pairs, list[ResourceSlice], list[ResourceSliceSpec]]:
-    """Put slices and wanted contents together: those that agree, the slices that are left, and the contents."""
-    by_content: dict[bytes, list[ResourceSlice]] = {}
-    for one in current:
-        same = by_content.setdefault(_content(one.spec), [])
-        same.append(one)
-    matched: _Pairs = []
-    missing: list[ResourceSliceSpec] = []
-    for spec in wanted:
-        said = _content(spec)
-        candidates = by_content.get(said) or by_content.get(echoes.get(said, b""))
-        if candidates:
-            one = candidates.pop(0)
-            matched.append((one, spec))
-        else:
-            missing.append(spec)
-    free = [one for same in by_content.values() for one in same]
-    return matched, free, missing
-
-
-def _agree(matched: _Pairs, pool: ResourcePool) -> bool:
-    return all(one.spec.pool.resource_slice_count == pool.resource_slice_count for one, _ in matched)
 
 
 def _content(spec: ResourceSliceSpec) -> bytes:
@@ -148,13 +115,22 @@ def _numbered(spec: ResourceSliceSpec, generation: int) -> ResourceSliceSpec:
 
 def _with_times(wanted: Sequence[ResourceSliceSpec], current: Iterable[ResourceSliceSpec]) -> list[ResourceSliceSpec]:
     """Give taints that are there already the time that they have there."""
-    before = {device.name: device.taints for one in current for device in one.devices if device.taints}
+    before = {
+        (device.name, one.key, one.value, one.effect): one
+        for spec in current
+        for device in spec.devices
+        for one in device.taints
+    }
     if not before:
         return list(wanted)
-    return [replace(spec, devices=tuple(_timed(one, before) for one in spec.devices)) for spec in wanted]
-
-
-def _timed(device: Device, before: Mapping[str, tuple[DeviceTaint, ...]]) -> Device:
-    known = {(one.key, one.value, one.effect): one for one in before.get(device.name, ())}
-    kept = tuple(one if one.time_added else known.get((one.key, one.value, one.effect), one) for one in device.taints)
-    return replace(device, taints=kept) if kept else device
+    timed: list[ResourceSliceSpec] = []
+    for spec in wanted:
+        devices: list[Device] = []
+        for device in spec.devices:
+            taints = tuple(
+                one if one.time_added else before.get((device.name, one.key, one.value, one.effect), one)
+                for one in device.taints
+            )
+            devices.append(replace(device, taints=taints) if taints else device)
+        timed.append(replace(spec, devices=tuple(devices)))
+    return timed

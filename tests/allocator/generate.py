@@ -4,16 +4,31 @@ Each family leans to one side: `general` mixes all features thinly, `tight` make
 `chaos` has in-use states no history produces, contradicting slices and odd numbers, `admin` shares devices with admins,
 `limits` plays with the 32 devices a claim may hold, `shares` with consumable capacity, `parts` with counters and groups,
 `places` with node selection. Some are built to need search: `mig` partitions GPUs, `pairs` ties GPUs to NICs, `bins` packs shares, `over` asks for more
-than a claim may hold. A case is the JSON that the oracle program reads.
+than a claim may hold. In `clash` another node publishes in the pools of this one, or this one in those of the other. A case is the JSON that the oracle program reads.
 """
 
+import copy
 import random
 from collections import Counter
 
 ROOT = "resource.kubernetes.io/pcieRoot"
 DRIVERS = ("g.example.com", "n.example.com", "a.example.com")
 OPERATIONS = "DRAOptionalNodeOperations"
-FAMILIES = ("general", "tight", "chaos", "admin", "limits", "shares", "parts", "places", "mig", "pairs", "bins", "over")
+FAMILIES = (
+    "general",
+    "tight",
+    "chaos",
+    "admin",
+    "limits",
+    "shares",
+    "parts",
+    "places",
+    "mig",
+    "pairs",
+    "bins",
+    "over",
+    "clash",
+)
 
 
 def case_of(family: str, seed: int) -> dict:
@@ -799,4 +814,46 @@ def _over(rng: random.Random) -> dict:
     }
 
 
-STRUCTURED = {"mig": _mig, "pairs": _pairs, "bins": _bins, "over": _over}
+def _clash(rng: random.Random) -> dict:
+    """Slices of one node in pools of the names of another's, and with its device names: a stolen node writes what it likes."""
+    case = _Maker(rng.choice(("general", "parts", "places", "tight", "chaos")), rng).case()
+    lies = []
+    for number, one in enumerate(case["slices"]):
+        if rng.random() < 0.7:
+            lie = copy.deepcopy(one)
+            lie["metadata"]["name"] = f"{rng.choice('az')}-lie-{number}"
+            spec = lie["spec"]
+            for where in ("nodeName", "nodeSelector", "allNodes", "perDeviceNodeSelection"):
+                spec.pop(where, None)
+            spec["nodeName"] = rng.choice(("n1", "n1", "n1", "n0"))
+            pool = spec["pool"]
+            pool["generation"] = rng.choice(
+                (pool["generation"], 2**62, pool["generation"] + 1, max(0, pool["generation"] - 1))
+            )
+            pool["resourceSliceCount"] = rng.choice((pool["resourceSliceCount"], 1, 2, 2**40))
+            devices = spec.get("devices", [])
+            for device in devices:
+                for what in ("nodeName", "nodeSelector", "allNodes"):
+                    device.pop(what, None)
+            rng.shuffle(devices)
+            spec["devices"] = devices[: rng.randrange(len(devices) + 1)]
+            if rng.random() < 0.3:
+                spec["devices"] = [
+                    device | {"taints": [{"key": "k", "effect": "NoExecute"}]} for device in spec["devices"]
+                ]
+            if not spec["devices"]:
+                del spec["devices"]
+            elif spec.get("sharedCounters"):
+                del spec["sharedCounters"]
+            for counter_set in spec.get("sharedCounters", []):
+                if rng.random() < 0.5:
+                    counter_set["counters"] = {key: {"value": "0"} for key in counter_set["counters"]}
+            lies.append(lie)
+    if rng.random() < 0.5:
+        case["slices"] = [*lies, *case["slices"]]
+    else:
+        case["slices"] = [*case["slices"], *lies]
+    return case
+
+
+STRUCTURED = {"mig": _mig, "pairs": _pairs, "bins": _bins, "over": _over, "clash": _clash}

@@ -74,6 +74,14 @@ def same(stock, claims):
         assert together.verdict(node) == found.verdict
 
 
+@pytest.fixture(params=["by value", "by answer"])
+def compared(request, monkeypatch):
+    """How attributes tell nodes apart; by answer, as on large fleets, where even two values differ."""
+    if request.param == "by answer":
+        monkeypatch.setattr(attributes, "_SAMPLE", 2)
+
+
+@pytest.mark.usefixtures("compared")
 def test_a_fleet_answers_like_each_of_its_nodes():
     for family in FAMILIES:
         for seed in range(0, 24, 3):
@@ -81,6 +89,7 @@ def test_a_fleet_answers_like_each_of_its_nodes():
             same(stock, claims)
 
 
+@pytest.mark.usefixtures("compared")
 def test_a_fleet_answers_like_each_of_its_nodes_with_gates_off():
     for family in FAMILIES:
         for seed in range(4):
@@ -90,6 +99,7 @@ def test_a_fleet_answers_like_each_of_its_nodes_with_gates_off():
             same(stock, claims)
 
 
+@pytest.mark.usefixtures("compared")
 def test_a_fleet_follows_changes():
     for family in ("general", "shares", "parts", "places"):
         for seed in range(4):
@@ -117,6 +127,73 @@ def test_nodes_that_look_alike_are_answered_once():
     assert len(answers.feasible) == 50
     assert answers.looks == 1
     assert answers["n7"].allocations[0].allocation.devices.results[0].pool == "n7"
+
+
+def test_one_node_that_publishes_in_the_pools_of_all_does_not_have_each_of_them_searched():
+    """It takes a slice a node to write, and a search a node for each pod to answer: a fleet of thousands would have no time left."""
+    names = [f"n{n}" for n in range(50)]
+    stock = fleets.fleet({name: [fleets.gpu("a", memory="80Gi"), fleets.gpu("b")] for name in names})
+    claims = [fleets.claim("c", fleets.exactly("gpu", count=2))]
+    for generation in (1, 2**62):
+        lies = [slice_(f"lie-{at}", "a", pool=at, driver=fleets.DRIVER, generation=generation) for at in names[1:]]
+        lied = stock.with_all(lies)
+        answers = fleet(lied, claims)
+        assert len(answers.feasible) == 50
+        assert answers.looks == 2
+        same(lied, claims)
+
+
+def test_a_node_with_very_many_devices_does_not_take_the_budget_of_the_others():
+    honest = {f"n{n}": [fleets.gpu("a", memory="80Gi")] for n in range(9)}
+    many = [fleets.gpu(f"g{at}", memory=f"{at + 1}Mi") for at in range(2_000)]
+    stock = fleets.fleet({"evil": many} | honest)
+    claims = [
+        fleets.claim(
+            "c",
+            fleets.exactly("gpu", selector=f'device.capacity["{fleets.DRIVER}"].memory.compareTo(quantity("1Gi")) > 0'),
+        )
+    ]
+    answers = fleet(stock, claims, options=Options(budget=Budget(5_000)))
+    assert answers.verdict("evil") is Verdict.UNDECIDED
+    assert sorted(answers.feasible) == sorted(honest)
+    assert list(answers) == list(stock.nodes)
+
+
+UUID = f'device.attributes["{fleets.DRIVER}"].uuid'
+
+
+def gpus(node, count=2, **more):
+    """Devices with an attribute that no other device has."""
+    made = [fleets.gpu(f"gpu-{at}", **more) for at in range(count)]
+    for one in made:
+        one["attributes"]["uuid"] = {"string": f"{node}-{one['name']}"}
+    return made
+
+
+@pytest.mark.parametrize(
+    ("expression", "looks", "feasible"),
+    [
+        (f'{UUID} != "n7-gpu-0"', 2, 199),
+        (f'{UUID} == "n7-gpu-0"', 2, 0),
+        (f'{UUID} in ["n7-gpu-0", "n7-gpu-1"]', 2, 1),
+        (f'{UUID}.startsWith("n1")', 2, 111),
+        (f'device.attributes["{fleets.DRIVER}"].profile == "gpu" && {UUID} != "n7-gpu-0"', 2, 199),
+        (f"{UUID}.nothing", 200, 0),  # fails on each device, with the device in the words
+    ],
+)
+def test_an_attribute_with_a_value_for_each_device_does_not_make_each_node_another_case(expression, looks, feasible):
+    stock = fleets.fleet({f"n{n}": gpus(f"n{n}") for n in range(200)})
+    answers = fleet(stock, [fleets.claim("c", fleets.exactly("gpu", selector=expression, count=2))])
+    assert (answers.looks, len(answers.feasible)) == (looks, feasible)
+
+
+@pytest.mark.parametrize("constraint", ["matchAttribute", "distinctAttribute"])
+def test_values_that_differ_on_every_node_are_compared_within_it(constraint):
+    stock = fleets.fleet({f"n{n}": gpus(f"n{n}") for n in range(200)})
+    claim = fleets.claim("c", fleets.exactly("gpu", count=2), constraints=[{constraint: f"{fleets.DRIVER}/uuid"}])
+    answers = fleet(stock, [claim])
+    assert answers.looks == 1
+    assert len(answers.feasible) == (200 if constraint == "distinctAttribute" else 0)
 
 
 def test_only_what_changed_is_looked_at_again():

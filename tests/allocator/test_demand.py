@@ -3,16 +3,18 @@
 from collections import Counter
 
 import pytest
+from msgspec.structs import replace
 
 from allocator.answer import as_granted
 from dra.budget import Budget
 from dra.errors import OutOfBudget
-from dra.objects import ResourceClaim
+from dra.objects import DeviceClass, ResourceClaim
 from dra.policy import Demands
-from dra.stock import ALL_CLASSES, DEVICES, amounts_of
+from dra.stock import ALL_CLASSES, DEVICES, Stock, amounts_of
 from dra.wire import convert
 from tests.allocator.differ import ours, stock_of
 from tests.allocator.generate import FAMILIES, case_of
+from tests.dra.samples import slice_
 
 CASES = 60  # a family
 
@@ -28,12 +30,22 @@ def in_turns(spec, stock):
     raise AssertionError("it never comes to an end")
 
 
+def with_a_twin(stock):
+    """The same with a second node for each that publishes what that one does: what a single node has is not counted."""
+    twins = []
+    for one in stock.slices.values():
+        if one.spec.node_name:
+            spec = replace(one.spec, node_name=f"{one.spec.node_name}-twin")
+            twins.append(replace(one, metadata=replace(one.metadata, name=f"{one.metadata.name}-twin"), spec=spec))
+    return stock.with_all(twins)
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_no_allocation_gives_more_than_was_foreseen(family):
     seen = Counter()
     for seed in range(CASES):
         case = case_of(family, seed)
-        stock = stock_of(case)
+        stock = with_a_twin(stock_of(case))
         claims = [convert(one, ResourceClaim) for one in case["claims"]]
         answer = ours(case)
         if not answer.feasible:
@@ -47,3 +59,32 @@ def test_no_allocation_gives_more_than_was_foreseen(family):
             seen["exact" if most == has else "more"] += 1
             seen["devices"] += has.get((ALL_CLASSES, DEVICES), 0)
     assert seen["devices"], "nothing was allocated: the test shows nothing"
+
+
+GPU = convert(
+    {"spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu"}}]}}}, ResourceClaim
+).spec
+EVERY = convert({"spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu", "allocationMode": "All"}}]}}}, ResourceClaim).spec  # fmt: skip
+
+
+def gpus(node, *sizes):
+    named = [{"name": f"gpu-{at}", "capacity": {"memory": {"value": size}}} for at, size in enumerate(sizes)]
+    return slice_(node, *named, node=node, pool=node)
+
+
+@pytest.mark.parametrize(("spec", "expected"), [(GPU, 80), (EVERY, 160)], ids=["one", "all"])
+@pytest.mark.parametrize("lie", [(), ("80",), ("9223372036854775807",) * 9, ("0",), ("-9223372036854775808",)])
+def test_what_a_single_node_publishes_makes_nobodys_claim_larger(spec, expected, lie):
+    """A stolen node would else fill every quota of memory, of whoever waits for devices."""
+    slices = [gpus(node, "80", "80") for node in ("n1", "n2", "n3")]
+    stock = Stock.of(slices=[*slices, gpus("n0", *lie)], classes=[convert({"metadata": {"name": "gpu"}}, DeviceClass)])
+    held = Demands().of(spec, stock)
+    assert held["gpu", "memory"] == expected * 10**9
+    assert held["gpu", DEVICES] == expected // 80 * 10**9
+
+
+def test_where_one_node_alone_has_what_would_do_its_word_counts():
+    stock = Stock.of(
+        slices=[gpus("n0", "94", "80"), gpus("n1")], classes=[convert({"metadata": {"name": "gpu"}}, DeviceClass)]
+    )
+    assert Demands().of(GPU, stock)["gpu", "memory"] == 94 * 10**9

@@ -44,7 +44,7 @@ def test_without_the_program_the_recorded_figures_are_the_yardstick(monkeypatch)
     assert work == {}
     assert note == "recorded, for there is no Go to build it with"
     loads = {what: admission.Load(1000.0, 1.0, 2.0, 100.0) for what in (admission.FLOOR, *admission.PEERS)}
-    line = admission.row(admission.ALIKE, loads[admission.ALIKE], loads, "8 connections", note)
+    line = admission.row(admission.SAME, loads[admission.SAME], loads, "8 connections", note)
     assert (line.peer, line.theirs) == (f"HAMi-DRA, {note}", 1e6 / admission.HAMI_GPU)
     theirs = {row.what: row.theirs for row in admission.costs(loads, note)}
     plain = f"CPU of a thousand: {admission.PLAIN}"

@@ -12,7 +12,7 @@ from certs.rotation import Phase, Policy
 from certs.store import Store
 from cluster import resources
 from cluster.embedded.embedded import Embedded
-from cluster.errors import Unavailable
+from cluster.errors import Invalid, Unavailable
 from cluster.patch import Merge
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
@@ -124,22 +124,24 @@ async def test_a_lost_leaf_is_signed_anew_and_the_other_stays(cluster, lost):
 
 
 class Interrupted:
-    """A cluster as somebody sees it who is interrupted before his read of that number."""
+    """A cluster as somebody sees it who is interrupted before his call of that number."""
 
     def __init__(self, cluster, at, meanwhile):
         self._cluster, self._at, self._meanwhile = cluster, at, meanwhile
-        self._reads = itertools.count(1)
-
-    async def get(self, *what):
-        if next(self._reads) == self._at:
-            await self._meanwhile()
-        return await self._cluster.get(*what)
+        self._calls = itertools.count(1)
 
     def __getattr__(self, name):
-        return getattr(self._cluster, name)
+        call = getattr(self._cluster, name)
+
+        async def called(*what):
+            if next(self._calls) == self._at:
+                await self._meanwhile()
+            return await call(*what)
+
+        return called
 
 
-@pytest.mark.parametrize("at", [1, 2, 3, 4])
+@pytest.mark.parametrize("at", range(1, 8))
 @pytest.mark.parametrize("gone", ["drawbridge", "drawbridge-quota", "drawbridge-seal", "drawbridge-authority"])
 async def test_who_reads_while_another_mends_has_what_the_other_wrote(cluster, gone, at):
     number = iter(range(100))
@@ -165,6 +167,67 @@ async def test_over_a_whole_life_every_old_leaf_is_trusted_by_every_new_bundle(c
     assert phases == {Phase.STEADY, Phase.INTRODUCED, Phase.SWITCHED}
 
 
+class Watched(Embedded):
+    """A cluster that looks, after each write, whether every leaf that may be served is one that every webhook's bundle trusts."""
+
+    looks = 0
+    begun = False
+
+    async def patch(self, *args, **kwargs):
+        result = await super().patch(*args, **kwargs)
+        if self.begun:
+            await self._look()
+        return result
+
+    async def _look(self):
+        authoritys = decoded(await data_of(self, "drawbridge-authority"))
+        trusted = [authoritys[name] for name in ("authority.crt", "previous.crt") if name in authoritys]
+        everywhere = await bundles(self)
+        for name in ("drawbridge", "drawbridge-quota"):
+            serving = decoded(await data_of(self, name))
+            [signer] = [one for one in parts(serving["ca.crt"]) if authority.signed_by(serving["tls.crt"], one)]
+            assert signer.strip() in [one.strip() for one in trusted], f"{name} is signed by an authority of the past"
+            assert all(signer in parts(bundle) for bundle in everywhere), f"{name} is trusted by no webhook"
+        self.looks += 1
+
+
+def decoded(data):
+    return {name: b64decode(value) for name, value in data.items()}
+
+
+def parts(bundle):
+    end = b"-----END CERTIFICATE-----\n"
+    return [one + end for one in bundle.split(end)[:-1]]
+
+
+@pytest.mark.parametrize("rounds", range(1, 6))
+@pytest.mark.parametrize("at", range(1, 16))
+@pytest.mark.parametrize("day", [201, 202, 203], ids=["introduce", "switch", "retire"])
+async def test_who_sleeps_between_any_two_calls_writes_nothing_of_the_past(day, at, rounds):
+    """While one replica sleeps, another takes as many steps as it likes, each as far from the one before as a pause demands."""
+    cluster, clock = Watched(), Clock()
+    cluster.load([webhooks("MutatingWebhookConfiguration"), webhooks("ValidatingWebhookConfiguration")])
+    number = iter(range(100))
+    options = {"new_seal": lambda: b"%032d" % next(number)}
+    one = store(cluster, clock, **options)
+    await one.sync()
+    cluster.begun = True
+    for passed in range(201, day):
+        clock.now = NOW + passed * DAY
+        await one.sync()
+    clock.now = NOW + day * DAY
+
+    async def meanwhile():
+        for _ in range(rounds):
+            await one.sync()
+            clock.now += DAY
+
+    await store(Interrupted(cluster, at, meanwhile), clock, **options).sync()
+    held = await one.sync()
+    assert await bundles(cluster) == [held.bundle] * 4
+    assert cluster.looks
+
+
 async def test_an_edit_of_somebody_elses_entry_survives(cluster):
     one = store(cluster, Clock())
     await one.sync()
@@ -184,6 +247,29 @@ async def test_a_secret_that_was_emptied_is_filled_again(cluster):
     await cluster.patch(resources.SECRETS, "drawbridge", Merge(empty), "default")
     held = await store(cluster, Clock()).sync()
     assert await bundles(cluster) == [held.bundle] * 4
+
+
+@pytest.mark.parametrize("name", ["drawbridge", "drawbridge-authority", "drawbridge-seal", "drawbridge-quota"])
+async def test_a_secret_of_another_type_is_neither_read_nor_written(cluster, name):
+    """Kubernetes fills a token's Secret in for whichever account its annotation names."""
+    await store(cluster, Clock()).sync()
+    await cluster.delete(resources.SECRETS, name, "default")
+    theirs = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "type": "kubernetes.io/service-account-token",
+        "metadata": {"name": name, "annotations": {"kubernetes.io/service-account.name": "drawbridge-controller"}},
+        "data": {"seal.key": b64encode(b"f" * 32).decode()},
+    }
+    made = await cluster.create(resources.SECRETS, theirs, "default")
+    one = store(cluster, Clock())
+    reading = [one.sync]
+    reading += [one.read] if name in ("drawbridge", "drawbridge-seal") else []
+    reading += [one.seals] if name == "drawbridge-seal" else []
+    for read in reading:
+        with pytest.raises(Invalid, match=f"default/{name} has type 'kubernetes.io/service-account-token'"):
+            await read()
+    assert await cluster.get(resources.SECRETS, name, "default") == made
 
 
 async def test_without_webhook_configurations_nobody_has_to_be_told():

@@ -136,7 +136,7 @@ def test_what_several_tasks_failed_with_is_told_once_each_and_is_no_defect():
     result = CliRunner().invoke(command(ExceptionGroup("tasks", [*both, Failed("no kubeconfig", "name one")])), [])
     assert result.exit_code == 3
     assert result.stderr.splitlines() == [
-        f"error: environment: {used} (end who listens there, or say another address)",
+        f"error: environment: {used} (stop the process that uses that address, or say another address)",
         "error: no kubeconfig (name one)",
     ]
     mixed = CliRunner().invoke(command(ExceptionGroup("tasks", [KeyError("oops"), Broken("no")])), [])

@@ -21,8 +21,8 @@ def options_of(name):
 
 @pytest.mark.parametrize("hook", HOOKS, ids=lambda hook: hook["id"])
 def test_a_hook_calls_a_command_with_options_that_it_has(hook):
-    program, name, *options = shlex.split(hook["entry"])
-    assert program == "drawbridge"
+    python, isolated, module, ours, name, *options = shlex.split(hook["entry"])
+    assert (python, isolated, module, ours) == ("python", "-I", "-m", "cli.main")
     assert set(options) <= options_of(name)
     assert {"id", "name", "entry", "language"} <= hook.keys()
 
@@ -30,7 +30,8 @@ def test_a_hook_calls_a_command_with_options_that_it_has(hook):
 def test_the_action_calls_check_and_puts_no_input_into_a_script():
     scripts = [step.get("run", "") for step in ACTION["runs"]["steps"]]
     assert not [script for script in scripts if "${{" in script]
-    [call] = [script for script in scripts if "drawbridge" in script]
-    assert set(re.findall(r"--[a-z-]+|-o", call)) <= options_of("check")
+    [call] = re.findall(r"-m cli\.main check (.+) > ", " ".join(scripts).replace("\\\n", ""))
+    assert set(re.findall(r"--[a-z-]+|-o", call)) == {"--fail-on", "-o"}
+    assert {"--fail-on", "-o", "--inventory"} <= options_of("check")
     used = re.findall(r"inputs\.([a-z-]+)", (ROOT / "action.yml").read_text())
     assert set(used) == set(ACTION["inputs"])

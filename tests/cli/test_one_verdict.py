@@ -115,7 +115,7 @@ def simulated(of):
 
 def test_simulate_says_what_the_gate_says():
     (one,) = simulated(PODS["nine"]).values()
-    assert one["summary"].startswith("refused at the gate: none of 6 nodes could serve this pod even if idle")
+    assert one["summary"].startswith("refused by the webhook: none of 6 nodes could serve this pod even if idle")
     assert "container main (nvidia.com/gpu: 9)" in one["summary"]
 
 
@@ -205,12 +205,12 @@ async def test_a_live_gate_that_only_observes_agrees():
 def test_what_pods_are_simulated_as_is_what_the_gate_makes_of_them():
     nine = [namespace("observe"), THREE, ASKED["nine"]]
     done = CliRunner().invoke(main, ["simulate", "-f", str(EXAMPLES / "fleet"), "-f", "-"], input=manifests.dump(nine))
-    assert "refused at the gate" not in done.output
+    assert "refused by the webhook" not in done.output
     assert "passed over" not in done.output
     done = CliRunner().invoke(
         main, ["simulate", "-f", str(EXAMPLES / "fleet"), "-f", "-", "--mode", "enforce"], input=manifests.dump(nine)
     )
-    assert "refused at the gate" in done.output
+    assert "refused by the webhook" in done.output
 
 
 def test_a_mode_for_everybody_can_be_asked_for():

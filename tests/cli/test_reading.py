@@ -119,7 +119,13 @@ spec:
 
 
 @pytest.mark.parametrize("command", ["check", "translate", "survey"])
-def test_behind_a_pipe_findings_stand_in_the_file_that_was_rendered(command):
+def test_behind_a_pipe_findings_stand_in_the_file_that_was_rendered(command, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    said = run(command, "-f", "-", "-o", "github", stdin=RENDERED).stdout.splitlines()
+    assert "file=" not in said[0]  # an annotation of a file that the checkout does not have is shown nowhere
+    template = tmp_path / "shop" / "templates" / "pod.yaml"
+    template.parent.mkdir(parents=True)
+    template.touch()
     said = run(command, "-f", "-", "-o", "github", stdin=RENDERED).stdout.splitlines()
     assert "file=shop/templates/pod.yaml,line=1," in said[0]
     assert "passwd" not in said[-1]

@@ -6,8 +6,8 @@ import pytest
 import yaml
 
 from cli.playground.playground import playground
+from cli.playground.pod_progress import end_of
 from cli.playground.story import End
-from cli.playground.way import end_of
 from cluster import manifests
 from tests.cli.running import run, run_json
 from tests.limits import PATIENCE

@@ -9,8 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cli.main import COMMANDS as TABLE
-from cli.schemas.command import FOLDER, text_of
+from cli.schemas.command import text_of
 from cli.schemas.schema import NAMES
+from docs.generate import ROOT
 from tests.cli.running import manifest, run, somewhere  # noqa: F401  a fixture
 from tests.cli.test_json import COMMANDS, EXAMPLES, MODES, PODS, WHY, answers_in_json
 from tests.schemas import wrong
@@ -24,7 +25,7 @@ CONFIGURATION = SCHEMAS["config"]
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_command_prints_what_is_published(name):
-    assert run("schema", name).stdout == (FOLDER / f"{name}.json").read_text()
+    assert run("schema", name).stdout == ((ROOT / "docs" / "schemas") / f"{name}.json").read_text()
 
 
 def test_every_command_that_answers_in_json_has_a_schema():
@@ -209,4 +210,4 @@ def test_examples_name_the_schema_that_lies_in_the_repository():
     for path in files:
         line = LINE.match(path.read_text())
         assert line, path
-        assert (path.parent / line[1]).resolve() == FOLDER / "config.json"
+        assert (path.parent / line[1]).resolve() == (ROOT / "docs" / "schemas") / "config.json"

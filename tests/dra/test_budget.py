@@ -63,7 +63,7 @@ def test_one_large_charge_is_followed_by_a_look_at_once():
     waits = [False, True]
     budget = Budget(100_000, lambda: waits.pop(0))
     budget.charge(1)
-    with pytest.raises(OutOfBudget, match="nobody waits"):
+    with pytest.raises(OutOfBudget, match="no longer waits"):
         budget.charge(5000)
     assert budget.is_out
     assert not waits
@@ -94,8 +94,35 @@ def test_a_part_ends_with_the_whole():
 
 def test_parts_of_parts_reach_the_patience_of_the_whole():
     hurried = Budget(1000, lambda: True)
-    with pytest.raises(OutOfBudget, match="nobody waits"):
+    with pytest.raises(OutOfBudget, match="no longer waits"):
         hurried.part().part().charge()
+
+
+def test_what_was_given_up_for_want_of_time_is_not_confirmed_however_deep_it_was_and_what_ran_out_of_steps_is():
+    whole = Budget(1000, lambda: True)
+    with pytest.raises(OutOfBudget):
+        whole.part().part().charge()
+    assert whole.is_late
+    with pytest.raises(OutOfBudget, match="no longer waits"):
+        whole.confirm()
+    short = Budget(1000, longest=10)
+    with pytest.raises(OutOfBudget, match="halfway"):
+        short.part().charge_whole(11)
+    assert short.is_late, "who may take longer in one piece can do it"
+    spent = Budget(10, lambda: False)
+    assert _charged(spent, *[1] * 20) == 10
+    spent.confirm()
+
+
+def test_a_budget_beside_another_has_its_own_steps_and_the_same_patience():
+    spent = Budget(10)
+    assert _charged(spent, *[1] * 20) == 10
+    assert _charged(spent.beside(5), *[1] * 20) == 5
+    hurried = Budget(1000, lambda: True)
+    with pytest.raises(OutOfBudget, match="no longer waits"):
+        hurried.beside(5).charge()
+    assert hurried.is_late
+    assert Budget(10, longest=3).beside(5).longest == 3
 
 
 def test_running_out_is_not_an_error_of_a_selector():

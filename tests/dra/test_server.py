@@ -46,9 +46,9 @@ def test_a_list_of_gates_changes_the_defaults():
     [
         ("1.33", "", "1.34 to 1.37 are"),
         ("1.38", "", "1.34 to 1.37 are"),
-        ("2.36", "", "no version of Kubernetes"),
-        ("1.x", "", "no version of Kubernetes"),
-        ("1." + "9" * 5000, "", "no version of Kubernetes"),
+        ("2.36", "", "not a version of Kubernetes"),
+        ("1.x", "", "not a version of Kubernetes"),
+        ("1." + "9" * 5000, "", "not a version of Kubernetes"),
         ("", "DRAConsumableCapacity", "not GATE=true or GATE=false"),
         ("", "DRAConsumableCapacity=yes", "not GATE=true or GATE=false"),
         ("", "DRAConsumableCapacty=true", f"did you mean {SHARES}?"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from webhook.admission import decide, registration
-from webhook.admission.admission_review import REVIEW, ReviewError
+from webhook.admission.admission_review import ReviewError
 from webhook.admission.decide import REFUSED, UNDECIDED, Outcome, Record
 from webhook.admission.elsewhere import asks_elsewhere
 from webhook.admission.feasibility import Feasibility, judge
@@ -16,7 +16,6 @@ from webhook.admission.verdict import answer_of_api_server, decide_object
 
 __all__ = [
     "REFUSED",
-    "REVIEW",
     "UNDECIDED",
     "Feasibility",
     "Outcome",

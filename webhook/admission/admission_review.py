@@ -9,7 +9,7 @@ apiserver/pkg/admission/plugin/webhook/request checks on the way back.
 from __future__ import annotations
 
 from base64 import b64encode
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict, cast
 
 import msgspec
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 API_VERSION = "admission.k8s.io/v1"
 KIND = "AdmissionReview"
-REVIEW = (API_VERSION, KIND)
 
 # API server and kubectl cut warnings beyond these (apiserver/pkg/warning, net/http headers): we cut first, at a word.
 MAX_WARNING = 250
@@ -102,6 +101,42 @@ class _AnsweredReview(Wire, frozen=True, kw_only=True, omit_defaults=False):
     kind: str = KIND
 
 
+class _ContainerParts(TypedDict, total=False):
+    name: Json
+    resources: Json
+    restartPolicy: Json
+    securityContext: Json
+
+
+class _SpecParts(TypedDict, total=False):
+    affinity: Json
+    containers: list[_ContainerParts]
+    hostNetwork: Json
+    initContainers: list[_ContainerParts]
+    nodeName: Json
+    nodeSelector: Json
+    resourceClaims: Json
+    resources: Json
+    schedulerName: Json
+    serviceAccountName: Json
+
+
+class _PodParts(TypedDict, total=False):
+    """What is read of a pod: most of one is variables, volumes and probes, which are passed over."""
+
+    metadata: Json
+    spec: _SpecParts
+
+
+class _PodRequest(Request, frozen=True, kw_only=True):
+    object: _PodParts  # type: ignore[assignment]
+
+
+class _PodReview(Review, frozen=True, kw_only=True):
+    request: _PodRequest | None = None
+
+
+_pod_review = msgspec.json.Decoder(_PodReview)
 _review = msgspec.json.Decoder(Review)
 _answer = msgspec.json.Decoder(_AnsweredReview)
 _encoder = msgspec.json.Encoder()
@@ -118,6 +153,16 @@ def decode(body: bytes) -> Request:
     except RecursionError as error:
         raise ReviewError(400, "the body is nested deeper than any Kubernetes object") from error
     return _request(review)
+
+
+def decode_pod(body: bytes) -> tuple[Request, dict[str, Json] | None]:
+    """Read a review, and of its pod what decisions read; None where that has another shape."""
+    try:
+        review = _pod_review.decode(body)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return decode(body), None
+    request = _request(review)
+    return request, cast("dict[str, Json]", request.object)
 
 
 def _request(review: Review) -> Request:
@@ -177,6 +222,8 @@ def deny(uid: str, status: Status, *, warnings: Sequence[str] = (), audit: dict[
 
 def shorten(warnings: Sequence[str]) -> tuple[str, ...]:
     """Keep at most a few short warnings, each once, and say how many were left out."""
+    if not warnings:
+        return ()
     distinct = list(dict.fromkeys(_one_line(text) for text in warnings))
     if len(distinct) <= MAX_WARNINGS:
         return tuple(distinct)

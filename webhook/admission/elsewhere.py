@@ -1,12 +1,12 @@
-"""Words of an object that stand in no pod template: in kinds whose controller makes its pods itself, and in kinds that nobody knows.
+"""Device requests outside of pod templates: in kinds whose controller builds its pods itself, and in unknown kinds.
 
-    spec.predictor.model.resources   KServe makes a container of it: what becomes of its words is decided as on a pod
-    spec.driver.gpu.name             Spark's own field, from which its pods get the key
-    rayStartParams.num-gpus          a word to Ray, and no request
-    podSpecPatch, values, manifest   a text in which a key has an amount: named, and not looked into
-    spec.anything of a strange kind  named, and not looked into
+    spec.predictor.model.resources    KServe makes a container of it: it is decided about as on a pod
+    spec.driver.gpu.name              Spark's own field, from which its pods get the key
+    rayStartParams.num-gpus           an argument of Ray, and no request
+    podSpecPatch, values, manifest    a text in which a key has an amount: named, and not parsed
+    spec.anything of an unknown kind  named, and not parsed
 
-Nothing here changes an object: pods are translated when they come to the gate.
+Nothing here changes an object: its pods are translated when they are created.
 """
 
 from __future__ import annotations
@@ -38,12 +38,11 @@ if TYPE_CHECKING:
 
     from dra.wire import Json
     from webhook.state import State
-    from webhook.translate import WorkloadKind
 
     _Object = dict[str, Json]
     _Member = tuple[str, Json]
 
-# Values that are looked at in one object: what a server stores has fewer that mean something.
+# Values of one object that are read.
 VALUES = 100_000
 _UNSEEN = f"not looked at, nor is what comes after it: the object has more than {VALUES:,} values before it"
 _FIRST = re.compile(r"/(?:spec/)?")
@@ -64,7 +63,7 @@ _COUNTING = {
     ("nfd.k8s-sigs.io", "NodeFeatureRule"): "it describes nodes, and asks for nothing",
     ("karpenter.sh", "NodePool"): "it bounds the nodes that are made, and asks for nothing",
 }
-# Groups of Kubernetes and of ours, whose kinds ask for no devices but where this page or a pod template says so.
+# Groups of Kubernetes and of drawbridge: their kinds ask for no devices unless this module or a pod template says so.
 _OWN = re.compile(r"[a-z]*|.*\.k8s\.io|drawbridge\.dev")
 # Fields in which a number of devices stands under no resource's name.
 _FIELD = re.compile(
@@ -72,7 +71,7 @@ _FIELD = re.compile(
     re.IGNORECASE,
 )
 _REMEDY = "pods that it makes are decided on at the gate: put one of them to `drawbridge translate`"
-# Maps of what nodes and objects are called, which is no request.
+# Maps of names of nodes and objects, which request nothing.
 _LABELS = re.compile(r"(?:label|selector|annotation|affinity)[^/]*(?:/|$)", re.IGNORECASE)
 _NO_LABEL = re.compile(r"[^a-z0-9]+")
 _LONGEST = 63  # letters of a container's name
@@ -82,9 +81,9 @@ _IN_TEXT = re.compile(r"""(?<![\w.-])([\w.-]{1,253}/[\w.-]{1,63})["']?[ \t]*:[ \
 
 
 class Mention(NamedTuple):
-    """A word that stands in no pod template: its key, and the pointer to the map in which it stands.
+    """A key outside of pod templates, and the pointer to its map.
 
-    `beyond` says why it is the first thing that is not looked at; `text` names the member of the map in whose text it stands.
+    `beyond` says why it is the first one that is not read; `text` names the member of the map in whose text the key is.
     """
 
     where: str
@@ -94,7 +93,7 @@ class Mention(NamedTuple):
 
 
 class Elsewhere(NamedTuple):
-    """What becomes of the words outside of pod templates, and pods with the requests that a controller makes containers of."""
+    """Decisions about the keys outside of pod templates, and pods with the requests of which a controller makes containers."""
 
     said: Translation
     pods: dict[str, _Object]  # by where the requests stand, as people say it
@@ -110,8 +109,11 @@ def look_elsewhere(obj: _Object, state: State, *, unknown: bool = False) -> Else
     said: list[Translation] = []
     pods: dict[str, _Object] = {}
     for one in words:
+        place = _place(one.where)
         if one.beyond:
-            said.append(_not_looked_at(name, one))
+            decision = Decision(name, place, "", one.key, Action.NOT_UNDERSTOOD, one.beyond, code="D215")
+            warning = sentence("D215", ": ".join(filter(None, (place, one.key, one.beyond))))
+            said.append(Translation(decisions=(decision,), warnings=(warning,)))
             continue
         if counted:
             said.append(_left(name, one, counted))
@@ -121,30 +123,38 @@ def look_elsewhere(obj: _Object, state: State, *, unknown: bool = False) -> Else
             continue
         if known is None:
             kind = both[1] or "object without a kind"
-            said.append(_not_looked_into(name, one, f"nobody knows here what a {kind} makes of it"))
+            said.append(_not_looked_into(name, one, f"drawbridge does not know what a {kind} makes of it"))
             continue
-        place = _place(one.where)
         resources = _resources(obj, one)
+        reader = known.reads or f"whoever makes pods of a {both[1]}"
         if resources is None:
-            said.append(
-                _left(name, one, f"it stays, and is no request by itself: it is read by {_reader(known, both[1])}")
-            )
+            said.append(_left(name, one, f"it stays, and asks for nothing by itself: it is read by {reader}"))
         elif place not in pods:
-            pods[place] = _pod(obj, place, resources)
-            stays = f"{place} stays: it is read by {_reader(known, both[1])}; the pods are translated at the gate"
+            # The pod that the controller would make, as far as it can be known.
+            label = _NO_LABEL.sub("-", place.lower()).strip("-")[-_LONGEST:].strip("-") or "main"
+            container: _Object = {"name": label, "image": label, "resources": resources}
+            pods[place] = {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {"name": label, "namespace": namespace_of(obj)},
+                "spec": {"containers": [container]},
+            }
+            stays = f"{place} stays: it is read by {reader}; the pods are translated at the gate"
             said.append(Translation(warnings=(stays,)))
     return Elsewhere(merge(said), pods)
 
 
 def asks_elsewhere(obj: _Object, state: State) -> bool:
-    """Say whether an object asks for devices, and not in a pod template."""
+    """Say whether an object asks for devices outside of pod templates."""
     return group_kind(obj) not in _COUNTING and any(find_elsewhere(obj, state))
 
 
 def find_elsewhere(obj: _Object, state: State, inside: Collection[str] = ()) -> Iterator[Mention]:
-    """Find the words of an object that are not below the pointers `inside`, in the order in which they stand."""
-    if _is_silent(obj):
-        return
+    """Find the keys of an object that are not below the pointers `inside`, in the order of the object."""
+    both = group_kind(obj)
+    is_own = _OWN.fullmatch(both[0]) and both not in _COUNTING and kind_of(obj) is None
+    if is_own or template_site(obj) is not None:
+        return  # only the pod templates of such kinds ask for anything
     waiting: list[_Member] = [("", {name: obj[name] for name in bodies(obj)})]
     seen = found = 0
     while waiting:
@@ -154,7 +164,11 @@ def find_elsewhere(obj: _Object, state: State, inside: Collection[str] = ()) -> 
         if seen >= VALUES:
             yield Mention(where, "", _UNSEEN)
             return
-        members = _members(value)
+        members: list[_Member] = []
+        if isinstance(value, dict):
+            members = list(value.items())
+        elif isinstance(value, list):
+            members = [(str(index), member) for index, member in enumerate(value)]
         seen += 1 + len(members)
         for member in members:
             one = _mention(where, member, state, is_named=isinstance(value, dict))
@@ -169,62 +183,37 @@ def find_elsewhere(obj: _Object, state: State, inside: Collection[str] = ()) -> 
 
 
 def _mention(where: str, member: _Member, state: State, *, is_named: bool) -> Mention | None:
-    """Say which word a member of a map or a list is, or has in its text; None if there is none."""
+    """Say which key a member of a map or a list is, or has in its text; None if there is none."""
     name, value = member
-    key = _key(where, name, value, state) if is_named else ""
-    if key:
-        return Mention(where, key)
+    if is_named and not isinstance(value, dict | list):
+        key = ""
+        bare = name.removeprefix("requests.").removeprefix("limits.")
+        if "/" in bare:
+            key = "" if _LABELS.search(where) else _resource(bare, state)
+        elif name in _NAMES and isinstance(value, str) and "/" in value:
+            key = _resource(value, state)
+        elif where.rpartition("/")[2] in _SIDES:
+            key = _resource(name, state)
+        elif _FIELD.fullmatch(name):
+            if isinstance(value, str):
+                is_some = value.isdecimal() and bool(value.strip("0"))
+            else:
+                is_some = isinstance(value, int) and not isinstance(value, bool) and value > 0
+            key = name if is_some else ""
+        if key:
+            return Mention(where, key)
     if not isinstance(value, str) or "/" not in value or _LABELS.search(where):
         return None
-    for found in _IN_TEXT.finditer(value):
-        key = found[1]
+    for match in _IN_TEXT.finditer(value):
+        key = match[1]
         if state.configuration.resource(key) or key in state.fleet.extended:
             return Mention(where, key, text=name if is_named else f"item {name}")
     return None
 
 
-def _is_silent(obj: _Object) -> bool:
-    """Whether an object of this kind has nothing to say but in its pod template."""
-    if template_site(obj) is not None:
-        return True
-    both = group_kind(obj)
-    return bool(_OWN.fullmatch(both[0])) and both not in _COUNTING and kind_of(obj) is None
-
-
-def _members(value: Json) -> list[_Member]:
-    if isinstance(value, dict):
-        return list(value.items())
-    if isinstance(value, list):
-        return [(str(index), member) for index, member in enumerate(value)]
-    return []
-
-
-def _key(where: str, name: str, value: Json, state: State) -> str:
-    """Say which word a member of a map is, if it is one."""
-    if isinstance(value, dict | list):
-        return ""
-    bare = name.removeprefix("requests.").removeprefix("limits.")
-    if "/" in bare:
-        return "" if _LABELS.search(where) else _resource(bare, state)
-    is_name = name in _NAMES and isinstance(value, str)
-    if is_name and "/" in str(value):
-        return _resource(str(value), state)
-    if where.rpartition("/")[2] in _SIDES:
-        return _resource(name, state)
-    is_field = _FIELD.fullmatch(name) is not None
-    return name if is_field and _counts(value) else ""
-
-
 def _resource(name: str, state: State) -> str:
-    """Give a name back that is one of devices."""
+    """Give the name back if it is one of devices, and else ""."""
     return name if state.configuration.resource(name) or judge_resource(name, state) else ""
-
-
-def _counts(value: Json) -> bool:
-    """Whether a value is a number of something, and not of nothing."""
-    if isinstance(value, str):
-        return value.isdecimal() and bool(value.strip("0"))
-    return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
 
 def _left(name: str, one: Mention, reason: str) -> Translation:
@@ -238,17 +227,6 @@ def _not_looked_into(name: str, one: Mention, why: str) -> Translation:
     decision = Decision(name, place, "", one.key, Action.NOT_UNDERSTOOD, reason, code="D211", remedy=_REMEDY)
     warning = sentence("D211", f"{place}: {one.key}: {reason}", _REMEDY)
     return Translation(decisions=(decision,), warnings=(warning,))
-
-
-def _not_looked_at(name: str, one: Mention) -> Translation:
-    place = _place(one.where)
-    decision = Decision(name, place, "", one.key, Action.NOT_UNDERSTOOD, one.beyond, code="D215")
-    what = ": ".join(filter(None, (place, one.key, one.beyond)))
-    return Translation(decisions=(decision,), warnings=(sentence("D215", what),))
-
-
-def _reader(known: WorkloadKind, kind: str) -> str:
-    return known.reads or f"whoever makes pods of a {kind}"
 
 
 def _resources(obj: _Object, one: Mention) -> Json:
@@ -270,16 +248,8 @@ def _resources(obj: _Object, one: Mention) -> Json:
     return asked
 
 
-def _pod(obj: _Object, place: str, resources: Json) -> _Object:
-    """Make the pod that a controller would make, as far as it can be known."""
-    name = _NO_LABEL.sub("-", place.lower()).strip("-")[-_LONGEST:].strip("-") or "main"
-    container: _Object = {"name": name, "image": name, "resources": resources}
-    metadata: _Object = {"name": name, "namespace": namespace_of(obj)}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [container]}}
-
-
 def _place(where: str) -> str:
-    """Where something stands, as people say it: predictor/model."""
+    """Write a pointer as users read it: predictor/model."""
     inner = _FIRST.sub("", where, count=1)
     for end in (*_SIDES, "resources"):
         inner = inner.removesuffix(f"/{end}")

@@ -2,7 +2,8 @@
 
 "Never" is what an idle fleet would refuse as well, so waiting cannot cure it. It is said only where it is certain: a taint that
 an admin set, a pool that a driver has not finished publishing, a fault in an object, or a search that ran out of budget make
-it a "not now" at most. Words are made here, once, from the allocator's values; what is said to be never is said of an idle
+it a "not now" at most. What is said does not depend on how busy a machine is: what helps is looked for with steps of its own, and where
+time ends before they do, that is said in its place. Words are made here, once, from the allocator's values; what is said to be never is said of an idle
 fleet throughout, and what is said to be busy of the fleet as it is.
 """
 
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from allocator import FleetMemo, Options, Stage, allocate, fleet
+from allocator import FleetMemo, Options, Stage, allocate, best, fleet
 from allocator import Verdict as Found
 from allocator.problem import MAX_RESULTS
 from allocator.reasons import Hint, Kind, distance, nearest, sentence, spots, with_count
@@ -33,11 +34,15 @@ if TYPE_CHECKING:
     from allocator import Answer, FleetAnswer, Reason
     from dra.objects import DeviceAttribute, DeviceRequest, DeviceSubRequest, ResourceClaim
     from dra.stock import Stock
+    from webhook.translate import Given
 
 # About 50 ms of search on one kind of node; the review's budget bounds all of them together.
 STEPS = 3_000
-# Changes tried for "what would fit instead".
+# Changes tried for "what would fit instead", and what looking for words may cost beside the verdict: about half a second.
 TRIES = 40
+WORDS_STEPS = 500_000
+# What is said in place of that where nobody can wait for it: what was found out so far would be chance.
+NO_TIME = "what would fit instead was not looked for to the end, for want of time"
 # Kinds of node whose answers are compared; a fleet has few, and a refusal need not be told from all sides.
 KINDS = 16
 # Containers or claims that are named.
@@ -87,7 +92,7 @@ def judge(
     *,
     budget: Budget | None = None,
     steps: int = STEPS,
-    asked_by: Mapping[str, str] | None = None,
+    given: Mapping[str, Given] | None = None,
     memo: FleetMemo | None = None,
     prospects: Stock | None = None,
 ) -> Judgement:
@@ -95,10 +100,10 @@ def judge(
 
     What a node of the `prospects` could serve, which an autoscaler can make, is not impossible.
 
-    Where the budget, or `steps` on one kind of node, ends the search, nothing is promised. `asked_by` says in the user's words who asks for a claim, by its
-    name; a claim that somebody wrote is called what it is called. Who asks often keeps a `memo`.
+    Where the budget, or `steps` on one kind of node, ends the search, nothing is promised. `given` are claims that somebody asked for in other words, by
+    their names; a claim that somebody wrote is called what it is called. Who asks often keeps a `memo`.
     """
-    names, budget = asked_by or {}, budget or Budget()
+    names, budget = given or {}, budget or Budget()
     budget.charge(len(claims))
     for claim in claims:
         for request in claim.spec.devices.requests:
@@ -110,11 +115,16 @@ def judge(
     if not stock.slices:
         return UNKNOWN  # no driver has spoken yet
     known = memo if memo is not None else FleetMemo()
-    question = _Hearing(stock, claims, budget, names, steps=steps, memo=known, prospects=prospects)
-    best = question.best(idle=False)
-    if best is Found.FEASIBLE:
+    options = Options(steps=steps, budget=budget)
+    now = best(stock, claims, options=options, memo=known)
+    if now is Found.FEASIBLE:
         return FITS
-    return UNKNOWN if best is Found.UNDECIDED else question.judge_idle()
+    if now is Found.UNDECIDED:
+        return UNKNOWN
+    told = _Hearing(stock, claims, budget, names, options=options, memo=known, prospects=prospects).judge_idle()
+    # Where the search ended because all that may be spent was, its words are of what was found out so far, which is chance.
+    ended = budget.is_out or budget.is_late
+    return UNKNOWN if ended and told.verdict is Feasibility.BUSY else told
 
 
 class _Hearing:
@@ -125,36 +135,27 @@ class _Hearing:
         stock: Stock,
         claims: Sequence[ResourceClaim],
         budget: Budget,
-        asked_by: Mapping[str, str],
+        given: Mapping[str, Given],
         *,
-        steps: int,
+        options: Options,
         memo: FleetMemo,
         prospects: Stock | None,
     ) -> None:
         self.memo, self.prospects = memo, prospects
-        self.stock, self.claims, self.asked_by = stock, claims, asked_by
+        self.stock, self.claims, self.given = stock, claims, given
         self.budget = budget
-        self.options = Options(steps=steps, budget=budget)
+        self.options = options
+        self.words = budget.beside(WORDS_STEPS)
 
     def answers(self, *, idle: bool) -> FleetAnswer:
         return fleet(self.stock, self.claims, options=self.options, idle=idle, memo=self.memo)
 
-    def best(self, *, idle: bool) -> Found:
-        """The best that any node says. One that fits ends the look: of 5,000 nodes most do most of the time."""
-        answers, undecided = self.answers(idle=idle), False
-        for node in answers:
-            verdict = answers.verdict(node)
-            if verdict is Found.FEASIBLE:
-                return verdict
-            undecided = undecided or verdict is Found.UNDECIDED
-        return Found.UNDECIDED if undecided else Found.INFEASIBLE
-
     def judge_idle(self) -> Judgement:
         """Nothing fits now. Would it on an idle fleet?"""
-        best = self.best(idle=True)
-        if best is Found.UNDECIDED:
+        ever = best(self.stock, self.claims, options=self.options, idle=True, memo=self.memo)
+        if ever is Found.UNDECIDED:
             return UNKNOWN
-        if best is Found.FEASIBLE:
+        if ever is Found.FEASIBLE:
             return Judgement(Feasibility.BUSY, f"this pod waits until devices are free: {self.busy()}")
         whole = self.together()
         if whole is not None:
@@ -165,7 +166,7 @@ class _Hearing:
         if faults:
             return Judgement(Feasibility.BUSY, f"the scheduler would stop at an error: {faults[0]}")
         if not samples:
-            return Judgement(Feasibility.BUSY, "there is no node that could serve this pod")
+            return Judgement(Feasibility.BUSY, "no node can serve this pod")
         if not all(answer.explained for answer in kinds.values()):
             return UNKNOWN
         if _may_be_cured(kinds):
@@ -194,6 +195,13 @@ class _Hearing:
         return f"on {node} {sentence(now[node])}{others}"
 
     def never(self, samples: Mapping[str, Answer], kinds: Mapping[str, Answer]) -> Judgement:
+        """Say why even an idle fleet would not do, and what would; the first is certain by now, the second needs time."""
+        said = self.reason(samples, kinds)
+        if self.budget.is_late:
+            return msgspec.structs.replace(said, remedy=NO_TIME)
+        return said
+
+    def reason(self, samples: Mapping[str, Answer], kinds: Mapping[str, Answer]) -> Judgement:
         """Say why even an idle fleet would not do, as plainly as it can be said. `samples` are some of the kinds of node."""
         opening = self.none_could()
         node = min(samples, key=lambda one: distance(samples[one]))
@@ -207,12 +215,12 @@ class _Hearing:
             text = f"{opening}: no device matches what {self.who(selected)} asks for"
             published = self.published(selected)
             claim = selected.claim.rpartition("/")[2]
-            if published:
+            if published and not self.budget.is_late:
                 known = "; ".join([_list(name, values) for name, values in published.items()])
                 meant = _nearest_word(self.expressions(selected), published)
                 remedy = f"did you mean {meant}?" if meant else "ask for one of these"
                 return _never(Code.NO_DEVICE, f"{text}; {known}", remedy, claim)
-            if claim not in self.asked_by:  # then somebody wrote the selector
+            if claim not in self.given:  # then somebody wrote the selector
                 text = f"{text}: {selected.text[:SELECTOR]}"
             return _never(Code.NO_DEVICE, text, claim=claim)
         exactly = None
@@ -281,12 +289,12 @@ class _Hearing:
         asking: dict[str, None] = {}
         for claim in self.claims:
             request = claim.spec.devices.requests[0]
-            who = _who(claim.metadata.name, request.name, self.asked_by)
+            who = _who(claim.metadata.name, request.name, self.given)
             asking[who] = None
         return list(asking)
 
     def who(self, reason: Reason) -> str:
-        return _who(reason.claim.rpartition("/")[2], reason.request, self.asked_by)
+        return _who(reason.claim.rpartition("/")[2], reason.request, self.given)
 
     def request(self, reason: Reason) -> DeviceRequest | None:
         """The request that a reason is about."""
@@ -322,7 +330,7 @@ class _Hearing:
         found: dict[str, None] = {}
         for piece in self.stock.slices.values():
             try:
-                self.budget.charge(len(piece.spec.devices))
+                self.words.charge(len(piece.spec.devices))
             except OutOfBudget:  # the verdict stands without the list
                 return []
             for device in piece.spec.devices:
@@ -338,20 +346,19 @@ class _Hearing:
         if not node:
             return ""
 
-        def fits(stock: Stock, claims: Sequence[ResourceClaim]) -> bool:
-            answer = allocate(stock, node, claims, options=self.options)
-            return answer.feasible
+        options = msgspec.structs.replace(self.options, budget=self.words)
 
-        def is_out() -> bool:
-            return self.budget.is_out
+        def fits(stock: Stock, claims: Sequence[ResourceClaim]) -> bool | None:
+            answer = allocate(stock, node, claims, options=options)
+            return answer.decided
 
         idle = self.stock.idle()
-        hints = nearest(idle, node, self.claims, fits=fits, tries=TRIES, cancelled=is_out)
+        hints = nearest(idle, node, self.claims, fits=fits, tries=TRIES)
         for kind in OFFERS:
             for hint in hints:
                 claim = hint.claim.rpartition("/")[2]
-                if hint.kind is kind and (kind in WRITTEN or claim not in self.asked_by):
-                    who = _who(claim, hint.request, self.asked_by).partition(" (")[0]  # the words were given above
+                if hint.kind is kind and (kind in WRITTEN or claim not in self.given):
+                    who = _who(claim, hint.request, self.given).partition(" (")[0]  # the words were given above
                     return _describe_offer(hint, who)
         return ""
 
@@ -407,8 +414,8 @@ def _describe_offer(hint: Hint, who: str) -> str:
     return hint.text
 
 
-def _who(claim: str, request: str, asked_by: Mapping[str, str]) -> str:
-    return asked_by.get(claim) or f"claim {claim}, request {request}"
+def _who(claim: str, request: str, given: Mapping[str, Given]) -> str:
+    return given[claim].asker if claim in given else f"claim {claim}, request {request}"
 
 
 def _plain_body(claim: ResourceClaim) -> ExactDeviceRequest:

@@ -1,7 +1,7 @@
 """The answer to a review that could not be decided in time: yes, unchanged, with a warning. Pure.
 
-Nobody is turned back because we were slow. A pod that stays as it was meets the device plugin it was written for, or waits;
-a claim that was not judged is judged by the scheduler.
+A slow webhook refuses nothing. A pod that stays unchanged gets its devices from the device plugin it was written for, or waits;
+the scheduler judges a claim that was not judged here.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class _HeadSpec(Wire, frozen=True, kw_only=True):
 
 
 class _Head(Wire, frozen=True, kw_only=True):
-    """What says whether annotations are ours. Seven MiB of small values take seconds to be made, and milliseconds to be passed over."""
+    """The fields that say whether annotations are ours: other values are skipped, which takes milliseconds for 7 MiB instead of seconds."""
 
     metadata: _HeadMetadata | None = None
     spec: _HeadSpec | None = None
@@ -61,8 +61,8 @@ _head = msgspec.json.Decoder(_Head)
 def answer_late(path: str, body: bytes, why: str, state: State) -> Outcome:
     """Answer a review that took too long; raise ReviewError if it is not a review.
 
-    The object is not read, for nobody could end that. Only annotations that pass for ours are looked for, to take them off: a
-    pod that is made slow to decide must not keep them. A canary can't tell whose pod it is, which makes no difference here.
+    The object is not read, since that could not be interrupted. Only forged annotations of drawbridge are looked for and removed: a
+    pod that is made slow to decide must not keep them. The pod's controller is not known to a canary, which makes no difference here.
     """
     request = reviews.decode(body)
     question = Question(path, request, {})

@@ -1,7 +1,7 @@
-"""The webhook configurations, generated: which requests reach us, and what happens to them while we are away.
+"""The webhook configurations: which requests reach the webhook, and what happens to them while it does not answer.
 
-`matchConditions` keep every pod that names no accelerator, no claim and no annotation of ours inside the API server, so that
-our outage cannot touch it. Each is one *total* expression: an evaluation error would refuse the pod under
+`matchConditions` keep every pod that names no accelerator, no claim and no annotation of drawbridge inside the API server, so that
+an outage of the webhook cannot touch it. Each is one *total* expression: an evaluation error would refuse the pod under
 failurePolicy Fail, so every step is `.?` with `orValue`. It tests the domain of a resource name, which is cheap enough for
 800 containers under the API server's cost limit, and lets through a few names more than the dialects know; those cost a
 review and nothing else. The names come from the dialects' tables, the admin's own included. Every pod of a cluster pays for
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 NAME = names.NAME
 TIMEOUT_SECONDS = 3
-# Where a container names resources. An API server gives a pod's container a request for each of its limits before anybody is asked,
+# Where a container names resources. An API server gives a pod's container a request for each of its limits before it calls webhooks,
 # and again after each change; in a workload's template it does not.
 _OF_PODS = ("requests",)
 _OF_TEMPLATES = ("limits", "requests")
@@ -37,7 +37,7 @@ _EVERYWHERE = ("cpu", "memory", "ephemeral-storage")
 _AMOUNTS = frozenset(
     (Role.COUNT, Role.MEMORY, Role.MEMORY_PERCENT, Role.CORES, Role.SHARES, Role.PROFILE, Role.COMBINED, Role.NIC)
 )
-# Who makes claims for pods: of templates, and for extended resources.
+# Users that make claims for pods: of templates, and for extended resources.
 _MAKERS = (
     "system:serviceaccount:kube-system:resource-claim-controller",
     "system:kube-controller-manager",
@@ -56,11 +56,11 @@ class Registration(NamedTuple):
     service: str = "drawbridge"
     # Where to call instead of the Service: a process outside the cluster, as in tests.
     url: str = ""
-    # Who keeps the bundle, if not our controller: the admin, who gives it here, or cert-manager, from this Certificate.
+    # The CA bundle if the admin keeps it, or the Certificate from which cert-manager does; our controller keeps it otherwise.
     ca_bundle: str = ""
     inject_ca_from: str = ""
-    # For pods that name an accelerator. Ignore: they enter as they are while we are away, and what the device plugin no
-    # longer serves stays pending. Fail: they are turned back, and their controllers try again.
+    # For pods that name an accelerator while the webhook is away. Ignore: they enter unchanged, and stay pending if no device plugin
+    # serves them. Fail: they are refused, and their controllers try again.
     failure_policy: str = "Ignore"
     # Namespaces are out unless labelled with a mode.
     opt_in: bool = False
@@ -92,25 +92,52 @@ def validating(dialects: Sequence[Dialect], options: Registration) -> Json:
     pods = _webhook(f"pods.validate.{names.DOMAIN}", "/validate", options) | {
         "failurePolicy": options.failure_policy,
         "rules": [_rule("", "v1", ("pods",), "CREATE")],
-        "objectSelector": _only_translated(),
+        # Tested before any condition, so other pods cost the API server nothing. The webhook labels each pod that it gives a claim.
+        "objectSelector": {**_not_skipped(), "matchLabels": {names.TRANSLATED_LABEL: "true"}},
         "matchConditions": [{"name": "names-an-accelerator-again", "expression": on_validate(dialects)}],
     }
     webhooks = [pods]
+    by_hand = "object.?metadata.?ownerReferences.orValue([]).size() == 0"
     if options.workloads:
-        webhooks.append(_workloads(dialects, options))
+        plain = _pod("object.?spec.?template.orValue({})", dialects, _OF_TEMPLATES)
+        cron = _pod("object.?spec.?jobTemplate.?spec.?template.orValue({})", dialects, _OF_TEMPLATES)
+        expression = f"request.resource.resource == 'cronjobs' ? ({cron}) : ({plain})"
+        workloads = _webhook(f"workloads.validate.{names.DOMAIN}", "/validate", options) | {
+            "failurePolicy": "Ignore",
+            "rules": [_rule(group, version, plurals, "CREATE", "UPDATE") for group, version, plurals in WORKLOADS],
+            "matchConditions": [
+                {"name": "made-by-a-person", "expression": by_hand},
+                {"name": "names-an-accelerator", "expression": expression},
+            ],
+        }
+        webhooks.append(workloads)
     if options.claims:
-        webhooks.append(_claims(options))
+        # A claim made from a template was judged with its pod; to refuse it here would only leave that pod pending.
+        generated = "'resource.kubernetes.io/pod-claim-name' in object.?metadata.?annotations.orValue({})"
+        claims = _webhook(f"claims.validate.{names.DOMAIN}", "/validate", options) | {
+            "failurePolicy": "Ignore",
+            "rules": [_rule("resource.k8s.io", "v1", ("resourceclaims", "resourceclaimtemplates"), "CREATE")],
+            "matchConditions": [{"name": "made-by-a-person", "expression": f"!({generated})"}],
+        }
+        webhooks.append(claims)
     if options.devices:
-        webhooks.append(_devices(options))
+        devices = _webhook(f"devices.validate.{names.DOMAIN}", "/validate", options) | {
+            "failurePolicy": "Ignore",
+            "rules": [
+                _rule("resource.k8s.io", "v1", ("resourceslices", "deviceclasses"), "CREATE", "UPDATE"),
+                _rule(names.DOMAIN, "v1alpha1", ("devicecompatibilities", "devicequotas"), "CREATE", "UPDATE"),
+            ],
+        }
+        del devices["namespaceSelector"]  # most of these kinds have no namespace
+        webhooks.append(devices)
     return _configuration("ValidatingWebhookConfiguration", webhooks, options)
 
 
 def at_quotas(options: Registration) -> Json:
     """Generate the ValidatingWebhookConfiguration by which API servers ask about quotas; pods without claims never get there.
 
-    It stands apart: another process answers, and remembers whom it has let in, so a dry run is told from what happens. Neither labels of
-    pods nor the mode of a namespace pass by it, by opt-in neither: a quota holds where it stands. Claims that Kubernetes makes of
-    templates were counted with their pods.
+    Another process answers these, and remembers the objects that it allowed, so dry runs count as side effects. Labels of pods, modes of
+    namespaces and opt-in do not matter to a quota. Claims that Kubernetes makes of templates were counted with their pods.
     """
     ours = options._replace(service=names.QUOTA)
     makers = f"request.userInfo.username in {_list(_MAKERS)}"
@@ -127,42 +154,6 @@ def at_quotas(options: Registration) -> Json:
         webhook["sideEffects"] = "NoneOnDryRun"
         webhook["namespaceSelector"] = _namespaces(options, every_mode=True)
     return _configuration("ValidatingWebhookConfiguration", [pods, claims], ours, names.QUOTA)
-
-
-def _workloads(dialects: Sequence[Dialect], options: Registration) -> Json:
-    plain = _pod("object.?spec.?template.orValue({})", dialects, _OF_TEMPLATES)
-    cron = _pod("object.?spec.?jobTemplate.?spec.?template.orValue({})", dialects, _OF_TEMPLATES)
-    expression = f"request.resource.resource == 'cronjobs' ? ({cron}) : ({plain})"
-    return _webhook(f"workloads.validate.{names.DOMAIN}", "/validate", options) | {
-        "failurePolicy": "Ignore",
-        "rules": [_rule(group, version, plurals, "CREATE", "UPDATE") for group, version, plurals in WORKLOADS],
-        "matchConditions": [
-            {"name": "made-by-a-person", "expression": "object.?metadata.?ownerReferences.orValue([]).size() == 0"},
-            {"name": "names-an-accelerator", "expression": expression},
-        ],
-    }
-
-
-def _claims(options: Registration) -> Json:
-    # What a template makes was judged with its pod; to refuse it here would only leave that pod pending.
-    generated = "'resource.kubernetes.io/pod-claim-name' in object.?metadata.?annotations.orValue({})"
-    return _webhook(f"claims.validate.{names.DOMAIN}", "/validate", options) | {
-        "failurePolicy": "Ignore",
-        "rules": [_rule("resource.k8s.io", "v1", ("resourceclaims", "resourceclaimtemplates"), "CREATE")],
-        "matchConditions": [{"name": "made-by-a-person", "expression": f"!({generated})"}],
-    }
-
-
-def _devices(options: Registration) -> Json:
-    webhook = _webhook(f"devices.validate.{names.DOMAIN}", "/validate", options) | {
-        "failurePolicy": "Ignore",
-        "rules": [
-            _rule("resource.k8s.io", "v1", ("resourceslices", "deviceclasses"), "CREATE", "UPDATE"),
-            _rule(names.DOMAIN, "v1alpha1", ("devicecompatibilities", "devicequotas"), "CREATE", "UPDATE"),
-        ],
-    }
-    del webhook["namespaceSelector"]  # these are cluster objects, most of them
-    return webhook
 
 
 def on_mutate(dialects: Sequence[Dialect]) -> str:
@@ -184,44 +175,40 @@ def on_validate(dialects: Sequence[Dialect]) -> str:
 
 
 def _pod(root: str, dialects: Sequence[Dialect], maps: Sequence[str]) -> str:
-    """Say in CEL whether a pod, or a pod template, names something that concerns us."""
-    return f"{_has_claims(root)} || {_asks(root, dialects, maps)}"
+    """Say in CEL whether a pod, or a pod template, has claims, requests of the old way, or annotations of ours."""
+    parts = [_has_claims(root), _names_resources(root, dialects, maps)]
+    for place, field in ((Position.ANNOTATION, "annotations"), (Position.LABEL, "labels")):
+        wanted = _names(dialects, place)
+        if place is Position.ANNOTATION:
+            wanted = {*wanted, *names.ANNOTATIONS}
+        exact = sorted({name for name in wanted if "<" not in name})
+        prefixes = sorted({name.partition("<")[0] for name in wanted if "<" in name} - {""})
+        tests = [f"k in {_list(exact)}"] if exact else []
+        tests += [f"k.startsWith({_text(prefix)})" for prefix in prefixes]
+        if tests:
+            parts.append(f"{root}.?metadata.?{field}.orValue({{}}).exists(k, {' || '.join(tests)})")
+    return " || ".join(parts)
 
 
 def _has_claims(root: str) -> str:
     return f"{root}.?spec.?resourceClaims.hasValue()"  # an empty list is none: it is left out of what is stored
 
 
-def _asks(root: str, dialects: Sequence[Dialect], maps: Sequence[str]) -> str:
-    """Say in CEL whether a pod asks in the old way, or carries annotations that look like ours."""
-    parts = [_names_resources(root, dialects, maps)]
-    for place, field in ((Position.ANNOTATION, "annotations"), (Position.LABEL, "labels")):
-        ours = names.ANNOTATIONS if place is Position.ANNOTATION else ()
-        if test := _keys({*_names(dialects, place), *ours}):
-            parts.append(f"{root}.?metadata.?{field}.orValue({{}}).exists(k, {test})")
-    return " || ".join(parts)
-
-
 def _names_resources(root: str, dialects: Sequence[Dialect], maps: Sequence[str]) -> str:
     # `all` costs less than `exists`, and a name that every container has less than a look at its domain.
     # After orValue the value is not optional any more, so the next step is spelled anew.
-    foreign = _foreign(dialects)
+    # A resource is not ours by its domain, or by its name if it has none.
+    ours = _names(dialects, Position.RESOURCE)
+    domains = _domains(ours)
+    known = f"k.split('/')[0] in {_list(sorted(domains))}"
+    if any("<" in domain for domain in domains):
+        known = f"k.contains('/') || k in {_list(sorted(name for name in ours if '/' not in name))}"
+    foreign = f"k in {_list(name for name in _EVERYWHERE if name not in ours)} || !({known})"
     none = " && ".join([f"c.?resources.?{part}.orValue({{}}).all(k, {foreign})" for part in maps])
     parts = [
         f"!{root}.?spec.?{containers}.orValue([]).all(c, {none})" for containers in ("containers", "initContainers")
     ]
     return " || ".join(parts)
-
-
-def _foreign(dialects: Sequence[Dialect]) -> str:
-    """Say in CEL that a resource is none of ours: by its domain, or by its name if it has none."""
-    ours = _names(dialects, Position.RESOURCE)
-    domains = _domains(ours)
-    common = _list(name for name in _EVERYWHERE if name not in ours)
-    if any("<" in domain for domain in domains):
-        bare = sorted(name for name in ours if "/" not in name)
-        return f"k in {common} || !(k.contains('/') || k in {_list(bare)})"
-    return f"k in {common} || !(k.split('/')[0] in {_list(sorted(domains))})"
 
 
 def unasked(dialects: Sequence[Dialect], generated_for: Sequence[Dialect]) -> list[str]:
@@ -241,23 +228,6 @@ def unasked_by(condition: str, dialects: Sequence[Dialect]) -> list[str]:
 def _domains(names: Iterable[str]) -> set[str]:
     """Give the domains of names, and names that have none as they are."""
     return {name.partition("/")[0] for name in names}
-
-
-def _keys(wanted: Iterable[str]) -> str:
-    exact: set[str] = set()
-    prefixes: set[str] = set()
-    for name in wanted:
-        prefix, mark, _ = name.partition("<")
-        kind = prefixes if mark else exact
-        kind.add(prefix)
-    prefixes.discard("")
-    tests: list[str] = []
-    if exact:
-        tests.append(f"k in {_list(sorted(exact))}")
-    for prefix in sorted(prefixes):
-        test = f"k.startsWith({_text(prefix)})"
-        tests.append(test)
-    return " || ".join(tests)
 
 
 def _names(dialects: Iterable[Dialect], place: Position) -> set[str]:
@@ -283,10 +253,17 @@ def _text(text: str) -> str:
 
 
 def _webhook(name: str, path: str, options: Registration) -> dict[str, Json]:
+    client: dict[str, Json] = {}
+    if options.url:
+        client["url"] = options.url.rstrip("/") + path
+    else:
+        client["service"] = {"namespace": options.namespace, "name": options.service, "path": path, "port": 443}
+    if options.ca_bundle:
+        client["caBundle"] = options.ca_bundle
     return {
         "name": name,
         "admissionReviewVersions": ["v1"],
-        "clientConfig": _client(path, options),
+        "clientConfig": client,
         "matchPolicy": "Equivalent",
         "namespaceSelector": _namespaces(options),
         "sideEffects": "None",
@@ -294,24 +271,8 @@ def _webhook(name: str, path: str, options: Registration) -> dict[str, Json]:
     }
 
 
-def _client(path: str, options: Registration) -> Json:
-    client: dict[str, Json] = {}
-    if options.url:
-        client["url"] = options.url.rstrip("/") + path
-    else:
-        client["service"] = {
-            "namespace": options.namespace,
-            "name": options.service,
-            "path": path,
-            "port": 443,
-        }
-    if options.ca_bundle:
-        client["caBundle"] = options.ca_bundle
-    return client
-
-
 def _namespaces(options: Registration, *, every_mode: bool = False) -> Json:
-    # Our own namespace is always out: we must be able to start while we are away.
+    # drawbridge's own namespace is always out: the webhook must be able to start while it does not answer.
     others = [name for name in options.exclude if name != options.namespace]
     out = [options.namespace, *others]
     operator = "NotIn"
@@ -329,12 +290,6 @@ def _not_skipped() -> Json:
     return {"matchExpressions": [{"key": names.SKIP_LABEL, "operator": "NotIn", "values": ["true"]}]}
 
 
-def _only_translated() -> Json:
-    # Looked at before any condition is: all other pods cost the API server nothing here. The gate gives the label to whom it gives
-    # a claim, so nobody can be without it who asks twice; who has it without that is looked at, and allowed.
-    return {**_not_skipped(), "matchLabels": {names.TRANSLATED_LABEL: "true"}}
-
-
 def _rule(group: str, version: str, plurals: Sequence[str], *operations: str) -> Json:
     return {
         "apiGroups": [group],
@@ -343,10 +298,6 @@ def _rule(group: str, version: str, plurals: Sequence[str], *operations: str) ->
         "operations": list(operations),
         "scope": "*",
     }
-
-
-def _without_rules(webhook: dict[str, Json]) -> dict[str, Json]:
-    return {key: value for key, value in webhook.items() if key != "rules"}
 
 
 def _configuration(kind: str, webhooks: Sequence[dict[str, Json]], options: Registration, name: str = NAME) -> Json:
@@ -363,7 +314,7 @@ def _configuration(kind: str, webhooks: Sequence[dict[str, Json]], options: Regi
         keeper = {CERT_MANAGER: options.inject_ca_from} if options.inject_ca_from else {}
         rules = json.dumps(waiting, separators=(",", ":"))
         metadata["annotations"] = keeper | {RULES: rules}
-        webhooks = [_without_rules(webhook) for webhook in webhooks]
+        webhooks = [{key: value for key, value in webhook.items() if key != "rules"} for webhook in webhooks]
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": kind,

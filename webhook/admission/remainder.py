@@ -1,7 +1,7 @@
-"""What else stands on a pod: every word that looks like a request for devices and that nobody has answered yet.
+"""Keys of a pod that look like requests for devices and that its translation did not mention.
 
-Nothing of the kind is passed over in silence. A name is one of these if a table has it, if its domain is a vendor's, if it is
-nearly a name that a table has, or if a node or a class of the inventory offers it. What is said here changes nothing on the pod.
+A key is reported here if a table has it, if its domain is a vendor's, if a table has nearly the same name, or if a node or a
+DeviceClass offers it. Nothing on the pod changes.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from dra.wire import Json
     from webhook.dialects import Row
     from webhook.state import Configuration, State
-    from webhook.translate import PodView, Slot
+    from webhook.translate import PodView
 
-# Words of a pod that are looked at here; who has more of them does not mean them.
+# Keys of one pod that are reported; a pod with more is not a real one.
 MOST = 64
 BEYOND = f"not looked at, nor is what comes after it: {MOST} such words of one object are"
-# Whoever hands out devices under names that no table of ours has.
+# Domains of vendors whose device plugins use names that no table has.
 _VENDORS = (
     "aliyun.com",
     "alibabacloud.com",
@@ -67,13 +67,13 @@ _VENDORS = (
 _DEVICE = re.compile(
     r"(?:^|[-_./])v?(?:gpu|npu|tpu|dcu|mlu|ppu|mig|fpga|vf|rdma|hca|accelerator|neuron|cuda)", re.IGNORECASE
 )
-# Domains whose other words say nothing about devices.
+# Domains whose other keys say nothing about devices.
 _OWN = ("kubernetes.io", "k8s.io", "drawbridge.dev")
 # The name under which every DeviceClass can be asked for.
 _IMPLICIT = "deviceclass.resource.kubernetes.io/"
 _NONE = ("", "none", "void")
 _FIELDS = ("limits", "requests", "claims")
-# What of ours may stand on a pod.
+# drawbridge's own keys that a pod may have.
 _OURS = {
     Position.LABEL: (SKIP_LABEL, WAITS_LABEL, TRANSLATED_LABEL),
     Position.ANNOTATION: (*ANNOTATIONS, STRATEGY),
@@ -83,7 +83,7 @@ _BOUND = "nodeName is set: the pod has its node, and no scheduler would allocate
 
 
 def remainder(pod: Json, state: State, decided: tuple[Decision, ...]) -> list[Decision]:
-    """Say what becomes of every word that nobody has answered."""
+    """Report every key that the translation did not decide about."""
     view = look(pod, state.configuration)
     if view.passed_by:
         return [_SKIPPED] if view.speaks else []
@@ -105,11 +105,31 @@ def remainder(pod: Json, state: State, decided: tuple[Decision, ...]) -> list[De
 
 
 def _unanswered(view: PodView, state: State) -> Iterator[Decision]:
+    configuration = state.configuration
     for slot in view.slots:
-        yield from _of_container(slot, view, state)
+        # Keys under a misspelt field of the resources, which the API server drops.
+        for field, amounts in mapping(slot.raw.get("resources")).items():
+            meant = "" if field in _FIELDS else shape.nearest(field, list(_FIELDS))
+            for key in mapping(amounts) if meant else ():
+                if configuration.resource(key):
+                    detail = f"it stands under {field}, which is no field of resources: did you mean {meant}?"
+                    yield _decision(Action.NOT_UNDERSTOOD, key, detail, slot.name, code="D211")
+        for key in {**slot.limits, **slot.requests}:
+            if configuration.resource(key):
+                if view.bound:
+                    yield _decision(Action.LEFT, key, _BOUND, slot.name)
+            elif one := judge_resource(key, state, slot.name):
+                yield one
+        variables = slot.raw.get("env")
+        for raw in variables if isinstance(variables, list) else ():
+            variable = mapping(raw)
+            key = str(variable.get("name"))
+            if variable.get("value") not in _NONE:
+                for row in _matching(key, Position.ENV, configuration):
+                    yield _decision(row.action, key, row.because, slot.name)
     for key in mapping(mapping(view.spec.get("resources")).get("limits")):
-        if state.configuration.resource(key):
-            continue  # what the API server says of it is enough
+        if configuration.resource(key):
+            continue  # the API server's own message is enough
         if one := judge_resource(key, state):
             yield one
     places = {
@@ -119,44 +139,13 @@ def _unanswered(view: PodView, state: State) -> Iterator[Decision]:
     }
     for place, words in places.items():
         for key in words:
-            one = _own_word(key, place) or _word(key, place, state.configuration)
+            one = _own_word(key, place) or _word(key, place, configuration)
             if one:
                 yield one
 
 
-def _of_container(slot: Slot, view: PodView, state: State) -> Iterator[Decision]:
-    yield from _beside(slot, state.configuration)
-    for key in {**slot.limits, **slot.requests}:
-        known = state.configuration.resource(key)
-        if known and view.bound:
-            yield _decision(Action.LEFT, key, _BOUND, slot.name)
-        if known:
-            continue
-        one = judge_resource(key, state, slot.name)
-        if one:
-            yield one
-    variables = slot.raw.get("env")
-    for raw in variables if isinstance(variables, list) else ():
-        variable = mapping(raw)
-        key = str(variable.get("name"))
-        if variable.get("value") in _NONE:
-            continue
-        for row in _matching(key, Position.ENV, state.configuration):
-            yield _decision(row.action, key, row.because, slot.name)
-
-
-def _beside(slot: Slot, configuration: Configuration) -> Iterator[Decision]:
-    """Find keys under a misspelt field of the resources, which the API server drops."""
-    for field, amounts in mapping(slot.raw.get("resources")).items():
-        meant = "" if field in _FIELDS else shape.nearest(field, list(_FIELDS))
-        for key in mapping(amounts) if meant else ():
-            if configuration.resource(key):
-                detail = f"it stands under {field}, which is no field of resources: did you mean {meant}?"
-                yield _decision(Action.NOT_UNDERSTOOD, key, detail, slot.name, code="D211")
-
-
 def judge_resource(key: str, state: State, container: str = "") -> Decision | None:
-    """Judge a resource that no table has; nothing of one that has nothing to do with devices."""
+    """Judge a resource that no table has; None if it has nothing to do with devices."""
     if key.startswith(_IMPLICIT):
         served = f"DeviceClass {key.removeprefix(_IMPLICIT)} serves it, as if through extendedResourceName"
         return _decision(Action.LEFT, key, served, container)
@@ -173,7 +162,18 @@ def judge_resource(key: str, state: State, container: str = "") -> Decision | No
         return _decision(Action.LEFT, key, kept, container)
     near = near_key(key, state.configuration)
     if not near and _DEVICE.search(key):
-        near = _near_anywhere(key, state.configuration)
+        names = _names(state.configuration, Position.RESOURCE)
+        domain, slash, end = key.partition("/")
+        if not slash:
+            near = shape.nearest(key, names)
+        else:  # a misspelt vendor
+            domains: dict[str, list[str]] = {}
+            for known in names:
+                vendor, _, rest = known.partition("/")
+                domains.setdefault(vendor, []).append(rest)
+            meant = shape.nearest(domain, list(domains))
+            near_end = shape.nearest(end, domains[meant]) if meant else ""
+            near = f"{meant}/{near_end}" if near_end else ""
     if near or _is_vendors(key) or _DEVICE.search(key):
         return _not_understood(key, near, container)
     return None
@@ -189,14 +189,18 @@ def _word(key: str, place: Position, configuration: Configuration) -> Decision |
     domain, _, end = key.partition("/")
     if not (_is_vendors(key) or domain in _domains(configuration)):
         return None
-    near = _near_end(key, place, configuration)
+    # Only the part after the slash can be misspelt, so only those parts are compared.
+    start = f"{domain}/"
+    ends = [name.removeprefix(start) for name in _names(configuration, place) if name.startswith(start)]
+    meant = shape.nearest(end, ends)
+    near = f"{start}{meant}" if meant else ""
     if near or _DEVICE.search(end):
         return _not_understood(key, near)
     return None
 
 
 def _own_word(key: str, place: Position) -> Decision | None:
-    """Judge a word in our own name that nobody reads there."""
+    """Judge a key of drawbridge that is not read in this place."""
     there = _OURS.get(place, ())
     if key in there or not there or not key.startswith(f"{DOMAIN}/"):
         return None
@@ -214,7 +218,7 @@ def _own_word(key: str, place: Position) -> Decision | None:
 
 
 def _selects_nothing(view: PodView, state: State) -> Iterator[Decision]:
-    """Tell which node selectors no node meets, and what there is instead."""
+    """Report node selectors that match no node, with the values that nodes have."""
     if state.stock is None:
         return
     nodes = [node.metadata.labels for node in state.stock.nodes.values()]
@@ -222,8 +226,8 @@ def _selects_nothing(view: PodView, state: State) -> Iterator[Decision]:
         nodes += [node.metadata.labels for node in state.prospects.nodes.values()]
     for key, value in mapping(view.spec.get("nodeSelector")).items():
         there = {labels[key] for labels in nodes if key in labels}
-        if value in there:
-            continue
+        if not isinstance(value, str) or value in there:
+            continue  # the API server refuses values that are no strings
         have = "no node has this label"
         if there:
             named = sorted(there)[:8]
@@ -256,32 +260,6 @@ def _matching(key: str, place: Position, configuration: Configuration) -> Iterat
 def _patterned(configuration: Configuration, place: Position) -> tuple[Row, ...]:
     """The rows of one place whose names have a part that varies."""
     return tuple([row for row in rows_at(configuration, place) if "<" in row.name])
-
-
-def _near_end(key: str, place: Position, configuration: Configuration) -> str:
-    """Name the key of the same domain that is meant: only what stands after the slash can be misspelt, so much of it is alike."""
-    domain, _, end = key.partition("/")
-    start = f"{domain}/"
-    names = _names(configuration, place)
-    ends = [name.removeprefix(start) for name in names if name.startswith(start)]
-    meant = shape.nearest(end, ends)
-    return f"{start}{meant}" if meant else ""
-
-
-def _near_anywhere(key: str, configuration: Configuration) -> str:
-    """Find a misspelt vendor: the domain is nearly one that is known, and what stands after the slash is nearly a name in it."""
-    names = _names(configuration, Position.RESOURCE)
-    domain, slash, end = key.partition("/")
-    if not slash:
-        return shape.nearest(key, names)
-    domains: dict[str, list[str]] = {}
-    for name in names:
-        known, _, rest = name.partition("/")
-        of_domain = domains.setdefault(known, [])
-        of_domain.append(rest)
-    meant = shape.nearest(domain, list(domains))
-    near = shape.nearest(end, domains[meant]) if meant else ""
-    return f"{meant}/{near}" if near else ""
 
 
 def _names(configuration: Configuration, place: Position) -> list[str]:

@@ -1,9 +1,8 @@
-"""What can never work is refused at the gate; what is only busy now is a warning. Pure.
+"""Claims that no fleet could ever serve are refused; claims that have to wait get a warning. Pure.
 
-The question is put to the allocator over an *empty* fleet: nothing in use, so a "no" there cannot be cured by waiting. Only
-then does a second look at the fleet as it is decide whether to warn. Without a stock that is complete and fresh nothing
-is ever refused here (`State.stock` is None then): a pod must not be turned away because we were not told of a slice. Nor
-is it where one that we were told of could not be read (`State.unseen`): then it is a warning.
+The allocator is asked about an *empty* fleet, so waiting cannot cure a "no". A second question, about the fleet as it is, decides
+about the warning. Nothing is refused while the inventory is incomplete or stale (`State.stock` is None), and an object that could not be
+read (`State.unseen`) turns a refusal into a warning.
 """
 
 from __future__ import annotations
@@ -18,40 +17,52 @@ from dra.finding import Severity
 from dra.objects import ObjectMeta, Pod, ResourceClaim, ResourceClaimSpec, ResourceClaimTemplate, claim_spec
 from webhook import names
 from webhook.admission.feasibility import Feasibility, judge
-from webhook.admission.modes import workload_in_files
 from webhook.admission.parameters import parameter_warnings, warnings_of_pod
 from webhook.admission.risk import unheld
 from webhook.claims import template, upkeep
 from webhook.dialects import Action
 from webhook.refusals import Code, sentence
 from webhook.sides import choose, read_preference
-from webhook.translate import Decision, Given, at, given_earlier, mapping, origin_of, paths, replay, translate
+from webhook.state import Workload, workload
+from webhook.translate import (
+    Decision,
+    Given,
+    at,
+    controller_kind,
+    given_earlier,
+    group_kind,
+    mapping,
+    namespace_of,
+    origin_of,
+    paths,
+    replay,
+    translate,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from dra.budget import Budget
     from dra.wire import Json
     from webhook.admission.admission_review import Request
-    from webhook.admission.feasibility import Judgement
     from webhook.sides import Choice, Preference
-    from webhook.state import State, Workload
+    from webhook.state import State
     from webhook.translate import Translation
 
 
 class Found(msgspec.Struct, frozen=True):
-    """What to refuse an object for, and what to say about it."""
+    """Why an object is refused, and the warnings about it."""
 
     denials: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
-    # The same as the denials, in parts.
+    # The denials in parts.
     decisions: tuple[Decision, ...] = ()
 
 
 NOTHING = Found()
 DEFAULT_SCHEDULER = "default-scheduler"
 _TAKEN_AWAY = (Action.TRANSLATED, Action.APPROXIMATED)
-# Steps for an object that is judged by the rules of `drawbridge check`: more than who shares a thread has for one piece.
+# Steps for an object that is judged by the rules of `drawbridge check`: more than a shared thread has for one piece.
 OBJECT = 100_000
 
 
@@ -61,19 +72,30 @@ def inspect(request: Request, obj: dict[str, Json], state: State, budget: Budget
     resource = request.resource
     match resource.group, resource.resource:
         case "", "pods":
-            pod = wire.convert(obj, Pod)
-            found = _twice(pod, obj, namespace, state)
-            return found or _pod(pod, obj, namespace, state, budget)
+            return _pod(wire.convert(obj, Pod), obj, namespace, state, budget)
         case "resource.k8s.io", "resourceclaims":
             stored = wire.convert(obj, ResourceClaim)
-            claim = _claim(stored.spec, namespace, _name(stored.metadata))
+            claim = _claim(stored.spec, namespace, stored.metadata.name or stored.metadata.generate_name)
             return _judge_claim(claim, "/spec/devices", state, budget)
         case "resource.k8s.io", "resourceclaimtemplates":
             template = wire.convert(obj, ResourceClaimTemplate)
-            claim = _claim(template.spec.spec, namespace, _name(template.metadata))
+            claim = _claim(template.spec.spec, namespace, template.metadata.name or template.metadata.generate_name)
             return _judge_claim(claim, "/spec/spec/devices", state, budget)
         case (("apps" | "batch"), _):
-            return _workload(obj, namespace, state, budget)
+            # A workload itself is never refused: its author is told what its pods will meet.
+            found = paths(obj)
+            if not found:
+                return NOTHING
+            path = found[0]
+            pod = at(obj, path)
+            origin = origin_of(obj, state.configuration)
+            done = translate(pod, state, namespace=namespace, path=path, origin=origin)
+            preference = prefer_side(pod, done, workload_in_files(obj), state)
+            choice = choose_side(preference, done.given, namespace, state, budget)
+            if choice is not None and not choice.moved:
+                return NOTHING  # its pods stay unchanged: they find a device, or wait where the policy wants them
+            refusals = [f"its pods will be refused: {text}" for text in done.refusals]
+            return Found(warnings=(*refusals, *foresee(done, state, budget), *done.warnings))
         case (("resource.k8s.io" | names.DOMAIN), _):
             return _object(obj, state, budget)
     return NOTHING
@@ -86,23 +108,15 @@ def _judge_claim(claim: ResourceClaim, path: str, state: State, budget: Budget) 
     return msgspec.structs.replace(found, warnings=(*found.warnings, *told))
 
 
-def _twice(pod: Pod, obj: dict[str, Json], namespace: str, state: State) -> Found | None:
-    """Turn back a pod that would ask twice: what we took away is there again, put back by a webhook that came last."""
-    if not any(entry.name.startswith(names.PREFIX) for entry in pod.spec.resource_claims):
-        return None
-    back = [
-        operation["path"]
-        for operation in replay(obj, obj, state, namespace=namespace).operations
-        if operation["op"] == "remove"
-    ]
-    if not back:
-        return None
-    what = f"{', '.join(back)}: another webhook put back what had become a claim, so the pod would ask twice for its devices"
-    return Found(denials=(sentence(Code.TWICE, what, "switch that injection off"),))
-
-
 def _pod(pod: Pod, obj: dict[str, Json], namespace: str, state: State, budget: Budget) -> Found:
-    """Judge all claims of a pod that nobody judged before."""
+    """Judge all claims of a pod that were not judged before."""
+    if any(entry.name.startswith(names.PREFIX) for entry in pod.spec.resource_claims):
+        # A webhook that ran after this one may have put back the keys that had become claims.
+        operations = replay(obj, obj, state, namespace=namespace).operations
+        back = [operation["path"] for operation in operations if operation["op"] == "remove"]
+        if back:
+            what = f"{', '.join(back)}: another webhook put back what had become a claim, so the pod would ask twice for its devices"
+            return Found(denials=(sentence(Code.TWICE, what, "switch that injection off"),))
     annotations = pod.metadata.annotations
     sealed = annotations.get(names.TEMPLATES)
     warnings: tuple[str, ...] = ()
@@ -114,7 +128,7 @@ def _pod(pod: Pod, obj: dict[str, Json], namespace: str, state: State, budget: B
             proven = template.unseal(sealed, whose, *state.keys)
             earlier = given_earlier(obj, state, namespace=namespace)
         except template.TemplatesError as error:
-            # It proves nothing, so nothing is made of it; what the pod's claims refer to is judged as it is stored.
+            # A broken seal proves nothing: the templates that the pod names are judged as they are stored.
             warning = f"{error}: drop the {names.DOMAIN}/ annotations"
             warnings = (warning,)
     asked: list[Given] = []
@@ -127,28 +141,18 @@ def _pod(pod: Pod, obj: dict[str, Json], namespace: str, state: State, budget: B
     return msgspec.structs.replace(found, warnings=all_warnings)
 
 
-def _entries(value: Json) -> list[dict[str, Json]]:
-    return [entry for entry in value if isinstance(entry, dict)] if isinstance(value, list) else []
-
-
 def brought(pod: dict[str, Json], ours: Iterable[Given] = ()) -> tuple[Given, ...]:
     """Name the claims that a pod comes with; some of them may be `ours`."""
-    spec = mapping(pod.get("spec"))
-    entries = _entries(spec.get("resourceClaims"))
+    entries = mapping(pod.get("spec")).get("resourceClaims")
     known = {one.name: one for one in ours}
     claims: list[Given] = []
-    for entry in entries:
-        own = _own(entry)
-        claim = known.get(own.name, own)
-        claims.append(claim)
+    for entry in entries if isinstance(entries, list) else ():
+        if isinstance(entry, dict):
+            name = str(entry.get("name", ""))
+            template_name = str(entry.get("resourceClaimTemplateName") or "")
+            claim_name = str(entry.get("resourceClaimName") or "")
+            claims.append(known.get(name) or Given(name, template=template_name, claim=claim_name))
     return tuple(claims)
-
-
-def _own(entry: dict[str, Json]) -> Given:
-    name = str(entry.get("name", ""))
-    template_name = entry.get("resourceClaimTemplateName") or ""
-    claim_name = entry.get("resourceClaimName") or ""
-    return Given(name, template=str(template_name), claim=str(claim_name))
 
 
 def all_claims(pod: dict[str, Json], given: Iterable[Given]) -> tuple[Given, ...]:
@@ -176,22 +180,15 @@ def serve(asked: Iterable[Given], namespace: str, state: State, budget: Budget, 
     found = _fits(claims, state, budget, ours)
     told = warnings_of_pod(claims, state, budget)
     stock = state.stock
-    ruled = stock is not None and bool(stock.compatibilities)
-    if ruled and scheduler and claims:
-        risks = _risks(claims, state, budget, scheduler)
-        warnings += risks
+    if stock is not None and stock.compatibilities and scheduler and claims:
+        # Another scheduler than drawbridge's knows no DeviceCompatibility.
+        bridge = state.configuration.file.bridge
+        if bridge is None or scheduler != bridge.scheduler_name:
+            risk = unheld(stock, claims, budget, state.memo)
+            if risk:
+                lacks = f"scheduler {scheduler} does not know DeviceCompatibility, only drawbridge's own keeps to it"
+                warnings.append(f"{risk}: {lacks}")
     return msgspec.structs.replace(found, warnings=(*found.warnings, *warnings, *told))
-
-
-def _risks(claims: Sequence[ResourceClaim], state: State, budget: Budget, scheduler: str) -> list[str]:
-    """Say what the scheduler of a pod may do because it does not know our rules."""
-    bridge = state.configuration.file.bridge
-    if state.stock is None or (bridge is not None and scheduler == bridge.scheduler_name):
-        return []
-    risk = unheld(state.stock, claims, budget, state.memo)
-    if not risk:
-        return []
-    return [f"{risk}: scheduler {scheduler} does not know DeviceCompatibility, only drawbridge's own keeps to it"]
 
 
 def serve_all(pod: dict[str, Json], done: Translation, namespace: str, state: State, budget: Budget) -> Found:
@@ -200,8 +197,8 @@ def serve_all(pod: dict[str, Json], done: Translation, namespace: str, state: St
 
 
 def _claim_of(one: Given, namespace: str, state: State) -> ResourceClaim | str | None:
-    """Find the claim that is to be judged; or say why there is none, nothing if it has its devices already."""
-    # What is made from a template has no namespace here: equal pods of all namespaces are one question.
+    """Find the claim to judge, or say why there is none; None if it has its devices already."""
+    # A claim of a template has no namespace here: equal pods of all namespaces are one question.
     if one.spec is not None:
         return ResourceClaim(metadata=ObjectMeta(name=one.name), spec=upkeep.read(one.spec))
     spec = state.templates.get((namespace, one.template))
@@ -219,25 +216,6 @@ def _claim_of(one: Given, namespace: str, state: State) -> ResourceClaim | str |
     return f"{kind} {one.template or one.claim} {said}"
 
 
-def _workload(obj: dict[str, Json], namespace: str, state: State, budget: Budget) -> Found:
-    """Tell who applies a workload what its pods will meet. A workload itself is never refused."""
-    found = paths(obj)
-    if not found:
-        return NOTHING
-    path = found[0]
-    pod = at(obj, path)
-    origin = origin_of(obj, state.configuration)
-    done = translate(pod, state, namespace=namespace, path=path, origin=origin)
-    warnings = [f"its pods will be refused: {text}" for text in done.refusals]
-    preference = prefer_side(pod, done, workload_in_files(obj), state)
-    choice = choose_side(preference, done.given, namespace, state, budget)
-    if choice is not None and not choice.moved:
-        return Found()  # its pods stay as they are, and would now find a device, or wait where the policy wants them
-    warnings += foresee(done, state, budget)
-    warnings += done.warnings
-    return Found(warnings=tuple(warnings))
-
-
 def foresee(done: Translation, state: State, budget: Budget) -> tuple[str, ...]:
     """Say what the claims of a translation would meet, were they asked for now; nothing if there is no time to look."""
     found = _foreseen(done, state, budget)
@@ -249,7 +227,7 @@ def foresee(done: Translation, state: State, budget: Budget) -> tuple[str, ...]:
 
 
 def find_legacy(decisions: Iterable[Decision], state: State) -> str:
-    """Say where a pod may still be served as it was written: then it is not ours to say that it never will be."""
+    """Say which node may still serve a pod unchanged: then the webhook does not refuse it."""
     for decision in decisions:
         nodes = state.fleet.handed_out.get(decision.key)
         if nodes:
@@ -258,20 +236,19 @@ def find_legacy(decisions: Iterable[Decision], state: State) -> str:
 
 
 def leave_all(decisions: Iterable[Decision], reason: str) -> tuple[Decision, ...]:
-    """Say of what was to be taken away that it stays, after all."""
-    left: list[Decision] = []
-    for decision in decisions:
-        stays = decision
-        if decision.action in _TAKEN_AWAY:
-            stays = msgspec.structs.replace(decision, action=Action.LEFT, detail=reason)
-        left.append(stays)
-    return tuple(left)
+    """Mark the keys that were to be replaced as left."""
+    return tuple(
+        [
+            msgspec.structs.replace(one, action=Action.LEFT, detail=reason) if one.action in _TAKEN_AWAY else one
+            for one in decisions
+        ]
+    )
 
 
 def choose_side(
     preference: Preference | None, given: Iterable[Given], namespace: str, state: State, budget: Budget
 ) -> Choice | None:
-    """Choose on which side of a mixed fleet a pod is served that would be given these claims; None if it has no choice."""
+    """Choose the side of a mixed fleet for a pod with these claims; None if it has no choice."""
     if preference is None:
         return None
     claims = [_claim_of(one, namespace, state) for one in given]
@@ -279,7 +256,7 @@ def choose_side(
 
 
 def prefer_side(pod: Json, done: Translation, who: Workload, state: State) -> Preference | None:
-    """Read on which side a pod would rather be served that is translated now."""
+    """Read which side of a mixed fleet a pod prefers that is translated now."""
     if not state.configuration.file.mixed or not done.templates:
         return None
     view = mapping(pod)
@@ -289,7 +266,7 @@ def prefer_side(pod: Json, done: Translation, who: Workload, state: State) -> Pr
 
 
 def tell_side(decisions: Iterable[Decision], choice: Choice) -> tuple[Decision, ...]:
-    """Say with each word that claims replace why it is served on nodes that have moved."""
+    """Add to each key that claims replace why nodes that have moved serve it."""
     told: list[Decision] = []
     for decision in decisions:
         stays = decision
@@ -315,8 +292,7 @@ def _foreseen(done: Translation, state: State, budget: Budget) -> Found:
 def _object(obj: dict[str, Json], state: State, budget: Budget) -> Found:
     """Judge a slice, a class, or an object of our own by the rules of `drawbridge check`.
 
-    A driver is only ever told: what is wrong with a slice the API server refuses by itself, and the rest must not stop it.
-    Our own kinds have nobody else to judge them.
+    Slices and classes only get warnings: the API server refuses invalid ones itself. Objects of drawbridge's own kinds are refused.
     """
     budget.charge_whole(OBJECT)  # its selectors are compiled by rules that know no budget
     denials: list[str] = []
@@ -341,8 +317,7 @@ def _fits(claims: Iterable[ResourceClaim], state: State, budget: Budget, given: 
     if state.stock is None or not claims:
         return NOTHING
     ours = {one.name: one for one in given}
-    asked_by = {name: one.asker for name, one in ours.items()}
-    answer = judge(state.stock, claims, budget=budget, asked_by=asked_by, memo=state.memo, prospects=state.prospects)
+    answer = judge(state.stock, claims, budget=budget, given=ours, memo=state.memo, prospects=state.prospects)
     match answer.verdict:
         case Feasibility.NEVER:
             text = sentence(answer.code, answer.text, answer.remedy)
@@ -351,28 +326,30 @@ def _fits(claims: Iterable[ResourceClaim], state: State, budget: Budget, given: 
                 return Found(warnings=(f"this may never work, but {unseen}: {text}",))
             if state.configuration.file.impossible == "warn":
                 return Found(warnings=(f"this can never work: {text}",))
+            # The refusal is about the first key of the container whose claim is at fault.
             asker = ours.get(answer.claim)
-            decision = _decision(answer, asker)
+            container = next(iter(asker.users), "") if asker is not None else ""
+            key = next(iter(asker.words), "") if asker is not None else ""
+            decision = Decision(
+                "", container, "", key, Action.REFUSED, answer.text, code=answer.code, remedy=answer.remedy
+            )
             return Found(denials=(text,), decisions=(decision,))
         case Feasibility.BUSY:
             return Found(warnings=(answer.text,))
         case Feasibility.UNKNOWN:
-            budget.charge()  # says so if it was the review's budget that ran out, and not one search's
+            budget.charge()  # raises if the review's budget ran out, and not only that of one search
     return NOTHING
-
-
-def _decision(answer: Judgement, asked: Given | None) -> Decision:
-    """Say a refusal by the fleet as one about a key: the first word of the container whose claim is at fault."""
-    container = key = ""
-    if asked is not None:
-        container = next(iter(asked.users), "")
-        key = next(iter(asked.words), "")
-    return Decision("", container, "", key, Action.REFUSED, answer.text, code=answer.code, remedy=answer.remedy)
 
 
 def _claim(spec: ResourceClaimSpec, namespace: str, name: str) -> ResourceClaim:
     return ResourceClaim(metadata=ObjectMeta(namespace=namespace, name=name), spec=claim_spec(spec))
 
 
-def _name(metadata: ObjectMeta) -> str:
-    return metadata.name or metadata.generate_name
+def workload_in_files(obj: dict[str, Json]) -> Workload:
+    """Name the controller of the pods of an object, as the pods will name it."""
+    kind = group_kind(obj)
+    namespace = namespace_of(obj)
+    metadata = mapping(obj.get("metadata"))
+    if kind == ("", "Pod"):
+        return workload(namespace, metadata)
+    return Workload(namespace, controller_kind(kind[1]), str(metadata.get("name") or ""))

@@ -1,10 +1,17 @@
-"""The gate's whole decision about an object, asked for by whoever has to say what would become of it. Pure.
+"""The whole decision about an object in a file, as the webhook would decide about its pods. Pure.
 
-    translate ▶ is a template's name taken ▶ could a node ever serve the claims ▶ what the API server says of the result
+    translate ▶ is a template's name taken ▶ could a node ever serve the claims ▶ would the API server store the result
 
-The gate takes these steps in two reviews, around whatever other webhooks do; this is what they come to together, in the mode of the
-namespace (`modes`). Files are decided on by this function alone, so a command line that says yes where a cluster says no is a defect
-of one of the steps and never of the command.
+The webhook takes these steps in two reviews, with other webhooks between them; this module takes all of them, in the mode of the
+namespace. Commands decide about files by this function alone.
+
+| decided | enforce | warn | observe | off |
+|---|---|---|---|---|
+| translated, refused | done | left: `warn: would be …` | left: `observe: would be …` | left |
+| left, not understood | told | told | told | left |
+
+Only `enforce` changes or refuses an object; the API server refuses in every mode. A canary is chosen by the controller's name. Pods of a
+CronJob, or of an unknown kind, get that name only when they are made, so the canary is taken to cover them.
 """
 
 from __future__ import annotations
@@ -20,26 +27,26 @@ from dra.errors import OutOfBudget
 from dra.finding import Severity
 from dra.pointer import split
 from webhook.admission.elsewhere import look_elsewhere
-from webhook.admission.modes import come_to, mode_in_files, workload_in_files
 from webhook.admission.remainder import remainder
 from webhook.admission.validate import (
     NOTHING,
-    Found,
     choose_side,
     find_legacy,
     leave_all,
     prefer_side,
     serve_all,
     tell_side,
+    workload_in_files,
 )
 from webhook.claims import upkeep
 from webhook.dialects import Action
 from webhook.refusals import Code, sentence
-from webhook.state import Mode
+from webhook.state import Mode, mode_of, why_not
 from webhook.translate import (
     Decision,
     Translation,
     at,
+    group_kind,
     mapping,
     merge,
     name_of,
@@ -51,22 +58,26 @@ from webhook.translate import (
 if TYPE_CHECKING:
     from dra.finding import Finding
     from dra.wire import Json
-    from webhook.sides import Choice
     from webhook.state import State
 
     _Object = dict[str, Any]
 
-# About a second of work: on the words of an object, and on the claims of each of its pods.
+# About a second of work: for the keys of an object, and for the claims of each of its pods.
 STEPS = 1_000_000
-_POD = {"apiVersion": "v1", "kind": "Pod"}
+# Kinds whose own name is the one that their pods give as their controller's.
+_NAMED = (("", "Pod"), ("apps", "Deployment"), ("apps", "StatefulSet"), ("apps", "DaemonSet"), ("batch", "Job"))
+# Actions that every mode leaves as they are.
+_STAYING = (Action.LEFT, Action.NOT_UNDERSTOOD)
 
 
 def decide_object(obj: dict[str, Json], state: State, *, unknown: bool = False) -> Translation:
-    """Decide about a pod, or about the pods of a workload; in kinds we do not know only if `unknown`.
+    """Decide about a pod, or about the pods of a workload; about kinds that are not known only if `unknown`.
 
-    What is refused has no operations: its words stay as they are, whoever refused it.
+    A refused object has no operations: its fields stay as they are.
     """
-    mode = mode_in_files(obj, state)
+    mode = mode_of(state, workload_in_files(obj))
+    if mode is Mode.WARN and group_kind(obj) not in _NAMED and not why_not(state, namespace_of(obj)):
+        mode = Mode.ENFORCE
     return _decide(obj, state, mode, unknown=unknown)
 
 
@@ -77,57 +88,60 @@ def _decide(obj: _Object, state: State, mode: Mode, *, unknown: bool = False) ->
     except OutOfBudget as error:
         late = f"left as it is: it could not be decided in time ({error})"
         return Translation(warnings=(late,))
+    name = name_of(obj)
     judged: list[Translation] = []
     for path, one in done.items():
-        verdict = _complete(obj, path, one, state)
-        if mode is not Mode.OFF:
+        # The keys that no table has.
+        decisions = list(one.decisions)
+        warnings = dict.fromkeys(one.warnings)
+        for other in remainder(at(obj, path), state, one.decisions):
+            decisions.append(msgspec.structs.replace(other, object=name))
+            if other.code:
+                warnings[sentence(other.code, f"{other.key}: {other.action}: {other.detail}")] = None
+        verdict = msgspec.structs.replace(one, decisions=tuple(decisions), warnings=tuple(warnings))
+        if mode is not Mode.OFF and not verdict.refusals:
             verdict = _judge(obj, path, verdict, state)
-        judged.append(come_to(verdict, obj, mode, state))
-    judged.append(_decide_elsewhere(obj, state, mode, unknown=unknown))
+        judged.append(_in_mode(verdict, obj, mode, state))
+    # Requests outside of pod templates: the object keeps them, and its pods are decided about as they will be made.
+    found = look_elsewhere(obj, state, unknown=unknown)
+    judged.append(_in_mode(found.said, obj, mode, state))
+    for place, pod in found.pods.items():
+        of_pod = _decide(pod, state, mode)
+        told: list[Decision] = []
+        for decision in of_pod.decisions:
+            key = decision.key
+            if key.startswith("/"):  # a pointer into the pod means nothing in the object
+                key = split(key)[-1]
+            told.append(msgspec.structs.replace(decision, object=name, container=place, key=key))
+        judged.append(Translation(decisions=tuple(told), refusals=of_pod.refusals, warnings=of_pod.warnings))
     whole = merge(judged)
     if whole.refusals:
         return whole
+    # What the API server would refuse of the result.
     became = apply_json_patch(obj, whole.operations)
-    errors: list[Finding] = []
+    refused: dict[Decision, None] = {}
     for path in done:
-        errors += answer_of_api_server(became, path)
-    told = _told_by_api_server(errors, became)
-    return _refuse(whole, told)
-
-
-def _decide_elsewhere(obj: _Object, state: State, mode: Mode, *, unknown: bool) -> Translation:
-    """Decide about what stands in no pod template: nothing of it is changed, and its pods are decided on as they will come."""
-    found = look_elsewhere(obj, state, unknown=unknown)
-    name = name_of(obj)
-    decided = [come_to(found.said, obj, mode, state)]
-    for place, pod in found.pods.items():
-        done = _decide(pod, state, mode)
-        decisions: list[Decision] = []
-        for one in done.decisions:
-            about = _about(one, name, place)
-            decisions.append(about)
-        told = Translation(
-            decisions=tuple(decisions),
-            refusals=done.refusals,
-            warnings=done.warnings,
-        )
-        decided.append(told)
-    return merge(decided)
-
-
-def _about(one: Decision, name: str, place: str) -> Decision:
-    key = one.key
-    if key.startswith("/"):  # a pointer into the pod, which is nowhere in the object
-        key = split(key)[-1]
-    return msgspec.structs.replace(one, object=name, container=place, key=key)
+        for fault in answer_of_api_server(became, path):
+            container, key = "", fault.path
+            around, *inner = key.rsplit("/", 3)
+            if len(inner) == 3 and inner[0] == "resources":  # a resource of a container
+                container = str(mapping(at(became, around)).get("name") or "")
+                (key,) = split(f"/{inner[2]}")
+            text = f"the API server refuses it: {fault.message}"
+            refused[
+                Decision(name_of(became), container, "", key, Action.REFUSED, text, code=fault.code, remedy=fault.hint)
+            ] = None
+    return _refuse(whole, list(refused))
 
 
 def answer_of_api_server(obj: _Object, path: str = "") -> list[Finding]:
-    """Find why the API server would refuse an object for the pod template at `path`, or for anything else where it knows the kind."""
+    """Find why the API server would refuse an object for the pod template at `path`, or an object of a kind that it knows."""
     judged = obj
     before = ""
-    if path and path not in paths(obj):  # a kind that only its own operator knows
-        judged = _pod_of(obj, path)
+    if path and path not in paths(obj):  # a kind of another project: its operator makes a pod of the template
+        template = mapping(at(obj, path))
+        metadata = {"name": "of-a-template"} | mapping(template.get("metadata"))
+        judged = {"apiVersion": "v1", "kind": "Pod"} | template | {"metadata": metadata}
         before = path
     errors: list[Finding] = []
     for _, finding in validation.review([judged]):
@@ -137,89 +151,42 @@ def answer_of_api_server(obj: _Object, path: str = "") -> list[Finding]:
     return errors
 
 
-def _pod_of(obj: _Object, path: str) -> _Object:
-    """Make a pod of a template, as whoever owns the object would."""
-    template = mapping(at(obj, path))
-    metadata = {"name": "of-a-template"} | mapping(template.get("metadata"))
-    return _POD | template | {"metadata": metadata}
-
-
-def _complete(obj: dict[str, Json], path: str, done: Translation, state: State) -> Translation:
-    """Add what becomes of the words that the translation had nothing to say about."""
-    name = name_of(obj)
-    decisions = list(done.decisions)
-    warnings = dict.fromkeys(done.warnings)
-    others = remainder(at(obj, path), state, done.decisions)
-    for one in others:
-        about = msgspec.structs.replace(one, object=name)
-        decisions.append(about)
-        if one.code:
-            what = f"{one.key}: {one.action}: {one.detail}"
-            said = sentence(one.code, what)
-            warnings[said] = None
-    return msgspec.structs.replace(
-        done,
-        decisions=tuple(decisions),
-        warnings=tuple(warnings),
-    )
-
-
 def _judge(obj: dict[str, Json], path: str, done: Translation, state: State) -> Translation:
     """Take the steps that follow the translation of one pod template."""
-    if done.refusals:
-        return done
-    taken = _taken(obj, done, state)
-    if taken:
-        return _refuse(done, taken)
-    choice = _choose(obj, path, done, state)
+    name, namespace = name_of(obj), namespace_of(obj)
+    if state.confirmed:
+        conflicts = upkeep.name_conflicts(done.templates, namespace, state)
+        if conflicts:
+            return _refuse(
+                done, [Decision(name, "", "", "", Action.REFUSED, text, code=Code.TAKEN) for text in conflicts]
+            )
+    # Which side of a mixed fleet serves the pods.
+    preference = prefer_side(at(obj, path), done, workload_in_files(obj), state)
+    choice = choose_side(preference, done.given, namespace, state, Budget(STEPS))
     if choice is not None and not choice.moved:
         return _leave(done, choice.why, quiet=choice.preferred)
-    found = _serve(obj, path, done, state)
+    # Whether a node could ever serve the claims.
+    found = NOTHING
+    late: tuple[str, ...] = ()
+    if state.stock is not None:
+        pod = mapping(at(apply_json_patch(obj, done.operations), path))
+        try:
+            found = serve_all(pod, done, namespace, state, Budget(STEPS))
+        except OutOfBudget as error:
+            late = (f"it could not be decided in time whether a node can serve this ({error})",)
     still = find_legacy(done.decisions, state)
     if still and found.denials and done.given:
         return _leave(done, f"{still}, and no claim would do: {found.denials[0]}")
-    warnings = (*found.warnings, *done.warnings)
-    warned = msgspec.structs.replace(done, warnings=warnings)
+    decisions, warnings = done.decisions, (*late, *found.warnings, *done.warnings)
     if choice is not None:
-        beside = () if choice.preferred else (choice.why,)
-        decisions = tell_side(done.decisions, choice)
-        warned = msgspec.structs.replace(done, decisions=decisions, warnings=(*beside, *warnings))
-    name = name_of(obj)
-    named: list[Decision] = []
-    for one in found.decisions:
-        about = msgspec.structs.replace(one, object=name)
-        named.append(about)
-    return _refuse(warned, named)
-
-
-def _taken(obj: dict[str, Json], done: Translation, state: State) -> list[Decision]:
-    """Refuse what would use a template that holds something else than its name says."""
-    if not state.confirmed:
-        return []
-    conflicts = upkeep.name_conflicts(done.templates, namespace_of(obj), state)
-    name = name_of(obj)
-    return [Decision(name, "", "", "", Action.REFUSED, text, code=Code.TAKEN) for text in conflicts]
-
-
-def _serve(obj: dict[str, Json], path: str, done: Translation, state: State) -> Found:
-    if state.stock is None:
-        return NOTHING
-    became = apply_json_patch(obj, done.operations)
-    pod = mapping(at(became, path))
-    try:
-        return serve_all(pod, done, namespace_of(obj), state, Budget(STEPS))
-    except OutOfBudget as error:
-        return Found(warnings=(f"it could not be decided in time whether a node can serve this ({error})",))
-
-
-def _choose(obj: dict[str, Json], path: str, done: Translation, state: State) -> Choice | None:
-    """Choose on which side of a mixed fleet the pods are served."""
-    preference = prefer_side(at(obj, path), done, workload_in_files(obj), state)
-    return choose_side(preference, done.given, namespace_of(obj), state, Budget(STEPS))
+        decisions = tell_side(decisions, choice)
+        warnings = warnings if choice.preferred else (choice.why, *warnings)
+    warned = msgspec.structs.replace(done, decisions=decisions, warnings=warnings)
+    return _refuse(warned, [msgspec.structs.replace(one, object=name) for one in found.decisions])
 
 
 def _refuse(done: Translation, decisions: list[Decision]) -> Translation:
-    """Turn it back for these, if there are any: then nothing is changed."""
+    """Refuse for these decisions, if there are any: then nothing is changed."""
     if not decisions:
         return done
     refusals = tuple([sentence(one.code, one.detail, one.remedy) for one in decisions])
@@ -234,7 +201,7 @@ def _refuse(done: Translation, decisions: list[Decision]) -> Translation:
 
 
 def _leave(done: Translation, reason: str, *, quiet: bool = False) -> Translation:
-    """Leave it as it was written: what serves it there was not asked by us, or is its side of a mixed fleet."""
+    """Leave the pods unchanged: a device plugin still serves them, or their side of a mixed fleet does."""
     return Translation(
         decisions=leave_all(done.decisions, reason),
         operations=done.cleaning,
@@ -243,23 +210,39 @@ def _leave(done: Translation, reason: str, *, quiet: bool = False) -> Translatio
     )
 
 
-def _told_by_api_server(errors: list[Finding], obj: _Object) -> list[Decision]:
-    name = name_of(obj)
-    told: list[Decision] = []
-    for error in errors:
-        what = f"the API server refuses it: {error.message}"
-        container, key = _word_at(obj, error.path)
-        one = Decision(name, container, "", key, Action.REFUSED, what, code=error.code, remedy=error.hint)
-        if one not in told:
-            told.append(one)
-    return told
-
-
-def _word_at(obj: _Object, path: str) -> tuple[str, str]:
-    """The container and the resource that stands at a place; the place itself, if it is of something else."""
-    around, *inner = path.rsplit("/", 3)
-    if len(inner) < 3 or inner[0] != "resources":
-        return "", path
-    container = mapping(at(obj, around))
-    (key,) = split(f"/{inner[2]}")
-    return str(container.get("name") or ""), key
+def _in_mode(done: Translation, obj: _Object, mode: Mode, state: State) -> Translation:
+    """Apply a mode to a verdict, by the table above."""
+    if mode is Mode.ENFORCE:
+        return done
+    reason = why_not(state, namespace_of(obj)) or "the canary does not cover it"
+    left = f"left as it is: {reason}"
+    decisions: list[Decision] = []
+    if mode is Mode.OFF:
+        if not done.decisions:
+            return Translation()
+        return Translation(
+            decisions=tuple(
+                [
+                    msgspec.structs.replace(one, action=Action.LEFT, detail=reason, code="", remedy="", basis="")
+                    for one in done.decisions
+                ]
+            ),
+            warnings=(left,),
+        )
+    operations = done.cleaning if mode is Mode.WARN else ()
+    if not done.refusals and all(one.action in _STAYING for one in done.decisions):
+        return msgspec.structs.replace(done, operations=operations)
+    would = f"{mode}: would be"
+    for one in done.decisions:
+        if one.action in _STAYING:
+            decisions.append(one)
+            continue
+        detail = f"{would} {one.action}" + (f": {one.detail}" if one.detail else "")
+        decisions.append(msgspec.structs.replace(one, action=Action.LEFT, detail=detail))
+    refused = [f"{would} refused: {text}" for text in done.refusals]
+    return Translation(
+        decisions=tuple(decisions),
+        operations=operations,
+        cleaning=done.cleaning,
+        warnings=(left, *refused, *done.warnings),
+    )

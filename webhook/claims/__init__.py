@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from webhook.claims import template, upkeep
-from webhook.claims.fence import pass_fence, taint_rule
 from webhook.claims.maker import Made, Workshop, make_template, workshop
-from webhook.claims.sharing import Grant, Sharing, Wish, share
+from webhook.claims.sharing import Grant, Sharing, Wish, pass_fence, share, taint_rule
 from webhook.claims.spec import POD_LIMIT, Impossible, results
 from webhook.claims.upkeep import Due, Key
 

@@ -162,12 +162,16 @@ def product_is(supply: Supply, products: list[str]) -> str:
     return f"{_named(supply.target.product)} in {_list(tuple(products))}"
 
 
-def bandwidth_is(supply: Supply, name: str, amount: str) -> str:
-    """Write that a device is shared, and has so much bandwidth in all."""
+def capacity_is(supply: Supply, name: str, amount: int) -> str:
+    """Write that a device has so much of a capacity in all."""
     domain, _, id_ = name.rpartition("/")
     capacity = f"device.capacity[{literal(domain or supply.driver)}].?{id_}"
-    known = f'{capacity}.orValue(quantity("0")).compareTo(quantity({literal(amount)})) == 0'
-    return f"device.allowMultipleAllocations && {known}"
+    return f'{capacity}.orValue(quantity("0")).compareTo(quantity({literal(str(amount))})) == 0'
+
+
+def bandwidth_is(supply: Supply, name: str, amount: int) -> str:
+    """Write that a device is shared, and has so much bandwidth in all."""
+    return f"device.allowMultipleAllocations && {capacity_is(supply, name, amount)}"
 
 
 def _list(words: tuple[str, ...]) -> str:

@@ -141,11 +141,11 @@ class Workshop:
             return Impossible(reason=f"{reason} (declare a target of your own under `targets`)")
         return Supply(target, found)
 
-    def _sizes(self, supply: Supply) -> dict[str, int]:
-        """Memory by product: what is declared, which wins, then what is published, the best supported first."""
-        sizes = dict(self.configuration.sizes)
+    def _sizes(self, supply: Supply) -> dict[str, tuple[int, ...]]:
+        """Amounts of memory by product: what is declared, which wins, then what is published, the best supported first."""
+        sizes: dict[str, tuple[int, ...]] = {name: (size,) for name, size in self.configuration.sizes.items()}
         for product in supply.served.products:
-            sizes.setdefault(product.name, product.memory)
+            sizes.setdefault(product.name, (product.memory, *product.others))
         return sizes
 
 
@@ -169,14 +169,20 @@ def _weight(demand: Asked, made: Made | Impossible) -> int:
 
 
 _NAMED: Cache[tuple[str, Json]] = Cache(_TEMPLATES)
+# The same by the spec itself, which is held here: those that a workshop keeps come again and again.
+_OF_SPECS: Cache[tuple[ResourceClaimSpec, tuple[str, Json]]] = Cache(4 << 20)
 
 
 def make_template(spec: ResourceClaimSpec) -> tuple[str, Json]:
-    """Make the template of a claim: its name and its spec."""
+    """Make the template of a claim: its name and its spec. The spec is shared by all who ask: nobody may change it."""
+    known = _OF_SPECS.get(id(spec))
+    if known is not None:
+        return known[1]
     text = wire.encode(spec)
     made = _NAMED.get(text)
     if made is None:
         content = {"spec": msgspec.json.decode(text)}
         made = template.name_of(content), content
         _NAMED.put(text, made, 6 * len(text))
+    _OF_SPECS.put(id(spec), (spec, made), 4 * len(text))
     return made

@@ -17,13 +17,21 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec.structs import replace
 
-from dra.objects import ResourceClaimSpec
+from dra.objects import DeviceToleration, ResourceClaimSpec
+from webhook import names
 from webhook.claims.spec import LIMIT, Claims
 from webhook.dialects import Asked, Demand
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from dra.objects import DeviceRequest
+
+
+# The toleration of claims that drawbridge's scheduler serves, and the taint's other side (`taint_rule`).
+PASS = DeviceToleration(key=names.FENCE, operator="Exists", effect="NoSchedule")
 
 
 class Wish(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -114,8 +122,21 @@ def _count(wish: Wish) -> int:
 
 def _number(kind: Demand, wishes: list[Wish], make: Callable[[Demand], Claims]) -> list[Grant]:
     """Number whole devices of one kind, and make a claim for each stretch that the same containers see."""
-    lasting, total = _lasting(wishes)
-    passing = _passing(wishes)
+    # Sidecars first, then regular containers, one after the other.
+    lasting: list[_Span] = []
+    total = 0
+    for wish in sorted(wishes, key=lambda one: (not one.sidecar, one.order)):
+        if not wish.init:
+            lasting.append(_Span(wish, total, total + _count(wish)))
+            total += _count(wish)
+    # An init container begins where the sidecars end that were started before it.
+    passing: list[_Span] = []
+    started = 0
+    for wish in sorted(wishes, key=lambda one: one.order):
+        if wish.sidecar:
+            started += _count(wish)
+        elif wish.init:
+            passing.append(_Span(wish, started, started + _count(wish)))
     longest = max(passing, key=lambda span: span.high)
     if longest.high > total:  # only init containers need so many
         span = _Span(longest.wish, total, longest.high)
@@ -127,7 +148,11 @@ def _number(kind: Demand, wishes: list[Wish], make: Callable[[Demand], Claims]) 
     grants: list[Grant] = []
     for span in lasting:
         wish = span.wish
-        edges = _edges(span, in_order)
+        # A span is cut at the ends of others, and where a claim is full.
+        edges = [span.low]
+        for edge in (*(end for end in in_order if span.low < end < span.high), span.high):
+            edges += range(edges[-1] + LIMIT, edge, LIMIT)
+            edges.append(edge)
         for low, high in pairwise(edges):
             users: dict[str, None] = {}
             if not wish.init:
@@ -140,40 +165,6 @@ def _number(kind: Demand, wishes: list[Wish], make: Callable[[Demand], Claims]) 
             grant = _grant(wish, claims.specs[0], tuple(users))
             grants.append(grant)
     return grants
-
-
-def _lasting(wishes: list[Wish]) -> tuple[list[_Span], int]:
-    """Sidecars first, then regular containers, one after the other; and how many devices that is."""
-    spans: list[_Span] = []
-    total = 0
-    lasting = [wish for wish in wishes if not wish.init]
-    lasting.sort(key=lambda wish: (not wish.sidecar, wish.order))
-    for wish in lasting:
-        end = total + _count(wish)
-        spans.append(_Span(wish, total, end))
-        total = end
-    return spans, total
-
-
-def _passing(wishes: list[Wish]) -> list[_Span]:
-    """An init container begins where the sidecars end that were started before it."""
-    spans: list[_Span] = []
-    started = 0
-    for wish in sorted(wishes, key=lambda one: one.order):
-        if wish.sidecar:
-            started += _count(wish)
-        elif wish.init:
-            spans.append(_Span(wish, started, started + _count(wish)))
-    return spans
-
-
-def _edges(span: _Span, ends: list[int]) -> list[int]:
-    """Where a span has to be cut: at the ends of others, and where a claim is full."""
-    edges = [span.low]
-    for edge in (*(end for end in ends if span.low < end < span.high), span.high):
-        edges += range(edges[-1] + LIMIT, edge, LIMIT)
-        edges.append(edge)
-    return edges
 
 
 # Everything else
@@ -226,13 +217,13 @@ def _join(wishes: list[Wish]) -> tuple[list[Grant], list[tuple[str, str]]]:
     return grants, remarks
 
 
-def _may_host(host: Wish, guest: Wish) -> bool:
-    """A sidecar that runs beside the init container needs its devices itself."""
-    if host.container == guest.container or (host.sidecar and host.order < guest.order):
+def _may_host(host: Wish, other: Wish) -> bool:
+    """Whether an init container may use another container's claim; a sidecar beside it needs its devices itself."""
+    if host.container == other.container or (host.sidecar and host.order < other.order):
         return False
-    if not (isinstance(host.demand, Demand) and isinstance(guest.demand, Demand)):
-        return host.demand == guest.demand
-    return _is_no_less(host.demand, guest.demand)
+    if not (isinstance(host.demand, Demand) and isinstance(other.demand, Demand)):
+        return host.demand == other.demand
+    return _is_no_less(host.demand, other.demand)
 
 
 def covers(large: Demand, small: Demand) -> bool:
@@ -244,7 +235,7 @@ def _bare(demand: Asked) -> Asked:
     """A demand without its amounts: devices are interchangeable only where this is the same."""
     if not isinstance(demand, Demand):
         return demand
-    return msgspec.structs.replace(demand, count=1, memory=None, memory_percent=None, cores=None)
+    return replace(demand, count=1, memory=None, memory_percent=None, cores=None)
 
 
 def _is_no_less(large: Demand, small: Demand) -> bool:
@@ -256,3 +247,36 @@ def _is_no_less(large: Demand, small: Demand) -> bool:
         return False
     memory = large.memory is None or (small.memory is not None and small.memory <= large.memory)
     return memory and (large.cores or 0) >= (small.cores or 0)
+
+
+# Tainted devices
+
+
+def pass_fence(shared: Sharing) -> Sharing:
+    """Add the toleration of drawbridge's device taint to all claims."""
+    grants: list[Grant] = []
+    for grant in shared.grants:
+        asked = grant.spec.devices
+        requests: list[DeviceRequest] = []
+        for request in asked.requests:
+            exactly = request.exactly
+            if exactly is not None:
+                exactly = replace(exactly, tolerations=(*exactly.tolerations, PASS))
+            alternatives = [replace(one, tolerations=(*one.tolerations, PASS)) for one in request.first_available]
+            requests.append(replace(request, exactly=exactly, first_available=tuple(alternatives)))
+        spec = replace(grant.spec, devices=replace(asked, requests=tuple(requests)))
+        grants.append(replace(grant, spec=spec))
+    return Sharing(tuple(grants), shared.remarks)
+
+
+def taint_rule(driver: str) -> dict[str, object]:
+    """Make the DeviceTaintRule that keeps other schedulers from a driver's devices: only claims with the toleration get them."""
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "DeviceTaintRule",
+        "metadata": {"name": f"drawbridge-fence-{driver}"},
+        "spec": {
+            "deviceSelector": {"driver": driver},
+            "taint": {"key": names.FENCE, "value": "bridge", "effect": "NoSchedule"},
+        },
+    }

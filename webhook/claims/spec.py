@@ -7,9 +7,10 @@ stored later equals what was hashed here. What a request asks of a device in CEL
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
+from msgspec.structs import astuple
 
 from dra.objects import (
     CapacityRequirements,
@@ -23,7 +24,7 @@ from dra.objects import (
     ResourceClaimSpec,
 )
 from dra.quantity import Quantity
-from webhook.claims.device_selectors import add_root, bandwidth_is, product_is, selectors
+from webhook.claims.device_selectors import add_root, bandwidth_is, capacity_is, product_is, selectors
 from webhook.dialects import AUTO, DRANET_NUMA_NODE, MIB, NUMA_NODE, PCIE_ROOT, Demand, Pairs
 from webhook.state import ALTERNATIVES, CLAIMS, SHARES, Need
 
@@ -38,6 +39,16 @@ LIMIT = 32  # requests, constraints and results of one claim
 POD_LIMIT = 128  # devices of one pod
 _ALTERNATIVES = 8  # of one request (firstAvailable)
 _PRODUCTS = 32  # named in one alternative, so that its expression stays an expression
+
+
+Sizes: TypeAlias = "Mapping[str, tuple[int, ...]]"
+
+
+class Part(msgspec.Struct, frozen=True):
+    """What a percentage of a device's memory comes to; of a product that has several sizes, on devices of one of them."""
+
+    amount: int
+    size: int = 0
 
 
 class Claims(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -61,8 +72,8 @@ class Impossible(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 _TOO_LONG = Impossible(reason="the list of models or UUIDs is longer than a CEL expression may be")
 
 
-def build(demand: Demand, supply: Supply, sizes: Mapping[str, int]) -> Claims | Impossible:
-    """Make the claims for one demand. `sizes` is the memory of each product, for percentages."""
+def build(demand: Demand, supply: Supply, sizes: Sizes) -> Claims | Impossible:
+    """Make the claims for one demand. `sizes` are the amounts of memory that each product has, for percentages."""
     if demand.count > POD_LIMIT:  # before anything is made for each of them
         return Impossible(reason=f"{demand.count} devices for one pod, {POD_LIMIT} is the most")
     if demand.same and not supply.served.publishes(demand.same):
@@ -160,7 +171,7 @@ class _Devices(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     models: tuple[str, ...] = ()
 
 
-def _devices(demand: Demand, supply: Supply, names: tuple[str, ...], sizes: Mapping[str, int]) -> _Devices | Impossible:
+def _devices(demand: Demand, supply: Supply, names: tuple[str, ...], sizes: Sizes) -> _Devices | Impossible:
     """One request for each name: whole, in shares (block S), or by size (block F)."""
     texts = selectors(demand, supply)
     if texts is None:
@@ -182,12 +193,13 @@ def _devices(demand: Demand, supply: Supply, names: tuple[str, ...], sizes: Mapp
 
 
 def _by_size(
-    demand: Demand, supply: Supply, names: tuple[str, ...], texts: tuple[str, ...], sizes: Mapping[str, int]
+    demand: Demand, supply: Supply, names: tuple[str, ...], texts: tuple[str, ...], sizes: Sizes
 ) -> _Devices | Impossible:
     """Block F: for each device a list of alternatives, one for each amount that the percentage comes to.
 
     Sizes come in the order of how well they are supported, and that decides which are kept where there are too many; they are
-    tried from the smallest amount up.
+    tried from the smallest amount up. Where nodes disagree about a product, and as many say the one as the other, each alternative is
+    for devices of its size: what one node says of a product that one other has changes nothing there.
     """
     percent = demand.memory_percent or 0
     if not supply.target.product:
@@ -208,25 +220,31 @@ def _by_size(
             f"{supply.served.name}, and no `models` are declared",
             unresolved=True,
         )
-    kept = dict(sorted(list(amounts.items())[:_ALTERNATIVES]))
-    alternatives = tuple(
-        _alternative(f"size-{i}", supply, (*texts, product_is(supply, products)), _capacity(demand, supply, amount))
-        for i, (amount, products) in enumerate(kept.items())
-    )
+    kept = dict(sorted(list(amounts.items())[:_ALTERNATIVES], key=lambda entry: astuple(entry[0])))
+    memory = supply.served.spelling(supply.target.memory)
+    alternatives: list[DeviceSubRequest] = []
+    for i, (part, products) in enumerate(kept.items()):
+        chosen = (*texts, product_is(supply, products))
+        if part.size:
+            chosen = (*chosen, capacity_is(supply, memory, part.size))
+        alternatives.append(_alternative(f"size-{i}", supply, chosen, _capacity(demand, supply, part.amount)))
     constraints = _apart(names, supply)
     if len(names) > 1 and supply.target.alike:
         constraints = (*constraints, DeviceConstraint(requests=names, match_attribute=supply.target.product))
-    models = [name for products in kept.values() for name in products]
-    told = [f"{percent} % is {amount // MIB} MiB on {', '.join(products)}" for amount, products in kept.items()]
+    models = list(dict.fromkeys(name for products in kept.values() for name in products))
+    told: list[str] = []
+    for part, products in kept.items():
+        size = f" of {part.size // MIB} MiB" if part.size else ""
+        told.append(f"{percent} % is {part.amount // MIB} MiB on {', '.join(products)}{size}")
     told += [
-        f"{one.name} comes in {one.sizes} sizes: the one that most nodes publish counts"
+        f"{one.name} comes in {one.sizes} sizes: what most nodes publish counts"
         for one in supply.served.products
-        if one.sizes > 1 and one.name in models
+        if one.sizes > 1 + len(one.others) and one.name in models
     ]
     if len(amounts) > len(kept):
         told.append(f"{len(amounts) - len(kept)} sizes left out: firstAvailable holds {_ALTERNATIVES}")
     return _Devices(
-        requests=tuple(DeviceRequest(name=name, first_available=alternatives) for name in names),
+        requests=tuple(DeviceRequest(name=name, first_available=tuple(alternatives)) for name in names),
         constraints=constraints,
         needs=(CLAIMS, ALTERNATIVES, SHARES),
         remarks=tuple(told),
@@ -249,7 +267,7 @@ def _by_bandwidth(
     for i, bandwidth in enumerate(kept):
         share = -(-bandwidth * percent // 100)
         capacity = CapacityRequirements(requests={name: Quantity.from_int(share)})
-        chosen = (*texts, bandwidth_is(supply, name, str(bandwidth)))
+        chosen = (*texts, bandwidth_is(supply, name, bandwidth))
         alternatives.append(_alternative(f"bandwidth-{i}", supply, chosen, capacity))
         told.append(f"{percent} % is {share} of {bandwidth} bits a second")
     if len(published) > len(kept):
@@ -262,14 +280,22 @@ def _by_bandwidth(
     )
 
 
-def _amounts(percent: int, sizes: Mapping[str, int]) -> dict[int, list[str]]:
-    """Products by what the percentage of their memory comes to, rounded down to MiB like HAMi does."""
-    amounts: dict[int, list[str]] = {}
-    for name, size in sizes.items():
-        if size:
-            products = amounts.setdefault(size // MIB * percent // 100 * MIB, [])
-            if len(products) < _PRODUCTS:
-                products.append(name)
+def _amounts(percent: int, sizes: Sizes) -> dict[Part, list[str]]:
+    """Products by what the percentage of their memory comes to, rounded down to MiB like HAMi does.
+
+    What most nodes say of each product comes before what others say of any.
+    """
+    said = [(rank, name, size) for name, all_sizes in sizes.items() for rank, size in enumerate(all_sizes)]
+    said.sort(key=lambda entry: entry[0] > 0)
+    amounts: dict[Part, list[str]] = {}
+    for _, name, size in said:
+        amount = size // MIB * percent // 100 * MIB
+        several = len(sizes[name]) > 1
+        if size <= 0 or (several and not amount):
+            continue
+        products = amounts.setdefault(Part(amount, size if several else 0), [])
+        if len(products) < _PRODUCTS:
+            products.append(name)
     for products in amounts.values():
         products.sort()
     return amounts
@@ -336,7 +362,7 @@ def _apart(names: tuple[str, ...], supply: Supply) -> tuple[DeviceConstraint, ..
     return (DeviceConstraint(requests=names, distinct_attribute=supply.target.unique),)
 
 
-def pairs(joint: Pairs, first: Supply, second: Supply, sizes: Mapping[str, int]) -> Claims | Impossible:
+def pairs(joint: Pairs, first: Supply, second: Supply, sizes: Sizes) -> Claims | Impossible:
     """Blocks P and G: devices of two kinds with the same value of an attribute, pair by pair or all together."""
     if joint.primary.count + joint.secondary.count > POD_LIMIT:
         reason = f"{joint.primary.count} and {joint.secondary.count} devices for one pod, {POD_LIMIT} is the most"
@@ -368,7 +394,7 @@ def pairs(joint: Pairs, first: Supply, second: Supply, sizes: Mapping[str, int])
 
 
 def _tie(
-    joint: Pairs, first: Supply, second: Supply, sizes: Mapping[str, int], *, attribute: str, count: int
+    joint: Pairs, first: Supply, second: Supply, sizes: Sizes, *, attribute: str, count: int
 ) -> _Devices | Impossible:
     """One claim: `count` primaries, each with its secondaries; or, without `each`, everything under one value."""
     a, b = first.target.request, second.target.request

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -27,6 +26,8 @@ import msgspec
 from webhook import names
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from dra.objects import Pod
     from dra.wire import Json
 
@@ -119,13 +120,9 @@ def code_of(body: bytes, key: bytes, whose: Bearer) -> str:
     # Each part of the bearer behind its length, so that no two bearers are written alike.
     parts = [part.encode(errors="surrogatepass") for part in whose]
     head = b"".join([b"%d:%b," % (len(part), part) for part in parts])
-    return hmac.digest(_derive(key), head + body, "sha256").hex()
-
-
-def split(value: str) -> tuple[str, bytes]:
-    """Take a value that `seal` wrote apart: its code, and the templates as they were summed up."""
-    _, code, body = value.split(" ", 2)
-    return code, body.encode(errors="surrogatepass")
+    code = _begin(key).copy()
+    code.update(head + body)
+    return code.hexdigest()
 
 
 def unseal(value: str, whose: Bearer, *keys: bytes) -> dict[str, Json]:
@@ -169,9 +166,10 @@ def _digest(spec: Json) -> str:
 
 
 @lru_cache(maxsize=8)
-def _derive(key: bytes) -> bytes:
-    return hmac.digest(key, _PURPOSE, "sha256")
+def _begin(key: bytes) -> hmac.HMAC:
+    """Begin a code with the key for seals that is derived from a Secret's."""
+    return hmac.new(hmac.digest(key, _PURPOSE, "sha256"), digestmod="sha256")
 
 
 def _mapping(value: Json) -> Mapping[str, Json]:
-    return value if isinstance(value, Mapping) else {}
+    return value if isinstance(value, dict) else {}

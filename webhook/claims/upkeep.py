@@ -27,7 +27,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from dra import wire
-from dra.objects import ResourceClaimTemplateSpec, claim_spec
+from dra.cache import Cache
+from dra.objects import ResourceClaimSpec, ResourceClaimTemplateSpec, claim_spec
 from webhook import names
 from webhook.claims import template
 from webhook.state import EXTENDED, Mode, doubts, mode_of, workload
@@ -35,7 +36,7 @@ from webhook.state import EXTENDED, Mode, doubts, mode_of, workload
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence
 
-    from dra.objects import Pod, ResourceClaimSpec, ResourceClaimTemplate
+    from dra.objects import Pod, ResourceClaimTemplate
     from dra.wire import Json
     from webhook.state import State
 
@@ -178,7 +179,17 @@ def same(wanted: Json, stored: ResourceClaimSpec) -> bool:
 
 def read(wanted: Json) -> ResourceClaimSpec:
     """Read the claim that a template spec of ours makes, with the API server's defaults."""
-    return _read(template.canonical(wanted))
+    known = _CLAIMS.get(id(wanted))
+    if known is not None:
+        return known[1]
+    text = template.canonical(wanted)
+    claim = _read(text)
+    _CLAIMS.put(id(wanted), (wanted, claim), 10 * len(text))
+    return claim
+
+
+# By the template spec itself, which is held here.
+_CLAIMS: Cache[tuple[Json, ResourceClaimSpec]] = Cache(4 << 20)
 
 
 @lru_cache(maxsize=256)

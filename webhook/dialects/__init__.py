@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from webhook.dialects import plain
-from webhook.dialects.demand import AUTO, MIB, Asked, Demand, Keyed, Left, Note, Pairs, Refusal, Together, kinds
+from webhook.dialects.demand import AUTO, MIB, Answer, Asked, Demand, Keyed, Left, Note, Pairs, Refusal, Together, kinds
 from webhook.dialects.plugins import amazon, amd, google, hygon, intel, nics, nvidia, rebellions, undriven
 from webhook.dialects.systems import annotated, cloud, hami, koordinator, one_card, volcano
 from webhook.dialects.table import Action, Dialect, Position, Role, Row, Scheduler, Scope, Unit, pattern
@@ -62,6 +62,7 @@ __all__ = [
     "WHOLE",
     "Action",
     "Amount",
+    "Answer",
     "Asked",
     "Bare",
     "Demand",

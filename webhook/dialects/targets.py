@@ -41,8 +41,6 @@ class Target(
     profile: str = "profile"  # attribute of a partition's kind
     memory: str = "memory"  # capacity of which a share takes a part
     cores: str = "cores"  # capacity of which a share takes a part
-    # Devices are given out in shares, and what a request leaves out is taken whole.
-    shared: bool = False
     # What a container is given may be spread over several claims.
     separable: bool = True
     # What the driver's source says it publishes, for use where no slices can be looked at.
@@ -115,7 +113,6 @@ TARGETS = {
             type="hami-gpu",
             unique=f"{_HAMI}/uuid",
             product=f"{_HAMI}/productName",
-            shared=True,
             separable=False,
             attributes=(PCIE_ROOT, f"{_HAMI}/uuid", f"{_HAMI}/productName"),
             instead="gpu",
@@ -226,7 +223,6 @@ TARGETS = {
             where={"type": "hcu"},
             unique=f"{_HYGON}/uuid",
             product=f"{_HYGON}/productName",
-            shared=True,
             request="hcu",
         ),
         Target(

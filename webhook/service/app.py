@@ -3,7 +3,7 @@
 Its one promise is that the API server always gets an answer fast: a decision, or a status that lets its failurePolicy
 act. A small review is decided at once, under an alarm clock; a large one, and one that the clock ended, in a worker that can
 be killed; what no worker decides in time is allowed as it is, with a warning. So no review holds another for longer than
-`DecisionLimits.hold`, and who asks for much waits behind the others for a while (`cluster.serving.line`). When more comes than can
+`DecisionLimits.hold`, and who asks for much waits behind the others for a while (`runtime.http.fair_queue`). When more comes than can
 be decided, the answer is 503 at once; a bug of ours is 500 with a log line.
 """
 
@@ -16,7 +16,9 @@ from collections import Counter
 from time import monotonic, thread_time
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from cluster.serving import Callers, Credentials, Door, Limits, Reply, readiness, text
+from runtime.authentication import Callers, Credentials
+from runtime.http import Limits, Listener, Reply, text
+from runtime.metrics import readiness
 from webhook.admission import REFUSED, UNDECIDED, ReviewError, answer_late
 from webhook.service.deciding.alarm import Alarm, Overtime
 from webhook.service.deciding.allowance import Allowance
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Coroutine, Mapping
 
-    from cluster.serving import Head
+    from runtime.http import Head
     from webhook.admission import Outcome
     from webhook.service.metrics import Metrics
 
@@ -101,7 +103,7 @@ class App:
         self._metrics = metrics
         self._limits = limits or DecisionLimits()
         self._alarm = Alarm()
-        self._door = Door(self, door or Limits(), metrics.count_closure, _namespace)
+        self._door = Listener(self, door or Limits(), metrics.count_closure, _namespace)
         self._pool = Pool(self._limits.workers, turn=self._door.line.turn)
         self._waiting = 0
         self._waiting_of_peer: Counter[str] = Counter()
@@ -149,9 +151,7 @@ class App:
         refused = None
         most = self._door.limits.body
         if not self._callers.may_ask(head):
-            refused = text(
-                401, "reviews are answered for the API server only, and it has to show who it is", close=True
-            )
+            refused = text(401, "authentication required: reviews are answered for the API server only", close=True)
         elif head.length > most:
             refused = text(413, f"a review has at most {most} bytes", close=True)
         elif not _is_json(head.headers):
@@ -280,12 +280,14 @@ class App:
     async def _again(self, review: _OpenReview, outcome: Outcome, seen: object) -> Reply:
         """Look a second time at what is refused: a class may have come just before its first pod.
 
-        Where nothing has come, what was `seen` the first time stands, which had more time to say what would do instead.
+        Where nothing has come, what was `seen` the first time stands; where it had no time to say what would do instead, a worker has.
         """
         await asyncio.sleep(self._limits.second_look)
         # All that were refused in one turn come back in one; each is a piece of work for the loop.
         await self._door.line.turn()
         if self._gate.state() is seen:
+            if outcome.is_late:
+                return await self._aside(review, outcome)
             return self._record_decision(review, outcome)
         return await self._aside(review) if len(review.body) > self._limits.inline else await self._second(review)
 
@@ -299,8 +301,10 @@ class App:
         except Overtime:
             self._gate.forget(state)
             return await self._aside(review)
-        if outcome.record.outcome == UNDECIDED:
-            return await self._aside(review, outcome)  # it was refused, and is not let in because this look was shorter
+        if outcome.record.outcome == UNDECIDED or outcome.is_late:
+            return await self._aside(
+                review, outcome
+            )  # it was refused, and is not told anything else because this look was shorter
         return self._record_decision(review, outcome)
 
     async def _aside(self, review: _OpenReview, otherwise: Outcome | None = None) -> Reply:

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from typing import TYPE_CHECKING, Any
 
 from cluster import resources
-from cluster.errors import ApiError
-from cluster.informers import Informer, Quarantine
+from runtime.informers import ClusterView
 from webhook.service.pace import Pace
 from webhook.service.pod_survey import LIVING
 from webhook.state import OF_DEVICES, OF_NAMESPACES, Features, doubts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
-    from cluster.informers import Batch
     from cluster.protocol import Cluster
     from cluster.resources import Resource
     from cluster.server import Server
+    from runtime.informers import Batch, Informer
     from webhook.state import Seen, State, StateBuilder
-
-logger = logging.getLogger("drawbridge.follower")
 
 # What says what there is, and what is asked for; who holds it is in claims.
 DECLARED: tuple[Resource[Any], ...] = (
@@ -44,7 +40,7 @@ ON_NODES = f"spec.nodeName!=,{LIVING}"
 NAMED = 5
 
 
-class Follower:
+class Follower(ClusterView):
     """Follows a cluster, and keeps the state that reviews are decided by."""
 
     def __init__(
@@ -55,39 +51,35 @@ class Follower:
         *,
         holders: bool = True,
     ) -> None:
-        """Who does not ask whether devices are free need not follow who holds them: claims change with every pod."""
-        self._cluster = cluster
+        """Claims change with every pod, and say whether devices are free: without `holders` they are not followed."""
+        super().__init__(cluster, retry=pace.retry, extra=pace.extra, server=pace.server)
         self._holders = holders
         self._pace = pace
         self._world = world
-        self._informers: list[Informer[Any]] = []
         # Pods on nodes, from when a policy for a mixed fleet asks for them.
         self._pods: Informer[Any] | None = None
-        # Objects that could not be read or taken in: each is left out until it changes.
-        self.quarantine = Quarantine()
-        self._settled = asyncio.Event()
-        self._problem = "the cluster was not asked yet"
 
     async def run(self) -> None:
         """Follow until cancelled."""
-        server = await self._learn_server()
-        needed = (*DECLARED, resources.RESOURCE_CLAIMS) if self._holders else DECLARED
-        self._informers = [self._informer(kind) for kind in _kinds(needed)]
-        extra = [self._informer(kind) for kind in _kinds(EXTRA) if server.serves(kind.api_version)]
+        server = await self.learn_server()
+        claims: tuple[Resource[Any], ...] = (resources.RESOURCE_CLAIMS,) if self._holders else ()
+        needed = [self.informer(kind) for kind in (*DECLARED, *claims)]
+        extra = [self.informer(kind) for kind in EXTRA if server.serves(kind.api_version)]
+        for informer in (*needed, *extra):
+            informer.listen(self._take)
+        await self.follow(needed, extra, self.watch_server, self._survey)
+
+    def _on_sync(self) -> None:
+        self._world.settle()
+
+    def _on_server(self, server: Server) -> None:
+        self._world.learn(features=Features.seen(server.minor, server.gates))
+
+    async def _survey(self) -> None:
         async with asyncio.TaskGroup() as group:
-            for informer in (*self._informers, *extra):
-                informer.listen(self._take)
-                group.create_task(informer.run())
-            for informer in self._informers:
-                await informer.wait_for_sync(float("inf"))
-            for informer in extra:
-                await informer.wait_for_sync(self._pace.extra)
-            self._world.settle()
-            self._settled.set()
-            group.create_task(self._watch_server())
             while True:
                 if self._pods is None and self._holders and self._world.asks_for_pods:
-                    self._pods = self._informer(resources.PODS, fields=ON_NODES)
+                    self._pods = self.informer(resources.PODS, fields=ON_NODES)
                     self._pods.listen(self._take)
                     group.create_task(self._pods.run())
                 if survey := self._world.survey():
@@ -96,51 +88,11 @@ class Follower:
                     self._world.take(survey)
                 await asyncio.sleep(self._pace.refresh)
 
-    async def _watch_server(self) -> None:
-        """Servers are upgraded, and gates opened, while we run."""
-        while True:
-            await asyncio.sleep(self._pace.server)
-            await self._learn_server()
-
-    async def _learn_server(self) -> Server:
-        server = await self._server()
-        self._world.learn(features=Features.seen(server.minor, server.gates))
-        return server
-
-    async def _server(self) -> Server:
-        while True:
-            try:
-                return await self._cluster.server()
-            except ApiError as error:
-                self._problem = f"the API server does not answer: {error}"
-                logger.warning("the API server does not answer", extra={"problem": str(error)})
-                await asyncio.sleep(self._pace.retry)
-
-    async def wait_for_sync(self) -> None:
-        """Wait until everything was read once."""
-        await self._settled.wait()
-
-    def what_is_unread(self) -> str:
-        """Say what was not read yet; "" if everything was."""
-        if self._settled.is_set():
-            return ""
-        waiting = [i.health for i in self._informers if not i.health.synced]
-        parts = [f"{health.resource}{f' ({health.error})' if health.error else ''}" for health in waiting]
-        return f"still reading {', '.join(parts)}" if parts else self._problem
-
-    def age(self) -> float:
-        """Seconds since the collection that is worst off was last known to be current."""
-        if not self._settled.is_set():
-            return float("inf")
-        return asyncio.get_running_loop().time() - min(informer.confirmed_at for informer in self._informers)
-
     def stale(self) -> str:
         """Name what was not confirmed for so long, or is so incomplete, that nothing is refused for it; "" if all is well."""
-        if not self._settled.is_set():
+        if not self.is_synced:
             return ""
-        now = asyncio.get_running_loop().time()
-        ages = {informer.health.resource: now - informer.confirmed_at for informer in self._informers}
-        old = [f"{name} ({age:.0f} s)" for name, age in ages.items() if age > self._pace.fresh]
+        old = [f"{name} ({age:.0f} s)" for name, age in self.ages().items() if age > self._pace.fresh]
         if old:
             return f"nothing is refused, because this was not confirmed lately: {', '.join(old)}"
         unseen = ", ".join(sorted(self.incomplete() & OF_DEVICES))
@@ -163,7 +115,7 @@ class Follower:
 
     def uncounted(self) -> str:
         """Say why nobody knows what device plugins have left, where a policy asks for it; "" if all is well."""
-        if not (self._settled.is_set() and self._holders and self._world.asks_for_pods) or self._knows_pods():
+        if not (self.is_synced and self._holders and self._world.asks_for_pods) or self._knows_pods():
             return ""
         error = self._pods.health.error if self._pods is not None else ""
         why = f" ({error})" if error else ""
@@ -171,7 +123,7 @@ class Follower:
 
     def doubts(self) -> str:
         """Say what of the server's gates is a guess, or was declared and not found out; "" if it told everything."""
-        return self._world.state(fresh=False).features.doubts() if self._settled.is_set() else ""
+        return self._world.state(fresh=False).features.doubts() if self.is_synced else ""
 
     def unsure(self) -> str:
         """Name the namespaces in which nothing is done, because what may be done there is not known; "" if there are none."""
@@ -185,7 +137,7 @@ class Follower:
 
     def _unsure(self) -> Mapping[str, tuple[str, ...]]:
         found: dict[str, tuple[str, ...]] = {}
-        for informer in self._informers:
+        for informer in self._needed:
             kind = informer.resource.kind
             if kind not in OF_NAMESPACES:
                 continue
@@ -198,21 +150,13 @@ class Follower:
 
     def incomplete(self) -> frozenset[str]:
         """Name the kinds of which objects are set aside."""
-        return frozenset([informer.resource.kind for informer in self._informers if informer.incomplete])
+        return frozenset([informer.resource.kind for informer in self._needed if informer.incomplete])
 
     def fresh(self) -> bool:
         """Say whether what we know may refuse something."""
         return self.age() <= self._pace.fresh
 
-    def _informer(self, kind: Resource[Any], *, fields: str = "") -> Informer[Any]:
-        clock = asyncio.get_running_loop().time
-        return Informer(self._cluster, kind, fields=fields, quarantine=self.quarantine, clock=clock)
-
     def _take(self, batch: Batch[Seen]) -> None:
         there = [delta.new for delta in batch.deltas if delta.new is not None]
         gone = [delta.old for delta in batch.deltas if delta.new is None and delta.old is not None]
         self._world.take_in(there, gone)
-
-
-def _kinds(kinds: Iterable[Any]) -> list[Resource[Any]]:
-    return list(kinds)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from prometheus_client import Counter, Gauge, Histogram
 
-from cluster.serving import MetricsPort
+from runtime.metrics import MetricsPort
 
 if TYPE_CHECKING:
     from webhook.admission import Record

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 from cluster import resources
 from cluster.errors import Gone
+from dra.footprint import footprint
+from runtime.informers import Allotment
 from webhook import names
 from webhook.claims import upkeep
 
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 LIVING = "status.phase!=Succeeded,status.phase!=Failed"
 WITHOUT_NODE = f"spec.nodeName=,{LIVING}"
 EVERYWHERE = ""
+# What the pods that wait, and that nobody follows, may take of the memory.
+WAITING_BYTES = 32 << 20
 # A list that is so long that its token gets too old on the way is begun anew.
 TRIES = 3
 
@@ -40,10 +44,17 @@ class PodSurvey:
     async def waiting(self, namespace: str, waits: Callable[[Pod], bool]) -> dict[Key, Pod]:
         """Find the pods of a namespace, or EVERYWHERE, that have no node, prove something, and wait, as `waits` says."""
         found: dict[Key, Pod] = {}
+        room = Allotment(WAITING_BYTES)
 
         def take(pod: Pod) -> None:
-            if names.TEMPLATES in pod.metadata.annotations and waits(pod):
-                found[pod.metadata.namespace, pod.metadata.name] = pod
+            metadata = pod.metadata
+            if names.TEMPLATES not in metadata.annotations or not waits(pod):
+                return
+            key = metadata.namespace, metadata.name
+            size = footprint(pod)
+            # A tenant whose pods there is no room for waits longer, and nobody else does.
+            if room.take(key, metadata.namespace, size):
+                found[key] = pod
 
         await self._list(namespace, WITHOUT_NODE, take)
         return found

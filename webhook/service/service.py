@@ -6,17 +6,17 @@ and the authority none to look at pods. On a laptop (`drawbridge standalone`) th
 
 from __future__ import annotations
 
-import asyncio
-import logging
 import secrets
 from typing import TYPE_CHECKING, NamedTuple
 
 from certs.bell import Bell
 from certs.material import SEAL_BYTES, Names
 from certs.store import Store, authoritys_name, door_name, seals_name
-from cluster.controllers import Election, Terms
-from cluster.informers import Quarantine
-from cluster.serving import Address, Callers, Credentials
+from runtime.authentication import Callers, Credentials
+from runtime.controllers import Election, Term
+from runtime.http import Address
+from runtime.informers import Quarantine
+from runtime.process import run_until
 from webhook import names
 from webhook.admission import registration
 from webhook.service.app import App
@@ -29,6 +29,7 @@ from webhook.service.template_controller import Templates
 from webhook.state import StateBuilder
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Callable, Mapping
 
     from certs.rotation import Policy
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from webhook.service.log import Decisions
     from webhook.state import Configuration
 
-logger = logging.getLogger("drawbridge.service")
 # The webhook configurations whose bundle the authority keeps: the gate's, and that of quotas, where there is one.
 CONFIGURATIONS = (registration.NAME, names.QUOTA)
 # A grace of nothing is no reason to sweep without a pause.
@@ -76,7 +76,7 @@ class Settings(NamedTuple):
     sweep_after: float = 3600.0
     sweep_every: float = 30.0
     credentials: Credentials = Credentials()
-    terms: Terms = Terms()
+    term: Term = Term()
     policy: Policy | None = None
     pace: Pace = Pace()
 
@@ -113,30 +113,27 @@ class Service:
             namespace=settings.namespace,
             name=registration.NAME,
             identity=settings.identity,
-            terms=settings.terms,
+            term=settings.term,
         )
         self._gauges()
 
     async def run(self, stop: asyncio.Event, listening: Callable[[Address, Address | None], None]) -> None:
         """Serve until told to stop. `listening` learns the ports as soon as reviews are answered with full knowledge."""
         port = self.metrics.shown(self._settings.metrics)
-        async with port as metrics, asyncio.TaskGroup() as group:
-            work = [self.certificate.run()]
+        async with port as metrics:
+            works = [self.certificate.run()]
             if self._settings.looks:
-                work.append(self.follower.run())
-                work.append(self._source.follow(self._configure))
+                works += [self.follower.run(), self._source.follow(self._configure)]
             if self._settings.controllers:
-                work.append(self._lead())
-            work.append(self._tell(metrics, listening))
-            tasks = [group.create_task(one) for one in work]
+                works.append(self._lead())
+            works.append(self._tell(metrics, listening))
             try:
-                await stop.wait()
-                logger.info("stopping")
-                await self.app.drain(notice=self._settings.notice, grace=self._settings.grace)
+                await run_until(stop, *works, drain=self._drain)
             finally:
                 self.app.close()
-            for task in tasks:
-                task.cancel()
+
+    async def _drain(self) -> None:
+        await self.app.drain(notice=self._settings.notice, grace=self._settings.grace)
 
     def _configure(self, new: Configuration) -> None:
         """Decide by another configuration, and show by which."""

@@ -19,28 +19,33 @@ from functools import partial
 from operator import is_
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from cluster import resources
-from cluster.controllers import WorkQueue
 from cluster.errors import AlreadyExists, ApiError, Forbidden, NotFound
-from cluster.informers import Informer, Quarantine
+from cluster.outlines import without_environment
 from cluster.resources import version_of
 from dra.budget import Budget
+from dra.objects import ResourceClaimTemplateSpec
+from runtime.controllers import WorkQueue
+from runtime.informers import Informer, Quarantine
 from webhook import names
 from webhook.admission import refuses
 from webhook.claims import Due, template, upkeep
 from webhook.service.pod_survey import EVERYWHERE, LIVING, PodSurvey
 from webhook.state import Mode, mode_of
 from webhook.state import workload as workload_of
-from webhook.translate import at, controller_kind, mapping, origin_of, paths, translate
+from webhook.translate import at, controller_kind, origin_of, paths, translate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from cluster.informers import Batch
+    from cluster.objects import StoredWorkload
     from cluster.protocol import Cluster
-    from cluster.resources import Raw, Resource
+    from cluster.resources import Resource
     from dra.objects import Pod, ResourceClaimTemplate
     from dra.wire import Json
+    from runtime.informers import Batch
     from webhook.claims import Key
     from webhook.service.metrics import Metrics
     from webhook.state import State
@@ -93,7 +98,14 @@ class Templates:
         self._withheld: dict[Key, str] = {}
         self._withheld_with: tuple[object, ...] = ()
         waiting = f"{names.WAITS_LABEL}=true"
-        self._pods = Informer(cluster, resources.PODS, fields=LIVING, labels=waiting, quarantine=self.quarantine)
+        self._pods = Informer(
+            cluster,
+            resources.PODS,
+            fields=LIVING,
+            labels=waiting,
+            quarantine=self.quarantine,
+            trim=without_environment,
+        )
         self._heard_after = heard_after
         self._survey = PodSurvey(cluster)
         # Namespaces to look at, and those of them to look at once more.
@@ -101,8 +113,11 @@ class Templates:
         self._once_more: set[str] = set()
         # Pods that a look has found waiting, and that nobody follows.
         self._strays: dict[Key, Pod] = {}
-        self._templates = Informer(cluster, resources.RESOURCE_CLAIM_TEMPLATES, quarantine=self.quarantine)
-        self._workloads = [Informer(cluster, kind.raw, quarantine=self.quarantine) for kind in resources.WORKLOADS]
+        self._templates = Informer(
+            cluster, resources.RESOURCE_CLAIM_TEMPLATES, quarantine=self.quarantine, trim=_without_others_content
+        )
+        kinds = [resources.as_workload(kind) for kind in resources.WORKLOADS]
+        self._workloads = [Informer(cluster, kind, quarantine=self.quarantine, trim=_trimmed) for kind in kinds]
 
     async def run(self) -> None:
         """Follow, make and sweep until cancelled."""
@@ -238,23 +253,23 @@ class Templates:
             if self._users.spec(delta.key) is not None:
                 self._queue.add(delta.key)
 
-    def _on_workloads(self, kind: Resource[Raw], batch: Batch[Raw]) -> None:
+    def _on_workloads(self, kind: Resource[StoredWorkload], batch: Batch[StoredWorkload]) -> None:
         for delta in batch.deltas:
-            self._ask((kind.kind, delta.key), {} if delta.new is None else self._of_workload(kind.plain(delta.new)))
+            self._ask((kind.kind, delta.key), {} if delta.new is None else self._of_workload(kind, delta.new))
 
-    def _of_workload(self, obj: Raw) -> dict[Key, Json]:
+    def _of_workload(self, resource: Resource[StoredWorkload], workload: StoredWorkload) -> dict[Key, Json]:
         """What the pods of a workload will name, if they will be translated and admitted at all."""
-        metadata = mapping(obj.get("metadata"))
-        if any(owner.get("controller") for owner in metadata.get("ownerReferences") or ()):
+        if workload.is_owned:
             return {}
         state = self._state()
-        namespace = str(metadata.get("namespace", ""))
-        kind = controller_kind(str(obj.get("kind")))
-        controller = {"controller": True, "kind": kind, "name": metadata.get("name", "")}
+        metadata = workload.metadata
+        namespace = metadata.namespace
+        controller = {"controller": True, "kind": controller_kind(resource.kind), "name": metadata.name}
         who = workload_of(namespace, {"ownerReferences": [controller]})
         if mode_of(state, who) is not Mode.ENFORCE:
             return {}
         wanted: dict[Key, Json] = {}
+        obj = resource.plain(workload)
         origin = origin_of(obj, state.configuration)
         for path in paths(obj):
             pod = at(obj, path)
@@ -280,7 +295,7 @@ class Templates:
                 if obj is None:
                     continue
                 with self.quarantine.guard(informer.resource.id, *key, version=version_of(obj)):
-                    self._ask((informer.resource.kind, key), self._of_workload(informer.resource.plain(obj)))
+                    self._ask((informer.resource.kind, key), self._of_workload(informer.resource, obj))
 
     def _ask(self, source: object, wanted: Mapping[Key, Json], uses: frozenset[Key] = frozenset()) -> None:
         for key in self._users.put(source, wanted, uses):
@@ -316,7 +331,7 @@ class Templates:
         owner = self._state().template_owners.get((namespace, name), "")
         self._metrics.template("taken")
         logger.warning(
-            "a name of ours holds somebody else's template", extra={"template": f"{namespace}/{name}", "owner": owner}
+            "a template of another owner has a reserved name", extra={"template": f"{namespace}/{name}", "owner": owner}
         )
 
     async def _create(self, namespace: str, name: str, spec: Json) -> None:
@@ -404,3 +419,14 @@ class Templates:
         if self._survey.age(namespace) > since:
             await self._survey.look(namespace)
         return key in self._survey.in_use() or key in self._users.in_use()
+
+
+def _without_others_content(stored: ResourceClaimTemplate) -> ResourceClaimTemplate:
+    """Leave away what stands in a template whose name is none of ours: nobody here compares it with anything."""
+    is_ours = stored.metadata.name.startswith(names.PREFIX)
+    return stored if is_ours else msgspec.structs.replace(stored, spec=ResourceClaimTemplateSpec())
+
+
+def _trimmed(workload: StoredWorkload) -> StoredWorkload:
+    """Leave away the spec of what a controller makes, which nobody looks at: of ten ReplicaSets nine are old ones."""
+    return msgspec.structs.replace(workload, spec=None) if workload.is_owned else workload

@@ -22,6 +22,7 @@ import msgspec
 from allocator import Options, Verdict, fleet
 from allocator.pods import refusal
 from dra.errors import OutOfBudget
+from dra.wire import encode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -73,7 +74,7 @@ class _BothSides:
         self._state = state
         self._budget = budget
         # What it costs to ask a node whether the pod may run there: by the words that the pod has about it.
-        self._price = 1 + len(msgspec.json.encode(preference.place)) // BYTES_A_STEP
+        self._price = 1 + len(encode(preference.place)) // BYTES_A_STEP
 
     def look(self, *, moved: bool) -> _Vacancy:
         return self._among_drivers() if moved else self._among_plugins()

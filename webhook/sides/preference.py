@@ -82,7 +82,7 @@ _SIDES = {True: "nodes that have moved", False: "nodes with a device plugin"}
 def _demanded(spec: PodSpec) -> dict[str, str]:
     """The labels that a pod demands with one value: its selector's, and those of a required affinity with a single term."""
     found = dict(spec.node_selector)
-    required = spec.affinity
+    required = spec.affinity.value() if spec.affinity is not None else None
     for step in ("nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution"):
         required = required.get(step) if isinstance(required, dict) else None
     try:

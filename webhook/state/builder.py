@@ -328,7 +328,7 @@ def _stranger(meta: ObjectMeta) -> str:
         return f"it belongs to {owner.kind} {owner.name}"
     if manager:
         return f"its label says that {manager} manages it"
-    return f"somebody made it at {meta.creation_timestamp or 'an unknown time'}, and no owner is written on it"
+    return f"it was made at {meta.creation_timestamp or 'an unknown time'}, and no owner is written on it"
 
 
 def _limits(

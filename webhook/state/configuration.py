@@ -35,9 +35,8 @@ from webhook.state.node_templates import wrong_templates
 from webhook.state.schema import DEFAULT, WHOLE_FILE, File, bytes_of, contradictions, misnamed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
-    from dra.validation import Problem
     from dra.wire import Json
     from webhook.dialects import Target
 
@@ -63,10 +62,12 @@ class Configuration:
     __slots__ = (
         "_exact",
         "_patterns",
+        "_without_domain",
         "asking",
         "dialects",
         "file",
         "options",
+        "reads_all",
         "rows",
         "schedulers",
         "sizes",
@@ -102,13 +103,27 @@ class Configuration:
         for model in file.models:
             sizes[model.product] = bytes_of(model.memory)
         self.sizes: Mapping[str, int] = sizes
-        self.schedulers: Mapping[str, Scheduler] = _schedulers(every, file)
+        self.schedulers: dict[str, Scheduler] = dict(SCHEDULERS)
+        for one in every:
+            self.schedulers |= one.schedulers
+        if file.bridge is not None:
+            # drawbridge's allocator serves what the cluster's own does.
+            self.schedulers[file.bridge.scheduler_name] = Scheduler(like_cluster=True)
+        self.schedulers |= file.schedulers
         # `rows` are those that stand elsewhere than on resources, by key; those with a `<…>` part say nothing to us.
-        positions, self._patterns = _index(self.dialects)
+        positions, patterns = _index(self.dialects)
+        # Patterns by what stands before them up to the slash; one without a slash, which a renaming makes, is looked at for every name.
+        self._without_domain = [one for one in patterns if "/" not in one[0]]
+        domains = {prefix[: prefix.index("/") + 1] for prefix, _, _ in patterns if "/" in prefix}
+        self._patterns = {
+            domain: [one for one in patterns if "/" not in one[0] or one[0].startswith(domain)] for domain in domains
+        }
         self._exact = positions.pop(Position.RESOURCE)
         self.rows: Mapping[Position, _Rows] = positions
         # By table of the administrator's own and by name: variables that say something about their container.
         self.variables: Mapping[str, Mapping[str, Row]] = _variables(file, self.vocabularies)
+        # Whether more of a pod decides than what is read of every one: tables of the administrator's, and sides of a mixed fleet.
+        self.reads_all = bool(self.variables or file.mixed)
         # Annotations and labels that may ask for devices by themselves.
         rows = [row for table in self.dialects for row in table.keys]
         self.asking = frozenset(row.name for row in rows if row.role is Role.ASKS)
@@ -120,7 +135,8 @@ class Configuration:
             return found
         if len(name) > _LONGEST_NAME:
             return ()
-        for prefix, dialect, row in self._patterns:
+        domain, slash, _ = name.partition("/")
+        for prefix, dialect, row in self._patterns.get(domain + slash, self._without_domain):
             if name.startswith(prefix) and (match := pattern(row.name)(name)):
                 part = next(iter(match.groupdict().values()), "")
                 return (Known(dialect, row, part),)
@@ -129,8 +145,11 @@ class Configuration:
 
 def read(value: Json) -> tuple[Configuration | None, list[Finding]]:
     """Read a configuration object: a good one and what of it is passed over, or everything that is wrong with it."""
-    name = _name(value)
+    name = KIND
     if isinstance(value, dict):
+        metadata = value.get("metadata")
+        if isinstance(metadata, dict) and metadata.get("name"):
+            name = f"{KIND}/{metadata['name']}"
         if value.get("mode") is False:
             value = value | {"mode": "off"}  # YAML reads a bare `off` as false
         broken = shape.check(value, WHOLE_FILE)
@@ -141,9 +160,19 @@ def read(value: Json) -> tuple[Configuration | None, list[Finding]]:
         hint = problem.hint or CODES[problem.code].hint
         mistake = Mistake(problem.path, problem.message, hint)
         mistakes.append(mistake)
-    file = _good_part(value, broken)
+    # Members with a mistake of shape are left out, and the others are judged.
+    bad = {_first(problem.path) for problem in broken}
+    if isinstance(value, dict):
+        good = {member: part for member, part in value.items() if member not in bad}
+        file = shape.read(good | {"apiVersion": DEFAULT.api_version, "kind": KIND}, WHOLE_FILE)
+    else:
+        file = None
     if file is not None:
-        mistakes += _judge_apart(contradictions(file), broken)
+        # A broken table may have made names known, so unknown names are not reported beside it.
+        lacks_names = not bad.isdisjoint(_NAMES_MADE)
+        mistakes += [
+            found for found in contradictions(file) if not lacks_names or _first(found.path) not in _NAMES_USED
+        ]
         mistakes += wrong_templates(file.node_templates)
         if not mistakes:
             return Configuration(file), _findings("C002", misnamed(file.kubernetes), name)
@@ -171,35 +200,8 @@ _NAMES_MADE = frozenset(("dialects", "keys", "targets"))
 _NAMES_USED = frozenset(("keys", "disabled", "meanings", "joint", "classes", "dialects"))
 
 
-def _good_part(value: Json, broken: Sequence[Problem]) -> File | None:
-    """The file without the members in which something has the wrong shape, so that the others' sense can be judged."""
-    if not isinstance(value, dict):
-        return None
-    good = dict(value)
-    for problem in broken:
-        good.pop(_first(problem.path), None)
-    good["apiVersion"] = DEFAULT.api_version
-    good["kind"] = KIND
-    return shape.read(good, WHOLE_FILE)
-
-
-def _judge_apart(found: Iterable[Mistake], broken: Sequence[Problem]) -> list[Mistake]:
-    """Leave out what may follow from a mistake of shape: names that a broken table would have made known."""
-    bad = {_first(problem.path) for problem in broken}
-    if bad.isdisjoint(_NAMES_MADE):
-        return list(found)
-    return [mistake for mistake in found if _first(mistake.path) not in _NAMES_USED]
-
-
 def _first(pointer: str) -> str:
     return next(iter(split(pointer)), "")
-
-
-def _name(value: Json) -> str:
-    """Name a configuration as findings do."""
-    metadata = value.get("metadata") if isinstance(value, dict) else None
-    name = metadata.get("name") if isinstance(metadata, dict) else None
-    return f"{KIND}/{name}" if name else KIND
 
 
 def _rename(one: Vocabulary[Any], names: Mapping[str, str]) -> Vocabulary[Any]:
@@ -227,16 +229,6 @@ def _variables(file: File, vocabularies: Mapping[str, Vocabulary[Any]]) -> dict[
                 rows = found.setdefault(table.name, {})
                 rows[row.name] = row
     return found
-
-
-def _schedulers(vocabularies: Iterable[Vocabulary[Any]], file: File) -> dict[str, Scheduler]:
-    found = dict(SCHEDULERS)
-    for one in vocabularies:
-        found |= one.schedulers
-    if file.bridge is not None:
-        # Our allocator, whatever asks it, serves what the cluster's own does.
-        found[file.bridge.scheduler_name] = Scheduler(like_cluster=True)
-    return found | file.schedulers
 
 
 def _index(dialects: Iterable[Dialect]) -> tuple[dict[Position, _Rows], list[_Pattern]]:

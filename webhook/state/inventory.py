@@ -25,7 +25,7 @@ from webhook.state.device_groups import Census, Group, Reading
 from webhook.state.schema import Evidence
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from dra.objects import Device, DeviceClass, Node, ResourceSlice
 
@@ -35,7 +35,9 @@ _VOICE = 720_720  # one node's voice: it divides without a rest by every number 
 # What all selectors of a class may cost on one kind of device (most cost less than ten steps), and what they may cost beyond that.
 FREE_STEPS = 200
 DEAR_STEPS = 200_000
-_SIZES = 128  # products or profiles of a class that are looked at, the best supported first
+_SIZES = 128  # products or profiles of a class that are looked at, the best supported first; kinds of device that are few on a node
+_TOO_DEAR = "its selectors cost too much to ask them about every kind of device"
+_TOO_MANY = f"it has more than the {_SIZES} products that are looked at"
 
 
 class Product(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -44,7 +46,8 @@ class Product(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     name: str
     count: int
     memory: int
-    sizes: int = 1  # how many different amounts of memory are published for it
+    others: tuple[int, ...] = ()  # other amounts of memory, which as many nodes publish
+    sizes: int = 1  # how many different amounts are published for it
     voices: int = _VOICE
 
 
@@ -137,17 +140,33 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         """
         classes = tuple(classes)
         nodes = tuple([node for node in nodes if evidence.node_selector.items() <= node.metadata.labels.items()])
-        slices = _choose_slices(slices, nodes, evidence)
+        if evidence != EVERYBODY:
+            slices = _choose_slices(slices, nodes, evidence)
         selectors = [_Selectors(class_) for class_ in classes]
         reading = Reading.of(reads for one in selectors for reads in one.reads)
         census = Census.of(slices, reading, earlier.census if earlier else None)
         served = {c.metadata.name: _survey(c, s, census) for c, s in zip(classes, selectors, strict=True)}
+        handed_out: dict[str, set[str]] = {}
+        for node in nodes:
+            for name, amount in node.status.allocatable.items():
+                if amount.nano > 0:
+                    handed_out.setdefault(name, set()).add(node.metadata.name)
+        labelled: dict[str, dict[str, str]] = {}
+        for vocabulary in VOCABULARIES:
+            bare = vocabulary.bare
+            if bare is not None:
+                told = {node.metadata.name: bare.node(node.metadata.labels) for node in nodes}
+                labelled[vocabulary.table.name] = {name: text for name, text in told.items() if text}
+        # The newest class wins an extended resource; of equal age the lexically first.
+        ordered = sorted(classes, key=lambda one: one.metadata.name, reverse=True)
+        ordered.sort(key=lambda one: one.metadata.creation_timestamp)
+        extended = {one.spec.extended_resource_name: one.metadata.name for one in ordered}
         return cls(
             known=True,
             classes=served,
-            handed_out=_find_handed_out(nodes),
-            labelled=_units_by_node(nodes),
-            extended=_extended_resources(classes),
+            handed_out={name: frozenset(givers) for name, givers in handed_out.items()},
+            labelled=labelled,
+            extended={resource: name for resource, name in extended.items() if resource},
             chosen=evidence != EVERYBODY,
             census=census,
         )
@@ -177,8 +196,6 @@ def _choose_slices(
     Devices of no node are their driver's word. Where nodes are chosen, it counts only if the driver is named as well:
     whoever may write a slice for no node would else be heard beside them.
     """
-    if evidence == EVERYBODY:
-        return slices
     chosen = {node.metadata.name for node in nodes}
     heard: list[ResourceSlice] = []
     for piece in slices:
@@ -209,12 +226,9 @@ class _Selectors:
     def reads(self) -> list[cel.Reads]:
         return [selector.reads for selector in self._compiled or ()]
 
-    def pick(self, groups: Iterable[Group]) -> list[Group] | None:
-        """Find the groups of the class; one on which a selector fails is not. None if that costs too much."""
-        try:
-            return [group for group in groups if self._picks(group.driver, group.sample)]
-        except OutOfBudget:
-            return None
+    def pick(self, groups: Iterable[Group]) -> list[Group]:
+        """Find the groups of the class, without those on which a selector fails; raise OutOfBudget if that costs too much."""
+        return [group for group in groups if self._picks(group.driver, group.sample)]
 
     def _picks(self, driver: str, device: Device) -> bool:
         if self._compiled is None:
@@ -229,9 +243,37 @@ class _Selectors:
             self._left -= max(0, budget.spent - FREE_STEPS)
 
 
+class _Picked(msgspec.Struct, frozen=True):
+    """The groups of a class, and why not all were looked at."""
+
+    groups: tuple[Group, ...]
+    doubt: str = ""
+
+
+def _pick(selectors: _Selectors, census: Census) -> _Picked:
+    """Find the groups of a class, those first that are on nodes with few kinds of device.
+
+    A node can make up as many kinds as it likes. What they cost, and that they are too many, changes nothing for the others' devices.
+    """
+    few = {group for held in census.nodes if len(held) <= _SIZES for group in held}
+    try:
+        picked = selectors.pick(group for group in census.groups if group in few)
+    except OutOfBudget:
+        return _Picked((), _TOO_DEAR)
+    products = {group.product for group in picked if group.product}
+    doubt = _TOO_MANY if len(products) > _SIZES else ""
+    try:
+        more = selectors.pick(group for group in census.groups if group not in few)
+    except OutOfBudget:
+        return _Picked(tuple(picked), doubt) if picked else _Picked((), _TOO_DEAR)
+    if not picked and len({group.product for group in more if group.product}) > _SIZES:
+        doubt = _TOO_MANY
+    return _Picked((*picked, *more), doubt)
+
+
 def _survey(class_: DeviceClass, selectors: _Selectors, census: Census) -> Served:
-    picked = selectors.pick(census.groups)
-    mine = {group: census.groups[group] for group in picked or ()}
+    picked = _pick(selectors, census)
+    mine = {group: census.groups[group] for group in picked.groups}
     # What of this class a node holds, and the nodes that hold just this.
     holdings: dict[frozenset[Group], list[str]] = {}
     nodes: set[str] = set()
@@ -241,9 +283,36 @@ def _survey(class_: DeviceClass, selectors: _Selectors, census: Census) -> Serve
             names = holdings.setdefault(of_class, [])
             names += holders
             nodes.update(holders)
-    drivers = _voices(holdings, _drivers)
-    bandwidths = _voices(holdings, _bandwidths)
-    sharing = sum(len(names) for groups, names in holdings.items() if _bandwidths(groups))
+    # The nodes by what the devices that they hold publish.
+    drivers: Counter[str] = Counter()
+    attributes: Counter[str] = Counter()
+    everywhere: Counter[str] = Counter()
+    capacities: Counter[str] = Counter()
+    bandwidths: Counter[int] = Counter()
+    sharing = parts = undivided = 0
+    whole: set[str] = set()
+    for groups, names in holdings.items():
+        count = len(names)
+        of_each = [_attributes(group) for group in groups]
+        widths = {group.bandwidth for group in groups if group.bandwidth}
+        drivers.update(dict.fromkeys({group.driver for group in groups}, count))
+        attributes.update(dict.fromkeys(set().union(*of_each), count))
+        everywhere.update(dict.fromkeys(set.intersection(*of_each), count))
+        capacities.update(dict.fromkeys({name for group in groups for name in group.sample.capacity}, count))
+        bandwidths.update(dict.fromkeys(widths, count))
+        sharing += count if widths else 0
+        if not all(group.parted for group in groups):
+            whole.update(names)
+        shared = [group for group in groups if group.sample.allow_multiple_allocations]
+        parts += count if any(group.parted for group in shared) else 0
+        undivided += count if not all(group.parted for group in shared) else 0
+    # The nodes that publish devices of each target that attributes tell apart.
+    kinds: dict[str, frozenset[str]] = {}
+    for target in TARGETS.values():
+        if target.where:
+            publishers = [names for groups, names in holdings.items() if any(_is_of(group, target) for group in groups)]
+            kinds[target.name] = frozenset().union(*publishers)
+    widest = sorted(bandwidths, key=lambda amount: (-bandwidths[amount], amount))[:_SIZES]
     products = {group: group.product for group in mine if group.product}
     profiles = {group: group.profile for group in mine if group.profile}
     sharable = [count for group, count in mine.items() if group.sample.allow_multiple_allocations]
@@ -255,99 +324,26 @@ def _survey(class_: DeviceClass, selectors: _Selectors, census: Census) -> Serve
         driver=max(sorted(drivers), key=drivers.__getitem__, default=""),
         devices=sum(mine.values()),
         nodes=frozenset(nodes),
-        kinds=_kinds(holdings),
-        whole=_whole(holdings),
+        kinds=kinds,
+        whole=frozenset(whole),
         products=_rank(products, mine, holdings),
         profiles=_rank(profiles, mine, holdings),
-        attributes=_voices(holdings, _attributes_of_one),
-        everywhere=_voices(holdings, _attributes_of_all),
-        capacities=_voices(holdings, _capacities),
+        attributes=attributes,
+        everywhere=everywhere,
+        capacities=capacities,
         shared=sum(sharable),
-        bandwidths=_most_published(bandwidths) if sharing * 2 > len(nodes) else (),
-        parted=_parted(holdings),
+        bandwidths=tuple(widest) if sharing * 2 > len(nodes) else (),
+        # A claim cannot choose between devices given in parts and whole ones, so the majority of nodes decides.
+        parted=parts > undivided,
         rootless=sum(rootless),
-        doubt=_doubt(picked, products),
+        doubt=picked.doubt,
     )
-
-
-def _voices(
-    holdings: Mapping[frozenset[Group], list[str]], ask: Callable[[frozenset[Group]], Iterable[Said]]
-) -> Counter[Said]:
-    """Count the nodes by what the devices that they hold say."""
-    counts: Counter[Said] = Counter()
-    for groups, names in holdings.items():
-        for one in ask(groups):
-            counts[one] += len(names)
-    return counts
-
-
-def _drivers(groups: frozenset[Group]) -> set[str]:
-    return {group.driver for group in groups}
-
-
-def _attributes_of_one(groups: frozenset[Group]) -> set[str]:
-    return set().union(*map(_attributes, groups))
-
-
-def _attributes_of_all(groups: frozenset[Group]) -> set[str]:
-    return set.intersection(*map(_attributes, groups))
-
-
-def _capacities(groups: frozenset[Group]) -> set[str]:
-    return {name for group in groups for name in group.sample.capacity}
-
-
-def _bandwidths(groups: frozenset[Group]) -> set[int]:
-    """Say which bandwidths devices that can be shared have."""
-    return {group.bandwidth for group in groups if group.bandwidth}
-
-
-def _most_published(amounts: Counter[int]) -> tuple[int, ...]:
-    """Order amounts by the nodes that show them, and those of equally many by size."""
-    ranked = sorted(amounts, key=lambda amount: (-amounts[amount], amount))
-    return tuple(ranked[:_SIZES])
-
-
-def _kinds(holdings: Mapping[frozenset[Group], list[str]]) -> dict[str, frozenset[str]]:
-    """Find who publishes devices of each target that is told by attributes."""
-    found: dict[str, frozenset[str]] = {}
-    for target in TARGETS.values():
-        if target.where:
-            holders = [names for groups, names in holdings.items() if any(_is_of(group, target) for group in groups)]
-            found[target.name] = frozenset().union(*holders)
-    return found
-
-
-def _whole(holdings: Mapping[frozenset[Group], list[str]]) -> frozenset[str]:
-    holders = [names for groups, names in holdings.items() if not all(group.parted for group in groups)]
-    return frozenset().union(*holders)
-
-
-def _parted(holdings: Mapping[frozenset[Group], list[str]]) -> bool:
-    """Whether more nodes give shared devices in parts than whole where no amount is said.
-
-    A claim cannot tell the one from the other, and one node that gives parts shall not keep the pods of all others off theirs.
-    """
-    parts = whole = 0
-    for groups, names in holdings.items():
-        shared = [group for group in groups if group.sample.allow_multiple_allocations]
-        parts += len(names) if any(group.parted for group in shared) else 0
-        whole += len(names) if not all(group.parted for group in shared) else 0
-    return parts > whole
 
 
 def _is_of(group: Group, target: Target) -> bool:
     sample = group.sample
     said = target.where.items()
     return group.driver == target.driver and all(sample.own_text(target.driver, name) == text for name, text in said)
-
-
-def _doubt(picked: list[Group] | None, products: Mapping[Group, str]) -> str:
-    if picked is None:
-        return "its selectors cost too much to ask them about every kind of device"
-    if len(set(products.values())) > _SIZES:
-        return f"it has more than the {_SIZES} products that are looked at"
-    return ""
 
 
 def _attributes(group: Group) -> set[str]:
@@ -360,70 +356,36 @@ def _rank(
     """Rank products (or profiles) by the nodes that show them; the memory of each is the one that most nodes show.
 
     A node divides its voice among the products it shows, so that one with eight made-up products pushes nothing out that
-    two honest nodes have. Where two sizes have as many voices, the smaller one counts: it fits on both.
+    two honest nodes have; what it says of one product, it divides among the sizes that it shows of that. Where two sizes have
+    as many voices, the smaller one comes first: it fits on both.
     """
     voices: Counter[str] = Counter()
     sizes: dict[str, Counter[int]] = {}
     devices: Counter[str] = Counter()
     for groups, nodes in holdings.items():
         shown = {(names[group], group.memory) for group in groups if group in names}
+        of_each = Counter(name for name, _ in shown)
         for name, memory in shown:
-            voice = len(nodes) * _VOICE // len(shown)
-            voices[name] += voice
-            sizes.setdefault(name, Counter())[memory] += voice
+            voices[name] += len(nodes) * _VOICE // len(shown)
+            sizes.setdefault(name, Counter())[memory] += len(nodes) * _VOICE // of_each[name]
     for group, name in names.items():
         devices[name] += counts[group]
     ranked = sorted(voices, key=lambda name: (-voices[name], name))[:_SIZES]
-    return tuple(
-        Product(
+    found: list[Product] = []
+    for name in ranked:
+        said = sizes[name]
+        most = max(said.values())
+        memory, *others = sorted(size for size, support in said.items() if support == most)
+        product = Product(
             name=name,
             count=devices[name],
-            memory=min(sizes[name], key=lambda memory: (-sizes[name][memory], memory)),
-            sizes=len(sizes[name]),
+            memory=memory,
+            others=tuple(others[:_SIZES]),
+            sizes=len(said),
             voices=voices[name],
         )
-        for name in ranked
-    )
-
-
-def _find_handed_out(nodes: Iterable[Node]) -> dict[str, frozenset[str]]:
-    found: dict[str, set[str]] = {}
-    for node in nodes:
-        giver = node.metadata.name
-        allocatable = node.status.allocatable
-        for name, amount in allocatable.items():
-            if amount.nano > 0:
-                givers = found.setdefault(name, set())
-                givers.add(giver)
-    return {name: frozenset(givers) for name, givers in found.items()}
-
-
-def _units_by_node(nodes: tuple[Node, ...]) -> dict[str, dict[str, str]]:
-    found: dict[str, dict[str, str]] = {}
-    for vocabulary in VOCABULARIES:
-        bare = vocabulary.bare
-        if bare is None:
-            continue
-        told: dict[str, str] = {}
-        for node in nodes:
-            text = bare.node(node.metadata.labels)
-            if text:
-                told[node.metadata.name] = text
-        found[vocabulary.table.name] = told
-    return found
-
-
-def _extended_resources(classes: Iterable[DeviceClass]) -> dict[str, str]:
-    """The newest class wins a name; of equal age the lexically first."""
-    ordered = list(classes)
-    ordered.sort(key=lambda one: one.metadata.name, reverse=True)
-    ordered.sort(key=lambda one: one.metadata.creation_timestamp)
-    winners: dict[str, str] = {}
-    for one in ordered:
-        resource = one.spec.extended_resource_name
-        if resource:
-            winners[resource] = one.metadata.name
-    return winners
+        found.append(product)
+    return tuple(found)
 
 
 def unknown(target: Target, served: Served) -> Served:

@@ -94,4 +94,4 @@ def mistake_of(word: str) -> str:
     """Say what is wrong with the word of a namespace's label; "" if nothing is."""
     if not word or word in _WORDS:
         return ""
-    return f"its label {MODE_LABEL} says {word!r}, which is none of {', '.join(_WORDS)}"
+    return f"its label {MODE_LABEL} says {word!r}, which is not one of {', '.join(_WORDS)}"

@@ -19,7 +19,7 @@ from dra.wire import builtins
 from webhook.dialects import Mistake
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
 
     from webhook.state.schema import NodeTemplate, TemplateDevices
 
@@ -32,51 +32,36 @@ PLENTY = {name: parse("1Ei") for name in ("cpu", "memory", "ephemeral-storage", 
 
 def prospects(templates: Sequence[NodeTemplate], stock: Stock) -> Stock | None:
     """Lay out one idle node for each template of which another node can be made; None if there is none."""
-    possible = [template for template in templates if _can_grow(template, stock)]
-    if not possible:
-        return None
     slices = [piece for piece in stock.slices.values() if not piece.spec.node_name]
-    for template in possible:
-        slices += _slices(template)
+    nodes: list[Node] = []
+    for template in templates:
+        # Nodes of a template are known by its labels.
+        labels = template.labels.items()
+        there = [node for node in stock.nodes.values() if labels and labels <= node.metadata.labels.items()]
+        if template.max_nodes is not None and len(there) >= template.max_nodes:
+            continue
+        metadata = ObjectMeta(name=template.name, labels=template.labels)
+        nodes.append(Node(metadata=metadata, status=NodeStatus(allocatable=PLENTY)))
+        by_driver: dict[str, list[Device]] = {}
+        for entry in template.devices:
+            devices = by_driver.setdefault(entry.driver, [])
+            first = len(devices)
+            devices += [_device(entry, f"device-{number}") for number in range(first, first + entry.count)]
+        slices += [_slice(template.name, driver, devices) for driver, devices in by_driver.items()]
+    if not nodes:
+        return None
     return Stock.of(
         slices=slices,
         classes=stock.classes.values(),
-        nodes=[_node(template) for template in possible],
+        nodes=nodes,
         compatibilities=stock.compatibilities.values(),
     )
-
-
-def _node(template: NodeTemplate) -> Node:
-    return Node(metadata=ObjectMeta(name=template.name, labels=template.labels), status=NodeStatus(allocatable=PLENTY))
-
-
-def _can_grow(template: NodeTemplate, stock: Stock) -> bool:
-    """Whether there may be one more; nodes of a template are known by its labels."""
-    if template.max_nodes is None:
-        return True
-    wanted = template.labels.items()
-    there = [node for node in stock.nodes.values() if wanted and wanted <= node.metadata.labels.items()]
-    return len(there) < template.max_nodes
-
-
-def _slices(template: NodeTemplate) -> Iterator[ResourceSlice]:
-    drivers = dict.fromkeys([entry.driver for entry in template.devices])
-    for driver in drivers:
-        devices: list[Device] = []
-        for entry in template.devices:
-            if entry.driver == driver:
-                devices += _devices(entry, len(devices))
-        yield _slice(template.name, driver, devices)
 
 
 def _slice(node: str, driver: str, devices: Sequence[Device]) -> ResourceSlice:
     pool = ResourcePool(name=node, generation=1, resource_slice_count=1)
     spec = ResourceSliceSpec(driver=driver, node_name=node, pool=pool, devices=tuple(devices))
     return ResourceSlice(metadata=ObjectMeta(name=f"{node}-{driver}"), spec=spec)
-
-
-def _devices(entry: TemplateDevices, first: int) -> list[Device]:
-    return [_device(entry, f"device-{number}") for number in range(first, first + entry.count)]
 
 
 def _device(entry: TemplateDevices, name: str) -> Device:
@@ -105,20 +90,16 @@ def wrong_templates(templates: Sequence[NodeTemplate]) -> Iterable[Mistake]:
             yield Mistake(f"{path}/labels", reason, "write labels that all of its nodes have, and no others")
         if not template.devices:
             yield Mistake(f"{path}/devices", "no devices are given", "say what a node of it publishes, or leave it out")
-        yield from _wrong_counts(template, path)
+        for j, entry in enumerate(template.devices):
+            if not 1 <= entry.count <= MOST_DEVICES:
+                reason = f"{entry.count} is not a number of devices on a node"
+                yield Mistake(f"{path}/devices/{j}/count", reason, f"write 1 to {MOST_DEVICES}")
+        total = sum(entry.count for entry in template.devices)
+        if total > MOST_DEVICES:
+            reason = f"{total} devices are more than {MOST_DEVICES} on one node"
+            yield Mistake(f"{path}/devices", reason, "leave out those that no pod asks for by an extended resource")
         for j, entry in enumerate(template.devices):
             yield from _wrong_devices(entry, template.name, f"{path}/devices/{j}")
-
-
-def _wrong_counts(template: NodeTemplate, path: str) -> Iterable[Mistake]:
-    for j, entry in enumerate(template.devices):
-        if not 1 <= entry.count <= MOST_DEVICES:
-            reason = f"{entry.count} is not a number of devices on a node"
-            yield Mistake(f"{path}/devices/{j}/count", reason, f"write 1 to {MOST_DEVICES}")
-    total = sum(entry.count for entry in template.devices)
-    if total > MOST_DEVICES:
-        reason = f"{total} devices are more than {MOST_DEVICES} on one node"
-        yield Mistake(f"{path}/devices", reason, "leave out those that nobody asks for the old way")
 
 
 def _wrong_devices(entry: TemplateDevices, node: str, path: str) -> Iterable[Mistake]:

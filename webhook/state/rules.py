@@ -30,7 +30,6 @@ from webhook.names import DOMAIN
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from dra.cel import Selector
     from webhook.dialects import Dialect, Row, Target
     from webhook.state.schema import File
 
@@ -81,7 +80,12 @@ def wrong_tables(file: File, targets: Mapping[str, Target]) -> Iterator[Mistake]
         if dialect.name not in file.disabled
         for row in dialect.keys
     }
-    patterns = _closed_patterns(taken)
+    # Built-in names that vary in a part, without those that take every name of their domain.
+    patterns: list[tuple[str, Dialect, Row]] = []
+    for (place, name), (dialect, row) in taken.items():
+        before, mark, _ = name.partition("<")
+        if place is Position.RESOURCE and mark and not before.endswith("/"):
+            patterns.append((name, dialect, row))
     for i, table in enumerate(file.dialects):
         path = f"/dialects/{i}"
         if table.name in built_in or names_.index(table.name) != i:
@@ -105,18 +109,25 @@ def wrong_tables(file: File, targets: Mapping[str, Target]) -> Iterator[Mistake]
                     f"rename it there (`keys.{other.name}`), or say `common: true` in both and decide under `meanings`"
                 )
                 yield Mistake(f"{where}/name", reason, hint)
-        yield from _said_twice(table, path)
-        yield from _asks_nothing(table, path)
-
-
-def _closed_patterns(taken: _Taken) -> list[tuple[str, Dialect, Row]]:
-    """List the names of built-in keys that vary in a part, but for those that take whatever stands in their domain."""
-    found = []
-    for (place, name), (dialect, row) in taken.items():
-        before, mark, _ = name.partition("<")
-        if place is Position.RESOURCE and mark and not before.endswith("/"):
-            found.append((name, dialect, row))
-    return found
+        # Keys that shape requests: two of one role outside of containers contradict each other, and without a request they do nothing.
+        asks = any(row.place is Position.RESOURCE and row.role is not Role.NONE for row in table.keys)
+        shaping = [
+            (j, row)
+            for j, row in enumerate(table.keys)
+            if row.place is not Position.RESOURCE and row.role in plain.SHAPING
+        ]
+        said: dict[tuple[bool, Role], str] = {}
+        for j, row in shaping:
+            first = said.setdefault((row.place is Position.ENV, row.role), row.name)
+            if first != row.name:
+                reason = f"{first} says {row.role} already, and a pod may bear both"
+                yield Mistake(
+                    f"{path}/keys/{j}/role", reason, "give one of the two another role, or a table of its own"
+                )
+        if shaping and not asks:
+            reason = "it shapes what a container asks for, and no key of this dialect on a container asks"
+            hint = "add the resource name that the containers have"
+            yield Mistake(f"{path}/keys/{shaping[0][0]}/role", reason, hint)
 
 
 def _matching(row: Row, patterns: Iterable[tuple[str, Dialect, Row]]) -> tuple[Dialect, Row] | None:
@@ -136,7 +147,7 @@ def _matching(row: Row, patterns: Iterable[tuple[str, Dialect, Row]]) -> tuple[D
 
 
 def _wrong_row(row: Row, table: Dialect, path: str) -> Iterator[Mistake]:
-    """What is wrong with one row by itself: a key we may not read, or a role that nothing would read there."""
+    """Find mistakes of one row: a key that a table must not read, or a role that is not read in its place."""
     if row.most is not None and row.most < row.least:
         yield Mistake(f"{path}/most", f"{row.most} is below {row.least}", "write least and most in order")
     for field in ("meaning", "because", "when"):
@@ -149,7 +160,7 @@ def _wrong_row(row: Row, table: Dialect, path: str) -> Iterator[Mistake]:
 
 
 def _wrong_name(row: Row, path: str) -> Iterator[Mistake]:
-    """A name that no pod could bear, one of Kubernetes' or ours, or a pattern that would take more than it says."""
+    """Find names that no pod can have, names of Kubernetes or drawbridge, and patterns that take too much."""
     before, mark, _ = row.name.partition("<")
     whole = row.name
     if mark or ">" in whole:
@@ -170,7 +181,13 @@ def _wrong_name(row: Row, path: str) -> Iterator[Mistake]:
     if slash and _is_below(domain, DOMAIN):
         yield Mistake(path, f"{row.name[:80]!r} is a name of drawbridge's own", "write the key that pods of yours have")
         return
-    problem = _misnamed(whole, row.place)
+    if row.place is Position.RESOURCE:
+        problem = names.extended_resource_name(whole)
+    elif row.place is not Position.ENV:
+        problem = names.label_key(whole)
+    else:
+        form = "must consist of letters, digits, '_', '-' and '.', and not begin with a digit"
+        problem = "" if _VARIABLE(whole) else form
     if problem:
         what = "variable" if row.place is Position.ENV else "key"
         yield Mistake(
@@ -182,16 +199,8 @@ def _is_below(domain: str, other: str) -> bool:
     return domain == other or domain.endswith(f".{other}")
 
 
-def _misnamed(name: str, place: Position) -> str:
-    if place is Position.RESOURCE:
-        return names.extended_resource_name(name)
-    if place is not Position.ENV:
-        return names.label_key(name)
-    return "" if _VARIABLE(name) else "must consist of letters, digits, '_', '-' and '.', and not begin with a digit"
-
-
 def _wrong_role(row: Row, table: Dialect, path: str) -> Iterator[Mistake]:
-    """A role that nothing reads there, or that contradicts what becomes of the key."""
+    """Find a role that is not read in its place, or that contradicts the action of the key."""
     if row.action in (Action.REFUSED, Action.NOT_UNDERSTOOD):
         reason = f"a table cannot say that a key is {row.action}"
         yield Mistake(f"{path}/action", reason, "write translated, approximated, ignored or left")
@@ -229,40 +238,11 @@ def _wrong_expression(row: Row, path: str) -> Iterator[Mistake]:
         at = "" if error.position is None else f" (at letter {error.position + 1})"
         yield Mistake(path, f"{error.message}{at}", "write CEL over the text `value`, such as int(value)")
         return
-    if not _gives(made, wants):
+    if str(made.result_type) not in (*wants, "dyn"):
         hint = f"wrap it in {'int(…)' if wants[0] == 'int' else 'string(…)'}"
         yield Mistake(path, f"it gives {made.result_type}, and role {row.role} takes {' or '.join(wants)}", hint)
     elif too_costly(made):
         yield Mistake(path, "it costs too much on a long value", "look at the value once, without nested loops")
-
-
-def _gives(made: Selector, wants: Sequence[str]) -> bool:
-    return str(made.result_type) in (*wants, "dyn")
-
-
-def _said_twice(table: Dialect, path: str) -> Iterator[Mistake]:
-    """Two keys that say the same of a pod, outside of containers, where nobody knows which one counts."""
-    said: dict[tuple[bool, Role], str] = {}
-    for j, row in enumerate(table.keys):
-        role = row.role
-        if row.place is Position.RESOURCE or role not in plain.SHAPING:
-            continue
-        variable = row.place is Position.ENV
-        where = variable, role
-        other = said.setdefault(where, row.name)
-        if other != row.name:
-            reason = f"{other} says {role} already, and a pod may bear both"
-            yield Mistake(f"{path}/keys/{j}/role", reason, "give one of the two another role, or a table of its own")
-
-
-def _asks_nothing(table: Dialect, path: str) -> Iterator[Mistake]:
-    """A table that shapes requests and makes none."""
-    asks = any(row.place is Position.RESOURCE and row.role is not Role.NONE for row in table.keys)
-    for j, row in enumerate(table.keys):
-        if not asks and row.place is not Position.RESOURCE and row.role in plain.SHAPING:
-            reason = "it shapes what a container asks for, and no key of this dialect on a container asks"
-            yield Mistake(f"{path}/keys/{j}/role", reason, "add the resource name that the containers have")
-            return
 
 
 def _long(text: str, path: str) -> Iterator[Mistake]:
@@ -310,15 +290,18 @@ def _wrong_target(target: Target, path: str) -> Iterator[Mistake]:
         yield Mistake(f"{path}/request", reason, "write lower-case letters, digits and hyphens, 20 at most")
     for j, class_ in enumerate(target.classes):
         yield from _wrong(f"{path}/classes/{j}", class_, names.dns_subdomain)
+    # Full names of attributes: a domain and an identifier.
     full = {"unique": target.unique, "product": target.product}
     full |= {f"attributes/{j}": name for j, name in enumerate(target.attributes)}
     for member, name in full.items():
-        yield from _wrong_full(f"{path}/{member}", name, target.driver)
-    yield from _wrong_ids(target, path)
-
-
-def _wrong_ids(target: Target, path: str) -> Iterator[Mistake]:
-    """Names of attributes and capacities in the driver's own domain."""
+        domain, slash, id_ = name.partition("/")
+        if name and not slash:
+            reason = f"{name[:80]!r} is not the full name of an attribute"
+            yield Mistake(f"{path}/{member}", reason, f"write {target.driver}/{name[:80]}")
+        elif name:
+            yield from _wrong(f"{path}/{member}", domain, names.driver_name)
+            yield from _wrong(f"{path}/{member}", id_, names.c_identifier)
+    # Names of attributes and capacities in the driver's own domain.
     ids = {
         "profile": target.profile,
         "memory": target.memory,
@@ -340,13 +323,3 @@ def _wrong_ids(target: Target, path: str) -> Iterator[Mistake]:
 def _wrong(path: str, name: str, judge: Callable[[str], str]) -> Iterator[Mistake]:
     if problem := judge(name):
         yield Mistake(path, f"{name[:80]!r} {problem}", "write the name as the driver's slices have it")
-
-
-def _wrong_full(path: str, name: str, driver: str) -> Iterator[Mistake]:
-    """An attribute's full name has a domain, and both parts have their form."""
-    domain, slash, id_ = name.partition("/")
-    if name and not slash:
-        yield Mistake(path, f"{name[:80]!r} is not the full name of an attribute", f"write {driver}/{name[:80]}")
-    elif name:
-        yield from _wrong(path, domain, names.driver_name)
-        yield from _wrong(path, id_, names.c_identifier)

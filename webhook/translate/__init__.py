@@ -13,31 +13,25 @@ from webhook.translate.pod_template import (
     translate_each,
     translate_object,
 )
-from webhook.translate.pod_view import PLACEHOLDER, PodView, Slot, is_passed_by, is_placeholder, look, mapping
-from webhook.translate.record import LARGEST, is_genuine
+from webhook.translate.pod_view import PLACEHOLDER, PodView, is_passed_by, is_placeholder, look, mapping
+from webhook.translate.record import is_genuine
 from webhook.translate.rewrite import Given
 from webhook.translate.translate import (
-    TOO_LARGE,
     Decision,
     Translation,
     clean,
     given_earlier,
-    outside_words,
     replay,
     translate,
 )
-from webhook.translate.workload_kind import WorkloadKind, group_kind, kind_of, origin_of, scheduler_of
+from webhook.translate.workload_kind import group_kind, kind_of, origin_of, scheduler_of
 
 __all__ = [
-    "LARGEST",
     "PLACEHOLDER",
-    "TOO_LARGE",
     "Decision",
     "Given",
     "PodView",
-    "Slot",
     "Translation",
-    "WorkloadKind",
     "at",
     "bodies",
     "clean",
@@ -54,7 +48,6 @@ __all__ = [
     "name_of",
     "namespace_of",
     "origin_of",
-    "outside_words",
     "paths",
     "replay",
     "scheduler_of",

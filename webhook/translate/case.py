@@ -16,6 +16,7 @@ from webhook.dialects import (
     WHOLE,
     Action,
     Amount,
+    Answer,
     Dialect,
     Hint,
     Keyed,
@@ -36,7 +37,7 @@ from webhook.translate.owner import meaning, text_of
 from webhook.translate.pod_view import Slot, Word, mapping, number, requests
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from dra.wire import Json
     from webhook.state import Configuration, Inventory
@@ -116,34 +117,15 @@ def cases(
         by_dialect: dict[str, tuple[Dialect, list[Word]]] = {}
         for word in words:
             known = whose.of(word, slot, configuration)
-            owned = msgspec.structs.replace(word, known=(known,))
-            dialect = known.dialect
-            _, said = by_dialect.setdefault(dialect.name, (dialect, []))
-            said.append(owned)
+            _, said = by_dialect.setdefault(known.dialect.name, (known.dialect, []))
+            said.append(Word(word.key, (known,), word.limit, word.request, word.raw))
         for name, (dialect, said) in by_dialect.items():
             place = name, 0
             if dialect.scope is Scope.CONTAINER:
                 place = name, order
             _, entries = grouped.setdefault(place, (dialect, []))
             entries.append((slot, tuple(said)))
-    answered: list[Case] = []
-    for dialect, entries in grouped.values():
-        container = ""
-        if dialect.scope is Scope.CONTAINER:
-            first, _ = entries[0]
-            container = first.name
-        keys: dict[str, None] = {}
-        for _, owned_words in entries:
-            for word in owned_words:
-                keys[word.key] = None
-        case = Case(
-            dialect=dialect,
-            words=tuple(entries),
-            container=container,
-            keys=tuple(keys),
-        )
-        answer = _answer(case, whose, configuration, fleet)
-        answered.append(answer)
+    answered = [_answer(dialect, tuple(entries), whose, configuration, fleet) for dialect, entries in grouped.values()]
     return [*answered, *_asked_elsewhere(whose)] if whose.asking else answered
 
 
@@ -157,97 +139,89 @@ def _asked_elsewhere(whose: Owners) -> list[Case]:
     return stays
 
 
-def _answer(case: Case, whose: Owners, configuration: Configuration, fleet: Inventory) -> Case:
+def _answer(
+    dialect: Dialect, entries: tuple[_Said, ...], whose: Owners, configuration: Configuration, fleet: Inventory
+) -> Case:
     """Stop where something on the pod keeps us away; else read the numbers and ask the dialect's reader."""
-    dialect = case.dialect
+    first, _ = entries[0]
+    container = first.name if dialect.scope is Scope.CONTAINER else ""
+    keys = tuple(dict.fromkeys([word.key for _, words in entries for word in words]))
     hints = whose.hints.get(dialect.name, {})
-    case = _keep_away(case, whose, hints)
-    if case.left or case.refusals:
-        return case
-    numbers = {slot.order: [(word, number(word, configuration)) for word in words] for slot, words in case.words}
-    bare = _bare(numbers.values())
+    away = _keep_away(keys[0], dialect, whose, hints)
+    if isinstance(away, Left):
+        return Case(dialect=dialect, words=entries, container=container, keys=keys, left=away)
+    if away is not None:
+        return Case(dialect=dialect, words=entries, container=container, keys=keys, refusals=(away,))
+    numbers = [[(word, number(word, configuration)) for word in words] for _, words in entries]
+    # A name that several systems use, with a number other than 0.
+    bare = ""
+    for words in numbers:
+        for word, value in words:
+            if value and not bare and word.known[0].row.common:
+                bare = word.key
+    unit = WHOLE
     if bare:
         unit = meaning(bare, dialect, configuration, fleet, whose.selected)
-        as_told = configuration.file.meanings.get(bare) == "leave"
-        quiet = as_told and unit.left is not None
-        case = msgspec.structs.replace(case, bare=bare, unit=unit, left=unit.left, quiet=quiet)
-        if case.left:
-            return case
+        if unit.left:
+            quiet = configuration.file.meanings.get(bare) == "leave"
+            return Case(
+                dialect=dialect, words=entries, container=container, keys=keys, left=unit.left, quiet=quiet, bare=bare, unit=unit
+            )  # fmt: skip
     said: list[Said] = []
     refusals: list[Refusal] = []
     asked = False
-    for slot, _ in case.words:
-        amounts = []
-        for word, value in numbers[slot.order]:
+    for (slot, _), words in zip(entries, numbers, strict=True):
+        amounts: list[Amount] = []
+        for word, value in words:
             amount = value if isinstance(value, Refusal) else _amount(word, value)
             if isinstance(amount, Refusal):
                 refusals.append(amount)
             else:
                 amounts.append(amount)
                 asked = asked or amount.value != 0 or amount.row.role is not Role.COUNT
-        ordinary_init = slot.list == "initContainers"
-        said.append(Said(slot.name, tuple(amounts), slot.init, ordinary_init))
+        said.append(Said(slot.name, tuple(amounts), slot.init, slot.list == "initContainers"))
     if refusals:
-        return msgspec.structs.replace(case, refusals=tuple(refusals))
-    if not asked:
-        notes = [Note(key, Action.IGNORED, "asks for nothing") for key in case.keys]
-        return case.note(*notes)
-    return _read(case, tuple(said), whose, configuration)
-
-
-def _keep_away(case: Case, whose: Owners, hints: Mapping[Role, Hint]) -> Case:
-    """Leave or refuse what its own system has dealt with already, or would not have taken."""
-    key, title = case.keys[0], case.dialect.title
-    for system, hint in whose.asking:
-        if not case.dialect.apart:
-            return case.leave(key, f"{system.title} places the pod, by {hint.key}")
-    for role in (Role.PLACED, Role.OPT_OUT):
-        if role in hints:
-            hint = hints[role]
-            return case.leave(hint.key, hint.row.because)
-    if claimed := hints.get(Role.CLAIMED):
-        return case.leave(key, f"it is asked for beside label {claimed.key}: {claimed.row.because}")
-    if case.dialect.refuses_privileged and whose.privileged:
-        reason = f"{title} takes no pod with a privileged container ({whose.privileged})"
-        return case.refuse(key, reason, "shares are not enforced on it")
-    return case
-
-
-def _bare(numbers: Iterable[list[tuple[Word, int | Refusal]]]) -> str:
-    """Find a name that several systems use, with a number other than 0; "" if there is none."""
-    for words in numbers:
-        for word, value in words:
-            if word.known[0].row.common and value:
-                return word.key
-    return ""
-
-
-def _read(case: Case, said: tuple[Said, ...], whose: Owners, configuration: Configuration) -> Case:
-    table = case.dialect
-    hints = whose.hints.get(table.name, {})
-    options = configuration.options[table.name]
-    rows = configuration.variables.get(table.name)
-    if rows:
-        slot, _ = case.words[0]
-        hints = {**hints, **_variables(slot, rows)}
-    of_host = options.of_host()
-    words = Words(
-        table=table,
-        said=said,
-        options=options,
-        hints=hints,
-        unit=case.unit,
-        host=requests(whose.pod, of_host) if of_host and whose.pod else {},
-    )
-    answer = configuration.vocabularies[table.name].read(words)
-    return msgspec.structs.replace(
-        case,
+        answer = Answer(refusals=tuple(refusals))
+    elif not asked:
+        answer = Answer(notes=tuple([Note(key, Action.IGNORED, "asks for nothing") for key in keys]))
+    else:
+        rows = configuration.variables.get(dialect.name)
+        if rows:
+            hints = {**hints, **_variables(first, rows)}
+        options = configuration.options[dialect.name]
+        of_host = options.of_host()
+        host = requests(whose.pod, of_host) if of_host and whose.pod else {}
+        read = configuration.vocabularies[dialect.name].read
+        answer = read(Words(table=dialect, said=tuple(said), options=options, hints=hints, unit=unit, host=host))
+    return Case(
+        dialect=dialect,
+        words=entries,
+        container=container,
+        keys=keys,
         demands=answer.demands,
         notes=answer.notes,
         refusals=answer.refusals,
         left=answer.left,
         open=bool(answer.demands) and not answer.refusals and answer.left is None,
+        bare=bare,
+        unit=unit,
     )
+
+
+def _keep_away(key: str, dialect: Dialect, whose: Owners, hints: Mapping[Role, Hint]) -> Left | Refusal | None:
+    """Leave or refuse what its own system has dealt with already, or would not have taken."""
+    for system, hint in whose.asking:
+        if not dialect.apart:
+            return Left(key, f"{system.title} places the pod, by {hint.key}")
+    for role in (Role.PLACED, Role.OPT_OUT):
+        if role in hints:
+            return Left(hints[role].key, hints[role].row.because)
+    if claimed := hints.get(Role.CLAIMED):
+        return Left(key, f"it is asked for beside label {claimed.key}: {claimed.row.because}")
+    if dialect.refuses_privileged and whose.privileged:
+        reason = f"{dialect.title} takes no pod with a privileged container ({whose.privileged})"
+        return Refusal(key, reason, "shares are not enforced on it", Code.RULE)
+    return None
 
 
 def _variables(slot: Slot, rows: Mapping[str, Row]) -> dict[Role, Hint]:

@@ -68,7 +68,7 @@ def judge(cases: Sequence[Case], context: Context) -> Verdict:
         cases = _take(cases, (leave_misspelt,), context)
     for joint in context.configuration.file.joint:
         cases = _pair(cases, joint)
-    cases = _take(cases, FOR_ITSELF, context)
+    cases = _take(cases, _for_itself(context), context)
     cases, scheduler = _schedule(cases, context)
     shared = _share(cases, context)
     bridge = context.configuration.file.bridge
@@ -81,7 +81,9 @@ def judge(cases: Sequence[Case], context: Context) -> Verdict:
     devices = sum([results(grant.spec) for grant in shared.grants])
     if devices > POD_LIMIT:
         return Verdict(cases=_too_many(cases, devices))
-    return Verdict(cases=_remark(cases, shared), shared=shared, scheduler=scheduler, strategy=strategy)
+    if shared.remarks:
+        cases = _remark(cases, shared)
+    return Verdict(cases=cases, shared=shared, scheduler=scheduler, strategy=strategy)
 
 
 def _take(cases: Sequence[Case], steps: Sequence[Step], context: Context) -> tuple[Case, ...]:
@@ -93,7 +95,7 @@ def _take(cases: Sequence[Case], steps: Sequence[Step], context: Context) -> tup
                 break
             case = step(case, context)  # noqa: PLW2901  the case goes on as the step returns it
         taken.append(case)
-    return _together(taken)
+    return tuple(taken) if all(case.open for case in taken) else _together(taken)
 
 
 def _together(cases: list[Case]) -> tuple[Case, ...]:
@@ -200,12 +202,10 @@ def step_aside(case: Case, context: Context) -> Case:
     if len(case.demands) != 1:
         return case
     key, demand, _ = case.demands[0]
-    if len(case.keys) > 1 and case.asking() != [key]:
-        return case
     name = context.fleet.extended.get(key)
-    if name is None or not context.features.on(EXTENDED):
+    if name is None or not context.features.on(EXTENDED) or not isinstance(demand, Demand):
         return case
-    if not isinstance(demand, Demand):
+    if len(case.keys) > 1 and case.asking() != [key]:
         return case
     # The profile of a MIG device is in the name of its key; any other one was asked for beside it.
     profile = ""
@@ -242,7 +242,7 @@ def serve(case: Case, context: Context) -> Case:
             return case.refuse(key, made.reason, "drop the annotation", Code.INEXPRESSIBLE)
         if made.moved and context.pod.spec.get("hostNetwork") is True:
             return case.leave(key, "the driver moves the device into the pod's network, and hostNetwork pods have none")
-        demands.append(asked._replace(demand=demand))
+        demands.append(asked if demand is asked.demand else asked._replace(demand=demand))
         served.append(made)
         _tell_class(notes, key, made)
         for remark in made.claims.remarks:
@@ -285,7 +285,7 @@ def leave_approximations(case: Case, context: Context) -> Case:
 
 def respect_quotas(case: Case, context: Context) -> Case:
     """Leave what a ResourceQuota on the old key would lose its hold on."""
-    for key in case.keys if context.quota else ():
+    for key in case.keys:
         if f"requests.{key}" not in context.quota or key in context.configuration.file.quotas:
             continue
         names = [made.supply.served.extended_resource for made in case.made]
@@ -297,7 +297,7 @@ def respect_quotas(case: Case, context: Context) -> Case:
 
 def respect_limit_ranges(case: Case, context: Context) -> Case:
     """Leave what a LimitRange would refuse without the old key, or would fill in again beside the claim."""
-    for key in case.keys if context.limit_range else ():
+    for key in case.keys:
         if key in context.limit_range:
             return case.leave(key, "a LimitRange bounds it or fills it in, and would turn back a pod without it")
     return case
@@ -305,8 +305,6 @@ def respect_limit_ranges(case: Case, context: Context) -> Case:
 
 def respect_queue(case: Case, context: Context) -> Case:
     """Leave what the pod's Kueue could not account for: to it, such a workload is inadmissible."""
-    if not context.queue:
-        return case
     key = case.keys[0]
     mapped = context.configuration.file.kueue.device_classes
     classes = [name for made in case.made for name in made.classes]
@@ -317,7 +315,7 @@ def respect_queue(case: Case, context: Context) -> Case:
         reason = (
             f"Kueue counts it in queue {context.queue}; with `resources: {{{mapping_of}}}` in Kueue's configuration"
         )
-        return case.leave(key, f"{reason}, its gate for DRA, and `kueue.deviceClasses` here it is translated")
+        return case.leave(key, f"{reason}, its feature gate for DRA, and `kueue.deviceClasses` here it is translated")
     if any(ALTERNATIVES in made.claims.needs for made in case.made):
         return case.leave(key, f"queue {context.queue}: Kueue does not count claims with alternatives (firstAvailable)")
     return case
@@ -338,14 +336,16 @@ def suit_scheduler(case: Case, context: Context) -> Case:
     return case.refuse(key, problem, "name a scheduler that serves claims", Code.SCHEDULER)
 
 
-FOR_ITSELF: tuple[Step, ...] = (
-    step_aside,
-    serve,
-    leave_approximations,
-    respect_quotas,
-    respect_limit_ranges,
-    respect_queue,
-)
+def _for_itself(context: Context) -> list[Step]:
+    """List the steps that a case is judged in by itself, those that something asks for."""
+    steps: list[Step] = [step_aside, serve, leave_approximations]
+    if context.quota:
+        steps.append(respect_quotas)
+    if context.limit_range:
+        steps.append(respect_limit_ranges)
+    if context.queue:
+        steps.append(respect_queue)
+    return steps
 
 
 def _schedule(cases: tuple[Case, ...], context: Context) -> tuple[tuple[Case, ...], str]:
@@ -447,8 +447,6 @@ def _too_many(cases: Iterable[Case], devices: int) -> tuple[Case, ...]:
 
 
 def _remark(cases: tuple[Case, ...], shared: Sharing) -> tuple[Case, ...]:
-    if not shared.remarks:
-        return cases
     remarked: list[Case] = []
     for case in cases:
         if not case.open:

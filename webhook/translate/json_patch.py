@@ -18,10 +18,6 @@ if TYPE_CHECKING:
     from dra.wire import Json
 
 
-def test(path: str, value: Json) -> dict[str, Json]:
-    return {"op": "test", "path": path, "value": value}
-
-
 def remove_keys(
     path: str, mapping: Mapping[str, Json], keys: Sequence[str], *, coarse: bool = False
 ) -> list[dict[str, Json]]:

@@ -39,12 +39,10 @@ def too_much(pod: PodView, configuration: Configuration) -> Left | None:
             reason = f"container {slot.name} has {len(slot.words)} such keys, {KEYS} is the most that is looked at"
             return Left(slot.words[0].key, reason)
         for word in slot.words:
-            for amount in (word.limit, word.request):
-                if _is_long(amount):
-                    return Left(word.key, f"an amount of more than {LETTERS} letters is not read")
+            if _is_long(word.limit) or (word.request != word.limit and _is_long(word.request)):
+                return Left(word.key, f"an amount of more than {LETTERS} letters is not read")
     selected = pod.selected
-    demands = len(selected.always) + sum(map(len, selected.terms))
-    if asking and demands > SELECTIONS:
+    if asking and len(selected.always) + sum(map(len, selected.terms)) > SELECTIONS:
         reason = (
             f"the pod demands more than {SELECTIONS} things of its node's labels, which is the most that is looked at"
         )
@@ -62,6 +60,6 @@ def too_much(pod: PodView, configuration: Configuration) -> Left | None:
 
 
 def _is_long(amount: object) -> bool:
-    if isinstance(amount, int):
-        return amount.bit_length() > 4 * LETTERS  # before it is written out
-    return isinstance(amount, str) and len(amount) > LETTERS
+    if isinstance(amount, str):
+        return len(amount) > LETTERS
+    return isinstance(amount, int) and amount.bit_length() > 4 * LETTERS  # before it is written out

@@ -41,6 +41,8 @@ class Owners(msgspec.Struct, frozen=True):
 
     def of(self, word: Word, slot: Slot, configuration: Configuration) -> Known:
         """Choose the row that a key is read by."""
+        if len(word.known) == 1:
+            return word.known[0]
         own = [known for known in word.known if not known.row.common]
         if own:
             return own[-1]  # an administrator's table comes after ours
@@ -100,8 +102,8 @@ def owners(pod: PodView, configuration: Configuration) -> Owners:
         speaking=speaking,
         privileged=privileged,
         selected=selected,
-        scheduled=_scheduled(hints, pod, configuration),
-        asking=_asking(hints, pod, configuration),
+        scheduled=_scheduled(hints, pod, configuration) if hints else None,
+        asking=_asking(hints, pod, configuration) if hints else (),
         pod=pod,
     )
 
@@ -135,17 +137,15 @@ def _asking(hints: _Hints, pod: PodView, configuration: Configuration) -> tuple[
 def _hints(
     pod: PodView, selected: Selected, configuration: Configuration
 ) -> tuple[dict[str, dict[Role, Hint]], tuple[tuple[str, Hint], ...], list[Dialect]]:
-    places = {
-        Position.ANNOTATION: pod.annotations,
-        Position.LABEL: pod.labels,
-        Position.NODE_SELECTOR: _labels(selected),
-    }
+    places = {Position.ANNOTATION: pod.annotations, Position.LABEL: pod.labels}
+    if selected.always or selected.terms:
+        places[Position.NODE_SELECTOR] = _labels(selected)
     hints: dict[str, dict[Role, Hint]] = {}
     ignored: list[tuple[str, Hint]] = []
     evidence: list[Dialect] = []
     for place, words in places.items():
         rows = configuration.rows[place]
-        for key, value in words.items():
+        for key, value in words.items() if words else ():
             for known in rows.get(key, ()):
                 if known.row.when and value != known.row.when:
                     continue

@@ -233,13 +233,17 @@ def number(word: Word, configuration: Configuration | None = None) -> int | Refu
     except QuantityError as error:
         return _invalid(word, f"its limit: {error}", _remedy_for_a_text(word.limit))
     try:
-        if word.request is not None:
+        if (
+            type(word.request) is type(word.limit) and word.request == word.limit
+        ):  # as the API server writes it where nothing is requested
+            request = limit
+        elif word.request is not None:
             request = parse(_text(word.request))
     except QuantityError as error:
         return _invalid(word, f"its request: {error}", _remedy_for_a_text(word.request))
     if limit is None:
         return _invalid(word, "is requested without a limit", "set the same number as a limit")
-    if request is not None and request != limit:
+    if request is not None and request is not limit and request != limit:
         return _invalid(word, f"request {word.request} and limit {word.limit} differ", "make them equal")
     if limit.nano % NANO:
         remedy = _remedy_for_a_part(word, configuration) if configuration else _WHOLE

@@ -31,7 +31,7 @@ LARGEST = 256 * 1024
 _DIGITS = 16  # of a digest, in hex
 
 
-class Original(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class Original(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """What the pod asked for before we came: each container's removed keys, and the scheduler if we changed it."""
 
     containers: dict[str, dict[str, Json]] = {}
@@ -116,13 +116,12 @@ def annotate(
 
     None if the pod's annotations would be more than the API server takes.
     """
-    record = before.record.join(now.record)
+    record = now.record if before is NOTHING_WRITTEN else before.record.join(now.record)
     decisions = [*before.decisions, *now.decisions]
     decision = _text({"version": names.VERSION, "decisions": decisions})
     devices = _text({**before.devices, **now.devices})
-    if key is not None:
-        record = msgspec.structs.replace(record, digest=digest(decision, devices))
-    original = _text(record)
+    sum_of_both = "" if key is None else digest(decision, devices)
+    original = _text(Original(record.containers, record.scheduler_name, record.scheduled_by, sum_of_both))
     annotations: dict[str, Json] = {
         names.DECISION: decision,
         names.DEVICES: devices,
@@ -134,12 +133,11 @@ def annotate(
         whose = template.bearer_of(pod.raw, namespace, asked=original)
         templates = {**before.templates, **now.templates}
         annotations[names.TEMPLATES] = template.seal(templates, key, whose)
-    # As the API server counts them (apimachinery: ValidateAnnotationsSize).
-    size = 0
-    for name, value in {**pod.annotations, **annotations}.items():
-        for text in (name, str(value)):
-            size += len(text.encode(errors="surrogatepass"))
-    return annotations if size <= LARGEST else None
+    # As the API server counts them (apimachinery: ValidateAnnotationsSize); a letter is four bytes at most.
+    texts = [text for name, value in {**pod.annotations, **annotations}.items() for text in (name, str(value))]
+    if 4 * sum(map(len, texts)) <= LARGEST:
+        return annotations
+    return annotations if sum([len(text.encode(errors="surrogatepass")) for text in texts]) <= LARGEST else None
 
 
 def foreign(pod: PodView, believed: WrittenRecord) -> tuple[str, ...]:

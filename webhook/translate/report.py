@@ -76,15 +76,15 @@ class Report:
         for note in case.notes:
             key, action = note.key, note.action
             silent.pop(key, None)
-            self._decide(case.container, dialect, key, action, note.detail)
+            basis = case.unit.basis if key == case.bare else ""
+            self.decisions.append(
+                Decision(self._object, case.container, dialect, key, action, note.detail, "", "", basis)
+            )
             if action is Action.APPROXIMATED and self._approximations == "warn":
                 who = _who(case.container)
                 self._warn(f"{who}{key}: approximated: {note.detail}")
             elif action is Action.IGNORED and key not in case.keys:
                 self._warn(f"{key}: ignored: {note.detail}")
-            if key == case.bare:
-                last = self.decisions[-1]
-                self.decisions[-1] = msgspec.structs.replace(last, basis=case.unit.basis)
         for key in silent:
             self._decide(case.container, dialect, key, Action.TRANSLATED, "")
 

@@ -19,8 +19,7 @@ from webhook.translate.record import Original, WrittenRecord, annotate
 if TYPE_CHECKING:
     from collections.abc import Container, Sequence
 
-    from webhook.claims import Grant, Made
-    from webhook.dialects import Keyed
+    from webhook.claims import Grant
     from webhook.translate.case import Case
     from webhook.translate.checks import Verdict
     from webhook.translate.pod_view import PodView, Slot
@@ -99,16 +98,18 @@ def rewrite(
     operations: list[Operation] = []
     for slot in pod.slots:
         keys = (*gone.get(slot.name, ()), *again.get(slot.name, ()))
-        operations += _container(f"{path}/spec/{slot.list}/{slot.index}", slot, keys, references.get(slot.name, ()))
+        seen = references.get(slot.name, ())
+        if keys or seen:
+            operations += _container(f"{path}/spec/{slot.list}/{slot.index}", slot, keys, seen)
     operations += patch.append(f"{path}/spec/resourceClaims", spec.get("resourceClaims"), entries)
     if not gone:
         if operations and key is not None:
             operations += _label(pod, _TRANSLATED)
         return Rewrite(tuple(operations))
-    later = Original(containers=gone)
+    later = Original(gone)
     if verdict.scheduler:
         operations += patch.set_keys(f"{path}/spec", spec, {"schedulerName": verdict.scheduler})
-        later = msgspec.structs.replace(later, scheduler_name=spec.get("schedulerName"), scheduled_by=verdict.scheduler)
+        later = Original(gone, spec.get("schedulerName"), verdict.scheduler)
     if path:
         operations += _tolerations(f"{path}/spec/tolerations", spec.get("tolerations"), gone)
     templates: dict[str, Json] = {}
@@ -127,16 +128,17 @@ def rewrite(
     for name in foreign:
         if name not in annotations:
             operations.append({"op": "remove", "path": f"{path}/metadata/annotations/{escape(name)}"})
-    marks: list[Operation] = []
-    if key is not None:
+    metadata = pod.raw.get("metadata")
+    if isinstance(metadata, dict):
+        operations += patch.set_keys(f"{path}/metadata/annotations", metadata.get("annotations"), annotations)
+    else:
+        operations.append({"op": "add", "path": f"{path}/metadata", "value": {"annotations": annotations}})
+    if key is not None:  # behind the annotations, so that there is metadata
         labels = _TRANSLATED
         for name in templates:
             if (namespace, name) not in there:
                 labels = _AWAITING
-        marks = _label(pod, labels)
-    # In this order: what is annotated has metadata.
-    operations += _annotate(pod, annotations, path)
-    operations += marks
+        operations += _label(pod, labels)
     return Rewrite(tuple(operations), templates, tuple(given))
 
 
@@ -241,21 +243,17 @@ def _free(wanted: str, taken: set[str]) -> str:
 
 
 def _container(path: str, slot: Slot, keys: Sequence[str], references: Sequence[Json]) -> list[Operation]:
-    if not keys and not references:
-        return []
     operations: list[Operation] = []
     if "name" in slot.raw:
-        operations.append(patch.test(f"{path}/name", slot.raw["name"]))
+        operations.append({"op": "test", "path": f"{path}/name", "value": slot.raw["name"]})
     at = f"{path}/resources"
     resources = slot.raw.get("resources")
     if not isinstance(resources, dict):
         whole: Json = {"claims": list(references)}
         operations.append({"op": "add", "path": at, "value": whole})
         return operations
-    amounts = {"limits": slot.limits, "requests": slot.requests}
-    for part, values in amounts.items():
-        removals = patch.remove_keys(f"{at}/{part}", values, keys, coarse=True)
-        operations += removals
+    operations += patch.remove_keys(f"{at}/limits", slot.limits, keys, coarse=True)
+    operations += patch.remove_keys(f"{at}/requests", slot.requests, keys, coarse=True)
     operations += patch.append(f"{at}/claims", resources.get("claims"), references)
     return operations
 
@@ -279,40 +277,25 @@ def _tolerations(path: str, present: Json, gone: Mapping[str, Mapping[str, Json]
 def _write_decisions(report: Report) -> tuple[Json, ...]:
     """Write what became of each key; it stands on the pod that it is about."""
     told: list[Json] = []
-    for decision in report.decisions:
-        one = msgspec.structs.asdict(decision)
-        told.append({name: one[name] for name in ("container", "dialect", "key", "action", "detail")})
+    for one in report.decisions:
+        said = {"container": one.container, "dialect": one.dialect, "key": one.key, "action": one.action}
+        told.append({**said, "detail": one.detail})
     return tuple(told)
 
 
 def _devices(going: Sequence[Case]) -> dict[str, Json]:
-    """Say per container how many devices of which class it is given, for tools that counted the old keys."""
-    devices: dict[str, list[Json]] = {}
+    """Say per container how many devices of which class it is given, for tools that counted the old keys.
+
+    Models are of the first kind of device, which a claim is for before all.
+    """
+    devices: dict[str, Json] = {}
     for case in going:
         for asked, made in zip(case.demands, case.made, strict=True):
-            given = _given(asked, made)
+            given: list[Json] = []
+            for key, kind, name in zip((asked.key, *asked.beside), kinds(asked.demand), made.classes, strict=True):
+                given.append({"key": key, "class": name, "count": kind.count})
+            if made.claims.models:
+                given[0]["models"] = list(made.claims.models)
             for slot, _ in case.words:
-                of_container = devices.setdefault(slot.name, [])
-                of_container += given
-    return dict(devices)
-
-
-def _given(asked: Keyed, made: Made) -> list[Json]:
-    """Say it of each kind of device; models are of the first kind, which the claim is for before all."""
-    given: list[Json] = []
-    models: dict[str, Json] = {"models": list(made.claims.models)} if made.claims.models else {}
-    for key, kind, name in zip((asked.key, *asked.beside), kinds(asked.demand), made.classes, strict=True):
-        given.append({"key": key, "class": name, "count": kind.count, **models})
-        models = {}
-    return given
-
-
-def _annotate(pod: PodView, annotations: dict[str, Json], path: str) -> list[Operation]:
-    at = f"{path}/metadata"
-    metadata = pod.raw.get("metadata")
-    if not isinstance(metadata, dict):
-        whole: Json = {"annotations": annotations}
-        addition: Operation = {"op": "add", "path": at, "value": whole}
-        return [addition]
-    present = metadata.get("annotations")
-    return patch.set_keys(f"{at}/annotations", present, annotations)
+                devices[slot.name] = [*devices.get(slot.name, ()), *given]
+    return devices

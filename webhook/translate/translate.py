@@ -16,16 +16,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from allocator.decisions import STRATEGY
 from dra.wire import Json
 from webhook import names
 from webhook.claims import workshop
-from webhook.dialects import Position
 from webhook.translate.case import cases
 from webhook.translate.checks import Context, Verdict, judge
 from webhook.translate.limits import too_much
 from webhook.translate.owner import misspelt, owners
-from webhook.translate.pod_view import MIRROR, look
+from webhook.translate.pod_view import look
 from webhook.translate.record import LARGEST, NOTHING_WRITTEN, foreign, read_record
 from webhook.translate.report import Decision, Report
 from webhook.translate.rewrite import Given, clean_annotations, rewrite, standing, strip
@@ -34,7 +32,7 @@ from webhook.translate.workload_kind import ALONE, QUEUE, Provenance
 if TYPE_CHECKING:
     from dra.budget import Budget
     from webhook.dialects import Left
-    from webhook.state import Configuration, State
+    from webhook.state import State
     from webhook.translate.pod_view import PodView, Word
     from webhook.translate.record import Original
 
@@ -121,7 +119,7 @@ def translate(
         configuration=configuration,
         fleet=state.fleet,
         features=state.features,
-        confirmed=state.confirmed and not state.unseen,
+        confirmed=state.confirmed and not (state.incomplete and state.unseen),
         workshop=workshop(configuration, state.fleet),
         scheduler=view.scheduler or "default-scheduler",
         quota=state.quotas.get(namespace, frozenset()),
@@ -243,21 +241,12 @@ def _fresh(pod: PodView, record: Original, report: Report) -> tuple[dict[int, _W
     return fresh, again
 
 
-def outside_words(configuration: Configuration) -> frozenset[str]:
-    """Name the annotations and labels that are read of a pod, so that no other one plays a part in what becomes of it."""
-    in_tables = (configuration.rows[Position.ANNOTATION], configuration.rows[Position.LABEL], configuration.asking)
-    of_ours = (names.SKIP_LABEL, names.TRANSLATED_LABEL, names.WAITS_LABEL, *names.ANNOTATIONS)
-    return frozenset().union(*in_tables, of_ours, (QUEUE, STRATEGY, MIRROR))
-
-
 __all__ = [
     "NOTHING",
-    "TOO_LARGE",
     "Decision",
     "Translation",
     "clean",
     "given_earlier",
-    "outside_words",
     "replay",
     "translate",
 ]

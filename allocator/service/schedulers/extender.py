@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from allocator.decisions import Outlook
+from allocator.service.preemption.nominations import OUTBID
 from allocator.service.replies import Refusal, json, read
 from cluster.errors import ApiError
 from cluster.resources import PODS
@@ -21,20 +22,20 @@ from dra.objects import ObjectMeta, Pod
 from dra.wire import Wire
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from allocator.decisions import Outlooks
     from allocator.service.app import Routes
     from allocator.service.bridge import Bridge
-    from allocator.service.fairness.nudges import Nudges
-    from allocator.service.fairness.pressing import Pressing
+    from allocator.service.metrics import Metrics
+    from allocator.service.preemption.extender_preemption import ExtenderPreemption
+    from allocator.service.preemption.requeue import ExtenderRequeue
     from cluster.protocol import Cluster
-    from cluster.serving import Head, Reply
+    from runtime.http import Head, Reply
 
 # Decisions whose scores may be asked for. A scheduler asks about one pod at a time, and for its scores right after its nodes.
 REMEMBERED = 64
 MOST = 10  # of an extender's scores
-OUTBID = "the devices that are free have been promised to a pod that is as important at least"
 # Between a filter and a binding nothing is held: members that each fit need not fit together, and some would be bound without the others.
 GROUPED = (
     "the pod belongs to PodGroup {}, and with an extender a group would be placed by half: let our scheduler with the plugin place it, "
@@ -42,7 +43,7 @@ GROUPED = (
 )
 # What becomes of a binding. A conflict: its devices or its quota have gone to somebody else since the scheduler asked, and it asks again.
 BOUND, DECIDED_AGAIN, FAILED = "bound", "conflict", "failed"
-BIND_SECONDS = 600.0  # as long as the in-tree plugin waits for devices
+WRITING_SECONDS = 60.0  # for claims to be written, before devices are waited for
 
 
 class ExtenderArgs(Wire, frozen=True, kw_only=True):
@@ -75,16 +76,15 @@ class Extender:
         self,
         bridge: Bridge,
         cluster: Cluster,
-        pressing: Pressing,
-        nudges: Nudges,
-        *,
-        count_bind: Callable[[str], None],
+        preemption: ExtenderPreemption,
+        requeue: ExtenderRequeue,
+        metrics: Metrics,
     ) -> None:
         self._bridge = bridge
-        self._pressing = pressing
-        self._nudges = nudges
+        self._preemption = preemption
+        self._requeue = requeue
         self._cluster = cluster
-        self._count_bind = count_bind
+        self._metrics = metrics
         self._scores: OrderedDict[str, Mapping[str, int]] = OrderedDict()  # by uid of the pod
 
     def filter(self, head: Head, body: bytes) -> Reply:
@@ -95,7 +95,7 @@ class Extender:
         if names is None:
             return _filter_reply(error="the extender has to be configured with nodeCacheCapable: true")
         try:
-            _, found = self._bridge.outlook(args.pod, token=_token(uid))
+            _, found = self._bridge.questions.outlook(args.pod, token=_token(uid))
             outbid = self._outbid(args.pod, found, names)
         except Refusal as refusal:
             return _filter_reply(error=refusal.message)
@@ -110,17 +110,21 @@ class Extender:
         self._remember(uid, found.nodes)
         kept = [name for name in names if name in found.nodes and name not in outbid]
         if kept:
-            self._nudges.forget(args.pod)
+            self._requeue.forget(args.pod)
             return _filter_reply(kept)  # the pod goes there: nobody reads why not elsewhere
-        self._nudges.note(args.pod)
-        self._pressing.note(args.pod, names, found)
-        refused = [name for name in names if name not in found.nodes]
-        return _filter_reply((), _why(found, refused) | outbid)
+        self._requeue.note(args.pod)
+        if taken_back := self._bridge.questions.take_back_elsewhere(args.pod, names):
+            return _filter_reply((), dict.fromkeys(names, taken_back))
+        self._preemption.note(args.pod, names, found)
+        by_node = {name: one.message for one in found.hindrances for name in one.nodes}
+        otherwise = found.message or "no devices for the claims"
+        refused = {name: by_node.get(name, otherwise) for name in names if name not in found.nodes}
+        return _filter_reply((), refused | outbid)
 
     def _outbid(self, pod: Pod, found: Outlooks, names: Sequence[str]) -> dict[str, str]:
         """Say on which nodes a pod does not fit beside others that have them nominated and are as important."""
         bridge = self._bridge
-        rivals = bridge.nominations.rivals(bridge.newest(pod), bridge.ledger)
+        rivals = bridge.pods.nominations.rivals(bridge.pods.newest(pod), bridge.ledger.state)
         if not rivals:
             return {}
         token = _token(pod.metadata.uid)
@@ -128,7 +132,7 @@ class Extender:
         nodes = rivals.keys() & found.nodes.keys()
         for name in nodes.intersection(names):
             others = rivals[name]
-            problem = bridge.fits(token, name, others, ())
+            problem = bridge.questions.fits(token, name, others, ())
             if problem:
                 away[name] = OUTBID
         return away
@@ -147,7 +151,7 @@ class Extender:
         return json(said)
 
     def preempt(self, head: Head, body: bytes) -> Reply:
-        """Offer no node: what the scheduler would evict frees no device in its eyes. Who has to go is `fairness.pressing`'s business."""
+        """Offer no node: what the scheduler would evict frees no device in its eyes. Who has to go is `preemption.extender_preemption`'s business."""
         del head, body
         return json({"NodeNameToMetaVictims": {}})
 
@@ -166,25 +170,25 @@ class Extender:
         except ApiError as error:
             said = f"the pod could not be bound: {error}"
         finally:
-            self._count_bind(outcome)
+            self._metrics.count_bind(outcome)
         return json({"Error": said})
 
     async def _bind(self, args: BindingArgs) -> None:
         token = _token(args.pod_uid)
         self._scores.pop(args.pod_uid, None)
         pod = await self._pod(args)
-        if self._bridge.adopt(token, pod):
-            self._bridge.reserve(token, args.node)
+        if self._bridge.questions.adopt(token, pod):
+            self._bridge.reservations.reserve(token, args.node)
             await self._commit(token)
         try:
             await self._cluster.bind(args.pod_name, args.pod_namespace, args.node, uid=args.pod_uid)
         except ApiError:
-            self._bridge.unreserve(token)
+            self._bridge.reservations.unreserve(token)
             raise
 
     async def _pod(self, args: BindingArgs) -> Pod:
         """Find the pod. This process may have begun after the question about it was answered."""
-        known = self._bridge.pod(args.pod_uid)
+        known = self._bridge.pods.find(args.pod_uid)
         if known is not None:
             return known
         pod = await self._cluster.get(PODS, args.pod_name, args.pod_namespace)
@@ -195,12 +199,14 @@ class Extender:
     async def _commit(self, token: str) -> None:
         """Write the claims and wait for the devices; what cannot be had in time is let go of."""
         try:
-            progress = await self._bridge.commit(token, BIND_SECONDS)
+            progress = await self._bridge.reservations.commit(
+                token, WRITING_SECONDS + self._bridge.reservations.binding_seconds
+            )
         except BaseException:
-            self._bridge.unreserve(token)
+            self._bridge.reservations.unreserve(token)
             raise
         if not progress.committed:
-            self._bridge.unreserve(token)
+            self._bridge.reservations.unreserve(token)
             raise Refusal(HTTPStatus.CONFLICT, progress.message)
 
     def _remember(self, uid: str, scores: Mapping[str, int]) -> None:
@@ -222,13 +228,6 @@ def _token(uid: str) -> str:
 def _filter_reply(kept: Sequence[str] = (), failed: Mapping[str, str] | None = None, error: str = "") -> Reply:
     said = {"NodeNames": kept, "FailedAndUnresolvableNodes": failed or {}, "Error": error}
     return json(said)
-
-
-def _why(found: Outlooks, names: list[str]) -> dict[str, str]:
-    """Say for each refused node what is in the way there."""
-    by_node = {name: one.message for one in found.hindrances for name in one.nodes}
-    otherwise = found.message or "no devices for the claims"
-    return {name: by_node.get(name, otherwise) for name in names}
 
 
 def extender_routes(extender: Extender) -> Routes:

@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from allocator.decisions import Outlooks, Rest
     from allocator.service.app import Routes
     from allocator.service.bridge import Bridge
-    from allocator.service.fairness.evictions import Evictions
-    from cluster.serving import Head, Reply
+    from allocator.service.preemption.evictions import Evictions
     from dra.objects import Node
+    from runtime.http import Head, Reply
 
 COMMIT_SECONDS = 8.0  # the plugin waits 10 s for the answer to a commit
 POLL_SECONDS = 25.0
@@ -90,17 +90,17 @@ class Plugin:
     def state(self, head: Head, body: bytes) -> Reply:
         del head, body
         said = {
-            "leading": self._bridge.leads,
+            "leading": self._bridge.lead.leads,
             "ready": not self._bridge.knowledge.what_is_unread(),  # a standby is ready, and does not lead
             "identity": self._identity,
-            "message": self._bridge.unready(),
+            "message": self._bridge.lead.unready(),
         }
         return json(said)
 
     def prefilter(self, head: Head, body: bytes) -> Reply:
         del head
         question = read(body, PodQuestion)
-        token, found = self._bridge.outlook(question.pod)
+        token, found = self._bridge.questions.outlook(question.pod)
         nodes = self._bridge.knowledge.stock.nodes
         alike = question.nodes == self._census_of(nodes)
         return json(_outlook(token, found, rest_of(found, nodes) if alike else None))
@@ -115,25 +115,27 @@ class Plugin:
     def filter(self, head: Head, body: bytes) -> Reply:
         del head
         question = read(body, FilterQuestion)
-        problem = self._bridge.fits(question.token, question.node, question.add, question.remove)
+        problem = self._bridge.questions.fits(question.token, question.node, question.add, question.remove)
         return json({"fits": not problem, "message": problem})
 
     def reserve(self, head: Head, body: bytes) -> Reply:
         del head
         question = read(body, NodeQuestion)
-        self._bridge.reserve(question.token, question.node)
+        self._bridge.reservations.reserve(question.token, question.node)
         return json({"reservation": question.token, "expiresSeconds": round(self._expires)})
 
     def unreserve(self, head: Head, body: bytes) -> Reply:
         del head
         question = read(body, ReservationQuestion)
         # A reservation goes by the token of the question it came from.
-        self._bridge.unreserve(question.reservation or question.token)
+        self._bridge.reservations.unreserve(question.reservation or question.token)
         return json({})
 
     async def postfilter(self, head: Head, body: bytes) -> Reply:
         del head
         question = read(body, PreemptionQuestion)
+        if taken_back := self._bridge.questions.take_back_elsewhere(question.pod, question.nodes):
+            return json({"nominatedNode": "", "victims": [], "message": taken_back})
         found = await self._evictions.make_room(question.pod, question.nodes)
         victims: list[dict[str, str]] = []
         for pod in found.victims:
@@ -154,7 +156,7 @@ class Plugin:
     async def commit(self, head: Head, body: bytes) -> Reply:
         del head
         question = read(body, ReservationQuestion)
-        progress = await self._bridge.commit(question.reservation, COMMIT_SECONDS)
+        progress = await self._bridge.reservations.commit(question.reservation, COMMIT_SECONDS)
         status = HTTPStatus.OK if progress.committed else HTTPStatus.ACCEPTED
         return json({"committed": progress.committed, "message": progress.message}, status)
 
@@ -165,7 +167,7 @@ class Plugin:
         if not _NUMBER.fullmatch(after):
             problem = f"after={after[:40]!r} is not a number of up to 18 digits"
             raise Refusal(HTTPStatus.BAD_REQUEST, problem, "begin with after=0")
-        news = await self._bridge.wakes.after(int(after), self._poll)
+        news = await self._bridge.requeue_events.after(int(after), self._poll)
         said = {
             "seq": news.seq,
             "pods": list(news.pods),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from cluster.errors import Conflict, NotFound
-from cluster.informers import Backoff
+from runtime.informers import Backoff
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -33,17 +33,17 @@ from allocator.service.commits import write
 from allocator.service.standalone.retries import Retries
 from cluster import resources
 from cluster.errors import ApiError, NotFound
-from cluster.informers import Informer
 from cluster.patch import Merge
 from dra.objects import ResourceClaim, ResourceClaimConsumerReference, claim_name, is_later, is_reserved_for
 from dra.stock import Stock
+from runtime.informers import Informer
 
 if TYPE_CHECKING:
     from allocator.reservations import ClaimWrite
-    from allocator.service.standalone.retries import Failure, Sight
-    from cluster.informers import Batch
+    from allocator.service.standalone.retries import Sight
     from cluster.protocol import Cluster
     from dra.objects import AllocationResult, Node, Pod
+    from runtime.informers import Batch
 
 logger = logging.getLogger("drawbridge.allocator")
 STOCKED = (
@@ -124,12 +124,11 @@ class Scheduler:
         made = [status.resource_claim_name for status in pod.status.resource_claim_statuses]
         named = [entry.resource_claim_name for entry in pod.spec.resource_claims]
         names = (*made, *named)
-        claims = [self._version(pod, name) for name in names]
-        return (pod.metadata.resource_version, *claims)
-
-    def _version(self, pod: Pod, name: str | None) -> str:
-        claim = self._stock.claims.get(f"{pod.metadata.namespace}/{name}") if name else None
-        return claim.metadata.resource_version if claim else ""
+        versions: list[str] = []
+        for name in names:
+            claim = self._stock.claims.get(f"{pod.metadata.namespace}/{name}") if name else None
+            versions.append(claim.metadata.resource_version if claim else "")
+        return (pod.metadata.resource_version, *versions)
 
     def _notice(self, batch: Batch[Pod]) -> None:
         for delta in batch.deltas:
@@ -172,30 +171,20 @@ class Scheduler:
         uid = pod.metadata.uid
         now = asyncio.get_running_loop().time()
         try:
-            await self._try(pod)
-        except Exception as error:  # noqa: BLE001  a pod or an object that breaks us must not end the others' scheduler
+            try:
+                await self._bind(pod)
+            except _Waiting as waiting:
+                await self._tell(pod, waiting)
+        except Exception as error:
             failure = self._retries.note_failure(uid, sight, error, now=now, fraction=random.random())  # noqa: S311  jitter
-            self._report(pod, error, failure)
+            note = {"pod": pod.metadata.name, "problem": str(error), "failures": failure.times}
+            if isinstance(error, ApiError):
+                level = logging.WARNING if failure.needs_news else logging.INFO
+                logger.log(level, "a pod could not be placed", extra=note)
+            elif failure.times == 1:
+                logger.exception("a pod cannot be placed as things are", extra=note)
         else:
             self._retries.forget(uid)
-
-    def _report(self, pod: Pod, error: Exception, failure: Failure) -> None:
-        note = {
-            "pod": pod.metadata.name,
-            "problem": str(error),
-            "failures": failure.times,
-        }
-        if isinstance(error, ApiError):
-            level = logging.WARNING if failure.needs_news else logging.INFO
-            logger.log(level, "a pod could not be placed", extra=note)
-        elif failure.times == 1:
-            logger.error("a pod cannot be placed as things are", extra=note, exc_info=error)
-
-    async def _try(self, pod: Pod) -> None:
-        try:
-            await self._bind(pod)
-        except _Waiting as waiting:
-            await self._tell(pod, waiting)
 
     async def _bind(self, pod: Pod) -> None:
         claims = self._claims(pod)

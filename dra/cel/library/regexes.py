@@ -81,9 +81,8 @@ def _reading(pattern: str) -> int:
     return steps
 
 
-def work(pattern: Any, size: int) -> int:
-    """Say how many steps of a budget a search of a text of this size may take."""
-    instructions: int = pattern.programsize
+def work(instructions: int, size: int) -> int:
+    """Return how many steps of a budget a search of a text of this size may take, by the size of the pattern's program."""
     return 1 + instructions * size // _WORK_IN_A_STEP
 
 

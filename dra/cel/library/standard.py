@@ -234,25 +234,6 @@ def _position(key: Value) -> int:
     raise SelectorRunError(f"unsupported index type '{type_name(key)}' in list")
 
 
-def select_optional(operand: Value, key: Value) -> Optional:
-    """`a.?b` and `a[?b]`."""
-    if type(operand) is Optional:
-        if not operand.present:
-            return NONE
-        operand = operand.value
-    value = find_at(operand, key)
-    return NONE if value is MISSING else Optional(value)
-
-
-def has(operand: Value, field: str) -> bool:
-    """`has(a.b)`."""
-    if type(operand) is Optional:
-        if not operand.present:
-            return False
-        operand = operand.value
-    return find_at(operand, field) is not MISSING
-
-
 def size_of(value: Value) -> int:
     """`size()`."""
     if type(value) in (str, list, dict, bytes) or isinstance(value, dict):

@@ -33,7 +33,7 @@ from dra.objects import (
 from dra.pointer import escape
 from dra.quantity import Quantity
 from dra.validation.problem import Problem
-from dra.wire import WireError, convert
+from dra.wire import Opaque, WireError, convert
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -351,7 +351,7 @@ def _from(info: inspect.Type, name: str, made: dict[type, _Struct]) -> Shape:
         value = _from(info.value_type, name, made)
         return _Map(value)
     if isinstance(info, inspect.CustomType):
-        return _Amount()
+        return _ANY if info.cls is Opaque else _Amount()
     if isinstance(info, inspect.IntType):
         return _Integer()
     if isinstance(info, inspect.BoolType):

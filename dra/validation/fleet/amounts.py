@@ -72,7 +72,7 @@ def _offers(published: Published, demand: Demand) -> bool:
 
 
 def _check_unsaid(path: str, devices: Sequence[Published]) -> Problems:
-    """Tell whoever shares devices that saying nothing may mean taking everything."""
+    """A request for shared devices that names no amount may take everything."""
     shared = [published for published in devices if published.device.allow_multiple_allocations]
     whole = sorted(
         {

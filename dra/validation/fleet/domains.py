@@ -6,7 +6,6 @@ channel claims are for channel 0, so the pods that use a domain's template are o
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from dra.objects import template_site
@@ -17,7 +16,7 @@ from dra.validation.problem import Located, Problem, Problems
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from dra.objects import DeviceClaim, TemplateSite
+    from dra.objects import DeviceClaim
 
     _Object = dict[str, Any]
     _Key = tuple[str, str]  # namespace, name
@@ -42,47 +41,27 @@ class Domain(NamedTuple):
 
 
 class ComputeDomains:
-    """The ComputeDomains of the input, by what others know them by."""
+    """The ComputeDomains of the input, in its order, by what other objects know them by."""
 
     def __init__(self, judged: Iterable[_Object] = (), inventory: Iterable[_Object] = ()) -> None:
-        numbered = [*enumerate(judged), *((None, value) for value in inventory)]
-        self.all = [_read(number, value) for number, value in numbered if _is_domain(value)]
-        self.by_uid = {one.uid: one for one in self.all if one.uid}
-
-    @cached_property
-    def by_namespace(self) -> dict[str, list[Domain]]:
-        """In the order of the input."""
-        found: dict[str, list[Domain]] = {}
-        for one in self.all:
-            of_namespace = found.setdefault(one.namespace, [])
-            of_namespace.append(one)
-        return found
-
-    @cached_property
-    def by_template(self) -> dict[_Key, list[Domain]]:
-        """By namespace and name of the template that they make."""
-        found: dict[_Key, list[Domain]] = {}
-        for one in self.all:
-            if one.template:
-                of_template = found.setdefault((one.namespace, one.template), [])
-                of_template.append(one)
-        return found
-
-
-def _is_domain(value: _Object) -> bool:
-    return value.get("kind") == "ComputeDomain" and str(value.get("apiVersion")).startswith(_API)
-
-
-def _read(number: int | None, value: _Object) -> Domain:
-    nodes = _member(value, "/spec/numNodes")
-    return Domain(
-        number,
-        _text(value, "/metadata/namespace") or "default",
-        _text(value, "/metadata/name"),
-        _text(value, "/metadata/uid"),
-        _text(value, _TEMPLATE),
-        nodes if type(nodes) is int else 0,
-    )
+        self.all: list[Domain] = []
+        self.by_uid: dict[str, Domain] = {}
+        self.by_namespace: dict[str, list[Domain]] = {}
+        # By namespace and name of the template that they make.
+        self.by_template: dict[_Key, list[Domain]] = {}
+        for number, value in (*enumerate(judged), *((None, value) for value in inventory)):
+            if value.get("kind") != "ComputeDomain" or not str(value.get("apiVersion")).startswith(_API):
+                continue
+            namespace = _text(value, "/metadata/namespace") or "default"
+            name, uid = _text(value, "/metadata/name"), _text(value, "/metadata/uid")
+            template, nodes = _text(value, _TEMPLATE), _member(value, "/spec/numNodes")
+            domain = Domain(number, namespace, name, uid, template, nodes if type(nodes) is int else 0)
+            self.all.append(domain)
+            self.by_namespace.setdefault(namespace, []).append(domain)
+            if uid:
+                self.by_uid[uid] = domain
+            if template:
+                self.by_template.setdefault((namespace, template), []).append(domain)
 
 
 def _text(value: _Object, path: str) -> str:
@@ -96,66 +75,54 @@ def _member(value: Any, path: str) -> Any:
     return value
 
 
+def _list(value: Any, path: str) -> list[Any]:
+    found = _member(value, path)
+    return found if isinstance(found, list) else []
+
+
 def channel_problems(devices: DeviceClaim, path: str, namespace: str, domains: ComputeDomains) -> Problems:
     """Judge which ComputeDomain the entries of a claim name; nothing where the input holds none."""
-    if not domains.all:
-        return
-    for index, config in enumerate(devices.config):
-        if config.opaque is None:
+    for index, config in enumerate(devices.config if domains.all else ()):
+        known = recognise(config.opaque) if config.opaque is not None else None
+        uid = _text(known.parameters, "/domainID") if known is not None and known.name == _CHANNEL else ""
+        if not uid:
             continue
-        known = recognise(config.opaque)
-        if known is None or known.name != _CHANNEL:
-            continue
-        uid = _text(known.parameters, "/domainID")
         at = f"{path}/config/{index}/opaque/parameters/domainID"
-        if uid:
-            yield from _named(uid, at, namespace, domains)
-
-
-def _named(uid: str, at: str, namespace: str, domains: ComputeDomains) -> Problems:
-    domain = domains.by_uid.get(uid)
-    here = domains.by_namespace.get(namespace, [])
-    if domain is not None and domain.namespace != namespace:
-        message = f"the ComputeDomain {domain.name!r} is in namespace {domain.namespace}"
-        hint = "make the claim there: the driver refuses those of other namespaces"
-        yield Problem("D710", at, message, hint)
-    elif domain is None and here:
-        message = f"no ComputeDomain of the input has the uid {uid!r}, which the API server gives when one is created"
-        hint = f"let the pods use the template that the ComputeDomain makes: {here[0].template}"
-        yield Problem("D710", at, message, hint)
+        domain = domains.by_uid.get(uid)
+        here = domains.by_namespace.get(namespace, [])
+        if domain is not None and domain.namespace != namespace:
+            message = f"the ComputeDomain {domain.name!r} is in namespace {domain.namespace}"
+            hint = "make the claim there: the driver refuses those of other namespaces"
+            yield Problem("D710", at, message, hint)
+        elif domain is None and here:
+            message = (
+                f"no ComputeDomain of the input has the uid {uid!r}, which the API server gives when one is created"
+            )
+            hint = f"let the pods use the template that the ComputeDomain makes: {here[0].template}"
+            yield Problem("D710", at, message, hint)
 
 
 def domain_problems(objects: Sequence[_Object], domains: ComputeDomains) -> list[Located]:
     """Judge ComputeDomains beside templates, each other, and the workloads that use their channels."""
     if not domains.all:
         return []
-    using = _users(objects, domains)
-    owners = {(value.get("kind"), _text(value, "/metadata/name")) for value in objects}
-    found: list[Located] = []
-    for key, makers in domains.by_template.items():
-        for domain in makers:
-            if domain.number is None:
-                continue
-            problems = list(_same_name(domain, makers))
-            if not problems:
-                problems += _by_hand(domain, using[key])
-                problems += _nodes(domain, using[key], owners)
-            found += [Located(domain.number, problem) for problem in problems]
-    return found
-
-
-def _users(objects: Sequence[_Object], domains: ComputeDomains) -> dict[_Key, list[_Object]]:
-    """Find the objects that have the name of a domain's template in them, but for claims and ComputeDomains."""
+    # Objects that have the name of a domain's template in them, but for claims and ComputeDomains.
     using: dict[_Key, list[_Object]] = {key: [] for key in domains.by_template}
     for value in objects:
-        if value.get("kind") in ("ComputeDomain", "ResourceClaim"):
-            continue
         namespace = _text(value, "/metadata/namespace") or "default"
-        if namespace in domains.by_namespace:
+        if value.get("kind") not in ("ComputeDomain", "ResourceClaim") and namespace in domains.by_namespace:
             for text in _texts(value):
                 if (namespace, text) in using:
                     using[namespace, text].append(value)
-    return using
+    owners = {(_text(value, "/kind"), _text(value, "/metadata/name")) for value in objects}
+    found: list[Located] = []
+    for key, makers in domains.by_template.items():
+        for domain in makers:
+            if domain.number is not None:
+                others = [one.name for one in makers[:2] if one.name != domain.name]
+                problems = _domain(domain, others, using[key], owners)
+                found += [Located(domain.number, problem) for problem in problems]
+    return found
 
 
 def _texts(value: _Object) -> set[str]:
@@ -173,62 +140,39 @@ def _texts(value: _Object) -> set[str]:
     return texts
 
 
-def _same_name(domain: Domain, makers: Sequence[Domain]) -> Problems:
-    others = [one.name for one in makers[:2] if one.name != domain.name]
+def _domain(domain: Domain, others: list[str], using: Sequence[_Object], owners: set[tuple[str, str]]) -> Problems:
     if others:
         message = f"the ComputeDomain {others[0]!r} makes a template {domain.template!r} as well"
         yield Problem("D711", _TEMPLATE, message, "give each ComputeDomain a template name of its own")
-
-
-def _by_hand(domain: Domain, using: Sequence[_Object]) -> Problems:
-    """Complain about a template that is written by hand although the domain makes it; one from a cluster was made."""
+        return
+    # A template with a uid was read from a cluster, where the ComputeDomain made it.
     for value in using:
         written = value.get("kind") == "ResourceClaimTemplate" and not _text(value, "/metadata/uid")
         if written and _text(value, "/metadata/name") == domain.template:
             message = f"the ComputeDomain makes the template {domain.template!r}, which is among the manifests"
             yield Problem("D711", _TEMPLATE, message, "leave the template out")
-            return
-
-
-def _nodes(domain: Domain, using: Sequence[_Object], owners: set[tuple[Any, str]]) -> Problems:
-    """Compare the nodes that a domain waits for with the pods that use its channel, where the input shows them all."""
-    if domain.nodes < 1:
-        return
-    pods = 0
-    for value in using:
-        count = _pods(value, domain, owners)
-        if count is None:
-            return
-        pods += count
-    if pods and pods != domain.nodes:
+            break
+    # The nodes that the domain waits for are compared with its pods only where the input shows them all.
+    counts = [_pods(value, domain, owners) for value in using] if domain.nodes > 0 else []
+    pods = sum(count or 0 for count in counts)
+    if pods and None not in counts and pods != domain.nodes:
         wrong = "it never has them all" if pods < domain.nodes else "more nodes join than it knows of"
         message = f"numNodes is {domain.nodes}, and {pods} pods use its channel, each on a node of its own: {wrong}"
         hint = f"write numNodes: {pods}, or leave it out, as its driver recommends"
         yield Problem("D711", "/spec/numNodes", message, hint)
 
 
-def _pods(value: _Object, domain: Domain, owners: set[tuple[Any, str]]) -> int | None:
-    """How many pods of an object use the channel of a domain; None if nobody can tell."""
+def _pods(value: _Object, domain: Domain, owners: set[tuple[str, str]]) -> int | None:
+    """How many pods of an object use the channel of a domain; None if the input does not tell."""
     site = template_site(value)
     if site is None:
         return 0 if value.get("kind") == "ResourceClaimTemplate" else None
-    entries = _member(value, f"{site.path}/spec/resourceClaims")
-    names = [_text(entry, "/resourceClaimTemplateName") for entry in _list(entries)]
-    if domain.template not in names:
+    entries = _list(value, f"{site.path}/spec/resourceClaims")
+    if domain.template not in [_text(entry, "/resourceClaimTemplateName") for entry in entries]:
         return 0
-    by = [
-        (_text(owner, "/kind"), _text(owner, "/name")) for owner in _list(_member(value, "/metadata/ownerReferences"))
-    ]
+    by = [(_text(owner, "/kind"), _text(owner, "/name")) for owner in _list(value, "/metadata/ownerReferences")]
     if by:  # counted where its owner is
         return 0 if owners.issuperset(by) else None
-    return _size(value, site)
-
-
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
-def _size(value: _Object, site: TemplateSite) -> int | None:
     if not site.path:
         return 1
     if value.get("kind") not in _COUNTED:

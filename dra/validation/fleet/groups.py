@@ -14,7 +14,7 @@ from dra.validation.problem import Problem
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from dra.objects import CounterSet, DeviceCounterConsumption, ResourceSlice
+    from dra.objects import CounterSet, ResourceSlice
 
 
 class _Member(NamedTuple):
@@ -22,7 +22,7 @@ class _Member(NamedTuple):
     path: str
     device: str
     groups: frozenset[str]
-    whole: bool  # takes all of some counter, so that nobody is beside it anyway
+    whole: bool  # takes all of some counter, so no device can be in use beside it
 
 
 def group_problems(
@@ -37,27 +37,17 @@ def group_problems(
                 path = f"/spec/devices/{index}/consumesCounters/{at}/compatibilityGroups"
                 groups = frozenset(consumption.compatibility_groups)
                 name = consumption.counter_set
-                whole = _takes_all(consumption, counters.get(name))
-                member = _Member(number, path, device.name, groups, whole)
-                sets[name].append(member)
+                have = counters[name].counters if name in counters else {}
+                whole = any(key in have and one.value == have[key].value for key, one in consumption.counters.items())
+                sets[name].append(_Member(number, path, device.name, groups, whole))
     for name, members in sets.items():
         if any(member.groups for member in members):
             yield from _set(name, members)
 
 
-def _takes_all(consumption: DeviceCounterConsumption, counter_set: CounterSet | None) -> bool:
-    have = counter_set.counters if counter_set is not None else {}
-    return any(name in have and counter.value == have[name].value for name, counter in consumption.counters.items())
-
-
 def _set(name: str, members: Sequence[_Member]) -> Iterator[tuple[int | None, Problem]]:
-    grouped: list[_Member] = []
-    bare: list[_Member] = []
-    for member in members:
-        if member.groups:
-            grouped.append(member)
-        elif not member.whole:
-            bare.append(member)
+    grouped = [member for member in members if member.groups]
+    bare = [member for member in members if not member.groups and not member.whole]
     common = frozenset.intersection(*(member.groups for member in grouped))
     several = len(members) > 1
     if common and several and len(grouped) == len(members):

@@ -1,7 +1,7 @@
 """What drivers publish, pool by pool: mistakes that the API server takes and the allocator punishes.
 
 The rules are those of pools in k8s.io/dynamic-resource-allocation/structured: an incomplete pool gives nothing to mode All,
-an invalid one nothing to anybody.
+an invalid one gives nothing at all.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
 from dra.pointer import member
+from dra.stock import newest
 from dra.validation.fleet.groups import group_problems
-from dra.validation.fleet.published import newest
 from dra.validation.problem import Located, Problem, Problems
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from dra.objects import CounterSet, Device, NodeSelector, ResourceSlice
 
@@ -39,25 +39,21 @@ def pool_problems(pieces: Sequence[Piece]) -> Iterator[Located]:
         pools[pool_id].append(piece)
     for pool in pools.values():
         if any(piece.number is not None for piece in pool):
-            yield from _pool(pool)
+            yield from _pool(pool, newest(piece.slice for piece in pool))
 
 
-def _pool(pool: Sequence[Piece]) -> Iterator[Located]:
-    slices = newest(piece.slice for piece in pool)
-    current: list[Piece] = []
+def _pool(pool: Sequence[Piece], slices: Sequence[ResourceSlice]) -> Iterator[Located]:
+    """Judge a pool whose slices of the newest generation are `slices`."""
+    kept = set(map(id, slices))
+    current = [piece for piece in pool if id(piece.slice) in kept]
     sets: dict[str, CounterSet] = {}
-    for piece in pool:
-        if not any(piece.slice is kept for kept in slices):
-            continue
-        current.append(piece)
-        for counter_set in piece.slice.spec.shared_counters:
+    for one in slices:
+        for counter_set in one.spec.shared_counters:
             sets[counter_set.name] = counter_set
     yield from _judge_each(pool, lambda piece: _generation(piece.slice, slices))
     yield from _judge_each(current, lambda piece: _completeness(piece.slice, slices))
     yield from _duplicates(current)
-    expected = slices[0].spec.pool.resource_slice_count
-    complete = len(slices) == expected
-    yield from _judge_each(current, lambda piece: _slice(piece.slice, sets, complete=complete))
+    yield from _judge_each(current, lambda piece: _slice(piece.slice, slices, sets))
     numbered = [(piece.number, piece.slice) for piece in current]
     for number, problem in group_problems(numbered, sets):
         if number is not None:
@@ -72,8 +68,13 @@ def _judge_each(pieces: Sequence[Piece], rule: Callable[[Piece], Problems]) -> I
                 yield Located(piece.number, problem)
 
 
+def _seen_with(piece: ResourceSlice, current: Iterable[ResourceSlice]) -> list[ResourceSlice]:
+    """The slices of a pool that the node of a slice sees: slices of other nodes do not count there."""
+    return [one for one in current if one.spec.node_name in (None, "", piece.spec.node_name)]
+
+
 def _generation(piece: ResourceSlice, current: Sequence[ResourceSlice]) -> Problems:
-    newest_one = current[0].spec.pool.generation
+    newest_one = max((one.spec.pool.generation for one in _seen_with(piece, current)), default=0)
     if piece.spec.pool.generation < newest_one:
         message = f"generation {piece.spec.pool.generation} of the pool is outdated, there is {newest_one}"
         yield Problem("D402", "/spec/pool/generation", message)
@@ -81,14 +82,16 @@ def _generation(piece: ResourceSlice, current: Sequence[ResourceSlice]) -> Probl
 
 def _completeness(piece: ResourceSlice, current: Sequence[ResourceSlice]) -> Problems:
     path = "/spec/pool/resourceSliceCount"
-    counts = {other.spec.pool.resource_slice_count for other in current}
+    seen = _seen_with(piece, current)
+    counts = {other.spec.pool.resource_slice_count for other in seen}
     said = piece.spec.pool.resource_slice_count
+    given = max(len(seen), min(len(current), said))
     if len(counts) > 1:
         yield Problem("D403", path, f"the slices of this generation say {', '.join(map(str, sorted(counts)))}")
-    elif len(current) != said:
-        missing = said - len(current)
+    elif given != said:
+        missing = said - given
         which = f"{missing} missing" if missing > 0 else f"{-missing} too many, which counts as incomplete as well"
-        message = f"slices of the pool: {which} ({len(current)} given, {said} announced)"
+        message = f"slices of the pool: {which} ({given} given, {said} announced)"
         yield Problem("D401", path, message)
 
 
@@ -99,7 +102,9 @@ def _duplicates(current: Sequence[Piece]) -> Iterator[Located]:
     for piece in current:
         for index, device in enumerate(piece.slice.spec.devices):
             other = devices.setdefault(device.name, piece)
-            if other is not piece and piece.number is not None and _meet(piece.slice, other.slice):
+            nodes = {piece.slice.spec.node_name, other.slice.spec.node_name} - {None, ""}
+            # Slices of two nodes never meet.
+            if other is not piece and piece.number is not None and len(nodes) < 2:
                 message = f"device {device.name!r} is also published by ResourceSlice/{other.slice.metadata.name}"
                 yield Located(piece.number, Problem("D404", f"/spec/devices/{index}/name", message))
         for index, counter_set in enumerate(piece.slice.spec.shared_counters):
@@ -111,26 +116,22 @@ def _duplicates(current: Sequence[Piece]) -> Iterator[Located]:
                 yield Located(piece.number, Problem("D414", f"/spec/sharedCounters/{index}/name", message))
 
 
-def _meet(one: ResourceSlice, other: ResourceSlice) -> bool:
-    """Say whether some node may see both slices."""
-    names = {one.spec.node_name, other.spec.node_name} - {None, ""}
-    return len(names) < 2
-
-
-def _slice(piece: ResourceSlice, sets: Mapping[str, CounterSet], *, complete: bool) -> Problems:
+def _slice(piece: ResourceSlice, current: Sequence[ResourceSlice], sets: Mapping[str, CounterSet]) -> Problems:
     spec = piece.spec
+    own = {
+        counter_set.name: counter_set for one in _seen_with(piece, current) for counter_set in one.spec.shared_counters
+    }
+    sets = {**sets, **own}
+    complete = len(current) >= spec.pool.resource_slice_count
     if spec.driver != spec.driver.lower():
         yield Problem("D411", "/spec/driver", f"the driver name {spec.driver!r} has upper case letters")
     yield from _selector(spec.node_selector, "/spec/nodeSelector")
+    negative = "no device that consumes counters of the pool can be allocated"
     for index, counter_set in enumerate(spec.shared_counters):
         for name, counter in counter_set.counters.items():
             if counter.value.nano < 0:
                 at = member(f"/spec/sharedCounters/{index}/counters", name)
-                yield Problem(
-                    "D406",
-                    at,
-                    f"{name} is {counter.value}: no device that consumes counters of the pool can be allocated",
-                )
+                yield Problem("D406", at, f"{name} is {counter.value}: {negative}")
     for index, device in enumerate(spec.devices):
         path = f"/spec/devices/{index}"
         yield from _device(device, path, spec.driver)
@@ -150,28 +151,18 @@ def _device(device: Device, path: str, driver: str) -> Problems:
                 message = f"{name!r} and {f'{driver}/{name}'!r} are the same {kind} to a selector"
                 yield Problem("D409", member(f"{path}/{kind}", name), message)
     for name, capacity in device.capacity.items():
-        at = member(f"{path}/capacity", name)
         if capacity.value.nano < 0:
-            yield Problem(
-                "D406",
-                f"{at}/value",
-                f"{name} is {capacity.value}: a claim that considers the device fails permanently",
-            )
-    if device.allow_multiple_allocations:
-        yield from _shared_capacity(device, path)
+            message = f"{name} is {capacity.value}: a claim that considers the device fails permanently"
+            yield Problem("D406", f"{member(f'{path}/capacity', name)}/value", message)
+    for name, capacity in device.capacity.items() if device.allow_multiple_allocations else ():
+        if capacity.request_policy is None or capacity.request_policy.default is None:
+            message = f"a request that does not say how much {name} it wants takes all {capacity.value} of it"
+            yield Problem("D416", member(f"{path}/capacity", name), message)
     if device.node_selector is not None:
         yield from _selector(device.node_selector, f"{path}/nodeSelector")
         if len(device.node_selector.node_selector_terms) > 1:
             message = "more than one term: a claim that gets the device fails permanently"
             yield Problem("D418", f"{path}/nodeSelector/nodeSelectorTerms", message)
-
-
-def _shared_capacity(device: Device, path: str) -> Problems:
-    for name, capacity in device.capacity.items():
-        policy = capacity.request_policy
-        if policy is None or policy.default is None:
-            message = f"a request that does not say how much {name} it wants takes all {capacity.value} of it"
-            yield Problem("D416", member(f"{path}/capacity", name), message)
 
 
 def _consumption(device: Device, path: str, sets: Mapping[str, CounterSet], *, complete: bool) -> Problems:

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dra import cel
 from dra.errors import NoSuchKey, SelectorError
+from dra.stock import newest
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Sequence
 
     from dra.objects import Device, DeviceAttribute, DeviceSelector, ResourceSlice
     from dra.quantity import Quantity
-
-    PoolId = tuple[str, str]
 
 
 class Published(NamedTuple):
@@ -159,31 +158,10 @@ def _read(reads: cel.Reads, published: Published) -> Hashable:
         found = entries.get(f"{domain}/{name}")
         if found is None and domain == driver:
             found = entries.get(name)
-        values.append(_frozen(found))
+        values.append(repr(found))  # with the type: True is not 1
     return (driver if reads.driver or reads.names else "", bool(device.allow_multiple_allocations), *values)
-
-
-def _frozen(value: object) -> Hashable:
-    """Make a key of an attribute or a capacity; the types of attributes must count, True is not 1."""
-    return repr(value)
 
 
 def _qualify(driver: str, name: str) -> tuple[str, str]:
     domain, slash, bare = name.partition("/")
     return (domain, bare) if slash else (driver, name)
-
-
-def newest(slices: Iterable[ResourceSlice]) -> list[ResourceSlice]:
-    """Keep the slices of the newest generation of each pool."""
-    pieces = list(slices)
-    newest_of: dict[PoolId, int] = {}
-    for piece in pieces:
-        pool = piece.spec.pool
-        key = (piece.spec.driver, pool.name)
-        newest_of[key] = max(pool.generation, newest_of.get(key, pool.generation))
-    kept: list[ResourceSlice] = []
-    for piece in pieces:
-        pool = piece.spec.pool
-        if pool.generation == newest_of[piece.spec.driver, pool.name]:
-            kept.append(piece)
-    return kept

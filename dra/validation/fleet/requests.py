@@ -23,7 +23,6 @@ if TYPE_CHECKING:
         DeviceClaim,
         DeviceClass,
         DeviceConstraint,
-        DeviceRequest,
         DeviceSelector,
         DeviceSubRequest,
         DeviceTaintRule,
@@ -60,7 +59,13 @@ def demands(devices: DeviceClaim, path: str) -> list[_Demand]:
 def claim_problems(devices: DeviceClaim, path: str, world: World) -> Problems:
     """Judge what a claim asks for against classes and devices."""
     asked = demands(devices, path)
-    yield from _size(devices, path)
+    least = 0  # the fewest devices that satisfy the claim
+    for request in devices.requests:
+        options = [request.exactly] if request.exactly is not None else list(request.first_available)
+        least += min((1 if one.allocation_mode == "All" else max(one.count, 1) for one in options), default=0)
+    if least > MAX_DEVICES:
+        message = f"the claim needs {least} devices, a claim gets at most {MAX_DEVICES}"
+        yield Problem("D307", f"{path}/requests", message)
     picked: list[tuple[_Demand, Matches]] = []
     for one in asked:
         yield from _mode(one, devices.constraints)
@@ -71,42 +76,27 @@ def claim_problems(devices: DeviceClaim, path: str, world: World) -> Problems:
             yield Problem("D310", f"{one.path}/adminAccess", message)
         device_class = world.classes.get(one.demand.device_class_name)
         if device_class is None:
-            yield from _missing_class(one, world)
+            name = one.demand.device_class_name
+            if name and world.knows_classes:
+                near = nearest(name, list(world.classes))
+                hint = f"did you mean {near}?" if near else ""
+                fatal = ", which is an error even if an earlier alternative fits" if len(one.names) > 1 else ""
+                message = f"there is no class {name!r}{fatal}; there is {some(world.classes)}"
+                yield Problem("D301", f"{one.path}/deviceClassName", message, hint)
         elif world.fleet.devices:
             matches = yield from _select(one, device_class, world.fleet)
             picked.append((one, matches))
             yield from amount_problems(one.demand, one.path, matches)
     for index, constraint in enumerate(devices.constraints):
         yield from _constraint(constraint, f"{path}/constraints/{index}", picked)
-    yield from _parameters(devices, path, asked, world)
-    yield from reach_problems(devices, path, world.classes)
-
-
-def _parameters(devices: DeviceClaim, path: str, asked: Sequence[_Demand], world: World) -> Problems:
-    """Add up the driver parameters that an allocation carries: those of each class once, and those of the claim."""
-    classes = {one.demand.device_class_name for one in asked if len(one.names) == 1}
+    # An allocation carries the parameters of each class once, and those of the claim.
+    named = {one.demand.device_class_name for one in asked if len(one.names) == 1}
     total = len(devices.config)
-    for name in classes:
-        device_class = world.classes.get(name)
-        if device_class is not None:
-            total += len(device_class.spec.config)
+    total += sum(len(world.classes[name].spec.config) for name in named if name in world.classes)
     if total > MAX_PARAMETERS:
         message = f"{total} entries of the classes and the claim together, an allocation holds {MAX_PARAMETERS}"
         yield Problem("D316", f"{path}/config", message)
-
-
-def _size(devices: DeviceClaim, path: str) -> Problems:
-    """Add up the fewest devices that satisfy the claim; a claim gets at most 32."""
-    least = sum(_least(request) for request in devices.requests)
-    if least > MAX_DEVICES:
-        yield Problem(
-            "D307", f"{path}/requests", f"the claim needs {least} devices, a claim gets at most {MAX_DEVICES}"
-        )
-
-
-def _least(request: DeviceRequest) -> int:
-    options = [request.exactly] if request.exactly is not None else list(request.first_available)
-    return min((1 if o.allocation_mode == "All" else max(o.count, 1) for o in options), default=0)
+    yield from reach_problems(devices, path, world.classes)
 
 
 def _mode(one: _Demand, constraints: Sequence[DeviceConstraint]) -> Problems:
@@ -122,16 +112,6 @@ def _mode(one: _Demand, constraints: Sequence[DeviceConstraint]) -> Problems:
 
 def _covers(constraint: DeviceConstraint, one: _Demand) -> bool:
     return not constraint.requests or bool(one.names & set(constraint.requests))
-
-
-def _missing_class(one: _Demand, world: World) -> Problems:
-    name = one.demand.device_class_name
-    if name and world.knows_classes:
-        near = nearest(name, list(world.classes))
-        hint = f"did you mean {near}?" if near else ""
-        fatal = ", which is an error even if an earlier alternative fits" if len(one.names) > 1 else ""
-        message = f"there is no class {name!r}{fatal}; there is {some(world.classes)}"
-        yield Problem("D301", f"{one.path}/deviceClassName", message, hint)
 
 
 def _select(one: _Demand, device_class: DeviceClass, fleet: Fleet) -> Generator[Problem, None, Matches]:
@@ -187,8 +167,11 @@ def class_problems(device_class: DeviceClass, world: World) -> Problems:
 def _verdict(matches: Matches, path: str, nobody: str, fleet: Fleet, selectors: Sequence[DeviceSelector]) -> Problems:
     """Say that selectors fail or pick nothing, and if so which attribute nobody has."""
     if matches.failure is not None:
-        at = f"{path}/{matches.failure.selector}/cel/expression"
-        yield Problem("D304", at, f"it fails on {_failure_text(matches.failure)}", _guard(matches.failure))
+        at, key = f"{path}/{matches.failure.selector}/cel/expression", matches.failure.missing_key
+        guard = ""  # of the key that a device lacks: scheduling ends where a selector fails
+        if key.isidentifier():
+            guard = f'write .?{key}.orValue(...) or test `"{key}" in ...` first: the scheduler gives up on the pod where a selector fails'
+        yield Problem("D304", at, f"it fails on {_failure_text(matches.failure)}", guard)
     if matches.devices and matches.failure is None:
         return
     unknown = False
@@ -198,14 +181,6 @@ def _verdict(matches: Matches, path: str, nobody: str, fleet: Fleet, selectors: 
             yield problem
     if not matches.devices and not unknown and matches.failure is None:
         yield Problem("D302", path, nobody)
-
-
-def _guard(failure: Failure) -> str:
-    """Say how to guard the key that a device lacks: scheduling ends where a selector fails."""
-    key = failure.missing_key
-    if not key.isidentifier():
-        return ""
-    return f'write .?{key}.orValue(...) or test `"{key}" in ...` first: the scheduler gives up on the pod where a selector fails'
 
 
 def _failure_text(failure: Failure) -> str:

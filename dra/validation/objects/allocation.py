@@ -1,6 +1,6 @@
 """The status of a ResourceClaim: what was allocated, for whom it is reserved, what drivers report (validateAllocationResult).
 
-A status is judged as if it were written to the claim at once: what the API server would answer to whoever writes it.
+A status is judged as if it were written to the claim at once: what the API server would answer to such a write.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
         DeviceRequestAllocationResult,
         NetworkDeviceData,
         ResourceClaim,
-        ResourceClaimConsumerReference,
     )
 
 MAX_RESERVED: Final = 256
@@ -39,25 +38,20 @@ MAX_IPS: Final = 16
 def status(claim: ResourceClaim) -> Problems:
     """Judge the status of a claim."""
     allocation = claim.status.allocation
-    yield from _consumers(claim.status.reserved_for, "/status/reservedFor")
-    if claim.status.reserved_for and allocation is None:
+    consumers = claim.status.reserved_for
+    yield from too_many(consumers, MAX_RESERVED, "/status/reservedFor")
+    if len(consumers) <= MAX_RESERVED:
+        yield from duplicates([one.uid for one in consumers], "/status/reservedFor", "consumer", field="/uid")
+        for index, consumer in enumerate(consumers):
+            at = f"/status/reservedFor/{index}"
+            yield from empty_text(consumer.resource, f"{at}/resource", "resource")
+            yield from empty_text(consumer.name, f"{at}/name", "name")
+            yield from empty_text(consumer.uid, f"{at}/uid", "uid")
+    if consumers and allocation is None:
         yield Problem("D116", "/status/reservedFor", "may not be specified when `allocated` is not set")
     if allocation is not None:
         yield from _allocation(allocation, RequestNames(claim.spec.devices), "/status/allocation")
     yield from _device_statuses(claim.status.devices, allocation, "/status/devices")
-
-
-def _consumers(consumers: Sequence[ResourceClaimConsumerReference], path: str) -> Problems:
-    yield from too_many(consumers, MAX_RESERVED, path)
-    if len(consumers) > MAX_RESERVED:
-        return
-    keys = [consumer.uid for consumer in consumers]
-    yield from duplicates(keys, path, "consumer", field="/uid")
-    for index, consumer in enumerate(consumers):
-        at = f"{path}/{index}"
-        yield from empty_text(consumer.resource, f"{at}/resource", "resource")
-        yield from empty_text(consumer.name, f"{at}/name", "name")
-        yield from empty_text(consumer.uid, f"{at}/uid", "uid")
 
 
 def _allocation(allocation: AllocationResult, known: RequestNames, path: str) -> Problems:
@@ -81,29 +75,18 @@ def _allocation(allocation: AllocationResult, known: RequestNames, path: str) ->
 def _result(result: DeviceRequestAllocationResult, known: RequestNames, path: str) -> Problems:
     yield from known.judge(result.request, f"{path}/request")
     yield from _device_id(result, path)
-    awaited = result.binding_conditions
-    failures = result.binding_failure_conditions
-    yield from binding_conditions(awaited, failures, path)
+    yield from binding_conditions(result.binding_conditions, result.binding_failure_conditions, path)
     yield from tolerations(result.tolerations, f"{path}/tolerations")
-    share = result.share_id
-    if share is not None:
-        wrong = names.uuid(share)
-        yield from wrong_format(share, wrong, f"{path}/shareID")
-    skipped = result.skip_node_operations
-    yield from skipped_operations(skipped, f"{path}/skipNodeOperations")
+    if result.share_id is not None:
+        yield from wrong_format(result.share_id, names.uuid(result.share_id), f"{path}/shareID")
+    yield from skipped_operations(result.skip_node_operations, f"{path}/skipNodeOperations")
 
 
 def _device_id(one: DeviceRequestAllocationResult | AllocatedDeviceStatus, path: str) -> Problems:
     """Judge the three names that tell one device from all others."""
-    driver = one.driver
-    pool = one.pool
-    device = one.device
-    wrong = names.driver_name(driver)
-    yield from empty_or_wrong_format(driver, wrong, f"{path}/driver", "driver")
-    wrong = names.pool_name(pool)
-    yield from empty_or_wrong_format(pool, wrong, f"{path}/pool", "pool")
-    wrong = names.dns_label(device)
-    yield from empty_or_wrong_format(device, wrong, f"{path}/device", "device")
+    yield from empty_or_wrong_format(one.driver, names.driver_name(one.driver), f"{path}/driver", "driver")
+    yield from empty_or_wrong_format(one.pool, names.pool_name(one.pool), f"{path}/pool", "pool")
+    yield from empty_or_wrong_format(one.device, names.dns_label(one.device), f"{path}/device", "device")
 
 
 def _device_statuses(
@@ -121,20 +104,13 @@ def _device_statuses(
         at = f"{path}/{index}"
         if key not in allocated:
             yield Problem("D116", at, "must be an allocated device of the claim")
-        yield from _device_status(status, at)
-
-
-def _device_status(value: AllocatedDeviceStatus, path: str) -> Problems:
-    yield from _device_id(value, path)
-    share = value.share_id
-    if share is not None:
-        wrong = names.uuid(share)
-        yield from wrong_format(share, wrong, f"{path}/shareID")
-    yield from conditions(value.conditions, MAX_CONDITIONS, f"{path}/conditions")
-    yield from driver_parameters(value.data, f"{path}/data", needed=False)
-    network = value.network_data
-    if network is not None:
-        yield from _network(network, f"{path}/networkData")
+        yield from _device_id(status, at)
+        if status.share_id is not None:
+            yield from wrong_format(status.share_id, names.uuid(status.share_id), f"{at}/shareID")
+        yield from conditions(status.conditions, MAX_CONDITIONS, f"{at}/conditions")
+        yield from driver_parameters(status.data, f"{at}/data", needed=False)
+        if status.network_data is not None:
+            yield from _network(status.network_data, f"{at}/networkData")
 
 
 def _network(data: NetworkDeviceData, path: str) -> Problems:

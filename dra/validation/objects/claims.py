@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from dra.objects import (
         DeviceClaim,
-        DeviceClaimConfiguration,
         DeviceConstraint,
         DeviceDerivedAttribute,
         DeviceRequest,
@@ -81,7 +80,10 @@ def device_claim(devices: DeviceClaim, path: str, gates: Gates) -> Problems:
     yield from too_many(devices.config, MAX_CONFIG, f"{path}/config")
     if len(devices.config) <= MAX_CONFIG:
         for index, config in enumerate(devices.config):
-            yield from _config(config, f"{path}/config/{index}", known)
+            at = f"{path}/config/{index}"
+            yield from known.judge_all(config.requests, f"{at}/requests")
+            yield from opaque(config.opaque, at)
+            yield from parameter_problems(config.opaque, f"{at}/opaque")
     yield from _derived_attributes(devices, path, gates)
 
 
@@ -148,12 +150,6 @@ def _constraint(constraint: DeviceConstraint, path: str, known: RequestNames) ->
         yield from wrong_format(attribute, wrong, f"{path}/{field}", hint)
     if set(attributes.values()) == {None}:
         yield Problem("D107", path, "one of matchAttribute and distinctAttribute is required")
-
-
-def _config(config: DeviceClaimConfiguration, path: str, known: RequestNames) -> Problems:
-    yield from known.judge_all(config.requests, f"{path}/requests")
-    yield from opaque(config.opaque, path)
-    yield from parameter_problems(config.opaque, f"{path}/opaque")
 
 
 def _derived_attributes(devices: DeviceClaim, path: str, gates: Gates) -> Problems:

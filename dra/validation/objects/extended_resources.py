@@ -14,7 +14,6 @@ from dra.validation.problem import Problem, Problems
 
 if TYPE_CHECKING:
     from dra.objects import PodSpec, ResourceRequirements
-    from dra.quantity import Quantity
 
 _THOUSANDTHS = 1000
 _STANDARD = ("cpu", "memory", "ephemeral-storage")
@@ -22,19 +21,11 @@ _STANDARD = ("cpu", "memory", "ephemeral-storage")
 
 def extended_problems(spec: PodSpec, path: str) -> Problems:
     """Judge what the containers of a pod, and the pod itself, ask for."""
-    kinds = {
-        "containers": spec.containers,
-        "initContainers": spec.init_containers,
-    }
-    for kind, containers in kinds.items():
+    for kind, containers in (("containers", spec.containers), ("initContainers", spec.init_containers)):
         for index, container in enumerate(containers):
             at = f"{path}/{kind}/{index}/resources"
             yield from _container(container.resources, at)
-    sides = {
-        "limits": spec.resources.limits,
-        "requests": spec.resources.requests,
-    }
-    for side, amounts in sides.items():
+    for side, amounts in (("limits", spec.resources.limits), ("requests", spec.resources.requests)):
         for name in filter(_is_extended, amounts):
             at = member(f"{path}/resources/{side}", name)
             message = f"{name} cannot be asked for by the pod as a whole"
@@ -50,10 +41,16 @@ def _container(resources: ResourceRequirements, path: str) -> Problems:
             message = f"{name} is not a resource that a container can ask for"
             if misspelt:
                 yield Problem("D213", at, f"{message}: it {misspelt}")
-            elif _is_extended(name):
-                yield from _amount(name, amount, at)
-            elif not _is_standard(name):
-                yield Problem("D213", at, message)
+            elif not _is_extended(name):
+                # What a container may ask for of Kubernetes' own resources (validateContainerResourceName).
+                own = name in _STANDARD or name.startswith("hugepages-")
+                if name.startswith("requests.") if "/" in name else not own:
+                    yield Problem("D213", at, message)
+            elif amount.nano < 0:
+                yield Problem("D209", at, f"{amount} of {name} is less than zero", "write zero or more")
+            elif amount.milli() % _THOUSANDTHS:
+                hint = "write a whole number; a part of a device is asked for in other words, which `drawbridge dialects` lists"
+                yield Problem("D209", at, f"{amount} of {name} is not a whole number", hint)
     for name, amount in requests.items():
         if not _is_extended(name):
             continue
@@ -63,21 +60,6 @@ def _container(resources: ResourceRequirements, path: str) -> Problems:
             yield Problem("D209", at, f"{name} has a request and no limit", f"set limits: {{{name}: {amount}}}")
         elif limit != amount:
             yield Problem("D209", at, f"the request of {name}, {amount}, is not its limit, {limit}", "make them equal")
-
-
-def _amount(name: str, amount: Quantity, at: str) -> Problems:
-    if amount.nano < 0:
-        yield Problem("D209", at, f"{amount} of {name} is less than zero", "write zero or more")
-    elif amount.milli() % _THOUSANDTHS:
-        hint = "write a whole number; a part of a device is asked for in other words, which `drawbridge dialects` lists"
-        yield Problem("D209", at, f"{amount} of {name} is not a whole number", hint)
-
-
-def _is_standard(name: str) -> bool:
-    """Say whether a resource is one of Kubernetes' own that a container can have (validateContainerResourceName)."""
-    if "/" in name:
-        return not name.startswith("requests.")
-    return name in _STANDARD or name.startswith("hugepages-")
 
 
 def _is_extended(name: str) -> bool:

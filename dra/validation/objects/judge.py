@@ -79,11 +79,11 @@ def judge(value: dict[str, Any], gates: Gates = feature_gates.DEFAULT, minor: in
     if kind not in TYPES:
         return Judged(found, None)
     current, unknown = versions.upgrade(value)
-    foreign = [_foreign(pointer, version) for pointer in unknown]
+    for pointer in unknown:
+        message = f"{version} has no field {pointer.rpartition('/')[2]!r} here"
+        found.append(Problem("D002", pointer, message, f"write apiVersion: {versions.CURRENT}"))
     own, known = _judge_by_kind(current, kind, gates)
-    told = [lead_back(problem, value) for problem in own]
-    found += foreign
-    found += told
+    found += [lead_back(problem, value) for problem in own]
     return Judged(found, known)
 
 
@@ -105,7 +105,7 @@ def lead_back(problem: Problem, value: dict[str, Any]) -> Problem:
 
 
 def _version(kind: str, version: str, minor: int) -> Problems:
-    """Complain about versions and kinds that are outdated or that nobody serves."""
+    """Complain about versions and kinds that are outdated or that no API server knows."""
     group = version.partition("/")[0]
     if group == _OUR_GROUP:
         if version != OURS:
@@ -132,24 +132,14 @@ def _version(kind: str, version: str, minor: int) -> Problems:
         and kind != "ResourcePoolStatusRequest"
         and minor >= versions.served_since(versions.CURRENT, kind)
     ):
-        yield Problem("D003", "/apiVersion", f"{version} is outdated and off by default", _modern(version, kind))
-
-
-def _modern(version: str, kind: str) -> str:
-    """Say what must change so that an old object becomes a v1 one."""
-    hint = f"write apiVersion: {versions.CURRENT}"
-    if version not in (versions.BETA_1, versions.ALPHA_3):
-        return hint
-    if kind in ("ResourceClaim", "ResourceClaimTemplate"):
-        return f"{hint}, and move the fields of each request below `exactly:`"
-    if kind == "ResourceSlice":
-        return f"{hint}, and move what is below `basic:` of each device one level up"
-    return hint
-
-
-def _foreign(pointer: str, version: str) -> Problem:
-    name = pointer.rpartition("/")[2]
-    return Problem("D002", pointer, f"{version} has no field {name!r} here", f"write apiVersion: {versions.CURRENT}")
+        # What must change besides the version, so that an old object becomes one of v1.
+        moved = ""
+        if version in (versions.BETA_1, versions.ALPHA_3) and kind in ("ResourceClaim", "ResourceClaimTemplate"):
+            moved = ", and move the fields of each request below `exactly:`"
+        elif version in (versions.BETA_1, versions.ALPHA_3) and kind == "ResourceSlice":
+            moved = ", and move what is below `basic:` of each device one level up"
+        hint = f"write apiVersion: {versions.CURRENT}{moved}"
+        yield Problem("D003", "/apiVersion", f"{version} is outdated and off by default", hint)
 
 
 def _judge_by_kind(value: dict[str, Any], kind: str, gates: Gates) -> Judged:
@@ -162,7 +152,8 @@ def _judge_by_kind(value: dict[str, Any], kind: str, gates: Gates) -> Judged:
     if "D001" in codes:
         return Judged(found, None)
     kept, gone = feature_gates.drop(kind, value, gates)
-    both_lists = kind == "ResourceSlice" and _both_lists(kept)
+    spec = kept.get("spec") or {}
+    both_lists = kind == "ResourceSlice" and None not in (spec.get("devices"), spec.get("sharedCounters"))
     found += feature_gates.once(gone)
     typed: Any = shape.read(kept, type_)
     found += _metadata(typed, value, kind)
@@ -170,11 +161,6 @@ def _judge_by_kind(value: dict[str, Any], kind: str, gates: Gates) -> Judged:
     if gone:
         typed = shape.read(value, type_)
     return Judged(found, typed)
-
-
-def _both_lists(value: dict[str, Any]) -> bool:
-    spec = value.get("spec") or {}
-    return spec.get("devices") is not None and spec.get("sharedCounters") is not None
 
 
 def _metadata(typed: Any, value: dict[str, Any], kind: str) -> Problems:
@@ -202,7 +188,14 @@ def _rules(typed: Any, gates: Gates, *, both_lists: bool) -> Problems:
             yield from device_claim(typed.spec.devices, "/spec/devices", gates)
             yield from status(typed)
         case ResourceClaimTemplate():
-            yield from _template(typed)
+            # The metadata of a template's claims: labels and annotations, nothing else.
+            meta, path = typed.spec.metadata, "/spec/metadata"
+            yield from label_map(meta.labels, f"{path}/labels")
+            yield from annotation_map(meta.annotations, f"{path}/annotations")
+            for name in meta.__struct_fields__:
+                if name not in ("labels", "annotations") and getattr(meta, name):
+                    message = f"the metadata of a template may hold labels and annotations, not {name}"
+                    yield Problem("D107", path, message)
             yield from device_claim(typed.spec.spec.devices, "/spec/spec/devices", gates)
         case DeviceTaintRule():
             yield from taint_rule(typed)
@@ -210,13 +203,3 @@ def _rules(typed: Any, gates: Gates, *, both_lists: bool) -> Problems:
             yield from device_compatibility(typed, gates)
         case DeviceQuota():
             yield from device_quota(typed)
-
-
-def _template(template: ResourceClaimTemplate) -> Problems:
-    """Judge the metadata of a template's claims: labels and annotations, nothing else."""
-    meta, path = template.spec.metadata, "/spec/metadata"
-    yield from label_map(meta.labels, f"{path}/labels")
-    yield from annotation_map(meta.annotations, f"{path}/annotations")
-    for name in meta.__struct_fields__:
-        if name not in ("labels", "annotations") and getattr(meta, name):
-            yield Problem("D107", path, f"the metadata of a template may hold labels and annotations, not {name}")

@@ -47,11 +47,7 @@ def device_quota(value: DeviceQuota) -> Problems:
             yield Problem("D103", at, f"an amount has at most {MAX_TEXT} characters")
         elif is_count(read[1]) and amount.nano % NANO:
             yield Problem("D108", at, f"{amount} must be a whole number of devices")
-    yield from _scopes(value)
-
-
-def _scopes(value: DeviceQuota) -> Problems:
-    """Judge which pods a quota is about."""
+    # Which pods the quota is about.
     selector = value.spec.scope_selector
     if selector is None:
         return

@@ -23,10 +23,8 @@ if TYPE_CHECKING:
         DeviceCapacity,
         DeviceCounterConsumption,
         NodeAllocatableMapping,
-        NodeAllocatableOverhead,
         NodeAllocatableResource,
         NodeSelector,
-        ResourcePool,
         ResourceSlice,
         ResourceSliceSpec,
     )
@@ -49,8 +47,18 @@ def resource_slice(value: ResourceSlice, gates: Gates, *, both_lists: bool) -> P
     """Judge the spec of a slice. `both_lists` says that devices and sharedCounters are both there, be they empty."""
     spec = value.spec
     yield from empty_or_wrong_format(spec.driver, names.driver_name(spec.driver), "/spec/driver", "driver")
-    yield from _pool(spec.pool)
-    yield from _slice_nodes(spec)
+    pool = spec.pool
+    yield from empty_or_wrong_format(pool.name, names.pool_name(pool.name), "/spec/pool/name", "name")
+    if pool.resource_slice_count <= 0:
+        yield Problem("D108", "/spec/pool/resourceSliceCount", f"{pool.resource_slice_count} must be greater than zero")
+    if pool.generation < 0:
+        yield Problem("D108", "/spec/pool/generation", f"{pool.generation} must be zero or more")
+    count = len(spec.node_selector.node_selector_terms) if spec.node_selector is not None else 1
+    if count != 1:
+        message = f"exactly one node selector term is needed, not {count}"
+        yield Problem("D117", "/spec/nodeSelector/nodeSelectorTerms", message)
+    flags = {"allNodes": spec.all_nodes, "perDeviceNodeSelection": spec.per_device_node_selection}
+    yield from _nodes(spec.node_name, spec.node_selector, flags, "/spec")
     if both_lists:
         hint = "publish the counter sets in a slice of their own, in the same pool and generation"
         yield Problem("D107", "/spec", "only one of sharedCounters and devices is allowed", hint)
@@ -59,24 +67,6 @@ def resource_slice(value: ResourceSlice, gates: Gates, *, both_lists: bool) -> P
     if spec.partition_type_attribute is not None:
         yield from _partition_type(spec, spec.partition_type_attribute)
     yield from skipped_operations(spec.skip_node_operations, "/spec/skipNodeOperations")
-
-
-def _pool(pool: ResourcePool) -> Problems:
-    yield from empty_or_wrong_format(pool.name, names.pool_name(pool.name), "/spec/pool/name", "name")
-    if pool.resource_slice_count <= 0:
-        yield Problem("D108", "/spec/pool/resourceSliceCount", f"{pool.resource_slice_count} must be greater than zero")
-    if pool.generation < 0:
-        yield Problem("D108", "/spec/pool/generation", f"{pool.generation} must be zero or more")
-
-
-def _slice_nodes(spec: ResourceSliceSpec) -> Problems:
-    if (selector := spec.node_selector) is not None and len(selector.node_selector_terms) != 1:
-        count = len(selector.node_selector_terms)
-        yield Problem(
-            "D117", "/spec/nodeSelector/nodeSelectorTerms", f"exactly one node selector term is needed, not {count}"
-        )
-    flags = {"allNodes": spec.all_nodes, "perDeviceNodeSelection": spec.per_device_node_selection}
-    yield from _nodes(spec.node_name, selector, flags, "/spec")
 
 
 def _nodes(
@@ -117,8 +107,7 @@ def _devices(spec: ResourceSliceSpec, gates: Gates) -> Problems:
     yield from duplicates(keys, "/spec/devices", "device", field="/name")
     per_device_nodes = bool(spec.per_device_node_selection)
     for index, device in enumerate(devices):
-        at = f"/spec/devices/{index}"
-        yield from _device(device, at, gates, per_device_nodes=per_device_nodes)
+        yield from _device(device, f"/spec/devices/{index}", gates, per_device_nodes=per_device_nodes)
 
 
 def _is_advanced(device: Device) -> bool:
@@ -193,18 +182,8 @@ def _attribute(attribute: DeviceAttribute, path: str, *, lists: bool) -> Problem
             hint = "leave the v out"
         wrong = names.semver(version)
         yield from wrong_format(version, wrong, f"{path}/version", hint)
-    if lists_set:
-        yield from _list_values(attribute, path)
-
-
-def _list_values(attribute: DeviceAttribute, path: str) -> Problems:
-    lists: dict[str, Sequence[object] | None] = {
-        "ints": attribute.ints,
-        "bools": attribute.bools,
-        "strings": attribute.strings,
-        "versions": attribute.versions,
-    }
-    for name, values in lists.items():
+    for name in ("ints", "bools", "strings", "versions") if lists_set else ():
+        values = getattr(attribute, name)
         if values is not None and not values:
             yield Problem("D101", f"{path}/{name}", "a list must not be empty")
     for index, text in enumerate(attribute.strings or ()):
@@ -337,7 +316,12 @@ def _node_allocatable(
     if resource.mapping is not None:
         yield from _mapping(resource.mapping, capacity, f"{path}/mapping")
     if resource.overhead is not None:
-        yield from _overhead(resource.overhead, f"{path}/overhead")
+        amounts = (("perPod", resource.overhead.per_pod), ("perContainer", resource.overhead.per_container))
+        if all(amount is None for _, amount in amounts):
+            yield Problem("D101", f"{path}/overhead", "at least one of perPod and perContainer is required")
+        for field, amount in amounts:
+            if amount is not None and amount.nano < 0:
+                yield Problem("D108", f"{path}/overhead/{field}", f"{amount} must be zero or more")
 
 
 def _mapping(mapping: NodeAllocatableMapping, capacity: Mapping[str, DeviceCapacity], path: str) -> Problems:
@@ -358,15 +342,3 @@ def _mapping(mapping: NodeAllocatableMapping, capacity: Mapping[str, DeviceCapac
     for field, multiplier in judged.items():
         if multiplier is not None and multiplier.nano <= 0:
             yield Problem("D108", f"{path}/{field}", f"{multiplier} must be greater than zero")
-
-
-def _overhead(overhead: NodeAllocatableOverhead, path: str) -> Problems:
-    amounts = {
-        "perPod": overhead.per_pod,
-        "perContainer": overhead.per_container,
-    }
-    if set(amounts.values()) == {None}:
-        yield Problem("D101", path, "at least one of perPod and perContainer is required")
-    for field, amount in amounts.items():
-        if amount is not None and amount.nano < 0:
-            yield Problem("D108", f"{path}/{field}", f"{amount} must be zero or more")

@@ -31,23 +31,20 @@ def taint(value: DeviceTaint, path: str) -> Problems:
 
 
 def tolerations(values: Sequence[DeviceToleration], path: str) -> Problems:
-    for index, toleration in enumerate(values):
-        yield from _toleration(toleration, f"{path}/{index}")
-
-
-def _toleration(value: DeviceToleration, path: str) -> Problems:
-    if value.key:
-        yield from wrong_format(value.key, names.label_key(value.key), f"{path}/key")
-    match value.operator:
-        case "Exists":
-            if value.value:
-                yield Problem("D107", f"{path}/value", "the operator Exists takes no value")
-        case "" | "Equal":
-            yield from wrong_format(value.value, names.label_value(value.value), f"{path}/value")
-        case operator:
-            yield Problem("D106", f"{path}/operator", f"{operator!r} must be Equal or Exists")
-    if value.effect and value.effect not in _EFFECTS:
-        yield Problem("D106", f"{path}/effect", f"{value.effect!r} must be NoSchedule, NoExecute or None")
+    for index, value in enumerate(values):
+        at = f"{path}/{index}"
+        if value.key:
+            yield from wrong_format(value.key, names.label_key(value.key), f"{at}/key")
+        match value.operator:
+            case "Exists":
+                if value.value:
+                    yield Problem("D107", f"{at}/value", "the operator Exists takes no value")
+            case "" | "Equal":
+                yield from wrong_format(value.value, names.label_value(value.value), f"{at}/value")
+            case operator:
+                yield Problem("D106", f"{at}/operator", f"{operator!r} must be Equal or Exists")
+        if value.effect and value.effect not in _EFFECTS:
+            yield Problem("D106", f"{at}/effect", f"{value.effect!r} must be NoSchedule, NoExecute or None")
 
 
 def taint_rule(rule: DeviceTaintRule) -> Problems:

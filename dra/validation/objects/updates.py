@@ -69,37 +69,32 @@ def _is_judged(problem: Problem, kind: str, *, status: bool) -> bool:
 
 
 def _spec(new: Any, old: Any) -> Problems:
+    frozen: tuple[tuple[str, object, object], ...] = ()
     match new, old:
         case ResourceClaim(), ResourceClaim():
-            if defaults.claim(new).spec != defaults.claim(old).spec:
-                yield _immutable("/spec")
+            frozen = (("/spec", defaults.claim(new).spec, defaults.claim(old).spec),)
         case ResourceClaimTemplate(), ResourceClaimTemplate():
-            if defaults.template(new).spec != defaults.template(old).spec:
-                yield _immutable("/spec")
+            frozen = (("/spec", defaults.template(new).spec, defaults.template(old).spec),)
         case ResourceSlice(), ResourceSlice():
-            for path, mine, theirs in (
+            frozen = (
                 ("/spec/driver", new.spec.driver, old.spec.driver),
                 ("/spec/pool/name", new.spec.pool.name, old.spec.pool.name),
                 ("/spec/nodeName", new.spec.node_name, old.spec.node_name),
-            ):
-                if mine != theirs:
-                    yield _immutable(path)
-
-
-def _immutable(path: str) -> Problem:
-    return Problem("D115", path, "field is immutable")
+            )
+    for path, mine, theirs in frozen:
+        if mine != theirs:
+            yield Problem("D115", path, "field is immutable")
 
 
 def _status(new: Any, old: Any) -> Problems:
-    """An allocation is written once and may be taken away; a claim on its way out is reserved for nobody else."""
+    """An allocation is written once and may be removed; a claim that is being deleted takes no new reservation."""
     if not isinstance(new, ResourceClaim) or not isinstance(old, ResourceClaim):
         return
     mine = new.status.allocation
     theirs = old.status.allocation
     if mine is not None and theirs is not None and mine != theirs:
         yield Problem("D115", "/status/allocation", "field cannot be modified once set")
-    before = set(old.status.reserved_for)
-    added = set(new.status.reserved_for) - before
+    added = set(new.status.reserved_for) - set(old.status.reserved_for)
     if new.metadata.deletion_timestamp and mine is not None and added:
         message = "new entries may not be added while `deallocationRequested` or `deletionTimestamp` are set"
         yield Problem("D116", "/status/reservedFor", message)

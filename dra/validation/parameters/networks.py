@@ -31,7 +31,7 @@ def _interface(name: str) -> str:
     if len(name.encode()) > _LONGEST_NAME:
         return f"is longer than the {_LONGEST_NAME} bytes of an interface's name"
     if name in (".", "..") or not _NAME.fullmatch(name):
-        return "is no name of an interface: letters, digits, '-', '_' and '.' are"
+        return "is not the name of an interface: letters, digits, '-', '_' and '.' are"
     return ""
 
 
@@ -44,7 +44,7 @@ def _network(text: str) -> str:
             return ""
     except ValueError:
         pass
-    return "is no address with the length of a prefix, as in 192.0.2.1/24"
+    return "is not an address with a prefix length, as in 192.0.2.1/24"
 
 
 def _address(text: str) -> str:
@@ -54,7 +54,7 @@ def _address(text: str) -> str:
             return ""
     except ValueError:
         pass
-    return "is no IP address"
+    return "is not an IP address"
 
 
 def _optional_address(text: str) -> str:
@@ -66,7 +66,7 @@ def _optional_network(text: str) -> str:
 
 
 def _hardware(text: str) -> str:
-    return "" if _HARDWARE.fullmatch(text) else "is no hardware address, as in 02:00:5e:10:00:01"
+    return "" if _HARDWARE.fullmatch(text) else "is not a hardware address, as in 02:00:5e:10:00:01"
 
 
 def _family(value: object) -> int:

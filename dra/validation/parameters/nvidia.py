@@ -44,7 +44,7 @@ def _device(name: str) -> str:
 def _uid(text: str) -> str:
     if not text or _UID.fullmatch(text):
         return ""
-    return "is no uid: the driver finds a ComputeDomain by its metadata.uid, not by its name"
+    return "is not a uid: the driver finds a ComputeDomain by its metadata.uid, not by its name"
 
 
 def _gated(strategy: object, path: str) -> Problems:
@@ -80,7 +80,7 @@ def _share_mig(value: Mapping[str, Any], path: str) -> Problems:
 
 
 def _slice(value: Mapping[str, Any], path: str) -> Problems:
-    """A time slice without an interval is no default: the driver fails on it."""
+    """The driver fails on a time slice without an interval."""
     if value.get("interval") is None:
         yield refuse(path, "interval is missing", "add interval: Default, or leave timeSlicingConfig out")
 

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from dra.budget import Budget
     from dra.objects import (
         DeviceClaim,
-        DeviceClaimConfiguration,
         DeviceClass,
         DeviceSelector,
         DeviceSubRequest,
@@ -46,15 +45,14 @@ class _Leaf(NamedTuple):
     expressions: tuple[str, ...]
 
 
-class _Setting(NamedTuple):
-    config: DeviceClaimConfiguration
+class _Entry(NamedTuple):
+    """An entry of `config`, and the requests that it is for."""
+
     path: str
     driver: str
     known: Recognised | None
     leaves: list[_Leaf]
     names: frozenset[str]  # of the leaves
-    # It is for every request, by an empty list or by one that names them all.
-    whole: bool
 
 
 def claim_settings(
@@ -73,15 +71,36 @@ def reach_problems(
     yield from channel_lacks(devices, path, classes)
     if not devices.config:
         return
-    scope, leaves = DeviceScope(budget), _leaves(devices, classes)
-    entries = _entries(devices, path, leaves)
-    for entry in entries:
-        reached = [leaf for leaf in entry.leaves if _may_get(scope, leaf, entry.driver)]
+    scope = DeviceScope(budget)
+    leaves: list[_Leaf] = []
+    for request in devices.requests[:_MOST]:
+        if request.exactly is not None:
+            leaves.append(_Leaf(request.name, request.name, _picks(request.exactly, classes)))
+        for sub in request.first_available[:_ALTERNATIVES]:
+            leaf = _Leaf(request.name, f"{request.name}/{sub.name}", _picks(sub, classes))
+            leaves.append(leaf)
+    entries: list[_Entry] = []
+    for index, config in enumerate(devices.config[:_MOST]):
+        asked = config.requests
+        named = [leaf for leaf in leaves if not asked or leaf.request in asked or leaf.name in asked]
+        if config.opaque is None or not named:
+            continue  # said where references are judged
+        at, driver = f"{path}/config/{index}", config.opaque.driver
+        names = [leaf.name for leaf in named]
+        entry = _Entry(at, driver, recognise(config.opaque), named, frozenset(names))
+        entries.append(entry)
+        reached = [leaf for leaf in named if scope.may_pick(leaf.expressions, driver)]
         if not reached:
-            yield _nowhere(entry)
+            message = f"{some(names)} cannot get a device of {driver!r}, by what its class and its selectors say of the driver"
+            yield Problem("D706", f"{at}/opaque/driver", message)
             continue
-        yield from _kinds(scope, entry, reached)
-        yield from _lists(entry)
+        # An entry for all requests fits if one of them fits.
+        whole = len(named) == len(leaves)
+        if entry.known is not None:
+            for group in [reached] if whole else [[leaf] for leaf in reached]:
+                yield from _mismatch(scope, entry.known, group, at)
+        if driver in DRIVERS:
+            yield from _lists(entry, asked, DRIVERS[driver], whole=whole)
     yield from _overridden(entries)
     yield from _passed_through(scope, leaves, entries, path)
     yield from sharing_problems(devices, path)
@@ -89,13 +108,12 @@ def reach_problems(
 
 def class_settings(device_class: DeviceClass) -> Problems:
     """Judge what the driver parameters of a class reach, by what the class selects."""
-    scope, expressions = DeviceScope(), _expressions(device_class.spec.selectors)
-    leaf = _Leaf("", "", expressions)
+    scope, leaf = DeviceScope(), _Leaf("", "", _expressions(device_class.spec.selectors))
     for index, config in enumerate(device_class.spec.config[:_MOST]):
         if config.opaque is None:
             continue
         path, driver = f"/spec/config/{index}", config.opaque.driver
-        if not _may_get(scope, leaf, driver):
+        if not scope.may_pick(leaf.expressions, driver):
             yield Problem("D313", f"{path}/opaque/driver", f"the class selects no devices of {driver!r}")
         elif known := recognise(config.opaque):
             yield from _mismatch(scope, known, [leaf], path)
@@ -105,63 +123,11 @@ def _expressions(selectors: Sequence[DeviceSelector]) -> tuple[str, ...]:
     return tuple(one.cel.expression for one in selectors[:_MOST] if one.cel is not None)
 
 
-def _leaves(devices: DeviceClaim, classes: Mapping[str, DeviceClass]) -> list[_Leaf]:
-    leaves = []
-    for request in devices.requests[:_MOST]:
-        if request.exactly is not None:
-            picks = _picks(request.exactly, classes)
-            leaves.append(_Leaf(request.name, request.name, picks))
-        for sub in request.first_available[:_ALTERNATIVES]:
-            picks = _picks(sub, classes)
-            name = f"{request.name}/{sub.name}"
-            leaves.append(_Leaf(request.name, name, picks))
-    return leaves
-
-
 def _picks(demand: ExactDeviceRequest | DeviceSubRequest, classes: Mapping[str, DeviceClass]) -> tuple[str, ...]:
-    """The selectors of a request and of its class; of a class that we do not know none, so it may be anything."""
+    """The selectors of a request and of its class. An unknown class has none, so it may select any device."""
     class_ = classes.get(demand.device_class_name)
     of_class = _expressions(class_.spec.selectors) if class_ is not None else ()
     return (*of_class, *_expressions(demand.selectors))
-
-
-def _entries(devices: DeviceClaim, path: str, leaves: list[_Leaf]) -> list[_Setting]:
-    entries = []
-    for index, config in enumerate(devices.config[:_MOST]):
-        reached = [leaf for leaf in leaves if _names(config, leaf)]
-        if config.opaque is None or not reached:
-            continue  # said where references are judged
-        at, driver = f"{path}/config/{index}", config.opaque.driver
-        known = recognise(config.opaque)
-        whole = len(reached) == len(leaves)
-        names = frozenset([leaf.name for leaf in reached])
-        entry = _Setting(config, at, driver, known, reached, names, whole)
-        entries.append(entry)
-    return entries
-
-
-def _names(config: DeviceClaimConfiguration, leaf: _Leaf) -> bool:
-    return not config.requests or leaf.request in config.requests or leaf.name in config.requests
-
-
-def _may_get(scope: DeviceScope, leaf: _Leaf, driver: str, type_: str = "") -> bool:
-    return scope.may_pick(leaf.expressions, driver, type_)
-
-
-def _nowhere(entry: _Setting) -> Problem:
-    names = some([leaf.name for leaf in entry.leaves])
-    message = f"{names} cannot get a device of {entry.driver!r}, by what its class and its selectors say of the driver"
-    return Problem("D706", f"{entry.path}/opaque/driver", message)
-
-
-def _kinds(scope: DeviceScope, entry: _Setting, reached: list[_Leaf]) -> Problems:
-    if entry.known is None:
-        return
-    if entry.whole:
-        yield from _mismatch(scope, entry.known, reached, entry.path)
-        return
-    for leaf in reached:
-        yield from _mismatch(scope, entry.known, [leaf], entry.path)
 
 
 def _mismatch(scope: DeviceScope, known: Recognised, leaves: list[_Leaf], path: str) -> Problems:
@@ -171,86 +137,60 @@ def _mismatch(scope: DeviceScope, known: Recognised, leaves: list[_Leaf], path: 
     if not meant or not got or meant.intersection(got):
         return
     names = [leaf.name for leaf in leaves if leaf.name]
-    who = f"{some(names)} can get" if names else "the class selects"
+    subject = f"{some(names)} can get" if names else "the class selects"
     wanted = " or ".join(sorted(meant))
-    message = f"a {known.name} is for devices of type {wanted}, {who} those of type {', '.join(got)}"
-    hint = _kind_for(driver, got)
+    message = f"a {known.name} is for devices of type {wanted}, {subject} those of type {', '.join(got)}"
+    kinds = [name for name, kind in driver.kinds.items() if kind.devices.intersection(got)]
+    hint = f"write kind: {' or '.join(kinds)}" if kinds else ""
     yield Problem("D705", f"{path}/opaque/parameters/kind", message, hint)
 
 
 def _types(scope: DeviceScope, driver: Driver, leaves: list[_Leaf]) -> list[str]:
     """The types of device that some of the requests may get."""
-    return [one for one in driver.types if any(_may_get(scope, leaf, driver.name, one) for leaf in leaves)]
+    return [one for one in driver.types if any(scope.may_pick(leaf.expressions, driver.name, one) for leaf in leaves)]
 
 
-def _kind_for(driver: Driver, types: list[str]) -> str:
-    names = [name for name, kind in driver.kinds.items() if kind.devices.intersection(types)]
-    return f"write kind: {' or '.join(names)}" if names else ""
-
-
-def _lists(entry: _Setting) -> Problems:
+def _lists(entry: _Entry, asked: Sequence[str], driver: Driver, *, whole: bool) -> Problems:
     """Complain about lists that the driver reads otherwise than the claim means them."""
-    driver = DRIVERS.get(entry.driver)
-    if driver is None:
-        return
-    if driver.listed_only and entry.whole:
-        said = (
-            "its list names every request, which Kubernetes 1.37 makes an empty list"
-            if entry.config.requests
-            else "it names no request"
-        )
+    if driver.listed_only and whole:
+        said = "it names no request"
+        if asked:
+            said = "its list names every request, which Kubernetes 1.37 makes an empty list"
         message = f"{said}, and {driver.name} applies an entry without names to no device"
         hint = "name some of several requests: the driver has to learn that an empty list means all"
-        yield Problem("D707", f"{entry.path}/requests", message, hint)  # fmt: skip
-    if entry.whole:
-        return
-    for index, name in enumerate(entry.config.requests[:_MOST]):
+        yield Problem("D707", f"{entry.path}/requests", message, hint)
+    for index, name in enumerate(asked[:_MOST] if not whole else ()):
         alternatives = [leaf.name for leaf in entry.leaves if leaf.request == name and leaf.name != name]
         if alternatives:
             message = f"{name!r} has alternatives, and {driver.name} looks for the name of the one that was taken"
-            hint = f"name {some(alternatives)} instead"
-            yield Problem("D707", f"{entry.path}/requests/{index}", message, hint)
+            yield Problem("D707", f"{entry.path}/requests/{index}", message, f"name {some(alternatives)} instead")
 
 
-def _overridden(entries: list[_Setting]) -> Problems:
-    """Complain about entries of which nothing is left: drivers take one for each device."""
+def _overridden(entries: list[_Entry]) -> Problems:
+    """Complain about entries of which nothing is left: a rival of the same kind reaches all that they do, and the driver takes it."""
     for number, entry in enumerate(entries):
-        order = entry.known.driver.order if entry.known is not None else Order.MERGED
-        rivals: list[_Setting] = []
-        if order is Order.LAST:
-            rivals = entries[number + 1 :]
-        elif order is Order.FIRST:
-            rivals = entries[:number]
+        if entry.known is None:
+            continue
+        order = entry.known.driver.order
+        rivals = entries[number + 1 :]
+        if order is not Order.LAST:
+            rivals = entries[:number] if order is Order.FIRST else []
         for rival in rivals:
-            if _covers(rival, entry):
+            same = rival.known is not None and rival.known.kind is entry.known.kind
+            if same and rival.names >= entry.names:
                 message = f"{entry.driver} takes one entry for a device, {order.value}: that is {rival.path}"
                 yield Problem("D708", entry.path, message, "write what is to hold in one entry")
                 break
 
 
-def _covers(rival: _Setting, entry: _Setting) -> bool:
-    """Whether an entry of the same kind reaches all that another one does."""
-    if rival.known is None or entry.known is None or rival.known.kind is not entry.known.kind:
-        return False
-    return rival.names >= entry.names
-
-
-def _passed_through(scope: DeviceScope, leaves: list[_Leaf], entries: list[_Setting], path: str) -> Problems:
-    """Complain about several set-ups of devices that are passed through: the driver takes one a claim, and what it assumes is one as well."""
+def _passed_through(scope: DeviceScope, leaves: list[_Leaf], entries: list[_Entry], path: str) -> Problems:
+    """Complain about several set-ups of devices that are passed through: the driver takes one for each claim."""
     vfio = [entry for entry in entries if entry.known is not None and entry.known.name == "VfioDeviceConfig"]
-    if not vfio:
-        return
     taken: set[str] = set()
-    for leaf in leaves:
+    for leaf in leaves if vfio else ():
         if _types(scope, GPU, [leaf]) == ["vfio"]:
-            setup = _last(vfio, leaf)
-            taken.add(setup)
+            # The driver has settings of its own where no entry reaches a device.
+            taken.add(next((one.path for one in reversed(vfio) if leaf.name in one.names), "what the driver assumes"))
     if len(taken) > 1:
-        listed = " and ".join(sorted(taken))
-        message = f"devices are passed through by {listed}, and the driver takes one set-up for all of a claim"
+        message = f"devices are passed through by {' and '.join(sorted(taken))}, and the driver takes one set-up for all of a claim"
         yield Problem("D704", f"{path}/config", message, "write one entry for all requests, or two claims")
-
-
-def _last(entries: list[_Setting], leaf: _Leaf) -> str:
-    reaching = [entry.path for entry in entries if leaf.name in entry.names]
-    return reaching[-1] if reaching else "what the driver assumes"

@@ -104,7 +104,7 @@ class ChoiceForm(Form):
             return
         meant = nearest(value, self._values) if isinstance(value, str) else ""
         hint = f"did you mean {meant}?" if meant else ""
-        yield refuse(path, f"{show(value)} is none of {', '.join(self._values)}", hint)
+        yield refuse(path, f"{show(value)} is not one of {', '.join(self._values)}", hint)
 
 
 class AmountForm(Form):
@@ -131,7 +131,7 @@ class ListForm(Form):
     """A list of values of one form."""
 
     def __init__(self, items: Form) -> None:
-        self._items = items
+        self.items = items
 
     def judge(self, value: Any, path: str) -> Problems:
         """Say what is wrong with a list."""
@@ -140,14 +140,14 @@ class ListForm(Form):
             return
         for index, item in enumerate(value):
             if item is not None:
-                yield from self._items.judge(item, f"{path}/{index}")
+                yield from self.items.judge(item, f"{path}/{index}")
 
 
 class MapForm(Form):
     """Values of one form, by names of which `rule` may say what is wrong."""
 
     def __init__(self, values: Form, rule: Rule | None = None) -> None:
-        self._values = values
+        self.values = values
         self._rule = rule
 
     def judge(self, value: Any, path: str) -> Problems:
@@ -161,11 +161,11 @@ class MapForm(Form):
             if wrong:
                 yield refuse(at, f"{show(name)} {wrong}")
             if member is not None:
-                yield from self._values.judge(member, at)
+                yield from self.values.judge(member, at)
 
 
 class ObjectForm(Form):
-    """Named fields and no others; `needed` ones must be there, and `rule` looks at them together."""
+    """Named fields and no others; `needed` ones must be there, and `rule` looks together at those that are well formed."""
 
     def __init__(
         self,
@@ -186,18 +186,25 @@ class ObjectForm(Form):
         if not isinstance(value, dict):
             yield refuse(path, f"expected an object, got {show(value)}")
             return
+        well_formed = dict(value)
         for name, member in value.items():
             at = f"{path}/{escape(name)}"
             form = self.fields.get(name)
             if form is None:
                 yield self._unknown(name, value, at)
             elif member is not None:
-                yield from form.judge(member, at)
+                for problem in form.judge(member, at):
+                    yield problem
+                    if problem.code == "D703" and problem.path == at:
+                        well_formed.pop(name, None)
         for name in self._needed:
             if value.get(name) in (None, ""):
                 yield refuse(path, f"{name} is missing", f"add {name}")
         if self._rule is not None:
-            yield from self._rule(value, path)
+            for problem in self._rule(well_formed, path):
+                # What is said of the object itself is that something is missing, and what is malformed is there.
+                if problem.path != path or len(well_formed) == len(value):
+                    yield problem
 
     def _unknown(self, name: str, value: Mapping[str, Any], at: str) -> Problem:
         hint = self._foreign.get(name, "")

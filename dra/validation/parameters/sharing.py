@@ -1,4 +1,4 @@
-"""Sharing against the request: settings for more devices than are asked for, MPS beside shares, and sharing of which nobody makes use."""
+"""Sharing against the request: settings for more devices than are asked for, MPS beside shares, and sharing that no second container uses."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from dra.validation.parameters.schema import refuse
 from dra.validation.problem import Problem, Problems
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
-    from dra.objects import DeviceClaim, DeviceClaimConfiguration, ExactDeviceRequest
+    from dra.objects import DeviceClaim, DeviceClaimConfiguration
 
 _MPS: Final = "MPS"
-_MANY: Final = 1 << 31
 # More requests and entries than these are refused by the API server.
 _MOST: Final = 32
 
@@ -27,11 +26,27 @@ def sharing_problems(devices: DeviceClaim, path: str) -> Problems:
         if sharing.get("strategy") != _MPS:
             continue
         at = f"{path}/config/{index}/opaque/parameters/sharing"
-        reached = list(_reached(devices, config))
-        if any(_asks_for_shares(one) for one in reached):
+        reached = [
+            request.exactly
+            for request in devices.requests[:_MOST]
+            if request.exactly is not None and (not config.requests or request.name in config.requests)
+        ]
+        asked = [name for one in reached if one.capacity is not None for name in one.capacity.requests]
+        if any(name.rpartition("/")[2] == "shares" for name in asked):
             message = "the driver refuses MPS where it gives GPUs away in shares, and the request asks for some"
             yield Problem("D704", f"{at}/strategy", message)
-        yield from _indices(sharing, at, _count(devices, reached))
+        # How many devices the entry is for is known unless a request has alternatives or asks for all devices.
+        all_told = not any(request.first_available for request in devices.requests)
+        if not reached or not all_told or any(one.allocation_mode == "All" for one in reached):
+            continue
+        count = sum(max(one.count, 1) for one in reached)
+        mps = sharing.get("mpsConfig")
+        limits = mps.get("defaultPerDevicePinnedMemoryLimit") if isinstance(mps, dict) else None
+        for name in limits if isinstance(limits, dict) else ():
+            # The driver numbers the devices of a claim from 0.
+            if name.isascii() and name.isdecimal() and len(name) < 7 and int(name) >= count:
+                where = f"{at}/mpsConfig/defaultPerDevicePinnedMemoryLimit/{escape(name)}"
+                yield refuse(where, f"the entry is for {count} devices, of which the last has index {count - 1}")
 
 
 def strategy_of(devices: DeviceClaim) -> str:
@@ -49,32 +64,3 @@ def _sharing(config: DeviceClaimConfiguration) -> Mapping[str, Any]:
     known = recognise(config.opaque) if config.opaque is not None else None
     found = known.parameters.get("sharing") if known is not None else None
     return found if isinstance(found, dict) else {}
-
-
-def _reached(devices: DeviceClaim, config: DeviceClaimConfiguration) -> Iterator[ExactDeviceRequest]:
-    for request in devices.requests[:_MOST]:
-        if request.exactly is not None and (not config.requests or request.name in config.requests):
-            yield request.exactly
-
-
-def _asks_for_shares(demand: ExactDeviceRequest) -> bool:
-    asked = demand.capacity.requests if demand.capacity is not None else {}
-    return any(name.rpartition("/")[2] == "shares" for name in asked)
-
-
-def _count(devices: DeviceClaim, reached: list[ExactDeviceRequest]) -> int:
-    """How many devices an entry is for; very many where that is not said."""
-    all_told = not any(request.first_available for request in devices.requests)
-    if not reached or not all_told or any(one.allocation_mode == "All" for one in reached):
-        return _MANY
-    return sum(max(one.count, 1) for one in reached)
-
-
-def _indices(sharing: Mapping[str, Any], at: str, count: int) -> Problems:
-    """Complain about limits for devices that the claim does not get: they are numbered from 0."""
-    mps = sharing.get("mpsConfig")
-    limits = mps.get("defaultPerDevicePinnedMemoryLimit") if isinstance(mps, dict) else None
-    for name in limits if isinstance(limits, dict) else ():
-        if name.isascii() and name.isdecimal() and len(name) < 7 and int(name) >= count:
-            where = f"{at}/mpsConfig/defaultPerDevicePinnedMemoryLimit/{escape(name)}"
-            yield refuse(where, f"the entry is for {count} devices, of which the last has index {count - 1}")

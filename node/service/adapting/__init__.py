@@ -1,4 +1,4 @@
-"""The kubelet's side of device plugins, so that they are a driver: who registers, what they have, what they answer."""
+"""The kubelet's end of device plugins, so that they are a driver: their registration, devices and answers."""
 
 from __future__ import annotations
 

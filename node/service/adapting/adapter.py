@@ -1,7 +1,7 @@
-"""Device plugins as a DRA driver: what they have is published and prepared as if it were the driver's own.
+"""Device plugins as a DRA driver: their devices are published and prepared as if they were the driver's own.
 
-What they say is written down before it is published, so that a kill takes nothing away that the cluster knows of; and however often they
-say something new, that is done once in a while.
+The list of devices is written down before it is published, so that a kill takes nothing away that the cluster knows of; and however often
+plugins change it, that is done once in a while.
 """
 
 from __future__ import annotations
@@ -51,11 +51,15 @@ class Adapter:
         self._said: tuple[Plugged, ...] = ()
         self.driver.metrics.readiness = self._readiness
         gauge = self.driver.metrics.gauge
-        gauge("drawbridge_driver_plugins", "Device plugins that are connected.", self._connected)
+        gauge(
+            "drawbridge_driver_plugins",
+            "Device plugins that are connected.",
+            lambda: sum(plugin.connected for plugin in self.host.plugins()),
+        )
         gauge(
             "drawbridge_driver_plugin_problems",
             "Device plugins with which something is wrong.",
-            lambda: float(len(self.host.problems())),
+            lambda: len(self.host.problems()),
         )
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -76,14 +80,11 @@ class Adapter:
             notes[f"plugin {resource}"] = problem
         return problems, notes
 
-    def _connected(self) -> float:
-        return float(sum(plugin.connected for plugin in self.host.plugins()))
-
     def _machine(self, plugins: tuple[Plugged, ...]) -> Machine:
         return machine_of(self._name, plugins, self._lore)
 
     async def _keep(self) -> None:
-        """Follow what plugins say, each time the last of it; at the end the very last."""
+        """Follow the plugins' devices, each time the last state; at the end the very last."""
         over = False
         while not over:
             await self._heard.wait()

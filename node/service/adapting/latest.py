@@ -1,4 +1,4 @@
-"""The last thing that somebody said, for who cannot listen as fast as it is said."""
+"""The last message of a stream, for a reader that is slower than the stream."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# Between two messages that are read. Who sends faster waits: gRPC takes so many bytes that nobody has read, and no more.
+# Between two messages that are read. A faster sender waits: gRPC takes only so many bytes that were not read.
 BREATH = 0.01
 
 
 class Latest(Generic[T]):
-    """Iterate over what a stream says, without what was overtaken while nobody looked."""
+    """Iterate over a stream, without messages that were overtaken before they were read."""
 
     def __init__(self, stream: AsyncIterator[T], breath: float = BREATH) -> None:
         self._said: deque[T] = deque(maxlen=1)
         self._news = asyncio.Event()
         self._reading = asyncio.create_task(self._read(stream, breath))
-        # At the end, whatever it is, who waits is told.
+        # However the stream ends, the waiting reader is woken.
         self._reading.add_done_callback(lambda _: self._news.set())
 
     async def close(self) -> None:

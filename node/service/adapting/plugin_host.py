@@ -1,4 +1,4 @@
-"""The kubelet's side of device plugins: they register at our socket, tell their devices, and are asked for them.
+"""The kubelet's side of device plugins: plugins register at our socket, list their devices, and allocate them.
 
 A plugin is believed for as long as its list of devices streams. When it breaks off, or another registers for the same resource, what it had is kept
 as disconnected for the kubelet's five minutes: an update of a DaemonSet takes less. A plugin is asked for one thing at a time, as the
@@ -74,7 +74,7 @@ class PluginHost:
         self._most = most
         self._changed = changed
         self._sessions: dict[str, _Session] = {}
-        self._door = Listening(self, str(folder / SOCKET))
+        self._listening = Listening(self, str(folder / SOCKET))
 
     @asynccontextmanager
     async def serving(self, remembered: Iterable[Plugged] = ()) -> AsyncIterator[None]:
@@ -88,7 +88,7 @@ class PluginHost:
             self._sessions[plugin.resource] = session
             session.start()
         try:
-            async with self._door:
+            async with self._listening:
                 yield
         finally:
             for session in tuple(self._sessions.values()):
@@ -118,29 +118,29 @@ class PluginHost:
         request = await stream.recv_message()
         if request is None:
             return
+        resource = request.resource
         problem = refusal(request)
-        if not problem and request.resource not in self._sessions and len(self._sessions) >= self._most:
+        if not problem and resource not in self._sessions and len(self._sessions) >= self._most:
             problem = f"{self._most} resources are registered, which is all that one node may have"
         if problem:
-            logger.warning("a device plugin is not taken", extra={"resource": request.resource, "problem": problem})
+            logger.warning("a device plugin is not taken", extra={"resource": resource, "problem": problem})
             raise GRPCError(Status.INVALID_ARGUMENT, problem)
         await stream.send_message(NothingSaid())
         await self._meet(request)
 
     async def _meet(self, request: RegisterRequest) -> None:
-        before = self._sessions.get(request.resource)
-        devices: tuple[PluginDevice, ...] = ()
-        if before is not None:
-            devices = before.plugin.devices
+        """Begin a session, with the devices of the one that it replaces."""
+        resource = request.resource
+        before = self._sessions.get(resource)
+        devices = before.plugin.devices if before is not None else ()
         session = _Session(request, self._folder, devices, self._tell, self._patience)
-        self._sessions[request.resource] = session
+        self._sessions[resource] = session
         if before is not None:
             await before.close()
-        if self._sessions.get(request.resource) is not session:
+        if self._sessions.get(resource) is not session:
             return  # yet another has registered meanwhile
         session.start()
-        note = {"resource": request.resource, "endpoint": request.endpoint}
-        logger.info("a device plugin registered", extra=note)
+        logger.info("a device plugin registered", extra={"resource": resource, "endpoint": request.endpoint})
 
     def _tell(self, session: _Session) -> None:
         resource = session.plugin.resource
@@ -178,7 +178,7 @@ class _Session:
         self._task = asyncio.create_task(self._follow())
 
     async def close(self) -> None:
-        """End it, without a word to anybody."""
+        """End it; nothing is reported."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -212,53 +212,43 @@ class _Session:
     async def _follow(self) -> None:
         """Follow the list of devices to its end, wait for the plugin to come back, and forget it."""
         if self._endpoint:
-            problem = await self._listen_to_the_end()
+            self._channel = channel_to(str(self._folder / self._endpoint))
+            try:
+                # The options that it registered with need not be all.
+                with suppress(PluginFault):
+                    self._options = await self._ask(
+                        "GetDevicePluginOptions", NothingSaid(), PluginOptions, self._patience.answer
+                    )
+                await self._listen(self._channel)
+                problem = "it ended its list of devices"
+            except BROKEN as error:
+                problem = str(error) or type(error).__name__
+            finally:
+                self._hang_up()
             self._complain(f"it is gone: {problem}")
         self._say(connected=False)
         await asyncio.sleep(self._patience.gone)
         self.is_gone = True
         self._tell(self)
 
-    async def _listen_to_the_end(self) -> str:
-        """Follow the list of devices; say how it ended."""
-        self._channel = channel_to(str(self._folder / self._endpoint))
-        try:
-            await self._learn_options()
-            await self._listen()
-        except BROKEN as error:
-            return str(error) or type(error).__name__
-        finally:
-            self._hang_up()
-        return "it ended its list of devices"
-
-    async def _learn_options(self) -> None:
-        """Ask what else it wants to be asked: what it said when it registered need not be all."""
-        with suppress(PluginFault):
-            self._options = await self._ask(
-                "GetDevicePluginOptions", NothingSaid(), PluginOptions, self._patience.answer
-            )
-
-    async def _listen(self) -> None:
-        assert self._channel is not None
-        call = UnaryStreamMethod(self._channel, f"{_SERVICE}/ListAndWatch", NothingSaid, bytes)
+    async def _listen(self, channel: Any) -> None:
+        """Take in lists of devices, each time the last. A long one is read beside the loop."""
+        call = UnaryStreamMethod(channel, f"{_SERVICE}/ListAndWatch", NothingSaid, bytes)
         async with call.open() as stream:
             await stream.send_message(NothingSaid(), end=True)
             latest = Latest(stream)
             try:
                 async for said in latest:
-                    await self._hear(said)
+                    plugged = await asyncio.to_thread(decode, said, PluginDevices)
+                    offered = plugged.devices[:MOST_DEVICES]
+                    over = len(plugged.devices) - len(offered)
+                    self._complain(
+                        f"it has {over} devices more than the {MOST_DEVICES} that are offered" if over else ""
+                    )
+                    self._say(connected=True, devices=await self._ordered(offered))
                     await asyncio.sleep(self._patience.rest)
             finally:
                 await latest.close()
-
-    async def _hear(self, said: bytes) -> None:
-        """Take in a list of devices. A long one is read beside the loop."""
-        plugged = await asyncio.to_thread(decode, said, PluginDevices)
-        offered = plugged.devices[:MOST_DEVICES]
-        over = len(plugged.devices) - len(offered)
-        self._complain(f"it has {over} devices more than the {MOST_DEVICES} that are offered" if over else "")
-        devices = await self._ordered(offered)
-        self._say(connected=True, devices=devices)
 
     async def _ordered(self, devices: tuple[PluginDevice, ...]) -> tuple[PluginDevice, ...]:
         """Put devices into the order in which the plugin would hand them out, so that the first that do are those it prefers."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from node.plugins import PluginFault, answer_of, identify, spec_of
-from node.service.keeper import Unshown
+from node.service.prepared_store import Unshown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from concurrent.futures import Future
 
     from node.checkpoint import Prepared
     from node.messages import Edits, PreparedClaim
@@ -31,13 +31,19 @@ class PluginWriter:
 
     def spec(self, record: Prepared, there: bytes | None) -> bytes:
         """Give the file of a claim: the one that is there, or else what the plugins say now."""
-        if there is not None and self._is_whole(record, there):
-            return there
+        if there is not None:
+            with suppress(PluginFault):
+                answer_of(self._driver, record, there)
+                return there
         edits: dict[str, Edits] = {}
         try:
             for resource, devices in self._asked(record).items():
                 asking = asyncio.run_coroutine_threadsafe(self._host.allocate(resource, devices), self._loop)
-                edits |= _wait(asking, resource)
+                try:
+                    edits |= asking.result(SECONDS)
+                except TimeoutError:
+                    asking.cancel()
+                    raise Unshown(f"the device plugin of {resource} has not answered in {SECONDS:.0f} s") from None
         except PluginFault as fault:
             raise Unshown(str(fault)) from None
         return spec_of(self._driver, record, edits)
@@ -50,13 +56,6 @@ class PluginWriter:
     def answer(self, record: Prepared, spec: bytes) -> PreparedClaim:
         """Tell the kubelet what is in a file."""
         return answer_of(self._driver, record, spec)
-
-    def _is_whole(self, record: Prepared, there: bytes) -> bool:
-        try:
-            answer_of(self._driver, record, there)
-        except PluginFault:
-            return False
-        return True
 
     def _asked(self, record: Prepared) -> Asked:
         """Say what is to be asked of whom: by resource, by request, the ids."""
@@ -73,11 +72,3 @@ class PluginWriter:
             ids = requests.setdefault(held.asked, [])
             ids.append(one.id)
         return asked
-
-
-def _wait(asking: Future[dict[str, Edits]], resource: str) -> dict[str, Edits]:
-    try:
-        return asking.result(SECONDS)
-    except TimeoutError:
-        asking.cancel()
-        raise PluginFault(f"the device plugin of {resource} has not answered in {SECONDS:.0f} s") from None

@@ -12,24 +12,27 @@ import msgspec
 from prometheus_client import Gauge
 
 from cluster import ApiError
-from cluster.controllers import new_recorder
 from cluster.resources import NODES
-from cluster.serving import Address, MetricsPort
 from dra.objects import DeviceTaintRule
 from node.audit import COMPONENT, Finding, HandedOut, Kind, Patience, PreparedThere, Sight, examine, holders
 from node.service.auditing.asker import AllocatorPlace, Asker
 from node.service.auditing.conditioner import Conditioner
 from node.service.auditing.devices import Devices
+from node.service.auditing.event_reporter import EventReporter
 from node.service.auditing.marker import Marker, Marking
 from node.service.auditing.sources import SOCKET
-from node.service.auditing.teller import Teller
 from node.service.auditing.watcher import Watcher
 from node.service.driver import NodePaths
+from runtime.controllers import new_recorder
+from runtime.http import Address
+from runtime.metrics import MetricsPort
+from runtime.process import run_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from cluster import Cluster
+    from cluster.protocol import Reader
 
 READING = 20.0  # for the cluster, of one look
 AGAIN = 5.0  # at least, after the API server refused something
@@ -40,7 +43,6 @@ class AgentSettings(msgspec.Struct, frozen=True):
     """How one agent works. It asks the kubelet every `glance` seconds, and looks at everything every `look`."""
 
     paths: NodePaths
-    identity: str = ""
     socket: str = ""
     marking: Marking = "held"
     condition: bool = False
@@ -65,16 +67,17 @@ class OneLook(msgspec.Struct, frozen=True):
 class Agent:
     """One node's."""
 
-    def __init__(self, cluster: Cluster, settings: AgentSettings) -> None:
+    def __init__(self, cluster: Cluster, settings: AgentSettings, as_node: Reader | None = None) -> None:
+        """`as_node` reads the node's pods with the rights of the node."""
         self._cluster = cluster
         self._settings = settings
         self._clock = asyncio.get_running_loop().time
         self._node = settings.paths.node
         asker = _asker(cluster, settings)
-        self.watcher = Watcher(cluster, settings.paths, settings.kubelet_socket, asker)
+        self.watcher = Watcher(cluster, settings.paths, settings.kubelet_socket, asker, as_node)
         self.marker = Marker(cluster, self._node, settings.marking)
-        recorder = new_recorder(cluster, COMPONENT, settings.identity)
-        self._teller = Teller(recorder, self._clock)
+        recorder = new_recorder(cluster, COMPONENT, self._node)
+        self._teller = EventReporter(recorder, self._clock)
         self._condition = Conditioner(cluster, self._node, wanted=settings.condition)
         self._patience = Patience()
         self._unread: Mapping[str, str] = {"kubelet": "not asked yet"}
@@ -88,17 +91,10 @@ class Agent:
         self._show()
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Look until told to stop. Marks stay: whoever comes next finds the plugin's pods where they are."""
-        await self._work(stop)
+        """Look until told to stop. Marks stay: the next agent finds the plugin's pods where they are."""
+        async with self.metrics.shown(self._settings.metrics):
+            await run_until(stop, self.watcher.run(), self._go())
         await self._condition.remove()
-
-    async def _work(self, stop: asyncio.Event) -> None:
-        async with self.metrics.shown(self._settings.metrics), asyncio.TaskGroup() as group:
-            tasks = [group.create_task(self.watcher.run()), group.create_task(self._go())]
-            await stop.wait()
-            logger.info("stopping")
-            for task in tasks:
-                task.cancel()
 
     async def look_once(self) -> OneLook:
         """Look at everything once, and write nothing."""
@@ -137,7 +133,7 @@ class Agent:
         except ApiError as error:
             self._trouble = str(error)
             self._again_at = now + AGAIN * (1 + random.random())  # noqa: S311  so that nodes do not ask all at once
-            logger.warning("the API server does not take what is to be said", extra={"why": str(error)})
+            logger.warning("the API server rejected the write", extra={"why": str(error)})
 
     def _name_unknown(self, unknown: Mapping[str, str]) -> None:
         """Name once what is in no form that is known: it is nobody's mistake."""
@@ -193,7 +189,7 @@ class Agent:
         gauge("drawbridge_node_marks", "Devices marked because a plugin holds them.", lambda: self.marker.count)
         gauge(
             "drawbridge_node_promises",
-            "Claims that an allocator has promised devices on the node, and not written yet.",
+            "Claims with devices of the node that an allocator has reserved and not written yet.",
             lambda: len(self._seen.promises),
         )
         gauge(

@@ -65,7 +65,7 @@ class Asker:
         self.problem = ""
 
     async def ask(self) -> tuple[Promise, ...] | None:
-        """Say what is promised; None if nobody says."""
+        """Read the reservations; None if there is no answer."""
         if self._clock() < self._again_at:
             return None
         try:
@@ -74,7 +74,10 @@ class Asker:
         except (Unanswered, Unlikely, ApiError, OSError, ValueError, aiohttp.ClientError, TimeoutError) as error:
             self._context = None  # the authority may have changed
             self._again_at = self._clock() + self._rest
-            self._tell(self._why(error))
+            why = plain(str(error) or type(error).__name__, LONGEST)[:LONGEST]
+            if isinstance(error, TimeoutError):
+                why = f"no answer within {self._patience:g} s"
+            self._tell(why)
             return None
         self._tell("")
         return found
@@ -82,12 +85,13 @@ class Asker:
     def _tell(self, problem: str) -> None:
         """Say once that promises are not seen, and once that they are again."""
         if problem and not self.problem:
-            logger.warning("what the allocator has promised is not seen", extra={"why": problem})
+            logger.warning("the allocator's reservations cannot be read", extra={"why": problem})
         elif self.problem and not problem:
-            logger.info("what the allocator has promised is seen again")
+            logger.info("the allocator's reservations can be read again")
         self.problem = problem
 
     async def _ask(self) -> tuple[Promise, ...]:
+        """Ask the replicas one after the other until one leads."""
         place = urlsplit(self._place.url)
         if place.scheme == "https" and self._context is None:
             self._context = await self._trust()
@@ -95,29 +99,34 @@ class Asker:
         connecting = aiohttp.ClientTimeout(total=None, sock_connect=self._patience / 4)
         async with aiohttp.ClientSession(trust_env=False, auto_decompress=False, timeout=connecting) as session:
             for where in await _addresses(place):
+                headers = {"Accept-Encoding": "identity", "Host": place.netloc}
+                if self._place.token_file:
+                    headers["Authorization"] = f"Bearer {_token(self._place.token_file)}"
+                asking = session.get(
+                    f"{place.scheme}://{where}{PATH}",
+                    headers=headers,
+                    ssl=self._context or True,
+                    server_hostname=place.hostname if self._context else None,
+                    allow_redirects=False,
+                )
+                said = bytearray()
                 try:
-                    return await self._ask_replica(session, place, where)
-                except (Unanswered, aiohttp.ClientError) as error:  # one that follows, or is gone
+                    async with asking as response:
+                        async for chunk in response.content.iter_chunked(1 << 16):
+                            said += chunk
+                            if len(said) > LARGEST:
+                                break
+                except aiohttp.ClientError as error:  # a replica that is gone
                     problem = error
+                    continue
+                if len(said) > LARGEST:
+                    problem = Unanswered(f"the answer has more than {LARGEST} bytes")
+                elif response.status != HTTPStatus.OK:  # a replica that follows
+                    words = said[:LONGEST].decode(errors="replace")
+                    problem = Unanswered(f"{response.status} {words!r}")
+                else:
+                    return read_promises(bytes(said), self._node)
         raise problem
-
-    async def _ask_replica(self, session: aiohttp.ClientSession, place: SplitResult, where: str) -> tuple[Promise, ...]:
-        headers = {"Accept-Encoding": "identity", "Host": place.netloc}
-        if self._place.token_file:
-            headers["Authorization"] = f"Bearer {_token(self._place.token_file)}"
-        asking = session.get(
-            f"{place.scheme}://{where}{PATH}",
-            headers=headers,
-            ssl=self._context or True,
-            server_hostname=place.hostname if self._context else None,
-            allow_redirects=False,
-        )
-        async with asking as response:
-            said = await _body(response)
-        if response.status != HTTPStatus.OK:
-            words = said[:LONGEST].decode(errors="replace")
-            raise Unanswered(f"{response.status} {words!r}")
-        return read_promises(said, self._node)
 
     async def _trust(self) -> ssl.SSLContext:
         """Find out whom to believe."""
@@ -131,11 +140,6 @@ class Asker:
         authorities = b64decode(bundle).decode()
         return ssl.create_default_context(cadata=authorities)
 
-    def _why(self, error: Exception) -> str:
-        if isinstance(error, TimeoutError):
-            return f"no answer within {self._patience:g} s"
-        return plain(str(error) or type(error).__name__, LONGEST)[:LONGEST]
-
 
 async def _addresses(place: SplitResult) -> list[str]:
     """Find out where a name is, with the port."""
@@ -144,16 +148,6 @@ async def _addresses(place: SplitResult) -> list[str]:
     addresses = [str(address[0]) for *_, address in found]
     once = list(dict.fromkeys(addresses))
     return [f"[{one}]:{port}" if ":" in one else f"{one}:{port}" for one in once[:REPLICAS]]
-
-
-async def _body(response: aiohttp.ClientResponse) -> bytes:
-    """Read an answer that is not too long."""
-    data = bytearray()
-    async for chunk in response.content.iter_chunked(1 << 16):
-        data += chunk
-        if len(data) > LARGEST:
-            raise Unanswered(f"the answer has more than {LARGEST} bytes")
-    return bytes(data)
 
 
 def _token(path: str) -> str:

@@ -1,4 +1,4 @@
-"""Keeps the condition of a node, where that is asked for. It goes with the agent: what nobody stands by is not said."""
+"""Keeps the condition of a node, where that is asked for. It goes with the agent: without an agent it would not be renewed."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from cluster import ApiError, Apply
-from cluster.controllers import now_of_the_wall
 from cluster.resources import NODES
 from node.audit import COMPONENT, condition_of, worn_by
+from runtime.controllers import now_of_the_wall
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -1,6 +1,6 @@
-"""The metric of who has what on a node: `drawbridge_node_container_device`, one series for each container and each device that it has.
+"""The metric of the devices of containers: `drawbridge_node_container_device`, one series for each container and each device that it has.
 
-Labels are names that others chose, so each is cut and their number is bounded: beyond it series are left out, and counted.
+Labels are names that users and drivers chose, so each is cut and their number is bounded: beyond it series are left out, and counted.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from cluster.serving import POD_DEVICE, DeviceSeries
+from runtime.metrics import POD_DEVICE, DeviceSeries
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -25,7 +25,7 @@ LABELS = (*POD_DEVICE, "container", "resource", "card", "pci")
 
 
 class Devices(Collector):
-    """Reads what was seen last when somebody looks."""
+    """Yields the last snapshot when metrics are read."""
 
     def __init__(self, node: str, there: Callable[[], Iterable[ContainerDevice]]) -> None:
         self._node = node
@@ -46,7 +46,12 @@ class Devices(Collector):
         series = DeviceSeries(devices, amounts, MOST)
         shown: set[tuple[str, ...]] = set()
         for one in self._there():
-            names = self._labels(one)
+            plate = one.plate
+            labels = (
+                *(one.namespace, one.pod, one.claim, one.driver, one.pool, one.device, one.share, self._node),
+                *(plate.uuid, one.container, one.resource, plate.card, plate.pci),
+            )
+            names = tuple(label[:LONGEST] for label in labels)
             if names not in shown:
                 shown.add(names)
                 series.add(names, one.amounts)
@@ -57,11 +62,3 @@ class Devices(Collector):
             "Devices of containers for which there was no series left.",
             value=series.left_out,
         )
-
-    def _labels(self, one: ContainerDevice) -> tuple[str, ...]:
-        plate = one.plate
-        names = (
-            *(one.namespace, one.pod, one.claim, one.driver, one.pool, one.device, one.share, self._node, plate.uuid),
-            *(one.container, one.resource, plate.card, plate.pci),
-        )
-        return tuple(name[:LONGEST] for name in names)

@@ -1,10 +1,9 @@
-"""Keeps the marks of a node as they should be, and asks the API server only when something has changed, or now and then."""
+"""Keeps the marks of a node right, and asks the API server only after a change, or now and then."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from cluster import ApiError, Merge
 from cluster.errors import AlreadyExists, NotFound
@@ -35,10 +34,12 @@ class Marker:
         self.count = 0
 
     async def keep(self, sight: Sight, silicon: Silicon, *, again: bool) -> None:
-        """Put the marks right; with `again` even if nothing has changed. A kubelet that says nothing changes none."""
+        """Put the marks right; with `again` even if nothing has changed. While the kubelet does not answer they stay."""
         if sight.kubelet is None:
             return
-        given = self._given(sight)
+        given: tuple[HandedOut, ...] = ()
+        if self._marking != "none":
+            given = (*sight.given, *sight.offered) if self._marking == "offered" else sight.given
         wanted = marks_of(given, silicon)
         if not again and self._done == (given, wanted):
             return
@@ -64,60 +65,44 @@ class Marker:
             if not more:
                 return tuple(found)
 
-    def _given(self, sight: Sight) -> tuple[HandedOut, ...]:
-        match self._marking:
-            case "none":
-                return ()
-            case "offered":
-                return (*sight.given, *sight.offered)
-            case "held":
-                return sight.given
-
     async def _write(
         self,
         wanted: Mapping[DeviceId, frozenset[str]],
         given: tuple[HandedOut, ...],
         there: tuple[DeviceTaintRule, ...],
     ) -> None:
+        """Make, renew and remove marks; the first refusal is raised when all were tried."""
         self.count = len(there)
         if not wanted and not there:
             return
         owner = await self._cluster.get(NODES, self._node)
-        now = datetime.now(UTC)
-        planned = plan(owner, wanted, given, there, now)
+        planned = plan(owner, wanted, given, there, datetime.now(UTC))
         self._missed = planned.frees_names
-        writes = [
-            *(partial(self._make, body) for body in planned.new),
-            *(partial(self._renew, name, told) for name, told in planned.renewed),
-            *(partial(self._remove, rule) for rule in planned.gone),
-        ]
         refused: list[ApiError] = []
-        for write in writes:
+        for body in planned.new:
             try:
-                await write()
+                await self._cluster.create(DEVICE_TAINT_RULES.raw, body)
+                self.count += 1
+            except AlreadyExists:
+                self._missed = True  # an agent before us made it: it is looked at in the next round
+            except ApiError as error:
+                refused.append(error)
+        for name, told in planned.renewed:
+            try:
+                await self._cluster.patch(DEVICE_TAINT_RULES, name, Merge(told))
+            except NotFound:
+                self._missed = True
+                self.count -= 1
+            except ApiError as error:
+                refused.append(error)
+        for rule in planned.gone:
+            try:
+                await self._cluster.delete(DEVICE_TAINT_RULES, rule.metadata.name, uid=rule.metadata.uid)
+                self.count -= 1
+            except NotFound:
+                self._missed = True
+                self.count -= 1
             except ApiError as error:
                 refused.append(error)
         if refused:
-            raise refused[0]  # the others are made
-
-    async def _make(self, body: dict[str, object]) -> None:
-        try:
-            await self._cluster.create(DEVICE_TAINT_RULES.raw, body)
-            self.count += 1
-        except AlreadyExists:
-            self._missed = True  # an agent before us made it: it is looked at in the next round
-
-    async def _renew(self, name: str, told: dict[str, Any]) -> None:
-        try:
-            await self._cluster.patch(DEVICE_TAINT_RULES, name, Merge(told))
-        except NotFound:
-            self._missed = True
-            self.count -= 1
-
-    async def _remove(self, rule: DeviceTaintRule) -> None:
-        metadata = rule.metadata
-        try:
-            await self._cluster.delete(DEVICE_TAINT_RULES, metadata.name, uid=metadata.uid)
-        except NotFound:
-            self._missed = True
-        self.count -= 1
+            raise refused[0]

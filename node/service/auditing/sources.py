@@ -17,14 +17,14 @@ import msgspec
 from grpclib.client import UnaryUnaryMethod
 
 from node.audit import (
+    BadCheckpoint,
     DeviceId,
-    Foreign,
     HandedOut,
     PreparedThere,
     UnknownForm,
     UnreadableState,
     plain,
-    read_foreign,
+    read_other_driver,
     read_state,
 )
 from node.checkpoint import Broken, decode
@@ -34,7 +34,6 @@ from node.service.grpc import BROKEN, channel_to
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from node.checkpoint import Prepared
     from node.service.driver import NodePaths
 
 SOCKET = "pod-resources/kubelet.sock"  # in the kubelet's folder
@@ -99,7 +98,8 @@ def read_files(paths: NodePaths) -> NodeFiles:
     unknown: dict[str, str] = {}
     memory = f"{paths.kubelet}/dra_manager_state"
     try:
-        prepared += _memory(memory)
+        data = _read(memory)
+        prepared += read_state(data) if data is not None else ()
     except (Unreadable, UnreadableState, OSError) as error:
         unread[memory] = _why(error)
     for driver in _folder(f"{paths.kubelet}/plugins", MOST_DRIVERS, unread):
@@ -108,59 +108,45 @@ def read_files(paths: NodePaths) -> NodeFiles:
             try:
                 data = _read_in(paths.state(driver), name)
                 more = checkpoint(data, driver) if data is not None else ()
-                _add(prepared, more)
+                # Of very many devices the first are taken.
+                room = MOST_PREPARED - len(prepared)
+                found = list(islice(more, room + 1))
+                prepared += found[:room]
+                if len(found) > room:
+                    unread[path] = f"drivers name more than {MOST_PREPARED} devices; the rest is not looked at"
             except UnknownForm as error:
                 unknown[path] = plain(str(error))
-            except (Unreadable, Broken, Foreign, OSError) as error:
+            except (Unreadable, Broken, BadCheckpoint, OSError) as error:
                 unread[path] = plain(_why(error))
     names = _folder(paths.cdi, MOST_NAMES, unread)
     return NodeFiles(tuple(prepared), tuple(names), unread, unknown)
 
 
-def _memory(path: str) -> tuple[PreparedThere, ...]:
-    data = _read(path)
-    return read_state(data) if data is not None else ()
-
-
-def _add(prepared: list[PreparedThere], more: Iterable[PreparedThere]) -> None:
-    """Take over what a driver says, as far as there is room."""
-    room = MOST_PREPARED - len(prepared)
-    found = list(islice(more, room + 1))
-    prepared += found[:room]
-    if len(found) > room:
-        raise Unreadable(f"drivers name more than {MOST_PREPARED} devices; the rest is not looked at")
-
-
 def _ours(data: bytes, driver: str) -> Iterator[PreparedThere]:
     """Read a checkpoint of a driver of ours."""
-    if not data.startswith(OURS):
-        return
-    for record in decode(data).claims.values():
-        yield from _of(record, driver)
+    records = decode(data).claims.values() if data.startswith(OURS) else ()
+    for record in records:
+        for held in record.devices:
+            yield PreparedThere(
+                f"the driver {driver}",
+                record.namespace,
+                record.name,
+                DeviceId(driver, record.pool, held.device),
+                record.uid,
+                held.share_id or "",
+                held.admin,
+                held.consumed,
+            )
 
 
 _CHECKPOINTS: Mapping[str, Callable[[bytes, str], Iterable[PreparedThere]]] = {
     "checkpoint": _ours,
-    "checkpoint.json": read_foreign,
+    "checkpoint.json": read_other_driver,
 }
 
 
-def _of(record: Prepared, driver: str) -> Iterator[PreparedThere]:
-    for held in record.devices:
-        yield PreparedThere(
-            f"the driver {driver}",
-            record.namespace,
-            record.name,
-            DeviceId(driver, record.pool, held.device),
-            record.uid,
-            held.share_id or "",
-            held.admin,
-            held.consumed,
-        )
-
-
 def _read_in(folder: str, name: str) -> bytes | None:
-    """Read a file in a driver's folder, which is nobody's link; None if there is none."""
+    """Read a file in a driver's folder, which must not be a link; None if there is none."""
     if Path(folder).is_symlink():
         raise Unreadable("its folder is a link")
     try:
@@ -182,7 +168,7 @@ def _read(path: str, inside: int | None = None) -> bytes | None:
     with os.fdopen(descriptor, "rb") as file:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
-            raise Unreadable("it is no ordinary file")
+            raise Unreadable("it is not a regular file")
         if status.st_size > MOST_BYTES:
             raise Unreadable(f"it has {status.st_size} bytes, and more than {MOST_BYTES} are not read")
         data = file.read(MOST_BYTES + 1)

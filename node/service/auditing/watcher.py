@@ -3,30 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-from math import inf
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from cluster.informers import Informer, Quarantine
 from cluster.resources import PODS, RESOURCE_SLICES
 from dra.objects import claim_names
 from node.audit import Sight, Silicon, plain, that_stood, with_names
 from node.service.auditing.claims import read_claims
+from node.service.auditing.pods import AsNode
 from node.service.auditing.sources import KubeletAway, NodeFiles, ask_kubelet, read_files
+from runtime.informers import ClusterView
 
 if TYPE_CHECKING:
     from cluster import Cluster
-    from cluster.informers import Batch
+    from cluster.protocol import Reader
     from dra.objects import Pod, ResourceSlice
     from node.service.auditing.asker import Asker
     from node.service.driver import NodePaths
+    from runtime.informers import Batch
 
 PATIENCE = 10.0  # with files
 ClaimName = tuple[str, str]
 
 
-class Watcher:
+class Watcher(ClusterView):
     """The eyes on one node. `changed` is set when pods or slices changed."""
 
     def __init__(
@@ -35,16 +36,18 @@ class Watcher:
         paths: NodePaths,
         socket: str,
         allocator: Asker | None = None,
+        as_node: Reader | None = None,
     ) -> None:
-        self._cluster = cluster
+        """`as_node` reads the node's pods with the rights of the node."""
+        super().__init__(cluster)
         self._paths = paths
         self._socket = socket
         self._allocator = allocator
         self.changed = asyncio.Event()
-        self.quarantine = Quarantine()
         fields = f"spec.nodeName={paths.node}"
-        self._pods = Informer(cluster, PODS, fields=fields, quarantine=self.quarantine)
-        self._slices = Informer(cluster, RESOURCE_SLICES, fields=fields, quarantine=self.quarantine)
+        pods = cluster if as_node is None else AsNode(as_node, cluster)
+        self._pods = self.informer(PODS, fields=fields, reader=pods)
+        self._slices = self.informer(RESOURCE_SLICES, fields=fields)
         self._pods.listen(self._hear_pods)
         self._slices.listen(self._hear_slices)
         self._silicon: Silicon | None = None
@@ -63,22 +66,9 @@ class Watcher:
         """The pods of the node."""
         return dict(self._pods.objects)
 
-    def what_is_unread(self) -> str:
-        """Say what was not read yet; "" if everything was."""
-        healths = [one.health for one in (self._pods, self._slices)]
-        return "; ".join(f"still reading {one.resource} {one.error}".rstrip() for one in healths if not one.synced)
-
     async def run(self) -> None:
         """Follow until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._pods.run())
-            group.create_task(self._slices.run())
-
-    async def wait_for_sync(self, seconds: float = inf) -> None:
-        """Wait until pods and slices were read once, or for so long."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._pods.wait_for_sync(seconds))
-            group.create_task(self._slices.wait_for_sync(seconds))
+        await self.follow((self._pods, self._slices))
 
     async def glance(self) -> Sight:
         """Ask the kubelet alone: what a round of marks needs."""

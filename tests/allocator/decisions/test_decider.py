@@ -15,9 +15,11 @@ from allocator.decisions import (
 )
 from allocator.one_node import Options
 from allocator.preemption import without_pods
+from allocator.strategies import DEFAULT, STRATEGIES, LooksAt, serve
 from dra.objects import Device, DeviceClass, Node, Pod, ResourceClaim, ResourceSlice
 from dra.stock import Stock
 from dra.wire import convert
+from tests.allocator import fleets
 from tests.allocator.service import sidecar
 
 
@@ -157,3 +159,49 @@ def test_a_device_that_takes_cpu_of_the_node_is_given_to_nobody_with_the_reason_
     assert isinstance(found, Unserved)
     assert "device gpu.example.com/n0/gpu-0 takes cpu of the node" in found.message
     assert "leave the pod to the default scheduler" in found.message
+
+
+# ---- what strategies look at
+
+
+def pairs(count=12):
+    """A fleet of nodes that look alike to a claim for two GPUs: on every third the two share a PCIe root."""
+    roots = {f"n{n}": ("r0", "r0" if n % 3 == 0 else "r1") for n in range(count)}
+    return fleets.fleet(
+        {name: [fleets.gpu(f"gpu-{at}", root=f"{name}-{root}") for at, root in enumerate(of)] for name, of in roots.items()},
+        labels={name: {"rack": f"rack-{number % 2}"} for number, name in enumerate(roots)},
+    )  # fmt: skip
+
+
+def scores(stock, strategy):
+    wanted = stock.with_(fleets.claim("two", fleets.exactly("gpu", count=2)))
+    return Decider().outlook(pod("p", "two"), wanted, read_placement(strategy)).nodes
+
+
+def scores_of_each(stock, strategy):
+    """What the strategy says of each node by itself, without any cache."""
+    claim = fleets.claim("two", fleets.exactly("gpu", count=2))
+    return {node: round(serve(stock, node, [claim], strategy=strategy).score) for node in stock.nodes}
+
+
+@pytest.mark.parametrize("strategy", [name for name in STRATEGIES if name != DEFAULT])
+def test_nodes_are_judged_once_only_where_they_are_alike_in_what_the_strategy_looks_at(strategy):
+    stock = pairs()
+    assert scores(stock, strategy) == scores_of_each(stock, strategy)
+
+
+class ByRack(STRATEGIES["CompactFirst"].__class__):
+    name = "by-rack"
+
+    def score(self, view, plan):
+        del plan
+        return 100.0 if view.node.metadata.labels["rack"] == "rack-1" else 0.0
+
+
+def test_a_strategy_that_looks_at_the_node_has_to_say_so(monkeypatch):
+    stock = pairs()
+    monkeypatch.setitem(STRATEGIES, "by-rack", ByRack())
+    with pytest.raises(LookupError, match="looks_at"):
+        scores(stock, "by-rack")
+    monkeypatch.setattr(ByRack, "looks_at", LooksAt.NODE)
+    assert scores(stock, "by-rack") == {f"n{n}": 100 * (n % 2) for n in range(12)}

@@ -195,7 +195,7 @@ FAULTS = {
     Cause.INVALID_POOL: (fleet({"n0": (gpu("a"), gpu("a"))}), WHOLE, "without the contradiction"),
     Cause.INCOMPLETE_POOL: (incomplete(ONE), WHOLE, "wait until the driver has published"),
     Cause.TOO_MANY_DEVICES: (ONE, exactly("gpu", count=33), "fewer devices in one claim"),
-    Cause.GATE_OFF: (SHARELESS, exactly("gpu", memory="1Gi"), "open the gate"),
+    Cause.GATE_OFF: (SHARELESS, exactly("gpu", memory="1Gi"), "enable the feature gate"),
 }
 
 

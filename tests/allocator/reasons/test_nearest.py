@@ -116,6 +116,23 @@ def test_a_search_for_hints_ends_when_its_tries_do(tries):
     assert asked == tries
 
 
+@pytest.mark.parametrize("known", range(24))
+def test_what_was_not_decided_is_no_hint_not_even_that_nothing_fits(known):
+    """Each hint rests on its own tries; one that was not decided takes that hint away and makes no other of it."""
+    asked = [claim("a", exactly("gpu", memory="80Gi"))]
+    whole = hints(SHARES, *asked)
+    left = known
+
+    def fits(now, some):
+        nonlocal left
+        left -= 1
+        return None if left < 0 else serve(now, "n0", some).answer.feasible
+
+    found = nearest(SHARES, "n0", asked, fits=fits)
+    assert all(hint == whole[hint.kind] for hint in found)
+    assert bool(found) == (known > 2), "two hold something, and each alone would be enough"
+
+
 def test_an_alternative_of_first_available_is_relaxed_by_its_own_name():
     wanted = claim(
         "a",

@@ -34,8 +34,10 @@ from allocator.reservations import (
     Reread,
     RereadPod,
     State,
+    TakeBack,
     Terms,
     Tick,
+    Told,
     Unreserve,
     step,
 )
@@ -201,6 +203,8 @@ class World:
             yield f"bind {replica} {name}", lambda w, r=replica, n=name: w.bind(r, n)
         for name in sorted(self.binding):
             yield f"bound {name}", lambda w, n=name: w.bound(n)
+            if self.faults:
+                yield f"not bound {name}", lambda w, n=name: w.refuse(n)
         if self.moves and self.ledgers[self.holder].leading:
             yield "lease moves", lambda w: w.move()
         if not self.ledgers[self.holder].leading:
@@ -231,6 +235,8 @@ class World:
                 yield f"commit {replica} {name}", lambda w: w.tell(replica, Commit(f"t-{name}"))
             if self.faults and (replica, name) not in self.ready and reservation.state is not State.BOUND:
                 yield f"unreserve {replica} {name}", lambda w: w.unreserve(replica, name)
+        if self.faults and knows:
+            yield f"take back {replica} {name}", lambda w: w.take_back(replica, name)
 
     def decide(self, replica, name):
         ledger = self.ledgers[replica]
@@ -258,6 +264,10 @@ class World:
     def unreserve(self, replica, name):
         self.faults -= 1
         self.tell(replica, Unreserve(f"t-{name}"))
+
+    def take_back(self, replica, name):
+        self.faults -= 1
+        self.tell(replica, TakeBack(name, self.scene.pods[name], "its devices have failed"))
 
     def look(self, replica, uid):
         self.looks[replica].discard(uid)
@@ -294,7 +304,8 @@ class World:
     def bind(self, replica, name):
         self.ready.discard((replica, name))
         reservation = self.ledgers[replica].reservations.get(name)
-        if reservation is not None and reservation.state is State.RESERVED and self.alive[name]:
+        if reservation is not None and reservation.state in (State.RESERVED, State.BINDING) and self.alive[name]:
+            self.tell(replica, Told(reservation.token))
             self.binding.add(name)
 
     def bound(self, name):
@@ -302,6 +313,10 @@ class World:
         if self.alive[name]:
             self.placed[name] = True
             self.check_bound(name)
+
+    def refuse(self, name):
+        self.faults -= 1
+        self.binding.discard(name)
 
     def check_bound(self, name):
         for uid in self.scene.pods[name]:
@@ -492,6 +507,8 @@ class World:
                 ranks[uid][hold.version] if hold.busy else 0,
                 hold.lost,
                 hold.ours,
+                min(hold.refusals, 2),
+                bool(hold.refusal),
             )
             for uid, hold in sorted(ledger.holds.items(), key=lambda entry: entry[0])
         )

@@ -35,8 +35,10 @@ from allocator.reservations import (
     RereadPod,
     Signal,
     State,
+    TakeBack,
     Tell,
     Tick,
+    Told,
     Unallocate,
     Unreserve,
     Wake,
@@ -314,11 +316,12 @@ def test_a_reserved_pod_keeps_what_it_has_while_its_binding_may_have_landed():
     world = World(claim("c"))
     world.assume("a", part(claim("c"), granted("d0")))
     world.commit("a")
+    world.tell(Told("t-a"))
     world.tell(Unreserve("t-a"))
     assert world.run() == []
     world.now = 29
     world.tell(Tick())
-    assert world.state("a") is State.RESERVED
+    assert world.state("a") is State.BINDING
     bound = World.__new__(World)
     bound.__dict__ = {**world.__dict__, "told": [], "errands": []}
     bound.tell(PodSeen(pod("a", "c", node="n1")))
@@ -336,6 +339,7 @@ def test_a_pod_that_was_bound_unheard_is_looked_at_before_its_devices_are_taken(
     world = World(claim("c"))
     world.assume("a", part(claim("c"), granted("d0")))
     world.commit("a")
+    world.tell(Told("t-a"))
     world.pods["a"] = pod("a", "c", node="n1")  # and its informer is silent
     world.now = 1000
     world.tell(Tick())
@@ -349,6 +353,7 @@ def test_a_pod_that_is_gone_unheard_loses_what_was_kept_for_it():
     world = World(claim("c"))
     world.assume("a", part(claim("c"), granted("d0")))
     world.commit("a")
+    world.tell(Told("t-a"))
     del world.pods["a"]
     world.now = 1000
     world.tell(Tick())
@@ -360,12 +365,85 @@ def test_a_retry_of_a_reserved_pod_finds_everything_written():
     world = World(claim("c"))
     world.assume("a", part(claim("c"), granted("d0")))
     world.commit("a")
+    world.tell(Told("t-a"))
     world.tell(Unreserve("t-a"))
     assert world.assume("a", part(world.server.claims["c"]), token="t2") == []
     world.tell(Commit("t2"))
     assert world.told[-1] == Ready("t2", "a", "n1")
     assert world.run() == []
     assert world.tell(Commit("t-a")) == [Dropped("t-a", "", "the reservation is not known; decide again")]
+
+
+def test_a_reserved_pod_whose_scheduler_was_never_told_loses_what_it_has_as_soon_as_it_is_let_go_of():
+    """No binding can be under way, so nothing is waited for and no pod is looked at."""
+    world = World(claim("c"))
+    world.assume("a", part(claim("c"), granted("d0")))
+    world.commit("a")
+    world.tell(Unreserve("t-a"))
+    assert [type(errand) for errand in world.errands] == [Unallocate]
+    world.run()
+    assert world.state("a") is State.PENDING
+    assert world.tell(Told("t-a")) == []
+
+
+def test_who_still_asks_whether_devices_are_ready_keeps_them_longer_than_a_pod_that_nobody_asks_for():
+    world = World(claim("c"))
+    world.assume("a", part(claim("c"), granted("d0")))
+    world.commit("a")
+    for world.now in range(0, 3000, 500):
+        world.tell(Tick())
+        world.commit("a")
+    assert world.state("a") is State.RESERVED
+    world.now += 900
+    world.tell(Tick())
+    assert [type(write) for write in world.run()] == [Unallocate]
+
+
+@pytest.mark.parametrize("told", [False, True])
+def test_devices_that_cannot_be_used_are_taken_back_at_once_unless_a_binding_may_be_under_way(told):
+    world = World(claim("c"))
+    world.assume("a", part(claim("c"), granted("d0")))
+    world.commit("a")
+    if told:
+        world.tell(Told("t-a"))
+    said = world.tell(TakeBack("a", ("c",), "device d0 says Broken"))
+    if told:
+        assert (said, world.run(), world.state("a")) == ([], [], State.BINDING)
+        world.now = 9
+        world.tell(TakeBack("a", ("c",), "device d0 says Broken"))  # asking again gives it no more time
+        world.now = 10
+        world.tell(Tick())
+        assert world.errands == [RereadPod("a", "team/a")]
+    else:
+        assert Tell("a", "device d0 says Broken") in said
+    assert [type(write) for write in world.run()] == [Unallocate]
+    assert (world.state("a"), world.held()) == (State.PENDING, frozenset())
+    assert Wake(frozenset(["a"])) in world.told
+
+
+def test_who_shares_devices_that_cannot_be_used_goes_and_leaves_them_to_the_others():
+    world = World(claim("c"))
+    for name in ("a", "b"):
+        world.assume(name, part(world.server.claims["c"], None if name == "b" else granted("d0")))
+        world.commit(name)
+    world.tell(TakeBack("b", ("c",), "device d0 says Broken"))
+    assert [type(write) for write in world.run()] == [PatchReservedFor]
+    assert [one.uid for one in world.server.claims["c"].status.reserved_for] == ["a"]
+    world.tell(TakeBack("a", ("c",), "device d0 says Broken"))
+    assert [type(write) for write in world.run()] == [Unallocate]
+
+
+@pytest.mark.parametrize("reserved", [False, True])
+def test_an_allocation_of_another_scheduler_is_taken_back_for_a_pod_only_if_nobody_has_it(reserved):
+    """It allocated, and let go; or another pod uses what it allocated."""
+    one = claim("c", finalizers=(FINALIZER,))
+    consumers = (ResourceClaimConsumerReference(resource="pods", name="x", uid="x"),) if reserved else ()
+    given = replace(one.status, allocation=granted("d0"), reserved_for=consumers)
+    world = World(replace(one, status=given))
+    world.tell(PodSeen(pod("a", "c")))
+    world.tell(TakeBack("a", ("c",), "node n1 does not take the pod"))
+    assert [type(write) for write in world.run()] == ([] if reserved else [Unallocate])
+    assert (world.server.claims["c"].status.allocation is None) is not reserved
 
 
 def test_a_refused_write_sends_the_pod_back_with_the_servers_words():
@@ -375,6 +453,102 @@ def test_a_refused_write_sends_the_pod_back_with_the_servers_words():
     told = world.tell(Denied("c", "1", "claims are not yours to write"))
     assert Dropped("t-a", "a", "claims are not yours to write") in told
     assert world.held() == frozenset()
+
+
+def refused(world, name, why="the API server will not have it", others=()):
+    """Commit a pod and have its writes refused, but for those of some claims; answer with how many were."""
+    world.tell(Commit(f"t-{name}"))
+    writes = 0
+    while world.errands:
+        write = world.errands.pop(0)
+        meta = write.claim.metadata
+        if meta.uid in others:
+            world.tell(world.server.apply(write))
+            continue
+        world.tell(Denied(meta.uid, meta.resource_version, why))
+        writes += 1
+    return writes
+
+
+def test_a_claim_that_cannot_be_written_is_tried_ever_later_and_its_pod_called_each_time():
+    """At once for the first time, since the first refusal may have been about the moment."""
+    world = World(claim("c"))
+    world.told = [Wake(frozenset({"a"}))]
+    times = []
+    for second in range(400):
+        world.now = float(second)
+        world.tell(Tick())
+        while Wake(frozenset({"a"})) in world.told:
+            world.told.clear()
+            assert world.assume("a", part(claim("c"), granted("d0"))) == []
+            times += [second] * refused(world, "a")
+            assert world.held() == frozenset()
+    assert times == [0, 0, 1, 3, 7, 15, 31, 63, 123, 183, 243, 303, 363]
+
+
+def test_nothing_is_reserved_meanwhile_and_the_server_is_quoted():
+    world = World(claim("c"), claim("e"))
+    for _ in range(2):
+        both = (part(claim("c"), granted("d0")), part(world.server.claims["e"], granted("d1")))
+        assert world.assume("a", *both) == []
+        assert refused(world, "a", "parameters are too long", others=("e",)) == 1
+        assert world.held() == frozenset()
+    told = [one.sentence for one in world.told if isinstance(one, Tell)]
+    assert told == ["parameters are too long"] * 2
+    both = (part(claim("c"), granted("d0")), part(world.server.claims["e"], granted("d1")))
+    [declined] = world.assume("a", *both)
+    assert declined == Declined("t-a", "claim team/c cannot be written for now: parameters are too long")
+    assert world.errands == []
+    assert world.assume("b", part(world.server.claims["e"], granted("d1"))) == []
+    assert world.commit("b")
+    assert world.state("b") is State.RESERVED
+
+
+def test_what_cannot_be_taken_back_is_tried_ever_later():
+    """There was a write for each answer, without an end."""
+    world = World(claim("c"))
+    world.assume("a", part(claim("c"), granted("d0")))
+    world.commit("a")
+    world.tell(PodGone("a"))
+    times = []
+    for second in range(300):
+        world.now = float(second)
+        world.tell(Tick())
+        while world.errands:
+            times.append(second)
+            meta = world.errands.pop().claim.metadata
+            world.tell(Denied(meta.uid, meta.resource_version, "no"))
+    assert times == [0, 0, 1, 3, 7, 15, 31, 63, 123, 183, 243]
+    assert world.held() == {"d0"}
+
+
+def test_what_was_refused_is_forgotten_with_a_write_that_lands_with_the_claim_and_with_the_lead():
+    world = World(claim("c"))
+    for _ in range(2):
+        world.assume("a", part(claim("c"), granted("d0")))
+        refused(world, "a")
+    assert world.ledger.holds["c"].refusal
+    world.tell(Followed())
+    world.tell(Led())
+    assert (world.ledger.holds["c"].refusals, world.ledger.holds["c"].refusal) == (0, "")
+    world.assume("a", part(claim("c"), granted("d0")))
+    refused(world, "a")
+    world.assume("a", part(claim("c"), granted("d0")))
+    world.commit("a")
+    assert world.ledger.holds["c"].refusals == 0
+    world.tell(ClaimGone("team/c", "c"))
+    assert "c" not in world.ledger.holds
+
+
+def test_another_version_of_a_claim_is_no_reason_to_write_it_at_once():
+    """Whoever owns it could have us write as often as they like."""
+    world = World(claim("c"))
+    for _ in range(2):
+        world.assume("a", part(claim("c"), granted("d0")))
+        refused(world, "a")
+    world.tell(ClaimSeen(claim("c", resourceVersion="9")))
+    [declined] = world.assume("a", part(world.ledger.holds["c"].claim, granted("d0")))
+    assert isinstance(declined, Declined)
 
 
 def test_who_follows_writes_nothing_and_takes_no_decision():
@@ -399,7 +573,7 @@ def test_who_takes_the_lead_finds_the_reservations_in_claims_and_pods():
     world.tell(PodSeen(pod("a", "c")))
     world.tell(PodSeen(pod("b", "e", node="n1")))
     assert world.held() == {"d0", "d1"}
-    assert (world.state("a"), world.state("b")) == (State.RESERVED, State.BOUND)
+    assert (world.state("a"), world.state("b")) == (State.BINDING, State.BOUND)
     world.now = 60
     world.tell(Tick())
     assert [type(write) for write in world.run()] == [Unallocate]
@@ -473,6 +647,7 @@ def test_what_is_ours_and_not_started_yields_to_what_another_wrote():
     world = World(claim("c"), claim("e"))
     world.assume("a", part(claim("c"), granted("d0")))
     world.commit("a")
+    world.tell(Told("t-a"))
     theirs = replace(claim("e"), status=replace(claim("e").status, allocation=granted("d0")))
     world.tell(ClaimSeen(world.server.put(theirs)))
     assert world.tell(Overlapped(frozenset(["c", "e"]))) == []  # its pod may be bound by now: that is looked at first
@@ -581,7 +756,7 @@ def test_who_begins_to_lead_looks_at_nobody_who_is_bound(monkeypatch):
     looked_at = who_is_looked_at(monkeypatch)
     world.tell(Led())
     assert set(looked_at) == {"b"}
-    assert [world.state(name) for name in ("a", "b")] == [State.BOUND, State.RESERVED]
+    assert [world.state(name) for name in ("a", "b")] == [State.BOUND, State.BINDING]
 
 
 def test_what_changed_in_a_mapping_is_told_and_nothing_else():

@@ -91,7 +91,12 @@ BROKEN_TABLES = {
     "a doubt never ends": without(State.DOUBT, Signal.KNOWN, Signal.HELD),
     "a bound pod never ends": without(State.BOUND, Signal.DONE),
     "reserved never expires": without(State.RESERVED, Signal.EXPIRED),
-    "who let go while binding loses its devices at once": with_(State.RESERVED, Signal.UNRESERVE, State.RELEASED),
+    "binding never expires": without(State.BINDING, Signal.EXPIRED),
+    "who let go while binding loses its devices at once": with_(State.BINDING, Signal.UNRESERVE, State.RELEASED),
+    "devices that cannot be used are taken at once from who is binding": with_(
+        State.BINDING, Signal.UNUSABLE, State.RELEASED
+    ),
+    "that a scheduler was told is not noted": without(State.RESERVED, Signal.TOLD),
 }
 
 
@@ -106,7 +111,8 @@ def fault_in(table=TABLE):
             explore(scene, most=250, table=table)
         except Broken as fault:
             return str(fault)
-    return search_after(BOUND, scenes.one_device(moves=0, deaths=1, faults=0), most=50, table=table)
+    on_its_way = search_after(BOUND[:-2], scenes.one_device(moves=0, deaths=0, faults=1), most=50, table=table)
+    return on_its_way or search_after(BOUND, scenes.one_device(moves=0, deaths=1, faults=0), most=50, table=table)
 
 
 BOUND = [

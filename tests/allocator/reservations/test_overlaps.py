@@ -15,8 +15,8 @@ def holding(name, *devices, **how):
 
 
 def stock(*claims, devices=("d0", "d1"), rules=(), **spec):
-    slices = [slice_("s", *devices, **spec)]
-    return Stock.of(slices=slices, nodes=[node()], claims=claims, compatibilities=rules)
+    slices = [slice_("s", *devices, node="n1", **spec)]
+    return Stock.of(slices=slices, nodes=[node("n1")], claims=claims, compatibilities=rules)
 
 
 SHARED = {"name": "d0", "allowMultipleAllocations": True, "capacity": {"memory": {"value": "3"}}}
@@ -25,11 +25,12 @@ COUNTED = [consuming(name, k={"m": "2"}) for name in ("d0", "d1")]
 GROUPED = [consuming("d0", groups=["a"], k={"m": "1"}), consuming("d1", groups=["b"], k={"m": "1"})]
 ENOUGH, SCARCE = {"k": {"m": "4"}}, {"k": {"m": "3"}}
 
+APART_FROM_X = compatibility(expression='!("x" in device.attributes)', selector="true")
 EXCLUSIVE = compatibility(expression="false", scope="node")
 
 
-def two_pools(*claims, node_of_second="n0", rules=(EXCLUSIVE,)):
-    slices = [slice_("s", "d0"), slice_("t", "d0", pool="q", node=node_of_second)]
+def two_pools(*claims, node_of_second="n1", rules=(EXCLUSIVE,)):
+    slices = [slice_("s", "d0", node="n1"), slice_("t", "d0", pool="q", node=node_of_second)]
     return Stock.of(slices=slices, nodes=[node(), node("n1")], claims=claims, compatibilities=rules)
 
 
@@ -55,7 +56,9 @@ FINE = {
     ),
     "counters that last": stock(holding("c", "d0"), holding("e", "d1"), devices=COUNTED, counters=ENOUGH),
     "one claim with one device twice": stock(holding("c", "d0", "d0")),
-    "devices of pools of two nodes": two_pools(holding("c", "d0"), holding("e", "d0", pool="q"), node_of_second="n1"),
+    "devices of pools of two nodes": two_pools(
+        holding("c", "d0"), holding("e", "d0", pool="q", node="n0"), node_of_second="n0"
+    ),
     "devices of two pools without a rule": two_pools(holding("c", "d0"), holding("e", "d0", pool="q"), rules=()),
     "a device that is not published": stock(holding("c", "x", share="s"), holding("e", "x", share="t")),
 }
@@ -77,3 +80,41 @@ def test_only_the_pools_that_are_asked_about_are_looked_at():
     assert len(overlaps(found, [(DRIVER, "p")])) == 1
     across = OVERLAPS["devices of two pools of a node"]
     assert overlaps(across, [(DRIVER, "p")]) == overlaps(across, [(DRIVER, "q")]) == overlaps(across)
+
+
+LIES = {
+    "no device": (),
+    "no capacity": [SHARED | {"capacity": {"memory": {"value": "1"}}}],
+    "no counters": [consuming("d0", k={"m": "100"}), consuming("d1", k={"m": "100"})],
+    "groups apart": [consuming("d0", groups=["x"], k={"m": "1"}), consuming("d1", groups=["y"], k={"m": "1"})],
+    "a device that goes with nobody": [{"name": "d0", "attributes": {"x": {"bool": True}}}],
+}
+HONEST = {
+    "whole": (("d0", {}), ("d1", {})),
+    "shares": (("d0", {"share": "s", "amount": {"memory": "1"}}), ("d0", {"share": "t", "amount": {"memory": "2"}})),
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+@pytest.mark.parametrize("generation", [1, 2**62])
+@pytest.mark.parametrize("held", HONEST)
+def test_what_a_node_says_of_anothers_devices_takes_nothing_from_who_has_them(held, generation, lie):
+    """A stolen node publishes a pool of the name of another's: counters that do not suffice, capacity that is not there."""
+    counters = {"k": {"m": "1"}} if generation > 1 else {}
+    stolen = slice_("s", *LIES[lie], generation=generation, counters=counters)
+    devices = [SHARED, "d1"] if held == "shares" else [consuming(name, k={"m": "1"}) for name in ("d0", "d1")]
+    honest = slice_("t", *devices, node="n1", count=2)
+    theirs = slice_("u", node="n1", count=2, counters={"k": {"m": "9"}})
+    claims = [holding(name, device, **how) for name, (device, how) in zip("ce", HONEST[held], strict=True)]
+    for slices in ([stolen, honest, theirs], [honest, theirs, stolen]):
+        nodes = [node(), node("n1")]
+        there = Stock.of(slices=slices, nodes=nodes, claims=claims, compatibilities=[APART_FROM_X])
+        assert overlaps(there) == ()
+
+
+def test_devices_of_two_nodes_that_have_one_name_are_two_devices():
+    slices = [slice_("s", "d0"), slice_("t", "d0", node="n1")]
+    one, other = holding("c", "d0", node="n0"), holding("e", "d0")
+    assert overlaps(Stock.of(slices=slices, nodes=[node(), node("n1")], claims=[one, other])) == ()
+    both = Stock.of(slices=slices, nodes=[node(), node("n1")], claims=[one, holding("e", "d0", node="n0")])
+    assert overlaps(both) == (Overlapped(frozenset(["c", "e"])),)

@@ -14,7 +14,7 @@ from tests.allocator.differ import difference, disagreement, ours, relatives, st
 from tests.allocator.generate import FAMILIES, case_of, features
 from tests.allocator.legality import violations
 
-CASES = 175  # a family, in the default form: 2,100 in all
+CASES = 175  # a family, in the default form: 2,275 in all
 EAGER = Options(cuts=Cuts(patience=0))  # asks for proofs at the first refusal
 LONG = int(os.environ.get("DRAWBRIDGE_CASES", "50000"))
 FIRST = int(os.environ.get("DRAWBRIDGE_FIRST_CASE", "0"))

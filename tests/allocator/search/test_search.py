@@ -74,7 +74,7 @@ def test_a_caller_who_stops_waiting_is_obeyed_at_once():
 
     answer = ours(bins(), Options(cancelled=cancelled))
     assert answer.verdict is Verdict.UNDECIDED
-    assert "nobody waits" in answer.error
+    assert "no longer waits" in answer.error
     assert len(asked) == 3
 
 

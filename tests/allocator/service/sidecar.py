@@ -9,13 +9,13 @@ import aiohttp
 
 from allocator.service import Service, Settings
 from cluster import resources
-from cluster.controllers import Terms
 from cluster.embedded import Embedded
+from runtime.controllers import Term
 from tests.limits import PATIENCE
 
 DRIVER = "gpu.example.com"
 # Each renewal is a write that wakes every watch of the embedded cluster: often enough for who waits to take over.
-TERMS = Terms(duration=15.0, renew_deadline=10.0, retry=0.2)
+TERM = Term(retry=0.2)
 
 
 def node(name, **status):
@@ -100,7 +100,7 @@ async def running(cluster, *, identity="one", leads=True, reviewing=None, **sett
     """A service on its sockets; it leads as soon as this is entered, if it is to."""
     with tempfile.TemporaryDirectory() as folder:
         sockets = {name: Path(folder, name) for name in ("plugin", "extender", "api")}
-        chosen = {"terms": TERMS, "tick": 0.05} | settings
+        chosen = {"term": TERM, "tick": 0.05} | settings
         service = Service(
             cluster, Settings(identity=identity, namespace="default", **sockets, **chosen), reviewing=reviewing
         )
@@ -108,7 +108,7 @@ async def running(cluster, *, identity="one", leads=True, reviewing=None, **sett
         places = []
         run = asyncio.create_task(service.run(stop, lambda where: (places.append(where), ready.set())))
         try:
-            await until(lambda: run.done() or (ready.is_set() and (service.bridge.leads or not leads)))
+            await until(lambda: run.done() or (ready.is_set() and (service.bridge.lead.leads or not leads)))
             if run.done():
                 await run
             async with contextlib.AsyncExitStack() as stack:

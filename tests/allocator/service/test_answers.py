@@ -50,7 +50,7 @@ def held(stock, node, count):
 
 def ask(found, nodes, known=None):
     """Ask as a scheduler does that knows some nodes, or does not say."""
-    bridge = SimpleNamespace(outlook=lambda _: ("t", found), knowledge=SimpleNamespace(stock=SimpleNamespace(nodes=nodes)))  # fmt: skip
+    bridge = SimpleNamespace(questions=SimpleNamespace(outlook=lambda _: ("t", found)), knowledge=SimpleNamespace(stock=SimpleNamespace(nodes=nodes)))  # fmt: skip
     question = {"pod": POD} if known is None else {"pod": POD, "nodes": census_of(known)}
     return json.loads(Plugin(bridge, None, "a", expires=1).prefilter(None, encode(question)).body)
 
@@ -114,7 +114,7 @@ def test_nodes_that_come_and_go_are_counted_anew():
     stock = SimpleNamespace(nodes={"a": None})
     plugin = Plugin(
         SimpleNamespace(
-            outlook=lambda _: ("t", Outlooks(Outlook.FITS, dict.fromkeys(stock.nodes, 0))),
+            questions=SimpleNamespace(outlook=lambda _: ("t", Outlooks(Outlook.FITS, dict.fromkeys(stock.nodes, 0)))),
             knowledge=SimpleNamespace(stock=stock),
         ),
         None,

@@ -3,14 +3,17 @@
 import asyncio
 import contextlib
 import random
+from types import SimpleNamespace
+from typing import ClassVar
 
 import pytest
 
 from allocator.service import commits
 from allocator.service.commits import FENCE
+from allocator.service.metrics import Metrics
 from cluster import resources
 from cluster.embedded import Embedded
-from cluster.errors import Conflict, Forbidden, NotFound, Throttled, Unavailable
+from cluster.errors import Conflict, Forbidden, Invalid, NotFound, Throttled, Unauthorized, Unavailable
 from cluster.patch import Merge
 from tests.allocator.service.sidecar import DRIVER, claim, device_class, fleet, gpus, loaded, node, pod, running, until
 from tests.limits import PATIENCE
@@ -48,6 +51,13 @@ def faulty(*objects):
     cluster = Faulty()
     cluster.load(list(objects))
     return cluster
+
+
+LACKING = (
+    Forbidden('resourceclaims.resource.k8s.io "a" is forbidden: User "system:serviceaccount:x:y" cannot patch resource "resourceclaims" in API group'),
+    Invalid('ResourceClaim.resource.k8s.io "a" is invalid: status.allocation: Forbidden: changing status.allocation or status.reservedFor requires resource="resourceclaims/binding", verb="patch" permission: no'),
+    Unauthorized("Unauthorized"),
+)  # fmt: skip
 
 
 # What is asked and answered
@@ -147,7 +157,7 @@ async def test_a_pod_that_asks_by_a_name_that_a_class_serves_goes_only_where_a_d
         assert [place["name"] for place in found["nodes"]] == ["n1"]
         assert "leave the pod to the default scheduler" in found["reasons"][0]["message"]
         assert (await one.place("p", "n1"))[0] == 200
-        assert len(one.bridge.ledger.reservations) == 0
+        assert len(one.bridge.ledger.state.reservations) == 0
 
 
 async def test_victims_make_room_and_nominated_pods_take_it():
@@ -201,7 +211,7 @@ async def test_who_waits_for_a_device_is_told_when_one_comes_free():
         assert begun["all"] is True
         await one.place("p")
         await one.plugin("prefilter", {"pod": await one.pod("q")})
-        seq, told = one.bridge.wakes.seq, set()
+        seq, told = one.bridge.requeue_events.seq, set()
         poll = asyncio.create_task(one.plugin("wake", after=seq))
         await free(cluster, "a")
         while "default/q" not in told:
@@ -238,10 +248,12 @@ async def test_who_waits_is_told_of_what_comes_free_only_if_there_is_room_for_hi
 
 async def waked(one, change, holders):
     """Who is told of a change, but for those who lose by it and are decided on anew."""
-    seq = one.bridge.wakes.seq
+    seq = one.bridge.requeue_events.seq
     await change
-    await until(lambda: set(one.bridge.wakes._since(seq).pods) - holders and not one.bridge._refused._looking)
-    return set(one.bridge.wakes._since(seq).pods) - holders
+    await until(
+        lambda: set(one.bridge.requeue_events._since(seq).pods) - holders and not one.bridge.pods.refused._looking
+    )
+    return set(one.bridge.requeue_events._since(seq).pods) - holders
 
 
 async def test_a_look_for_room_that_fails_lets_nobody_sleep(monkeypatch):
@@ -258,7 +270,7 @@ async def test_a_pod_that_no_node_could_serve_is_told_when_there_are_other_devic
     async with running(cluster) as one:
         _, found = await one.plugin("prefilter", {"pod": await one.pod("p")})
         assert found["verdict"] == "never"
-        before = one.bridge.wakes.seq
+        before = one.bridge.requeue_events.seq
         poll = asyncio.create_task(one.plugin("wake", after=before))
         beat = Merge({"status": {"conditions": [{"type": "Ready", "status": "True", "lastHeartbeatTime": "2026-01-01T00:00:00Z"}]}})  # fmt: skip
         stock = one.bridge.knowledge.stock
@@ -266,7 +278,7 @@ async def test_a_pod_that_no_node_could_serve_is_told_when_there_are_other_devic
         version = int(beaten.metadata.resource_version)
         [nodes] = [other for other in one.bridge.knowledge._others if other.resource is resources.NODES]
         await until(lambda: int(nodes.health.version) >= version)
-        assert one.bridge.wakes.seq == before
+        assert one.bridge.requeue_events.seq == before
         assert one.bridge.knowledge.stock is stock
         await cluster.create(resources.NODES, node("n1"))
         await cluster.create(resources.RESOURCE_SLICES, gpus("n1", 2))
@@ -278,7 +290,7 @@ async def test_who_waits_for_a_claim_or_a_class_is_told_when_it_comes():
     async with running(cluster) as one:
         for name, what in (("p", claim("later")), ("q", device_class("late"))):
             await one.plugin("prefilter", {"pod": await one.pod(name)})
-            poll = asyncio.create_task(one.plugin("wake", after=one.bridge.wakes.seq))
+            poll = asyncio.create_task(one.plugin("wake", after=one.bridge.requeue_events.seq))
             kind = resources.RESOURCE_CLAIMS if what["kind"] == "ResourceClaim" else resources.DEVICE_CLASSES
             await cluster.create(kind, what, "default" if kind.namespaced else None)
             assert (await poll)[1]["pods"] == [f"default/{name}"]
@@ -320,8 +332,8 @@ async def test_what_another_scheduler_gives_away_too_is_found_and_ours_yields_as
         assert await one.held("theirs") == [device]
         _, found = await one.plugin("prefilter", {"pod": await one.pod("p")})
         assert found["verdict"] == "full"
-        await until(lambda: one.service.rounds.overlapping == ())
-        await told(cluster, "somebody else was given the same devices")
+        await until(lambda: one.service.periodic_checks.overlapping == ())
+        await told(cluster, "another claim was given the same devices")
 
 
 async def told(cluster, words):
@@ -371,7 +383,7 @@ async def test_a_pod_whose_devices_another_scheduler_has_written_before_us_is_no
     async with running(cluster, tick=3600.0) as one:
         cluster.first = theirs
         placing = asyncio.create_task(one.place("p"))
-        await until(lambda: (held := one.bridge.ledger.reservations.get("pod-p")) and held.state == "reserved")
+        await until(lambda: (held := one.bridge.ledger.state.reservations.get("pod-p")) and held.state == "reserved")
         await asyncio.wait_for(one.plugin("state"), PATIENCE)
         assert not placing.done()
         cluster.flowing.set()
@@ -386,11 +398,11 @@ async def test_what_runs_on_both_sides_is_shown_to_people_and_touched_by_nobody(
     async with running(cluster) as one:
         assert (await one.place("p"))[0] == 200
         await cluster.bind("p", "default", "n0", uid="pod-p")
-        await until(lambda: one.bridge.ledger.reservations["pod-p"].state == "bound")
+        await until(lambda: one.bridge.ledger.state.reservations["pod-p"].state == "bound")
         (device,) = await one.held("a")
         status = Merge({"status": taken(device.partition("/")[2], "pod-theirs")})
         await cluster.patch(resources.RESOURCE_CLAIMS, "theirs", status, "default", subresource="status")
-        await until(lambda: one.service.rounds.overlapping)
+        await until(lambda: one.service.periodic_checks.overlapping)
         _, drift = await one.ask("/api/v1/drift")
         assert drift == {"overlapping": ["default/a", "default/theirs"], "leftBehind": [], "leading": True}
         assert await one.held("a") == await one.held("theirs") == [device]
@@ -399,9 +411,9 @@ async def test_what_runs_on_both_sides_is_shown_to_people_and_touched_by_nobody(
 async def test_objects_that_break_a_round_end_neither_the_lead_nor_the_next_round(caplog):
     cluster = loaded(*fleet(1, 1), claim("a"), pod("p", "a"))
     async with running(cluster) as one:
-        one.service.rounds._look = lambda _: 1 // 0
+        one.service.periodic_checks._look = lambda _: 1 // 0
         await until(lambda: "a bug while looking for overlaps" in caplog.text)
-        del one.service.rounds._look
+        del one.service.periodic_checks._look
         assert (await one.place("p"))[0] == 200
 
 
@@ -436,18 +448,81 @@ async def test_a_write_without_an_answer_is_looked_up_and_the_pod_is_served(wher
         assert len({*await one.held("a"), *await one.held("b")}) == 3
 
 
-async def test_a_right_that_is_missing_is_said_loudly_and_by_readiness():
+@pytest.mark.parametrize("said", LACKING, ids=["of a role", "to bind claims", "none at all"])
+async def test_a_right_that_is_missing_is_said_loudly_and_by_readiness(said):
     cluster = faulty(*fleet(), claim("a"), pod("p", "a"))
-    cluster.faults[1] = Forbidden("resourceclaims/binding is not yours")
+    cluster.faults[1] = said
     async with running(cluster) as one:
-        status, said = await one.place("p")
+        status, answer = await one.place("p")
         assert status == 409
         problems, _ = one.service.metrics.readiness()
-        assert "resourceclaims/binding is not yours" in problems["rights"]
-        assert said["error"]
+        assert said.message in problems["rights"]
+        assert answer["error"]
         assert (await one.place("p"))[0] == 200
         problems, _ = one.service.metrics.readiness()
         assert problems["rights"] == ""
+
+
+async def test_a_right_that_is_not_asked_for_any_more_keeps_nobody_unready():
+    """Its pod and claim may be gone, and so may what was wrong with the rights."""
+    cluster = faulty(*fleet(), claim("a"), pod("p", "a"))
+    cluster.faults[1] = LACKING[0]
+    async with running(cluster) as one:
+        await one.place("p")
+        assert one.service.metrics.readiness()[0]["rights"]
+        lacking = one.bridge.ledger.commits.lacking
+        assert lacking()
+        assert lacking(0.0) == "", "once the time is over"
+
+
+class Refusing(Faulty):
+    """A store that refuses every write into some claims, as a server does whose rules one object breaks."""
+
+    refused: ClassVar[set[str]] = set()
+
+    async def patch(self, resource, name, patch, namespace=None, **more):
+        if resource.kind == "ResourceClaim" and name in self.refused:
+            self.writes.append((name, more.get("subresource", "")))
+            raise Invalid(f"ResourceClaim {name} is invalid: spec: field is immutable")
+        return await super().patch(resource, name, patch, namespace, **more)
+
+
+async def test_claims_that_cannot_be_written_keep_nobody_else_waiting_and_cost_few_writes():
+    """There were 119 writes a second without an end, and no readiness again."""
+    poison = [f"bad-{at}" for at in range(20)]
+    cluster = Refusing()
+    cluster.refused = {*poison}
+    cluster.load([*fleet(2, 20), *map(claim, poison), *(pod(name, name) for name in poison), claim("a"), pod("p", "a")])
+    async with running(cluster) as one:
+        for _ in range(5):
+            for name in poison:
+                status, said = await one.place(name)
+                assert status == 409
+                assert f"{name} is invalid: spec: field is immutable" in said["error"]
+        assert len(cluster.writes) == 2 * len(poison)
+        assert one.service.metrics.readiness()[0]["rights"] == ""
+        assert (await one.place("p"))[0] == 200
+        events = (await one.cluster.list(resources.EVENTS.raw, "default")).items
+        assert {one["involvedObject"]["name"] for one in events if "field is immutable" in one["message"]} == {*poison}
+        for name in poison:
+            await one.cluster.delete(resources.PODS, name, "default")
+            await one.cluster.delete(resources.RESOURCE_CLAIMS, name, "default")
+        await until(lambda: len(one.bridge.ledger.state.holds) == 1)
+        assert len(one.bridge.ledger.state.reservations) == 1
+
+
+async def test_a_claim_whose_pod_was_refused_is_placed_once_the_server_lets_it():
+    cluster = Refusing()
+    cluster.refused = {"a"}
+    cluster.load([*fleet(), claim("a"), pod("p", "a")])
+    async with running(cluster) as one:
+        for _ in range(3):
+            assert (await one.place("p"))[0] == 409
+        cluster.refused = set()
+        seq = one.bridge.requeue_events.seq
+        news = await one.bridge.requeue_events.after(seq, PATIENCE)
+        assert news.all or "default/p" in news.pods
+        assert (await one.place("p"))[0] == 200
 
 
 async def test_a_fence_that_has_not_heard_of_us_yet_is_waited_for():
@@ -521,13 +596,13 @@ async def test_only_one_of_two_replicas_decides_and_the_other_takes_over_with_al
     cluster = loaded(*fleet(1, 2), claim("a"), claim("b"), pod("p", "a"), pod("q", "b"))
     async with running(cluster, identity="two", leads=False) as two:
         async with running(cluster, identity="one", leads=False) as one:
-            await until(lambda: one.bridge.leads or two.bridge.leads)
-            first, second = (one, two) if one.bridge.leads else (two, one)
+            await until(lambda: one.bridge.lead.leads or two.bridge.lead.leads)
+            first, second = (one, two) if one.bridge.lead.leads else (two, one)
             assert (await second.plugin("prefilter", {"pod": await second.pod("q")}))[0] == 503
             said = (await second.plugin("state"))[1]
             assert (said["leading"], said["ready"], said["message"]) == (False, True, "another replica leads")
             assert (await first.place("p"))[0] == 200
-        await until(lambda: two.bridge.leads)
+        await until(lambda: two.bridge.lead.leads)
         assert (await two.place("q"))[0] == 200
         assert len({*await two.held("a"), *await two.held("b")}) == 2
 
@@ -556,7 +631,7 @@ class LateFence(Embedded):
         super().__init__()
         self.has_heard = asyncio.Event()
         self.refused = 0
-        self.gone = ()
+        self.gone = {}
         self.missed = 0
         self.calls = []  # writes that the fence let pass, and lists of claims
 
@@ -569,7 +644,7 @@ class LateFence(Embedded):
         if more.get("dry_run"):
             if name in self.gone:
                 self.missed += 1
-                raise NotFound(f"{name} is gone")
+                raise self.gone[name]
             if not self.has_heard.is_set():
                 self.refused += 1
                 raise Forbidden(f"ValidatingAdmissionPolicy '{FENCE}' denied request: one does not hold the lease")
@@ -577,7 +652,9 @@ class LateFence(Embedded):
         return await super().patch(resource, name, patch, namespace, **more)
 
 
-@pytest.mark.parametrize("gone", [(), ("a",)])
+@pytest.mark.parametrize(
+    "gone", [{}, {"a": NotFound("a is gone")}, {"a": Invalid("a is invalid: spec: field is immutable")}]
+)
 async def test_what_an_earlier_leader_writes_until_the_fence_knows_the_next_one_is_read_before_anything_is_decided(
     gone,
 ):
@@ -587,12 +664,12 @@ async def test_what_an_earlier_leader_writes_until_the_fence_knows_the_next_one_
     cluster.load([*fleet(1, 1), claim("a"), claim("b"), pod("p", "a"), pod("q", "b")])
     async with running(cluster, leads=False) as one:
         await until(lambda: cluster.refused > 1)
-        assert not one.bridge.leads
+        assert not one.bridge.lead.leads
         given = {"results": [{"request": "r", "driver": DRIVER, "pool": "n0", "device": "gpu-0"}]}
         late = {"status": {"allocation": {"devices": given}, "reservedFor": [{"resource": "pods", "name": "p", "uid": "pod-p"}]}}  # fmt: skip
         await cluster.patch(resources.RESOURCE_CLAIMS, "b", Merge(late), "default", subresource="status")
         cluster.has_heard.set()
-        await until(lambda: one.bridge.leads)
+        await until(lambda: one.bridge.lead.leads)
         assert cluster.calls[-2:] == ["let", "list"]
         assert (await one.plugin("prefilter", {"pod": await one.pod("p")}))[1]["verdict"] == "full"
 
@@ -601,18 +678,18 @@ async def test_a_fence_that_never_hears_of_a_leader_keeps_it_from_leading_for_so
     cluster = LateFence()
     cluster.load([claim("a")])
     claims = await cluster.list(resources.RESOURCE_CLAIMS)
-    writer = commits.Commits(cluster, may_write=lambda: True, count=lambda *_: None)
+    writer = commits.Commits(cluster, SimpleNamespace(may_write=lambda: True), Metrics())
     await writer.until_let(claims.items, seconds=0.2)
     assert cluster.refused
-    assert "the fence has not heard that this replica leads" in caplog.text
+    assert "the policy has not seen that this replica holds the Lease" in caplog.text
 
 
 async def test_where_all_claims_have_gone_there_is_nothing_to_look_with_and_nobody_is_kept_from_leading():
     cluster = LateFence()
-    cluster.gone = [f"c-{at}" for at in range(100)]
+    cluster.gone = {f"c-{at}": NotFound("gone") for at in range(100)}
     cluster.load([*fleet(1, 1), *map(claim, cluster.gone)])
     async with running(cluster) as one:
-        assert one.bridge.leads
+        assert one.bridge.lead.leads
         assert cluster.missed < len(cluster.gone)
 
 
@@ -624,7 +701,7 @@ async def test_a_leader_that_was_stopped_for_a_while_writes_nothing():
         _, found = await one.plugin("prefilter", {"pod": await one.pod("p")})
         _, reserved = await one.plugin("reserve", {"token": found["token"], "node": "n0"})
         commit = asyncio.create_task(one.plugin("commit", {"reservation": reserved["reservation"]}))
-        await until(lambda: one.bridge.commits.unsure)
+        await until(lambda: one.bridge.ledger.commits.unsure)
         assert cluster.writes == []
         on.set()
         assert (await commit)[0] == 200  # once the lease is renewed, it goes on

@@ -40,13 +40,13 @@ async def test_a_status_that_is_right_is_not_written_and_a_number_waits():
         await until(lambda: told(one) == (2, []))
         kept = one.bridge.compatibilities
         before = await cluster.get(KIND.raw, "alone")
-        await kept.keep(one.bridge.knowledge.stock)
+        await kept.keep(one.bridge.knowledge.stock, one.bridge.lead)
         assert await cluster.get(KIND.raw, "alone") == before, "written though nothing changed"
         await cluster.create(resources.RESOURCE_SLICES.raw, gpus("n9", 5))
         await until(lambda: len(one.bridge.knowledge.stock.pages_of) == 2)
-        await kept.keep(one.bridge.knowledge.stock)
+        await kept.keep(one.bridge.knowledge.stock, one.bridge.lead)
         assert await cluster.get(KIND.raw, "alone") == before, "a number alone was written at once"
-        later = one.bridge._clock() + 31
+        later = kept._clock() + 31
         kept._clock = lambda: later
         await until(lambda: told(one) == (7, []))
 

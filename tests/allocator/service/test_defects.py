@@ -36,15 +36,15 @@ async def available(one):
 
 async def test_letting_go_twice_after_a_failed_binding_loses_and_leaves_nothing(monkeypatch):
     """Tensor Fusion #479, #480: committed, and then another plugin's PreBind fails, again and again."""
-    monkeypatch.setattr("allocator.service.bridge.Terms", lambda: Terms(grace=0.01))
+    monkeypatch.setattr("allocator.service.live_ledger.Terms", lambda: Terms(grace=0.01))
     cluster = loaded(*fleet(1, 1), claim("a"), pod("p", "a"))
     async with running(cluster, tick=0.01) as one:
         for _ in range(5):
             assert (await one.place("p"))[0] == 200
-            token = one.bridge.ledger.reservations["pod-p"].token
+            token = one.bridge.ledger.state.reservations["pod-p"].token
             for _ in range(2):
                 assert (await one.plugin("unreserve", {"reservation": token}))[0] == 200
-            await until(lambda: not one.bridge.ledger.reservations)
+            await until(lambda: not one.bridge.ledger.state.reservations)
             assert await one.held("a") == []
             _, said = await one.ask("/api/v1/nodes")
             assert said["nodes"][0]["free"] == 1
@@ -61,10 +61,10 @@ async def test_a_pod_that_came_again_under_its_name_inherits_nothing():
         again["metadata"]["uid"] = "pod-again"
         await cluster.create(resources.RESOURCE_CLAIMS, claim("b"), "default")
         await cluster.create(resources.PODS, again, "default")
-        await until(lambda: "pod-p" not in one.bridge.ledger.reservations)
+        await until(lambda: "pod-p" not in one.bridge.ledger.state.reservations)
         await until(lambda: one.bridge.knowledge.stock.claims.get("default/b") is not None)
         assert (await one.place("p"))[0] == 200
-        [uid] = one.bridge.ledger.reservations
+        [uid] = one.bridge.ledger.state.reservations
         assert uid == (await one.pod("p"))["metadata"]["uid"] != "pod-p"
         _, said = await one.ask("/api/v1/allocations", pod="default/p")
         assert "b" in [row["claim"] for row in said["allocations"]]
@@ -81,7 +81,7 @@ async def test_devices_that_change_between_question_and_reservation_are_decided_
         await until(lambda: not one.bridge.knowledge.stock.slices)
         status, refused = await one.plugin("reserve", {"token": found["token"], "node": "n0"})
         assert (status, refused["remedy"]) == (409, "decide again")
-        assert not one.bridge.ledger.reservations
+        assert not one.bridge.ledger.state.reservations
 
 
 async def test_used_quota_is_zero_again_after_pods_with_several_devices_came_and_went():

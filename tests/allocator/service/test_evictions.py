@@ -6,14 +6,15 @@ import pytest
 
 from allocator.preemption import AT_ONCE
 from allocator.service import Preempting
-from allocator.service.fairness.evictions import Evictions
-from allocator.service.fairness.nominations import SECONDS
+from allocator.service.metrics import Metrics
+from allocator.service.preemption.evictions import Evictions
+from allocator.service.preemption.nominations import SECONDS
 from allocator.service.replies import Refusal
 from cluster import resources
 from cluster.embedded import Embedded
 from cluster.errors import Forbidden, NotFound
 from cluster.patch import Merge
-from tests.allocator.service.sidecar import claim, fleet, loaded, pod, running, until
+from tests.allocator.service.sidecar import DRIVER, claim, device_class, fleet, gpus, loaded, node, pod, running, until
 from tests.allocator.service.test_bridge import faulty
 from tests.allocator.service.test_quotas import quota
 from tests.limits import PATIENCE
@@ -34,7 +35,7 @@ async def started(one, name, node):
     status, said = await one.place(name, node)
     assert status == 200, said
     await one.cluster.bind(name, "default", node)
-    await until(lambda: one.bridge.pod(f"pod-{name}").spec.node_name == node)
+    await until(lambda: one.bridge.pods.find(f"pod-{name}").spec.node_name == node)
 
 
 async def room_for(one, name, *nodes):
@@ -43,8 +44,7 @@ async def room_for(one, name, *nodes):
 
 def evictions(one, **terms):
     """Those of a service, on other terms."""
-    uncounted = {"count_room": lambda _: None, "count_eviction": lambda _: None}
-    return Evictions(one.cluster, one.bridge, lambda: "2026-01-01T00:00:00Z", **uncounted, **terms)
+    return Evictions(one.cluster, one.bridge, Metrics(), **terms)
 
 
 async def is_there(one, name):
@@ -66,7 +66,7 @@ async def test_the_less_important_pod_is_evicted_and_the_important_one_fits_on_i
         assert (status, said["nominatedNode"]) == (200, "n1")
         assert said["victims"] == [{"namespace": "default", "name": "low", "uid": "pod-low"}]
         assert (await is_there(one, "low"), await is_there(one, "mid")) == (False, True)
-        await until(lambda: one.bridge.pod("pod-low") is None)
+        await until(lambda: one.bridge.pods.find("pod-low") is None)
         again = (await room_for(one, "urgent", "n0", "n1"))[1]
         assert (again["nominatedNode"], again["victims"]) == ("n1", []), "the claim is free in a moment"
         freed = Merge({"status": {"allocation": None, "reservedFor": None}})  # as kube-controller-manager does it
@@ -76,6 +76,80 @@ async def test_the_less_important_pod_is_evicted_and_the_important_one_fits_on_i
         assert await one.held("urgent") == ["n1/gpu-0"]
         events = (await cluster.list(resources.EVENTS, "default")).items
         assert [event.message for event in events] == ["makes room for pod default/urgent, which is more important"]
+
+
+async def test_a_pod_that_got_its_device_by_an_extended_resource_goes_like_any_other():
+    """kube-scheduler made its claim, which only the pod's status names."""
+    low = pod("low", priority=1, nodeName="n0", schedulerName="default-scheduler")
+    extended = {"resourceClaimName": "made", "requestMappings": []}
+    low["status"] = {"phase": "Running", "extendedResourceClaimStatus": extended}
+    made = claim("made")
+    result = {"request": "r", "driver": DRIVER, "pool": "n0", "device": "gpu-0"}
+    consumer = {"resource": "pods", "name": "low", "uid": "pod-low"}
+    made["status"] = {"allocation": {"devices": {"results": [result]}}, "reservedFor": [consumer]}
+    cluster = loaded(*fleet(1, 1), made, low, claim("urgent"), important("urgent", "urgent"))
+    async with running(cluster) as one:
+        said = (await room_for(one, "urgent", "n0"))[1]
+        assert (said["nominatedNode"], [victim["name"] for victim in said["victims"]]) == ("n0", ["low"])
+        assert not await is_there(one, "low")
+
+
+def from_all_nodes(count):
+    reached = gpus("shared", count)
+    del reached["spec"]["nodeName"]
+    reached["spec"]["allNodes"] = True
+    return reached
+
+
+async def test_two_who_are_equally_important_each_get_room_of_their_own_in_a_pool_of_several_nodes():
+    """What was freed for the one is not taken for the room of the other, on another node: each would wait for the other."""
+    names = ("low", "lower", "urgent", "also")
+    pods = [pod("low", "low", priority=2), pod("lower", "lower", priority=1), important("urgent", "urgent"), important("also", "also")]  # fmt: skip
+    cluster = loaded(device_class(), node("n0"), node("n1"), from_all_nodes(2), *map(claim, names), *pods)
+    async with running(cluster) as one:
+        await started(one, "low", "n0")
+        await started(one, "lower", "n1")
+        gone = []
+        for name, where in (("urgent", "n0"), ("also", "n1")):
+            said = (await room_for(one, name, where))[1]
+            assert said["nominatedNode"] == where
+            gone += [victim["name"] for victim in said["victims"]]
+        assert gone == ["lower", "low"]
+        for name in ("low", "lower"):
+            freed = Merge({"status": {"allocation": None, "reservedFor": None}})
+            await cluster.patch(resources.RESOURCE_CLAIMS, name, freed, "default", subresource="status")
+        await until(lambda: not any(one.bridge.knowledge.stock.claims[f"default/{name}"].status.allocation for name in ("low", "lower")))  # fmt: skip
+        for name, where in (("also", "n1"), ("urgent", "n0")):
+            assert (await one.place(name, where))[0] == 200
+
+
+async def test_what_comes_free_in_a_pool_of_several_nodes_goes_to_nobody_less_important_by_way_of_another_node():
+    """Else room would have to be made again, and a second pod go where one was enough."""
+    reached = from_all_nodes(1)
+    names = ("low", "next", "urgent")
+    pods = [pod("low", "low", priority=1), pod("next", "next", priority=2), important("urgent", "urgent")]
+    cluster = loaded(device_class(), node("n0"), node("n1"), reached, *(claim(name) for name in names), *pods)
+    async with running(cluster) as one:
+        await started(one, "low", "n0")
+        assert (await room_for(one, "urgent", "n0"))[1]["nominatedNode"] == "n0"
+        await until(lambda: one.bridge.pods.find("pod-low") is None)
+        freed = Merge({"status": {"allocation": None, "reservedFor": None}})
+        await cluster.patch(resources.RESOURCE_CLAIMS, "low", freed, "default", subresource="status")
+        await until(lambda: one.bridge.knowledge.stock.claims["default/low"].status.allocation is None)
+        for question in ("plugin", "extender"):
+            if question == "plugin":
+                _, said = await one.plugin("prefilter", {"pod": await one.pod("next")})
+                assert (said["verdict"], said["nodes"]) == ("full", [])
+            else:
+                asked = {"Pod": await one.pod("next"), "NodeNames": ["n0", "n1"]}
+                _, said = await one.ask("/extender/filter", asked)
+                assert said["NodeNames"] == []
+            assert "promised to a pod that is as important" in str(said)
+        _, begun = await one.plugin("wake", after=0)
+        assert (await one.place("urgent", "n0"))[0] == 200
+        await cluster.bind("urgent", "default", "n0")
+        _, news = await one.plugin("wake", after=begun["seq"])
+        assert "default/next" in news["pods"]
 
 
 async def test_a_victim_that_needs_time_is_marked_waited_for_and_nobody_else_goes():
@@ -91,8 +165,8 @@ async def test_a_victim_that_needs_time_is_marked_waited_for_and_nobody_else_goe
         conditions = [(each.type, each.status, each.reason) for each in marked.status.conditions]
         assert ("DisruptionTarget", "True", "PreemptionByScheduler") in conditions
         await cluster.patch(resources.PODS, "urgent", Merge({"status": {"nominatedNodeName": "n0"}}), "default", subresource="status")  # fmt: skip
-        await until(lambda: one.bridge.pod("pod-urgent").status.nominated_node_name == "n0")
-        await until(lambda: one.bridge.pod("pod-slow").metadata.deletion_timestamp)
+        await until(lambda: one.bridge.pods.find("pod-urgent").status.nominated_node_name == "n0")
+        await until(lambda: one.bridge.pods.find("pod-slow").metadata.deletion_timestamp)
         said = (await room_for(one, "urgent", "n0", "n1"))[1]
         assert said == {"nominatedNode": "n0", "victims": [], "message": "waits for pod default/slow to end"}
         assert await is_there(one, "other")
@@ -142,7 +216,7 @@ async def test_a_place_that_was_promised_to_somebody_as_important_is_not_counted
     async with running(cluster) as one:
         await started(one, "low", "n0")
         await cluster.patch(resources.PODS, "rival", Merge({"status": {"nominatedNodeName": "n0"}}), "default", subresource="status")  # fmt: skip
-        await until(lambda: one.bridge.pod("pod-rival").status.nominated_node_name == "n0")
+        await until(lambda: one.bridge.pods.find("pod-rival").status.nominated_node_name == "n0")
         assert (await room_for(one, "urgent", "n0"))[1]["nominatedNode"] == ""
         assert (await room_for(one, "rival", "n0"))[1]["nominatedNode"] == "n0"
 
@@ -256,7 +330,7 @@ async def test_nobody_else_goes_when_the_devices_vanish_meanwhile():
 
         cluster.before = {"a": shrink, "b": shrink, "c": shrink}
         said = (await room_for(one, "urgent", "n0"))[1]
-        assert said == {"nominatedNode": "", "victims": [], "message": "what there is has changed while room was being made; nobody else goes"}  # fmt: skip
+        assert said == {"nominatedNode": "", "victims": [], "message": "devices changed during preemption; no other pod is evicted"}  # fmt: skip
         assert len(await there(one, "a", "b", "c")) == 2
 
 
@@ -271,7 +345,7 @@ async def test_nobody_else_goes_when_enough_has_come_free_meanwhile():
             cluster.before.clear()
             for name in await there(one, "a", "b"):
                 await cluster.delete(resources.PODS, name, "default")
-            await until(lambda: not {"pod-a", "pod-b"} & one.bridge._pods.keys())
+            await until(lambda: not {"pod-a", "pod-b"} & one.bridge.pods.by_uid.keys())
 
         cluster.before = {"c": end, "d": end}
         said = (await room_for(one, "urgent", "n0"))[1]
@@ -333,10 +407,10 @@ async def test_a_budget_that_has_not_heard_of_an_eviction_is_not_counted_on_twic
             await started(one, name, "n0")
         [first] = (await room_for(one, "urgent", "n0"))[1]["victims"]
         assert first["name"].startswith("kept")
-        await until(lambda: one.bridge.pod(first["uid"]) is None)
+        await until(lambda: one.bridge.pods.find(first["uid"]) is None)
         nominate = Merge({"status": {"nominatedNodeName": "n0"}})
         await cluster.patch(resources.PODS, "urgent", nominate, "default", subresource="status")
-        await until(lambda: one.bridge.pod("pod-urgent").status.nominated_node_name)
+        await until(lambda: one.bridge.pods.find("pod-urgent").status.nominated_node_name)
         [second] = (await room_for(one, "second", "n0"))[1]["victims"]
         assert second["name"] == "free"
 
@@ -348,7 +422,7 @@ async def test_nobody_is_evicted_on_the_word_of_copies_that_nobody_has_confirmed
         asking = await cluster.get(resources.PODS, "urgent", "default")
         hasty = evictions(one, trusted=0.01)
         await until(lambda: "poddisruptionbudgets" in one.bridge.knowledge.silent_for(0.01))
-        with pytest.raises(Refusal, match=r"nobody is evicted: nothing was heard of .*poddisruptionbudgets.* for 0 s"):
+        with pytest.raises(Refusal, match=r"no pod is evicted: nothing was heard of .*poddisruptionbudgets.* for 0 s"):
             await hasty.make_room(asking, ["n0"])
         assert await is_there(one, "a")
         await one.service.evictions.make_room(asking, ["n0"])
@@ -364,7 +438,7 @@ async def test_pods_of_other_namespaces_are_not_named_to_those_who_read_an_event
         assert (await one.plugin("reserve", {"token": found["token"], "node": "n0"}))[0] == 200
         await one.plugin("commit", {"reservation": found["token"]})
         await cluster.bind("secret", "theirs", "n0")
-        await until(lambda: one.bridge.pod("pod-secret").spec.node_name)
+        await until(lambda: one.bridge.pods.find("pod-secret").spec.node_name)
         said = (await room_for(one, "urgent", "n0"))[1]
         assert said["message"] == "a pod of another namespace made to go"
         assert said["victims"] == [{"namespace": "theirs", "name": "secret", "uid": "pod-secret"}]
@@ -442,7 +516,7 @@ async def test_a_pod_of_the_extender_has_another_evicted_where_that_was_chosen_a
     async with running(cluster, preempting=Preempting.EVICT) as one:
         await started(one, "a", "n0")
         assert (await wait_for(one, "urgent", "n0"))["NodeNames"] == []
-        await until(lambda: one.bridge.pod("pod-a") is None)
+        await until(lambda: one.bridge.pods.find("pod-a") is None)
         freed = Merge({"status": {"allocation": None, "reservedFor": None}})  # as kube-controller-manager does it
         await cluster.patch(resources.RESOURCE_CLAIMS, "a", freed, "default", subresource="status")
         await until(lambda: one.bridge.knowledge.stock.claims["default/a"].status.allocation is None)
@@ -456,12 +530,12 @@ async def outbid(cluster, one):
     """Have `late` refused for the sake of `urgent`, to which the device was promised that nobody has any more; answer with the number of the last news."""
     await started(one, "a", "n0")
     await wait_for(one, "urgent", "n0")
-    await until(lambda: one.bridge.pod("pod-a") is None)
+    await until(lambda: one.bridge.pods.find("pod-a") is None)
     freed = Merge({"status": {"allocation": None, "reservedFor": None}})
     await cluster.patch(resources.RESOURCE_CLAIMS, "a", freed, "default", subresource="status")
     await until(lambda: one.bridge.knowledge.stock.claims["default/a"].status.allocation is None)
     assert (await wait_for(one, "late", "n0"))["NodeNames"] == []
-    return one.bridge.wakes.seq
+    return one.bridge.requeue_events.seq
 
 
 async def nominated(cluster, node):
@@ -483,16 +557,16 @@ async def test_a_pod_that_gives_way_to_a_promise_is_woken_as_soon_as_that_ends(h
     async with running(cluster, preempting=Preempting.EVICT) as one:
         before = await outbid(cluster, one)
         if how.startswith("the scheduler's"):
-            one.bridge.nominations._ours.clear()
+            one.bridge.pods.nominations._ours.clear()
             await nominated(cluster, "n0")
-            await until(lambda: one.bridge.pod("pod-urgent").status.nominated_node_name)
+            await until(lambda: one.bridge.pods.find("pod-urgent").status.nominated_node_name)
             assert (await wait_for(one, "late", "n0"))["NodeNames"] == []
         one.bridge.tick()
-        assert one.bridge.wakes.seq == before
+        assert one.bridge.requeue_events.seq == before
         match how:
             case "it lapses":
                 monkeypatch.setattr(
-                    one.bridge.nominations, "_clock", lambda: asyncio.get_running_loop().time() + SECONDS
+                    one.bridge.pods.nominations, "_clock", lambda: asyncio.get_running_loop().time() + SECONDS
                 )
                 one.bridge.tick()
             case "who has it is deleted":
@@ -502,7 +576,7 @@ async def test_a_pod_that_gives_way_to_a_promise_is_woken_as_soon_as_that_ends(h
             case "the scheduler's, and it is taken back":
                 await nominated(cluster, None)
         async with asyncio.timeout(PATIENCE):
-            news = await one.bridge.wakes.after(before, PATIENCE)
+            news = await one.bridge.requeue_events.after(before, PATIENCE)
         assert "default/late" in news.pods
         assert (await wait_for(one, "late", "n0"))["NodeNames"] == ["n0"]
 
@@ -513,12 +587,12 @@ async def test_who_would_have_room_made_but_for_a_promise_is_woken_when_that_end
     cluster = loaded(*fleet(1, 1), *claims, pod("low", "low", priority=1), rival, important("urgent", "urgent"))
     async with running(cluster) as one:
         await started(one, "low", "n0")
-        one.bridge.nominations.nominate(one.bridge.pod("pod-rival"), "n0")
+        one.bridge.pods.nominations.nominate(one.bridge.pods.find("pod-rival"), "n0")
         assert (await room_for(one, "urgent", "n0"))[1]["nominatedNode"] == ""
-        before = one.bridge.wakes.seq
+        before = one.bridge.requeue_events.seq
         await cluster.delete(resources.PODS, "rival", "default")
         async with asyncio.timeout(PATIENCE):
-            news = await one.bridge.wakes.after(before, PATIENCE)
+            news = await one.bridge.requeue_events.after(before, PATIENCE)
         assert "default/urgent" in news.pods
         assert (await room_for(one, "urgent", "n0"))[1]["nominatedNode"] == "n0"
 
@@ -527,12 +601,12 @@ async def test_without_that_the_pod_is_told_once_who_would_have_to_go_and_nobody
     cluster = loaded(*crowd("a", want=1))
     async with running(cluster) as one:
         await started(one, "a", "n0")
-        one.service.pressing._again = 0.0
+        one.service.extender_preemption._again = 0.0
         for _ in range(3):
-            looked = one.service.pressing.looks
+            looked = one.service.extender_preemption.looks
             await wait_for(one, "urgent", "n0")
-            await until(lambda before=looked: one.service.pressing.looks > before)
-        words = "would fit on n0 once pod default/a had gone, less important; nobody is evicted (--extender-preemption)"
+            await until(lambda before=looked: one.service.extender_preemption.looks > before)
+        words = "would fit on n0 once pod default/a had gone, less important; no pod is evicted (--extender-preemption)"
         assert await told(cluster) == [words]
         assert await is_there(one, "a")
 
@@ -552,12 +626,12 @@ async def test_nobody_is_looked_for_where_that_is_off_or_the_pod_must_not(preemp
         await wait_for(one, "urgent", "n0")
         if preempting is Preempting.EVICT:
             await wait_for(one, "able", "n0")  # who comes after it has its turn
-            await until(lambda: one.bridge.pod("pod-a") is None)
+            await until(lambda: one.bridge.pods.find("pod-a") is None)
             async with asyncio.timeout(PATIENCE):
                 while not await told(cluster):  # noqa: ASYNC110  who is evicted goes, and is told then
                     await asyncio.sleep(0.005)
             assert await told(cluster) == ["makes room for pod default/able, which is more important"]
         else:
             await one.place("a", "n0")
-            assert one.service.pressing.looks == 0
+            assert one.service.extender_preemption.looks == 0
             assert await is_there(one, "a")

@@ -11,12 +11,12 @@ import aiohttp
 import pytest
 
 from allocator.service import Reviewing, Trust
-from allocator.service.fairness.reviews import LARGEST
+from allocator.service.quota.reviews import LARGEST
 from certs.mutual import Files
 from cluster import resources
-from cluster.controllers import Terms
 from cluster.patch import Merge
-from cluster.serving import Address
+from runtime.controllers import Term
+from runtime.http import Address
 from tests.allocator.service.sidecar import DRIVER, claim, fleet, loaded, pod, running, until
 from tests.allocator.service.test_quotas import quota
 from tests.certs.peers import World
@@ -216,7 +216,7 @@ async def test_a_replica_that_follows_hands_a_review_on_and_one_that_was_handed_
         assert "2 of 2 used" in await ask(follower, using("q", "two"))
         body = json.dumps(review(using("q", "two")))
         status, said = await post(follower.listening.quota, body, **{"X-Drawbridge-Forwarded": "one"})
-        assert (status, said["error"]) == (503, "nobody is known to lead who could count this")
+        assert (status, said["error"]) == (503, "no leader is known that could count this")
 
 
 @pytest.mark.parametrize("size", [2000, 2 << 20])
@@ -280,16 +280,16 @@ async def test_what_was_let_in_and_stored_counts_for_the_next_leader_and_what_wa
     """The leader dies between a review and the reservation."""
     cluster = loaded(*fleet(1, 8), quota(gpu__devices=3), template("two", 2), template("one"))
     async with running(cluster, identity="two", leads=False, **HERE) as two, contextlib.AsyncExitStack() as stack:
-        await until(lambda: two.bridge.leads)
+        await until(lambda: two.bridge.lead.leads)
         one = await stack.enter_async_context(running(cluster, identity="three", leads=False, **HERE))
         assert await ask(two, using("stored", "two")) == ""
         cluster.load([using("stored", "two")])
         assert await ask(two, using("lost", "one")) == ""
         assert "3 of 3 used" in await ask(two, using("q", "one"))
         await until(lambda: one.bridge.knowledge.pod("default", "stored") is not None)
-        two.service.election._terms = Terms(renew_deadline=0.0, retry=3600.0)  # it never renews again
+        two.service.election._term = Term(duration=0.0, retry=3600.0)  # it never renews again
         await two.service.election._release()
-        await until(lambda: one.bridge.leads)
+        await until(lambda: one.bridge.lead.leads)
         assert "2 of 3 used, 2 of it" in await ask(one, using("q", "two"))
         assert await ask(one, using("q", "one")) == "", "who was never stored does not count any more"
 

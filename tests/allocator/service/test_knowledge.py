@@ -61,7 +61,7 @@ async def test_a_server_that_is_upgraded_is_read_anew_while_questions_go_on_bein
         assert knowledge.stock.reading.server.minor == 36
         monkeypatch.setattr(Stock, "as_read_by", slowly)
         cluster.minor, cluster.gates = 37, {SHARES: False}
-        await knowledge._look_at_server()
+        await knowledge.learn_server()
         await until(begun.is_set)
         try:
             assert (await one.place("p"))[0] == 200

@@ -44,10 +44,10 @@ async def test_a_strategy_that_nobody_knows_keeps_a_pod_waiting_until_it_is_mend
         _, found = await one.plugin("prefilter", {"pod": await one.pod("p")})
         assert found["verdict"] == "waiting"
         assert "of Namespace default: there is no strategy 'best'; there are CompactFirst" in found["message"]
-        seq = one.bridge.wakes.seq
+        seq = one.bridge.requeue_events.seq
         await cluster.patch(resources.NAMESPACES, "default", Merge({"metadata": {"annotations": {KEY: "topology"}}}))
-        await until(lambda: one.bridge.wakes.seq > seq)
-        assert (await one.bridge.wakes.after(seq, 0)).pods == ("default/p",)
+        await until(lambda: one.bridge.requeue_events.seq > seq)
+        assert (await one.bridge.requeue_events.after(seq, 0)).pods == ("default/p",)
         assert (await one.place("p"))[0] == 200
 
 
@@ -76,7 +76,7 @@ async def test_a_stock_scheduler_is_told_a_score_of_each_node_and_where_they_are
 async def annotate(one, name, text):
     """Say another strategy on a pod, and wait until the service knows."""
     await one.cluster.patch(resources.PODS, name, Merge({"metadata": {"annotations": {KEY: text}}}), "default")
-    await until(lambda: one.bridge.pod(f"pod-{name}").metadata.annotations[KEY] == text)
+    await until(lambda: one.bridge.pods.find(f"pod-{name}").metadata.annotations[KEY] == text)
 
 
 async def test_a_strategy_that_changes_between_two_questions_holds_from_the_next_one_on_and_takes_nothing_back():
@@ -94,10 +94,10 @@ async def test_a_strategy_that_changes_between_two_questions_holds_from_the_next
         asked = {"token": found["token"], "node": "n0"}
         status, refused = await one.plugin("reserve", asked)
         assert (status, "there is no strategy 'best'; there are CompactFirst" in refused["error"]) == (409, True)
-        seq = one.bridge.wakes.seq
+        seq = one.bridge.requeue_events.seq
         assert (await one.plugin("prefilter", {"pod": before}))[1]["verdict"] == "waiting"
         await annotate(one, "p", "CompactFirst")
-        await until(lambda: one.bridge.wakes.seq > seq)
+        await until(lambda: one.bridge.requeue_events.seq > seq)
         asked["token"] = (await one.plugin("prefilter", {"pod": await one.pod("p")}))[1]["token"]
         _, reserved = await one.plugin("reserve", asked)
         await annotate(one, "p", "best")
@@ -120,9 +120,9 @@ async def test_no_more_pods_than_may_be_on_a_node_are_put_there_and_the_next_com
         question = {"token": asked["r"]["token"], "node": "n0"}
         assert (await one.plugin("filter", question))[1]["fits"] is False
         assert (await one.plugin("filter", question | {"remove": [await one.pod("p")]}))[1]["fits"] is True
-        seq = one.bridge.wakes.seq
+        seq = one.bridge.requeue_events.seq
         await cluster.delete(resources.PODS, "p", "default", grace=0)
-        await until(lambda: "default/r" in one.bridge.wakes._since(seq).pods)
+        await until(lambda: "default/r" in one.bridge.requeue_events._since(seq).pods)
         assert list(await scores(one, "r")) == ["n0"]
 
 
@@ -144,9 +144,9 @@ async def test_other_rules_hold_at_once_and_who_was_refused_by_the_old_ones_is_t
         assert (await one.place("p", "n0"))[0] == 200
         _, refused = await one.plugin("prefilter", {"pod": await one.pod("q")})
         assert refused["nodes"] == []
-        seq = one.bridge.wakes.seq
+        seq = one.bridge.requeue_events.seq
         one.service.place_by(PlacementRules(most_pods=1))
-        assert one.bridge.wakes.seq == seq
+        assert one.bridge.requeue_events.seq == seq
         one.service.place_by(PlacementRules(most_pods=2))
-        assert (await one.bridge.wakes.after(seq, 0)).pods == ("default/q",)
+        assert (await one.bridge.requeue_events.after(seq, 0)).pods == ("default/q",)
         assert (await one.place("q", "n0"))[0] == 200

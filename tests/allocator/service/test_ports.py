@@ -11,10 +11,10 @@ import pytest
 from allocator.service import Service, Settings
 from allocator.service.app import App
 from allocator.service.metrics import Metrics
-from allocator.service.onlooking.onlooker import Onlooker
 from allocator.service.ports import Ports
-from cluster.serving import Address
-from tests.allocator.service.sidecar import TERMS, fleet, loaded, until
+from allocator.service.read_only.allocator import ReadOnlyAllocator
+from runtime.http import Address
+from tests.allocator.service.sidecar import TERM, fleet, loaded, until
 from tests.certs.peers import World, certificate
 from tests.webhook import tls
 
@@ -29,7 +29,7 @@ def world(tmp_path):
 @contextlib.asynccontextmanager
 async def serving(world, process=Service, groups=tuple(CALLS), **settings):
     """A service on addresses; gives the service and where it listens."""
-    chosen = {name: Address() for name in groups} | {"terms": TERMS, "tick": 0.05, "look": 0.02}
+    chosen = {name: Address() for name in groups} | {"term": TERM, "tick": 0.05, "look": 0.02}
     service = process(
         loaded(*fleet()),
         Settings(identity="one", namespace="default", tls=world.files, metrics=Address(), **chosen, **settings),
@@ -156,13 +156,13 @@ async def test_files_that_have_become_unusable_are_told_of_and_the_last_good_one
 
 
 async def test_an_onlooker_answers_by_the_same_rule(world):
-    async with serving(world, Onlooker, groups=("api",)) as (_, listening):
+    async with serving(world, ReadOnlyAllocator, groups=("api",)) as (_, listening):
         assert await is_let_in(listening.api, CALLS["api"], world.context())
         assert not await is_let_in(listening.api, CALLS["api"], world.context(shows=False))
 
 
 async def test_who_is_refused_by_name_is_told_the_way_out():
-    from cluster.serving import Head
+    from runtime.http import Head
 
     head = Head("GET", "/x", "", {}, 0, certified=True, name="node")
     refused = App({("GET", "/x"): print}, names=("scheduler",)).refuse(head)

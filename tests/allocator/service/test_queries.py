@@ -52,7 +52,7 @@ async def test_a_resize_is_answered_and_changes_nothing():
         status, said = await one.ask("/api/v1/resize", asked)
         assert (status, said["fits"], said["steps"]) == (200, False, []), "these devices have no memory to give"
         assert await one.held("a") == before
-        assert len(one.bridge.ledger.reservations) == 1
+        assert len(one.bridge.ledger.state.reservations) == 1
 
 
 @pytest.mark.parametrize(

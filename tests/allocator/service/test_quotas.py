@@ -45,9 +45,9 @@ async def test_a_reservation_beyond_a_line_is_refused_with_what_would_pass_and_c
             "largest": "1",
         }
         assert refused["error"].endswith("2 asked for, 2 of 3 used; the most that would pass is 1")
-        seq = one.bridge.wakes.seq
-        await one.plugin("unreserve", {"token": one.bridge.ledger.reservations["pod-p"].token})
-        assert "default/q" in (await one.bridge.wakes.after(seq, 0)).pods
+        seq = one.bridge.requeue_events.seq
+        await one.plugin("unreserve", {"token": one.bridge.ledger.state.reservations["pod-p"].token})
+        assert "default/q" in (await one.bridge.requeue_events.after(seq, 0)).pods
         assert (await reserve(one, "q"))[0] == 200
 
 
@@ -55,9 +55,9 @@ async def test_a_wider_line_wakes_who_was_turned_back():
     cluster = loaded(*fleet(1, 4), quota(gpu__devices=1), claim("a", 2), pod("p", "a"))
     async with running(cluster) as one:
         assert (await reserve(one, "p"))[0] == 409
-        seq = one.bridge.wakes.seq
+        seq = one.bridge.requeue_events.seq
         await cluster.patch(resources.DEVICE_QUOTAS, "team", Merge({"spec": {"hard": {"gpu/devices": 2}}}), "default")
-        await until(lambda: one.bridge.wakes.seq > seq)
+        await until(lambda: one.bridge.requeue_events.seq > seq)
         assert (await reserve(one, "p"))[0] == 200
 
 
@@ -84,7 +84,7 @@ async def test_what_is_used_is_told_and_kept_by_who_leads():
         }
         await until(lambda: told(one) == ({"gpu/devices": "3"}, {"gpu/devices": "2"}))
         before = await cluster.get(resources.DEVICE_QUOTAS.raw, "team", "default")
-        await one.bridge.quotas.keep(one.bridge.knowledge.stock)
+        await one.bridge.quotas.keep(one.bridge.knowledge.stock, one.bridge.ledger.unwritten(), one.bridge.lead)
         assert await cluster.get(resources.DEVICE_QUOTAS.raw, "team", "default") == before, (
             "written though nothing changed"
         )
@@ -111,7 +111,7 @@ async def test_a_simulation_says_which_line_a_pod_would_cross_and_nothing_of_it_
         assert (said["verdict"], said["nodes"]) == ("exceeded", ["n0"])
         text = "quota default/team: gpu/devices: 2 asked for, 2 of 3 used; the most that would pass is 1"
         assert said["exceeded"] == {"line": "default/team: gpu/devices", "asked": "2", "hard": "3", "used": "2", "largest": "1", "text": text}  # fmt: skip
-        await one.plugin("unreserve", {"token": one.bridge.ledger.reservations["pod-p"].token})
+        await one.plugin("unreserve", {"token": one.bridge.ledger.state.reservations["pod-p"].token})
         _, said = await one.ask("/api/v1/simulate-schedule", pod("q", "b"))
         assert (said["verdict"], said["exceeded"]) == ("fits", None)
 

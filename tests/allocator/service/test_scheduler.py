@@ -12,7 +12,7 @@ from allocator.service.standalone.retries import MOST, Retries
 from cluster import resources
 from cluster.embedded import Embedded
 from cluster.errors import Conflict, NotFound, Unavailable
-from cluster.informers import Backoff
+from runtime.informers import Backoff
 from tests.allocator.service import sidecar as devices
 from tests.limits import PATIENCE
 

@@ -13,9 +13,9 @@ import pytest
 from cli.commands.demo import EXAMPLES
 from cli.playground import story as fates
 from cli.playground.playground import playground
-from cli.playground.pods_port import Door
+from cli.playground.pod_progress import end_of, pods_of
+from cli.playground.pods_port import PodsListener
 from cli.playground.story import End, Fate
-from cli.playground.way import end_of, pods_of
 from cluster import manifests, resources
 from tests.limits import PATIENCE
 from webhook.service.configuration_file import Source
@@ -190,7 +190,7 @@ async def test_each_template_of_a_workload_is_shown_by_a_pod_of_its_own():
 
 
 async def test_a_person_can_push_pods_with_curl():
-    async with playground(FLEET, Source()) as here, Door(here, patience=PATIENCE).open() as url, aiohttp.ClientSession() as session:  # fmt: skip
+    async with playground(FLEET, Source()) as here, PodsListener(here, patience=PATIENCE).open() as url, aiohttp.ClientSession() as session:  # fmt: skip
         for body, status, says in (
             ((EXAMPLES / "pods/nvidia-training.yaml").read_bytes(), 200, "✓ training-0"),
             (
@@ -235,7 +235,7 @@ spec:
 
 
 async def test_a_pod_that_brings_its_own_template_gets_its_devices_and_can_be_taken_away():
-    async with playground(FLEET, Source()) as here, Door(here, patience=PATIENCE).open() as url, aiohttp.ClientSession() as session:  # fmt: skip
+    async with playground(FLEET, Source()) as here, PodsListener(here, patience=PATIENCE).open() as url, aiohttp.ClientSession() as session:  # fmt: skip
         async with session.post(f"{url}/pods", data=OWN_TEMPLATE) as response:
             text = await response.text()
             assert response.status == 200, text
@@ -250,7 +250,7 @@ async def test_a_pod_that_brings_its_own_template_gets_its_devices_and_can_be_ta
 
 async def test_a_pod_is_taken_away_by_its_name_where_that_says_which():
     pod = "apiVersion: v1\nkind: Pod\nmetadata: {{name: p, namespace: {}}}\nspec: {{containers: [{{name: c, image: i}}]}}\n"
-    async with playground(FLEET, Source()) as here, Door(here, patience=PATIENCE).open() as url, aiohttp.ClientSession() as session:  # fmt: skip
+    async with playground(FLEET, Source()) as here, PodsListener(here, patience=PATIENCE).open() as url, aiohttp.ClientSession() as session:  # fmt: skip
         for home in ("one", "two"):
             async with session.post(f"{url}/pods", data=pod.format(home)) as response:
                 assert response.status == 200
@@ -266,7 +266,7 @@ async def test_a_pod_is_taken_away_by_its_name_where_that_says_which():
 
 async def test_a_pod_whose_template_never_comes_is_answered_and_said_to_wait():
     pod = OWN_TEMPLATE.partition("---\n")[2]
-    async with playground(FLEET, Source()) as here, Door(here, patience=0.5).open() as url, aiohttp.ClientSession() as session:  # fmt: skip
+    async with playground(FLEET, Source()) as here, PodsListener(here, patience=0.5).open() as url, aiohttp.ClientSession() as session:  # fmt: skip
         async with session.post(f"{url}/pods", data=pod) as response:
             text = await response.text()
             assert response.status == 200, text
@@ -290,7 +290,7 @@ async def test_a_pod_whose_template_never_comes_is_answered_and_said_to_wait():
 async def test_a_page_of_somebody_else_cannot_use_the_port(headers, status):
     async with (
         playground(FLEET, Source()) as here,
-        Door(here).open() as url,
+        PodsListener(here).open() as url,
         aiohttp.ClientSession() as session,
         session.get(f"{url}/pods", headers=headers) as response,
     ):
@@ -352,6 +352,6 @@ def test_who_stops_reading_a_demo_is_no_bug_of_ours():
 
 def test_the_sum_counts_every_end():
     told = fates.total([Fate(name="a", end=End.PLACED), Fate(name="b", end=End.REFUSED)], 1.25)
-    assert told == "2 pods: 1 placed, 1 refused at the gate; 1.2 s"
+    assert told == "2 pods: 1 placed, 1 refused by the webhook; 1.2 s"
     alone = fates.total([Fate(name="a", end=End.UNTOUCHED)], 1)
     assert alone == "1 pod: 1 left as it is; 1.0 s"

@@ -10,6 +10,7 @@ from cli.contract import Failed
 from cli.doctor import diagnose, put_right, survey
 from cluster import resources
 from cluster.errors import Forbidden, NotFound
+from cluster.kubernetes import Kubernetes
 from cluster.patch import Merge
 from tests.allocator.service.sidecar import DRIVER, claim, device_class, gpus, loaded, node, pod
 from tests.cli.running import manifest, run, run_json
@@ -219,13 +220,13 @@ async def test_names_that_the_webhook_configuration_does_not_send_are_told(tmp_p
     code, answer = run_json("doctor", "-f", old, "--config", config)
     [found] = answer["findings"]
     assert (code, found["what"]) == (1, "not asked about")
-    assert "names of our.org never reach the gate" in found["message"]
+    assert "names of our.org never reach the webhook" in found["message"]
     assert "manifests --only webhooks" in found["remedy"]
     assert run_json("doctor", "-f", new, "--config", config) == (0, {"findings": []})
     assert run_json("doctor", "-f", old) == (0, {"findings": []})
-    for one, unasked in zip(registered, [("our.org",), ()], strict=True):
+    for one, unsent in zip(registered, [("our.org",), ()], strict=True):
         seen = await survey(loaded(*FLEET, one), datetime.now(UTC), (), configuration_of(str(config)))
-        assert seen.unasked == unasked
+        assert seen.unsent == unsent
 
 
 def test_a_fence_that_the_configuration_wants_is_missed_and_found_when_it_is_there(tmp_path):
@@ -407,20 +408,22 @@ async def test_a_rule_of_the_fence_s_name_that_fences_less_is_somebody_s_work_an
     assert (ill.what, ill.repair) == ("without fence", None)
 
 
-async def test_a_write_that_is_refused_is_told_and_the_others_go_on(monkeypatch):
-    from cli.commands.doctor import _treat
-    from cluster.errors import Forbidden
+def test_a_write_that_is_refused_is_told_and_the_others_go_on(monkeypatch):
+    cluster = loaded(*FLEET, made_for("c", "gone"), made_for("d", "gone"), pod("p"))
+    delete = cluster.delete
 
-    cluster = loaded(*FLEET, made_for("c", "gone"), pod("p"))
-    [ill] = await look(cluster)
-
-    async def refuse(*_args, **_more):
-        raise Forbidden("nurse may not delete resourceclaims")
+    async def refuse(resource, name, *rest, **more):
+        if name == "c":
+            raise Forbidden("nurse may not delete resourceclaims")
+        return await delete(resource, name, *rest, **more)
 
     monkeypatch.setattr(cluster, "delete", refuse)
-    outcome = await _treat(cluster, ill, ask=False)
-    assert not outcome["repaired"]
-    assert "nurse may not delete resourceclaims" in outcome["problem"]
+    monkeypatch.setattr(Kubernetes, "connect", lambda **_: cluster)
+    code, answer = run_json("doctor", "--repair", "--yes")
+    assert code == 1
+    first, second = answer["findings"]
+    assert (first["repaired"], second["repaired"]) == (False, True)
+    assert "nurse may not delete resourceclaims" in first["problem"]
 
 
 async def test_a_server_without_claims_is_no_healthy_cluster(monkeypatch):

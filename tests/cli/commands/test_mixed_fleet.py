@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from cli.doctor import diagnose, survey
-from cli.survey import gather, state_of
+from cli.loading import gather, state_of
 from cluster.embedded import Embedded
 from tests.cli.running import manifest, run, run_json
 from tests.webhook.pods import configured

@@ -114,7 +114,7 @@ def test_a_survey_judges_for_the_server_that_is_named():
         (("--feature-gates", "DRAConsumableCapacty=true"), "did you mean DRAConsumableCapacity?"),
         (("--feature-gates", "DRAPrioritizedList=false"), "locked to true"),
         (("--kubernetes", "1.33"), "1.34 to 1.37 are"),
-        (("--kubernetes", "next"), "no version of Kubernetes"),
+        (("--kubernetes", "next"), "not a version of Kubernetes"),
     ],
 )
 def test_what_no_server_starts_with_is_broken_usage_everywhere(command, words, says):

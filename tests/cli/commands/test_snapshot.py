@@ -1,6 +1,7 @@
 """`drawbridge snapshot`: everything that decides about devices, nothing that is secret, and a file that is whole or not there."""
 
 import json
+import random
 import stat
 from pathlib import Path
 
@@ -8,14 +9,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cli.configuration import among
 from cli.snapshot import Redaction
+from cli.snapshot.command import redaction_of
 from cluster.embedded import Embedded
 from cluster.errors import Forbidden
 from cluster.kubernetes import Kubernetes
+from tests import shapes
 from tests.cli.running import run, run_json
+from webhook.state.configuration import DEFAULT as FILE
+from webhook.state.configuration import Configuration
 
 EXAMPLES = Path(__file__).parents[3] / "manifests" / "examples"
 SECRET = "hunter2"
+DEFAULT = Configuration(FILE)
 LIMITS = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "3000"}
 
 
@@ -59,7 +66,8 @@ def test_the_answer_says_what_there_is(given_cluster):
     code, answer = run_json("snapshot", "--to", file)
     assert code == 0
     objects = len(json.loads(file.read_text())["items"])
-    assert (answer["objects"], answer["leftOut"], answer["unread"]) == (objects, 2, [])
+    assert (answer["objects"], answer["unread"]) == (objects, [])
+    assert answer["leftOut"] >= 3  # two arguments and the value of a variable
     assert answer["bytes"] == file.stat().st_size
     assert f"{objects} objects " in run("snapshot", "--to", file, "--force").stdout
 
@@ -142,7 +150,7 @@ def test_one_namespace_is_written_alone(given_cluster):
 
 
 def redacted(obj, *, reads=()):
-    redaction = Redaction(lambda name: name in reads)
+    redaction = Redaction(lambda name: name in reads, lambda key: key.startswith(("hami.io/", "nvidia.com/")))
     return redaction.redact(obj), redaction.left_out
 
 
@@ -165,17 +173,17 @@ def test_what_may_be_secret_is_left_out_wherever_it_stands(what):
     deep = {"kind": "RayCluster", "spec": {"groups": [{"template": {"spec": {"containers": [HIDDEN[what]]}}}]}}
     made, left_out = redacted(deep)
     assert SECRET not in json.dumps(made)
-    assert left_out == 1
+    assert left_out >= 1
     assert SECRET in json.dumps(deep), "what was given is somebody else's"
 
 
 def test_what_was_applied_is_written_down_nowhere_else():
     applied = {"kubectl.kubernetes.io/last-applied-configuration": json.dumps({"env": SECRET}), "other": "stays"}
     made, _ = redacted({"metadata": {"annotations": applied, "managedFields": [{"manager": SECRET}]}})
-    assert made == {"metadata": {"annotations": {"other": "stays"}}}
+    assert made == {"metadata": {"annotations": {}}}
 
 
-def test_names_of_secrets_and_what_decides_stay():
+def test_what_decides_stays_with_the_names_of_secrets_in_variables():
     spec = {
         "imagePullSecrets": [{"name": "pull"}],
         "automountServiceAccountToken": False,
@@ -192,7 +200,8 @@ def test_names_of_secrets_and_what_decides_stay():
     }
     obj = {"metadata": {"annotations": {"hami.io/use-gputype": "A100"}}, "spec": spec}
     made, left_out = redacted(obj, reads=("NVIDIA_VISIBLE_DEVICES",))
-    assert (made, left_out) == (obj, 0)
+    assert made == {"metadata": obj["metadata"], "spec": {"containers": spec["containers"]}}
+    assert left_out == 5
 
 
 def test_the_variables_that_a_dialect_reads_are_written(given_cluster):
@@ -222,15 +231,83 @@ def test_whatever_an_object_looks_like_it_is_read(obj):
     assert again == made
 
 
-@pytest.mark.parametrize("folder", ["pods", "modes", "fleet", "hami", "koordinator", "workload"])
-def test_examples_are_decided_alike_with_and_without_what_was_left_out(folder, tmp_path, given_cluster):
-    from cluster.manifests import read
+OURS = ("DrawbridgeConfiguration", "Workload", "List")  # files, which no cluster has
+QUESTIONS = {
+    "translate": ("decisions",),
+    "survey": ("workloads",),
+    "check": ("findings",),
+    "simulate": ("pods", "totals"),
+    "doctor": ("findings",),
+    "quota": ("quotas",),
+    "matrix": ("pools",),
+}
+FOLDERS = sorted(path.name for path in EXAMPLES.iterdir() if path.is_dir() and any(path.rglob("*.yaml")))
 
-    objects = [document.object for document in read([str(EXAMPLES / folder)])]
-    plain = tmp_path / "plain.json"
-    plain.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
-    bare = tmp_path / "bare.json"
-    items = [redacted(one, reads=("NVIDIA_VISIBLE_DEVICES",))[0] for one in objects]
-    bare.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
-    decided = [run_json("translate", "-f", file)[1]["decisions"] for file in (plain, bare)]
-    assert decided[0] == decided[1]
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_examples_are_decided_alike_with_and_without_what_was_left_out(folder, tmp_path):
+    from cluster.manifests import read_leniently
+
+    documents, _ = read_leniently([str(EXAMPLES / folder)])
+    objects = [one.object for one in documents]
+    redaction = redaction_of(among(documents, ()))
+    bare = [one if one.get("kind") in OURS else redaction.redact(one) for one in objects]
+    bare = [json.loads(line) for line in redaction.finish(json.dumps(one).encode() for one in bare)]
+    pods = [one for one in objects if one.get("kind") == "Pod"][:3]
+    file = tmp_path / "given.json"
+    answers = []
+    for items in (objects, bare):
+        file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+        told = {}
+        for command, names in QUESTIONS.items():
+            code, answer = run_json(command, "-f", file)
+            told[command] = [code, *(_told(command, answer.get(name)) for name in names)]
+        for one in pods:
+            name = f"{one['metadata'].get('namespace', 'default')}/{one['metadata'].get('name')}"
+            told[name] = run("explain", f"pod/{name}", "-f", file).stdout
+        around = (
+            "--inventory",
+            file,
+            *(part for path in sorted((EXAMPLES / folder).rglob("*.yaml"))[:3] for part in ("-f", path)),
+        )
+        told["inventory"] = [run(command, *around).stdout for command in ("check", "translate")]
+        answers.append(told)
+    for question, answer in answers[0].items():
+        assert answers[1][question] == answer, question
+
+
+def _told(command, answer):
+    """Findings without their places; those about fields that are gone, or were wrong from the beginning, apart."""
+    if command != "check":
+        return answer
+    return [(one["code"], one["object"], one["message"]) for one in answer if one["code"] not in ("D002", "D001")]
+
+
+MARK = "m4rk3d"
+
+
+def marked(value, draw):
+    """A copy with a member that nobody knows in one of its mappings, and how deep it stands."""
+    value = json.loads(json.dumps(value))
+    places = [value]
+    for one in places:
+        places += [each for each in (one.values() if isinstance(one, dict) else one) if isinstance(each, dict | list)]
+    around = draw.choice([one for one in places if isinstance(one, dict) and not _is_map(one)])
+    shape = draw.choice((MARK, [MARK], {"a": MARK}, [{"name": MARK}], {"value": MARK}, {MARK: MARK}))
+    around[draw.choice(("unknown", "secretKey", "options", "message", "workingDir", "x-y"))] = shape
+    return value
+
+
+def _is_map(value):
+    """Whether any name is allowed in it: amounts by resource, labels, selectors by label, attributes by name."""
+    return any("/" in name or "." in name or name in ("cpu", "memory") for name in value) or not value
+
+
+def test_a_member_that_nobody_knows_is_dropped_wherever_it_stands():
+    draw = random.Random("members")
+    redaction = redaction_of(DEFAULT)
+    every = [one for kind, found in shapes.examples().items() if kind not in OURS for one in found]
+    for _ in range(3000):
+        obj = marked(draw.choice(every), draw)
+        [line] = redaction.finish([json.dumps(redaction.redact(obj)).encode()])
+        assert MARK not in line.decode(), obj

@@ -10,8 +10,9 @@ from html.parser import HTMLParser
 import pytest
 
 from cli.check import reports
+from cli.loading import Gathered, Trimmer, gather
 from cli.main import main
-from cli.survey import Gathered, Outlook, Scope, Trimmer, gather, overview
+from cli.survey import Outlook, Scope, overview
 from cli.survey.table import CODES, findings
 from cli.terminal import columns_of, fit, printable
 from cluster import manifests, resources
@@ -612,7 +613,7 @@ async def test_one_namespace_is_read_alone():
 
 
 def test_the_kinds_that_tell_of_workloads_are_those_that_make_the_exit():
-    from cli.survey import TELLING
+    from cli.loading import TELLING
 
     assert {resource.id for resource in resources.ALL if resource.kind in KINDS} == TELLING
 
@@ -630,7 +631,7 @@ def test_the_answer_is_one_document_even_if_there_is_nothing(tmp_path):
     file = manifest(tmp_path / "x.yaml", {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}})
     result = run("survey", "-f", file, "-o", "json")
     assert (result.exit_code, json.loads(result.stdout)["workloads"]) == (0, [])
-    assert "nobody asks for a device" in run("survey", "-f", file).stdout
+    assert "no workload asks for a device" in run("survey", "-f", file).stdout
 
 
 def test_what_the_api_server_refuses_is_told_once_by_its_key():

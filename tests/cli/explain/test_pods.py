@@ -3,8 +3,7 @@
 import pytest
 
 from cli.explain.lone_claims import tell_loner
-from cli.explain.scene import scene_of
-from cli.survey import Unread
+from cli.loading import Unread, scene_of
 from tests.cli.explain.scenes import DRIVER, claim, explain, explain_json, fleet, full, held, phased, pod, prepared
 from webhook.state import Configuration, Features
 
@@ -55,7 +54,7 @@ STANDING = {
     "finished": ([*fleet(), claim("c"), phased(pod("p", "c", nodeName="n0"), "Succeeded")], "", "it has ended (Succeeded)"),
     "pending for lack": ([*full(), claim("c"), pod("p", "c")], "bridge", "0 of 2 nodes can serve the claims: 2 request r: 2 of 2 devices are in use"),
     "of another scheduler": ([*full(), claim("c"), stock_pod()], "scheduler", "0 of 2 nodes can serve the claims"),
-    "never fits": ([*fleet(), claim("c", 3), pod("p", "c")], "bridge", "no node could serve it, whoever ends: 0 of 2 nodes"),
+    "never fits": ([*fleet(), claim("c", 3), pod("p", "c")], "bridge", "no node could serve it, even with all devices free: 0 of 2 nodes"),
     "never of such a class": ([*fleet(), claim("c", class_name="none"), pod("p", "c")], "bridge", "waiting for DeviceClass none"),
     "fits": ([*fleet(), claim("c"), pod("p", "c")], "bridge", "devices for it are free, and drawbridge has not placed it yet"),
     "fits where it may not run": ([*map(tainted_node, fleet()), claim("c"), pod("p", "c")], "bridge", "not where it may run: untolerated taint gpu:NoSchedule (2 of 2 nodes)"),

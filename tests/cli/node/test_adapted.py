@@ -24,10 +24,10 @@ def test_its_classes_are_what_the_api_server_takes(tmp_path):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("--classes", "gpu"), "'gpu' is no name of a resource"),
+        (("--classes", "gpu"), "'gpu' is not the name of a resource"),
         ((), "what this node has is said once"),
         (("--adapt", "{folder}", "--inventory", "x"), "what this node has is said once"),
-        (("--adapt", "{folder}/no", "--node-name", "n"), "is no folder"),
+        (("--adapt", "{folder}/no", "--node-name", "n"), "is not a folder"),
         (("--inventory", "x", "--facts", "y"), "are about device plugins"),
         (("--inventory", "x", "--driver-name", "y"), "are about device plugins"),
         (("--adapt", "{folder}", "--print"), "leave --print out"),

@@ -28,6 +28,18 @@ async def finalize(cluster, name, home, finalizers):
     return await cluster.patch(CONFIG_MAPS, name, Merge({"metadata": {"finalizers": finalizers}}), home)
 
 
+async def collector_knows(cluster, resource, made, home):
+    """Wait until the garbage collector knows all objects of a kind that were made so far.
+
+    It learns of one kind's objects in the order in which they were made, after the API server has answered: where it has
+    collected a witness, it knows what was made before. What it does not know yet it neither orphans nor waits for.
+    """
+    owner = await cluster.create(CONFIG_MAPS, config_map("owner-of-witness"), home)
+    await cluster.create(resource, made("witness", metadata=owned_by(owner)), home)
+    await cluster.delete(CONFIG_MAPS, "owner-of-witness", home)
+    assert await gone(cluster, resource, "witness", home)
+
+
 async def test_a_deleted_object_is_gone(cluster, home):
     await cluster.create(CONFIG_MAPS, config_map("one"), home)
     await cluster.delete(CONFIG_MAPS, "one", home)
@@ -94,6 +106,7 @@ async def test_what_has_another_owner_stays_with_that(cluster, home):
 async def test_orphans_stay(cluster, home):
     owner = await cluster.create(CONFIG_MAPS, config_map("owner"), home)
     await cluster.create(RESOURCE_CLAIMS, claim("owned", metadata=owned_by(owner)), home)
+    await collector_knows(cluster, RESOURCE_CLAIMS, claim, home)
     await cluster.delete(CONFIG_MAPS, "owner", home, propagation="Orphan")
     assert await gone(cluster, CONFIG_MAPS, "owner", home)
     assert (await cluster.get(RESOURCE_CLAIMS, "owned", home)).metadata.owner_references == ()
@@ -103,6 +116,7 @@ async def test_in_the_foreground_the_owner_goes_last(cluster, home):
     owner = await cluster.create(CONFIG_MAPS, config_map("owner"), home)
     meta = owned_by(owner, blockOwnerDeletion=True) | {"finalizers": ["example.com/a"]}
     await cluster.create(CONFIG_MAPS, config_map("owned", metadata=meta), home)
+    await collector_knows(cluster, CONFIG_MAPS, config_map, home)
     await cluster.delete(CONFIG_MAPS, "owner", home, propagation="Foreground")
 
     async def marked():

@@ -15,6 +15,7 @@ from cluster.errors import (
     ApiError,
     BadRequest,
     ConfigError,
+    Conflict,
     Forbidden,
     Gone,
     Invalid,
@@ -23,14 +24,16 @@ from cluster.errors import (
     Unauthorized,
     Unavailable,
 )
-from cluster.informers.backoff import Backoff
-from cluster.informers.informer import Informer
 from cluster.kubernetes import client
 from cluster.kubernetes.client import Kubernetes
 from cluster.kubernetes.connection import Call, Connection, in_cluster
+from cluster.kubernetes.protobuf import CONTENT_TYPE, patched
 from cluster.resources import CONFIG_MAPS, RESOURCE_CLAIMS
 from cluster.server import PROBES
+from runtime.informers.backoff import Backoff
+from runtime.informers.informer import Informer
 from tests.cluster.conftest import eventually
+from tests.cluster.kubernetes.test_protobuf import stored
 from tests.cluster.objects import claim, config_map
 from tests.cluster.peer import kubeconfig, peer
 from tests.limits import PATIENCE
@@ -613,7 +616,7 @@ async def test_outside_a_cluster_its_service_account_is_missed_clearly(monkeypat
 
 def test_nothing_but_its_own_module_brings_the_client_along():
     lines = (
-        "import sys, cluster, cluster.embedded.embedded, cluster.informers.informer, cluster.controllers.claim_controller",
+        "import sys, cluster, cluster.embedded.embedded, runtime.informers.informer, runtime.controllers.claim_controller",
         "print(sorted({'aiohttp', 'kubernetes', 'ssl'} & set(sys.modules)))",
     )
     done = subprocess.run(
@@ -893,3 +896,64 @@ def at(folder, server):
     path = folder / "kubeconfig"
     path.write_text(kubeconfig(server))
     return str(path)
+
+
+def refusing_patches(puts, stored=b"", fields=("spec",)):
+    """A server that would spell the claim anew by a patch, and answers so to one update after the other."""
+    left = list(puts)
+
+    async def answer(exchange):
+        match exchange.request.split()[0]:
+            case "PATCH":
+                causes = [{"field": one, "message": "field is immutable"} for one in fields]
+                await exchange.reply("422 Invalid", failure(422, "Invalid", details={"causes": causes}))
+            case "GET":
+                await exchange.reply("200 OK", stored)
+            case _:
+                status = left.pop(0)
+                body = msgspec.json.encode(claim("c")) if status == 200 else failure(status, "Conflict")
+                await exchange.reply(f"{status} Because", body)
+
+    return answer
+
+
+@pytest.mark.parametrize(("subresource", "path"), [("", "/c?"), ("status", "/c/status?")])
+async def test_a_claim_that_a_patch_would_spell_anew_is_put_back_in_its_own_bytes(tmp_path, subresource, path):
+    """Read as a whole, which takes no right to read its status; written where the patch was to go, and only tried if that was."""
+    patch = Merge({"metadata": {"finalizers": ["a"]}})
+    async with connected(refusing_patches([409, 200], stored()), tmp_path) as (reached, made):
+        await reached.patch(RESOURCE_CLAIMS, "c", patch, "ns", subresource=subresource, dry_run=True)
+        asked = [one.request.split() for one in made.asked]
+    assert [one[0] for one in asked] == ["PATCH", "GET", "PUT", "GET", "PUT"]
+    assert asked[1][1].endswith("/namespaces/ns/resourceclaims/c")
+    assert made.asked[1].headers["accept"] == made.asked[2].headers["content-type"] == CONTENT_TYPE
+    assert asked[2][1].endswith(f"{path}dryRun=All")
+    assert made.asked[2].body == patched(stored(), patch)
+
+
+async def test_a_claim_that_others_write_all_the_time_is_given_up_after_a_while(tmp_path):
+    async with connected(refusing_patches([409] * 9, stored()), tmp_path) as (reached, made):
+        with pytest.raises(Conflict):
+            await reached.patch(RESOURCE_CLAIMS, "c", Merge({"metadata": {"finalizers": ["a"]}}), "ns")
+        assert [one.request.split()[0] for one in made.asked].count("PUT") == client.PATCH_ATTEMPTS
+
+
+@pytest.mark.parametrize(
+    ("patch", "resource", "answer"),
+    [
+        (
+            Merge({"metadata": {"finalizers": ["a"]}}),
+            RESOURCE_CLAIMS,
+            refusing_patches([], b'{"kind":"ResourceClaim"}'),
+        ),
+        (Merge({"metadata": {"labels": {"a": "b"}}}), RESOURCE_CLAIMS, refusing_patches([], stored())),
+        (Merge({"metadata": {"finalizers": ["a"]}}), CONFIG_MAPS, refusing_patches([], stored())),
+        (Merge({"metadata": {"finalizers": ["a"]}}), RESOURCE_CLAIMS, refusing_patches([], stored(), ["metadata"])),
+    ],
+    ids=["no protobuf", "another patch", "another kind", "another field"],
+)
+async def test_where_that_cannot_be_the_refusal_of_the_patch_stands(tmp_path, patch, resource, answer):
+    async with connected(answer, tmp_path) as (reached, made):
+        with pytest.raises(Invalid, match="because"):
+            await reached.patch(resource, "c", patch, "ns")
+        assert "PUT" not in [one.request.split()[0] for one in made.asked]

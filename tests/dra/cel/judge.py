@@ -3,7 +3,7 @@
 from dra import cel
 from dra.cel.environment import environment
 from dra.cel.evaluation.account import SPENT, open_frame
-from dra.cel.evaluation.metered import MeteredCompiler
+from dra.cel.evaluation.compiler import Compiler
 from dra.cel.syntax import parse
 from dra.cel.typecheck import check
 from dra.cel.values import Fatal
@@ -93,7 +93,7 @@ def spent(expression, view):
     names = environment(cel.STORED, list_attributes=True)
     root = parse(expression)
     check(root, names)
-    compiler = MeteredCompiler(names)
+    compiler = Compiler(names)
     closure = compiler.closure(root)
     frame = open_frame(view.slots, compiler.variables, None)
     try:

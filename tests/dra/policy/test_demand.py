@@ -40,9 +40,10 @@ def demand(of, *requests, **options):
     return {f"{class_name}/{what}": amount / 10**9 for (class_name, what), amount in found.items()}
 
 
-TWO_NODES = stock(
-    slice_("a", device("a0", "40"), device("a1", "40"), device("a2", "40"), pool="a", nodeName="a"),
-    slice_("b", device("b0", "80"), device("b1", "10", "small"), pool="b", nodeName="b"),
+# Two nodes of each kind: a single node's word is not taken for how large devices are.
+PAIRS = stock(
+    *(slice_(at, device("d0", "40"), device("d1", "40"), device("d2", "40"), pool=at, nodeName=at) for at in "ab"),
+    *(slice_(at, device("d0", "80"), device("d1", "10", "small"), pool=at, nodeName=at) for at in "cd"),
 )
 SHARED = stock(slice_("a", device("a0", "80", allowMultipleAllocations=True), pool="a", nodeName="a"))
 PARTS = stock(
@@ -61,21 +62,21 @@ PARTS = stock(
 @pytest.mark.parametrize(
     ("fleet", "request_", "wanted"),
     [
-        (TWO_NODES, exactly(), {"devices": 1, "memory": 80}),
-        (TWO_NODES, exactly(allocationMode="ExactCount", count=3), {"devices": 3, "memory": 240}),
-        (TWO_NODES, exactly(selectors=[PICKY]), {"devices": 1, "memory": 10}),
-        (TWO_NODES, exactly(allocationMode="All"), {"devices": 3, "memory": 120}),
-        (TWO_NODES, exactly(selectors=[PICKY], allocationMode="All"), {"devices": 1, "memory": 10}),
-        (TWO_NODES, exactly(capacity={"requests": {"memory": "20"}}), {"devices": 1, "memory": 80}),
+        (PAIRS, exactly(), {"devices": 1, "memory": 80}),
+        (PAIRS, exactly(allocationMode="ExactCount", count=3), {"devices": 3, "memory": 240}),
+        (PAIRS, exactly(selectors=[PICKY]), {"devices": 1, "memory": 10}),
+        (PAIRS, exactly(allocationMode="All"), {"devices": 3, "memory": 120}),
+        (PAIRS, exactly(selectors=[PICKY], allocationMode="All"), {"devices": 1, "memory": 10}),
+        (PAIRS, exactly(capacity={"requests": {"memory": "20"}}), {"devices": 1, "memory": 80}),
         (SHARED, exactly(capacity={"requests": {"memory": "20"}}), {"devices": 1, "shares": 1, "memory": 20}),
         (SHARED, exactly(), {"devices": 1, "shares": 1, "memory": 80}),
         (PARTS, exactly(), {"devices": 1, "memory": 80, "counter.memory": 12, "profile.1g": 1}),
-        (TWO_NODES, exactly(selectors=[BROKEN]), {"devices": 1}),
+        (PAIRS, exactly(selectors=[BROKEN]), {"devices": 1}),
         (stock(), exactly(allocationMode="All"), {"devices": 32}),
         (stock(), exactly(count=2, capacity={"requests": {"memory": "20"}}), {"devices": 2, "memory": 40}),
     ],
     ids=[
-        "the largest device that would do",
+        "the largest device that two nodes have",
         "so many times",
         "of those that the selector leaves",
         "all of the node that has most of each",
@@ -97,7 +98,7 @@ def test_what_one_request_may_come_to_hold(fleet, request_, wanted):
 def test_of_alternatives_the_worst_counts_and_over_all_classes_only_one_of_them():
     one = {"name": "small", "deviceClassName": "gpu", "selectors": [PICKY], "count": 3}
     other = {"name": "other", "deviceClassName": "elsewhere", "count": 2}
-    assert demand(TWO_NODES, {"name": "r", "firstAvailable": [one, other]}) == {
+    assert demand(PAIRS, {"name": "r", "firstAvailable": [one, other]}) == {
         "gpu/devices": 3,
         "gpu/memory": 30,
         "elsewhere/devices": 2,
@@ -107,14 +108,14 @@ def test_of_alternatives_the_worst_counts_and_over_all_classes_only_one_of_them(
 
 
 def test_access_for_admins_is_free_and_requests_add_up():
-    assert demand(TWO_NODES, exactly(adminAccess=True)) == {}
-    assert demand(TWO_NODES, exactly(), exactly(), exactly(adminAccess=True))["gpu/memory"] == 160
+    assert demand(PAIRS, exactly(adminAccess=True)) == {}
+    assert demand(PAIRS, exactly(), exactly(), exactly(adminAccess=True))["gpu/memory"] == 160
 
 
 def test_what_would_cost_too_much_to_look_at_counts_as_the_claim_says():
     asked = exactly(count=2, capacity={"requests": {"memory": "20"}})
-    assert demand(TWO_NODES, asked, steps=2)["gpu/memory"] == 40
-    assert demand(TWO_NODES, asked)["gpu/memory"] == 160
+    assert demand(PAIRS, asked, steps=2)["gpu/memory"] == 40
+    assert demand(PAIRS, asked)["gpu/memory"] == 160
 
 
 TURN = 8_000
@@ -134,9 +135,9 @@ def test_a_selector_that_is_longer_than_a_turn_is_read_all_the_same():
     text = " && ".join([PICKY["cel"]["expression"]] * 175)
     spec = convert({"devices": {"requests": [exactly(selectors=[{"cel": {"expression": text}}])]}}, ResourceClaimSpec)
     assert 9_000 < len(text) < 10_240
-    turns, found = in_turns(spec, Demands(), TWO_NODES)
+    turns, found = in_turns(spec, Demands(), PAIRS)
     assert turns > 1
-    assert found == Demands().of(spec, TWO_NODES)
+    assert found == Demands().of(spec, PAIRS)
     assert found["gpu", "memory"] == 10 * 10**9
 
 
@@ -148,7 +149,7 @@ def test_a_device_that_no_turn_is_enough_for_ends_the_look_and_the_claim_counts_
         {"devices": {"requests": [exactly(selectors=[{"cel": {"expression": text}}], capacity=capacity)]}},
         ResourceClaimSpec,
     )
-    turns, found = in_turns(spec, Demands(), TWO_NODES)
+    turns, found = in_turns(spec, Demands(), PAIRS)
     assert turns < 5
     assert found["gpu", "memory"] == 20 * 10**9
 
@@ -157,10 +158,11 @@ def test_an_answer_is_remembered_until_what_is_published_changes():
     demands = Demands()
     spec = convert({"devices": {"requests": [exactly()]}}, ResourceClaimSpec)
     key = "gpu", "memory"
-    assert demands.of(spec, TWO_NODES)[key] == 80 * 10**9
-    larger = slice_("c", device("c0", "160"), pool="c", nodeName="c")
-    assert demands.of(spec, TWO_NODES.with_(larger))[key] == 160 * 10**9
-    assert demands.of(spec, TWO_NODES)[key] == 80 * 10**9
+    assert demands.of(spec, PAIRS)[key] == 80 * 10**9
+    one, other = (slice_(at, device("d0", "160"), pool=at, nodeName=at) for at in "ef")
+    assert demands.of(spec, PAIRS.with_(one))[key] == 80 * 10**9
+    assert demands.of(spec, PAIRS.with_(one).with_(other))[key] == 160 * 10**9
+    assert demands.of(spec, PAIRS)[key] == 80 * 10**9
 
 
 def spec_of(**more):
@@ -189,7 +191,7 @@ def many(nodes):
 def test_a_look_that_ends_with_its_budget_goes_on_where_it_ended_within_a_slice_too(mode):
     fleet, spec = stock(*many(20)), spec_of(allocationMode=mode)
     whole = Demands().look(spec, fleet, Budget())
-    assert whole["gpu", "memory"] == (29 if mode == "ExactCount" else 4 * 29) * 10**9
+    assert whole["gpu", "memory"] == (28 if mode == "ExactCount" else 4 * 28) * 10**9
     assert look_in_turns(Demands(), spec, [fleet], 60) == (whole, 40), "two devices a turn"
 
 
@@ -209,7 +211,7 @@ def test_without_another_look_a_claim_counts_as_it_says_until_all_was_seen():
         demands.look(spec, fleet, Budget(100))
     assert demands.at_hand(spec, fleet)["gpu", "memory"] == 6 * 10**9
     demands.look(spec, fleet, Budget())
-    assert demands.at_hand(spec, fleet)["gpu", "memory"] == 2 * 29 * 10**9
+    assert demands.at_hand(spec, fleet)["gpu", "memory"] == 2 * 28 * 10**9
 
 
 def test_who_asks_something_new_each_time_fills_no_memory():
@@ -220,7 +222,7 @@ def test_who_asks_something_new_each_time_fills_no_memory():
     assert sum(len(look.seen) for look in looks.values()) <= 120
     few = Demands()
     for at in range(500):
-        few.look(spec_of(capacity={"requests": {"memory": f"{at}"}}), TWO_NODES, Budget())
+        few.look(spec_of(capacity={"requests": {"memory": f"{at}"}}), PAIRS, Budget())
     assert len(vars(few)["_looks"]) <= 256
 
 

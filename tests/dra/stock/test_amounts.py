@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dra.objects import ResourceClaim
+from dra.objects import ResourceClaim, node_of
 from dra.quantity import Quantity
 from dra.stock import ALL_CLASSES, DEVICES, PROFILE, SHARES, Stock
 from dra.wire import convert
@@ -44,7 +44,11 @@ def results(draw):
 @st.composite
 def claims(draw):
     given_ = draw(st.lists(results(), max_size=3))
-    status = {"allocation": {"devices": {"results": given_}}} if given_ else {}
+    allocation = {"devices": {"results": given_}}
+    if node := draw(names(["", "n0", "n1"])):
+        only = {"key": "metadata.name", "operator": "In", "values": [node]}
+        allocation["nodeSelector"] = {"nodeSelectorTerms": [{"matchFields": [only]}]}
+    status = {"allocation": allocation} if given_ else {}
     spec = {"devices": {"requests": [draw(names(REQUESTS))]}}
     meta = {"name": draw(names("cd")), "namespace": draw(names(["team", "default", ""]))}
     return convert({"metadata": meta, "spec": spec, "status": status}, ResourceClaim)
@@ -68,7 +72,8 @@ def pages(draw):
     for name in draw(st.sets(names(DEVICE_NAMES))):
         whole = {"name": name, "capacity": draw(published), "attributes": {"profile": {"string": "whole"}}}
         devices.append(part(name, draw(published)) if draw(st.booleans()) else whole)
-    return slice_(draw(names("stu")), *devices, pool=draw(names("pq")), generation=draw(st.integers(1, 2)))
+    where = draw(names([{"node": "n0"}, {"node": "n1"}, {"node": "", "allNodes": True}]))
+    return slice_(draw(names("stu")), *devices, pool=draw(names("pq")), generation=draw(st.integers(1, 2)), **where)
 
 
 changes = st.one_of(
@@ -103,7 +108,7 @@ def walk(stock):
                 class_name = classes.get(alternative) if alternative else one.exactly and one.exactly.device_class_name
                 if one.name == request and class_name and not result.admin_access:
                     add(found, claim, class_name, DEVICES, Quantity.from_int(1).nano)
-                    for what, amount in took(result, stock):
+                    for what, amount in took(result, node_of(claim.status.allocation), stock):
                         if what not in (DEVICES, SHARES):
                             add(found, claim, class_name, what, amount)
                     if result.share_id:
@@ -121,11 +126,18 @@ def holders(stock):
     return found
 
 
-def took(result, stock):
+def took(result, node, stock):
     if result.share_id:
         return [(what, amount.nano) for what, amount in result.consumed_capacity.items()]
-    pages_ = stock.pages_of.get((result.driver, result.pool), ())
-    whole = [one for page in pages_ for one in page.devices if one.name == result.device][:1]
+    published = []
+    for page in stock.pages_of.get((result.driver, result.pool), ()):
+        where = page.slice.spec.node_name or ""
+        for one in page.devices:
+            if one.name == result.device and (not node or where in (node, "")):
+                stranger = bool(where) if not node else not where
+                published.append((stranger, -page.generation, one))
+    published.sort(key=lambda entry: entry[:2])
+    whole = [one for _, _, one in published][:1]
     parts = [(what, amount.value.nano) for one in whole for what, amount in one.capacity.items()]
     if any(one.consumes_counters for one in whole):
         parts += [
@@ -165,3 +177,15 @@ def test_another_claim_with_the_name_and_the_devices_of_one_that_is_gone_counts_
     )
     stock = Stock.of(claims=[first]).with_(second)
     assert stock.sums == {"team": {("small", DEVICES): 10**9, (ALL_CLASSES, DEVICES): 10**9}}
+
+
+def test_a_device_of_less_than_nothing_makes_no_room():
+    """The API server takes negative amounts, and a node may publish what it likes."""
+    less = {"name": "d0", "capacity": {"memory": {"value": "-80Gi"}}} | part("d0", {})
+    less["capacity"] = {"memory": {"value": "-80Gi"}}
+    less["consumesCounters"] = [{"counterSet": "one", "counters": {"compute": {"value": "-3"}}}]
+    requests = [{"name": "r", "exactly": {"deviceClassName": "big"}}]
+    held = [{"request": "r", "driver": DRIVER, "pool": "p", "device": "d0"}]
+    body = {"metadata": {"name": "c"}, "spec": {"devices": {"requests": requests}}, "status": {"allocation": {"devices": {"results": held}}}}  # fmt: skip
+    stock = Stock.of(slices=[slice_("s", less)], claims=[convert(body, ResourceClaim)])
+    assert min(stock.sums["default"].values()) > 0

@@ -1,6 +1,6 @@
 from dra.objects import Device
 from dra.stock import body
-from dra.stock.equivalence import Interner
+from dra.stock.equivalence import LEFT_OUT, Interner
 from dra.wire import convert
 
 
@@ -26,3 +26,44 @@ def test_devices_with_one_body_are_told_from_those_with_another():
 
     assert body(device("a", "80Gi")) is body(device("b", "80Gi"))
     assert body(device("a", "80Gi")) is not body(device("a", "40Gi"))
+
+
+WHOLE = {
+    "name": "a",
+    "capacity": {
+        "memory": {
+            "value": "80Gi",
+            "requestPolicy": {"default": "1Gi", "validValues": ["1Gi"], "validRange": {"min": "1Gi", "max": "2Gi", "step": "1Gi"}},
+        }
+    },
+    "nodeName": "n",
+    "nodeSelector": {"nodeSelectorTerms": [{"matchExpressions": [{"key": "k", "operator": "In", "values": ["v"]}]}]},
+    "allNodes": True,
+    "taints": [{"key": "k", "value": "v", "effect": "NoSchedule", "timeAdded": "2026-01-01T00:00:00Z"}],
+    "consumesCounters": [{"counterSet": "c", "counters": {"m": {"value": "1"}}, "compatibilityGroups": ["g"]}],
+    "allowMultipleAllocations": True,
+}  # fmt: skip
+
+
+def changed(value, path=()):
+    """Every device that differs from a value in one place, by that place."""
+    if isinstance(value, dict):
+        for name, one in value.items():
+            yield from ((place, {**value, name: other}) for place, other in changed(one, (*path, name)))
+    elif isinstance(value, list):
+        yield from ((place, [other]) for place, other in changed(value[0], path))
+    else:
+        other = {"nodeName": "m", "operator": "NotIn", "effect": "NoExecute", "timeAdded": "2026-01-02T00:00:00Z"}
+        yield path, other.get(path[-1], False if value is True else "3Gi" if value[0].isdigit() else f"{value}x")
+
+
+def test_every_field_of_a_device_tells_it_from_others_but_those_that_are_left_out():
+    first = body(convert(WHOLE, Device))
+    told = {place: body(convert(other, Device)) is not first for place, other in changed(WHOLE)}
+    assert len(told) == 20
+    assert {place for place, differs in told.items() if not differs} == {("name",), ("taints", "timeAdded")}
+
+
+def test_what_is_left_out_exists():
+    for kind, fields in LEFT_OUT.items():
+        assert fields <= set(kind.__struct_fields__), kind

@@ -3,7 +3,8 @@
 import pytest
 
 from dra.errors import NodeSelectorError
-from dra.stock.pool import PoolStatus, usable
+from dra.stock import PoolDevices
+from dra.stock.pool import PoolStatus, newest, page, usable
 from dra.stock.stock import Stock
 from tests.dra.samples import consuming, node, slice_
 
@@ -145,7 +146,6 @@ def test_a_slice_with_counters_yields_no_devices():
     [
         ({}, {}, False),
         ({}, {"node": "n1"}, True),  # no node reaches both
-        ({}, {"node": "", "allNodes": True}, False),
         ({"node": "", "allNodes": True}, {"node": "", "allNodes": True}, False),
         ({"node": "", "nodeSelector": SELECTOR}, {"node": "", "nodeSelector": SELECTOR}, False),
         ({"node": "", "nodeSelector": SELECTOR}, {"node": "", "allNodes": True}, False),
@@ -163,3 +163,78 @@ def test_a_pool_whose_devices_consume_counters_that_nobody_declares_is_not_count
     (pool,) = pools(lacking)
     assert pool.status is PoolStatus.INVALID
     assert usable([lacking]) == []
+
+
+HUGE = 2**62
+SHARED = {"node": "", "allNodes": True}
+
+
+def kept(choose, *slices):
+    return [one.metadata.name for one in choose(slices)]
+
+
+@pytest.mark.parametrize(
+    "stolen",
+    [
+        {"generation": HUGE},
+        {"generation": HUGE, "count": HUGE},
+        {"generation": 1},  # one more than the pool announces
+        {"generation": 1, "counters": {"k": {"m": "1"}}},
+        {"generation": HUGE, "counters": {"k": {"m": "1"}}},
+    ],
+)
+@pytest.mark.parametrize("choose", [newest, usable])
+def test_a_nodes_slice_in_the_pool_of_another_takes_nothing_from_it(choose, stolen):
+    """NodeRestriction looks at nodeName alone: a stolen node names what pool it likes."""
+    theirs = [
+        slice_("a", consuming("x", k={"m": "1"}), node="n1", count=2),
+        slice_("c", node="n1", count=2, counters={"k": {"m": "4"}}),
+        slice_("s", "y", pool="q", **SHARED),
+    ]
+    names = () if "counters" in stolen else ("x",)
+    lies = [slice_(f"lie-{pool}", *names, pool=pool, **stolen) for pool in ("p", "q")]
+    assert set(kept(choose, *theirs)) == {"a", "c", "s"}
+    assert set(kept(choose, *theirs, *lies)) >= {"a", "c", "s"}
+    assert set(kept(choose, *lies, *theirs)) >= {"a", "c", "s"}
+
+
+def test_a_node_supersedes_its_own_slices_and_what_is_of_no_node_those_of_all():
+    old, new = slice_("old", "x", node="n1"), slice_("new", "y", node="n1", generation=2)
+    assert kept(newest, old, new) == ["new"]
+    assert kept(newest, old, slice_("new", "y", generation=2, **SHARED)) == ["new"]
+    assert kept(newest, slice_("old", "x", **SHARED), slice_("new", "y", generation=2)) == ["old", "new"]
+
+
+def test_slices_of_other_nodes_may_be_what_a_pool_lacks():
+    first = slice_("a", "x", count=2)
+    assert kept(usable, first) == []
+    assert kept(usable, first, slice_("b", "y", node="n1", count=2)) == ["a", "b"]
+
+
+def test_a_device_name_that_is_there_for_all_nodes_is_not_a_nodes_to_use():
+    """The node that uses it makes the pool invalid for itself, and for nobody else."""
+    pool = [slice_("a", "x", count=2), slice_("b", "x", count=2, **SHARED)]
+    assert kept(usable, *pool) == ["b"]
+    assert pools(*pool)[0].status is PoolStatus.INVALID
+    assert pools(*pool, at=node("n1"))[0].status is PoolStatus.OK
+
+
+@pytest.mark.parametrize(
+    ("of", "where"), [("n0", "n0"), ("n1", "n1"), ("n2", ""), ("", "")], ids=["one", "other", "neither", "unknown"]
+)
+def test_a_claim_has_the_device_of_its_own_node_then_that_of_no_node(of, where):
+    slices = [slice_("a", "x"), slice_("b", "x", node="n1"), slice_("c", "x", **SHARED)]
+    for given in (slices, slices[::-1]):
+        found = PoolDevices.of(map(page, given)).find("x", of)
+        assert found is not None
+        assert (found[0].slice.spec.node_name or "") == where
+    alone = PoolDevices.of([page(slices[0])])
+    assert (alone.find("x", of) is not None) is (of in ("", "n0"))
+
+
+def test_what_is_known_of_a_pool_that_cannot_be_used_is_the_nodes_own_word_first():
+    stolen = slice_("lie", "x", count=2)
+    mine = slice_("a", "x", node="n1", count=3), slice_("old", "z", node="n1", generation=0)
+    (pool,) = pools(stolen, *mine, slice_("all", "y", generation=0, **SHARED), at=node("n1"))
+    assert pool.status is PoolStatus.INCOMPLETE
+    assert [one.name for one in pool.unusable] == ["a", "old", "all", "lie"]

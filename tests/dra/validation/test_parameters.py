@@ -12,7 +12,7 @@ from dra.validation.parameters.judge import parameter_problems
 from dra.validation.parameters.reach import claim_settings
 from dra.validation.parameters.scope import DeviceScope, conjuncts
 from dra.validation.parameters.table import DRIVERS
-from dra.wire import convert
+from dra.wire import Opaque, convert
 from tests.dra.validation.manifests import claim, class_, codes, found, join, messages, request
 
 NVIDIA = "resource.nvidia.com/v1beta1"
@@ -440,7 +440,7 @@ def test_no_json_makes_the_judge_fail(seed):
             known = DRIVERS.get(driver)
             kinds = list(known.kinds) if known is not None else []
             value |= {"apiVersion": known.version if known else "", "kind": rng.choice([*kinds, "Other"])}
-        opaque = OpaqueDeviceConfiguration(driver=driver, parameters=value)
+        opaque = OpaqueDeviceConfiguration(driver=driver, parameters=Opaque.of(value))
         for problem in parameter_problems(opaque, "/opaque"):
             assert problem.path.startswith("/opaque/parameters")
             assert problem.message
@@ -470,7 +470,7 @@ def test_a_hostile_claim_is_judged_in_bounded_time():
 
 def test_an_entry_full_of_nonsense_is_told_in_a_few_findings():
     fields = {f"sharin{number}": number for number in range(500)}
-    opaque = OpaqueDeviceConfiguration(driver=GPU, parameters=typed("GpuConfig", **fields))
+    opaque = OpaqueDeviceConfiguration(driver=GPU, parameters=Opaque.of(typed("GpuConfig", **fields)))
     assert len(list(parameter_problems(opaque, ""))) == 16
 
 

@@ -36,6 +36,13 @@ def test_older_generations_are_left_over():
     assert codes(join(slice_("a", GPU, generation=1), slice_("b", GPU, generation=2))) == {"D402"}
 
 
+def test_what_another_node_publishes_by_the_name_of_a_pool_is_no_fault_of_it():
+    honest = pool(consumer("small"), consumer("large", "memory: {value: 80Gi}"))
+    for generation in (1, 2**62):
+        stolen = slice_("lie", GPU, counters="", generation=generation, count=7, nodes="nodeName: m")
+        assert not codes(honest, stolen)
+
+
 def test_a_device_name_is_unique_in_a_pool_as_far_as_one_node_sees():
     assert found(join(slice_("a", GPU, count=2), slice_("b", GPU, count=2))) == {("D404", "/spec/devices/0/name")}
     assert not codes(join(slice_("a", GPU, count=2), slice_("b", GPU, count=2, nodes="nodeName: m")))

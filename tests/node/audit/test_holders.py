@@ -4,7 +4,7 @@ from dra.objects import Pod, ResourceClaim
 from dra.quantity import parse
 from dra.wire import convert
 from node.audit import Silicon, holders
-from node.audit.silicon import Plate
+from node.audit.hardware_identity import Plate
 from node.messages import ClaimDevice, ClaimHolding, ContainerHolding, PluginHolding, PodHolding
 from tests.node.audit.sights import RESOURCE, allocated, claiming, plugged, pod, published, sight, silicon
 from tests.node.machines import DRIVER, NODE, result

@@ -39,7 +39,7 @@ def test_what_a_plugin_gave_is_promised_elsewhere():
     [one] = found(plugged("old", "GPU-0"), promises=(promised("c", "gpu-0"),))
     assert (one.what, one.object) == (Kind.PROMISED_ELSEWHERE, f"device {device('gpu-0')}")
     assert one.users == (("ns", "old"),)
-    assert "promised it to ResourceClaim ns/c, and pod ns/old has it as example.com/gpu GPU-0" in one.message
+    assert "reserved it for ResourceClaim ns/c, and pod ns/old has it as example.com/gpu GPU-0" in one.message
     assert "ns/" not in one.told
 
 

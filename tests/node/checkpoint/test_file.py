@@ -72,7 +72,7 @@ def test_a_version_that_this_one_cannot_read_is_named():
 
 
 def test_a_record_that_is_none_is_told():
-    with pytest.raises(Broken, match="a record in it is none"):
+    with pytest.raises(Broken, match="a record in it is not valid"):
         decode(sealed(b'{"claims":{"u":{"uid":7}}}\n', 1, 1))
 
 

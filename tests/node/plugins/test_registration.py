@@ -14,7 +14,7 @@ def asked(**changes):
     "resource", ["nvidia.com/gpu", "huawei.com/Ascend910", "rdma/hca_shared_devices_a", "a.b/c.d-e_f"]
 )
 def test_what_the_kubelet_takes_is_taken(resource):
-    expected = "" if "." in resource.partition("/")[0] else "is no name of a resource"
+    expected = "" if "." in resource.partition("/")[0] else "is not the name of a resource"
     assert expected in refusal(asked(resource=resource))
     assert bool(refusal(asked(resource=resource))) == bool(expected)
 
@@ -24,16 +24,16 @@ def test_what_the_kubelet_takes_is_taken(resource):
     [
         ({"version": "v1alpha1"}, "only v1beta1 is spoken"),
         ({"version": ""}, "only v1beta1 is spoken"),
-        ({"endpoint": "../kubelet/pods.sock"}, "is no name of a socket"),
-        ({"endpoint": "/etc/passwd"}, "is no name of a socket"),
-        ({"endpoint": ".."}, "is no name of a socket"),
-        ({"endpoint": ""}, "is no name of a socket"),
-        ({"endpoint": "a" * 101}, "is no name of a socket"),
+        ({"endpoint": "../kubelet/pods.sock"}, "is not the name of a socket"),
+        ({"endpoint": "/etc/passwd"}, "is not the name of a socket"),
+        ({"endpoint": ".."}, "is not the name of a socket"),
+        ({"endpoint": ""}, "is not the name of a socket"),
+        ({"endpoint": "a" * 101}, "is not the name of a socket"),
         ({"endpoint": "kubelet.sock"}, "where we listen ourselves"),
-        ({"resource": "cpu"}, "is no name of a resource"),
+        ({"resource": "cpu"}, "is not the name of a resource"),
         ({"resource": "kubernetes.io/x"}, "Kubernetes' own"),
         ({"resource": "a.kubernetes.io/x"}, "Kubernetes' own"),
-        ({"resource": 'a.b/c" || true || "'}, "is no name of a resource"),
+        ({"resource": 'a.b/c" || true || "'}, "is not the name of a resource"),
         ({"resource": "a.b/" + "c" * 61}, "64 characters at most"),
     ],
 )

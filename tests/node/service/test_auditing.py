@@ -15,7 +15,6 @@ from cluster import Merge
 from cluster.embedded import Embedded
 from cluster.errors import Forbidden, NotFound, Unavailable
 from cluster.resources import DEVICE_TAINT_RULES, EVENTS, NAMESPACES, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
-from cluster.serving import POD_DEVICE, Head
 from dra.objects import Node, ObjectMeta
 from dra.quantity import parse
 from node.audit import COMPONENT, CONDITION, OVER, ContainerDevice, Kind, condition_of, examine
@@ -26,9 +25,11 @@ from node.service import Agent, AgentSettings, AllocatorPlace, NodePaths
 from node.service.auditing import claims, devices, sources, watcher
 from node.service.auditing.devices import Devices
 from node.service.auditing.sources import KubeletAway, ask_kubelet, read_files
+from runtime.http import Head
+from runtime.metrics import POD_DEVICE
 from tests.limits import PATIENCE
 from tests.node.audit.sights import RESOURCE, allocated, claiming, plugged, pod, prepared, sight, silicon, slices
-from tests.node.audit.test_foreign import completed, first
+from tests.node.audit.test_other_drivers import completed, first
 from tests.node.machines import DRIVER, NODE, result
 from tests.node.service.fake_kubelet import PodResources
 from tests.node.service.test_asker import Allocator

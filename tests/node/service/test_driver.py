@@ -14,9 +14,7 @@ from grpclib.exceptions import GRPCError
 from cluster import Merge
 from cluster.embedded import Embedded
 from cluster.errors import NotFound, Unavailable
-from cluster.informers import Backoff
 from cluster.resources import NAMESPACES, NODES, RESOURCE_CLAIMS, RESOURCE_SLICES
-from cluster.serving import Address
 from dra.objects import Node, ObjectMeta
 from node.guard import Guard
 from node.inventory import machine_of, read
@@ -30,10 +28,12 @@ from node.messages import (
     RegistrationStatus,
     UnprepareResponse,
 )
-from node.service import Disk, Driver, Keeper, NodePaths, Preparing, Publisher
+from node.service import Disk, Driver, NodePaths, PreparedStore, Preparing, Publisher
 from node.service.grpc import Codec
 from node.service.preparing import GONE
 from node.service.sockets import SERVICES, Listening, Registration, has_later, successor, sweep
+from runtime.http import Address
+from runtime.informers import Backoff
 from tests.limits import PATIENCE
 from tests.node.machines import DRIVER, NODE, described, gpu, result
 
@@ -202,8 +202,10 @@ async def test_who_is_given_a_device_that_a_pod_deleted_by_force_still_has_is_pr
         if by == "this driver":
             await kubelet.unprepare(info.endpoint, one)
         else:
-            keeper = Keeper(machine(), Guard(machine(), NODE), Disk(), kubelet.paths.state(DRIVER), kubelet.paths.cdi)
-            await asyncio.to_thread(keeper.forget, [one.uid])
+            store = PreparedStore(
+                machine(), Guard(machine(), NODE), Disk(), kubelet.paths.state(DRIVER), kubelet.paths.cdi
+            )
+            await asyncio.to_thread(store.forget, [one.uid])
         assert (await waiting)[two.uid].error == ""
 
 
@@ -504,14 +506,15 @@ class Noted(Backoff, frozen=True):
 async def test_slices_that_change_again_and_again_are_written_slower_and_slower(cluster):
     noted = Noted(asked=[])
     publisher = Publisher(cluster, machine(), NODE, noted)
-    carry_out = publisher._carry_out
+    once = publisher.round
 
-    async def change_meanwhile(decided):
-        await carry_out(decided)
-        if len(noted.asked) < 5:
+    async def change_meanwhile():
+        wrote = await once()
+        if wrote and len(noted.asked) < 5:
             publisher.offer(machine(gpus=[gpu(len(noted.asked))]))
+        return wrote
 
-    publisher._carry_out = change_meanwhile
+    publisher.round = change_meanwhile
     running = asyncio.create_task(publisher.run())
 
     async def asked():
@@ -536,8 +539,8 @@ class Away:
 def preparing(cluster, kubelet, clock):
     (kubelet.folder / "cdi").mkdir(exist_ok=True)
     made = machine()
-    keeper = Keeper(made, Guard(made, NODE), Disk(), str(kubelet.folder), str(kubelet.folder / "cdi"))
-    return Preparing(cluster, made, keeper, clock=clock), keeper
+    store = PreparedStore(made, Guard(made, NODE), Disk(), str(kubelet.folder), str(kubelet.folder / "cdi"))
+    return Preparing(cluster, made, store, clock=clock), store
 
 
 async def test_while_the_api_server_is_away_running_pods_are_answered_and_no_new_ones(cluster, kubelet):
@@ -555,7 +558,7 @@ async def test_while_the_api_server_is_away_running_pods_are_answered_and_no_new
 
 async def test_a_claim_that_has_been_gone_for_long_is_forgotten_and_not_before(cluster, kubelet):
     now = [0.0]
-    one, keeper = preparing(cluster, kubelet, lambda: now[0])
+    one, store = preparing(cluster, kubelet, lambda: now[0])
     a, b = await allocated(cluster, "a", result("gpu-0")), await allocated(cluster, "b", result("gpu-1"))
     await one.prepare(PrepareRequest(claims=(a, b)))
     await one.finish()
@@ -563,10 +566,10 @@ async def test_a_claim_that_has_been_gone_for_long_is_forgotten_and_not_before(c
     for seconds in (0.0, GONE - 1):
         now[0] = seconds
         await one.settle()
-        assert set(keeper.claims()) == {a.uid, b.uid}
+        assert set(store.claims()) == {a.uid, b.uid}
     now[0] = GONE
     await one.settle()
-    assert set(keeper.claims()) == {b.uid}
+    assert set(store.claims()) == {b.uid}
 
 
 async def given(cluster, name, *results):
@@ -597,7 +600,7 @@ async def test_a_claim_that_is_given_devices_again_while_we_look_for_what_is_gon
             return found
 
     now = [0.0]
-    one, keeper = preparing(Crowded(), kubelet, lambda: now[0])
+    one, store = preparing(Crowded(), kubelet, lambda: now[0])
     reference = await allocated(cluster, "a", result("gpu-0"))
     request = PrepareRequest(claims=(reference,))
     await one.prepare(request)
@@ -612,14 +615,14 @@ async def test_a_claim_that_is_given_devices_again_while_we_look_for_what_is_gon
         return (await one.prepare(request)).claims[reference.uid].error
 
     problem, _ = await asyncio.gather(come_back(), one.settle())
-    assert (problem, set(keeper.claims())) == ("", {reference.uid})
+    assert (problem, set(store.claims())) == ("", {reference.uid})
     await given(cluster, "a")
     now[0] += 1
     await one.settle()
-    assert set(keeper.claims()) == {reference.uid}, "it has been gone for a moment only"
+    assert set(store.claims()) == {reference.uid}, "it has been gone for a moment only"
     now[0] += GONE
     await one.settle()
-    assert not keeper.claims()
+    assert not store.claims()
     await one.finish()
 
 
@@ -652,19 +655,19 @@ async def test_a_claim_that_is_deleted_between_reading_and_writing_is_held_by_no
             return found
 
     now = [0.0]
-    late, keeper = preparing(Late(), kubelet, lambda: now[0])
+    late, store = preparing(Late(), kubelet, lambda: now[0])
     for name in ("asked", "forgotten"):
         reference = await allocated(cluster, name, result("gpu-0"))
         assert (await late.prepare(PrepareRequest(claims=(reference,)))).claims[reference.uid].error == ""
         await late.finish()
         if name == "asked":
             await late.unprepare(PrepareRequest(claims=(reference,)))
-            assert keeper.claims() == {}
-    here, keeper = preparing(cluster, kubelet, lambda: now[0])
+            assert store.claims() == {}
+    here, store = preparing(cluster, kubelet, lambda: now[0])
     for seconds, held in ((0.0, {reference.uid}), (GONE, set())):
         now[0] = seconds
         await here.settle()
-        assert set(keeper.claims()) == held
+        assert set(store.claims()) == held
     assert list((kubelet.folder / "cdi").iterdir()) == []
 
 
@@ -674,8 +677,8 @@ async def test_a_cluster_that_cannot_be_asked_makes_no_claim_gone(cluster, kubel
     await here.prepare(PrepareRequest(claims=(reference,)))
     await here.finish()
     now = [0.0]
-    away, keeper = preparing(Away(), kubelet, lambda: now[0])
+    away, store = preparing(Away(), kubelet, lambda: now[0])
     for seconds in (0.0, 10 * GONE):
         now[0] = seconds
         await away.settle()
-    assert set(keeper.claims()) == {reference.uid}
+    assert set(store.claims()) == {reference.uid}

@@ -133,7 +133,7 @@ def test_a_kind_that_nobody_knows_is_named_with_every_word_in_it():
         ("workers", "gpuCount"): "not understood",
         ("workers/template/spec/containers/0", GPU): "not understood",
     }
-    assert all("not looked into: nobody knows here what a Weird makes" in one.detail for one in done.decisions)
+    assert all("not looked into: drawbridge does not know what a Weird makes" in one.detail for one in done.decisions)
     assert all(warning.endswith("[D211]") for warning in done.warnings)
     assert told(STRANGE, unknown=True) == {("workers", "gpuCount"): "not understood", ("main", GPU): "translated"}
 

@@ -10,6 +10,7 @@ from dra.objects.taint import DeviceTaintRule
 from dra.stock.stock import Stock
 from webhook.admission.feasibility import KINDS, Feasibility, judge
 from webhook.refusals import Code
+from webhook.translate import Given
 
 DRIVER = "gpu.nvidia.com"
 
@@ -165,7 +166,8 @@ def test_claims_that_ask_alike_for_more_than_a_node_has_are_told_the_sum():
     many = judge(stock(), [claim(name=f"c{at}") for at in range(40)])
     assert "together ask for 40 devices" in many.text
     main = "container main (nvidia.com/gpu: 40)"
-    one = judge(stock(), [claim(32, name="a"), claim(8, name="b")], asked_by={"a": main, "b": main})
+    asker = Given("", users=("main",), words={"nvidia.com/gpu": 40})
+    one = judge(stock(), [claim(32, name="a"), claim(8, name="b")], given={"a": asker, "b": asker})
     assert f"{main} asks for 40 devices" in one.text, "more than one claim holds"
     assert (one.claim, one.remedy) == ("a", "it would fit if container main asked for no more than 4 devices")
 
@@ -223,7 +225,13 @@ def test_less_than_would_do_is_not_offered_where_the_time_ends():
 def test_who_asked_by_the_old_names_is_offered_no_class():
     fleet = stock(class_("none", "false"))
     assert judge(fleet, [claim(class_="none")]).remedy == f"it would fit with class {DRIVER}"
-    assert judge(fleet, [claim(class_="none")], asked_by={"c": "container main (nvidia.com/gpu)"}).remedy == ""
+    assert judge(fleet, [claim(class_="none")], given={"c": Given("", users=("main",))}).remedy == ""
+
+
+@pytest.mark.parametrize("names", [("a", "b"), ("b", "a")])
+def test_which_class_is_offered_does_not_depend_on_which_was_heard_of_first(names):
+    others = [class_(name, f"device.driver == '{DRIVER}'") for name in names]
+    assert judge(stock(class_("none", "false"), *others), [claim(class_="none")]).remedy == "it would fit with class a"
 
 
 def test_a_product_that_does_not_exist_is_never_and_those_that_exist_are_listed():
@@ -244,7 +252,9 @@ def test_a_product_that_does_not_exist_is_never_and_those_that_exist_are_listed(
 
 
 def test_who_asked_is_named_in_the_words_of_the_pod():
-    told = judge(stock(), [claim(9, name="drawbridge-main-gpu")], asked_by={"drawbridge-main-gpu": "container main"})
+    told = judge(
+        stock(), [claim(9, name="drawbridge-main-gpu")], given={"drawbridge-main-gpu": Given("", users=("main",))}
+    )
     assert "container main asks for 9 devices" in told.text
     assert "claim" not in told.text
 

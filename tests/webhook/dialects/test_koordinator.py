@@ -289,13 +289,12 @@ HOST = {
     "koordinator": {"hostResources": {"cpu": "cpus", "hugepages-2Mi": "pages"}},
     "classes": {"cpus": "cpus", "pages": "pages"},
     "targets": [
-        {"name": "cpus", "driver": "cpu.example.com", "cores": "cpus", "shared": True, "request": "cpus"},
+        {"name": "cpus", "driver": "cpu.example.com", "cores": "cpus", "request": "cpus"},
         {
             "name": "pages",
             "driver": "host.example.com",
             "memory": "size",
             "profile": "pageSize",
-            "shared": True,
             "request": "pages",
         },
     ],

@@ -13,7 +13,7 @@ import aiohttp
 import msgspec
 import pytest
 
-from cluster.serving import ConnectionPhase, Limits, Reply
+from runtime.http import ConnectionPhase, Limits, Reply
 from tests.limits import PATIENCE
 from tests.webhook import tls
 from webhook.admission import Outcome, Record
@@ -638,10 +638,13 @@ async def test_what_is_refused_is_looked_at_again_where_something_has_come_meanw
     assert told.body == (b"short" if changed else b"long")
 
 
-async def test_a_second_look_without_an_end_is_left_to_a_worker(running, monkeypatch):
-    """Who was refused at the first look, which may take longer, is not let in because the second was not decided."""
-    undecided = Outcome(body=b"{}", record=Record(path="mutate", uid="u", outcome="undecided"))
-    monkeypatch.setattr(running.gate, "decide", lambda *_: undecided)
+@pytest.mark.parametrize("look", ["the first, and nothing has come", "the second"])
+@pytest.mark.parametrize("outcome", ["undecided", "refused"])
+async def test_a_look_that_had_no_time_is_left_to_a_worker(running, monkeypatch, outcome, look):
+    """Who was refused is neither let in nor told anything else because a look was short."""
+    late = Outcome(body=b"{}", record=Record(path="mutate", uid="u", outcome=outcome), is_late=True)
+    monkeypatch.setattr(running.gate, "decide", lambda *_: late)
+    running.app._limits = running.app._limits._replace(second_look=0.0)
     handed = []
 
     async def aside(review, otherwise):
@@ -651,5 +654,8 @@ async def test_a_second_look_without_an_end_is_left_to_a_worker(running, monkeyp
     monkeypatch.setattr(running.app, "_aside", aside)
     now = asyncio.get_running_loop().time()
     review = _OpenReview("mutate", REVIEW, "", False, now, now)
-    assert (await running.app._second(review)).body == b"refused"
-    assert handed == [(review, undecided)]
+    again = (
+        running.app._second(review) if look == "the second" else running.app._again(review, late, running.gate.state())
+    )
+    assert (await again).body == b"refused"
+    assert handed == [(review, late)]

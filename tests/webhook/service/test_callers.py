@@ -6,7 +6,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from cluster.serving import Callers, Credentials
+from runtime.authentication import Callers, Credentials
 from tests.certs.peers import certificate, pem
 from tests.webhook import tls
 from tests.webhook.service.test_app import JSON, REVIEW, Allowing

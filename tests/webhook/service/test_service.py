@@ -13,12 +13,12 @@ import pytest
 
 from certs.rotation import Policy
 from cluster import Change, resources
-from cluster.controllers.election import Terms
 from cluster.embedded.embedded import Embedded
 from cluster.errors import Unavailable
 from cluster.patch import Merge, apply_json_patch
-from cluster.serving import Address
 from dra.wire import builtins
+from runtime.controllers.election import Term
+from runtime.http import Address
 from tests.limits import PATIENCE
 from tests.webhook.admission.test_decide import CLASS, NODE, SLICE, pod, review
 from webhook.claims import template
@@ -29,7 +29,7 @@ from webhook.service.service import Service, Settings
 NAMESPACE = "drawbridge-system"
 QUICK = Pace(certificate=0.02, certificate_retry=0.02, retry=0.01)
 # Each renewal is a write that wakes every watch of the embedded cluster: at once for who waits, and no more often.
-TERMS = Terms(retry=0.2)
+TERM = Term(retry=0.2)
 
 
 def plain(kind, api_version, obj):
@@ -51,7 +51,7 @@ def fill(made):
 
 @asynccontextmanager
 async def running(cluster, source=None, **settings):
-    chosen = Settings(identity="a", names=("127.0.0.1",), notice=0.0, sweep_every=0.05, terms=TERMS)
+    chosen = Settings(identity="a", names=("127.0.0.1",), notice=0.0, sweep_every=0.05, term=TERM)
     service = Service(cluster, source or Source(), chosen._replace(**settings))
     stop, heard = asyncio.Event(), asyncio.get_running_loop().create_future()
     task = asyncio.create_task(service.run(stop, lambda *where: heard.set_result(where)))

@@ -284,7 +284,7 @@ async def test_somebody_elses_content_under_our_name_is_left_and_named(caplog):
     async with running(cluster):
         await put(cluster, translated(), translated("b", 2))
         await has(cluster, 2, 8)
-    assert "holds somebody else's template" in caplog.text
+    assert "a template of another owner has a reserved name" in caplog.text
 
 
 async def test_what_was_sealed_for_another_namespace_is_not_made():

@@ -184,9 +184,10 @@ async def test_an_honest_review_in_a_worker_that_others_have_filled_is_decided_b
         left.append(bytearray(100 << 20))  # of 128 MiB that a worker may have
         return answer(path, body)
 
-    first, second = [await pool.decide(decide, None, "mutate", b"", 60.0) for _ in range(2)]
-    assert first.body != second.body
-    assert pool.counts["killed"] == 1
+    # A process that was forked from a large one may have given some of that back: then it bears one more.
+    answers = [await pool.decide(decide, None, "mutate", b"", 60.0) for _ in range(6)]
+    assert len({one.body for one in answers}) > 1
+    assert pool.counts["killed"] == len({one.body for one in answers}) - 1
 
 
 async def test_a_process_is_copied_in_a_turn_of_its_own_and_who_has_gone_meanwhile_keeps_no_place():

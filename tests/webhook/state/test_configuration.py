@@ -244,7 +244,7 @@ def test_pairs_of_two_kinds_that_are_called_alike_have_requests_of_two_names():
 
 
 def test_what_a_target_does_not_say_is_not_made_up():
-    target = {"name": "mi300", "driver": "gpu.amd.com", "classes": ["gpu.amd.com"], "shared": True}
+    target = {"name": "mi300", "driver": "gpu.amd.com", "classes": ["gpu.amd.com"]}
     rows = [{"name": "our/gpu", "role": "count"}, {"name": "our/mem", "role": "memory", "unit": "bytes"}]
     percent = {"name": "our/percent", "role": "memoryPercent"}
     config = {"targets": [target], "dialects": [table(*rows, percent, target="mi300")], **SIZES, "unresolved": "leave"}

@@ -3,12 +3,15 @@
 import msgspec
 import pytest
 
+from allocator import allocate
 from cli.devices import read_objects
 from cluster import manifests
 from dra import wire
+from dra.objects.claim import ResourceClaim
 from dra.objects.deviceclass import DeviceClass
 from dra.objects.node import Node
 from dra.objects.resourceslice import ResourceSlice
+from dra.stock import Stock
 from tests.webhook.pods import EXAMPLES, HAMI, actions, became, configured, exactly, example_fleet, pod, untouched
 from webhook.dialects.targets import NUMA_NODE, PCIE_ROOT, TARGETS
 from webhook.state.inventory import Inventory, Served
@@ -356,6 +359,8 @@ def test_pools_of_no_node_are_one_voice_however_many_they_are():
     honest = [shares(name, ("X", "40Gi")) for name in ("a", "b")]
     evil = [homeless(f"evil-{i}") for i in range(9)]
     assert amounts(became(HALF, fleet=fleet(slices=[*honest, *evil]))) == ["20Gi"]
+    [product] = fleet(slices=[*honest, *evil]).classes[HAMI].products
+    assert (product.memory, product.others, product.sizes) == (40 << 30, (), 2)
 
 
 def shares(name: str, *sizes: tuple[str, str]) -> ResourceSlice:
@@ -383,16 +388,52 @@ def amounts(done) -> list[str]:
 HALF = pod({"nvidia.com/gpumem-percentage": 50})
 
 
+def share_on(done, where: str, slices) -> str:
+    """How much memory a claim is given on a node of a fleet."""
+    (spec,) = done.templates.values()
+    claim = wire.convert({"metadata": {"name": "c", "namespace": "d"}, **spec}, ResourceClaim)
+    stock = Stock.of(slices=slices, classes=given().of(DeviceClass), nodes=[node(where)])
+    answer = allocate(stock, where, [claim])
+    [result] = answer.allocations[0].allocation.devices.results
+    return str(result.consumed_capacity["memory"])
+
+
+@pytest.mark.parametrize(
+    "lies",
+    [
+        [("X", "1Mi")],
+        [("X", "1000Ti")],
+        [("X", f"{size}Gi") for size in range(1, 129)],
+        [("X", "1Gi"), ("X", "2Gi"), ("Y", "40Gi")],
+        [("X", "-40Gi")],
+        [("X", "0")],
+    ],
+)
+@pytest.mark.parametrize("honest", [1, 2])
+def test_a_percentage_is_of_what_the_device_has_whatever_another_node_says_of_its_product(honest, lies):
+    """Not of what most nodes say: of a product that is on one node, another would say as much."""
+    good = [shares(f"n{number}", ("X", "40Gi"), ("Y", "80Gi")) for number in range(honest)]
+    slices = [*good, shares("evil", *lies)]
+    done = became(HALF, fleet=fleet(slices=slices))
+    assert share_on(done, "n0", slices) == "20Gi"
+    only_y = [shares("n0", ("Y", "80Gi")), *slices[1:]]
+    assert share_on(done, "n0", only_y) == "40Gi"
+
+
 def test_a_product_of_several_sizes_is_taken_as_most_nodes_publish_it_and_it_is_said():
     nodes = [shares("a", ("X", "40Gi")), shares("b", ("X", "40Gi")), shares("evil", ("X", "1Mi"))]
     done = became(HALF, fleet=fleet(slices=nodes))
     assert amounts(done) == ["20Gi"]
     assert any("comes in 2 sizes" in warning for warning in done.warnings)
+    assert done.templates == became(HALF, fleet=fleet(slices=nodes[:2])).templates
 
 
-def test_of_two_sizes_with_as_many_nodes_the_smaller_counts():
+def test_of_two_sizes_with_as_many_nodes_each_has_an_alternative_and_it_is_said():
     nodes = [shares("a", ("X", "40Gi")), shares("b", ("X", "38Gi"))]
-    assert amounts(became(HALF, fleet=fleet(slices=nodes))) == ["19Gi"]
+    done = became(HALF, fleet=fleet(slices=nodes))
+    assert amounts(done) == ["19Gi", "20Gi"]
+    assert any("50 % is 20480 MiB on X of 40960 MiB" in warning for warning in done.warnings)
+    assert [share_on(done, where, nodes) for where in "ab"] == ["20Gi", "19Gi"]
 
 
 def test_a_node_with_many_made_up_products_pushes_no_real_one_out():
@@ -514,6 +555,21 @@ def test_a_dear_class_and_many_kinds_of_device_take_no_time_and_nothing_from_oth
     assert facts.classes["plain"].devices == 20_000
     assert "cost too much" in facts.classes["dear"].doubt
     assert "128 products" in facts.classes["plain"].doubt
+
+
+def test_many_kinds_of_device_on_one_node_take_nothing_from_the_others():
+    """What they cost was taken from what all kinds of a class may cost: then the class had no devices at all."""
+    some = f"{NINE}.all(a, {NINE}.all(b, {NINE}.all(c, a + b + c > 0)))"
+    honest = []
+    for number in range(3):
+        text = wire.encode(kinds(3)).replace(b'"made-up"', f'"n{number}"'.encode())
+        honest.append(wire.decode(text, ResourceSlice))
+    for slices in ([kinds(20_000), *honest], [*honest, kinds(20_000)]):
+        found = fleet(classes=[device_class("some", some)], slices=slices).classes["some"]
+        assert (found.devices, len(found.nodes), found.doubt) == (12, 4, "")  # of the other, what is as theirs
+    cheap = fleet(classes=[device_class("cheap", "true")], slices=[kinds(20_000), *honest]).classes["cheap"]
+    assert (cheap.devices, cheap.doubt) == (20_009, "")
+    assert {product.name for product in cheap.products[:3]} == {"P0", "P1", "P2"}
 
 
 def test_a_selector_that_costs_something_is_asked_about_every_kind_as_long_as_there_are_few():

@@ -21,7 +21,9 @@ from webhook.dialects.words import Mistake, Options
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from webhook.dialects.words import Amount, Hint, Said, Words
+    from webhook.dialects.words import Amount, Hint, Words
+
+    _ByRole = Mapping[Role, Amount]  # the first of each
 
 _NO_SCORING = "DRA has no scoring of devices; packing is the scheduler's"
 _WRITTEN_BY_HAMI = "written by HAMi's scheduler: the pod has been placed already and stays as it is"
@@ -249,7 +251,8 @@ def read(words: Words[HamiOptions]) -> Answer:
     said = words.said[0]
     hints = words.hints
     first = said.amounts[0]
-    count = said.of(Role.COUNT)
+    by_role = {amount.row.role: amount for amount in reversed(said.amounts)}
+    count = by_role.get(Role.COUNT)
     if count is not None and not count.value:
         text = "a count of 0 asks for no GPU, whatever the other keys say"
         return Answer(left=Left(count.key, text))
@@ -259,7 +262,7 @@ def read(words: Words[HamiOptions]) -> Answer:
     if mode not in ("hami-core", "mig"):
         text = f"mode {mode!r} has no counterpart"
         return Answer(left=Left(hints[Role.MODE].key, text))
-    share = _share(said, words.options)
+    share = _share(by_role, words.options)
     if isinstance(share, Refusal):
         return Answer(refusals=(share,))
     if mode == "mig" and not share.memory:
@@ -271,7 +274,7 @@ def read(words: Words[HamiOptions]) -> Answer:
     if count:
         key, number = count.key, count.value
     demand = _demand(share, number)
-    notes = _notes(said, share)
+    notes = _notes(by_role, first, share)
     if mode == "mig":
         demand = _as_mig(share, number)
         notes = _notes_as_mig(notes, share, key, number)
@@ -279,10 +282,10 @@ def read(words: Words[HamiOptions]) -> Answer:
     return Answer(demands=(Keyed(key, demand),), notes=(*notes, *more))
 
 
-def _share(said: Said, options: HamiOptions) -> _Share | Refusal:
+def _share(said: _ByRole, options: HamiOptions) -> _Share | Refusal:
     """Memory and compute of each GPU. An absent key and a 0 differ: only an absent one can mean "exclusive"."""
-    memory = said.of(Role.MEMORY)
-    percent = said.of(Role.MEMORY_PERCENT)
+    memory = said.get(Role.MEMORY)
+    percent = said.get(Role.MEMORY_PERCENT)
     amount = options.default_memory * MIB
     relative = None
     if memory and memory.value:
@@ -295,7 +298,7 @@ def _share(said: Said, options: HamiOptions) -> _Share | Refusal:
         relative = percent.value if percent.value < 100 else None
 
     # HAMi's webhook injects gpucores: 100 by presence alone, and looks at the percentage first.
-    cores = said.of(Role.CORES)
+    cores = said.get(Role.CORES)
     injected = cores is None and (percent.value == 100 if percent else memory is None)
     compute = 100 if injected else options.default_cores
     if cores:
@@ -326,13 +329,13 @@ def _notes_as_mig(notes: list[Note], share: _Share, key: str, number: int) -> li
     return kept
 
 
-def _notes(said: Said, share: _Share) -> list[Note]:
+def _notes(said: _ByRole, first: Amount, share: _Share) -> list[Note]:
     """Say what becomes of each key."""
-    count = said.of(Role.COUNT)
-    memory = said.of(Role.MEMORY)
-    percent = said.of(Role.MEMORY_PERCENT)
-    cores = said.of(Role.CORES)
-    priority = said.of(Role.PRIORITY)
+    count = said.get(Role.COUNT)
+    memory = said.get(Role.MEMORY)
+    percent = said.get(Role.MEMORY_PERCENT)
+    cores = said.get(Role.CORES)
+    priority = said.get(Role.PRIORITY)
     notes: list[Note] = []
     if count:
         plural = "s" if count.value > 1 else ""
@@ -350,7 +353,6 @@ def _notes(said: Said, share: _Share) -> list[Note]:
         return notes
 
     notes += _notes_of_memory(memory, percent, share)
-    first = said.amounts[0]
     if cores is None and not share.injected:
         about = memory or percent or count or first
         text = f"gpucores is absent: cores {share.cores}, unreserved and unlimited"
@@ -403,6 +405,8 @@ _TRUE = frozenset({"1", "t", "T", "TRUE", "true", "True"})  # Go's strconv.Parse
 def _narrow(demand: Demand, hints: Mapping[Role, Hint]) -> tuple[Demand, list[Note]]:
     """Add what the pod's annotations say about which GPUs may serve."""
     notes: list[Note] = []
+    if not hints:
+        return demand, notes
     filters: dict[str, tuple[str, ...]] = {}
     for role, field in _FILTERS.items():
         hint = hints.get(role)

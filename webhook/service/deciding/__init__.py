@@ -1,1 +1,1 @@
-"""Who decides a review: the memory of like ones, the loop under an alarm clock, a worker that can be killed."""
+"""Who decides a review: the loop under an alarm clock, a worker that can be killed."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from time import thread_time
 from typing import TYPE_CHECKING
 
 from dra import cel
+from webhook.admission import ReviewError
 from webhook.admission import decide as admission
-from webhook.service.deciding.alike import Alike
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from webhook.admission import Outcome
     from webhook.service.follower import Follower
     from webhook.state import State, StateBuilder
+
+logger = logging.getLogger("drawbridge.webhook")
 
 # A selector that needs every module which `dra.cel` loads late, for a command line's sake.
 WHOLE_LANGUAGE = "['a'].all(text, text.matches('a'))"
@@ -25,7 +28,7 @@ PIECE = 0.4
 
 
 class Gate:
-    """Decides reviews by the state of the moment; replicas of a pod are decided once."""
+    """Decides reviews by the state of the moment."""
 
     def __init__(
         self,
@@ -33,13 +36,17 @@ class Gate:
         follower: Follower,
         certificate: Callable[[], str],
         configuration: Callable[[], Mapping[str, str]] = dict,
+        clock: Callable[[], float] = thread_time,
     ) -> None:
-        """`certificate` says what is wrong with the one we serve, "" if nothing is; `configuration` what there is to know of it."""
+        """`certificate` says what is wrong with the one we serve, "" if nothing is; `configuration` what there is to know of it.
+
+        By the CPU of this thread: one that is not given the machine has not searched meanwhile.
+        """
         self._world = world
         self._follower = follower
         self._certificate = certificate
         self._configuration = configuration
-        self._alike = Alike()
+        self._clock = clock
         # Now, for no decision is to import: the alarm has to wait for that.
         cel.compile(WHOLE_LANGUAGE)
         # A state that may not refuse is made once for each that may, so that it is known again.
@@ -55,33 +62,33 @@ class Gate:
         return self._old[1]
 
     def decide(self, path: str, body: bytes, state: State, patience: float) -> Outcome:
-        """Answer a review to "mutate" or "validate"; `patience` is how many seconds of CPU it may take."""
-        # By the CPU of this thread: one that is not given the machine has not searched meanwhile.
-        until = thread_time() + patience
+        """Answer a review to "mutate" or "validate"; `patience` is how many seconds of CPU it may take.
+
+        A failure may be due to what was remembered of earlier reviews, so the review is decided once more without it.
+        """
+        try:
+            return self._decide(path, body, state, patience)
+        except ReviewError:
+            raise
+        except Exception:
+            logger.exception("a bug while deciding; the review is decided again with nothing remembered")
+            self.forget(state)
+            return self._decide(path, body, state, patience)
+
+    def _decide(self, path: str, body: bytes, state: State, patience: float) -> Outcome:
+        until = self._clock() + patience
         longest = int(patience * STEPS_A_SECOND * PIECE)
 
         def impatient() -> bool:
-            return thread_time() > until
+            return self._clock() > until
 
         if path == "validate":
             return admission.validate(body, state, impatient=impatient, longest=longest)
-        asked = self._alike.read_review(body, state)
-        if asked is None:
-            outcome = admission.mutate(body, state, impatient=impatient, longest=longest)
-            return admission.weigh(outcome, state, impatient=impatient, longest=longest)
-        known = self._alike.find(asked)
-        if known is not None and self._alike.is_served(asked):
-            return known
-        outcome = known or admission.mutate(body, state, impatient=impatient, longest=longest)
-        if known is None:
-            self._alike.keep(asked, outcome)
-        weighed = admission.weigh(outcome, state, impatient=impatient, longest=longest)
-        if weighed is outcome:
-            self._alike.mark_served(asked)
-        return weighed
+        outcome = admission.mutate(body, state, impatient=impatient, longest=longest)
+        return admission.weigh(outcome, state, impatient=impatient, longest=longest)
 
     def forget(self, state: State) -> None:
-        """Drop what a decision that was interrupted may have left half remembered."""
+        """Drop what a decision that did not end may have left half remembered."""
         state.memo.clear()
 
     def unready(self) -> Mapping[str, str]:

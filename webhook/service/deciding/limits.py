@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class DecisionLimits(NamedTuple):
-    """What one process decides at a time; what its door lets in is `cluster.serving.Limits`."""
+    """What one process decides at a time; what its door lets in is `runtime.http.Limits`."""
 
     # Reviews that are decided in a worker or looked at a second time; the others never wait.
     reviews: int = 128

@@ -1,1 +1,0 @@
-"""What the audit agents of nodes may ask."""

@@ -1,0 +1,236 @@
+"""The ledger at work: it is told what happened, and the writes, reads and answers that it asks for are carried out.
+
+Everything happens on one event loop, and between reading the stock and holding devices nothing is awaited. So two questions
+cannot be given one device. Two replicas are kept apart by the lease, and by the version that every write is conditioned on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, TypeVar, assert_never
+
+from allocator.decisions import full_nodes
+from allocator.reservations import (
+    ClaimGone,
+    ClaimRead,
+    ClaimSeen,
+    Declined,
+    Dropped,
+    Exceeded,
+    Freed,
+    Ledger,
+    Lost,
+    PatchAllocation,
+    PatchFinalizer,
+    PatchReservedFor,
+    PodGone,
+    PodRead,
+    Ready,
+    Reread,
+    RereadPod,
+    Tell,
+    Terms,
+    Unallocate,
+    Wake,
+    step,
+)
+from allocator.service.commits import Commits
+from cluster.errors import ApiError, NotFound
+from cluster.resources import PODS, RESOURCE_CLAIMS
+from dra.objects import is_later
+from runtime.informers import Backoff
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Iterable
+
+    from allocator.decisions import Decider
+    from allocator.reservations import ClaimWrite, Effect, Event
+    from allocator.service.knowledge import Knowledge
+    from allocator.service.lead import Lead
+    from allocator.service.metrics import Metrics
+    from allocator.service.pending_pods import PendingPods
+    from allocator.service.requeue_events import RequeueEvents
+    from cluster.protocol import Cluster
+    from cluster.resources import Resource
+    from dra.objects import Pod, ResourceClaim
+    from runtime.controllers import Recorder
+
+T = TypeVar("T")
+
+logger = logging.getLogger("drawbridge.allocator")
+PAUSE = 0.25  # seconds before a claim is read again whose write has no answer
+PAGE = 2000  # claims that a new leader reads at once; nothing is decided meanwhile
+WRITERS = 64  # writes under way at once
+
+
+class LiveLedger:
+    """Keeps the state of the ledger, and does what its effects say."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        knowledge: Knowledge,
+        lead: Lead,
+        pods: PendingPods,
+        *,
+        decider: Decider,
+        events: RequeueEvents,
+        recorder: Recorder,
+        metrics: Metrics,
+    ) -> None:
+        self._cluster = cluster
+        self._knowledge = knowledge
+        self._pods = pods
+        self._decider = decider
+        self._events = events
+        self._recorder = recorder
+        self._clock = asyncio.get_running_loop().time
+        self.state = Ledger(terms=Terms())
+        self.commits = Commits(cluster, lead, metrics)
+        self.answers: dict[str, asyncio.Future[str]] = {}  # of commits under way, by token: a problem, or ""
+        self.claims_changed = asyncio.Event()  # set, and replaced by another, when an informer tells of a claim
+        self._writers = asyncio.Semaphore(WRITERS)
+        self._backoff = Backoff(least=PAUSE, most=10.0)
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def tell(self, event: Event) -> tuple[Effect, ...]:
+        """Tell the ledger what happened, and carry out what it asks for."""
+        before = self.state.ahead
+        self.state, effects = step(self.state, event, self._clock())
+        self._knowledge.mean(self.state.ahead.changes_since(before))
+        for effect in effects:
+            match effect:
+                case PatchFinalizer() | PatchAllocation() | PatchReservedFor() | Unallocate():
+                    self.perform(effect)
+                case Reread(claim):
+                    self._later(self._reread_claim(claim))
+                case RereadPod(uid, name):
+                    self._later(self._reread_pod(uid, name))
+                case Ready(token):
+                    self._answer(token, "")
+                case Dropped(token, _, sentence):
+                    self._answer(token, sentence or "the reservation has ended")
+                case Freed():
+                    if self._pods.refused.needs_look():
+                        self._later(self._pods.refused.look(self._may_fit))
+                case Tell(uid, sentence):
+                    pod = self._pods.find(uid)
+                    if pod is not None:
+                        self._later(self.speak(pod, sentence))
+                case Wake(uids):
+                    found = (self._pods.find(uid) for uid in uids)
+                    self._events.add(pod.metadata.key for pod in found if pod is not None)
+                case Declined() | Exceeded():
+                    pass  # `Reservations.reserve` reads these
+                case _:
+                    assert_never(effect)
+        return effects
+
+    def perform(self, effect: ClaimWrite) -> None:
+        """Write into a claim, for the ledger or for a sweep, and tell the ledger of the outcome."""
+        self._later(self._write(effect))
+
+    async def _write(self, effect: ClaimWrite) -> None:
+        meta = effect.claim.metadata
+        outcome: Event = Lost(meta.uid, meta.resource_version)
+        try:
+            async with self._writers:
+                outcome = await self.commits.perform(effect)
+        except Exception:
+            logger.exception("a bug while writing; please report it", extra={"claim": meta.name})
+        self.tell(outcome)
+
+    async def _reread_claim(self, claim: ResourceClaim) -> None:
+        """Read a claim whose last write has no answer."""
+        meta = claim.metadata
+        read = await self._read(RESOURCE_CLAIMS, meta.name, meta.namespace)
+        self.tell(ClaimGone(meta.key, meta.uid) if read is None else ClaimRead(read))
+
+    async def _reread_pod(self, uid: str, name: str) -> None:
+        """Read a pod that may have been bound though no informer has told so."""
+        namespace, _, name = name.partition("/")
+        read = await self._read(PODS, name, namespace)
+        self.tell(PodGone(uid) if read is None or read.metadata.uid != uid else PodRead(read))
+
+    async def _read(self, resource: Resource[T], name: str, namespace: str) -> T | None:
+        """Read an object, until there is an answer; None if there is no such object."""
+        failures = 0
+        while True:
+            failures += 1
+            await asyncio.sleep(self._backoff.seconds(failures, 0.5))
+            try:
+                return await self._cluster.get(resource, name, namespace)
+            except NotFound:
+                return None
+            except ApiError as error:
+                problem = {"kind": resource.kind, "object": name, "problem": str(error)}
+                logger.warning("an object could not be read", extra=problem)
+
+    async def catch_up(self) -> None:
+        """Keep an earlier leader from writing more, then read all claims: the informer may lag behind its last write."""
+        await self.commits.until_let([*self._knowledge.claims.objects.values()])
+        more = ""
+        while True:
+            page = await self._cluster.list(RESOURCE_CLAIMS, more=more, limit=PAGE)
+            for claim in page.items:
+                meta = claim.metadata
+                seen = self._knowledge.claims.objects.get((meta.namespace, meta.name))
+                if seen is None or is_later(meta.resource_version, seen.metadata.resource_version):
+                    self.tell(ClaimRead(claim))
+            more = page.more
+            if not more:
+                return
+
+    def see_claim(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
+        """Take over what a claim was and is, as an informer tells it."""
+        if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
+            self.tell(ClaimGone(old.metadata.key, old.metadata.uid))
+        if new is not None:
+            self.tell(ClaimSeen(new))
+            self._pods.objects_changed(new.metadata.namespace)
+        self.claims_changed.set()
+        self.claims_changed = asyncio.Event()
+
+    def full_nodes(self, pod: Pod, leaving: Iterable[Pod] = ()) -> dict[str, str]:
+        """Say which nodes have the most pods that they may have, counted without this pod and those that leave."""
+        uids = {one.metadata.uid for one in (pod, *leaving)}
+        return full_nodes(self.state, self._pods.rules.most_pods, uids)
+
+    def _may_fit(self, uid: str) -> bool:
+        """Say whether a refused pod may fit by now."""
+        pod = self._pods.find(uid)
+        return pod is None or self._decider.may_fit(pod, self._knowledge.stock, self.full_nodes(pod))
+
+    def unwritten(self) -> Iterable[ResourceClaim]:
+        """List the claims that the stock has as they are meant, and not as the API server has them."""
+        return self.state.ahead.values()
+
+    def is_written(self, claim: ResourceClaim) -> bool:
+        """Say whether the API server has a claim as the stock has it."""
+        return claim.metadata.uid not in self.state.ahead
+
+    async def speak(self, pod: Pod, sentence: str) -> None:
+        """Write an event about a pod."""
+        await self._recorder.record(pod, "Devices", self._pods.discreet(pod, sentence), warning=True)
+
+    def _answer(self, token: str, problem: str) -> None:
+        waiting = self.answers.pop(token, None)
+        if waiting is not None and not waiting.done():
+            waiting.set_result(problem)
+
+    def _later(self, work: Coroutine[None, None, None]) -> None:
+        def end(task: asyncio.Task[None]) -> None:
+            self._tasks.discard(task)
+            if not task.cancelled() and task.exception() is not None:
+                logger.error("a bug in the bridge; please report it", exc_info=task.exception())
+
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(end)
+
+    async def close(self) -> None:
+        """Cancel what is under way."""
+        for task in tuple(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -1,0 +1,62 @@
+"""Answers the audit agents of nodes: what is reserved on the node that the asking pod runs on, and on no other.
+
+An agent shows a token of its service account, made for this audience: a TokenReview names the account, and the node.
+"""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+from allocator.reports import promises
+from allocator.service.replies import Refusal, json
+from cluster.errors import ApiError
+from runtime.authentication import Crowded
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from allocator.service.bridge import Bridge
+    from runtime.authentication import TokenReviews
+    from runtime.http import Head, Reply
+
+AUDIENCE = "drawbridge-allocator"
+AGAIN = "ask again in a moment"
+_MOUNTED = f"send Authorization: Bearer and a token of the audience {AUDIENCE} (docs/node-agent.md)"
+
+
+class NodeReservations:
+    """Answers the audit agents."""
+
+    def __init__(self, bridge: Bridge, accounts: TokenReviews, agent: str, sure: Callable[[], bool]) -> None:
+        """`agent` is the account that is answered; `sure` is whether no other replica can lead by now."""
+        self._bridge = bridge
+        self._accounts = accounts
+        self._agent = agent
+        self._sure = sure
+
+    async def answer(self, head: Head, body: bytes) -> Reply:
+        """Answer an agent."""
+        del body
+        node = await self._node_of(head)
+        problem = self._bridge.lead.unready() or ("" if self._sure() else "the lease was not renewed in time")
+        if problem:
+            raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, problem, AGAIN)
+        return json({"node": node, "promises": list(promises(self._bridge.ledger.state, node))})
+
+    async def _node_of(self, head: Head) -> str:
+        """Find the node that the token was made for."""
+        if not head.bearer:
+            raise Refusal(HTTPStatus.UNAUTHORIZED, "no token is shown", _MOUNTED)
+        try:
+            account = await self._accounts.of(head.bearer)
+        except (ApiError, Crowded) as error:
+            why = str(error) or "too many ask at once"
+            raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, f"the token could not be reviewed: {why}", AGAIN) from None
+        if not account.name:
+            raise Refusal(HTTPStatus.UNAUTHORIZED, f"the token is not valid, or for another audience than {AUDIENCE}", _MOUNTED)  # fmt: skip
+        if account.name != self._agent:
+            raise Refusal(HTTPStatus.FORBIDDEN, f"{account.name} is not {self._agent}", "only audit agents are answered here")  # fmt: skip
+        if not account.node:
+            raise Refusal(HTTPStatus.FORBIDDEN, "the token belongs to no pod on a node", "have the kubelet mount it")
+        return account.node

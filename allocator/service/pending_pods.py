@@ -1,0 +1,157 @@
+"""The pods of our schedulers: what each waits for, how it is placed, and when its scheduler should try it again."""
+
+from __future__ import annotations
+
+import asyncio
+from time import time
+from typing import TYPE_CHECKING
+
+from allocator.decisions import Outlook, UnknownStrategy, discreet, placement_of, shape_of, unusable, wants_of
+from allocator.reservations import PodGone, PodSeen
+from allocator.service.preemption.nominations import Nominations
+from allocator.service.requeue_events import RefusedPods
+from dra.objects import claim_names, is_later
+
+if TYPE_CHECKING:
+    from allocator.decisions import Placement, PlacementRules
+    from allocator.reservations import Event
+    from allocator.service.knowledge import Knowledge
+    from allocator.service.requeue_events import RequeueEvents
+    from allocator.service.settings import Settings
+    from dra.objects import Pod, ResourceClaim
+
+
+class PendingPods:
+    """Follows the pods of our schedulers."""
+
+    def __init__(self, knowledge: Knowledge, events: RequeueEvents, settings: Settings) -> None:
+        self._knowledge = knowledge
+        self._events = events
+        self._schedulers = frozenset(settings.schedulers)
+        self._binding_seconds = settings.binding
+        self.rules = settings.rules
+        self.by_uid: dict[str, Pod] = {}
+        self.refused = RefusedPods(events)
+        self.nominations = Nominations(self.by_uid, events, asyncio.get_running_loop().time)
+        self._lacking_devices: dict[str, str] = {}  # pods that fit no node even if it were empty: names by uid
+        self._lacking_objects: dict[str, Pod] = {}  # pods that wait for a claim or another object, by uid
+
+    def find(self, uid: str) -> Pod | None:
+        """Find a pod of our schedulers."""
+        return self.by_uid.get(uid)
+
+    def waits(self, uid: str) -> bool:
+        """Say whether a pod of our schedulers exists and has no node yet."""
+        pod = self.by_uid.get(uid)
+        return pod is not None and not pod.spec.node_name
+
+    def newest(self, pod: Pod) -> Pod:
+        """Answer with the later version of a pod: the one that the scheduler sends, or the one that was seen."""
+        seen = self.by_uid.get(pod.metadata.uid)
+        later = seen is not None and is_later(seen.metadata.resource_version, pod.metadata.resource_version)
+        return seen if seen is not None and later else pod
+
+    def see(self, old: Pod | None, new: Pod | None) -> list[Event]:
+        """Take over what a pod was and is; answer with what the ledger has to be told."""
+        events: list[Event] = []
+        awaited = self.nominations.awaited_by(old)
+        if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
+            uid = old.metadata.uid
+            self._forget(uid)
+            if self.by_uid.pop(uid, None) is not None:
+                events.append(PodGone(uid))
+        if new is not None and new.spec.resource_claims and new.spec.scheduler_name in self._schedulers:
+            uid = new.metadata.uid
+            self.by_uid[uid] = new
+            if new.spec.node_name:
+                self._forget(uid)
+            elif uid in self._lacking_objects:
+                self.objects_changed(new.metadata.namespace)
+            events.append(PodSeen(new))
+        self.nominations.follow(awaited, new)
+        return events
+
+    def _forget(self, uid: str) -> None:
+        """Requeue a pod no more: it is gone, or has a node."""
+        self.refused.pop(uid)
+        self.nominations.forget(uid)
+        self._lacking_devices.pop(uid, None)
+        self._lacking_objects.pop(uid, None)
+
+    def note(self, pod: Pod, outlook: Outlook) -> None:
+        """Remember what a pod waits for, by the answer that its scheduler gets."""
+        if outlook in (Outlook.FULL, Outlook.UNDECIDED):
+            self.refuse(pod)
+        elif outlook is Outlook.NEVER:
+            self._lacking_devices[pod.metadata.uid] = pod.metadata.key
+        elif outlook is Outlook.WAITING:
+            self._lacking_objects[pod.metadata.uid] = pod
+
+    def refuse(self, pod: Pod) -> None:
+        """Remember a pod that may be tried again once a device comes free."""
+        shape = shape_of(wants_of(pod, self._knowledge.stock))
+        self.refused.put(pod.metadata.uid, pod.metadata.key, shape)
+
+    def devices_changed(self) -> None:
+        """Requeue every pod that waits: devices, classes or nodes are others now."""
+        for uid, name in self._lacking_devices.items():
+            self.refused.put(uid, name)
+        self._lacking_devices.clear()
+        self.refused.requeue_all()
+        self.objects_changed()
+
+    def objects_changed(self, namespace: str = "") -> None:
+        """Requeue the pods, of one namespace or of all, that lacked an object and lack none now."""
+        stock = self._knowledge.stock
+        ready: list[Pod] = []
+        for pod in self._lacking_objects.values():
+            if namespace not in ("", pod.metadata.namespace):
+                continue
+            newest = self.newest(pod)
+            if not (wants_of(newest, stock).waits_for or self.unknown_strategy(newest) or self.unusable_claims(newest)):
+                ready.append(pod)
+        for pod in ready:
+            del self._lacking_objects[pod.metadata.uid]
+        self._events.add(pod.metadata.key for pod in ready)
+
+    def allocated_claims(self, pod: Pod) -> list[ResourceClaim]:
+        """List the claims of a pod that are allocated."""
+        claims = self._knowledge.stock.claims
+        keys = [f"{pod.metadata.namespace or 'default'}/{name}" for name in claim_names(pod)]
+        return [claims[key] for key in keys if key in claims and claims[key].status.allocation is not None]
+
+    def unusable_claims(self, pod: Pod) -> dict[str, str]:
+        """Say by uid which claims of a pod have devices that cannot be bound to any more, and why."""
+        found: dict[str, str] = {}
+        for claim in self.allocated_claims(pod):
+            if why := unusable(claim, time(), self._binding_seconds):
+                found[claim.metadata.uid] = why
+        return found
+
+    def place_by(self, rules: PlacementRules) -> None:
+        """Place by other rules from the next decision on, and requeue the pods that were refused."""
+        if rules != self.rules:
+            self.rules = rules
+            self.refused.requeue_all()
+
+    def placement_of(self, pod: Pod) -> Placement:
+        """Find how a pod is placed; by the rules alone if the pod or its namespace names an unknown strategy."""
+        found = self._placement(pod)
+        return self.rules.of(pod.metadata.namespace) if isinstance(found, UnknownStrategy) else found
+
+    def unknown_strategy(self, pod: Pod) -> str:
+        """Say which unknown strategy a pod or its namespace names; "" if none."""
+        found = self._placement(pod)
+        return str(found) if isinstance(found, UnknownStrategy) else ""
+
+    def _placement(self, pod: Pod) -> Placement | UnknownStrategy:
+        namespace = self._knowledge.namespaces.objects.get(("", pod.metadata.namespace or "default"))
+        annotations = namespace.metadata.annotations if namespace is not None else {}
+        try:
+            return placement_of(pod, annotations, self.rules)
+        except UnknownStrategy as error:
+            return error
+
+    def discreet(self, pod: Pod, sentence: str) -> str:
+        """Leave out of a sentence what a reader of the pod's events may not read."""
+        return discreet(sentence, self._knowledge.stock, pod.metadata.namespace or "default")

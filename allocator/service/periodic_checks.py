@@ -1,0 +1,97 @@
+"""Periodic checks of the leader: for claims that hold the same device, and for what was left behind.
+
+Pools are checked for overlaps shortly after a claim there changed, and all pools with each sweep. The ledger decides which claim
+yields. The sweep is a second line: it repairs what two sweeps in a row have found.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from math import inf
+from typing import TYPE_CHECKING
+
+from allocator.reservations import Suspect, overlaps, pools_of, sweep
+
+if TYPE_CHECKING:
+    from allocator.service.bridge import Bridge
+    from dra.objects import ResourceClaim
+    from dra.stock import PoolId
+    from runtime.informers import Batch
+
+logger = logging.getLogger("drawbridge.allocator")
+SWEEP_SECONDS = 180.0
+_REMEMBERED = 256  # overlaps that are not logged a second time
+
+
+class PeriodicChecks:
+    """Checks, while its bridge leads."""
+
+    def __init__(self, bridge: Bridge, sweep_seconds: float = SWEEP_SECONDS) -> None:
+        self._bridge = bridge
+        self._clock = asyncio.get_running_loop().time
+        self._sweep_seconds = sweep_seconds
+        self._sweep_at = -inf
+        self._touched: set[PoolId] = set()
+        self._suspects: frozenset[Suspect] = frozenset()
+        self._logged: deque[frozenset[str]] = deque(maxlen=_REMEMBERED)
+        self.overlapping: tuple[str, ...] = ()  # claims, as namespace/name
+        self.left_behind: tuple[str, ...] = ()  # what the last two sweeps found, in sentences
+        bridge.knowledge.claims.listen(self._notice)
+
+    def begin(self) -> None:
+        """Begin with everything: an earlier leader may have left anything."""
+        self._sweep_at = -inf
+        self._suspects = frozenset()
+
+    def go(self) -> None:
+        """Check once. A fault here must not end the lead: it is logged, and the next check is another try."""
+        now = self._clock()
+        everything = now >= self._sweep_at
+        try:
+            if everything:
+                self._sweep_at = now + self._sweep_seconds
+                self._sweep()
+            self._look(None if everything else self._touched)
+        except Exception:
+            self._touched.clear()
+            logger.exception("a bug while looking for overlaps; please report it")
+
+    def _notice(self, batch: Batch[ResourceClaim]) -> None:
+        for delta in batch.deltas:
+            for claim in (delta.old, delta.new):
+                if claim is not None:
+                    self._touched |= pools_of(claim.status.allocation)
+
+    def _look(self, pools: set[PoolId] | None) -> None:
+        """Tell the ledger of overlaps. The pools of an overlap are checked again the next time."""
+        found = overlaps(self._bridge.knowledge.stock, pools)
+        self._touched = set()
+        overlapping: set[str] = set()
+        for overlap in found:
+            names: set[str] = set()
+            ledger = self._bridge.ledger.state
+            for uid in overlap.claims:
+                hold = ledger.holds.get(uid)
+                if hold is not None:
+                    claim = ledger.as_meant(hold)
+                    names.add(claim.metadata.key)
+                    self._touched |= pools_of(claim.status.allocation)
+            overlapping |= names
+            if overlap.claims not in self._logged:
+                self._logged.append(overlap.claims)
+                logger.warning("claims hold the same", extra={"claims": sorted(names)})
+            self._bridge.ledger.tell(overlap)
+        self.overlapping = tuple(sorted(overlapping))
+
+    def _sweep(self) -> None:
+        pods = self._bridge.knowledge.pods.objects.values()
+        alive = {pod.metadata.uid for pod in pods if not pod.has_ended}
+        found = sweep(self._bridge.ledger.state, alive, self._suspects)
+        self._suspects = found.suspects
+        self.left_behind = found.sentences
+        for sentence in found.sentences:
+            logger.warning("left behind: %s", sentence)
+        for effect in found.effects:
+            self._bridge.ledger.perform(effect)

@@ -1,0 +1,144 @@
+"""Requeues pods of a stock scheduler. It hears of claims when the bridge does, perhaps before, and of slices, taint rules and quotas not at all.
+
+A scheduler that asks between its news and ours is refused by old news, and no event would follow: the pod would wait until the
+scheduler's queue is flushed, five minutes later. So a pod that was refused, may fit by what is known now, and has not been asked about
+again for a second, is requeued: an annotation on one of its claims is an event, and a stock scheduler tries all pods that an extender
+has refused at any event. One claim is enough for all of them. Nothing has to survive a crash: the next leader requeues every pod.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from allocator.service.replies import Refusal
+from cluster.errors import ApiError, BadRequest, Conflict, Invalid, NotFound
+from cluster.patch import Merge
+from cluster.resources import RESOURCE_CLAIMS
+from dra.objects import Pod, claim_names
+from runtime.controllers import now_of_the_wall
+from runtime.informers import Backoff
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from allocator.service.bridge import Bridge
+    from allocator.service.metrics import Metrics
+    from allocator.service.requeue_events import RequeueEvent
+    from cluster.protocol import Cluster
+    from dra.objects import ResourceClaim
+
+logger = logging.getLogger("drawbridge.allocator")
+ANNOTATION = "drawbridge.dev/tried-again"
+REMEMBERED = 4096  # pods that were refused
+PATIENCE = 1.0  # seconds in which a scheduler that has heard of it comes by itself
+POLL = 600.0
+REFUSALS = 8  # claims that the API server would not have changed, one after the other, before there is a rest
+
+
+class _Refused(msgspec.Struct, frozen=True):
+    pod: Pod
+    at: float
+
+
+class ExtenderRequeue:
+    """Requeues the pods of an extender."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        bridge: Bridge,
+        metrics: Metrics,
+        *,
+        patience: float = PATIENCE,
+        backoff: Backoff | None = None,
+    ) -> None:
+        self._cluster = cluster
+        self._bridge = bridge
+        self._metrics = metrics
+        self._patience = patience
+        self._backoff = backoff or Backoff()
+        self._clock = asyncio.get_running_loop().time
+        self._refused: OrderedDict[str, _Refused] = OrderedDict()  # by namespace/name
+
+    def note(self, pod: Pod) -> None:
+        """Take note of a pod that its scheduler sets aside now."""
+        key = pod.metadata.key
+        self._refused[key] = _Refused(pod, self._clock())
+        self._refused.move_to_end(key)
+        while len(self._refused) > REMEMBERED:
+            self._refused.popitem(last=False)
+
+    def forget(self, pod: Pod) -> None:
+        """Requeue a pod no more: it has been offered nodes."""
+        self._refused.pop(pod.metadata.key, None)
+
+    async def run(self) -> None:
+        """Requeue pods until cancelled, once in `patience` at most. A fault here must not end the lead."""
+        events = self._bridge.requeue_events
+        seq = events.seq
+        failures = 0
+        while True:
+            news = await events.after(seq, POLL)
+            heard = self._clock()
+            await asyncio.sleep(self._patience + (self._backoff.seconds(failures, 0.5) if failures else 0.0))
+            if await self._try(news, heard):
+                seq = news.seq
+                failures = 0
+            else:
+                failures += 1
+
+    async def _try(self, news: RequeueEvent, heard: float) -> bool:
+        """Call; say whether that is over. RequeueEvent that a server would not have now are called again: none may follow them for long."""
+        try:
+            await self._call(news, heard)
+        except Refusal:
+            return True  # we lead no more, and the next leader calls everybody
+        except ApiError as error:
+            self._metrics.count_write("Nudge", "Failed")
+            logger.warning("a pod could not be requeued", extra={"problem": error.message})
+            return False
+        except Exception:
+            logger.exception("a bug while requeueing pods; please report it")
+        return True
+
+    async def _call(self, news: RequeueEvent, heard: float) -> None:
+        """Call those that the news name and nobody has asked about since they came."""
+        refusals = 0
+        for claim in self._claims(news, heard):
+            meta = claim.metadata
+            said = Merge({"metadata": {"uid": meta.uid, "annotations": {ANNOTATION: now_of_the_wall()}}})
+            self._bridge.lead.demand_lead()
+            try:
+                await self._cluster.patch(RESOURCE_CLAIMS, meta.name, said, meta.namespace)
+            except (NotFound, Conflict):
+                continue  # it is gone
+            except (BadRequest, Invalid) as error:
+                refusals += 1
+                if refusals == REFUSALS:
+                    raise
+                logger.warning("a claim cannot be annotated", extra={"claim": meta.key, "problem": error.message})
+                continue
+            self._metrics.count_write("Nudge", "Written")
+            return
+
+    def _claims(self, news: RequeueEvent, heard: float) -> Iterator[ResourceClaim]:
+        """Walk through the claims of the pods that wait."""
+        named = tuple(self._refused) if news.all else news.pods
+        claims = self._bridge.knowledge.stock.claims
+        for key in named:
+            refused = self._refused.get(key)
+            if refused is None or refused.at > heard:
+                continue
+            if not self._bridge.pods.waits(refused.pod.metadata.uid):
+                del self._refused[key]
+                continue
+            pod = self._bridge.pods.newest(refused.pod)
+            for name in claim_names(pod):
+                claim = claims.get(f"{pod.metadata.namespace}/{name}")
+                if claim is not None:
+                    yield claim

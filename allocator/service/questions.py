@@ -1,0 +1,190 @@
+"""What schedulers ask: which nodes can serve a pod. An answer has a token, by which one of the nodes can be reserved."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections import OrderedDict
+from functools import partial
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from allocator.decisions import Hindrance, Outlook, Outlooks, Unserved, reaches_shared_pool, wants_of, with_pods
+from allocator.one_node import Options
+from allocator.pods import elsewhere
+from allocator.preemption import without_pods
+from allocator.reservations import PodSeen, TakeBack
+from allocator.service.preemption.nominations import OUTBID
+from allocator.service.replies import Refusal
+from dra.footprint import footprint
+from runtime.informers import Allotment
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from allocator.decisions import Decider
+    from allocator.service.knowledge import Knowledge
+    from allocator.service.lead import Lead
+    from allocator.service.live_ledger import LiveLedger
+    from allocator.service.metrics import Metrics
+    from allocator.service.pending_pods import PendingPods
+    from dra.objects import Pod
+    from dra.stock import Stock
+
+TOKENS = 16384  # questions that may still be followed by a reservation
+ASKED_BYTES = 64 << 20  # memory that their pods may take
+
+
+class Questions:
+    """Answers schedulers, and remembers the pod of each token."""
+
+    def __init__(
+        self,
+        knowledge: Knowledge,
+        lead: Lead,
+        pods: PendingPods,
+        ledger: LiveLedger,
+        *,
+        decider: Decider,
+        metrics: Metrics,
+    ) -> None:
+        self._knowledge = knowledge
+        self._lead = lead
+        self._pods = pods
+        self._ledger = ledger
+        self._decider = decider
+        self._metrics = metrics
+        self._clock = asyncio.get_running_loop().time
+        self.asked: OrderedDict[str, Pod] = OrderedDict()  # by token
+        self._memory = Allotment(ASKED_BYTES)
+
+    def outlook(self, pod: Pod, token: str = "") -> tuple[str, Outlooks]:
+        """Say which nodes can serve a pod, and under which token one of them may be reserved."""
+        self._lead.demand_ready()
+        pod = self._pods.newest(pod)
+        begun = self._clock()
+        found = self._judge(pod).tell(partial(self._pods.discreet, pod))
+        self._metrics.count_outlook(str(found.outlook), self._clock() - begun)
+        self._pods.note(pod, found.outlook)
+        if not found.nodes and found.outlook is not Outlook.FULL:
+            return "", found
+        token = token or secrets.token_hex(12)
+        self._remember(token, pod)
+        return token, found
+
+    def _judge(self, pod: Pod) -> Outlooks:
+        problem = self._pods.unknown_strategy(pod)
+        if problem and pod.spec.resource_claims:
+            return Outlooks(Outlook.WAITING, message=problem)
+        if unusable := self._pods.unusable_claims(pod):
+            return Outlooks(Outlook.WAITING, message=self._take_back(pod, unusable))
+        stock = self.stock_beside_nominated(pod)
+        found = self._decider.outlook(pod, stock, self._pods.placement_of(pod), self._ledger.full_nodes(pod))
+        known = self._knowledge.stock
+        if stock is known or found.nodes:
+            return found
+        # Without the nominated pods this pod might fit: then it is said so, and the pod is requeued when a nomination ends.
+        said: list[Hindrance] = []
+        for one in found.hindrances:
+            free = not self._unserved(pod, one.nodes[0], known)
+            said.append(replace(one, message=OUTBID) if free else one)
+            if free:
+                self._pods.nominations.give_way(pod)
+        return replace(found, hindrances=tuple(said))
+
+    def nominated_in_shared_pools(self, pod: Pod) -> dict[str, list[Pod]]:
+        """List by node the pods, at least as important as this one, that room was made for in pools of several nodes."""
+        stock = self._knowledge.stock
+        nominated = self._pods.nominations.nominated_by_us(pod, self._ledger.state)
+        return {node: others for node, others in nominated.items() if reaches_shared_pool(stock, node)}
+
+    def stock_beside_nominated(self, pod: Pod) -> Stock:
+        """Answer with the stock in which those pods have their devices already.
+
+        Pools of a single node are looked at with the node's nominated pods: by the plugin in its filter, and by the extender in its own.
+        """
+        stock = self._knowledge.stock
+        for node, others in self.nominated_in_shared_pools(pod).items():
+            stock = with_pods(stock, node, others)
+        return stock
+
+    def fits(self, token: str, node: str, add: Iterable[Pod], remove: Iterable[Pod]) -> str:
+        """Say what keeps a pod from a node if some pods come first and others go; "" if nothing does."""
+        self._lead.demand_ready()
+        pod = self.pod_of(token)
+        leaving = tuple(remove)
+        if why := self._ledger.full_nodes(pod, leaving).get(node):
+            return why
+        coming = [self._pods.newest(one) for one in add]
+        stock = without_pods(self._knowledge.stock, leaving)
+        stock = with_pods(stock, node, coming)
+        problem = self._unserved(pod, node, stock)
+        if problem and coming:
+            self._pods.nominations.give_way(pod)
+        return problem
+
+    def _unserved(self, pod: Pod, node: str, stock: Stock) -> str:
+        serving = self._decider.serve(pod, node, stock, alone=Options())
+        message = serving.message if isinstance(serving, Unserved) else ""
+        return self._pods.discreet(pod, message)
+
+    def take_back_elsewhere(self, pod: Pod, nodes: Iterable[str]) -> str:
+        """Take back claims that are allocated to this pod alone and keep it from one of these nodes; say so, "" if there are none.
+
+        The scheduler asks this of a pod that fits no node now, about the nodes that everything but devices accepts.
+        """
+        self._lead.demand_ready()
+        pod = self._pods.newest(pod)
+        there = [self._knowledge.stock.nodes[name] for name in nodes if name in self._knowledge.stock.nodes]
+        found: dict[str, str] = {}
+        for claim in self._pods.allocated_claims(pod):
+            alone = all(consumer.uid == pod.metadata.uid for consumer in claim.status.reserved_for)
+            if alone and any(elsewhere([claim], node) for node in there):
+                found[claim.metadata.uid] = f"claim {claim.metadata.key} is allocated where the pod cannot go"
+        return self._take_back(pod, found) if found else ""
+
+    def _take_back(self, pod: Pod, why: Mapping[str, str]) -> str:
+        """Take back claims by uid, each for a reason; answer with the first reason."""
+        sentence = next(iter(why.values()))
+        if pod.metadata.uid not in self._ledger.state.pods:
+            self._ledger.tell(PodSeen(pod))
+        self._ledger.tell(TakeBack(pod.metadata.uid, tuple(why), sentence))
+        return sentence
+
+    def adopt(self, token: str, pod: Pod) -> bool:
+        """Have a token stand for a pod; False if the pod needs no device of ours."""
+        self._lead.demand_ready()
+        pod = self._pods.newest(pod)
+        if not wants_of(pod, self._knowledge.stock).concern_us:
+            return False
+        self._remember(token, pod)
+        return True
+
+    def pod_of(self, token: str) -> Pod:
+        """Find the pod of a token."""
+        pod = self.asked.get(token)
+        if pod is None:
+            raise Refusal(HTTPStatus.GONE, "the token is not known any more", "decide again")
+        return self._pods.newest(pod)
+
+    def _remember(self, token: str, pod: Pod) -> None:
+        namespace = pod.metadata.namespace
+        size = footprint(pod)
+        self._forget(token)
+        while len(self.asked) >= TOKENS:
+            self._forget(next(iter(self.asked)))
+        # Where a namespace asks with large pods, its own earlier questions are forgotten, and those of no other namespace.
+        while not self._memory.take((namespace, token), namespace, size):
+            earlier = (one for one, its in self.asked.items() if its.metadata.namespace == namespace)
+            oldest = next(earlier, None)
+            if oldest is None:
+                return
+            self._forget(oldest)
+        self.asked[token] = pod
+
+    def _forget(self, token: str) -> None:
+        pod = self.asked.pop(token, None)
+        if pod is not None:
+            self._memory.leave((pod.metadata.namespace, token))

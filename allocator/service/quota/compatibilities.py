@@ -1,0 +1,118 @@
+"""The status of DeviceCompatibilities, which the leader keeps: how many devices a rule matches, and what is wrong with it.
+
+Drivers publish all day and the number of devices follows them, so a mere change of the number is written at most twice a minute.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from math import inf
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from allocator.reports import Seen, look, rule_of, status_of
+from cluster.errors import ApiError, Conflict, NotFound
+from cluster.patch import Merge
+from cluster.resources import DEVICE_COMPATIBILITIES
+from dra.objects import DeviceCompatibility, DeviceCompatibilityStatus
+from dra.stock import Page
+
+if TYPE_CHECKING:
+    from allocator.service.lead import Lead
+    from cluster.protocol import Cluster
+    from dra.stock import Stock
+    from runtime.informers import Informer
+
+logger = logging.getLogger("drawbridge.allocator")
+NUMBER_SECONDS = 30.0
+_POOLS_A_TURN = 64
+
+
+class Compatibilities:
+    """The rules of a cluster about which devices go together."""
+
+    def __init__(self, cluster: Cluster, followed: Informer[DeviceCompatibility]) -> None:
+        self._cluster = cluster
+        self._followed = followed
+        self._clock = asyncio.get_running_loop().time
+        self._looks: dict[str, _Look] = {}  # by name
+        self._written: dict[str, float] = {}  # by name: when
+        self._denied = ""
+
+    async def keep(self, stock: Stock, lead: Lead) -> None:
+        """Write `status` where it is not what there is. A write that fails is repeated in a later round."""
+        rules = tuple(self._followed.objects.values())
+        for gone in self._looks.keys() - {one.metadata.name for one in rules}:
+            del self._looks[gone]
+            self._written.pop(gone, None)
+        for one in rules:
+            if not lead.may_write():
+                return
+            name = one.metadata.name
+            found = await _look(one, stock, self._looks.get(name))
+            self._looks[name] = found
+            await self._keep(one, found.status)
+
+    async def _keep(self, compatibility: DeviceCompatibility, status: DeviceCompatibilityStatus) -> None:
+        meta = compatibility.metadata
+        was = compatibility.status
+        if was == status:
+            return
+        now = self._clock()
+        since = now - self._written.get(meta.name, -inf)
+        only_the_number = was.findings == status.findings and was.observed_generation == status.observed_generation
+        if only_the_number and since < NUMBER_SECONDS:
+            return
+        findings = [{"code": one.code, "path": one.path, "message": one.message} for one in status.findings]
+        written = {
+            "observedGeneration": status.observed_generation,
+            "devices": status.devices,
+            "findings": findings,
+        }
+        patch = {"metadata": {"resourceVersion": meta.resource_version}, "status": written}
+        try:
+            await self._cluster.patch(DEVICE_COMPATIBILITIES, meta.name, Merge(patch), subresource="status")
+        except (Conflict, NotFound):
+            return  # it has changed; the next round sees it
+        except ApiError as error:
+            if error.message != self._denied:
+                problem = {"problem": error.message}
+                logger.warning("the status of a DeviceCompatibility could not be written", extra=problem)
+            self._denied = error.message
+        else:
+            self._written[meta.name] = now
+            self._denied = ""
+
+
+class _Look(msgspec.Struct, frozen=True, eq=False):
+    """What was seen of the pages of a rule's driver, and the status that follows."""
+
+    compatibility: DeviceCompatibility
+    pages: object  # of the stock
+    seen: dict[Page, Seen]
+    status: DeviceCompatibilityStatus
+
+
+async def _look(compatibility: DeviceCompatibility, stock: Stock, before: _Look | None) -> _Look:
+    """Look at the pages that were not looked at yet; where nothing changed, at none."""
+    known: dict[Page, Seen] = {}
+    if before is not None:
+        mine = before.compatibility
+        same_spec = mine.spec == compatibility.spec
+        if same_spec and mine.metadata.generation == compatibility.metadata.generation:
+            known = before.seen
+            if before.pages is stock.pages:
+                return before
+    rule = rule_of(compatibility)
+    seen: dict[Page, Seen] = {}
+    pools = [pool for pool in stock.pages_of if pool[0] == compatibility.spec.driver]
+    for at, pool in enumerate(pools):
+        if at % _POOLS_A_TURN == 0:
+            await asyncio.sleep(0)  # other tasks get a turn
+        for page in stock.newest_pages(pool):
+            found = known.get(page)
+            seen[page] = look(rule, page) if found is None else found
+    status = status_of(compatibility, seen.items())
+    return _Look(compatibility, stock.pages, seen, status)

@@ -1,0 +1,128 @@
+"""DeviceQuotas: which lines hold in a namespace, how much of each is used, and `status.used`, which the leader keeps.
+
+A line counts claims as they are meant, so a reservation counts before it is written. Reports tell both figures.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from cluster.errors import ApiError, Conflict, NotFound
+from cluster.patch import Merge
+from cluster.resources import DEVICE_QUOTAS
+from dra.policy import amount_of, concerns, held_of_quota, limits_of, quota_lines, whose
+from dra.quantity import Quantity
+from dra.stock import amounts_of, total
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from allocator.service.knowledge import Knowledge
+    from allocator.service.lead import Lead
+    from cluster.protocol import Cluster
+    from dra.objects import DeviceQuota, Pod, ResourceClaim
+    from dra.policy import Limit, QuotaLine
+    from dra.stock import Amounts, Stock
+
+logger = logging.getLogger("drawbridge.allocator")
+Object = dict[str, Any]
+
+
+class Quotas:
+    """The quotas of a cluster."""
+
+    def __init__(self, cluster: Cluster, knowledge: Knowledge) -> None:
+        self._cluster = cluster
+        self._knowledge = knowledge
+        self._denied = ""
+
+    def lines(self, pod: Pod, given: Iterable[ResourceClaim], stock: Stock) -> tuple[QuotaLine, ...]:
+        """Say what newly allocated claims of a pod add to which lines."""
+        asked = total(amounts_of(claim, stock.pages_of) for claim in given)
+        quotas = self._knowledge.quotas.objects.values()
+        held = partial(held_of_quota, stock=stock, find_pod=self._knowledge.pod)
+        return quota_lines(quotas, whose(pod), asked, held)
+
+    def report(self, stock: Stock, unwritten: Iterable[ResourceClaim] = ()) -> list[Object]:
+        """List every line, with what is written of it and what is only assumed yet.
+
+        `unwritten` are the claims that a stock has as they are meant, and not as the API server has them.
+        """
+        rows: list[Object] = []
+        assumed = _assumed(unwritten, stock)
+        for quota in self._knowledge.quotas.objects.values():
+            held = held_of_quota(quota, stock, self._knowledge.pod)
+            meant = self._of(quota, assumed, stock)
+            for limit in limits_of(quota):
+                more = amount_of(limit, meant)
+                used = amount_of(limit, held) - more
+                row = {
+                    "quota": limit.quota,
+                    "key": limit.key,
+                    "hard": str(limit.hard),
+                    "used": _write(used, limit),
+                    "assumed": _write(more, limit),
+                }
+                rows.append(row)
+        rows.sort(key=lambda row: (row["quota"], row["key"]))
+        return rows
+
+    async def keep(self, stock: Stock, unwritten: Iterable[ResourceClaim], lead: Lead) -> None:
+        """Write `status.used` where it is not what claims hold. A write that fails is repeated in a later round."""
+        assumed = _assumed(unwritten, stock)
+        for quota in tuple(self._knowledge.quotas.objects.values()):
+            if lead.may_write():
+                held = held_of_quota(quota, stock, self._knowledge.pod)
+                await self._keep(quota, held, self._of(quota, assumed, stock))
+
+    def _of(self, quota: DeviceQuota, assumed: Mapping[str, list[ResourceClaim]], stock: Stock) -> Amounts:
+        """Say how much of what is assumed a quota is about."""
+        here = assumed.get(quota.metadata.namespace or "default", ())
+        return total(amounts_of(one, stock.pages_of) for one in here if concerns(quota, one, self._knowledge.pod))
+
+    async def _keep(self, quota: DeviceQuota, held: Amounts, assumed: Amounts) -> None:
+        meta = quota.metadata
+        status = quota.status
+        hard: dict[str, Quantity] = {}
+        used: dict[str, Quantity] = {}
+        for limit in limits_of(quota):
+            amount = amount_of(limit, held) - amount_of(limit, assumed)
+            hard[limit.key] = limit.hard
+            used[limit.key] = Quantity.from_nano(amount, limit.hard.format)
+        if status.hard == hard and status.used == used:
+            return
+        patch: Object = {
+            "metadata": {"resourceVersion": meta.resource_version},
+            "status": {
+                # A key that is no more is taken away by a null.
+                "hard": dict.fromkeys(status.hard) | {key: str(amount) for key, amount in hard.items()},
+                "used": dict.fromkeys(status.used) | {key: str(amount) for key, amount in used.items()},
+            },
+        }
+        try:
+            await self._cluster.patch(DEVICE_QUOTAS, meta.name, Merge(patch), meta.namespace, subresource="status")
+        except (Conflict, NotFound):
+            return  # it has changed; the next round sees it
+        except ApiError as error:
+            if error.message != self._denied:
+                logger.warning("the status of a DeviceQuota could not be written", extra={"problem": error.message})
+            self._denied = error.message
+        else:
+            self._denied = ""
+
+
+def _assumed(unwritten: Iterable[ResourceClaim], stock: Stock) -> dict[str, list[ResourceClaim]]:
+    """List the claims that a stock has and that are not written yet, by namespace."""
+    found: dict[str, list[ResourceClaim]] = {}
+    for claim in unwritten:
+        meta = claim.metadata
+        meant = stock.claims.get(meta.key)
+        if meant is not None and meant.metadata.uid == meta.uid:
+            found.setdefault(meta.namespace or "default", []).append(meant)
+    return found
+
+
+def _write(amount: int, limit: Limit) -> str:
+    return str(Quantity.from_nano(amount, limit.hard.format))

@@ -1,0 +1,133 @@
+"""Which pods a scheduler should try again: numbered events, read by long polls. No event is lost between two polls.
+
+A caller that has missed more events than are remembered, or has a number of an earlier process, is told to try all pods.
+
+When a device comes free, only pods that may fit now are requeued: of those that ask for the same, one is looked at for all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import defaultdict, deque
+from typing import TYPE_CHECKING
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+logger = logging.getLogger("drawbridge.allocator")
+REMEMBERED = 256
+
+
+class RequeueEvent(msgspec.Struct, frozen=True):
+    """The pods, by namespace/name, to try again after an event of that number; or all of them."""
+
+    seq: int
+    pods: tuple[str, ...] = ()
+    all: bool = False
+
+
+class RequeueEvents:
+    """The events that are remembered."""
+
+    def __init__(self) -> None:
+        self.seq = 1
+        self._row: deque[RequeueEvent] = deque(maxlen=REMEMBERED)
+        self._come = asyncio.Event()
+
+    def add(self, pods: Iterable[str] = (), *, everybody: bool = False) -> None:
+        """Add an event, unless it names no pod."""
+        named = tuple(sorted(set(pods)))
+        if not named and not everybody:
+            return
+        self.seq += 1
+        self._row.append(RequeueEvent(self.seq, named, everybody))
+        self._come.set()
+        self._come = asyncio.Event()
+
+    async def after(self, seq: int, seconds: float) -> RequeueEvent:
+        """Wait for events after a number; answer with an empty one when the time is over."""
+        if seq == self.seq:
+            try:
+                async with asyncio.timeout(seconds):
+                    await self._come.wait()
+            except TimeoutError:
+                return RequeueEvent(self.seq)
+        return self._since(seq)
+
+    def _since(self, seq: int) -> RequeueEvent:
+        everybody = RequeueEvent(self.seq, all=True)
+        first = self._row[0].seq if self._row else self.seq + 1
+        if seq > self.seq or seq < first - 1:
+            return everybody
+        pods: set[str] = set()
+        for news in self._row:
+            if news.seq <= seq:
+                continue
+            if news.all:
+                return everybody
+            pods.update(news.pods)
+        return RequeueEvent(self.seq, tuple(sorted(pods)))
+
+
+class RefusedPods:
+    """Pods that found no room, and which of them are worth another try."""
+
+    def __init__(self, events: RequeueEvents) -> None:
+        self._events = events
+        self._names: dict[str, str] = {}  # by uid
+        self._shapes: dict[str, bytes] = {}  # what they ask for, by uid; empty for a pod that is unlike all others
+        self._freed = False
+        self._looking = False
+
+    def put(self, uid: str, name: str, shape: bytes = b"") -> None:
+        """Remember a pod."""
+        self._names[uid] = name
+        self._shapes[uid] = shape
+
+    def pop(self, uid: str) -> None:
+        """Forget a pod."""
+        self._names.pop(uid, None)
+        self._shapes.pop(uid, None)
+
+    def requeue_all(self) -> None:
+        """Requeue every pod."""
+        self._requeue(tuple(self._names))
+
+    def needs_look(self) -> bool:
+        """Note that a device came free; say whether `look` has to be called. A look under way sees it by itself."""
+        self._freed = True
+        if not self._names or self._looking:
+            return False
+        self._looking = True
+        return True
+
+    async def look(self, may_fit: Callable[[str], bool]) -> None:
+        """Requeue the pods that may fit by now. `may_fit` is asked once, by uid, for all pods that ask for the same."""
+        try:
+            while self._freed:
+                self._freed = False
+                groups: defaultdict[bytes | str, list[str]] = defaultdict(list)
+                for uid, shape in self._shapes.items():
+                    groups[shape or uid].append(uid)
+                for uids in groups.values():
+                    first = next((uid for uid in uids if uid in self._names), None)
+                    try:
+                        fits = first is not None and may_fit(first)
+                    except Exception:
+                        name = self._names.get(first or "")
+                        logger.exception("a bug while looking for room; please report it", extra={"pod": name})
+                        fits = True
+                    if fits:
+                        self._requeue(uids)
+                    await asyncio.sleep(0)
+        finally:
+            self._looking = False
+
+    def _requeue(self, uids: Iterable[str]) -> None:
+        found = [uid for uid in uids if uid in self._names]
+        self._events.add([self._names[uid] for uid in found])
+        for uid in found:
+            self.pop(uid)

@@ -1,0 +1,203 @@
+"""Reservations of schedulers: devices are held for a pod on a node, and committed, which writes its claims."""
+
+from __future__ import annotations
+
+import asyncio
+from http import HTTPStatus
+from math import inf
+from time import time
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from allocator.decisions import Unserved, devices_ready, latest_binding, unusable, wants_of
+from allocator.reservations import (
+    Assume,
+    ClaimPart,
+    Commit,
+    Declined,
+    Exceeded,
+    State,
+    TakeBack,
+    Told,
+    Unreserve,
+    overlaps,
+    pools_of,
+)
+from allocator.service.live_ledger import PAUSE
+from allocator.service.replies import Refusal
+
+if TYPE_CHECKING:
+    from allocator.decisions import Decider
+    from allocator.reservations import Reservation
+    from allocator.service.knowledge import Knowledge
+    from allocator.service.lead import Lead
+    from allocator.service.live_ledger import LiveLedger
+    from allocator.service.pending_pods import PendingPods
+    from allocator.service.questions import Questions
+    from allocator.service.quota.quotas import Quotas
+    from allocator.service.settings import Settings
+    from dra.objects import Pod
+    from dra.stock import PoolId
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """How far a commit is: done, or what it waits for."""
+
+    committed: bool
+    message: str = ""
+
+
+class Reservations:
+    """Reserves, commits and lets go."""
+
+    def __init__(
+        self,
+        knowledge: Knowledge,
+        lead: Lead,
+        pods: PendingPods,
+        ledger: LiveLedger,
+        questions: Questions,
+        *,
+        quotas: Quotas,
+        decider: Decider,
+        settings: Settings,
+    ) -> None:
+        self._knowledge = knowledge
+        self._lead = lead
+        self._pods = pods
+        self._ledger = ledger
+        self._questions = questions
+        self._quotas = quotas
+        self._decider = decider
+        self._clock = asyncio.get_running_loop().time
+        self.binding_seconds = settings.binding  # after its allocation, for a device to be ready to be bound to
+
+    def reserve(self, token: str, node: str) -> None:
+        """Hold a pod's devices on a node. The token stands for what is held from then on."""
+        self._lead.demand_ready()
+        pod = self._questions.pod_of(token)
+        held = self._ledger.state.reservation(token)
+        if held is not None and held.node == node and held.state is not State.RELEASED:
+            return
+        basis = self._ledger.state.generation
+        problem = (
+            self._pods.unknown_strategy(pod)
+            or self._ledger.full_nodes(pod).get(node)
+            or next(iter(self._pods.unusable_claims(pod).values()), "")
+        )
+        if problem:
+            raise self._again(pod, problem)
+        stock = self._questions.stock_beside_nominated(pod)
+        serving = self._decider.serve(pod, node, stock, self._pods.placement_of(pod))
+        if isinstance(serving, Unserved):
+            raise self._again(pod, serving.message)
+        if not serving.claims:
+            return  # there is nothing to hold
+        given = serving.allocated_claims()
+        allocations = {claim.metadata.uid: claim.status.allocation for claim in given}
+        parts = tuple(ClaimPart(claim, allocations.get(claim.metadata.uid)) for claim in serving.claims)
+        lines = self._quotas.lines(pod, given, self._knowledge.stock)
+        for effect in self._ledger.tell(Assume(token, pod, node, parts, basis, lines)):
+            if isinstance(effect, Declined):
+                raise self._again(pod, effect.sentence)
+            if isinstance(effect, Exceeded):
+                self._pods.refuse(pod)
+                remedy = "ask for less, or wait until something in the namespace ends"
+                raise Refusal(HTTPStatus.CONFLICT, str(effect.line), remedy, {"exceeded": effect.line.facts()})
+        self._pods.refused.pop(pod.metadata.uid)
+
+    def unreserve(self, token: str) -> None:
+        """Let go of a reservation; an unknown one is no error."""
+        self._ledger.tell(Unreserve(token))
+
+    async def commit(self, token: str, seconds: float) -> Progress:
+        """Write what is reserved. Answers when it is written and the devices are ready, or in `seconds` with what it waits for."""
+        self._lead.demand_ready()
+        asked = self._questions.asked.get(token)
+        if asked is not None and self._ledger.state.reservation(token) is None:
+            wants = wants_of(self._pods.newest(asked), self._knowledge.stock)
+            if not wants.claims and not wants.waits_for:
+                return Progress(committed=True)  # a pod without claims may be bound as it is
+        until = self._clock() + seconds
+        answers = self._ledger.answers
+        waiting = answers.get(token)
+        if waiting is None:
+            waiting = answers[token] = asyncio.get_running_loop().create_future()
+            self._ledger.tell(Commit(token))
+        try:
+            async with asyncio.timeout_at(until):
+                problem = await asyncio.shield(waiting)
+        except TimeoutError:
+            return Progress(False, "waits for the API server to take the allocation")
+        if problem:
+            raise self._again(self._questions.asked.get(token), problem)
+        if not await self._wait_for_others(token, until):
+            return Progress(False, "waits to see its allocation among those of others")
+        return await self._wait_for_devices(token, until)
+
+    async def _wait_for_others(self, token: str, until: float) -> bool:
+        """Let go of what another writer allocated before us; say whether that could be seen in time.
+
+        Informers tell of claims in the order of their writes: once our own write is seen, every write before it is seen, too.
+        """
+        while True:
+            changed = self._ledger.claims_changed
+            reservation = self._reservation_of(token)
+            if not any(uid in self._ledger.state.ahead for uid in reservation.claims):
+                break
+            if not await _set(changed, until):
+                return False
+        pools: set[PoolId] = set()
+        for uid in reservation.claims:
+            hold = self._ledger.state.holds.get(uid)
+            if hold is not None:
+                pools |= pools_of(hold.claim.status.allocation)
+        for overlap in overlaps(self._knowledge.stock, pools):
+            self._ledger.tell(overlap)
+        if self._reservation_of(token).due:
+            raise Refusal(HTTPStatus.CONFLICT, "the same devices were just allocated to another claim", "decide again")
+        return True
+
+    async def _wait_for_devices(self, token: str, until: float) -> Progress:
+        """Wait until the devices are ready to be bound to (KEP-5007); those that fail, or are late, are taken back."""
+        while True:
+            changed = self._ledger.claims_changed
+            reservation = self._reservation_of(token)
+            holds = [self._ledger.state.holds.get(uid) for uid in reservation.claims]
+            claims = [hold.claim for hold in holds if hold is not None]
+            now = time()
+            for claim in claims:
+                if why := unusable(claim, now, self.binding_seconds):
+                    self._ledger.tell(TakeBack(reservation.pod, (claim.metadata.uid,), why))
+                    raise self._again(self._questions.asked.get(token), why)
+            waits_for = devices_ready(claims).waits_for
+            if not waits_for:
+                self._ledger.tell(Told(token))
+                return Progress(True)
+            late = min((latest_binding(claim, self.binding_seconds) for claim in claims), default=inf)
+            time_left = max(late - now, 0) + PAUSE
+            if not await _set(changed, min(until, self._clock() + time_left)) and self._clock() >= until:
+                return Progress(False, waits_for)
+
+    def _reservation_of(self, token: str) -> Reservation:
+        reservation = self._ledger.state.reservation(token)
+        if reservation is None:
+            raise Refusal(HTTPStatus.CONFLICT, "the reservation has ended", "decide again")
+        if reservation.state is State.RELEASED:
+            raise self._again(self._questions.asked.get(token), reservation.sentence)
+        return reservation
+
+    def _again(self, pod: Pod | None, problem: str) -> Refusal:
+        """Refuse, so that the scheduler decides on the pod again."""
+        said = self._pods.discreet(pod, problem) if pod is not None else problem
+        return Refusal(HTTPStatus.CONFLICT, said, "decide again")
+
+
+async def _set(event: asyncio.Event, until: float) -> bool:
+    """Wait for an event; say whether it came in time."""
+    try:
+        async with asyncio.timeout_at(until):
+            return await event.wait()
+    except TimeoutError:
+        return False

@@ -1,0 +1,165 @@
+"""What tenants, and a stolen node, may store to fill the memory of those who follow a cluster; and what that comes to.
+
+Every kind that a process of ours follows, in the shapes that grow most when they are read: parameters of empty objects, labels by the
+hundred thousand, lists of tolerations, workloads without replicas. A stub serves them, because a real API server takes
+minutes and gigabytes to store what is asked about here (`e2e/gate/test_gate_memory.py` asks a real one, with less).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from bench import stub
+from bench.meter import cpu_of
+from bench.webhook import start
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+MIB = 1 << 20
+PATIENCE = 600.0
+TENANTS = 5
+DRAWBRIDGE = str(Path(sys.executable).with_name("drawbridge"))
+# By its name, how a process is started, and what it says when it is ready.
+PROCESSES: dict[str, tuple[tuple[str, ...], bytes]] = {
+    "webhook": (("webhook", "--no-controllers", "--listen=127.0.0.1:0", "--metrics-listen=127.0.0.1:0"), b'"msg":"ready"'),
+    "controllers": (("webhook", "--no-gate", "--controllers", "--no-authority", "--metrics-listen=127.0.0.1:0"), b'"msg":"ready"'),
+    "allocator": (("allocator", "--identity=a", "--extender=127.0.0.1:0"), b'"msg":"leading"'),
+}  # fmt: skip
+
+
+class Fared(NamedTuple):
+    """How a process fared: seconds until it was ready, and the most MiB that were resident."""
+
+    seconds: float
+    peak: float
+
+
+def parameters(size: int) -> bytes:
+    """A JSON object of about so many bytes, of which each three make an object of their own."""
+    return b'{"a":[' + b"{}," * (size // 3) + b"{}]}"
+
+
+def labels(size: int) -> bytes:
+    """Labels of about so many bytes, as short as they may be."""
+    return b"{" + b",".join(b'"l%x":""' % number for number in range(size // 9)) + b"}"
+
+
+def _claim_spec(size: int) -> bytes:
+    entry = b'{"opaque":{"driver":"gpu.nvidia.com","parameters":' + parameters(10_000) + b"}}"
+    config = b",".join([entry] * max(1, size // 10_000))
+    request = b'{"name":"r","exactly":{"deviceClassName":"gpu.nvidia.com","allocationMode":"ExactCount","count":1}}'
+    return b'"spec":{"devices":{"requests":[' + request + b'],"config":[' + config + b"]}}"
+
+
+def _pod_spec(size: int) -> bytes:
+    variables = b",".join(b'{"name":"E%x"}' % number for number in range(size // 40))
+    tolerations = b",".join([b'{"operator":"Exists"}'] * (size // 50))
+    terms = b",".join([b'{"weight":1,"preference":{}}'] * (size // 60))
+    affinity = b'{"nodeAffinity":{"preferredDuringSchedulingIgnoredDuringExecution":[' + terms + b"]}}"
+    return b'{"containers":[{"name":"c","env":[' + variables + b']}],"tolerations":[' + tolerations + b'],"affinity":' + affinity + b"}"  # fmt: skip
+
+
+def _amounts(size: int) -> bytes:
+    return b"{" + b",".join(b'"requests.e.x/a%x":"1"' % number for number in range(size // 26)) + b"}"
+
+
+def _device(size: int) -> bytes:
+    attributes = b",".join(b'"a%x":{"int":1}' % number for number in range(size // 17))
+    return b'{"name":"d","attributes":{' + attributes + b"}}"
+
+
+def _workload(size: int) -> bytes:
+    return b'"spec":{"replicas":0,"template":{"metadata":{},"spec":' + _pod_spec(size) + b"}}"
+
+
+# By plural: whether it has a namespace, how large one is, and what stands beside its name.
+KINDS: dict[str, tuple[bool, int, Callable[[int], bytes]]] = {
+    "resourceclaimtemplates": (True, 328_000, lambda size: b'"spec":{' + _claim_spec(size) + b"}"),
+    "resourceclaims": (True, 328_000, _claim_spec),
+    "pods": (True, 900_000, lambda size: b'"spec":' + _pod_spec(size)),
+    **dict.fromkeys(
+        ("deployments", "statefulsets", "daemonsets", "replicasets", "jobs", "cronjobs"), (True, 900_000, _workload)
+    ),
+    "resourcequotas": (True, 900_000, lambda size: b'"spec":{"hard":' + _amounts(size) + b"}"),
+    "devicequotas": (True, 900_000, lambda size: b'"spec":{"hard":' + _amounts(size) + b"}"),
+    "limitranges": (True, 900_000, lambda size: b'"spec":{"limits":[{"type":"Pod","max":' + _amounts(size) + b"}]}"),
+    "poddisruptionbudgets": (True, 900_000, lambda size: b'"spec":{"selector":{"matchLabels":' + labels(size) + b"}}"),
+    "resourceslices": (
+        False,
+        900_000,
+        lambda size: b'"spec":{"driver":"gpu.nvidia.com","nodeName":"stolen","pool":{"name":"stolen","generation":1,"resourceSliceCount":1},"devices":[' + _device(size) + b"]}",
+    ),
+}  # fmt: skip
+
+
+def write(directory: Path, plural: str, size: int, *, beside: list[stub.Object] | None = None) -> int:
+    """Put so many bytes of one kind, and some honest objects, where a stub finds them; say how many bytes these are.
+
+    Each second object has its weight in labels instead.
+    """
+    namespaced, each, make = KINDS[plural]
+    body, crowded = make(each), labels(each)
+    written = number = 0
+    with (directory / plural).open("wb") as file:
+        for one in beside or []:
+            file.write(stub.BEFORE + stub.encoded(one) + stub.AFTER)
+        while written < size:
+            where = b'"namespace":"tenant-%d",' % (number % TENANTS) if namespaced else b""
+            head = b'"name":"x%d",%s"uid":"u%d","resourceVersion":"%d"' % (number, where, number, number + 10)
+            if number % 2:
+                text = b'{"metadata":{' + head + b"}," + body + b"}"
+            else:
+                text = b'{"metadata":{' + head + b',"labels":' + crowded + b"}," + make(0) + b"}"
+            written += file.write(stub.BEFORE + text + stub.AFTER)
+            number += 1
+    return written
+
+
+@contextlib.contextmanager
+def stored(size: int) -> Iterator[Path]:
+    """A stub that serves an honest cluster and so many hostile bytes in it, each kind as many."""
+    with start.prepare(20) as directory:
+        for plural in KINDS:
+            honest = [start.slice_(number) for number in range(20)] if plural == "resourceslices" else []
+            write(directory, plural, size // len(KINDS), beside=honest)
+        yield directory
+
+
+def run(directory: Path, name: str) -> Fared:
+    """Start a process, wait until it is ready and has read everything, and say how it fared."""
+    command, ready = PROCESSES[name]
+    log = directory / f"{name}.log"
+    begun = time.monotonic()
+    with log.open("wb") as said:
+        process = subprocess.Popen(
+            [DRAWBRIDGE, *command, f"--kubeconfig={directory / 'kubeconfig'}"],
+            stdout=said,
+            stderr=said,
+            env=stub.compiled(directory),
+        )
+        try:
+            while ready not in log.read_bytes():
+                if process.poll() is not None or time.monotonic() - begun > PATIENCE:
+                    raise RuntimeError(f"{name} is not ready: {log.read_text()[-2000:]}")
+                time.sleep(0.1)
+            seconds = time.monotonic() - begun
+            return Fared(seconds, settled_peak(process.pid))
+        finally:
+            process.kill()
+            process.wait()
+
+
+def settled_peak(pid: int) -> float:
+    """Wait until a process has nothing to do, and say how many MiB of it were resident at most."""
+    before = -1.0
+    while (now := cpu_of(pid)) - before > 0.2:
+        before = now
+        time.sleep(2.0)
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) / 1024

@@ -1,0 +1,120 @@
+"""What the webhook made of a pod, by the record on it; or what it would make of it, where there is no record. Pure.
+
+Every author of a pod may write annotations. A record is told with whether its seal verifies; without the keys it is unchecked.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from allocator.pods import total
+from cli.explain.stories import GateWords, Trust
+from cli.loading import state_of
+from webhook import names
+from webhook.admission import decide_object
+from webhook.claims import template
+from webhook.dialects import Action
+from webhook.translate import Decision, is_genuine, mapping
+
+if TYPE_CHECKING:
+    from cli.loading import Scene
+    from dra.objects import Pod
+    from webhook.state import Configuration
+
+_LONGEST = 4096  # characters of one word of a record
+_MOST = 256  # words of a record
+
+
+def words_on(pod: Pod, scene: Scene, configuration: Configuration) -> GateWords:
+    """Read the record on a pod, or say what the webhook would make of it now."""
+    annotations = pod.metadata.annotations
+    raw = scene.raw.get(pod.metadata.key)
+    recorded = names.ORIGINAL in annotations
+    if not recorded and raw is None:
+        return GateWords()
+    state, _ = state_of(scene.gathered, configuration, scene.features)
+    uses = total(scene.pods.values()) if configuration.file.mixed and scene.knows_pods else None
+    state = msgspec.structs.replace(state, uses=uses)
+    if not recorded:
+        done = decide_object(raw or {}, state)
+        return GateWords(decisions=done.decisions, refusals=done.refusals, foretold=True)
+
+    original = _decoded(annotations.get(names.ORIGINAL))
+    scheduler = original.get("schedulerName")
+    removed: dict[str, dict[str, Any]] = {}
+    for container, words in list(mapping(original.get("containers")).items())[:_MOST]:
+        removed[_text(container)] = {_text(key): _text(value) for key, value in mapping(words).items()}
+    trust = Trust.UNCHECKED
+    if scene.seals:
+        bearer = template.bearer(pod, pod.metadata.namespace or "default")
+        trust = Trust.VERIFIED if is_genuine(annotations, bearer, scene.seals) else Trust.FORGED
+    decisions = _decisions(pod)
+    if raw is not None and trust is not Trust.FORGED:
+        # The record does not hold the evidence: the same words are decided on once more, for what they would rest on now.
+        bases: dict[tuple[str, str], str] = {}
+        for one in decide_object(_restored(raw, removed, scheduler), state).decisions:
+            bases.setdefault((one.container, one.key), one.basis)
+        decisions = [msgspec.structs.replace(one, basis=bases.get((one.container, one.key), "")) for one in decisions]
+    return GateWords(
+        trust=trust,
+        removed=removed,
+        scheduler_name=_text(scheduler or ""),
+        decisions=tuple(decisions),
+    )
+
+
+def _restored(raw: dict[str, Any], removed: dict[str, dict[str, Any]], scheduler: Any) -> dict[str, Any]:
+    """Give the pod back the words that the webhook took, and take off what it wrote."""
+    metadata = {**mapping(raw.get("metadata"))}
+    written = mapping(metadata.get("annotations"))
+    metadata["annotations"] = {name: value for name, value in written.items() if name not in names.ANNOTATIONS}
+    spec = {**mapping(raw.get("spec"))}
+    spec.pop("resourceClaims", None)
+    if scheduler:
+        spec["schedulerName"] = scheduler
+    for part in ("initContainers", "containers"):
+        listed = spec.get(part)
+        if not isinstance(listed, list):
+            continue
+        spec[part] = restored = [*listed]
+        for at, one in enumerate(listed):
+            container = mapping(one)
+            words = removed.get(str(container.get("name")))
+            if words:
+                resources = mapping(container.get("resources"))
+                kept = {name: value for name, value in resources.items() if name != "claims"}
+                kept["limits"] = {**mapping(resources.get("limits")), **words}
+                restored[at] = {**container, "resources": kept}
+    return {**raw, "metadata": metadata, "spec": spec}
+
+
+def _decisions(pod: Pod) -> list[Decision]:
+    """Read the decisions of a record; what is no decision is left out."""
+    told = _decoded(pod.metadata.annotations.get(names.DECISION)).get("decisions")
+    found: list[Decision] = []
+    for one in told[:_MOST] if isinstance(told, list) else ():
+        words = mapping(one)
+        try:
+            action = Action(_text(words.get("action")))
+        except ValueError:
+            continue
+        container, dialect, key, detail = (
+            _text(words.get(name) or "") for name in ("container", "dialect", "key", "detail")
+        )
+        found.append(Decision(f"Pod/{pod.metadata.key}", container, dialect, key, action, detail))
+    return found
+
+
+def _decoded(text: str | None) -> dict[str, Any]:
+    try:
+        return mapping(msgspec.json.decode(text or "{}"))
+    except (msgspec.DecodeError, RecursionError):
+        return {}
+
+
+def _text(value: object) -> str:
+    if isinstance(value, str):
+        return value[:_LONGEST]
+    return msgspec.json.encode(value).decode()[:_LONGEST]

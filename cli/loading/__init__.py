@@ -1,0 +1,61 @@
+"""What reports look at, read once in one way: from files, a snapshot or a cluster; and what could not be read, by name."""
+
+from __future__ import annotations
+
+from cli.loading.objects import (
+    CLUSTER,
+    Gathered,
+    Object,
+    Trimmer,
+    Unread,
+    Who,
+    inside,
+    is_extended,
+    items,
+    owner_of,
+    text,
+    who,
+)
+from cli.loading.scene import (
+    HELD,
+    MeantBy,
+    Scene,
+    ServerMeant,
+    for_server,
+    meant,
+    read_dump,
+    scene_of,
+    trim,
+    visit,
+)
+from cli.loading.visit import TELLING, Visit, gather
+from cli.loading.webhook_state import state_of
+
+__all__ = [
+    "CLUSTER",
+    "HELD",
+    "TELLING",
+    "Gathered",
+    "MeantBy",
+    "Object",
+    "Scene",
+    "ServerMeant",
+    "Trimmer",
+    "Unread",
+    "Visit",
+    "Who",
+    "for_server",
+    "gather",
+    "inside",
+    "is_extended",
+    "items",
+    "meant",
+    "owner_of",
+    "read_dump",
+    "scene_of",
+    "state_of",
+    "text",
+    "trim",
+    "visit",
+    "who",
+]

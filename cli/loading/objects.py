@@ -1,0 +1,171 @@
+"""Objects as they were read, from a cluster or from files, and what could not be read. Values only.
+
+A dump of a large cluster is mostly managed fields, conditions, and pods that are equal to their neighbours: `Trimmer` keeps of an
+object from a server what decides about devices, and keeps equal parts once. An object without a uid has passed no server and may be wrong
+anywhere, so it is kept as it is.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from cluster.server import Server
+from webhook.translate import mapping
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+Object = dict[str, Any]
+CLUSTER = ""  # the namespace of an object that has none
+_NATIVE = "kubernetes.io"
+_MANAGED = ("managedFields",)
+# Parts of metadata that decide nothing.
+_BOOKKEEPING = (*_MANAGED, "resourceVersion", "creationTimestamp", "generation", "finalizers", "selfLink")
+# The copy that kubectl writes of an applied object: the whole object once more.
+_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+_SHARED = ("labels", "annotations", "ownerReferences")
+# Kinds whose status is read for its phase and conditions alone.
+_WITH_PODS = frozenset(
+    ("Pod", "ReplicaSet", "Deployment", "StatefulSet", "DaemonSet", "Job", "CronJob", "ReplicationController")
+)
+_STATUS = ("phase", "conditions", "numberReady")
+_OF_CONDITION = ("type", "status")
+
+
+class Who(NamedTuple):
+    """The identity of an object, as an owner reference has it: without a version."""
+
+    group: str
+    kind: str
+    namespace: str
+    name: str
+
+
+class Unread(msgspec.Struct, frozen=True):
+    """A kind that could not be read, and why."""
+
+    kind: str
+    reason: str
+
+
+class Gathered(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that was read. `places` has file and line for objects of files, in the same order."""
+
+    objects: tuple[Object, ...]
+    unread: tuple[Unread, ...] = ()
+    server: Server | None = None
+    places: tuple[tuple[str, int], ...] = ()
+    # Whether namespaced kinds were read in one namespace only.
+    narrow: bool = False
+
+    @property
+    def knows_pods(self) -> bool:
+        """Whether it can say what pods hold on their nodes: all pods were read; in files, at least one that has a node."""
+        if self.narrow or any(one.kind == "pods" for one in self.unread):
+            return False
+        return self.server is not None or any(inside(pod, "spec").get("nodeName") for pod in self.of("Pod"))
+
+    def of(self, *kinds: str) -> list[Object]:
+        """Give the objects of some kinds."""
+        return [one for one in self.objects if one.get("kind") in kinds]
+
+
+def inside(obj: Object, *path: str) -> Object:
+    """Follow names into an object; empty where they lead nowhere."""
+    for name in path:
+        obj = mapping(obj.get(name))
+    return obj
+
+
+def items(obj: Object, name: str) -> list[Object]:
+    """Give the objects of a list in an object."""
+    listed = obj.get(name)
+    return [mapping(one) for one in listed] if isinstance(listed, list) else []
+
+
+def who(obj: Object) -> Who:
+    """Identify an object."""
+    metadata = mapping(obj.get("metadata"))
+    name = text(metadata.get("name")) or f"{text(metadata.get('generateName'))}*"
+    namespace = text(metadata.get("namespace")) or "default"
+    return Who(group_of(obj.get("apiVersion")), text(obj.get("kind")), namespace, name)
+
+
+def owner_of(obj: Object) -> Who | None:
+    """Identify the controller of an object, by its owner references."""
+    metadata = inside(obj, "metadata")
+    namespace = text(metadata.get("namespace")) or "default"
+    for reference in items(metadata, "ownerReferences"):
+        if reference.get("controller") is True:
+            group = group_of(reference.get("apiVersion"))
+            return Who(group, text(reference.get("kind")), namespace, text(reference.get("name")))
+    return None
+
+
+def group_of(version: object) -> str:
+    """Give the group of an apiVersion."""
+    return text(version).rpartition("/")[0]
+
+
+def text(value: object) -> str:
+    """Give a text, or "" for any other value."""
+    return value if isinstance(value, str) else ""
+
+
+def is_extended(key: str) -> bool:
+    """Say whether a resource name is an extended resource: its domain is not Kubernetes' own."""
+    domain, slash, _ = key.partition("/")
+    return bool(slash) and domain != _NATIVE and not domain.endswith(f".{_NATIVE}")
+
+
+def without_bookkeeping(obj: Object, dropped: Collection[str] = _MANAGED) -> Object:
+    """Leave out parts of an object's metadata, and kubectl's copy of the object."""
+    metadata = obj.get("metadata")
+    if not isinstance(metadata, dict):
+        return obj
+    kept = {name: value for name, value in metadata.items() if name not in dropped}
+    annotations = kept.get("annotations")
+    if isinstance(annotations, dict):
+        kept["annotations"] = {name: value for name, value in annotations.items() if name != _APPLIED}
+    return {**obj, "metadata": kept}
+
+
+class Trimmer:
+    """Cuts objects down; equal parts of them are one value afterwards, which must not be changed."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, Any] = {}
+
+    def trim(self, obj: Object) -> Object:
+        """Cut down an object."""
+        if not inside(obj, "metadata").get("uid"):
+            return obj
+        trimmed = without_bookkeeping(obj, _BOOKKEEPING)
+        metadata = trimmed["metadata"]
+        for name in _SHARED:
+            if name in metadata:
+                metadata[name] = self._share(metadata[name])
+        if obj.get("kind") in _WITH_PODS:
+            status = mapping(obj.get("status"))
+            kept = {name: value for name, value in status.items() if name in _STATUS}
+            if isinstance(kept.get("conditions"), list):
+                kept["conditions"] = [
+                    {name: one[name] for name in _OF_CONDITION if name in one} for one in items(kept, "conditions")
+                ]
+            trimmed["status"] = self._share(kept)
+            # Member by member: two pods of one workload differ in their node and in the name of a volume.
+            spec = obj.get("spec")
+            if isinstance(spec, dict):
+                trimmed["spec"] = {name: self._share(value) for name, value in spec.items()}
+            else:
+                trimmed["spec"] = spec
+        return trimmed
+
+    def _share(self, value: Any) -> Any:
+        if not isinstance(value, dict | list):
+            return value
+        key = blake2b(msgspec.json.encode(value), digest_size=16).digest()
+        return self._known.setdefault(key, value)

@@ -1,0 +1,272 @@
+"""What was read, as typed values: a stock with all claims, the pods, and the names of objects that cannot be read.
+
+Objects come from a cluster or from files, in any order, and are not trusted: one that is not what its kind says is named and left out.
+A kind that may not be read is named as well, and the rest goes on. Nothing is ever written.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from binascii import Error as NotBase64
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from cli import contract as inputs
+from cli.configuration import features_of, server_named
+from cli.devices import read_object
+from cli.loading.objects import Gathered, Object, Unread, inside, owner_of, who, without_bookkeeping
+from cli.loading.visit import Visit
+from cluster import resources
+from dra.objects import DeviceQuota, Pod, ResourceClaimTemplate
+from dra.server import known_gates
+from dra.stock import Stock
+from dra.wire import WireError
+from webhook import names
+from webhook.state import Features, Kubernetes
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Sequence
+
+    from cluster.protocol import Cluster
+    from cluster.resources import Resource
+    from cluster.server import Server
+    from webhook.state import Configuration
+
+_MOST_OWNERS = 8
+# Kinds that say which devices there are, and which claims hold them.
+HELD: tuple[Resource[Any], ...] = (
+    resources.RESOURCE_CLAIMS,
+    resources.NODES,
+    resources.DEVICE_CLASSES,
+    resources.RESOURCE_SLICES,
+    resources.DEVICE_TAINT_RULES,
+    resources.DEVICE_COMPATIBILITIES,
+)
+# Claims before pods: a pod that was made between the two is not taken for one that is gone.
+KINDS: tuple[Resource[Any], ...] = (
+    *HELD,
+    resources.RESOURCE_CLAIM_TEMPLATES,
+    resources.DEVICE_QUOTAS,
+    resources.NAMESPACES,
+    resources.RESOURCE_QUOTAS,
+    resources.LIMIT_RANGES,
+    resources.PODS,
+)
+trim = without_bookkeeping
+
+
+class MeantBy(StrEnum):
+    """Where it is declared which server the answer is for."""
+
+    OPTIONS = "options"
+    CONFIGURATION = "configuration"
+    CLUSTER = "cluster"
+    NOBODY = "nobody"
+
+
+class ServerMeant(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The server whose allocator the answer is that of. Feature gates that are declared nowhere count as on."""
+
+    kubernetes: str
+    features: dict[str, bool]
+    said_by: MeantBy
+
+
+class Scene(msgspec.Struct, frozen=True, kw_only=True):
+    """What there is. Pods, claims and templates are keyed by namespace/name."""
+
+    stock: Stock
+    pods: dict[str, Pod]
+    templates: dict[str, ResourceClaimTemplate]
+    quotas: tuple[DeviceQuota, ...]
+    gathered: Gathered
+    features: Features
+    # The raw objects of pods that stand in files; of a cluster's only the one that is asked about.
+    raw: dict[str, Object]
+    unread: tuple[Unread, ...] = ()
+    seals: tuple[bytes, ...] = ()
+    # Where it is declared which server all this is read for.
+    said_by: MeantBy = MeantBy.NOBODY
+
+    @property
+    def is_live(self) -> bool:
+        """Whether it was read from a server."""
+        return self.gathered.server is not None
+
+    @property
+    def knows_pods(self) -> bool:
+        """Whether it can say which pods there are: not a dump without any, nor a reader with rights in one namespace only."""
+        whole = all(one.kind != "pods" for one in self.unread)
+        return whole and (bool(self.pods) or self.is_live)
+
+    def find_pod(self, namespace: str, name: str) -> Pod | None:
+        """Look up a pod."""
+        return self.pods.get(f"{namespace}/{name}")
+
+    def living(self) -> set[str]:
+        """The uids of the pods that are not finished."""
+        return {pod.metadata.uid for pod in self.pods.values() if not pod.has_ended}
+
+    def owners(self, obj: Object) -> tuple[str, ...]:
+        """Follow the owners of an object, as far as they were read; owners that own each other are named once."""
+        by_name = {who(one): one for one in self.gathered.objects}
+        chain: list[str] = []
+        seen = {who(obj)}
+        owner = owner_of(obj)
+        while owner is not None and owner not in seen and len(chain) < _MOST_OWNERS:
+            seen.add(owner)
+            chain.append(f"{owner.kind} {owner.name}")
+            above = by_name.get(owner)
+            owner = owner_of(above) if above is not None else None
+        return tuple(chain)
+
+
+def read_dump(files: Sequence[str]) -> Scene:
+    """Read files; what cannot be read is named, and the rest goes on."""
+    objects = [document.object for document in inputs.read_what_can_be(files, keep=trim)]
+    return scene_of(objects, features_of(None), seals=seals_among(objects))
+
+
+def visit(
+    kubeconfig: str,
+    context: str,
+    *,
+    namespace: str = "",
+    pod: str = "",
+    kinds: Sequence[Resource[Any]] = KINDS,
+    page: str = "docs/explain.md",
+) -> Scene:
+    """Read a live cluster; `pod` is the name of the one whose whole object is kept, `page` lists the rights it takes."""
+    from cli import loop
+
+    async def look(cluster: Cluster) -> Scene:
+        """Kinds that may be read in one namespace only are read there, and named as not whole."""
+        server = await cluster.server(probe=False)
+        everywhere = await read(cluster, None, kinds)
+        objects, unread = everywhere.objects, everywhere.unread
+        if namespace:
+            missed = {one.kind for one in unread}
+            there = await read(cluster, namespace, [kind for kind in kinds if kind.namespaced and kind.id in missed])
+            objects += there.objects
+            unread += [Unread(f"{one.kind} in {namespace}", one.reason) for one in there.unread]
+        features = Features.seen(server.minor, server.gates)
+        return scene_of(objects, features, unread=unread, server=server, raw=(pod,))
+
+    async def read(cluster: Cluster, where: str | None, wanted: Iterable[Resource[Any]]) -> Visit[Object]:
+        """Read kinds one after the other: their order counts."""
+        with inputs.progress() as tell:
+            looking = Visit(cluster, where, tell, trim)
+            for kind in wanted:
+                await looking.read((kind,))
+        return looking
+
+    return loop.visit(kubeconfig, context, look, page)
+
+
+def seals_among(objects: Iterable[Object]) -> tuple[bytes, ...]:
+    """Find the keys of the seal, if their Secret is among the objects: with them a record can be verified."""
+    from certs import material
+
+    for obj in objects:
+        if obj.get("kind") != "Secret" or inside(obj, "metadata").get("name") != f"{names.NAME}-seal":
+            continue
+        sealing: dict[str, bytes] = {}
+        for name, value in inside(obj, "data").items():
+            try:
+                sealing[str(name)] = b64decode(str(value), validate=True)
+            except (NotBase64, ValueError):
+                continue
+        return material.decode(material.Data(sealing=sealing)).seals.keys
+    return ()
+
+
+def scene_of(
+    objects: Iterable[Object],
+    features: Features,
+    *,
+    unread: Iterable[Unread] = (),
+    server: Server | None = None,
+    raw: Collection[str] | None = None,
+    seals: tuple[bytes, ...] = (),
+) -> Scene:
+    """Read objects; of two that share kind and name the later one counts. `raw` names the pods whose raw objects are kept, None all."""
+    objects_of: dict[str, dict[str, Any]] = {}
+    kept: list[Object] = []
+    raw_pods: dict[str, Object] = {}
+    missed = list(unread)
+    for obj in objects:
+        try:
+            read = read_object(obj)
+        except WireError as error:
+            name = who(obj)
+            missed.append(Unread(f"{name.kind} {name.namespace}/{name.name}", str(error)))
+            continue
+        if read is None:
+            kept.append(obj)
+            continue
+        key = read.metadata.key
+        objects_of.setdefault(read.kind, {})[key] = read
+        if not isinstance(read, Pod):
+            kept.append(obj)
+        elif raw is None or read.metadata.name in raw:
+            raw_pods[key] = obj
+
+    def all_of(kind: str) -> list[Any]:
+        return list(objects_of.get(kind, {}).values())
+
+    claims = all_of("ResourceClaim")
+    for at, claim in enumerate(claims):
+        if not claim.metadata.uid:  # no API server has seen it: its name identifies it
+            metadata = msgspec.structs.replace(claim.metadata, uid=claim.metadata.key)
+            claims[at] = msgspec.structs.replace(claim, metadata=metadata)
+    stock = Stock.of(
+        slices=all_of("ResourceSlice"),
+        classes=all_of("DeviceClass"),
+        nodes=all_of("Node"),
+        rules=all_of("DeviceTaintRule"),
+        compatibilities=all_of("DeviceCompatibility"),
+        claims=claims,
+        server=features.server,
+    )
+    return Scene(
+        stock=stock,
+        pods=objects_of.get("Pod", {}),
+        templates=objects_of.get("ResourceClaimTemplate", {}),
+        quotas=tuple(all_of("DeviceQuota")),
+        gathered=Gathered(objects=tuple(kept), server=server),
+        features=features,
+        said_by=MeantBy.NOBODY if server is None else MeantBy.CLUSTER,
+        raw=raw_pods,
+        unread=tuple(missed),
+        seals=seals,
+    )
+
+
+def for_server(scene: Scene, kubernetes: str, feature_gates: str, configuration: Configuration | None = None) -> Scene:
+    """Read a scene as the server does that the options name, or else the configuration; gates alone change the cluster that was read.
+
+    A live cluster is not asked for its feature gates: that takes rights that an explanation does not need.
+    """
+    if kubernetes or feature_gates:
+        version = kubernetes
+        if scene.is_live and not kubernetes:
+            version = f"1.{scene.features.minor}"
+        features = features_of(server_named(version, feature_gates))
+        said_by = MeantBy.OPTIONS
+    elif configuration is None or configuration.file.kubernetes == Kubernetes():
+        return scene
+    else:
+        declared = configuration.file.kubernetes.said()
+        features = scene.features.as_declared(declared) if scene.is_live else features_of(None, configuration)
+        said_by = MeantBy.CONFIGURATION
+    stock = scene.stock.as_read_by(features.server)
+    return msgspec.structs.replace(scene, stock=stock, features=features, said_by=said_by)
+
+
+def meant(scene: Scene) -> ServerMeant:
+    """Say which server the stock was read as; of a cluster that is newer than the known versions, its own version."""
+    server = scene.stock.reading.server
+    gates = {gate: server.on(gate) for gate in sorted(known_gates(server.minor))}
+    return ServerMeant(kubernetes=f"1.{scene.features.minor}", features=gates, said_by=scene.said_by)

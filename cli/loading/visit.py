@@ -1,0 +1,157 @@
+"""Reading a live cluster: page by page, never writing, and going on without what may not be read. The rim."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import msgspec
+
+from cli.loading.objects import Gathered, Object, Trimmer, Unread, inside, items, owner_of, text
+from cluster import resources
+from cluster.errors import ApiError, Gone, Unauthorized, Unavailable
+from cluster.resources import Resource
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from cluster.protocol import Cluster
+
+    Tell = Callable[[str], None]
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+# Claims and pods last: the owner of an object that is made meanwhile was read.
+_KINDS: tuple[Resource[Any], ...] = (
+    resources.NAMESPACES,
+    resources.NODES,
+    resources.RESOURCE_QUOTAS,
+    resources.LIMIT_RANGES,
+    resources.DEVICE_CLASSES,
+    resources.RESOURCE_SLICES,
+    resources.DEVICE_TAINT_RULES,
+    resources.DEVICE_COMPATIBILITIES,
+    resources.RESOURCE_CLAIMS,
+    resources.RESOURCE_CLAIM_TEMPLATES,
+    resources.MUTATING_WEBHOOKS,
+    *resources.WORKLOADS,
+    resources.PODS,
+)
+_OPTIONAL = frozenset({"drawbridge.dev", "resource.k8s.io"})  # groups that a server need not have
+# Kinds that workloads are found by: without one of these a survey is not whole.
+TELLING = frozenset((resources.PODS.id, *(resource.id for resource in resources.WORKLOADS)))
+_AT_ONCE = 4
+_TRIES = 3  # a list whose continue token expires is begun anew
+_MOST_KINDS = 200
+_DEFINITIONS = msgspec.structs.replace(resources.CUSTOM_RESOURCE_DEFINITIONS, page=50)
+# A name that may be part of a URL path.
+_NAME = re.compile(r"[A-Za-z0-9]([-.A-Za-z0-9]*[A-Za-z0-9])?").fullmatch
+
+
+async def gather(cluster: Cluster, namespace: str | None, tell: Tell, *, probe: bool) -> Gathered:
+    """Read everything a survey looks at. With a namespace, only that and cluster-scoped kinds."""
+    server = await cluster.server(probe=probe)
+    visit = Visit(cluster, namespace, tell, Trimmer().trim)
+    await visit.look()
+    return Gathered(
+        objects=tuple(visit.objects),
+        unread=tuple(visit.unread),
+        server=server,
+        narrow=namespace is not None,
+    )
+
+
+class Visit(Generic[T]):
+    """Reads collections, a few at once, and notes those it may not read. `keep` says what is kept of an object."""
+
+    def __init__(self, cluster: Cluster, namespace: str | None, tell: Tell, keep: Callable[[Object], T]) -> None:
+        self.objects: list[T] = []
+        self.unread: list[Unread] = []
+        self._cluster = cluster
+        self._namespace = namespace
+        self._tell = tell
+        self._keep = keep
+        self._owners: set[str] = set()
+        self._turns = asyncio.Semaphore(_AT_ONCE)
+
+    async def look(self, also: Iterable[Resource[Any]] = ()) -> None:
+        """Read what a survey looks at, and other kinds before it; of custom kinds those that have pods or own something that was read."""
+        await self.read((*also, *_KINDS))
+        definitions = await self._all(_DEFINITIONS, None, Trimmer().trim)
+        await self.read(_with_pods(definitions, self._owners))
+        self.unread.sort(key=lambda one: one.kind)
+
+    async def read(self, kinds: Iterable[Resource[Any]]) -> None:
+        """Read collections, and keep them in the order in which they are named."""
+
+        def keep(obj: Object) -> T:
+            if owner := owner_of(obj):
+                self._owners.add(owner.kind)
+            return self._keep(obj)
+
+        async with asyncio.TaskGroup() as tasks:
+            reading = [
+                tasks.create_task(self._all(kind, self._namespace if kind.namespaced else None, keep)) for kind in kinds
+            ]
+        for task in reading:
+            self.objects += task.result()
+
+    async def _all(self, resource: Resource[Any], where: str | None, keep: Callable[[Object], U]) -> list[U]:
+        raw = resource.raw
+        found: list[U] = []
+        tries = 1
+        more = ""
+        async with self._turns:
+            while True:
+                try:
+                    page = await self._cluster.list(raw, where, limit=resource.page, more=more)
+                except (Unauthorized, Unavailable):
+                    raise
+                except ApiError as error:
+                    if isinstance(error, Gone) and tries < _TRIES:
+                        tries += 1
+                        found.clear()
+                        more = ""
+                        continue
+                    if error.status != 404 or resource.group not in _OPTIONAL:
+                        self.unread.append(Unread(resource.id, error.message))
+                    return []
+                found += map(keep, map(raw.plain, page.items))
+                self.unread += [Unread(f"{resource.kind} {one.name}", one.problem) for one in page.unreadable]
+                self._tell(f"{len(found)} {resource.plural}")
+                more = page.more
+                if not more:
+                    return found
+
+
+def _with_pods(definitions: Iterable[Object], owners: set[str]) -> list[Resource[Any]]:
+    """Choose the custom kinds that can hold a pod template by their schema, or that own something that was read."""
+    chosen: list[Resource[Any]] = []
+    for definition in definitions:
+        spec = inside(definition, "spec")
+        called = inside(spec, "names")
+        versions = items(spec, "versions")
+        served = [one for one in versions if one.get("served") is True]
+        if not served:
+            continue
+        group, kind = text(spec.get("group")), text(called.get("kind"))
+        parts = (group, text(served[0].get("name")), text(called.get("plural")), kind)
+        if group in _OPTIONAL or not all(_NAME(part) for part in parts):
+            continue
+        if kind in owners or any(name == "containers" for version in versions for name in _member_names(version)):
+            chosen.append(Resource(*parts, dict, namespaced=spec.get("scope") == "Namespaced"))
+    return chosen[:_MOST_KINDS]
+
+
+def _member_names(value: Any) -> Iterator[str]:
+    """Give every member name in a schema, however deep."""
+    waiting = [value]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, dict):
+            yield from one
+            waiting += one.values()
+        elif isinstance(one, list):
+            waiting += one

@@ -1,0 +1,66 @@
+"""The state that the webhook would decide on, from what was read: the same builder, the same order. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from cli.loading.objects import Gathered, Unread, group_of, text, who
+from cluster.objects import LimitRange, Namespace, ResourceQuota
+from dra.objects import (
+    DeviceClass,
+    DeviceCompatibility,
+    DeviceTaintRule,
+    Node,
+    Pod,
+    ResourceClaim,
+    ResourceClaimTemplate,
+    ResourceSlice,
+    versions,
+)
+from dra.wire import WireError, convert
+from webhook.state import Features, Inventory, State, StateBuilder
+
+if TYPE_CHECKING:
+    from webhook.state import Configuration
+
+_TYPES: dict[tuple[str, str], type[Any]] = {
+    ("", "Node"): Node,
+    ("", "Pod"): Pod,
+    ("", "Namespace"): Namespace,
+    ("", "ResourceQuota"): ResourceQuota,
+    ("", "LimitRange"): LimitRange,
+    ("resource.k8s.io", "DeviceClass"): DeviceClass,
+    ("resource.k8s.io", "ResourceSlice"): ResourceSlice,
+    ("resource.k8s.io", "ResourceClaim"): ResourceClaim,
+    ("resource.k8s.io", "ResourceClaimTemplate"): ResourceClaimTemplate,
+    ("resource.k8s.io", "DeviceTaintRule"): DeviceTaintRule,
+    ("drawbridge.dev", "DeviceCompatibility"): DeviceCompatibility,
+}
+# Kinds that pods refer to by name. A dump need not have them.
+_REFERRED = ("ResourceClaim", "ResourceClaimTemplate")
+
+
+def state_of(gathered: Gathered, configuration: Configuration, features: Features) -> tuple[State, list[Unread]]:
+    """Make the state, and name what could not be understood. Of files without nodes, classes and slices the fleet is unknown."""
+    builder = StateBuilder(configuration)
+    unread: list[Unread] = []
+    for one in gathered.objects:
+        type_ = _TYPES.get((group_of(one.get("apiVersion")), text(one.get("kind"))))
+        if type_ is None or (type_ is Pod and not configuration.file.mixed):
+            continue
+        try:
+            builder.put(convert(versions.upgrade(one).value, type_))
+        except WireError as error:
+            name = who(one)
+            unread.append(Unread(f"{name.kind} {name.name}", str(error)))
+    builder.follow_pods(followed=gathered.knows_pods)
+    missing = [kind for kind in _REFERRED if not gathered.of(kind)]
+    unsure = gathered.server is None or gathered.unread
+    builder.learn(features=features, incomplete=frozenset(missing if unsure else ()))
+    builder.settle()
+    state = builder.state(fresh=True)
+    if gathered.server is None and not gathered.of("Node", "DeviceClass", "ResourceSlice"):
+        state = msgspec.structs.replace(state, fleet=Inventory(), stock=None, prospects=None)
+    return state, unread

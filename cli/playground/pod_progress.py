@@ -1,0 +1,80 @@
+"""The progress of one pod in a playground, as a `Fate`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from cli.arrivals import makings
+from cli.playground.story import End, Fate, describe_claim, describe_devices, describe_pod
+from webhook import names
+from webhook.translate import mapping
+
+if TYPE_CHECKING:
+    from cli.playground.playground import Playground
+    from dra.objects import Pod
+
+
+def pods_of(obj: dict[str, Any]) -> list[dict[str, Any]]:
+    """The object itself if it is a pod; if it is a workload, the first pod that its controller would make of each of its templates."""
+    return [with_name(one.pod) for one in makings(obj)]
+
+
+def with_name(pod: dict[str, Any]) -> dict[str, Any]:
+    """Give a pod that only has a generateName a name, as the API server would after us."""
+    metadata = mapping(pod.get("metadata"))
+    if metadata.get("name") or not metadata.get("generateName"):
+        return pod
+    return pod | {"metadata": metadata | {"name": f"{metadata['generateName']}0"}}
+
+
+async def end_of(here: Playground, pod: dict[str, Any], seconds: float, *, shows: str = "") -> Fate:
+    """Push a pod and wait until it has a node, or a reason for having none."""
+    answer = await here.push(pod)
+    wanted = describe_pod(pod)
+    if answer.stored is None:
+        meta = mapping(pod.get("metadata"))
+        because = answer.refusal.split("; ")
+        return Fate(
+            name=str(meta.get("name", "?")),
+            shows=shows,
+            end=End.REFUSED,
+            asked=wanted,
+            because=tuple(because),
+            told=answer.warnings,
+        )
+    stored = answer.stored["metadata"]
+    namespace, name = stored["namespace"], stored["name"]
+    settled = await here.wait_for_pods([(namespace, name)], seconds)
+    fate = await fate_of(here, await here.pod(namespace, name))
+    reasons = fate.because
+    if not settled:
+        reasons = (*reasons, f"nothing more was decided within {seconds:g} s")
+    return msgspec.structs.replace(
+        fate,
+        shows=shows,
+        asked=wanted,
+        told=answer.warnings,
+        because=reasons,
+    )
+
+
+async def fate_of(here: Playground, pod: Pod) -> Fate:
+    """Tell what is to be seen of a pod that was stored."""
+    claims = await here.claims(pod)
+    waits = "" if pod.spec.node_name else next((c.message for c in pod.status.conditions if c.message), "")
+    fate = Fate(
+        name=pod.metadata.name,
+        end=End.PLACED if pod.spec.node_name else End.WAITS,
+        became=tuple(describe_claim(claim) for claim in claims),
+        runs=tuple(
+            f"{pod.spec.node_name}: {describe_devices(claim.status.allocation.devices.results)}"
+            for claim in claims
+            if claim.status.allocation and pod.spec.node_name
+        ),
+        because=tuple(waits.split("; ")) if waits else (),
+    )
+    if names.ORIGINAL in pod.metadata.annotations or pod.spec.resource_claims:
+        return fate
+    return msgspec.structs.replace(fate, end=End.UNTOUCHED, became=("left as it is",), because=())

@@ -1,0 +1,219 @@
+"""Patches of claims in the API server's own encoding, in which what a patch does not name stays byte for byte.
+
+A patch as JSON makes the server write the whole object anew: blanks in opaque parameters go, `<` becomes an escape, and by
+server-side apply numbers and the order of keys change, too. What comes out differs from what is stored, so a spec, and an
+allocation, that cannot be changed are refused (422), whatever the patch is about. JSON does not show these bytes; protobuf does,
+and taken from there and put back they are the same. Pure; not a general encoder: the fields that we patch, and no other.
+
+The numbers are those of generated.proto in k8s.io/api/resource/v1, and in apimachinery pkg/apis/meta/v1 and pkg/runtime.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from cluster.errors import Conflict
+from cluster.patch import Apply, Merge
+from dra.varint import varint
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from cluster.errors import Invalid
+    from cluster.patch import Patch
+    from cluster.resources import Raw
+
+    _Change = Callable[[list[bytes]], list[bytes]]  # all that a field holds, before and after
+
+CONTENT_TYPE = "application/vnd.kubernetes.protobuf"
+# What is refused if it came back in other bytes; statuses of other drivers' devices need another right then.
+_KEPT = {"spec", "status.allocation", "status.devices"}
+_MAGIC = b"k8s\x00"
+_OBJECT = 2  # in the envelope
+_METADATA, _STATUS = 1, 3
+_UID, _VERSION, _ANNOTATIONS, _FINALIZERS = 5, 6, 12, 14
+_RESERVED_FOR, _DEVICES = 2, 4
+_NAMED = {"name", "namespace", "uid", "resourceVersion"}
+_Shape = Mapping[str, "tuple[int, _Shape | None]"]
+_ENTRY: _Shape = {"key": (1, None), "value": (2, None)}
+_CONSUMER: _Shape = {"apiGroup": (1, None), "resource": (3, None), "name": (4, None), "uid": (5, None)}
+_TIME: _Shape = {"seconds": (1, None)}
+_CONDITION: _Shape = {
+    "type": (1, None),
+    "status": (2, None),
+    "observedGeneration": (3, None),
+    "lastTransitionTime": (4, _TIME),
+    "reason": (5, None),
+    "message": (6, None),
+}
+_NETWORK: _Shape = {"interfaceName": (1, None), "ips": (2, None), "hardwareAddress": (3, None)}
+_DEVICE: _Shape = {
+    "driver": (1, None),
+    "pool": (2, None),
+    "device": (3, None),
+    "conditions": (4, _CONDITION),
+    "networkData": (6, _NETWORK),
+    "shareID": (7, None),
+}
+_DEVICE_ID = ("driver", "pool", "device", "shareID")
+
+
+class Unsuitable(Exception):  # noqa: N818  it is no defect
+    """A patch, or an answer, that is not for here."""
+
+
+def is_for(error: Invalid) -> bool:
+    """Say whether a refusal may be about bytes that a patch did not name."""
+    fields = {cause.field for cause in error.causes}
+    return bool(fields) and fields <= _KEPT
+
+
+def patched(data: bytes, patch: Patch) -> bytes:
+    """Apply a patch to a claim as the server sent it; Conflict if it is not the one that the patch is for."""
+    if not data.startswith(_MAGIC) or not isinstance(patch, Merge | Apply):
+        raise Unsuitable
+    try:
+        return _MAGIC + _edited(data[len(_MAGIC) :], {_OBJECT: _one(lambda claim: _claim(claim, patch))})
+    except (IndexError, KeyError, ValueError, AttributeError) as error:
+        raise Unsuitable from error
+
+
+def _claim(claim: bytes, patch: Merge | Apply) -> bytes:
+    edits: dict[int, _Change] = {}
+    for name, value in patch.body.items():
+        match name, value:
+            case "metadata", dict():
+                edits[_METADATA] = _one(partial(_metadata, value))
+            case "status", dict():
+                edits[_STATUS] = _one(partial(_edited, edits=_status(value, patch)))
+            case "apiVersion" | "kind", _:
+                continue
+            case _:
+                raise Unsuitable
+    return _edited(claim, edits)
+
+
+def _metadata(wanted: Raw, old: bytes) -> bytes:
+    seen = {number: content for number, content, _ in _fields(old)}
+    for name, number in (("uid", _UID), ("resourceVersion", _VERSION)):
+        if wanted.get(name) and str(wanted[name]).encode() != seen.get(number):
+            raise Conflict(f"Operation cannot be fulfilled on the claim: its {name} is not {wanted[name]} any more")
+    edits: dict[int, _Change] = {}
+    for name in wanted.keys() - _NAMED:
+        value = wanted[name]
+        match name:
+            case "finalizers":
+                edits[_FINALIZERS] = _all(value, None)
+            case "annotations":
+                edits[_ANNOTATIONS] = partial(_annotations, value)
+            case _:
+                raise Unsuitable
+    return _edited(old, edits)
+
+
+def _annotations(said: Mapping[str, str | None], old: list[bytes]) -> list[bytes]:
+    kept = [one for one in old if _text(one, 1) not in said]
+    more = ({"key": key, "value": value} for key, value in said.items() if value is not None)
+    return [*kept, *(_encoded(one, _ENTRY) for one in more)]
+
+
+def _status(wanted: Raw, patch: Merge | Apply) -> dict[int, _Change]:
+    match patch, [*wanted]:
+        case Merge(), ["reservedFor"]:
+            return {_RESERVED_FOR: _all(wanted["reservedFor"], _CONSUMER)}
+        case Apply(), ["devices"]:
+            return {_DEVICES: partial(_devices, wanted["devices"])}
+    raise Unsuitable
+
+
+def _devices(wanted: list[Raw], old: list[bytes]) -> list[bytes]:
+    """Put statuses in the place of those of the same devices; all others stay."""
+    ours = {tuple(one.get(name, "") for name in _DEVICE_ID) for one in wanted}
+    numbers = [_DEVICE[name][0] for name in _DEVICE_ID]
+    kept = [one for one in old if tuple(_text(one, number) for number in numbers) not in ours]
+    return [*kept, *(_encoded(one, _DEVICE) for one in wanted)]
+
+
+# The encoding.
+
+
+def _fields(message: bytes) -> Iterator[tuple[int, bytes, bytes]]:
+    """Walk through a message: the number of a field, what is in it if it has a length, and the whole of it."""
+    at = 0
+    while at < len(message):
+        begin = at
+        tag, at = _number(message, at)
+        content = b""
+        match tag & 7:
+            case 0:
+                _, at = _number(message, at)
+            case 1:
+                at += 8
+            case 2:
+                length, at = _number(message, at)
+                content = message[at : at + length]
+                at += length
+            case 5:
+                at += 4
+            case kind:
+                raise ValueError(f"field of kind {kind}")
+        if at > len(message):
+            raise ValueError("a field ends beyond its message")
+        yield tag >> 3, content, message[begin:at]
+
+
+def _number(message: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while shift < 64:
+        byte = message[at]
+        at += 1
+        value |= (byte & 127) << shift
+        if byte < 128:  # the highest bit says that more follow
+            return value, at
+        shift += 7
+    raise ValueError("a number without an end")
+
+
+def _field(number: int, content: bytes) -> bytes:
+    return varint(number << 3 | 2) + varint(len(content)) + content
+
+
+def _edited(message: bytes, edits: Mapping[int, _Change]) -> bytes:
+    """Change all that some fields hold; what is not named stays as it is, and in its order."""
+    fields = [*_fields(message)]
+    kept = [whole for number, _, whole in fields if number not in edits]
+    for number, change in edits.items():
+        old = [content for other, content, _ in fields if other == number]
+        kept += [_field(number, content) for content in change(old)]
+    return b"".join(kept)
+
+
+def _one(change: Callable[[bytes], bytes]) -> _Change:
+    return lambda old: [change(b"".join(old))]
+
+
+def _all(values: Iterable[Any] | None, shape: _Shape | None) -> _Change:
+    return lambda _: [_content(value, shape) for value in values or ()]
+
+
+def _content(value: Any, shape: _Shape | None) -> bytes:
+    if shape is _TIME:
+        value = {"seconds": int(datetime.fromisoformat(value).timestamp())}
+    return str(value).encode() if shape is None else _encoded(value, shape)
+
+
+def _encoded(value: Raw, shape: _Shape) -> bytes:
+    said = b""
+    for name, member in value.items():
+        number, inner = shape[name]
+        for one in member if isinstance(member, list) else [member]:
+            said += varint(number << 3) + varint(one) if isinstance(one, int) else _field(number, _content(one, inner))
+    return said
+
+
+def _text(message: bytes, number: int) -> str:
+    found = [content for other, content, _ in _fields(message) if other == number]
+    return found[-1].decode() if found else ""

@@ -1,0 +1,77 @@
+"""Files of a folder that a stranger may have filled, opened only where they lie in it: no link leads out of it, whenever it was made.
+
+What is named below the folder that we are in stays in that; what is found below a folder that is named stays in the latter. Who names
+a place elsewhere (`/etc/x`, `../x`, what a shell makes of `<(…)`) gets that place. A path is walked folder by folder, so that a link that
+comes meanwhile is not followed either.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_ALONE: Final = os.O_CLOEXEC | os.O_NOFOLLOW
+_FOLDER: Final = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | _ALONE
+
+
+class LeadsOut(OSError):  # noqa: N818  what happened
+    """A link leads out of the folder that it lies in."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(errno.ELOOP, "a link leads out of the folder", path)
+
+
+def bounds(path: str) -> str:
+    """The folder that a path must not leave by a link; none if it says itself that it is elsewhere."""
+    try:
+        here = Path.cwd()
+    except FileNotFoundError:
+        return ""
+    said = Path(os.path.abspath(path))  # noqa: PTH100  where the path says that it is, whatever its links say
+    return str(here) if here != here.parent and said.is_relative_to(here) else ""
+
+
+def settled(path: str, root: str) -> str:
+    """Where a path leads, seen from the folder that it must not leave."""
+    try:
+        real = Path(os.path.realpath(path, strict=True))  # Path.resolve has an error of its own for a loop of links
+    except OSError as error:
+        error.filename = path
+        raise
+    if not real.is_relative_to(root):
+        raise LeadsOut(path)
+    return str(real.relative_to(root))
+
+
+@contextmanager
+def beside(path: str, root: str) -> Iterator[tuple[int, str]]:
+    """Open the folder in which a file lies, and give it with the file's name there."""
+    *folders, name = Path(settled(path, root)).parts
+    handle = os.open(root, _FOLDER)
+    try:
+        for folder in folders:
+            inner = os.open(folder, _FOLDER, dir_fd=handle)
+            os.close(handle)
+            handle = inner
+        yield handle, name
+    finally:
+        os.close(handle)
+
+
+def opened(path: str, root: str, *, regular: bool = False) -> int:
+    """Open a file to read it. One that has to be `regular` is not waited for if it is a pipe."""
+    if not root:
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    with beside(path, root) as (folder, name):
+        handle = os.open(name, os.O_RDONLY | _ALONE | (os.O_NONBLOCK if regular else 0), dir_fd=folder)
+    if regular and not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError(errno.EINVAL, "it is not a regular file", path)
+    return handle

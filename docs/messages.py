@@ -1,0 +1,78 @@
+"""Collects what drawbridge says to people, for docs/messages.md: refusals, warnings, findings, events, log lines, helps of metrics.
+
+A message is a text of three words or more that is handed to a call, stands in a table or is returned; `…` stands for what is filled in.
+What has a page or a help of its own is left out: rows of vocabularies, options of commands.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parent.parent
+ROOMS = ("webhook", "allocator", "node", "certs", "runtime", "cluster", "dra", "cli")
+ELSEWHERE = {"Row", "Dialect", "WorkloadKind", "option", "argument", "compile", "re", "Path"}
+HEAD = """# Messages
+
+For writers and reviewers of messages: every text that drawbridge says to people, as it stands in the code, by file. `…` stands
+for what is filled in. `make generate` writes this page. How a message is written is in [CONTRIBUTING.md](../CONTRIBUTING.md).
+"""
+
+
+def page() -> str:
+    """Write the page."""
+    parts = [HEAD]
+    for room in ROOMS:
+        parts.append(f"\n## {room}\n")
+        for path in sorted((ROOT / room).rglob("*.py")):
+            if found := sorted(set(messages(ast.parse(path.read_text(encoding="utf-8"))))):
+                parts.append(f"\n`{path.relative_to(ROOT)}`\n\n")
+                parts += [f"- {one}\n" for one in found]
+    return "".join(parts)
+
+
+def messages(tree: ast.Module) -> Iterator[str]:
+    """List the messages of a module."""
+    for node in ast.walk(tree):
+        for one in said_by(node):
+            said = re.sub(r"\s+", " ", text_of(one)).strip()
+            if len(said.split()) > 2 and re.search(r"[a-z]{2,} [a-z]{2,}", said):
+                yield re.sub(r"([*_<>\[\]`|\\])", r"\\\1", said)
+
+
+def said_by(node: ast.AST) -> list[ast.expr]:
+    """List what a node hands on: arguments of a call, values of a table, what a function answers."""
+    match node:
+        case ast.Call(func=function, args=arguments, keywords=keywords) if name_of(function) not in ELSEWHERE:
+            return [*arguments, *(keyword.value for keyword in keywords)]
+        case ast.Dict(values=values):
+            return values
+        case ast.Return(value=ast.expr() as value):
+            return [value]
+    return []
+
+
+def name_of(function: ast.expr) -> str:
+    match function:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name
+    return ""
+
+
+def text_of(node: ast.expr) -> str:
+    """Read a text as it stands in the code; "" of anything else."""
+    match node:
+        case ast.Constant(value=str(said)):
+            return said
+        case ast.JoinedStr(values=values):
+            return "".join(text_of(value) if isinstance(value, ast.Constant) else "…" for value in values)
+        case ast.BinOp(left=left, op=ast.Add(), right=right):
+            return text_of(left) + text_of(right)
+        case ast.IfExp(body=body, orelse=orelse):
+            return text_of(body) or text_of(orelse)
+    return ""

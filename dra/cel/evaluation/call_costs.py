@@ -1,0 +1,179 @@
+"""What Go charges for each call (cel-go interpreter/runtimecost.go, apiserver library/cost.go).
+
+A charge is computed from the arguments and, for the charges in `BY_RESULT`, from the result.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final
+
+from dra.cel.cost import REGEX_FACTOR, STRING_FACTOR
+from dra.cel.library.named_formats import Format
+from dra.cel.library.urls import Url
+from dra.cel.values import Optional, Sized, Sum, Value, size
+from dra.quantity import Quantity
+from dra.semver import Version
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Charge = Callable[[list[Value], Value], int]
+
+
+class _Failed:
+    """Stands for an argument or a result that was an error; its size is one."""
+
+
+FAILED: Final = _Failed()
+
+
+def charge_of(name: str, overload: str) -> Charge:
+    """Return how a call is charged: by its exact overload, by the function's name, or one."""
+    if name == "ip" and overload == "cidr_ip":
+        return one
+    return _BY_OVERLOAD.get(overload) or _BY_NAME.get(name) or _STANDARD.get(overload) or one
+
+
+def one(_: list[Value], __: Value) -> int:
+    """The charge for most calls."""
+    return 1
+
+
+def _equality(args: list[Value], result: Value) -> int:
+    """The charge for `==`."""
+    left = args[0]
+    if type(left) is int and type(args[1]) is int:
+        return 1
+    if isinstance(left, Quantity | Version | Format | Url | Sum) or (isinstance(left, Sized) and left.type_name):
+        return 1
+    return _smaller(args, result)
+
+
+def pattern_charge(text_size: int, pattern_size: int) -> int:
+    """The charge for looking for a pattern in a text."""
+    return math.ceil((1.0 + text_size) * STRING_FACTOR) * math.ceil(pattern_size * REGEX_FACTOR)
+
+
+def _smaller(args: list[Value], _: Value) -> int:
+    return math.ceil(min(size(args[0]), size(args[1])) * STRING_FACTOR)
+
+
+def _library_size(value: Value) -> int:
+    """Kubernetes' own size: it does not look into optionals."""
+    return 1 if type(value) is Optional else size(value)
+
+
+def _scan(position: int, factor: float = STRING_FACTOR) -> Charge:
+    return lambda args, _: math.ceil(float(_library_size(args[position])) * factor)
+
+
+def _size(position: int) -> Charge:
+    return lambda args, _: math.ceil(size(args[position]) * STRING_FACTOR)
+
+
+def _join(_: list[Value], result: Value) -> int:
+    return math.ceil(float(_library_size(result)) * 2 * STRING_FACTOR)
+
+
+def _find(args: list[Value], _: Value) -> int:
+    return pattern_charge(_library_size(args[0]), _library_size(args[1]))
+
+
+def _matches(args: list[Value], _: Value) -> int:
+    return pattern_charge(size(args[0]), size(args[1]))
+
+
+def _validate(args: list[Value], _: Value) -> int:
+    return pattern_charge(_library_size(args[1]), args[0].regex_size) if isinstance(args[0], Format) else 1
+
+
+def _traversal(value: Value) -> int:
+    kind = type(value)
+    if kind is str:
+        return int(len(value.encode(errors="surrogatepass")) * STRING_FACTOR)
+    if kind is bytes:
+        return int(len(value) * STRING_FACTOR)
+    if kind is list:
+        return sum(map(_traversal, value))
+    if isinstance(value, dict):
+        return sum(_traversal(key) + _traversal(item) for key, item in value.items())
+    return 1
+
+
+def _contains_ip(args: list[Value], _: Value) -> int:
+    return math.ceil(2 * _library_size(args[0]) * STRING_FACTOR)
+
+
+def _contains_cidr(args: list[Value], result: Value) -> int:
+    return _contains_ip(args, result) + math.ceil(_library_size(args[0]) * STRING_FACTOR) + 1
+
+
+def _and_parsing(charge: Charge) -> Charge:
+    """The same for the overload that takes a text, which has to be parsed first."""
+    return lambda args, result: charge(args, result) + math.ceil(_library_size(args[1]) * STRING_FACTOR)
+
+
+def _both(args: list[Value], _: Value) -> int:
+    return math.ceil((size(args[0]) + size(args[1])) * STRING_FACTOR)
+
+
+def _contains(args: list[Value], _: Value) -> int:
+    return math.ceil(size(args[0]) * STRING_FACTOR) * math.ceil(size(args[1]) * STRING_FACTOR)
+
+
+def _allocation(factor: float, count: int) -> int:
+    return int(count * (1.0 if factor < 0 else factor)) + 11
+
+
+def _product(_: list[Value], result: Value) -> int:
+    return _allocation(1, _library_size(result))
+
+
+def _flattening(args: list[Value], _: Value) -> int:
+    depth = float(args[1]) if len(args) == 2 and type(args[1]) is int else 1.0
+    return _allocation(depth, _library_size(args[0]))
+
+
+def _self_comparison(position: int) -> Charge:
+    def charge(args: list[Value], _: Value) -> int:
+        values = args[position]
+        if type(values) is not list:
+            return 1
+        textual = bool(values) and type(values[0]) in (str, bytes)
+        return _allocation(2.0 + STRING_FACTOR if textual else 2.0, len(values) ** 2)
+
+    return charge
+
+
+def _sets(factor: float) -> Charge:
+    return lambda args, _: 1 + int(_library_size(args[0]) * _library_size(args[1]) * factor)
+
+
+# Charges that are only known when the work is done.
+BY_RESULT: Final = frozenset((_join, _product))
+_TYPES = ("int", "uint", "double", "bool", "google.protobuf.Duration", "google.protobuf.Timestamp", "string", "bytes")
+
+_BY_OVERLOAD: dict[str, Charge] = {
+    "cidr_contains_ip_string": _and_parsing(_contains_ip), "cidr_contains_cidr_string": _and_parsing(_contains_cidr),
+    "list_slice": _product, "lists_range": _product, "list_reverse": _product,
+    "list_flatten": _flattening, "list_flatten_int": _flattening, "list_distinct": _self_comparison(0),
+    **{f"list_{name}_sort": _self_comparison(0) for name in _TYPES},
+    **{f"list_{name}_sortByAssociatedKeys": _self_comparison(1) for name in _TYPES},
+    "list_sets_contains_list": _sets(1), "list_sets_intersects_list": _sets(1), "list_sets_equivalent_list": _sets(2),
+}  # fmt: skip
+_BY_NAME: dict[str, Charge] = {
+    **dict.fromkeys(("isSorted", "sum", "max", "min", "indexOf", "lastIndexOf", "includes"), lambda args, _: _traversal(args[0])),
+    **dict.fromkeys(("url", "lowerAscii", "upperAscii", "substring", "trim"), _scan(0)),
+    **dict.fromkeys(("cidr", "isIP", "isCIDR", "ip", "quantity", "isQuantity", "semver", "isSemver"), _scan(0)),
+    **dict.fromkeys(("replace", "split", "ip.isCanonical"), _scan(0, 2 * STRING_FACTOR)),
+    "join": _join, "find": _find, "findAll": _find, "containsIP": _contains_ip, "containsCIDR": _contains_cidr, "validate": _validate,
+    "_==_": _equality, "_!=_": _smaller,
+}  # fmt: skip
+_STANDARD: dict[str, Charge] = {
+    **dict.fromkeys(("starts_with_string", "ends_with_string"), _size(1)),
+    **dict.fromkeys(("string_to_bytes", "bytes_to_string", "strings_quote", "string_format"), _size(0)),
+    "in_list": lambda args, _: size(args[1]),
+    **{f"{word}_{kind}": _smaller for word in ("less", "greater", "less_equals", "greater_equals") for kind in ("string", "bytes")},
+    "add_string": _both, "add_bytes": _both, "matches": _matches, "matches_string": _matches, "contains_string": _contains,
+}  # fmt: skip

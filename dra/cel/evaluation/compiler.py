@@ -1,0 +1,935 @@
+"""From a checked tree to nested Python closures that count what Go counts (cel-go interpreter, runtimecost.go).
+
+A closure takes the frame (`dra.cel.evaluation.account`) and returns a value, or raises SelectorRunError; each adds its cost
+to the frame. The limit is checked in loops, where a charge depends on a size, and at the end: nothing else can run away.
+
+Charges follow Go's planner: a chain of selections is one charge plus one for each step; what the planner computes in
+advance is free; a call is charged even if its arguments are errors, as long as all of them were evaluated. Calls on
+constants are evaluated when compiling, and only charged afterwards.
+"""
+
+from __future__ import annotations
+
+import math
+from contextlib import suppress
+from itertools import repeat
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from dra.cel import types as t
+from dra.cel.cost import STRING_FACTOR
+from dra.cel.evaluation import extra_costs
+from dra.cel.evaluation.account import (
+    ATTRIBUTES,
+    BUDGET,
+    CAPACITY,
+    DEVICE,
+    DRIVER,
+    FIRST_VARIABLE,
+    LOOK,
+    MULTIPLE,
+    SPENT,
+    open_frame,
+    pay,
+    settle,
+    toil_whole,
+)
+from dra.cel.evaluation.call_costs import BY_RESULT, FAILED, charge_of, one, pattern_charge
+from dra.cel.evaluation.guards import dispatched, guard, guarded
+from dra.cel.library.lists import COMPARABLE
+from dra.cel.library.regexes import PatternError, compile_pattern
+from dra.cel.library.regexes import work as pattern_work
+from dra.cel.library.standard import TYPE_NAMES, find_at, index
+from dra.cel.values import (
+    MISSING,
+    NONE,
+    Fatal,
+    Optional,
+    TypeValue,
+    Uint,
+    Value,
+    as_key,
+    differ,
+    equal,
+    find,
+    keys_of,
+    no_such_overload,
+    require_hashable,
+    size,
+    type_name,
+    weigh,
+)
+from dra.errors import CostExceeded, NoSuchKey, SelectorRunError, SelectorTypeError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from dra.budget import Budget
+    from dra.cel.environment import Environment
+    from dra.cel.evaluation.account import Frame
+    from dra.cel.evaluation.call_costs import Charge
+    from dra.cel.signatures import Work
+    from dra.cel.syntax import Expr, Fold
+    from dra.cel.types import Type
+
+    Closure = Callable[[Frame], Value]
+    # A name is a slot of the frame, or a closure where its value may not be there yet.
+    Names = dict[str, int | Closure]
+    Loop = Callable[[Frame, Iterator[None]], Value]
+
+_FIELDS = {"driver": DRIVER, "allowMultipleAllocations": MULTIPLE, "attributes": ATTRIBUTES, "capacity": CAPACITY}
+_UNSET = object()
+_FOLDED = 256  # members or characters of a value that is computed when compiling
+_CONVERSIONS = frozenset(("bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"))
+_LOOKUPS = frozenset(("_[_]", "_[?_]", "_?._"))
+_PATTERNS = frozenset(("matches", "find", "findAll"))
+# Calls that are not charged for themselves, or not as the others are.
+_SPECIAL = {
+    "_==_": "_comparison", "_!=_": "_comparison", "_&&_": "_and", "_||_": "_or", "_?_:_": "_conditional", "_[_]": "_select", "_[?_]": "_select", "_?._": "_select",
+    "@in": "_in", "or": "_or_optional", "orValue": "_or_value",
+}  # fmt: skip
+# Go looks at these arguments once more when it counts costs, and panics if they are errors or of another type.
+_PANICKING: dict[str, tuple[int, type]] = {
+    "list_distinct": (0, list),
+    "list_flatten_int": (1, int),
+    **{f"list_{type_.name}_sort": (0, list) for type_ in COMPARABLE},
+    **{f"list_{type_.name}_sortByAssociatedKeys": (1, list) for type_ in COMPARABLE},
+}
+
+
+class _Step(NamedTuple):
+    """One selection or index of a chain: a constant key or one that is computed."""
+
+    key: Value
+    computed: Closure | None
+    optional: bool
+    test: bool
+
+
+class Compiler:
+    """Builds the closures of one expression; patterns are compiled at the expense of the budget."""
+
+    def __init__(self, environment: Environment, budget: Budget | None = None) -> None:
+        self._functions = environment.functions
+        self._budget = budget
+        self._scope: Names = {}
+        self._sound_names: dict[str, bool] = {}
+        # By the identity of nodes: values of what is constant, and what Go charges for computing each of them.
+        self._constants: dict[int, tuple[Value, int]] = {}
+        self.variables = 0
+
+    def closure(self, node: Expr) -> Closure:
+        """Compile one node."""
+        value, cost = self._constant(node)
+        if value is MISSING:
+            made: Closure = getattr(self, f"_{node.kind}")(node)
+            return made
+        if not cost:
+            return lambda _: value
+
+        def charged(frame: Frame) -> Value:
+            frame[SPENT] += cost
+            return value
+
+        return charged
+
+    # Constants
+
+    def _constant(self, node: Expr) -> tuple[Value, int]:
+        """Return the value of a node that reads nothing, or MISSING, and what evaluating it costs."""
+        known = self._constants.get(id(node))
+        if known is None:
+            value = self._plan(node)
+            known = self._fold_call(node) if value is MISSING and node.kind == "call" else (value, 0)
+            self._constants[id(node)] = known
+        return known
+
+    def _plan(self, node: Expr) -> Value:
+        """Return the value of what Go computes before it evaluates anything, or MISSING: that costs nothing at run time."""
+        kind = node.kind
+        if kind == "literal":
+            return node.value
+        if kind == "ident":
+            type_ = TYPE_NAMES.get(node.name.removeprefix(".")) if node.name.startswith(".") else None
+            return MISSING if type_ is None else TypeValue(type_.name)
+        if kind in ("list", "map"):
+            values = [self._plan(arg) for arg in node.args]
+            if any(value is MISSING for value in values):
+                return MISSING
+            try:
+                return _make_list(values, node.optional) if kind == "list" else _make_map(values, node.optional)
+            except (SelectorRunError, Fatal) as error:
+                # A constant that cannot be built: Kubernetes' compiler gives up, or panics.
+                raise SelectorTypeError(f"program instantiation failed: {error}", node.position) from None
+        if kind == "call" and node.overloads == ("in_list",):
+            return False if self._plan(node.args[1]) == [] else MISSING
+        if kind == "call" and node.name in _CONVERSIONS and len(node.args) == 1:
+            value = self._plan(node.args[0])
+            if value is not MISSING:
+                try:
+                    return self._work(node)(value)
+                except SelectorRunError as error:
+                    raise SelectorTypeError(f"program instantiation failed: {error.message}", node.position) from None
+        return MISSING
+
+    def _fold_call(self, node: Expr) -> tuple[Value, int]:
+        """Evaluate a call on constants once, unless it may make much of little; one that fails does so when it is reached."""
+        special = node.name in _SPECIAL and node.name not in ("_==_", "_!=_")
+        if special or node.name in _PATTERNS or extra_costs.before(node) or extra_costs.after(node):
+            return MISSING, 0
+        if any(_is_large(self._constant(arg)[0]) for arg in node.args):
+            return MISSING, 0
+        frame = open_frame(("", False, {}, {}, {}), 0, None)
+        try:
+            value = self._call(node)(frame)
+        except (SelectorRunError, CostExceeded, Fatal):
+            return MISSING, 0
+        return (MISSING, 0) if _is_large(value) else (value, frame[SPENT])
+
+    # Names, selections and indices
+
+    def _ident(self, node: Expr) -> Closure:
+        return self._chain(node, 1)
+
+    def _select(self, node: Expr) -> Closure:
+        return self._chain(node, 0 if _base_of(node).name == "_?_:_" else 1)
+
+    def _has(self, node: Expr) -> Closure:
+        """A presence test is not charged for itself, and after `?:`, which is not charged either, one is given back."""
+        tested = self._chain(node, 0)
+        if _base_of(node).name != "_?_:_":
+            return tested
+
+        def refunded(frame: Frame) -> Value:
+            try:
+                return tested(frame)
+            finally:
+                frame[SPENT] -= 1
+
+        return refunded
+
+    def _raw(self, node: Expr) -> Closure:
+        """Compile a chain, or a name, where Go does not charge it as a whole: as a branch of `?:` or as an index."""
+        is_chain = _is_step(node) or (node.kind == "ident" and self._plan(node) is MISSING)
+        return self._chain(node, 0) if is_chain else self.closure(node)
+
+    def _chain(self, node: Expr, head: int) -> Closure:
+        """Compile a name or a value with its selections and indices; `head` is the charge for the whole."""
+        steps: list[_Step] = []
+        while _is_step(node):
+            if node.kind == "call":
+                key, computed = self._plan(node.args[1]), None
+                if key is MISSING:
+                    computed = self._raw(node.args[1])
+                steps.append(_Step(key, computed, optional=node.name != "_[_]", test=False))
+            else:
+                steps.append(_Step(node.name, None, optional=False, test=node.kind == "has"))
+            node = node.args[0]
+        steps.reverse()
+        if node.kind != "ident" or self._plan(node) is not MISSING:
+            return _walk(self.closure(node), steps, head)
+        if not node.name.startswith("."):
+            name = self._scope[node.name]
+            base = name if callable(name) else itemgetter(name)
+            return _walk(base, steps, head) if steps or callable(name) else _variable(name, head)
+        return _of_device(steps, head) or (_walk(itemgetter(DEVICE), steps, head) if steps else _variable(DEVICE, head))
+
+    def _variable_slot(self, node: Expr) -> int:
+        """Return the slot of a variable that is surely set, or 0."""
+        slot = self._scope.get(node.name) if node.kind == "ident" else None
+        return slot if isinstance(slot, int) else 0
+
+    def _new_variable(self) -> int:
+        self.variables += 1
+        return FIRST_VARIABLE - 1 + self.variables
+
+    def _with(self, names: Names, node: Expr, source: Expr) -> Closure:
+        """Compile a node in which some more names mean something, namely the source or parts of it."""
+        outer, outer_sound = self._scope, self._sound_names
+        self._scope = outer | names
+        self._sound_names = outer_sound | dict.fromkeys(names, self._sound(source))
+        made = self.closure(node)
+        self._scope, self._sound_names = outer, outer_sound
+        return made
+
+    # Calls
+
+    def _call(self, node: Expr) -> Closure:
+        if node.name in _SPECIAL:
+            made: Closure = getattr(self, _SPECIAL[node.name])(node)
+            return made
+        if node.name not in _PATTERNS:
+            return self._charged(node, self._work(node))
+        pattern = self._plan(node.args[1])
+        if type(pattern) is str:
+            try:
+                instructions = compile_pattern(pattern, self._budget).programsize
+            except PatternError as error:
+                raise SelectorTypeError(f"program instantiation failed: {error}", node.args[1].position) from None
+            if node.name == "matches":
+                return _search(self.closure(node.args[0]), pattern, instructions)
+        return self._charged(node, self._work(node))
+
+    def _charged(self, node: Expr, work: Work) -> Closure:
+        """Compile a call: its arguments, what it costs, and its work."""
+        args = [self.closure(arg) for arg in node.args]
+        overload = node.overloads[0] if len(node.overloads) == 1 else ""
+        if overload in _PANICKING:
+            position, kind = _PANICKING[overload]
+            args[position] = _or_fatal(args[position], kind)
+        charge = charge_of(node.name, overload)
+        before, after = extra_costs.before(node), extra_costs.after(node)
+        # Whether Go calls the function in a way that stops at the first argument that is an error.
+        if node.name in _PATTERNS:
+            stops = self._plan(node.args[1]) is not MISSING
+        elif node.name == "@sortByAssociatedKeys":
+            stops = False  # one implementation for all types
+        else:
+            stops = node.name == "format" or not (overload or all(each.total for each in self._functions[node.name]))
+        stops = stops or len(args) > 2
+        if before is None and after is None and charge not in BY_RESULT:
+            if len(args) == 1:
+                return _call_one(args[0], work, charge)
+            if len(args) == 2 and not stops:
+                value, cost = self._constant(node.args[1])
+                if charge is not one:
+                    return _call_two(args[0], args[1], work, charge)
+                if value is MISSING:
+                    return _call_pair(args[0], args[1], work)
+                slot = self._variable_slot(node.args[0])
+                return _call_constant(slot or args[0], value, work, 1 + cost)
+
+        def call(frame: Frame) -> Value:
+            values: list[Value] = []
+            failure: SelectorRunError | None = None
+            for arg in args:
+                try:
+                    values.append(arg(frame))
+                except SelectorRunError as error:
+                    failure = failure or error
+                    values.append(FAILED)
+                    if stops:
+                        break
+            if failure is not None:
+                if len(values) == len(args):
+                    pay(frame, charge(values, FAILED))
+                raise failure
+            if before is not None:
+                before(frame, values)
+            if charge not in BY_RESULT:
+                pay(frame, charge(values, None))  # before the work, which may be long
+                result = work(*values)
+            else:
+                try:
+                    result = work(*values)
+                except SelectorRunError:
+                    pay(frame, charge(values, FAILED))
+                    raise
+                pay(frame, charge(values, result))
+            if after is not None:
+                after(frame, result)
+            return result
+
+        return call
+
+    def _work(self, node: Expr) -> Work:
+        """Return the Python function behind a call, guarded where the types are only known at run time."""
+        overloads = self._functions[node.name]
+        fitting = [each for each in overloads if each.method == node.member and each.id in node.overloads]
+        first = fitting[0]
+        work = first.work
+        assert work is not None
+        if first.total and all(overload.work is work for overload in fitting):
+            return work
+        if len(fitting) > 1:
+            return dispatched(node.name, [each for each in overloads if len(each.args) == len(node.args)])
+        guards = [
+            (at, guard(type_)) for at, type_ in enumerate(first.args) if not self._is_surely(node.args[at], type_)
+        ]
+        return guarded(node.name, work, guards) if guards else work
+
+    def _is_surely(self, node: Expr, wanted: Type) -> bool:
+        """Whether the value will have the type without looking at it."""
+        return wanted.kind in ("dyn", "any", "param") or (node.type == wanted and self._sound(node))
+
+    def _sound(self, node: Expr) -> bool:
+        """Whether the static type is a fact: a type that was inferred from a value of unknown type is only a hope."""
+        if t.is_dyn(node.type):
+            return False
+        if node.kind == "ident":
+            return node.name.startswith(".") or self._sound_names.get(node.name, False)
+        if node.kind == "call":
+            functions = self._functions.get(node.name, ())
+            if not any(overload.params for overload in functions if overload.id in node.overloads):
+                return True
+        return node.kind != "fold" and all(map(self._sound, node.args))
+
+    def _comparison(self, node: Expr) -> Closure:
+        is_equals = node.name == "_==_"
+        constant = self._plan(node.args[1])
+        if type(constant) in (str, int):
+            left, charge = self.closure(node.args[0]), charge_of(node.name, "")
+            return _compare_constant(left, constant, charge, wanted=is_equals)
+        return self._charged(node, equal if is_equals else differ)
+
+    def _in(self, node: Expr) -> Closure:
+        """`in`, which Go does not charge for where the list is constant and of simple values: it builds a set."""
+        values = self._plan(node.args[1])
+        simple = (str, int, Uint, float, bool)
+        if node.overloads != ("in_list",) or values is MISSING or any(type(value) not in simple for value in values):
+            return self._charged(node, self._work(node))
+        item = self.closure(node.args[0])
+        known: dict[Value, Value] = dict.fromkeys(values)
+
+        def is_member(frame: Frame) -> bool:
+            value = item(frame)
+            if type(value) is str:
+                return value in known
+            require_hashable(value)
+            return find(known, value) is not MISSING
+
+        return is_member
+
+    def _conditional(self, node: Expr) -> Closure:
+        condition, yes, no = self.closure(node.args[0]), self._raw(node.args[1]), self._raw(node.args[2])
+        return lambda frame: yes(frame) if _truth(condition(frame)) else no(frame)
+
+    def _and(self, node: Expr) -> Closure:
+        return _logical([self.closure(arg) for arg in node.args], stop=False)
+
+    def _or(self, node: Expr) -> Closure:
+        return _logical([self.closure(arg) for arg in node.args], stop=True)
+
+    def _or_optional(self, node: Expr) -> Closure:
+        first, second = self.closure(node.args[0]), self.closure(node.args[1])
+
+        def either(frame: Frame) -> Value:
+            value = first(frame)
+            if type(value) is not Optional:
+                raise no_such_overload("or")
+            return value if value.present else second(frame)
+
+        return either
+
+    def _or_value(self, node: Expr) -> Closure:
+        first, default = self.closure(node.args[0]), self.closure(node.args[1])
+
+        def value_or(frame: Frame) -> Value:
+            value = first(frame)
+            if type(value) is not Optional:
+                raise no_such_overload("orValue")
+            return value.value if value.present else default(frame)
+
+        return value_or
+
+    # Lists and maps
+
+    def _list(self, node: Expr) -> Closure:
+        return _build([self.closure(arg) for arg in node.args], _make_list, node.optional, 10)
+
+    def _map(self, node: Expr) -> Closure:
+        return _build([self.closure(arg) for arg in node.args], _make_map, node.optional, 30)
+
+    # Comprehensions
+
+    def _fold(self, node: Expr) -> Closure:
+        fold = node.fold
+        assert fold is not None
+        if fold.macro == "bind":
+            return self._bind(fold)
+        items = self.closure(fold.range)
+        slots = [self._new_variable()]
+        names: Names = {fold.var: slots[0]}
+        if fold.var2:
+            slots.append(self._new_variable())
+            names[fold.var2] = slots[1]
+        loop = self._loop(fold, lambda part: self._with(names, part, fold.range))
+        two = bool(fold.var2)
+
+        def run(frame: Frame) -> Value:
+            entries = _iterate(items(frame), two=two)
+            return loop(
+                frame, _pairs(frame, entries, *slots) if two else map(frame.__setitem__, repeat(slots[0]), entries)
+            )
+
+        return run
+
+    def _loop(self, fold: Fold, inside: Callable[[Expr], Closure]) -> Loop:
+        """Compile what a macro does with each entry, as far as it was written; the rest is how it collects results."""
+        step, keep = fold.step, None
+        if fold.macro == "all":
+            return _quantifier(inside(step.args[1]), stop=False, condition=2)
+        if fold.macro == "exists":
+            return _quantifier(inside(step.args[1]), stop=True, condition=3)
+        if fold.macro == "exists_one":
+            return _exactly_one(inside(step.args[0]))
+        if step.name == "_?_:_":
+            keep, step = inside(step.args[0]), step.args[1]
+        if fold.macro == "list":
+            cost = 2 if self._plan(step.args[1]) is not MISSING else 12
+            return _collector(keep, inside(step.args[1].args[0]), cost)
+        return _gatherer(keep, [inside(arg) for arg in step.args[1:]], self._work(step))
+
+    def _bind(self, fold: Fold) -> Closure:
+        """`cel.bind`: the value is computed when it is first read, and so is its error."""
+        slot = self._new_variable()
+        value = self.closure(fold.init)
+
+        def recall(frame: Frame) -> Value:
+            known = frame[slot]
+            if known is _UNSET:
+                try:
+                    known = frame[slot] = value(frame)
+                except SelectorRunError as error:
+                    frame[slot] = error
+                    raise
+            elif isinstance(known, SelectorRunError):
+                raise known
+            return known
+
+        result = self._with({fold.accu: recall}, fold.result, fold.init)
+
+        def bind(frame: Frame) -> Value:
+            frame[slot] = _UNSET
+            return result(frame)
+
+        return bind
+
+
+def _is_large(value: Value) -> bool:
+    """Whether a value is none, or too large to be computed once and kept with the expression."""
+    if type(value) in (str, bytes):
+        return len(value) > _FOLDED
+    return value is MISSING or weigh(value, _FOLDED) >= _FOLDED
+
+
+# ---- Names, selections and indices ----------------------------------------------------------------------------------
+
+
+def _is_step(node: Expr) -> bool:
+    return node.kind in ("select", "has") or (node.kind == "call" and node.name in _LOOKUPS)
+
+
+def _base_of(node: Expr) -> Expr:
+    while _is_step(node):
+        node = node.args[0]
+    return node
+
+
+def _variable(slot: int, cost: int) -> Closure:
+    def variable(frame: Frame) -> Value:
+        frame[SPENT] += cost
+        return frame[slot]
+
+    return variable
+
+
+def _of_device(steps: list[_Step], head: int) -> Closure | None:
+    """The chains that nearly all selectors consist of, such as `device.attributes["domain"].name`; None for others."""
+    if not 1 <= len(steps) <= 3 or any(step.computed or type(step.key) is not str for step in steps):
+        return None
+    last, is_plain = steps[-1], not any(step.test or step.optional for step in steps[:2])
+    slot = _FIELDS.get(steps[0].key)
+    if slot is None or not is_plain:
+        return None
+    cost = head + len(steps)
+    if len(steps) == 1:
+        return _variable(slot, cost)
+    if slot not in (ATTRIBUTES, CAPACITY):
+        return None
+    domain = steps[1].key
+    if len(steps) == 2:
+
+        def names(frame: Frame) -> Value:
+            frame[SPENT] += cost
+            return frame[slot][domain]
+
+        return names
+    name = last.key
+    if last.test:
+
+        def is_there(frame: Frame) -> bool:
+            frame[SPENT] += cost
+            return name in frame[slot][domain]
+
+        return is_there
+    if last.optional:
+
+        def lookup(frame: Frame) -> Value:
+            value = frame[slot][domain].get(name, MISSING)
+            if value is MISSING:
+                frame[SPENT] += cost - 1
+                return NONE
+            frame[SPENT] += cost
+            return Optional(value)
+
+        return lookup
+
+    def attribute(frame: Frame) -> Value:
+        frame[SPENT] += cost
+        try:
+            return frame[slot][domain][name]
+        except KeyError:
+            raise NoSuchKey(name) from None
+
+    return attribute
+
+
+def _walk(base: Closure, steps: list[_Step], head: int) -> Closure:
+    """Any chain: a step is charged when it is taken, and an optional one only if there is something."""
+    if not steps and not head:
+        return base
+    tests = bool(steps) and steps[-1].test
+
+    def walk(frame: Frame) -> Value:
+        frame[SPENT] += head
+        value = base(frame)
+        if not steps:
+            return value
+        optional = type(value) is Optional
+        if optional:
+            if not value.present:
+                return False if tests else value
+            value = value.value
+        for key, computed, is_optional, test in steps:
+            if is_optional:
+                optional = True
+            if computed is not None:
+                try:
+                    key = computed(frame)  # noqa: PLW2901 - the key of this step
+                except SelectorRunError:
+                    if not optional:
+                        frame[SPENT] += 1
+                    raise
+            if not optional:
+                frame[SPENT] += 1
+                value = find_at(value, key) is not MISSING if test else index(value, key)
+                continue
+            value = find_at(value, key)
+            if value is MISSING:
+                return False if tests else NONE
+            frame[SPENT] += 1
+            if test:
+                return True
+        return Optional(value) if optional else value
+
+    return walk
+
+
+# ---- Calls ----------------------------------------------------------------------------------------------------------
+
+
+def _call_one(argument: Closure, work: Work, charge: Charge) -> Closure:
+    failed = charge([FAILED], FAILED)
+    flat = charge is one
+
+    def call(frame: Frame) -> Value:
+        try:
+            value = argument(frame)
+        except SelectorRunError:
+            frame[SPENT] += failed
+            raise
+        if flat:
+            frame[SPENT] += 1
+        else:
+            pay(frame, charge([value], None))
+        return work(value)
+
+    return call
+
+
+def _call_pair(left: Closure, right: Closure, work: Work) -> Closure:
+    """Two arguments, both always evaluated, for a charge of one."""
+
+    def call(frame: Frame) -> Value:
+        try:
+            first = left(frame)
+        except SelectorRunError:
+            with suppress(SelectorRunError):
+                right(frame)
+            raise
+        finally:
+            frame[SPENT] += 1
+        return work(first, right(frame))
+
+    return call
+
+
+def _call_constant(left: Closure | int, value: Value, work: Work, cost: int) -> Closure:
+    """A value, or a variable by its slot, and a constant: the charge is known in advance."""
+    if isinstance(left, int):
+        slot, cost = left, cost + 1
+
+        def on_variable(frame: Frame) -> Value:
+            frame[SPENT] += cost
+            return work(frame[slot], value)
+
+        return on_variable
+
+    def call(frame: Frame) -> Value:
+        frame[SPENT] += cost
+        return work(left(frame), value)
+
+    return call
+
+
+def _call_two(left: Closure, right: Closure, work: Work, charge: Charge) -> Closure:
+    """Two arguments, both always evaluated, for a charge that depends on them."""
+
+    def call(frame: Frame) -> Value:
+        try:
+            first = left(frame)
+        except SelectorRunError:
+            second: Value = FAILED
+            with suppress(SelectorRunError):
+                second = right(frame)
+            pay(frame, charge([FAILED, second], FAILED))
+            raise
+        try:
+            second = right(frame)
+        except SelectorRunError:
+            pay(frame, charge([first, FAILED], FAILED))
+            raise
+        pay(frame, charge([first, second], None))
+        return work(first, second)
+
+    return call
+
+
+def _compare_constant(operand: Closure, constant: Value, charge: Charge, *, wanted: bool) -> Closure:
+    """`==` or `!=` with a constant text, charged by the shorter of both, or with an integer."""
+    kind = type(constant)
+    length = len(constant) if kind is str else 1
+    most, failed = math.ceil(length * STRING_FACTOR), math.ceil(min(length, 1) * STRING_FACTOR)
+    otherwise = equal if wanted else differ
+
+    def compare(frame: Frame) -> bool:
+        try:
+            value = operand(frame)
+        except SelectorRunError:
+            frame[SPENT] += failed
+            raise
+        if type(value) is not kind:
+            pay(frame, charge([value, constant], None))
+            return otherwise(value, constant)
+        frame[SPENT] += most if kind is int or len(value) >= length else math.ceil(len(value) * STRING_FACTOR)
+        return (value == constant) is wanted
+
+    return compare
+
+
+def _search(operand: Closure, pattern: str, instructions: int) -> Closure:
+    """`matches` with a constant pattern, which is compiled again if it was not kept."""
+
+    def search(frame: Frame) -> bool:
+        text = operand(frame)
+        if type(text) is not str:
+            pay(frame, pattern_charge(size(text), len(pattern)))
+            raise no_such_overload("matches")
+        program = compile_pattern(pattern, frame[BUDGET])
+        toil_whole(frame, pattern_work(instructions, len(text)))
+        pay(frame, pattern_charge(len(text), len(pattern)))
+        found: bool = program.search(text.encode()) is not None
+        return found
+
+    return search
+
+
+def _or_fatal(argument: Closure, kind: type) -> Closure:
+    def run(frame: Frame) -> Value:
+        try:
+            value = argument(frame)
+        except SelectorRunError as error:
+            raise Fatal(error.message) from error
+        if type(value) is not kind:
+            raise Fatal(f"interface conversion: not {kind.__name__}")
+        return value
+
+    return run
+
+
+def _truth(value: Value) -> bool:
+    if value is True or value is False:
+        return bool(value)
+    raise no_such_overload("_?_:_")
+
+
+def _logical(terms: list[Closure], *, stop: bool) -> Closure:
+    """`&&` and `||`: a decisive answer beats an error, wherever it stands."""
+    go_on = not stop
+
+    def logical(frame: Frame) -> bool:
+        failure: SelectorRunError | None = None
+        for term in terms:
+            try:
+                value = term(frame)
+            except SelectorRunError as error:
+                failure = failure or error
+                continue
+            if value is stop:
+                return not go_on
+            if value is not go_on:
+                failure = failure or no_such_overload("_||_" if stop else "_&&_")
+        if failure is not None:
+            raise failure
+        return go_on
+
+    return logical
+
+
+# ---- Lists and maps -------------------------------------------------------------------------------------------------
+
+
+def _build(
+    parts: list[Closure], make: Callable[[list[Value], frozenset[int]], Value], optional: frozenset[int], cost: int
+) -> Closure:
+    def build(frame: Frame) -> Value:
+        frame[SPENT] += cost
+        return make([part(frame) for part in parts], optional)
+
+    return build
+
+
+def _make_list(values: list[Value], optional: frozenset[int]) -> list[Value]:
+    elements: list[Value] = []
+    for i, value in enumerate(values):
+        if i not in optional:
+            elements.append(value)
+        elif type(value) is not Optional:
+            raise SelectorRunError(
+                f"cannot initialize optional list element from non-optional value of type {type_name(value)}"
+            )
+        elif value.present:
+            elements.append(value.value)
+    return elements
+
+
+def _make_map(values: list[Value], optional: frozenset[int]) -> dict[Value, Value]:
+    mapping: dict[Value, Value] = {}
+    for i in range(0, len(values), 2):
+        key, value = as_key(values[i]), values[i + 1]
+        if i in optional:
+            if type(value) is not Optional:
+                raise SelectorRunError(
+                    f"cannot initialize optional entry '{key}' from non-optional value of type {type_name(value)}"
+                )
+            if not value.present:
+                mapping.pop(key, None)
+                continue
+            value = value.value
+        mapping[key] = value
+    return mapping
+
+
+# ---- Comprehensions -------------------------------------------------------------------------------------------------
+
+
+def _iterate(range_: Value, *, two: bool) -> Iterable[Any]:
+    """Return the elements or keys of a comprehension's range, or pairs; one after the other, for it may stop early."""
+    if type(range_) is list:
+        return enumerate(range_) if two else range_
+    if isinstance(range_, dict):
+        keys = keys_of(range_)
+        return zip(keys, range_.values(), strict=True) if two else keys
+    raise SelectorRunError(f"got '{type(range_).__name__}', expected iterable type")
+
+
+def _pairs(frame: Frame, items: Iterable[Any], first: int, second: int) -> Iterator[None]:
+    for frame[first], frame[second] in items:
+        yield None
+
+
+def _quantifier(predicate: Closure, *, stop: bool, condition: int) -> Loop:
+    """`all` and `exists`: before each step Go asks whether to go on, which costs more for `exists`."""
+
+    def quantify(frame: Frame, entries: Iterator[None]) -> bool:
+        failure: SelectorRunError | None = None
+        decided = False
+        for _ in entries:
+            if decided:
+                frame[SPENT] += condition
+                break
+            spent = frame[SPENT] = frame[SPENT] + condition + 1
+            if spent > frame[LOOK]:
+                settle(frame)
+            try:
+                value = predicate(frame)
+            except SelectorRunError as error:
+                failure = failure or error
+                continue
+            if value is stop:
+                decided = True
+            elif value is not (not stop):
+                failure = failure or no_such_overload("_||_" if stop else "_&&_")
+        pay(frame, 1)
+        if decided:
+            return stop
+        if failure is not None:
+            raise failure
+        return not stop
+
+    return quantify
+
+
+def _exactly_one(predicate: Closure) -> Loop:
+    def count(frame: Frame, entries: Iterator[None]) -> bool:
+        found = 0
+        failure: SelectorRunError | None = None
+        for _ in entries:
+            try:
+                if _truth(predicate(frame)):
+                    found += 1
+                    pay(frame, 2)
+            except SelectorRunError as error:
+                failure = failure or error
+        pay(frame, 2)
+        if failure is not None:
+            raise failure
+        return found == 1
+
+    return count
+
+
+def _collector(keep: Closure | None, item: Closure, cost: int) -> Loop:
+    """`map`, `filter` and `transformList`."""
+
+    def collect(frame: Frame, entries: Iterator[None]) -> list[Value]:
+        collected: list[Value] = []
+        failure: SelectorRunError | None = None
+        for _ in entries:
+            try:
+                if keep is None or _truth(keep(frame)):
+                    pay(frame, cost)
+                    collected.append(item(frame))
+            except SelectorRunError as error:
+                failure = failure or error
+        pay(frame, 1)
+        if failure is not None:
+            raise failure
+        return collected
+
+    return collect
+
+
+def _gatherer(keep: Closure | None, parts: list[Closure], insert: Work) -> Loop:
+    """`transformMap` and `transformMapEntry`."""
+
+    def gather(frame: Frame, entries: Iterator[None]) -> dict[Value, Value]:
+        gathered: dict[Value, Value] = {}
+        failure: SelectorRunError | None = None
+        for _ in entries:
+            try:
+                if keep is None or _truth(keep(frame)):
+                    pay(frame, 1)
+                    # After an error nothing is added any more; an entry is still evaluated, a key and value are not.
+                    if failure is None or len(parts) == 1:
+                        pay(frame, 1)
+                        gathered = insert(gathered, *[part(frame) for part in parts])
+            except SelectorRunError as error:
+                failure = failure or error
+        pay(frame, 1)
+        if failure is not None:
+            raise failure
+        return gathered
+
+    return gather

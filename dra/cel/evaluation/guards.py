@@ -1,0 +1,88 @@
+"""Checks of arguments whose types are only known at run time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dra.cel import types as t
+from dra.cel.library.named_formats import Format
+from dra.cel.library.networks import Address, Network
+from dra.cel.library.urls import Url
+from dra.cel.values import Duration, Optional, Sum, Timestamp, TypeValue, Uint, Value, no_such_overload
+from dra.quantity import Quantity
+from dra.semver import Version
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dra.cel.signatures import Overload, Work
+    from dra.cel.types import Type
+
+    Guard = Callable[[Value], bool]
+
+_CLASSES: dict[Type, tuple[type, ...]] = {
+    t.BOOL: (bool,), t.INT: (int,), t.UINT: (Uint,), t.DOUBLE: (float,), t.STRING: (str,), t.BYTES: (bytes,), t.NULL: (type(None),),
+    t.TIMESTAMP: (Timestamp,), t.DURATION: (Duration,), t.QUANTITY: (Quantity, Sum), t.SEMVER: (Version,), t.URL: (Url,), t.FORMAT: (Format,),
+    t.IP: (Address,), t.CIDR: (Network,),
+}  # fmt: skip
+
+
+def guard(type_: Type) -> Guard:
+    """Return whether a value can be passed as a type; of lists and maps Go looks at the first element only."""
+    classes = _CLASSES.get(type_)
+    if classes is not None:
+        return lambda value: type(value) in classes
+    if type_.kind == "list":
+        element = guard(type_.params[0])
+        return lambda value: type(value) is list and (not value or element(value[0]))
+    if type_.kind == "map":
+        key, item = map(guard, type_.params)
+
+        def fits(value: Value) -> bool:
+            if not isinstance(value, dict):
+                return False
+            if not value:
+                return True
+            first, its = next(iter(value.items()))
+            return key(first) and item(its)
+
+        return fits
+    if type_.kind == "opaque":
+        return lambda value: type(value) is Optional
+    if type_.kind == "type":
+        return lambda value: type(value) is TypeValue
+    return lambda _: True
+
+
+def guarded(name: str, work: Work, guards: list[tuple[int, Guard]]) -> Work:
+    """Return the work of one overload behind checks of some of its arguments."""
+    ((at, only), *others) = guards
+    if at == 0 and not others:  # as where an attribute is the first argument
+
+        def check_first(first: Value, *rest: Value) -> Value:
+            if not only(first):
+                raise no_such_overload(name)
+            return work(first, *rest)
+
+        return check_first
+
+    def check(*args: Value) -> Value:
+        for i, fits in guards:
+            if not fits(args[i]):
+                raise no_such_overload(name)
+        return work(*args)
+
+    return check
+
+
+def dispatched(name: str, overloads: list[Overload]) -> Work:
+    """Return the work of the first overload that takes the arguments as they are."""
+    rows = [([guard(type_) for type_ in overload.args], overload.work) for overload in overloads if overload.work]
+
+    def run(*args: Value) -> Value:
+        for guards, work in rows:
+            if all(fits(arg) for fits, arg in zip(guards, args, strict=True)):
+                return work(*args)
+        raise no_such_overload(name)
+
+    return run

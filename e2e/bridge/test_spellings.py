@@ -1,0 +1,205 @@
+"""Claims that a patch as JSON would spell anew, and claims that nobody may write, through extender and plugin on a real control plane."""
+
+import json
+
+import pytest
+
+from e2e.actors import fleet
+from e2e.actors.bridge import PLUGIN_SCHEDULER, SCHEDULER, plugin_configuration
+from e2e.actors.client import ApiError
+from e2e.actors.gate import SYSTEM
+from e2e.actors.workloads import claim, pod, request, using
+from e2e.build import program
+from tests.cluster.conformance.test_conformance_spellings import SPELLINGS
+from tests.limits import PATIENCE
+
+pytestmark = pytest.mark.real
+DRIVER = "spelled.example.com"
+CLASS = "spelled"
+NODE = "spelled-0"
+ACCOUNT = f"system:serviceaccount:{SYSTEM}:drawbridge-allocator"
+REFUSED = "drawbridge.dev/e2e-refused"
+WRITES = {"patch", "update"}
+
+
+@pytest.fixture(scope="module")
+def spelled(control_plane, bridge):
+    """The scheduler with our plugin beside the stock one, and a node with a device for each spelling and some more."""
+    running = control_plane.start_scheduler(
+        plugin_configuration(bridge.socket), name="spelled-scheduler", binary=program("drawbridge-scheduler")
+    )
+    control_plane.add_fake_nodes(1, prefix="spelled-")
+    devices = [fleet.device(f"gpu-{at}", {}) for at in range(len(SPELLINGS) + 8)]
+    made = [
+        fleet.device_class(CLASS, f"device.driver == '{DRIVER}'"),
+        *fleet.slices(DRIVER, NODE, devices, by_name=True),
+    ]
+    control_plane.create(*made)
+    try:
+        yield control_plane
+    finally:
+        running.stop()
+        control_plane.remove(*made, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}})
+
+
+@pytest.fixture
+def ours(spelled, namespace):
+    """A namespace whose pods are gone when the test is over, and give their devices back."""
+    yield namespace
+    spelled.delete(f"/api/v1/namespaces/{namespace}/pods", gracePeriodSeconds=0)
+    spelled.until("the devices are free", lambda: not any(map(allocation_of, claims(spelled, namespace))), 60)
+
+
+def claims(cluster, namespace):
+    return cluster.get(path_of(namespace))["items"]
+
+
+def path_of(namespace, name=""):
+    return f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims" + (f"/{name}" if name else "")
+
+
+def allocation_of(one):
+    return one.get("status", {}).get("allocation")
+
+
+def raw(cluster, method, path, body=None, accept="application/json"):
+    """Send these very bytes, and read what comes as it comes."""
+    headers = {"Authorization": f"Bearer {cluster.token}", "Content-Type": "application/json", "Accept": accept}
+    code, answer = cluster.send(method, path, body, headers)
+    assert code < 300, answer
+    return answer
+
+
+def create_spelled(cluster, namespace, name, spelling):
+    config = {"opaque": {"driver": DRIVER, "parameters": "PARAMETERS"}}
+    body = json.dumps(claim(name, namespace, request("gpu", CLASS), config=[config])).replace('"PARAMETERS"', spelling)
+    raw(cluster, "POST", path_of(namespace), body.encode())
+
+
+def check_spec(cluster, namespace, name, spelling):
+    """See that the spec is stored as it was spelled."""
+    stored = raw(cluster, "GET", path_of(namespace, name), accept="application/vnd.kubernetes.protobuf")
+    said = spelling.strip().encode()
+    assert b"\x0a%c%b" % (len(said), said) in stored
+
+
+def wanting(name, namespace, scheduler, of=""):
+    return pod(name, namespace, schedulerName=scheduler, resourceClaims=[using(of or name)])
+
+
+def written(cluster, namespace):
+    """The allocator's writes into claims of a namespace: verb, subresource, and what the API server answered."""
+    for event in cluster.audit_events():
+        at = event.get("objectRef", {})
+        mine = event["user"].get("username") == ACCOUNT and event["verb"] in WRITES
+        if mine and at.get("resource") == "resourceclaims" and at.get("namespace") == namespace:
+            yield event["verb"], at.get("subresource", ""), event["responseStatus"]["code"]
+
+
+@pytest.mark.parametrize("scheduler", [SCHEDULER, PLUGIN_SCHEDULER])
+def test_a_claim_is_placed_however_its_parameters_are_spelled(spelled, ours, scheduler):
+    names = [f"c-{at}" for at in range(len(SPELLINGS))]
+    for name, spelling in zip(names, SPELLINGS.values(), strict=True):
+        create_spelled(spelled, ours, name, spelling)
+        spelled.create(wanting(name, ours, scheduler))
+    for name, spelling in zip(names, SPELLINGS.values(), strict=True):
+        spelled.wait_scheduled(ours, name, PATIENCE)
+        found = spelled.get(path_of(ours, name))
+        assert allocation_of(found)
+        assert [one["name"] for one in found["status"]["reservedFor"]] == [name]
+        check_spec(spelled, ours, name, spelling)
+    assert ("update", "", 200) in {*written(spelled, ours)}
+
+
+@pytest.mark.parametrize("scheduler", [SCHEDULER, PLUGIN_SCHEDULER])
+def test_a_claim_that_kube_scheduler_allocated_with_its_spelling_is_shared_by_ours(spelled, ours, scheduler):
+    spelling = SPELLINGS["blanks all over"]
+    create_spelled(spelled, ours, "c", spelling)
+    spelled.create(wanting("theirs", ours, "default-scheduler", "c"))
+    spelled.wait_scheduled(ours, "theirs")
+    spelled.create(wanting("ours", ours, scheduler, "c"))
+    spelled.wait_scheduled(ours, "ours")
+    assert {one["name"] for one in spelled.get(path_of(ours, "c"))["status"]["reservedFor"]} == {"theirs", "ours"}
+    check_spec(spelled, ours, "c", spelling)
+    assert ("update", "status", 200) in {*written(spelled, ours)}
+
+
+def labelled(name, namespace):
+    one = claim(name, namespace, request("gpu", CLASS))
+    one["metadata"]["labels"] = {REFUSED: "yes"}
+    return one
+
+
+def is_refused(cluster, one):
+    try:
+        cluster.patch(cluster.path_of(one), {"metadata": {"finalizers": ["drawbridge.dev/e2e"]}}, dryRun="All")
+    except ApiError as error:
+        return error.code == 403
+    return False
+
+
+@pytest.fixture
+def refusing(spelled, ours):
+    """A policy, in force, by which nobody writes claims with a label."""
+    policy = {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": "e2e-refusing"},
+        "spec": {
+            "failurePolicy": "Fail",
+            "matchConstraints": {
+                "resourceRules": [
+                    {
+                        "apiGroups": ["resource.k8s.io"],
+                        "apiVersions": ["*"],
+                        "resources": ["resourceclaims", "resourceclaims/status"],
+                        "operations": ["UPDATE"],
+                    }
+                ]
+            },
+            "matchConditions": [
+                {"name": "labelled", "expression": f"'{REFUSED}' in object.metadata.?labels.orValue({{}})"},
+            ],
+            "validations": [{"expression": "false", "message": "not to be written", "reason": "Forbidden"}],
+        },
+    }
+    binding = {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": {"name": "e2e-refusing"},
+        "spec": {"policyName": "e2e-refusing", "validationActions": ["Deny"]},
+    }
+    tried = labelled("tried", ours)
+    spelled.create(policy, binding, tried)
+    spelled.until("the policy is in force", lambda: is_refused(spelled, tried), PATIENCE)
+    spelled.remove(tried)
+    yield
+    spelled.remove(binding, policy)
+
+
+@pytest.mark.parametrize("scheduler", [SCHEDULER, PLUGIN_SCHEDULER])
+def test_claims_that_cannot_be_written_concern_nobody_else_and_are_forgotten(
+    spelled, bridge, ours, refusing, scheduler
+):
+    names = [f"bad-{at}" for at in range(8)]
+    spelled.create(*(labelled(name, ours) for name in names), *(wanting(name, ours, scheduler) for name in names))
+    for name in names:
+        told = f"{name} is told why"
+        spelled.until(told, lambda n=name: any("not to be written" in one for one in spelled.events(ours, n)), PATIENCE)
+    assert bridge.ask("/readyz", bridge.metrics_port)[0] == 200
+    spelled.create(claim("good", ours, request("gpu", CLASS)), wanting("good", ours, scheduler))
+    spelled.wait_scheduled(ours, "good")
+    spelled.delete(f"/api/v1/namespaces/{ours}/pods/good", gracePeriodSeconds=0)
+    denied = [code for _, _, code in written(spelled, ours) if code >= 400]
+    # Doubling rests, of a minute at most: in some tens of seconds a handful for each.
+    assert len(names) <= len(denied) <= 12 * len(names)
+    for name in names:
+        spelled.remove(wanting(name, ours, scheduler), claim(name, ours))
+    spelled.until("they are forgotten", lambda: not any(known(bridge, ours)), 60)
+    assert bridge.ask("/readyz", bridge.metrics_port)[0] == 200
+
+
+def known(bridge, namespace):
+    """The pods of a namespace that the allocator holds something for."""
+    said = json.dumps(bridge.ask("/api/v1/fleet")[1])
+    return [part for part in said.split('"') if part.startswith(f"{namespace}/")]

@@ -1,0 +1,101 @@
+"""A tenant who stores large objects, on a real API server: no process of ours grows by what it stores, and each is ready again after a start."""
+
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from e2e.actors.client import Client
+from e2e.actors.gate import NOWHERE, gpu
+from e2e.ground.controlplane import ControlPlane
+
+pytestmark = pytest.mark.real
+# Sixty such templates alone took the controller to 989 MiB when parameters were kept as Python objects.
+TEMPLATES, CLAIMS, DEPLOYMENTS, PODS, MANY = 60, 15, 10, 2, 2
+CEILING = 220  # MiB
+GROUPS = {"resource.k8s.io": ["resourceclaimtemplates", "resourceclaims"], "apps": ["deployments"], "": ["pods"]}
+
+
+def tenant(cluster: ControlPlane, namespace: str) -> Client:
+    """A client of an account that may create what is stored here, in one namespace, and do nothing else."""
+    rules = [{"apiGroups": [group], "resources": kinds, "verbs": ["create"]} for group, kinds in GROUPS.items()]
+    rbac = "rbac.authorization.k8s.io"
+    cluster.create(
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "filler", "namespace": namespace}},
+        {"apiVersion": f"{rbac}/v1", "kind": "Role", "metadata": {"name": "filler", "namespace": namespace}, "rules": rules},
+        {
+            "apiVersion": f"{rbac}/v1",
+            "kind": "RoleBinding",
+            "metadata": {"name": "filler", "namespace": namespace},
+            "roleRef": {"apiGroup": rbac, "kind": "Role", "name": "filler"},
+            "subjects": [{"kind": "ServiceAccount", "name": "filler", "namespace": namespace}],
+        },
+    )  # fmt: skip
+    who = f"system:serviceaccount:{namespace}:filler"
+    for group, kinds in GROUPS.items():
+        for kind in kinds:
+            cluster.until_may(who, "create", kind, namespace, group)
+    path = f"/api/v1/namespaces/{namespace}/serviceaccounts/filler/token"
+    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+    return Client(cluster.url, cluster.post(path, request)["status"]["token"], cluster.ca)
+
+
+def hostile(namespace):
+    """Objects as large as an API server takes them, in the shapes that grow most when they are read."""
+    parameters = {"a": [{}] * 2500}
+    request = {"name": "r", "exactly": {"deviceClassName": "none.example.com"}}
+    config = [{"opaque": {"driver": "gpu.nvidia.com", "parameters": parameters}}] * 32
+    spec = {"devices": {"requests": [request], "config": config}}
+    version = "resource.k8s.io/v1"
+    for number in range(TEMPLATES):
+        yield {"apiVersion": version, "kind": "ResourceClaimTemplate", "metadata": {"name": f"t{number}", "namespace": namespace}, "spec": {"spec": spec}}  # fmt: skip
+    for number in range(CLAIMS):
+        yield {"apiVersion": version, "kind": "ResourceClaim", "metadata": {"name": f"c{number}", "namespace": namespace}, "spec": spec}  # fmt: skip
+    # An API server takes seconds for a list of ten thousands, because it writes down who set each entry; so few have that.
+    many_variables = [{"name": f"E{number:x}"} for number in range(10_000)]
+    long_variable = [{"name": "E", "value": "x" * 900_000}]
+    labels = {"app": "x"}
+    for number in range(DEPLOYMENTS):
+        variables = many_variables if number < MANY else long_variable
+        pod = {"containers": [{"name": "c", "image": "none", "env": variables}]}
+        template = {"metadata": {"labels": labels}, "spec": pod}
+        yield {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": {"name": f"d{number}", "namespace": namespace},
+            "spec": {"replicas": 0, "selector": {"matchLabels": labels}, "template": template},
+        }
+    many = {f"l{number:x}": "" for number in range(20_000)}
+    for number in range(PODS):
+        waiting = many | {"drawbridge.dev/awaits-template": "true"}
+        yield {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": f"p{number}", "namespace": namespace, "labels": waiting},
+            "spec": {"containers": [{"name": "c", "image": "none"}], "schedulerName": "none"},
+        }
+
+
+def peak(process):
+    """The most MiB of a process that were resident."""
+    lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) / 1024
+
+
+def test_what_a_tenant_stores_does_not_fill_the_memory_of_anybody(control_plane, fleet_node, gated, gate, created):
+    other = control_plane.namespace("gate-filler")
+    try:
+        with closing(tenant(control_plane, other)) as client:
+            client.create_many(hostile(other), threads=4)
+        gate.kill_controller()
+        gate.start_controller()
+        gate.processes["webhook"].stop()
+        gate.start_gate()
+        created(gpu("honest", gated, nodeSelector=NOWHERE))
+        where = f"/apis/resource.k8s.io/v1/namespaces/{gated}/resourceclaimtemplates"
+        control_plane.until("somebody else's pod has its template", lambda: control_plane.get(where)["items"], 30)
+        found = {name: peak(gate.processes[name]) for name in ("webhook", "controller")}
+        assert max(found.values()) < CEILING, found
+        assert "deployments.apps gate-filler" in gate.controllers("/readyz?verbose")
+    finally:
+        control_plane.delete(f"/api/v1/namespaces/{other}")

@@ -1,0 +1,359 @@
+"""What a thief tries with the tokens of the bridge and of what runs on nodes, on a real API server as it is now and as it was before Kubernetes 1.36."""
+
+import contextlib
+
+import pytest
+
+from cluster import manifests
+from e2e.actors import fleet, workloads
+from e2e.actors.client import ApiError, Client
+from e2e.actors.workloads import claim, container, pod, using
+from e2e.ground.controlplane import ControlPlane
+from tests.cli.running import run
+
+pytestmark = pytest.mark.real
+HERE, ELSEWHERE = "stolen-0", "stolen-1"
+DRIVER = "stolen.example.com"
+SINCE_1_36 = ("DRAResourceClaimGranularStatusAuthorization", "ConstrainedImpersonation")
+DRIVERS = ("driver", "adapter")
+AGENTS = "drawbridge-system-nodes"
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["since 1.36", "before 1.36"])
+def cluster(request):
+    """A control plane with our accounts, their rights and policies, without their processes, and a device on each of two nodes."""
+    with ControlPlane(name="stolen", feature_gates=dict.fromkeys(SINCE_1_36, request.param)) as running:
+        options = [f"--{name}" for name in (*DRIVERS, "node-agent", "onlooker", "bridge", "apart", "scheduler-image=x")]
+        printed = run("manifests", "--image", "x", *options).stdout
+        ours = [one.object for one in manifests.parse(printed)]
+        wanted = [one for one in ours if one["kind"] not in ("Deployment", "DaemonSet")]
+        # Objects and the definitions that they need come in one go: it is asked twice.
+        for check in (False, True):
+            running.kubectl("apply", "--server-side", "-f", "-", input=manifests.dump(wanted), check=check)
+        running.add_fake_nodes(2, prefix="stolen-")
+        running.create(fleet.device_class(DRIVER, f"device.driver == '{DRIVER}'"))
+        for node in (HERE, ELSEWHERE):
+            devices = [fleet.device(f"gpu-{index}", {}) for index in range(16)]
+            running.create(*fleet.slices(DRIVER, node, devices, pool=node, by_name=True))
+        for account in DRIVERS:
+            with thief(running, f"drawbridge-{account}", f"drawbridge-{account}") as client:
+                theirs = held(running, f"wait-{account}", ELSEWHERE)
+                running.until("the policy is in force", lambda: refusal(client, theirs, said(theirs)), 30)  # noqa: B023
+        # From 1.36 on Kubernetes itself refuses first.
+        running.refuses = "cannot" if request.param else "-claims"
+        yield running
+
+
+@contextlib.contextmanager
+def thief(cluster, account, namespace, node=HERE):
+    """Whoever has the token of an account of ours as a pod on a node has it; without a node one that is bound to no pod."""
+    path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}"
+    cluster.until("the account", lambda: cluster.get(path))
+    spec = {}
+    if node:
+        item = pod(f"{account}-{node}", namespace, container(), serviceAccountName=account, nodeName=node)
+        made = cluster.read(item) or cluster.create(item)[0]
+        bound = {"kind": "Pod", "apiVersion": "v1", "name": item["metadata"]["name"], "uid": made["metadata"]["uid"]}
+        spec = {"boundObjectRef": bound}
+    asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
+    client = Client(cluster.url, cluster.post(f"{path}/token", asked)["status"]["token"], cluster.ca)
+    try:
+        yield client
+    finally:
+        client.close()
+
+
+def held(cluster, name, node):
+    """A claim that has a device of a node, for a pod there, and the pod."""
+    wanted = claim(name, "default", workloads.request("gpu", DRIVER))
+    user = pod(name, "default", container(), node=node, resourceClaims=[using(name)])
+    cluster.create(wanted, user)
+    cluster.wait_scheduled("default", name)
+    return cluster.read(wanted)
+
+
+def said(found, **more):
+    """What a driver says of the device that a claim has."""
+    [result] = found["status"]["allocation"]["devices"]["results"]
+    where = {key: result[key] for key in ("driver", "pool", "device")}
+    ready = {"type": "Ready", "status": "True", "reason": "Prepared", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}  # fmt: skip
+    return {"status": {"devices": [where | {"conditions": [ready]} | more]}}
+
+
+def refusal(client, found, body, **query):
+    """Patch a claim's status for trial; say why that was refused, "" if it was not."""
+    try:
+        client.patch(f"{client.path_of(found)}/status", body, dryRun="All", **query)
+    except ApiError as error:
+        return error.message
+    return ""
+
+
+@pytest.fixture(params=DRIVERS)
+def account(request):
+    return f"drawbridge-{request.param}"
+
+
+def test_a_drivers_token_tells_what_became_of_its_nodes_devices_and_no_others(cluster, account, request):
+    name = f"{account}-{request.node.callspec.id.replace(' ', '-').replace('.', '-')}"
+    mine, theirs = held(cluster, f"{name}-mine", HERE), held(cluster, f"{name}-theirs", ELSEWHERE)
+    with thief(cluster, account, account) as client:
+        assert refusal(client, mine, said(mine)) == ""
+        assert cluster.refuses in refusal(client, theirs, said(theirs))
+        told = cluster.patch(f"{cluster.path_of(theirs)}/status", said(theirs))
+        assert cluster.refuses in refusal(client, told, {"status": {"devices": None}})
+        assert cluster.refuses in refusal(client, told, said(told, data={"lie": True}))
+    with thief(cluster, account, account, node="") as client:
+        assert cluster.refuses in refusal(client, mine, said(mine))
+
+
+def test_a_drivers_token_neither_gives_devices_nor_takes_them_nor_reserves_them(cluster, account, request):
+    name = f"{account}-{request.node.callspec.id.replace(' ', '-').replace('.', '-')}"
+    taken = held(cluster, f"{name}-taken", HERE)
+    [free] = cluster.create(claim(f"{name}-free", "default", workloads.request("gpu", DRIVER)))
+    thiefs = {"resource": "pods", "name": "thief", "uid": "00000000-0000-0000-0000-000000000000"}
+    attacks = {
+        "gives": (free, {"status": {"allocation": taken["status"]["allocation"]}}),
+        "takes": (taken, {"status": {"allocation": None, "reservedFor": None}}),
+        "reserves": (taken, {"status": {"reservedFor": [*taken["status"]["reservedFor"], thiefs]}}),
+        "ends a reservation": (taken, {"status": {"reservedFor": None}}),
+    }
+    with thief(cluster, account, account) as client:
+        for what, (found, body) in attacks.items():
+            assert cluster.refuses in refusal(client, found, body), what
+
+
+def event(name, about, namespace="default", component="drawbridge-node-agent", instance=HERE):
+    involved = {"apiVersion": "v1", "kind": "Node", "name": about} if isinstance(about, str) else about
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": name, "namespace": namespace},
+        "involvedObject": involved,
+        "reason": "DeviceGivenTwice",
+        "message": "so it is",
+        "type": "Warning",
+        "source": {"component": component},
+        "reportingComponent": component,
+        "reportingInstance": instance,
+    }
+
+
+A_POD = {"apiVersion": "v1", "kind": "Pod", "namespace": "default", "name": "any"}
+A_CLAIM = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "namespace": "default", "name": "any"}
+LIES = {
+    "in the kubelet's name": event("lie", A_POD, component="kubelet"),
+    "in another component's name with its own source": event("lie", A_POD) | {"reportingComponent": "kubelet"},
+    "in its own name with another source": event("lie", A_POD) | {"source": {"component": "kubelet"}},
+    "from another node": event("lie", A_POD, instance=ELSEWHERE),
+    "about another node": event("lie", ELSEWHERE),
+    "about what is no pod": event("lie", A_CLAIM),
+}
+
+
+def answer(attempt, *arguments):
+    """What the API server says to a dry run; "" if it lets it through."""
+    try:
+        attempt(*arguments, dryRun="All")
+    except ApiError as error:
+        return error.message
+    return ""
+
+
+def test_an_agents_token_says_what_is_so_in_its_own_name_and_its_nodes(cluster):
+    with thief(cluster, "drawbridge-node-agent", AGENTS) as client:
+        in_force(cluster, client, LIES["about another node"])
+        assert answer(client.create, event("own", HERE)) == ""
+        assert answer(client.create, event("own", A_POD)) == ""
+        for what, lie in LIES.items():
+            assert "drawbridge-node-agent-events" in answer(client.create, lie), what
+    with thief(cluster, "drawbridge-node-agent", AGENTS, node="") as client:
+        assert "drawbridge-node-agent-events" in answer(client.create, event("own", HERE))
+
+
+def test_an_agents_token_changes_what_it_has_said_itself_and_no_other_event(cluster):
+    mine, kubelets, of_another = cluster.create(
+        event("mine", HERE),
+        event("kubelets", A_POD, component="kubelet"),
+        event("of-another", A_POD, instance=ELSEWHERE),
+    )
+    with thief(cluster, "drawbridge-node-agent", AGENTS) as client:
+        in_force(cluster, client, LIES["about another node"])
+        assert answer(client.patch, client.path_of(mine), {"message": "it is over"}) == ""
+        taken = {"reportingComponent": "drawbridge-node-agent", "reportingInstance": HERE}
+        taken["source"] = {"component": "drawbridge-node-agent"}
+        for theirs in (kubelets, of_another):
+            for change in ({"message": "it is over"}, taken):
+                assert "drawbridge-node-agent-events" in answer(client.patch, client.path_of(theirs), change)
+        about = {"involvedObject": A_POD}
+        assert "drawbridge-node-agent-events" in answer(client.patch, client.path_of(mine), about)
+    cluster.remove(mine, kubelets, of_another)
+
+
+def test_an_onlookers_token_writes_events_in_its_own_name(cluster):
+    [kubelets] = cluster.create(event("kubelets", A_POD, component="kubelet"))
+    with thief(cluster, "drawbridge-onlooker", "drawbridge-system", node="") as client:
+        in_force(cluster, client, LIES["in the kubelet's name"])
+        assert answer(client.create, event("own", A_CLAIM, component="drawbridge-onlooker")) == ""
+        assert "'drawbridge-onlooker'" in answer(client.create, LIES["in the kubelet's name"])
+        assert "'drawbridge-onlooker'" in answer(client.patch, client.path_of(kubelets), {"message": "it is over"})
+    cluster.remove(kubelets)
+
+
+def in_force(cluster, client, lie):
+    cluster.until("the policy is in force", lambda: answer(client.create, lie), 30)
+
+
+# The agent's view of pods
+
+
+class AsNode(Client):
+    """The API server is asked to take whoever asks for a node."""
+
+    node = HERE
+
+    def send(self, method, target, payload, headers):
+        return super().send(method, target, payload, headers | {"Impersonate-User": f"system:node:{self.node}"})
+
+
+def pods_of(client, path="/api/v1/pods", **query):
+    """The nodes whose pods somebody is shown, with the environment of their containers; "" if none are."""
+    try:
+        items = client.get(path, **query)["items"]
+    except ApiError as error:
+        if error.code != 403:
+            raise
+        return ""
+    return {item["spec"]["nodeName"] for item in items}
+
+
+def unread(client, path):
+    """Why somebody may not read something."""
+    with pytest.raises(ApiError) as refused:
+        client.get(path)
+    return refused.value.message
+
+
+def test_an_agents_token_shows_the_pods_of_its_node_and_of_no_other(cluster):
+    """From 1.36 on; before, it shows none without the role in manifests/node-agent-pods."""
+    secret = [{"name": "PASSWORD", "value": "swordfish"}]
+    made = [pod(f"secret-of-{node}", "default", container(env=secret), nodeName=node) for node in (HERE, ELSEWHERE)]
+    cluster.create(*made)
+    of = {node: {"fieldSelector": f"spec.nodeName={node}"} for node in (HERE, ELSEWHERE)}
+    with thief(cluster, "drawbridge-node-agent", AGENTS) as client:
+        for query in ({}, *of.values()):
+            assert pods_of(client, **query) == ""
+        for item in made:
+            assert "cannot get" in unread(client, cluster.path_of(item))
+        node = AsNode(client.url, client.token, client.ca)
+        seen = pods_of(node, **of[HERE])
+        assert seen == ({HERE} if cluster.refuses == "cannot" else "")
+        for query in ({}, of[ELSEWHERE], {"labelSelector": "a!=b"}):
+            assert pods_of(node, **query) == ""
+        for path in (
+            "/api/v1/secrets",
+            "/api/v1/namespaces/default/secrets/any",
+            "/api/v1/nodes",
+            "/api/v1/configmaps",
+        ):
+            assert "cannot" in unread(node, path)
+        assert "cannot" in answer(node.create, pod("mirror", "default", container(), nodeName=HERE))
+        node.node = ELSEWHERE
+        for query in of.values():
+            assert pods_of(node, **query) == ""
+        node.close()
+    with thief(cluster, "drawbridge-node-agent", AGENTS, node="") as client:
+        node = AsNode(client.url, client.token, client.ca)
+        assert pods_of(node, **of[HERE]) == ""
+        node.close()
+    cluster.remove(*made)
+
+
+# The allocator, and a scheduler that has a pod of its own
+
+
+def lease(name, namespace="drawbridge-system"):
+    meta = {"name": name, "namespace": namespace}
+    spec = {"holderIdentity": "thief", "leaseDurationSeconds": 1_000_000, "renewTime": "2026-01-01T00:00:00.000000Z"}
+    return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": meta, "spec": spec}
+
+
+@pytest.mark.parametrize("account", ["allocator", "scheduler"])
+def test_the_bridges_tokens_write_no_lease_but_the_allocators(cluster, account):
+    [schedulers] = cluster.create(lease("kube-scheduler", "kube-system"))
+    with thief(cluster, f"drawbridge-{account}", "drawbridge-system", node="") as client:
+        in_force(cluster, client, lease("drawbridge"))
+        for other in (lease("drawbridge"), lease("kube-controller-manager", "kube-system"), lease("stolen-9", "kube-node-lease")):  # fmt: skip
+            # Of the allocator alone RBAC holds the namespace; a scheduler's role is for all of them.
+            assert any(
+                word in answer(client.create, other) for word in ("drawbridge-allocator-leases", "cannot create")
+            )
+        said = answer(client.create, lease("drawbridge-allocator"))
+        assert said == "" if account == "allocator" else "drawbridge-allocator-leases" in said
+        if account == "scheduler":
+            taken = schedulers | {"spec": {"holderIdentity": "thief"}}
+            assert "drawbridge-allocator-leases" in answer(client.put, client.path_of(schedulers), taken)
+    cluster.remove(schedulers)
+
+
+HIJACKS = {
+    "address": {"status": {"podIP": "10.6.6.6", "podIPs": [{"ip": "10.6.6.6"}]}},
+    "readiness": {"status": {"conditions": [{"type": "Ready", "status": "True"}]}},
+    "phase": {"status": {"phase": "Succeeded"}},
+    "claims": {"status": {"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "theirs"}]}},
+    "labels": {"metadata": {"labels": {"app": "theirs"}}},
+    "annotations": {"metadata": {"annotations": {"example.com/a": "b"}}},
+}
+
+
+@pytest.mark.parametrize("account", ["allocator", "scheduler"])
+def test_of_a_pods_status_the_bridges_tokens_write_what_a_scheduler_says(cluster, account):
+    claims = [workloads.using_template("gpu")]
+    [victim] = cluster.create(pod(f"victim-{account}", "default", container(), nodeName=HERE, resourceClaims=claims))
+    gone = {"status": {"conditions": [{"type": "DisruptionTarget", "status": "True", "reason": "Preempted"}]}}
+    waits = {"status": {"conditions": [{"type": "PodScheduled", "status": "False"}]}}
+    path = f"{cluster.path_of(victim)}/status"
+    with thief(cluster, f"drawbridge-{account}", "drawbridge-system", node="") as client:
+        cluster.until("the policy is in force", lambda: answer(client.patch, path, HIJACKS["phase"], "strategic"), 30)
+        for what, body in HIJACKS.items():
+            assert "drawbridge-allocator-pods" in answer(client.patch, path, body, "strategic"), what
+        for body in (gone, waits):
+            assert answer(client.patch, path, body, "strategic") == ""
+    cluster.remove(victim)
+
+
+def test_of_a_claims_metadata_the_allocators_token_writes_what_is_its_own(cluster):
+    [found] = cluster.create(claim("owned", "default", workloads.request("gpu", DRIVER)))
+    path = cluster.path_of(found)
+    stay = "resource.kubernetes.io/delete-protection"
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "gone", "uid": "00000000-0000-0000-0000-000000000000"}
+    with thief(cluster, "drawbridge-allocator", "drawbridge-system", node="") as client:
+        attacks = [
+            {"ownerReferences": [owner]},
+            {"finalizers": ["example.com/stay"]},
+            {"labels": {"a": "b"}},
+            {"annotations": {"a": "b"}},
+        ]
+        cluster.until("the policy is in force", lambda: answer(client.patch, path, {"metadata": attacks[0]}), 30)
+        for attack in attacks:
+            assert "drawbridge-allocator-claims" in answer(client.patch, path, {"metadata": attack}), attack
+        for own in ({"finalizers": [stay]}, {"annotations": {"drawbridge.dev/tried-again": "now"}}):
+            assert answer(client.patch, path, {"metadata": own}) == ""
+    cluster.remove(found)
+
+
+def test_a_schedulers_token_writes_no_claim(cluster):
+    found = held(cluster, "bridged", HERE)
+    path = cluster.path_of(found)
+    thiefs = {"resource": "pods", "name": "thief", "uid": "00000000-0000-0000-0000-000000000000"}
+    with thief(cluster, "drawbridge-scheduler", "drawbridge-system", node="") as client:
+        cluster.until("the policy is in force", lambda: answer(client.delete, path), 30)
+        attacks = {
+            "deletes": answer(client.delete, path),
+            "creates": answer(client.create, claim("new", "default", workloads.request("gpu", DRIVER))),
+            "reserves": refusal(client, found, {"status": {"reservedFor": [*found["status"]["reservedFor"], thiefs]}}),
+            "frees": refusal(client, found, {"status": {"allocation": None, "reservedFor": None}}),
+            "lets go": answer(client.patch, path, {"metadata": {"finalizers": None}}),
+        }
+    for what, said in attacks.items():
+        assert "drawbridge-allocator-claims" in said or "cannot patch" in said, what

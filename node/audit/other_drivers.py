@@ -1,0 +1,162 @@
+"""Prepared claims in the checkpoints of other vendors' drivers, `checkpoint.json` in their folder: as far as their form is known.
+
+There are two forms:
+
+- The kubelet's checkpoint manager's (NVIDIA's GPU and compute domain drivers, HAMi's, AMD's, and many that began as Kubernetes' example): an
+  object with `checksum`, and `v1` or `v2`, each with `preparedClaims` by the claims' uids. `v2` has a sum of its own, the claim's name and
+  namespace where the driver is new enough, and a state: only what is completed is prepared. Devices stand inside, each with a pool and a name.
+- An API object of kind Checkpoint (Kubernetes' example driver now): a list of uids.
+
+A sum is FNV-1a over the bytes as Go prints them, taken with the sum itself as 0. A file whose sum is wrong is not believed, no file is read
+beyond a bound, and no content raises anything but BadCheckpoint.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec.structs import replace
+
+from node.audit.snapshot import DeviceId, PreparedThere
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from dra.objects import ResourceClaim
+    from node.audit.snapshot import ClaimName
+
+MOST_BYTES = 1 << 20  # a sum takes half a second of it, and is kept
+MOST_DEVICES = 4096
+DEEPEST = 12  # within one claim
+LONGEST = 200
+COMPLETED = "PrepareCompleted"
+_V2_SUM = re.compile(rb'\A\{"checksum":\d{1,20}')
+_NOTHING = msgspec.Raw()
+_NONE = (_NOTHING, msgspec.Raw(b"null"))
+_NUMBERS = tuple(b"%d" % number for number in range(256))
+_NAME = re.compile(r"[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?").fullmatch
+_UID = re.compile(r"[-A-Za-z0-9]{1,64}").fullmatch
+_NAMES = (("PoolName", "DeviceName", "ShareID"), ("pool_name", "device_name", "share_id"))
+Object = dict[str, Any]
+
+
+class BadCheckpoint(Exception):  # noqa: N818  what the file is
+    """The file cannot be believed; the message says why."""
+
+
+class UnknownForm(BadCheckpoint):
+    """It is in no form that is known here, which is no fault of its driver."""
+
+
+class _Inner(msgspec.Struct, frozen=True, rename="camel"):
+    """`v1`, which has no sum, or `v2`."""
+
+    checksum: int | None = None
+    prepared_claims: dict[str, Any] | None = None
+
+
+class _Uid(msgspec.Struct, frozen=True):
+    uid: str = ""
+
+
+class _CheckpointFile(msgspec.Struct, frozen=True):
+    checksum: int | None = None
+    v1: msgspec.Raw = _NOTHING
+    v2: msgspec.Raw = _NOTHING
+    kind: str = ""
+    claims: list[_Uid] | None = msgspec.field(name="preparedClaims", default=None)
+
+
+def read_other_driver(data: bytes, driver: str) -> tuple[PreparedThere, ...]:
+    """Read it; BadCheckpoint if that cannot be done. A claim of which only the uid is known has no name, and may have no device."""
+    if len(data) > MOST_BYTES:
+        raise BadCheckpoint(f"it has {len(data)} bytes, and more than {MOST_BYTES} are not read")
+    try:
+        file = msgspec.json.decode(data, type=_CheckpointFile)
+        if file.kind == "Checkpoint" and file.claims is not None:
+            uids = [one.uid for one in file.claims if _UID(one.uid)]
+            return tuple(_there(driver, uid) for uid in uids[:MOST_DEVICES])
+        # Of two versions the later one counts, if its sum is right.
+        if file.v2 not in _NONE:
+            text = bytes(file.v2)
+            inner = msgspec.json.decode(text, type=_Inner)
+            said, summed = inner.checksum, _V2_SUM.sub(b'{"checksum":0', text, count=1)
+        elif file.v1 not in _NONE and file.checksum is not None:
+            text = bytes(file.v1)
+            said, summed = file.checksum, b'{"checksum":0,"v1":%s}' % text
+            inner = _Inner()
+        else:
+            raise UnknownForm("neither a v1 with a sum, nor a v2, nor a list of uids")
+        if sum_of(summed) != said:
+            raise BadCheckpoint("its checksum is not that of its content")
+        if file.v2 in _NONE:
+            inner = msgspec.json.decode(text, type=_Inner)
+    except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
+        raise UnknownForm(str(error)[:LONGEST]) from None
+    found: list[PreparedThere] = []
+    for uid, claim in (inner.prepared_claims or {}).items():
+        head = claim if isinstance(claim, dict) else {}
+        if not _UID(uid) or head.get("checkpointState", COMPLETED) != COMPLETED:
+            continue
+        namespace, name = _text(head, "namespace"), _text(head, "name")
+        if not (_NAME(namespace) and _NAME(name)):
+            namespace = name = ""
+        devices = list(_devices(head.get("preparedDevices", claim), DEEPEST))
+        found += [_there(driver, uid, namespace, name, *one) for one in devices or [("", "", "")]]
+        if len(found) > MOST_DEVICES:
+            raise BadCheckpoint(f"it names more than {MOST_DEVICES} devices")
+    return tuple(found)
+
+
+@lru_cache(maxsize=16)
+def sum_of(data: bytes) -> int:
+    """Sum bytes up as the kubelet's checkpoint manager does: FNV-1a, 32 bits, over `([]uint8)[123 34 ...]`."""
+    text = b"([]uint8)[%s]" % b" ".join(map(_NUMBERS.__getitem__, data))
+    value = 0x811C9DC5
+    for byte in text:
+        value = (value ^ byte) * 0x01000193 & 0xFFFFFFFF
+    return value
+
+
+def _devices(value: Any, deep: int) -> Iterator[tuple[str, str, str]]:
+    """Find what is a device: an object with a pool and a device of one spelling."""
+    if deep == 0:
+        return
+    if isinstance(value, list):
+        for one in value:
+            yield from _devices(one, deep - 1)
+    if not isinstance(value, dict):
+        return
+    for names in _NAMES:
+        pool, device, share = (_text(value, name) for name in names)
+        if pool and device:
+            yield pool, device, share
+            return
+    for one in value.values():
+        yield from _devices(one, deep - 1)
+
+
+def _text(value: Object, name: str) -> str:
+    text = value.get(name)
+    return text if isinstance(text, str) else ""
+
+
+def with_names(
+    prepared: Iterable[PreparedThere], claims: Mapping[ClaimName, ResourceClaim | None]
+) -> tuple[PreparedThere, ...]:
+    """Name the claims of which a driver knew only the uid, as far as they are among these."""
+    name_of = {claim.metadata.uid: key for key, claim in claims.items() if claim is not None}
+    found: list[PreparedThere] = []
+    for one in prepared:
+        namespace, name = name_of.get(one.uid, ("", ""))
+        found.append(replace(one, namespace=namespace, claim=name) if name and not one.claim else one)
+    return tuple(found)
+
+
+def _there(driver: str, uid: str, namespace: str = "", name: str = "", *device: str) -> PreparedThere:
+    pool, device_name, share = device or ("", "", "")
+    where = DeviceId(driver, pool, device_name)
+    return PreparedThere(f"the driver {driver}", namespace, name, where, uid, share)

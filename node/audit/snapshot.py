@@ -1,0 +1,150 @@
+"""The state of one node at one moment, by source. A source that could not be read is named: nothing is concluded from its absence."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from dra.objects import Pod, ResourceClaim, ResourceSlice, claim_names
+from dra.quantity import Quantity
+from node.audit.names import plain
+from node.messages import PodHoldings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from node.messages import ClaimDevice, ContainerHolding, PodHolding
+
+KUBELET = "the kubelet"
+_LONGEST = 200
+ClaimName = tuple[str, str]  # namespace, name
+PodName = tuple[str, str]
+
+
+class DeviceId(NamedTuple):
+    """A device of the cluster, by the three names that it has."""
+
+    driver: str
+    pool: str
+    device: str
+
+    def __str__(self) -> str:
+        return f"{self.driver}/{self.pool}/{self.device}"
+
+
+class HandedOut(NamedTuple):
+    """A device that the kubelet gave to a container because a device plugin offers it; without a pod it is only offered."""
+
+    resource: str
+    id: str
+    namespace: str = ""
+    pod: str = ""
+
+    def __str__(self) -> str:
+        """One line of bounded length, whatever the plugin calls its device."""
+        return plain(f"{self.resource} {self.id[:_LONGEST]}", _LONGEST)
+
+
+class PreparedThere(msgspec.Struct, frozen=True):
+    """A device that a source (`by`) says is prepared for a claim. A source that lacks the uid, the name or the device leaves it empty."""
+
+    by: str
+    namespace: str
+    claim: str
+    where: DeviceId
+    uid: str = ""
+    share: str = ""
+    admin: bool = False
+    consumed: dict[str, Quantity] = {}
+
+
+class PromisedDevice(NamedTuple):
+    """A device, or with `share` a share of one."""
+
+    where: DeviceId
+    share: str = ""
+
+
+class Promise(msgspec.Struct, frozen=True):
+    """A reservation: devices of this node that an allocator writes into a claim's status. It is in doubt while that write has no answer."""
+
+    namespace: str
+    claim: str
+    uid: str
+    in_doubt: bool
+    devices: tuple[PromisedDevice, ...] = ()
+
+
+class Sight(msgspec.Struct, frozen=True):
+    """One look at a node."""
+
+    node: str
+    kubelet: PodHoldings | None = None
+    offered: tuple[HandedOut, ...] = ()
+    prepared: tuple[PreparedThere, ...] = ()  # by the kubelet's memory, and by drivers
+    files: tuple[str, ...] = ()  # names of CDI files
+    pods: tuple[Pod, ...] | None = None
+    slices: tuple[ResourceSlice, ...] = ()
+    promises: tuple[Promise, ...] = ()  # those that stood before and after all the rest was read
+    claims: dict[
+        ClaimName, ResourceClaim | None
+    ] = {}  # None of one that is gone; one that could not be read is not here
+    unread: dict[str, str] = {}
+    unknown: dict[str, str] = {}  # files in a form that is not known here
+
+    @property
+    def given(self) -> tuple[HandedOut, ...]:
+        """What containers have of device plugins."""
+        return tuple(
+            HandedOut(held.resource, id_, pod.namespace, pod.name)
+            for pod, container in self._containers()
+            for held in container.devices
+            for id_ in held.ids
+        )
+
+    @property
+    def held(self) -> tuple[PreparedThere, ...]:
+        """What containers have through claims."""
+        return tuple(
+            PreparedThere(KUBELET, claim.namespace, claim.claim, where_of(one), share=one.share or "")
+            for _, container in self._containers()
+            for claim in container.claims
+            for one in claim.devices
+        )
+
+    @property
+    def known(self) -> tuple[PreparedThere, ...]:
+        """Everything that is prepared, by any source."""
+        return (*self.held, *self.prepared)
+
+    @property
+    def claim_names(self) -> frozenset[ClaimName]:
+        """Claims that something here is prepared for."""
+        return frozenset((one.namespace, one.claim) for one in self.known if one.claim)
+
+    @property
+    def pods_by_claim(self) -> dict[ClaimName, frozenset[PodName]]:
+        """The pods that use claims here: by the pods themselves, and by the kubelet's answer."""
+        found: dict[ClaimName, frozenset[PodName]] = {}
+        uses: list[tuple[ClaimName, PodName]] = []
+        for one in self.pods or ():
+            namespace = one.metadata.namespace
+            names = () if one.has_ended else claim_names(one)
+            uses += (((namespace, name), (namespace, one.metadata.name)) for name in names)
+        for pod, container in self._containers():
+            uses += (((claim.namespace, claim.claim), (pod.namespace, pod.name)) for claim in container.claims)
+        for claim, user in uses:
+            found[claim] = found.get(claim, frozenset()) | {user}
+        return found
+
+    def _containers(self) -> Iterator[tuple[PodHolding, ContainerHolding]]:
+        pods = self.kubelet.pods if self.kubelet is not None else ()
+        for pod in pods:
+            for container in pod.containers:
+                yield pod, container
+
+
+def where_of(one: ClaimDevice) -> DeviceId:
+    """Name a device of a claim."""
+    return DeviceId(one.driver, one.pool, one.device)

@@ -1,0 +1,8 @@
+"""Callers: by client certificate or bearer token (`callers`), or by a token that the API server reviews (`token_review`)."""
+
+from __future__ import annotations
+
+from runtime.authentication.callers import Callers, Credentials
+from runtime.authentication.token_review import Account, Crowded, TokenReviews
+
+__all__ = ["Account", "Callers", "Credentials", "Crowded", "TokenReviews"]

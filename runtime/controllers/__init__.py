@@ -1,0 +1,10 @@
+"""What controllers are made of, and the claim controller of a cluster that has none."""
+
+from __future__ import annotations
+
+from runtime.controllers.claim_controller import ClaimController
+from runtime.controllers.election import Election, Term
+from runtime.controllers.events import Recorder, new_recorder, now_of_the_wall
+from runtime.controllers.workqueue import WorkQueue
+
+__all__ = ["ClaimController", "Election", "Recorder", "Term", "WorkQueue", "new_recorder", "now_of_the_wall"]

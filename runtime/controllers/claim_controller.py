@@ -1,0 +1,188 @@
+"""The claim controller at work: informers in front, the decisions of `runtime.controllers.claim_decisions` in the middle, writes behind."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from contextlib import suppress
+from typing import TYPE_CHECKING, assert_never
+
+from cluster.errors import NotFound
+from cluster.resources import PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
+from dra.objects import claim_names, is_later
+from runtime.controllers.claim_decisions import (
+    Create,
+    Delete,
+    RecordNames,
+    Write,
+    claim_from,
+    for_claim,
+    for_pod,
+    generated_for,
+    templates_of,
+    unprotect,
+)
+from runtime.controllers.workqueue import WorkQueue
+from runtime.informers import Informer, Quarantine
+
+if TYPE_CHECKING:
+    from cluster.protocol import Cluster
+    from cluster.resources import Key
+    from dra.objects import Pod, ResourceClaim, ResourceClaimTemplate
+    from runtime.controllers.claim_decisions import Action
+    from runtime.informers import Batch
+
+_POD, _CLAIM = "pod", "claim"
+Work = tuple[str, str, str]  # what, namespace, name
+
+
+_ByNamespace = defaultdict[str, dict[str, "ResourceClaim"]]
+
+
+class ClaimController:
+    """Makes, reserves, releases and deletes claims for pods, on a cluster that has no such controller."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self.quarantine = quarantine = Quarantine()
+        self._pods = Informer(cluster, PODS, quarantine=quarantine)
+        self._claims = Informer(cluster, RESOURCE_CLAIMS, quarantine=quarantine)
+        self._templates = Informer(cluster, RESOURCE_CLAIM_TEMPLATES, quarantine=quarantine)
+        self._queue: WorkQueue[Work] = WorkQueue("claim controller", quarantine=quarantine)
+        self._by_namespace: _ByNamespace = defaultdict(dict)
+        # Claims made and not yet seen by the informer, or a second one would be made meanwhile.
+        self._made: dict[Key, ResourceClaim] = {}
+        self._pods.listen(self._on_pods)
+        self._claims.listen(self._on_claims)
+        self._templates.listen(self._on_templates)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            for informer in (self._pods, self._claims, self._templates):
+                tasks.create_task(informer.run())
+            # Nothing is judged before pods and claims are known: an unknown pod would look like one that is gone.
+            for awaited in (self._pods, self._claims):
+                while not await awaited.wait_for_sync(60.0):
+                    continue
+            tasks.create_task(self._queue.run(self._work))
+
+    def _on_pods(self, batch: Batch[Pod]) -> None:
+        for delta in batch.deltas:
+            self._queue.add((_POD, *delta.key))
+            for pod in (delta.old, delta.new):
+                if pod is None:
+                    continue
+                for namespace, name in self._claims_of(pod):
+                    work = _CLAIM, namespace, name
+                    self._queue.add(work)
+
+    def _on_claims(self, batch: Batch[ResourceClaim]) -> None:
+        if batch.complete:
+            self._forget_made_before(batch.version)
+        for delta in batch.deltas:
+            self._made.pop(delta.key, None)
+            namespace, name = delta.key
+            if delta.new is not None:
+                self._by_namespace[namespace][name] = delta.new
+            else:
+                self._by_namespace[namespace].pop(name, None)
+            self._queue.add((_CLAIM, *delta.key))
+            claim = delta.new or delta.old
+            for owner in claim.metadata.owner_references if claim else ():
+                self._queue.add((_POD, namespace, owner.name))
+
+    def _forget_made_before(self, version: str) -> None:
+        """What was made after a reading of the whole is in none of its objects, and still there."""
+        self._made = {where: one for where, one in self._made.items() if _is_after(one, version)}
+
+    def _on_templates(self, batch: Batch[ResourceClaimTemplate]) -> None:
+        added = {delta.key for delta in batch.deltas if delta.old is None}
+        for where, pod in self._pods.objects.items():
+            used = templates_of(pod)
+            if not added.isdisjoint(used):
+                self._queue.add((_POD, *where))
+
+    def _claims_of(self, pod: Pod) -> list[Key]:
+        return [(pod.metadata.namespace, name) for name in claim_names(pod)]
+
+    def _claims_in(self, namespace: str) -> dict[str, ResourceClaim]:
+        made = {name: claim for (where, name), claim in self._made.items() if where == namespace}
+        return made | self._by_namespace[namespace]
+
+    async def _work(self, work: Work) -> None:
+        what, namespace, name = work
+        if what == _POD:
+            pod = self._pods.objects.get((namespace, name))
+            if pod is None:
+                return
+            claims = self._claims_in(namespace).values()
+            for action in for_pod(pod, claims):
+                await self._act(action, namespace, pod)
+            return
+        claim = self._claims_in(namespace).get(name)
+        if claim is None:
+            return
+        asked = await self._unknown_of(claim)
+        for action in for_claim(claim, lambda pod: asked.get(pod) or self._pods.objects.get((namespace, pod))):
+            await self._act(action, namespace, None)
+
+    async def _unknown_of(self, claim: ResourceClaim) -> dict[str, Pod]:
+        """Ask for users of a claim that our copy does not have: a pod may be made, placed and entered before we hear of it."""
+        found: dict[str, Pod] = {}
+        namespace = claim.metadata.namespace
+        for user in claim.status.reserved_for:
+            where = namespace, user.name
+            known = self._pods.objects.get(where)
+            is_known = known is not None and known.metadata.uid == user.uid
+            if is_known or not user.is_pod:
+                continue
+            with suppress(NotFound):
+                pod = await self._cluster.get(PODS, user.name, namespace)
+                found[user.name] = pod
+        return found
+
+    async def _act(self, action: Action, namespace: str, pod: Pod | None) -> None:
+        match action:
+            case Create():
+                assert pod is not None
+                await self._create(action, namespace, pod)
+            case RecordNames():
+                assert pod is not None
+                await self._cluster.patch(PODS, pod.metadata.name, action.patch, namespace, subresource="status")
+            case Write():
+                written = await self._cluster.patch(
+                    RESOURCE_CLAIMS, action.claim, action.patch, namespace, subresource=action.subresource
+                )
+                if action.frees:
+                    await self._act(unprotect(written), namespace, None)
+            case Delete():
+                await self._delete(action, namespace)
+            case _:
+                assert_never(action)
+
+    async def _create(self, action: Create, namespace: str, pod: Pod) -> None:
+        """Make the claim, unless its template is still to come: then its coming brings the pod back here."""
+        entry = action.entry
+        try:
+            template = await self._cluster.get(RESOURCE_CLAIM_TEMPLATES.raw, action.template, namespace)
+        except NotFound:
+            return
+        for one in self._claims_in(namespace).values():
+            if generated_for(one, pod, entry):
+                return
+        fresh = claim_from(template, pod, entry)
+        claim = await self._cluster.create(RESOURCE_CLAIMS, fresh, namespace)
+        self._made[namespace, claim.metadata.name] = claim
+        work = _POD, namespace, pod.metadata.name
+        self._queue.add(work)
+
+    async def _delete(self, action: Delete, namespace: str) -> None:
+        try:
+            await self._cluster.delete(RESOURCE_CLAIMS, action.claim, namespace, uid=action.uid)
+        except NotFound:
+            return
+
+
+def _is_after(claim: ResourceClaim, version: str) -> bool:
+    return is_later(claim.metadata.resource_version, version)

@@ -1,0 +1,265 @@
+"""What the resourceclaim controller of kube-controller-manager decides, as values (pkg/controller/resourceclaim).
+
+Template plus pod become a claim; a pod that somebody bound is entered in its claims' reservedFor; entries of pods that
+are gone or finished are taken out, the last one's departure takes the allocation back; claims made for a finished pod
+are deleted. Never decides about devices. `runtime.controllers.claim_controller` carries the decisions out on an embedded store; a real
+cluster has its own controller.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec.structs import replace
+
+from cluster.patch import Apply, Merge, Operations
+from dra.objects import claim_name, is_reserved_for
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from cluster.resources import Key, Raw
+    from dra.objects import Pod, PodResourceClaim, ResourceClaim, ResourceClaimConsumerReference
+
+POD_CLAIM_NAME = "resource.kubernetes.io/pod-claim-name"
+FINALIZER = "resource.kubernetes.io/delete-protection"
+MANAGER = "ResourceClaimController"
+# Leaves room for a hyphen and five random characters in a name of 63.
+_LONGEST_BASE = 57
+
+
+class Create(msgspec.Struct, frozen=True):
+    """Make a claim from a template, for an entry of a pod."""
+
+    entry: str
+    template: str
+
+
+class RecordNames(msgspec.Struct, frozen=True):
+    """Write the names of a pod's generated claims into its status."""
+
+    patch: Apply
+
+
+class Write(msgspec.Struct, frozen=True):
+    """Patch a claim, or its status; what follows is decided from the result. Of one that `frees` the protection goes next."""
+
+    claim: str
+    patch: Merge | Operations
+    subresource: str = ""
+    frees: bool = False
+
+
+class Delete(msgspec.Struct, frozen=True):
+    """Delete a claim that nobody will use any more."""
+
+    claim: str
+    uid: str
+
+
+Action = Create | RecordNames | Write | Delete
+
+
+def generated_for(claim: ResourceClaim, pod: Pod, entry: str) -> bool:
+    """Say whether a claim was made for this entry of this pod."""
+    return claim.metadata.annotations.get(POD_CLAIM_NAME) == entry and owner_uid(claim) == pod.metadata.uid
+
+
+def owner_uid(claim: ResourceClaim) -> str:
+    """The uid of the pod a claim was made for, empty if for none."""
+    for owner in claim.metadata.owner_references:
+        if owner.controller and (owner.api_version, owner.kind) == ("v1", "Pod"):
+            return owner.uid
+    return ""
+
+
+def for_pod(pod: Pod, claims: Iterable[ResourceClaim]) -> list[Action]:
+    """What a pod wants done, given the claims of its namespace."""
+    if pod.is_done or pod.metadata.deletion_timestamp:
+        return []
+    present = {claim.metadata.name: claim for claim in claims}
+    creates: list[Action] = []
+    names: dict[str, str | None] = {}
+    for entry in pod.spec.resource_claims:
+        if not entry.resource_claim_template_name:
+            continue
+        name = _find_generated(pod, entry, present)
+        if name == "":
+            creates.append(Create(entry.name, entry.resource_claim_template_name))
+        else:
+            names[entry.name] = name
+    if creates:
+        return creates
+    known = {one.name: one.resource_claim_name for one in pod.status.resource_claim_statuses}
+    records: list[Action] = [RecordNames(_statuses(pod, names))] if names and names != known else []
+    return records or _reservations(pod, present, names)
+
+
+def _find_generated(pod: Pod, entry: PodResourceClaim, present: dict[str, ResourceClaim]) -> str | None:
+    """The claim made for an entry, found by its name in the status or else by its owner; "" if it has to be made."""
+    name = claim_name(pod, entry)
+    if name is None or name in present:
+        return name
+    found = (one.metadata.name for one in present.values() if generated_for(one, pod, entry.name))
+    return next(found, "")
+
+
+def _statuses(pod: Pod, names: dict[str, str | None]) -> Apply:
+    entries: list[Raw] = []
+    for entry, name in names.items():
+        status: Raw = {"name": entry}
+        if name:
+            status["resourceClaimName"] = name
+        entries.append(status)
+    metadata = {
+        "name": pod.metadata.name,
+        "namespace": pod.metadata.namespace,
+        "uid": pod.metadata.uid,
+    }
+    body = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": metadata,
+        "status": {"resourceClaimStatuses": entries},
+    }
+    return Apply(body, MANAGER, force=True)
+
+
+def _reservations(pod: Pod, present: dict[str, ResourceClaim], names: dict[str, str | None]) -> list[Action]:
+    """A pod that was bound by whoever is entered in its claims, where they are allocated."""
+    if not pod.spec.node_name:
+        return []
+    actions: list[Action] = []
+    for entry in pod.spec.resource_claims:
+        name = entry.resource_claim_name or names.get(entry.name)
+        claim = present.get(name) if name else None
+        if claim is None or claim.status.allocation is None:
+            continue
+        if not is_reserved_for(claim, pod.metadata.uid):
+            actions.append(_reserve(claim, pod))
+    return actions
+
+
+def _reserve(claim: ResourceClaim, pod: Pod) -> Write:
+    entries: list[Raw] = [_plain(one) for one in claim.status.reserved_for]
+    entries.append(
+        {
+            "resource": "pods",
+            "name": pod.metadata.name,
+            "uid": pod.metadata.uid,
+        }
+    )
+    status: Raw = {"reservedFor": entries}
+    return _write_status(claim, status)
+
+
+def _write_status(claim: ResourceClaim, status: Raw) -> Write:
+    change = Merge({"metadata": _same(claim), "status": status})
+    return Write(claim.metadata.name, change, "status")
+
+
+def for_claim(claim: ResourceClaim, pod_of: Callable[[str], Pod | None]) -> list[Action]:
+    """What a claim wants done next, given the pods of its namespace by name."""
+    meta = claim.metadata
+    had = claim.status.reserved_for
+    allocated = claim.status.allocation is not None
+    valid = [one for one in had if _in_use(one, pod_of)]
+    ours = FINALIZER in meta.finalizers
+    wanted_gone = bool(had) or bool(meta.deletion_timestamp)
+    leaving = ours and not valid and wanted_gone
+    if len(valid) < len(had) or (leaving and allocated):
+        status: Raw = {"reservedFor": [_plain(one) for one in valid] or None}
+        if leaving:
+            # Devices' statuses belong to the allocation and go with it.
+            status["allocation"] = None
+            status["devices"] = None
+        return [replace(_write_status(claim, status), frees=leaving)]
+    if had:
+        return []
+    if leaving:
+        return [unprotect(claim)]
+    if not meta.deletion_timestamp and _owner_done(claim, pod_of):
+        return [Delete(meta.name, meta.uid)]
+    return []
+
+
+def unprotect(claim: ResourceClaim) -> Write:
+    """Take our finalizer from a claim without devices.
+
+    Only from one whose devices were just taken, or that is to go: an allocator protects a claim first, and gives it devices then.
+    """
+    left = [one for one in claim.metadata.finalizers if one != FINALIZER]
+    metadata: Raw = {**_same(claim), "finalizers": left or None}
+    return Write(claim.metadata.name, Merge({"metadata": metadata}))
+
+
+def _in_use(consumer: ResourceClaimConsumerReference, pod_of: Callable[[str], Pod | None]) -> bool:
+    if not consumer.is_pod:
+        return True  # not ours to judge
+    pod = pod_of(consumer.name)
+    return pod is not None and pod.metadata.uid == consumer.uid and not pod.is_done
+
+
+def _owner_done(claim: ResourceClaim, pod_of: Callable[[str], Pod | None]) -> bool:
+    """Say whether the pod a claim was made for has finished. One that is gone takes its claims along by ownership."""
+    for owner in claim.metadata.owner_references:
+        kind = owner.api_version, owner.kind
+        if not owner.controller or kind != ("v1", "Pod"):
+            continue
+        pod = pod_of(owner.name)
+        if pod is None or pod.metadata.uid != owner.uid:
+            return False
+        return pod.is_done
+    return False
+
+
+def _same(claim: ResourceClaim) -> Raw:
+    """Only if it is still as we saw it."""
+    return {"uid": claim.metadata.uid, "resourceVersion": claim.metadata.resource_version}
+
+
+def _plain(one: ResourceClaimConsumerReference) -> Raw:
+    group = {"apiGroup": one.api_group} if one.api_group else {}
+    return group | {"resource": one.resource, "name": one.name, "uid": one.uid}
+
+
+def claim_from(template: Raw, pod: Pod, entry: str) -> Raw:
+    """The claim for an entry of a pod. The template is read plain, so nothing of its spec is lost."""
+    outer: Raw = template.get("spec") or {}
+    meta: Raw = outer.get("metadata") or {}
+    owner: dict[str, Any] = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "name": pod.metadata.name,
+        "uid": pod.metadata.uid,
+        "controller": True,
+    }
+    metadata = {
+        "generateName": generate_name(pod.metadata.name, entry),
+        "namespace": pod.metadata.namespace,
+        "annotations": {**(meta.get("annotations") or {}), POD_CLAIM_NAME: entry},
+        "ownerReferences": [owner],
+    }
+    if meta.get("labels"):
+        metadata["labels"] = meta["labels"]
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": metadata,
+        "spec": outer.get("spec") or {},
+    }
+
+
+def generate_name(pod: str, entry: str) -> str:
+    """`<pod>-<entry>-`, both shortened in proportion where that is too long."""
+    base = f"{pod}-{entry}"
+    if len(base) > _LONGEST_BASE:
+        base = f"{pod[: len(pod) * _LONGEST_BASE // len(base)]}-{entry[: len(entry) * _LONGEST_BASE // len(base)]}"
+    return f"{base}-"
+
+
+def templates_of(pod: Pod) -> set[Key]:
+    """The templates a pod names, so that it is looked at when they come."""
+    named = (entry.resource_claim_template_name for entry in pod.spec.resource_claims)
+    return {(pod.metadata.namespace, name) for name in named if name}

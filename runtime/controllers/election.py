@@ -1,0 +1,199 @@
+"""Leader election through a Lease, as k8s.io/client-go/tools/leaderelection does it.
+
+Who holds the lease is judged by our own monotonic clock: a holder is gone when its record has not changed *under our eyes* for
+as long as it promised, so clocks of two machines are never compared. A leader that cannot renew in time stops leading
+before anybody else may start. That is no fence: what a leader writes must stand a second writer (preconditions, content
+hashes); the lease only spares the work.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from datetime import UTC, datetime
+from math import ceil, inf
+from typing import TYPE_CHECKING, NamedTuple
+
+from cluster import resources
+from cluster.errors import AlreadyExists, ApiError, Conflict, NotFound
+from cluster.patch import Merge
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from cluster.objects import Lease
+    from cluster.protocol import Cluster
+
+logger = logging.getLogger("drawbridge.election")
+
+
+class Term(NamedTuple):
+    """How long a lease is held, how often each candidate looks at it, and how long a leader that lost it stands back.
+
+    Standing back is for leaders whose late writes would count again if they led again: after it none is under way any more.
+    """
+
+    duration: float = 15.0
+    retry: float = 2.0
+    rest: float = 0.0
+
+    @property
+    def renew_deadline(self) -> float:
+        """How long a leader goes on without a renewal. It follows from the duration: were it longer, two could lead."""
+        return self.duration * 2 / 3
+
+    @property
+    def lease_duration_seconds(self) -> int:
+        """What the Lease says, in whole seconds, and never less than the duration."""
+        return max(1, ceil(self.duration))
+
+
+class Election:
+    """One candidate for one Lease."""
+
+    def __init__(self, cluster: Cluster, *, namespace: str, name: str, identity: str, term: Term | None = None) -> None:
+        self._cluster = cluster
+        self._namespace = namespace
+        self._name = name
+        self.identity = identity
+        self._term = term or Term()
+        self._seen: tuple[str, float] = ("", 0.0)  # the record's version, and when we first saw it
+        self._taken = False  # the last look showed another, living holder
+        self._renewed = -inf  # by our clock: when the last renewal that went through was begun
+        self._ended = -inf  # when we led last
+        self.leading = False
+        self.notes: dict[
+            str, str
+        ] = {}  # annotations that we put on the lease when we hold it, such as where we can be asked
+        self.holders_notes: Mapping[str, str] = {}  # of the last look, of whoever held the lease then
+
+    def is_sure(self) -> bool:
+        """Whether nobody else can have begun to lead. False for a leader that was stopped for a while, and does not know yet."""
+        return self.leading and asyncio.get_running_loop().time() - self._renewed < self._term.renew_deadline
+
+    async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
+        """Stand for election for ever; run `lead` for as long as we hold the lease."""
+        try:
+            while True:
+                while not await self._hold():  # noqa: ASYNC110  what is waited for happens on a server
+                    await asyncio.sleep(self._term.retry)
+                await self._serve(lead)
+                # Work that ended at once must not be begun again at once.
+                await asyncio.sleep(self._term.retry)
+        finally:
+            await self._release()
+
+    async def _serve(self, lead: Callable[[], Awaitable[None]]) -> None:
+        self.leading = True
+        logger.info("leading", extra={"lease": self._name, "identity": self.identity})
+        work = asyncio.ensure_future(lead())
+        renewal = asyncio.ensure_future(self._renew())
+        try:
+            await asyncio.wait({work, renewal}, return_when=asyncio.FIRST_COMPLETED)
+            if work.done():
+                work.result()  # an error of the work is the caller's to see
+        finally:
+            self.leading = False
+            self._ended = asyncio.get_running_loop().time()
+            for task in (work, renewal):
+                task.cancel()
+            await asyncio.gather(work, renewal, return_exceptions=True)
+        logger.warning("no longer leading", extra={"lease": self._name, "identity": self.identity})
+
+    async def _renew(self) -> None:
+        """Return when the lease is lost."""
+        loop = asyncio.get_running_loop()
+        renewed = loop.time()
+        while loop.time() - renewed < self._term.renew_deadline:
+            await asyncio.sleep(self._term.retry)
+            left = self._term.renew_deadline - (loop.time() - renewed)
+            try:
+                async with asyncio.timeout(max(left, 0.0)):
+                    if await self._hold():
+                        renewed = loop.time()
+                    elif self._taken:
+                        return
+            except TimeoutError:
+                return
+
+    async def _hold(self) -> bool:
+        """Take or renew the lease; say whether we hold it now."""
+        self._taken = False
+        begun = asyncio.get_running_loop().time()
+        try:
+            lease = await self._read()
+            if lease is None:
+                await self._cluster.create(resources.LEASES, self._record(None), self._namespace)
+                self._renewed = begun
+                return True
+            if not self._free(lease):
+                self._taken = True
+                return False
+            if self._rests(lease):
+                return False
+            await self._cluster.patch(resources.LEASES, self._name, Merge(self._record(lease)), self._namespace)
+        except (AlreadyExists, Conflict):
+            return False
+        except ApiError as error:
+            logger.warning("cannot reach the lease", extra={"lease": self._name, "problem": str(error)})
+            return False
+        self._renewed = begun
+        return True
+
+    async def _read(self) -> Lease | None:
+        try:
+            lease = await self._cluster.get(resources.LEASES, self._name, self._namespace)
+        except NotFound:
+            return None
+        self.holders_notes = lease.metadata.annotations if lease.spec.holder_identity else {}
+        return lease
+
+    def _free(self, lease: Lease) -> bool:
+        now = asyncio.get_running_loop().time()
+        version = lease.metadata.resource_version
+        if self._seen[0] != version:
+            self._seen = version, now
+        holder = lease.spec.holder_identity
+        if not holder or holder == self.identity:
+            return True
+        return now - self._seen[1] > (lease.spec.lease_duration_seconds or self._term.duration)
+
+    def _rests(self, lease: Lease) -> bool:
+        """Whether somebody else has led since we did, and that was not long ago."""
+        if self.leading or lease.spec.holder_identity == self.identity:
+            return False
+        return asyncio.get_running_loop().time() - self._ended < self._term.rest
+
+    def _record(self, lease: Lease | None) -> resources.Raw:
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        mine = lease is not None and lease.spec.holder_identity == self.identity
+        spec: dict[str, object] = {
+            "holderIdentity": self.identity,
+            "leaseDurationSeconds": self._term.lease_duration_seconds,
+            "renewTime": now,
+        }
+        if not mine:
+            spec["acquireTime"] = now
+            spec["leaseTransitions"] = (lease.spec.lease_transitions or 0) + 1 if lease else 0
+        metadata: dict[str, object] = {"name": self._name, "namespace": self._namespace}
+        if self.notes:
+            metadata["annotations"] = self.notes
+        if lease is not None:
+            metadata["resourceVersion"] = lease.metadata.resource_version
+        return {
+            "apiVersion": resources.LEASES.api_version,
+            "kind": resources.LEASES.kind,
+            "metadata": metadata,
+            "spec": spec,
+        }
+
+    async def _release(self) -> None:
+        """Let the next candidate start at once instead of after a whole term."""
+        try:
+            lease = await self._read()
+            if lease is not None and lease.spec.holder_identity == self.identity:
+                version = {"resourceVersion": lease.metadata.resource_version}
+                body = {"metadata": version, "spec": {"holderIdentity": None, "leaseDurationSeconds": 1}}
+                await self._cluster.patch(resources.LEASES, self._name, Merge(body), self._namespace)
+        except ApiError:
+            return  # it runs out by itself

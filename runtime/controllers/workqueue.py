@@ -1,0 +1,132 @@
+"""Keys of things to look at, each waiting at most once (client-go util/workqueue): between informers and a controller.
+
+Informers put keys in and return; a worker takes one at a time, reads the present state, and does what is needed. A key
+that comes again while it is worked on waits for its turn; one that the API refused comes back later, and later each
+time. One on which the work itself fails is set aside (`runtime.informers.quarantine`) until it is put in again, as it is
+when something about it changes; and looked at again once in a long while, in case what failed was not its fault. The queue holds as many keys as there are things, so it cannot grow beyond them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from cluster.errors import ApiError, Conflict
+from runtime.informers import Backoff, Quarantine
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Hashable
+
+K = TypeVar("K", bound="Hashable")
+logger = logging.getLogger("drawbridge.workqueue")
+HEALING_SECONDS = 600.0
+
+
+class WorkQueue(Generic[K]):
+    """A set of keys with an order, for one event loop."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        backoff: Backoff | None = None,
+        quarantine: Quarantine | None = None,
+        healing: float = HEALING_SECONDS,
+    ) -> None:
+        """After `healing` seconds a key that is set aside is looked at again without anybody asking."""
+        self._name = name
+        self._healing = healing
+        self.quarantine = Quarantine() if quarantine is None else quarantine
+        self._backoff = backoff or Backoff(least=0.05, most=60.0)
+        self._ready: dict[K, None] = {}
+        self._later: dict[K, asyncio.TimerHandle] = {}
+        self._working: set[K] = set()
+        self._again: set[K] = set()
+        self._failures: dict[K, int] = {}
+        self._filled = asyncio.Event()
+
+    def __len__(self) -> int:
+        return len(self._ready) + len(self._later)
+
+    def add(self, key: K) -> None:
+        """Have a key looked at, once."""
+        if key in self._working:
+            self._again.add(key)
+            return
+        if timer := self._later.pop(key, None):
+            timer.cancel()
+        self._ready[key] = None
+        self._filled.set()
+
+    def add_after(self, key: K, seconds: float) -> None:
+        """Have a key looked at in a while, unless it is due sooner anyway."""
+        if key not in self._ready and key not in self._later:
+            self._later[key] = asyncio.get_running_loop().call_later(seconds, self._due, key)
+
+    async def run(self, work: Callable[[K], Awaitable[None]], *, deadline: float = 60.0) -> None:
+        """Work on keys until cancelled."""
+        try:
+            while True:
+                key = await self._take()
+                try:
+                    await self._try(key, work, deadline)
+                finally:
+                    self._finish(key)
+                await asyncio.sleep(0)  # work on an embedded store may never wait, and others want their turn
+        finally:
+            for timer in self._later.values():
+                timer.cancel()
+            self._later.clear()
+
+    async def _try(self, key: K, work: Callable[[K], Awaitable[None]], deadline: float) -> None:
+        """What the API or the way to it refuses is tried again later; what else fails is the fault of what it works on."""
+        guard = self.quarantine.guard(*self._what(key))
+        with guard:
+            try:
+                async with asyncio.timeout(deadline):
+                    await work(key)
+            except (ApiError, OSError) as error:  # TimeoutError is an OSError
+                self._try_again(key, error)
+            else:
+                self._failures.pop(key, None)
+        if guard.failed:
+            self._failures.pop(key, None)
+            self.add_after(key, self._healing)
+
+    def _what(self, key: K) -> tuple[str, ...]:
+        parts = key if isinstance(key, tuple) else (key,)
+        return (self._name, *map(str, parts))
+
+    async def _take(self) -> K:
+        while not self._ready:
+            self._filled.clear()
+            await self._filled.wait()
+        key = next(iter(self._ready))
+        del self._ready[key]
+        self._working.add(key)
+        return key
+
+    def _finish(self, key: K) -> None:
+        self._working.discard(key)
+        if key in self._again:
+            self._again.discard(key)
+            self.add(key)
+
+    def _try_again(self, key: K, error: Exception) -> None:
+        failures = self._failures.get(key, 0) + 1
+        self._failures[key] = failures
+        jitter = random.random()  # noqa: S311  no secret
+        seconds = self._backoff.seconds(failures, jitter, error)
+        # Two writers at once are how this works; only what stays in conflict is worth a person's while.
+        level = logging.WARNING
+        if isinstance(error, Conflict) and failures < 5:
+            level = logging.INFO
+        message = str(error) or type(error).__name__
+        logger.log(level, "%s %s: %s; again in %.2f s", self._name, key, message, seconds)
+        self.add_after(key, seconds)
+
+    def _due(self, key: K) -> None:
+        self._later.pop(key, None)
+        self.add(key)

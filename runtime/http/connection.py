@@ -1,0 +1,402 @@
+"""One connection of a peer: HTTP/1.1 as aiohttp's parser reads it, one request at a time, and no step without an end.
+
+It is not a web framework: no routes, no streams, no upgrades, no chunks, no pipelining. The API server speaks plain
+HTTP/1.1 with a length, schedulers to their extenders too, and what nobody needs is refused in words, so it can hide nothing.
+
+    phase      begins with                ends, at the latest, after   and then
+    HANDSHAKE  the connection is taken    handshake                    it is cut
+    QUIET      the handshake is done      quiet                        it is cut
+    HEAD       first byte of a request    head                         408, closed
+    BODY       end of the head            deadline                     408, closed
+    ANSWER     end of the body            (whoever decides)            -
+    IDLE       the answer is written      idle                         it is cut
+    CLOSED     the last answer is written flush                        it is cut
+
+A request that is whole stands in a line (`line`) before it is answered. A peer whose body was not read to its end is
+let go in its own time: to close under it would reset the connection, and what it was told could be lost on the way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from email.utils import formatdate
+from enum import IntEnum
+from functools import lru_cache
+from http import HTTPStatus
+from socket import MSG_DONTWAIT, MSG_PEEK, SHUT_RDWR
+from time import time
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from aiohttp.base_protocol import BaseProtocol
+from aiohttp.http import HttpProcessingError, HttpRequestParser
+from aiohttp.http_exceptions import LineTooLong
+
+from runtime.http.fair_queue import STRANGER
+from runtime.http.messages import Head, Reply, text
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Coroutine, Mapping
+
+    from aiohttp.http import RawRequestMessage
+    from aiohttp.streams import StreamReader
+
+MIB = 1 << 20
+MAX_LINE = 4096
+MAX_HEADERS = 64
+# What does not fit into the kernel's buffers waits for the peer to read it. A loop does not tell whether it does, but
+# a connection that is being closed has a deadline.
+LARGE = 64 * 1024
+
+
+class Limits(NamedTuple):
+    """What one process takes on at a time, and how long it waits for whom."""
+
+    # An update carries two objects, and the API server takes requests up to 3 MiB.
+    body: int = 7 * MIB
+    # Bodies on their way, all together.
+    bytes: int = 128 * MIB
+    connections: int = 1024
+    # An API server opens as many connections as it has reviews in flight, and several may come from one address.
+    peer: int = 320
+    # Below the 3 s that the webhook configuration gives us, so that the answer is ours.
+    deadline: float = 2.5
+    handshake: float = 5.0
+    head: float = 2.5
+    # An API server may open a connection and then use another that came free: it is kept for a while.
+    quiet: float = 15.0
+    # Longer than the API server keeps an idle connection, so that it is never we who close one under a review.
+    idle: float = 180.0
+    # Where room has to be made, who has been waiting or idle for this long goes before who has just come.
+    settled: float = 2.0
+    flush: float = 5.0
+
+
+class ConnectionPhase(IntEnum):
+    """Where a connection is in its life; see the table above."""
+
+    HANDSHAKE = 0
+    QUIET = 1
+    HEAD = 2
+    BODY = 3
+    ANSWER = 4
+    IDLE = 5
+    CLOSED = 6
+
+
+class Handler(Protocol):
+    """What a connection asks about each request: first whether to read its body, then for the answer."""
+
+    def refuse(self, head: Head) -> Reply | None:
+        """Refuse a request before its body is read, or not."""
+        ...
+
+    def answer(self, head: Head, body: bytes) -> Reply | Coroutine[None, None, Reply]:
+        """Answer a request, at once or later."""
+        ...
+
+
+class House(Protocol):
+    """Who keeps order among connections."""
+
+    limits: Limits
+    draining: bool
+
+    def forget(self, connection: PeerConnection) -> None:
+        """Take notice that a connection is over."""
+        ...
+
+    def count_bytes(self, count: int) -> None:
+        """Take notice of bytes of bodies that wait, or of their end (negative)."""
+        ...
+
+    def whole(self, connection: PeerConnection, head: Head, body: bytes) -> None:
+        """Have a request answered when it is its turn."""
+        ...
+
+    def later(self, work: Coroutine[None, None, None]) -> object:
+        """Do something that is not finished now."""
+        ...
+
+
+class PeerConnection(BaseProtocol):
+    """A peer, from the moment its connection is taken."""
+
+    def __init__(self, house: House, handler: Handler, peer: str, sock: socket.socket) -> None:
+        self._house = house
+        self._handler = handler
+        self._sock = sock
+        loop = asyncio.get_running_loop()
+        super().__init__(loop)
+        self.peer = peer
+        self.phase = ConnectionPhase.HANDSHAKE
+        self.since = loop.time()
+        # What the peer has shown of itself decides who goes first when there is no room.
+        self.certified = False
+        self.has_posted = False
+        # Who waits for its handshake to be begun.
+        self.waits: asyncio.Task[None] | None = None
+        self.cost = STRANGER
+        self._name = ""
+        self._head: Head | None = None
+        self._payload: StreamReader | None = None
+        self._counted = 0
+        self._close = False
+        self._leaves = False
+
+    # ---- what the loop says
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin, after the handshake."""
+        super().connection_made(transport)
+        shown = transport.get_extra_info("peercert")
+        self.certified = bool(shown)
+        self._name = _common_name(shown) if shown else ""
+        # Bodies are read whole, so the parser never has to wait for us; their length is known and bounded before.
+        limit = 2 * self._house.limits.body
+        self._parser = HttpRequestParser(
+            self, self._loop, limit, max_line_size=MAX_LINE, max_field_size=MAX_LINE, max_headers=MAX_HEADERS, auto_decompress=False
+        )  # fmt: skip
+        self._enter(ConnectionPhase.QUIET)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """End, whoever ended it."""
+        super().connection_lost(exc)
+        self._count(0)
+        self.phase = ConnectionPhase.CLOSED
+        self._house.forget(self)
+
+    def data_received(self, data: bytes) -> None:
+        """Take in what has arrived, as far as the phase allows."""
+        match self.phase:
+            case ConnectionPhase.ANSWER | ConnectionPhase.CLOSED:
+                # Who goes on talking before the answer is not the API server: this answer is the last one.
+                self._close = True
+                return
+            case ConnectionPhase.QUIET | ConnectionPhase.IDLE:
+                self._enter(ConnectionPhase.HEAD)
+            case _:
+                pass
+        assert self._parser is not None
+        try:
+            messages, upgraded, rest = self._parser.feed_data(data)
+        except LineTooLong:
+            self._reply(text(431, f"a line may have at most {MAX_LINE} bytes", close=True))
+            return
+        except (HttpProcessingError, ValueError):
+            self._reply(text(400, "this is not a request of HTTP/1.1", close=True))
+            return
+        if messages:
+            self._close = bool(upgraded or rest or len(messages) > 1)
+            self._begin(*messages[0])
+        elif self.phase is ConnectionPhase.BODY:
+            self._read()
+
+    def pause_reading(self) -> None:
+        """Never wait: a body is bounded before it is read, and taken whole."""
+
+    def resume_reading(self, resume_parser: bool = True) -> None:
+        """See pause_reading."""
+
+    # ---- one request
+
+    def _begin(self, message: RawRequestMessage, payload: StreamReader) -> None:
+        length = message.headers.get("Content-Length", "0")
+        head = Head(
+            message.method,
+            *_split(message.path),
+            headers=message.headers,
+            length=int(length) if length.isdigit() and len(length) < 19 else 1 << 62,
+            certified=self.certified,
+            name=self._name,
+            peer=self.peer,
+        )
+        self._close = self._close or message.should_close
+        refused = _refusal(message) or self._handler.refuse(head)
+        self._head, self._payload = head, payload
+        if refused is not None:
+            # What was not read is not skipped either: the connection ends with this answer.
+            self._reply(refused if payload.is_eof() else refused._replace(close=True))
+            return
+        self._enter(ConnectionPhase.BODY)
+        if not payload.is_eof() and message.headers.get("Expect", "").lower() == "100-continue":
+            assert self.transport is not None
+            self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        self._read()
+
+    def _read(self) -> None:
+        payload, head = self._payload, self._head
+        assert payload is not None
+        assert head is not None
+        if not payload.is_eof():
+            self._count(payload.total_bytes)
+            return
+        body = payload.read_nowait()
+        self._count(len(body))
+        self._payload = self._head = None
+        self._enter(ConnectionPhase.ANSWER)
+        self._house.whole(self, head, body)
+
+    def answer(self, head: Head, body: bytes) -> None:
+        """Have the request answered, unless the peer has gone meanwhile."""
+        self._count(0)
+        if self.phase is not ConnectionPhase.ANSWER:
+            return
+        self.has_posted = head.method == "POST"
+        answer = self._handler.answer(head, body)
+        if isinstance(answer, Reply):
+            self._reply(answer)
+        else:
+            self._house.later(self._wait(answer))
+
+    async def _wait(self, answer: Coroutine[None, None, Reply]) -> None:
+        reply = await answer
+        if self.phase is ConnectionPhase.ANSWER:
+            self._reply(reply)
+
+    def _reply(self, reply: Reply) -> None:
+        transport = self.transport
+        if transport is None or self.phase is ConnectionPhase.CLOSED:
+            return
+        self._count(0)
+        # Who does not read gets one answer more: the kernel has taken what it takes, and the rest is in our memory.
+        close = (
+            reply.close
+            or self._close
+            or self._leaves
+            or self._house.draining
+            or len(reply.body) > LARGE
+            or self._paused
+        )
+        transport.write(_encode(reply, close=close))
+        unread = self._payload is not None and not self._payload.is_eof()
+        self._payload = self._head = None
+        if not close:
+            self._enter(ConnectionPhase.IDLE)
+            return
+        self._enter(ConnectionPhase.CLOSED)
+        # Nothing is read any more. The parser keeps what it has read of a body, and who is let go has seconds to go.
+        self._parser = None
+        if not unread:
+            transport.close()
+
+    # ---- the end
+
+    def sweep(self, now: float) -> None:
+        """End what takes too long."""
+        limits, took = self._house.limits, now - self.since
+        match self.phase:
+            case ConnectionPhase.HANDSHAKE if took > limits.handshake:
+                self.cut()
+            case ConnectionPhase.QUIET if took > limits.quiet:
+                self.cut()
+            case ConnectionPhase.HEAD if took > limits.head:
+                self._reply(text(408, "the request did not arrive in time", close=True))
+            case ConnectionPhase.BODY if took > limits.deadline:
+                self._reply(text(408, "the body did not arrive in time", close=True))
+            case ConnectionPhase.IDLE if took > limits.idle:
+                self.cut()
+            case ConnectionPhase.CLOSED if took > limits.flush:
+                self.cut()
+            case _:
+                pass
+
+    def give_way(self) -> None:
+        """Make room for somebody else."""
+        if self.phase in (ConnectionPhase.HEAD, ConnectionPhase.BODY):
+            self._reply(text(503, "too many requests on their way", ("Retry-After", "1"), close=True))
+        else:
+            self.cut()
+
+    def cut(self) -> None:
+        """End at once, whatever the phase."""
+        if self.transport is not None:
+            self.transport.abort()
+        elif self.waits is not None:
+            self.waits.cancel()
+        else:
+            # The handshake holds the socket; it ends as it would if the peer had gone.
+            _shut(self._sock)
+
+    def close(self) -> None:
+        """End, if nothing is under way: no request that has arrived, and none that the kernel holds and the loop has not seen yet.
+
+        A client repeats by itself what it sends on a connection that is closed, but not a POST, and each review is one.
+        """
+        idle = self.phase in (ConnectionPhase.QUIET, ConnectionPhase.IDLE)
+        if idle and self.transport is not None and not _has_unread(self._sock):
+            self.transport.close()
+
+    def has_asked(self) -> bool:
+        """Whether bytes of a request have arrived that nobody has read yet. What comes before a handshake is none."""
+        return self.phase is ConnectionPhase.IDLE and self.transport is not None and _has_unread(self._sock)
+
+    def leave(self) -> None:
+        """End as soon as nothing is under way."""
+        self._leaves = True
+        self.close()
+
+    @property
+    def received(self) -> int:
+        """How many bytes of a body are there that has not been answered."""
+        return self._counted
+
+    def _enter(self, phase: ConnectionPhase) -> None:
+        self.phase = phase
+        self.since = self._loop.time()
+
+    def _count(self, received: int) -> None:
+        if received != self._counted:
+            change, self._counted = received - self._counted, received
+            self._house.count_bytes(change)
+
+
+def _common_name(certificate: Mapping[str, Any]) -> str:
+    names = [value for part in certificate.get("subject", ()) for key, value in part if key == "commonName"]
+    return str(names[0]) if names else ""
+
+
+def _refusal(message: RawRequestMessage) -> Reply | None:
+    if message.chunked or "Transfer-Encoding" in message.headers:
+        return text(411, "send Content-Length: chunked bodies are not supported", close=True)
+    if message.upgrade or message.method == "CONNECT":
+        return text(400, "only HTTP/1.1 is supported", close=True)
+    return None
+
+
+def _split(target: str) -> tuple[str, str]:
+    path, _, query = target.partition("?")
+    return path, query
+
+
+def _shut(sock: socket.socket) -> None:
+    with suppress(OSError):  # gone already
+        sock.shutdown(SHUT_RDWR)
+
+
+def _has_unread(sock: socket.socket) -> bool:
+    """Whether bytes have arrived that nobody has read. The end of the stream is none."""
+    try:
+        return bool(sock.recv(1, MSG_PEEK | MSG_DONTWAIT))
+    except OSError:
+        return False
+
+
+def _encode(reply: Reply, *, close: bool) -> bytes:
+    extra = "".join([f"{name}: {value}\r\n" for name, value in reply.headers])
+    head = (
+        f"HTTP/1.1 {reply.status} {_PHRASES[reply.status]}\r\n"
+        f"Content-Type: {reply.kind}\r\nContent-Length: {len(reply.body)}\r\nDate: {_date(int(time()))}\r\n"
+        f"{extra}{'Connection: close' if close else 'Connection: keep-alive'}\r\n\r\n"
+    )
+    return head.encode("latin-1", "replace") + reply.body
+
+
+_PHRASES = {status.value: status.phrase for status in HTTPStatus}
+
+
+@lru_cache(maxsize=1)
+def _date(second: int) -> str:
+    """The Date of answers, which changes once a second."""
+    return formatdate(second, usegmt=True)

@@ -1,0 +1,153 @@
+"""Handshakes: one is begun when the peer's hello is there whole, and of a crowd some in each turn of the loop.
+
+A hello costs who says it nothing, for the same may be said again and again; to answer it takes the server a quarter of a millisecond of its
+processor. A thousand that arrive in one moment would hold everybody for a quarter of a second. So the kernel keeps a hello until it is
+whole, which also means that who says it letter by letter costs a socket and no more; and so many are answered in a turn. A peer may keep back the
+second half of a handshake, too: of those that are under way there are so many at most, and beyond them the oldest of the peer with most goes.
+
+A hello stands in one record, as every client writes it; what begins otherwise is no TLS, or meant to be slow.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, deque
+from contextlib import asynccontextmanager
+from socket import MSG_PEEK
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import AsyncIterator
+
+    from runtime.http.connection import PeerConnection
+
+# How many are begun in a turn of the loop, and how many may be under way.
+TURN = 16
+MOST = 256
+# A record's head and the largest record; the message in it has a head of its own.
+_HEAD, _LARGEST, _MESSAGE = 5, 1 << 14, 4
+_HANDSHAKE, _HELLO = 22, 1
+# How long to wait for the rest of a hello of which a part is there, at first and at most.
+SOON, LATER = 0.002, 0.25
+
+
+class Handshakes:
+    """Whom to greet next: those who have asked for something lately and strangers by turns, and each address among them."""
+
+    def __init__(self, turn: int = TURN, most: int = MOST) -> None:
+        """Greet so many in a turn, and so many at a time."""
+        self._loop = asyncio.get_running_loop()
+        self._turn = turn
+        self._most = most
+        # By what is known of them, then by address, in the order of their turns.
+        self._waiting: dict[bool, dict[str, deque[asyncio.Future[None]]]] = {True: {}, False: {}}
+        self._called = False
+        self._under_way: dict[PeerConnection, None] = {}
+
+    @asynccontextmanager
+    async def turn_of(self, connection: PeerConnection, sock: socket.socket, *, is_known: bool) -> AsyncIterator[None]:
+        """Wait until a peer has said hello and it is its turn; raise OSError if it is gone, or says something else. Leave when it is greeted."""
+        connection.waits = asyncio.current_task()
+        try:
+            await self._hear(sock)
+            await self._wait(connection.peer, is_known=is_known)
+        finally:
+            connection.waits = None
+        self._make_room()
+        self._under_way[connection] = None
+        try:
+            yield
+        finally:
+            self._under_way.pop(connection, None)
+
+    async def _wait(self, peer: str, *, is_known: bool) -> None:
+        future = self._loop.create_future()
+        self._waiting[is_known].setdefault(peer, deque()).append(future)
+        if not self._called:
+            self._call()
+        await future
+
+    async def _hear(self, sock: socket.socket) -> None:
+        pause = SOON
+        while True:
+            try:
+                said = sock.recv(_HEAD + _LARGEST, MSG_PEEK)
+            except BlockingIOError:
+                await self._readable(sock)
+                continue
+            if is_whole(said):
+                return
+            # A part stays readable, so there is nothing to be told of.
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, LATER)
+
+    async def _readable(self, sock: socket.socket) -> None:
+        readable = self._loop.create_future()
+        self._loop.add_reader(sock, _tell, readable)
+        try:
+            await readable
+        finally:
+            self._loop.remove_reader(sock)
+
+    def _call(self) -> None:
+        # So that the loop looks at its connections between two turns, as in the line.
+        self._called = True
+        self._loop.call_soon(self._loop.call_later, 0, self._serve)
+
+    def _serve(self) -> None:
+        for number in range(self._turn):
+            future = self._next(is_known=number % 2 == 0) or self._next(is_known=number % 2 == 1)
+            if future is None:
+                break
+            future.set_result(None)
+        self._called = any(self._waiting.values())
+        if self._called:
+            self._call()
+
+    def _next(self, *, is_known: bool) -> asyncio.Future[None] | None:
+        """Take out who is next of one kind; who is gone takes nobody's place."""
+        peers = self._waiting[is_known]
+        while peers:
+            peer = next(iter(peers))
+            queue = peers.pop(peer)
+            future = queue.popleft()
+            if queue:
+                peers[peer] = queue
+            if not future.done():
+                return future
+        return None
+
+    def _make_room(self) -> None:
+        if len(self._under_way) < self._most:
+            return
+        of_peer = Counter([one.peer for one in self._under_way])
+        most = max(of_peer.values())
+        oldest = next(one for one in self._under_way if of_peer[one.peer] == most)
+        del self._under_way[oldest]
+        oldest.cut()
+
+
+def is_whole(said: bytes) -> bool:
+    """Whether a hello is all there; raise ConnectionError where it is none."""
+    if not said:
+        raise ConnectionResetError("gone")
+    length = int.from_bytes(said[3:_HEAD], "big")
+    if said[0] != _HANDSHAKE or length > _LARGEST:
+        raise ConnectionAbortedError("not a hello")
+    message = said[_HEAD : _HEAD + _MESSAGE]
+    if len(message) == _MESSAGE:
+        _check(message, length)
+    needed = _HEAD + max(length, _MESSAGE)
+    return len(said) >= needed
+
+
+def _check(message: bytes, length: int) -> None:
+    size = int.from_bytes(message[1:], "big")
+    if message[0] != _HELLO or size + _MESSAGE > length:
+        raise ConnectionAbortedError("not a hello in one piece")
+
+
+def _tell(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

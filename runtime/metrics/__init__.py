@@ -1,0 +1,9 @@
+"""The port for /metrics, /livez and /readyz, and what is shown there."""
+
+from __future__ import annotations
+
+from runtime.metrics.device_series import POD_DEVICE, DeviceSeries
+from runtime.metrics.port import MetricsPort
+from runtime.metrics.readiness import readiness
+
+__all__ = ["POD_DEVICE", "DeviceSeries", "MetricsPort", "readiness"]

@@ -1,0 +1,74 @@
+"""The plain HTTP port of a process: /metrics for Prometheus, /livez and /readyz for the kubelet.
+
+Labels have few values by construction: they come from tables and from code. Nothing that a pod's author writes becomes one,
+except where a bounded collector of its own says who has which device (`runtime.metrics.device_series`).
+"""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry, Gauge, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+
+from runtime.http import Limits, Listener, Reply, text
+from runtime.metrics.readiness import readiness
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Mapping
+
+    from runtime.http import Address, Head
+
+# Who collects metrics is one or two, and this port is as open to a crowd as any other.
+LIMITS = Limits(body=0, connections=32, peer=16)
+GRACE = 1.0
+
+
+class MetricsPort:
+    """One registry a process, so that two in one process (tests, standalone) do not meet; a `Handler` of a door."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        # What keeps the process from its work, and what is only worth knowing; said by whoever puts it together.
+        self.readiness: Callable[[], tuple[Mapping[str, str], Mapping[str, str]]] = lambda: ({}, {})
+
+    def gauge(self, name: str, text: str, value: Callable[[], float]) -> None:
+        """Show a value that is computed when somebody looks."""
+        Gauge(name, text, registry=self.registry).set_function(value)
+
+    def door(self) -> Listener:
+        """Make the door that it is shown at."""
+        return Listener(self, LIMITS, self.count_closure)
+
+    @asynccontextmanager
+    async def shown(self, where: Address | None) -> AsyncIterator[Address | None]:
+        """Show it all, and say where; nowhere if that is wanted."""
+        if where is None:
+            yield None
+            return
+        door = self.door()
+        try:
+            yield where._replace(port=door.open(where.host, where.port))
+        finally:
+            await door.end(GRACE)
+
+    def count_closure(self, reason: str) -> None:
+        """Hear of a connection that was closed to make room; who counts them does it here."""
+
+    def refuse(self, head: Head) -> Reply | None:
+        """Take no body."""
+        return text(413, "no body is expected here", close=True) if head.length else None
+
+    def answer(self, head: Head, body: bytes) -> Reply:
+        """Answer GET /metrics, /livez and /readyz."""
+        del body
+        if head.method != "GET":
+            return text(405, "only GET is supported here", ("Allow", "GET"))
+        if head.path == "/livez":
+            return text(200, "ok")
+        if head.path == "/readyz":
+            return readiness(*self.readiness(), verbose="verbose" in head.query)
+        if head.path != "/metrics":
+            return text(404, "not found: this port serves /metrics, /livez and /readyz")
+        return Reply(200, generate_latest(self.registry), CONTENT_TYPE_LATEST)

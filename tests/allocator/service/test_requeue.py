@@ -1,0 +1,137 @@
+"""Another try for pods of a stock scheduler, over the embedded store: who is called back, and who is not."""
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+
+from allocator.service.preemption.requeue import ANNOTATION, ExtenderRequeue
+from allocator.service.requeue_events import RequeueEvent
+from cluster import resources
+from cluster.errors import Forbidden, Invalid
+from cluster.patch import Merge
+from runtime.informers import Backoff
+from tests.allocator.service.sidecar import claim, fleet, gpus, loaded, pod, running, until
+from tests.allocator.service.test_bridge import faulty
+from tests.allocator.service.test_evictions import wait_for
+
+
+def full():
+    """A device that one pod has and another waits for."""
+    return [*fleet(1, 1), claim("a"), pod("a", "a"), claim("late"), pod("late", "late")]
+
+
+async def free(one, name):
+    """Take a claim's devices away, as kube-controller-manager does when its pod is gone."""
+    freed = Merge({"status": {"allocation": None, "reservedFor": None}})
+    await one.cluster.patch(resources.RESOURCE_CLAIMS, name, freed, "default", subresource="status")
+
+
+def is_called(one, name):
+    known = one.bridge.knowledge.stock.claims[f"default/{name}"]
+    return ANNOTATION in known.metadata.annotations
+
+
+async def nudges(one, **terms):
+    """Those of a service, which nothing runs, and what they count."""
+    counted = []
+    made = ExtenderRequeue(one.cluster, one.bridge, SimpleNamespace(count_write=lambda *said: counted.append(said)), **terms)  # fmt: skip
+    return made, counted
+
+
+async def test_a_pod_that_was_refused_before_we_heard_of_its_room_is_called_back():
+    async with running(loaded(*full())) as one:
+        await one.place("a")
+        assert (await wait_for(one, "late", "n0"))["NodeNames"] == []
+        await free(one, "a")
+        await until(lambda: is_called(one, "late"))
+        assert not is_called(one, "a")
+
+
+async def test_a_pod_is_called_back_when_a_device_is_published_which_its_scheduler_never_hears_of():
+    async with running(loaded(*fleet(1, 1)[:-1], claim("late"), pod("late", "late"))) as one:
+        assert (await wait_for(one, "late", "n0"))["NodeNames"] == []
+        await one.cluster.create(resources.RESOURCE_SLICES.raw, gpus("n0", 1))
+        await until(lambda: is_called(one, "late"))
+        assert (await wait_for(one, "late", "n0"))["NodeNames"] == ["n0"]
+
+
+@pytest.mark.parametrize("what", ["nothing", "asked since", "fits by now", "of others", "has a node"])
+async def test_who_has_come_by_itself_or_waits_no_more_is_not_called(what):
+    async with running(loaded(*full())) as one:
+        found, counted = await nudges(one)
+        late = one.bridge.pods.find("pod-late")
+        found.note(late)
+        heard = asyncio.get_running_loop().time()
+        match what:
+            case "asked since":
+                heard -= 1.0
+            case "fits by now":
+                found.forget(late)
+            case "has a node":
+                await one.cluster.bind("late", "default", "n0")
+                await until(lambda: not one.bridge.pods.waits("pod-late"))
+        named = ("default/a",) if what == "of others" else ("default/late",)
+        await found._call(RequeueEvent(2, named), heard)
+        assert counted == ([("Nudge", "Written")] if what == "nothing" else [])
+
+
+async def test_one_claim_calls_all_of_them_and_news_for_everybody_are_for_those_who_wait():
+    more = [pod("other", "late"), pod("unknown", "none")]
+    async with running(loaded(*full(), *more)) as one:
+        found, counted = await nudges(one)
+        everybody = RequeueEvent(7, all=True)
+        heard = asyncio.get_running_loop().time() + 1.0
+        await found._call(everybody, heard)
+        assert counted == []
+        for uid in ("pod-unknown", "pod-other", "pod-late"):
+            found.note(one.bridge.pods.find(uid))
+        await found._call(everybody, heard)
+        assert counted == [("Nudge", "Written")]
+        await until(lambda: is_called(one, "late"))
+
+
+async def test_a_server_that_refuses_is_counted_and_asked_again_without_other_news():
+    cluster = faulty(*full())
+    async with running(cluster) as one:
+        found, counted = await nudges(one, patience=0.0, backoff=Backoff(least=0.01))
+        run = asyncio.create_task(found.run())
+        try:
+            late = one.bridge.pods.find("pod-late")
+            found.note(late)
+            cluster.faults[1] = Forbidden("no")
+            await asyncio.sleep(0)  # it listens from here on
+            one.bridge.requeue_events.add(["default/late"])
+            await until(lambda: len(counted) == 2)
+            assert counted == [("Nudge", "Failed"), ("Nudge", "Written")]
+            one.bridge.requeue_events.add(["default/late"])
+            await until(lambda: len(counted) == 3)
+        finally:
+            run.cancel()
+
+
+@pytest.mark.parametrize(("refusals", "expected"), [(1, ["Written"]), (3, ["Failed", "Written"])])
+async def test_a_claim_that_cannot_be_annotated_keeps_nobody_from_being_called(monkeypatch, refusals, expected):
+    """Another is tried, so many of them before there is a rest."""
+    monkeypatch.setattr("allocator.service.preemption.requeue.REFUSALS", 2)
+    cluster = faulty(*full(), claim("other"), pod("other", "other"), claim("third"), pod("third", "third"))
+    async with running(cluster) as one:
+        found, counted = await nudges(one)
+        for uid in ("pod-late", "pod-other", "pod-third"):
+            found.note(one.bridge.pods.find(uid))
+        heard = asyncio.get_running_loop().time() + 1.0
+        written = len(cluster.writes)
+        cluster.faults |= {written + at: Invalid("spec: field is immutable") for at in range(1, refusals + 1)}
+        while not await found._try(RequeueEvent(7, all=True), heard):
+            continue
+        assert [outcome for _, outcome in counted] == expected
+        assert len(cluster.writes) == written + refusals + 1
+
+
+async def test_no_more_is_remembered_than_there_is_room_for(monkeypatch):
+    monkeypatch.setattr("allocator.service.preemption.requeue.REMEMBERED", 2)
+    async with running(loaded(*full(), pod("more", "none"))) as one:
+        found, _ = await nudges(one)
+        for uid in ("pod-a", "pod-late", "pod-more"):
+            found.note(one.bridge.pods.find(uid))
+        assert list(found._refused) == ["default/late", "default/more"]

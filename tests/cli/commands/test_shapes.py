@@ -1,0 +1,97 @@
+"""No command ends in a traceback over values of any shape, wherever in an object they stand."""
+
+import json
+import random
+
+import pytest
+
+from dra import validation
+from dra.validation.objects import judge
+from tests import shapes
+from tests.cli.running import run, run_json
+
+COMMANDS = {
+    "check": (),
+    "translate": ("-o", "json"),
+    "survey": (),
+    "simulate": (),
+    "explain": ("pod/a",),
+    "doctor": (),
+    "quota": (),
+    "matrix": (),
+    "allocate": ("--all-nodes",),
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_values_of_any_shape_are_no_bug(command, tmp_path):
+    draw = random.Random(f"shapes of {command}")
+    file = tmp_path / "drawn.json"
+    for number in range(200 if command == "check" else 80):
+        objects = [shapes.drawn(draw) for _ in range(draw.randint(1, 4))]
+        file.write_text("\n".join(map(json.dumps, objects)))
+        around = ("--inventory", file) if command == "check" and number % 2 else ()
+        done = run(command, *COMMANDS[command], "-f", file, *around)
+        assert done.exception is None or isinstance(done.exception, SystemExit), objects
+        assert "this is a bug" not in done.output, objects
+        assert "D010" not in done.output, objects
+
+
+@pytest.mark.parametrize("shape", shapes.SOME, ids=repr)
+def test_every_member_of_every_drivers_parameters_may_have_any_shape(shape):
+    """Each by itself, and each object's members all together."""
+    for judged in shapes.claims_with(shape):
+        found = [finding.code for _, finding in validation.review([judged])]
+        assert "D010" not in found, judged
+
+
+def test_a_rule_about_several_members_looks_at_the_well_formed_ones():
+    """The strategy is malformed, and that is all; beside a well-formed one the rest is told."""
+
+    def told(sharing):
+        parameters = {"apiVersion": "resource.nvidia.com/v1beta1", "kind": "GpuConfig", "sharing": sharing}
+        judged = shapes.claim_with("gpu.nvidia.com", parameters)
+        return [
+            (one.code, one.path.rpartition("sharing/")[2])
+            for one in validation.problems(judged)
+            if one.code.startswith("D7")
+        ]
+
+    assert told({"strategy": {}, "mpsConfig": {}}) == [("D703", "strategy")]
+    assert told({"strategy": "TimeSlicing", "mpsConfig": {}, "timeSlicingConfig": 1}) == [
+        ("D703", "timeSlicingConfig"),
+        ("D704", "mpsConfig"),
+        ("D709", "strategy"),
+    ]
+
+
+def test_an_exception_about_one_object_names_it_and_leaves_the_others_judged(tmp_path, monkeypatch):
+    rules = judge._rules
+
+    def fails(typed, gates, *, both_lists):
+        if typed.metadata.name == "second":
+            raise KeyError("a bug")
+        return rules(typed, gates, both_lists=both_lists)
+
+    monkeypatch.setattr(judge, "_rules", fails)
+    file = tmp_path / "claims.json"
+    names = ("first", "second", "th_ird")
+    file.write_text("\n".join(json.dumps(shapes.claim_with("x", {}, name)) for name in names))
+    code, answer = run_json("check", "-f", file)
+    assert code == 1
+    found = [
+        (one["object"].rpartition("/")[2], one["code"]) for one in answer["findings"] if one["severity"] == "error"
+    ]
+    assert found == [("second", "D010"), ("th_ird", "D102")]
+    [bug] = [one for one in answer["findings"] if one["code"] == "D010"]
+    assert "KeyError in fails" in bug["message"]
+
+
+def test_a_kind_that_is_a_list_stands_beside_a_compute_domain(tmp_path):
+    file = tmp_path / "x.json"
+    file.write_text(
+        json.dumps(shapes.DOMAIN) + json.dumps({"apiVersion": "v1", "kind": ["Pod"], "metadata": {"name": []}})
+    )
+    code, answer = run_json("check", "-f", file)
+    assert code == 1
+    assert [one["code"] for one in answer["findings"] if one["severity"] == "error"] == ["D008"]

@@ -1,0 +1,121 @@
+"""What is told of the record on a pod: what it said, what became of it, and what stands behind the record."""
+
+import base64
+import json
+
+import pytest
+
+from tests.cli.explain.scenes import explain, explain_json
+from tests.webhook.admission.test_decide import KEY, mutated
+from tests.webhook.admission.test_decide import pod as legacy
+
+SECRET = {
+    "apiVersion": "v1",
+    "kind": "Secret",
+    "metadata": {"name": "drawbridge-seal", "namespace": "drawbridge-system"},
+    "data": {"seal.key": base64.b64encode(KEY).decode()},
+}
+
+
+def translated(**changes):
+    """A pod that the gate has translated, as an API server keeps it."""
+    after, _ = mutated(legacy(namespace="ns", uid="1"))
+    after["metadata"]["annotations"] |= changes
+    return after
+
+
+def forged():
+    one = translated()
+    record = json.loads(one["metadata"]["annotations"]["drawbridge.dev/original"])
+    record["containers"]["main"]["nvidia.com/gpu"] = "8"
+    return translated(**{"drawbridge.dev/original": json.dumps(record)})
+
+
+@pytest.mark.parametrize(
+    ("objects", "trust", "said"),
+    [
+        ([translated()], "cannot be verified here", "cannot be verified here: the seal's key was not given"),
+        ([translated(), SECRET], "verified", "is sealed by this installation"),
+        ([forged(), SECRET], "does not verify", "does not verify: it or the pod was changed"),
+    ],
+    ids=["without the key", "with the key", "forged"],
+)
+def test_a_record_is_told_with_what_stands_behind_it(objects, trust, said, tmp_path):
+    code, told = explain_json(tmp_path, "pod p", *objects)
+    assert (code, told["pod"]["gate"]["trust"]) == (0, trust)
+    assert said in explain(tmp_path, "pod p", *objects).stdout
+
+
+def test_what_the_manifest_said_and_which_rule_made_what_of_it(tmp_path):
+    _, told = explain_json(tmp_path, "pod p", translated())
+    gate = told["pod"]["gate"]
+    assert gate["removed"] == {"main": {"nvidia.com/gpu": "1"}}
+    [decision] = gate["decisions"]
+    assert (decision["dialect"], decision["key"], decision["action"]) == ("nvidia", "nvidia.com/gpu", "translated")
+    assert gate["foretold"] is False
+    shown = explain(tmp_path, "pod p", translated()).stdout
+    assert "container main: nvidia.com/gpu: 1" in shown
+    assert "main: nvidia.com/gpu (nvidia) translated" in shown
+
+
+FLEET = [
+    {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}},
+    {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "DeviceClass",
+        "metadata": {"name": "gpu.nvidia.com"},
+        "spec": {"selectors": [{"cel": {"expression": "device.driver == 'gpu.nvidia.com'"}}]},
+    },
+    {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": {"name": "s"},
+        "spec": {
+            "driver": "gpu.nvidia.com",
+            "nodeName": "n",
+            "pool": {"name": "n", "generation": 1, "resourceSliceCount": 1},
+            "devices": [{"name": "gpu-0"}],
+        },
+    },
+]
+
+
+def test_a_record_is_told_with_what_it_would_rest_on_now(tmp_path):
+    _, told = explain_json(tmp_path, "pod p", translated(), *FLEET)
+    [decision] = told["pod"]["gate"]["decisions"]
+    assert decision["basis"] == "1 of 1 nodes publish it as a whole GPU (class gpu.nvidia.com)"
+    shown = explain(tmp_path, "pod p", translated(), *FLEET).stdout
+    assert "as it stands now, 1 of 1 nodes publish it" in shown
+
+
+def test_what_is_forged_is_not_looked_into(tmp_path):
+    _, told = explain_json(tmp_path, "pod p", forged(), SECRET, *FLEET)
+    assert all("basis" not in one for one in told["pod"]["gate"]["decisions"])
+
+
+def test_a_pod_whose_words_are_left_is_served_by_a_device_plugin(tmp_path):
+    for uid in ("", "1"):
+        _, told = explain_json(tmp_path, "pod p", legacy(uid=uid))
+        standing = told["pod"]["standing"]
+        assert standing["keeper"] == "scheduler"
+        assert standing["message"].startswith("no claim stands for nvidia.com/gpu")
+
+
+def test_where_nothing_is_written_the_gate_is_asked_what_it_would_do(tmp_path):
+    _, told = explain_json(tmp_path, "pod p", legacy(limits={"nvidia.com/gpu": "1.5"}))
+    gate = told["pod"]["gate"]
+    assert gate["foretold"] is True
+    [refusal] = gate["refusals"]
+    assert refusal.endswith("[D209]")
+    assert told["pod"]["standing"]["keeper"] == "gate"
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[", "[]", "null", '{"containers": {"main": {"nvidia.com/gpu": {"a": 1}}}, "schedulerName": 7}', '{"containers": 3}', '{"containers": {"main": []}}', "[" * 5000, '{"containers": {"main": {"x": {"y": [1]}}}}']
+)  # fmt: skip
+def test_a_record_that_is_none_ends_nothing(text, tmp_path):
+    notes = dict.fromkeys(("drawbridge.dev/original", "drawbridge.dev/decision", "drawbridge.dev/templates"), text)
+    for more in ([], [SECRET]):
+        code, told = explain_json(tmp_path, "pod p", translated(**notes), *more)
+        assert code == 0
+        assert told["pod"]["gate"]["decisions"] == []

@@ -1,0 +1,262 @@
+"""The action and the hooks in a workspace of a stranger: nothing that lies there is run, and all that is named is checked."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+import sysconfig
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from cluster.manifests.yaml_reader import load
+
+ROOT = Path(__file__).parents[2]
+BIN = Path(sys.executable).parent
+HOOKS = load((ROOT / ".pre-commit-hooks.yaml").read_bytes())[0]
+ACTION = load((ROOT / "action.yml").read_bytes())[0]
+
+# Modules that something on the way imports: ours, those of our packages, and those of Python itself.
+MODULES = (
+    *("allocator", "certs", "cli", "cluster", "dra", "manifests", "node", "webhook"),
+    *("click", "kubernetes", "msgspec", "re2", "yaml"),
+    *("conftest", "ensurepip", "json", "pip", "re", "runpy", "secrets", "site", "sitecustomize", "sysconfig", "typing"),
+    *("usercustomize", "venv"),
+)
+BAD = "apiVersion: resource.k8s.io/v1\nkind: DeviceClass\nmetadata: {name: B_A_D}\nspec: {}\n"
+GOOD = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: fine}\n"
+
+
+@pytest.fixture
+def workspace(tmp_path):
+    """A checkout whose files write `ran` beside it as soon as something imports or runs them."""
+    folder = tmp_path / "workspace"
+    folder.mkdir()
+    runs = f"open({str(tmp_path / 'ran')!r}, 'a').write(__name__ + chr(10))\n"
+    for name in MODULES:
+        (folder / f"{name}.py").write_text(runs)
+        (folder / name).mkdir()
+        (folder / name / "__init__.py").write_text(runs)
+        (folder / name / "__main__.py").write_text(runs)
+    (folder / "setup.py").write_text(runs)
+    (folder / "evil.pth").write_text(f"import sys; {runs}")
+    (folder / "pyproject.toml").write_text(
+        "[build-system]\nrequires = []\nbuild-backend = 'conftest'\nbackend-path = ['.']\n"
+    )
+    (folder / ".env").write_text("PYTHONSTARTUP=conftest.py\n")
+    (folder / ".bashrc").write_text(f"echo bash >> {tmp_path / 'ran'}\n")
+    program = folder / "python"
+    program.write_text(f"#!/bin/sh\necho python >> {tmp_path / 'ran'}\n")
+    program.chmod(0o755)
+    (folder / "kubeconfig").write_text("apiVersion: v1\nkind: Config\n")
+    (folder / "good.yaml").write_text(GOOD)
+    (folder / "bad.yaml").write_text(BAD)
+    return folder
+
+
+@pytest.fixture
+def python(tmp_path):
+    """The interpreter that setup-python names; the environments that it makes have a pip that installs nothing and says how it was called."""
+    program = tmp_path / "setup-python"
+    pip = f"""\
+        import os, sys
+        print(os.getcwd(), sys.flags.isolated, *sys.argv[1:], sep="\\n", file=open({str(tmp_path / "pip")!r}, "w"))
+    """
+    script = f"""\
+        #!{sys.executable} -I
+        import os, pathlib, subprocess, sys, sysconfig
+        arguments = sys.argv[1:]
+        assert arguments[:3] == ["-I", "-m", "venv"], arguments
+        subprocess.run([sys.executable, *arguments, "--without-pip"], check=True)
+        [packages] = pathlib.Path(arguments[3]).glob("lib/*/site-packages")
+        (packages / "packages.pth").write_text(sysconfig.get_path("purelib"))
+        (packages / "pip.py").write_text({textwrap.dedent(pip)!r})
+    """
+    program.write_text(textwrap.dedent(script))
+    program.chmod(0o755)
+    return program
+
+
+def act(workspace, python, **inputs):
+    """Run the steps of the action as a runner does."""
+    given = {name: one["default"] for name, one in ACTION["inputs"].items()} | inputs
+    temporary = workspace.parent / "temporary"
+    temporary.mkdir(exist_ok=True)
+    known = {f"inputs.{name}": value for name, value in given.items()}
+    known["steps.python.outputs.python-path"] = str(python)
+    [step] = [one for one in ACTION["runs"]["steps"] if "run" in one]
+    env = {
+        name: re.sub(r"\$\{\{ (.+?) \}\}", lambda found: known[found.group(1)], text)
+        for name, text in step["env"].items()
+    }
+    script = temporary / "step.sh"
+    script.write_text(step["run"])
+    return subprocess.run(
+        ["bash", "--noprofile", "--norc", "-e", "-o", "pipefail", script],
+        cwd=workspace,
+        env={"PATH": os.environ["PATH"], "RUNNER_TEMP": str(temporary), "GITHUB_ACTION_PATH": str(ROOT), **env},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def nothing_ran(workspace):
+    ran = workspace.parent / "ran"
+    return not ran.exists() or ran.read_text()
+
+
+def test_the_action_runs_nothing_of_the_pull_request(workspace, python):
+    done = act(workspace, python, paths="bad.yaml")
+    assert nothing_ran(workspace) is True
+    assert done.returncode == 1, done.stderr
+    assert "::error file=bad.yaml,line=3," in done.stdout
+
+
+def test_the_modules_of_the_workspace_would_be_run_by_a_python_that_is_not_isolated(workspace):
+    """So that the test above is one."""
+    subprocess.run([sys.executable, "-m", "pip"], cwd=workspace, check=False, capture_output=True)
+    assert nothing_ran(workspace) is not True
+
+
+def test_the_action_installs_what_is_pinned_by_its_hash_and_outside_of_the_workspace(workspace, python):
+    act(workspace, python)
+    where, isolated, *arguments = (workspace.parent / "pip").read_text().splitlines()
+    assert not Path(where).is_relative_to(workspace)
+    assert isolated == "1"
+    assert "--require-hashes" in arguments
+    assert arguments[arguments.index("--only-binary") + 1] == ":all:"
+    assert arguments[arguments.index("--requirement") + 1] == f"{ROOT}/requirements.runtime.lock"
+    assert not any(one.startswith(("-e", "git+", "/")) and "lock" not in one for one in arguments[1:])
+    others = [step["uses"] for step in ACTION["runs"]["steps"] if "uses" in step]
+    assert [one for one in others if not re.fullmatch(r"actions/[\w-]+@[0-9a-f]{40}", one)] == []
+
+
+def test_the_action_leaves_the_rest_of_the_job_alone(workspace, python):
+    before = sorted(workspace.rglob("*"))
+    act(workspace, python)
+    assert sorted(workspace.rglob("*")) == before
+    [setup] = [step for step in ACTION["runs"]["steps"] if "uses" in step]
+    assert setup["with"]["update-environment"] is False
+
+
+def test_no_expression_of_the_action_stands_in_a_script_and_no_token_is_asked_for():
+    text = (ROOT / "action.yml").read_text()
+    for step in ACTION["runs"]["steps"]:
+        assert "${{" not in step.get("run", "")
+    assert set(re.findall(r"\$\{\{ (\w+)\.", text)) == {"inputs", "steps"}
+    assert not re.search(r"GITHUB_(ENV|PATH|OUTPUT|TOKEN)|github\.token|secrets\.\w+ \}\}", text)
+
+
+@pytest.mark.parametrize(
+    "paths",
+    ["good.yaml\nbad.yaml", "good.yaml\n\n./bad.yaml\n"],
+)
+def test_every_line_of_the_paths_is_checked(workspace, python, paths):
+    done = act(workspace, python, paths=paths)
+    assert done.returncode == 1, done.stderr
+    assert "::error file=bad.yaml,line=3," in done.stdout
+
+
+NAMES = (
+    "with blank.yaml",
+    " before.yaml",
+    "after.yaml ",
+    "-x.yaml",
+    "--fail-on=never.yaml",
+    "-k",
+    "-",
+    "*.yaml",
+    "$(touch ..%ran).yaml",
+    "`touch ran`.yaml",
+    'quote".yaml',
+    "quote'.yaml",
+    "back\\slash.yaml",
+    "semi;touch ran.yaml",
+    "kustomize:x.yaml",
+    "~.yaml",
+    "${{ github.token }}.yaml",
+    "ä.yaml",
+)
+
+
+def test_a_path_is_that_path_whatever_it_is_called(workspace, python):
+    for name in NAMES:
+        (workspace / name).write_text(BAD)
+    done = act(workspace, python, paths="\n".join(NAMES))
+    assert done.returncode == 1, done.stderr
+    annotated = re.findall(r"^::error file=(.*?),line=3,", done.stdout, re.MULTILINE)
+    assert annotated == [name.replace("%", "%25").replace(":", "%3A").replace(",", "%2C") for name in NAMES]
+    assert nothing_ran(workspace) is True
+    assert not (workspace / "ran").exists()
+
+
+def test_an_inventory_is_said_a_line_each(workspace, python):
+    (workspace / "-i n.yaml").write_text(GOOD)
+    done = act(workspace, python, paths="good.yaml", inventory="good.yaml\n-i n.yaml\n")
+    assert done.returncode == 0, done.stderr
+    done = act(workspace, python, paths="good.yaml", inventory="good.yaml\nmissing.yaml\n")
+    assert done.returncode == 2
+    assert "missing.yaml" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "paths", ["", "\n", "missing.yaml", "good.yaml bad.yaml", "https://127.0.0.1:1/a.yaml", "kustomize:."]
+)
+def test_paths_that_are_none_fail_the_job(workspace, python, paths):
+    done = act(workspace, python, paths=paths)
+    assert done.returncode == 2
+    assert done.stdout.count("error: ") + done.stdout.count("Error: ") == 1
+
+
+def test_what_is_quoted_from_the_workspace_is_no_workflow_command(workspace, python):
+    """The runner obeys lines that begin with ::, and ##[ anywhere in a line."""
+    (workspace / "##[stop-commands]x.yaml").write_text("{")
+    (workspace / "::add-mask::a.yaml").write_text("{")
+    (workspace / "named.yaml").write_text(BAD.replace("DeviceClass", '"::set-output name=a::b\\n::add-mask::c"'))
+    done = act(workspace, python, paths=".")
+    assert done.returncode == 2
+    stopped, resumed = [at for at, line in enumerate(done.stdout.splitlines()) if re.search(r"[0-9a-f]{32}", line)]
+    lines = done.stdout.splitlines()
+    token = lines[stopped].removeprefix("::stop-commands::")
+    assert lines[resumed] == f"::{token}::"
+    obeyed = lines[:stopped] + lines[resumed + 1 :]
+    assert obeyed
+    assert all(
+        re.match(r"::(error|warning|notice) (file=[^:,]+,line=\d+,col=\d+,)?title=[A-Z]\d+::", line) for line in obeyed
+    )
+
+
+@pytest.mark.parametrize("path", [".", "", f"{os.pathsep}", None])
+@pytest.mark.parametrize("hook", HOOKS, ids=lambda hook: hook["id"])
+def test_a_hook_runs_nothing_of_the_repository_that_it_is_run_in(workspace, hook, path):
+    (workspace / "-x.yaml").write_text(BAD)
+    (workspace / "-kcli").mkdir()
+    (workspace / "-kcli" / "y.yaml").write_text(BAD)
+    entry = [*shlex.split(hook["entry"]), *hook["args"], "bad.yaml", "-x.yaml", "-kcli/y.yaml"]
+    env = {"PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "PYTHONSTARTUP": "conftest.py"}
+    if path is not None:
+        env["PYTHONPATH"] = path
+    done = subprocess.run(entry, cwd=workspace, env=env, capture_output=True, text=True, check=False)
+    assert nothing_ran(workspace) is True
+    if hook["id"] == "drawbridge-check":
+        assert done.returncode == 1, done.stderr
+        for name in ("bad.yaml", "-x.yaml", "-kcli/y.yaml"):
+            assert f"({name})" in done.stdout
+    else:
+        assert done.returncode == 0, done.stderr
+
+
+def test_the_command_itself_imports_nothing_from_where_it_is_run(workspace):
+    done = subprocess.run(
+        [Path(sysconfig.get_path("scripts")) / "drawbridge", "check", "bad.yaml"],
+        cwd=workspace,
+        env={"PATH": os.environ["PATH"]},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1, done.stderr
+    assert nothing_ran(workspace) is True

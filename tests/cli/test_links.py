@@ -1,0 +1,300 @@
+"""A tree that a stranger filled: nothing outside of it is read, quoted or written, whatever its links, pipes and patterns say."""
+
+import os
+import socket
+import time
+from pathlib import Path
+
+import pytest
+
+from cli import edited
+from cli.edited import Edited, write
+from cli.terminal import printable
+from cluster.manifests import documents, places
+from tests.cli.running import run, run_json
+
+SECRET = "s3cr3t-of-another-place"
+POD = """\
+apiVersion: v1
+kind: Pod
+metadata: {name: NAME}
+spec:
+  containers:
+  - name: a
+    image: b
+    resources: {limits: {nvidia.com/gpu: 1, nvidia.com/gpumem: 3000}}
+"""
+CLASS = "---\napiVersion: resource.k8s.io/v1\nkind: DeviceClass\nmetadata: {name: G_O_O_D}\nspec: {}\n"
+NO_MANIFESTS = {
+    "text": SECRET,
+    "number": "81237645012",
+    "list": f"- {SECRET}",
+    "alias": f"*{SECRET}",
+    "tag": f"!!int {SECRET}",
+    "anchor": f"&{SECRET} [*{SECRET}]",
+    "infinity": "a: .inf",
+    "json": f'{{"{SECRET}": ',
+    "broken": f"{SECRET}: [",
+    "tabs": f"a:\n\t{SECRET}",
+    "separator": f"--- {SECRET}",
+    "key": f"? [{SECRET}]\n: a",
+    "utf-16": SECRET,
+}
+
+
+@pytest.fixture
+def tree(tmp_path, monkeypatch):
+    """The folder of a stranger, in which we are, beside one with a secret and a manifest."""
+    (tmp_path / "outside" / "inner").mkdir(parents=True)
+    (tmp_path / "outside" / "secret").write_text(SECRET)
+    (tmp_path / "outside" / "pod.yaml").write_text(POD.replace("NAME", SECRET))
+    (tmp_path / "outside" / "inner" / "pod.yaml").write_text(POD.replace("NAME", SECRET))
+    folder = tmp_path / "tree"
+    (folder / "app").mkdir(parents=True)
+    (folder / "app" / "good.yaml").write_text(POD.replace("NAME", "good") + CLASS)
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def outside(tree):
+    """Everything beside the tree, byte by byte."""
+    return {path: path.read_bytes() for path in sorted((tree.parent / "outside").rglob("*")) if path.is_file()}
+
+
+LINKS = {
+    "file": ("app/x.yaml", "../../outside/secret"),
+    "manifest": ("app/x.yaml", "../../outside/pod.yaml"),
+    "absolute": ("app/x.yaml", "{outside}/pod.yaml"),
+    "link to a link": ("app/x.yaml", "y"),
+    "process": ("app/x.yaml", "/proc/self/environ"),
+    "root of a process": ("app/x.yaml", "/proc/self/root{outside}/secret"),
+    "through a folder": ("app/x.yaml", "../inner/pod.yaml"),
+    "device": ("app/x.yaml", "/dev/zero"),
+}
+COMMANDS = (
+    ("check",),
+    ("check", "-o", "github"),
+    ("translate",),
+    ("translate", "--in-place"),
+    ("translate", "-o", "diff"),
+)
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+@pytest.mark.parametrize("name", LINKS)
+def test_a_link_that_leads_out_of_the_folder_is_passed_by_and_named(tree, name, command):
+    at, to = LINKS[name]
+    (tree / "app" / "y").symlink_to("../../outside/secret")
+    (tree / "inner").symlink_to("../outside/inner")
+    (tree / at).symlink_to(to.format(outside=tree.parent / "outside"))
+    before = outside(tree)
+    for folder in ("app", tree / "app"):
+        done = run(*command, folder)
+        assert done.exit_code == 2
+        assert "x.yaml: cannot be read: a link leads out of the folder" in done.stderr
+        assert SECRET not in done.output
+        assert "good" in done.output.casefold() or "nothing to edit" in done.output
+    assert outside(tree) == before
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+@pytest.mark.parametrize(
+    "named", ["link", "link/pod.yaml", "file.yaml", "app/../link", "./link/inner", "{tree}/link", "app/deep/pod.yaml"]
+)
+def test_what_is_named_below_the_folder_that_we_are_in_stays_in_it(tree, command, named):
+    (tree / "link").symlink_to("../outside")
+    (tree / "file.yaml").symlink_to("../outside/pod.yaml")
+    (tree / "app" / "deep").symlink_to("../../outside")
+    before = outside(tree)
+    done = run(*command, named.format(tree=tree))
+    assert done.exit_code == 2
+    assert "a link leads out of the folder" in done.stderr
+    assert SECRET not in done.output
+    assert outside(tree) == before
+
+
+def test_inventories_configurations_and_lists_of_what_is_ignored_are_no_way_out(tree):
+    (tree / "link.yaml").symlink_to("../outside/secret")
+    for options in (("--inventory", "link.yaml"), ("--config", "link.yaml")):
+        done = run("check", "app", *options)
+        assert done.exit_code == 2
+        assert SECRET not in done.output
+    (tree / "app" / ".drawbridgeignore").symlink_to("../../outside/secret")
+    done = run("check", "app")
+    assert done.exit_code == 2
+    assert SECRET not in done.output
+
+
+def test_a_folder_behind_a_link_that_leads_out_is_named_and_is_no_error(tree):
+    (tree / "app" / "out").symlink_to("../../outside")
+    (tree / "app" / "round").symlink_to("..")
+    (tree / "app" / "in").symlink_to(".")
+    done = run("check", "app")
+    assert done.exit_code == 1  # for what is in the folder
+    assert done.stderr.count("warning: ") == 2
+    assert "app/out: a link that leads out of the folder is passed by" in done.stderr
+    assert SECRET not in done.output
+
+
+def test_links_within_the_folder_and_places_that_are_named_elsewhere_are_read_as_ever(tree):
+    (tree / "app" / "again.yaml").symlink_to("good.yaml")
+    code, answer = run_json("translate", "app")
+    assert (code, [one["kind"] for one in answer["items"]]) == (
+        0,
+        ["ResourceClaimTemplate", "Pod", "DeviceClass", "Pod", "DeviceClass"],
+    )
+    for named in ("../outside", "../outside/pod.yaml", tree.parent / "outside" / "inner"):
+        code, answer = run_json("translate", named)
+        assert code == 0
+        assert SECRET in str(answer["items"])
+    (tree.parent / "elsewhere").symlink_to("outside/pod.yaml")
+    assert run("check", "../elsewhere").exit_code != 2
+
+
+def test_a_pipe_of_the_shell_is_read(tree):
+    reading, writing = os.pipe()
+    os.write(writing, POD.replace("NAME", "piped").encode())
+    os.close(writing)
+    code, answer = run_json("translate", f"/dev/fd/{reading}")
+    os.close(reading)
+    assert (code, answer["items"][-1]["kind"]) == (0, "Pod")
+
+
+def test_pipes_sockets_and_loops_hold_nobody(tree):
+    os.mkfifo(tree / "app" / "pipe.yaml")
+    os.mkfifo(tree / "app" / ".drawbridgeignore")
+    done = run("check", "app")
+    assert done.exit_code == 2
+    assert ".drawbridgeignore: cannot be read: it is not a regular file" in done.stderr
+    (tree / "app" / ".drawbridgeignore").unlink()
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind("app/socket.yaml")
+        (tree / "app" / "a.yaml").symlink_to("b.yaml")
+        (tree / "app" / "b.yaml").symlink_to("a.yaml")
+        code, answer = run_json("check", "app")
+    assert code == 2
+    assert sorted(Path(one["file"]).name for one in answer["errors"]) == ["a.yaml", "b.yaml"]
+
+
+@pytest.mark.parametrize("come", ["link", "pipe", "folder"])
+def test_a_link_that_comes_after_the_look_is_not_followed(tree, come, monkeypatch):
+    """Between the look at a path and its opening somebody puts a link to elsewhere, or a pipe, in its place."""
+    file = tree / "app" / "good.yaml"
+    settled = places.settled
+
+    def swap(path, root):
+        found = settled(path, root)
+        if not file.is_symlink() and not (tree / "app").is_symlink():
+            if come == "folder":
+                (tree / "app").rename(tree / "away")
+                (tree / "app").symlink_to("../outside")
+                (tree.parent / "outside" / "good.yaml").write_text(POD.replace("NAME", SECRET))
+            else:
+                file.unlink()
+                os.mkfifo(file) if come == "pipe" else file.symlink_to(tree.parent / "outside" / "pod.yaml")
+        return found
+
+    monkeypatch.setattr(places, "settled", swap)
+    done = run("translate", "app")
+    assert done.exit_code == 2
+    assert SECRET not in done.output
+
+
+@pytest.mark.parametrize("come", ["link", "folder", "pipe"])
+def test_in_place_nothing_is_written_through_a_link_that_comes_between_reading_and_writing(tree, come, monkeypatch):
+    text = POD.replace("NAME", SECRET)
+    (tree / "app" / "good.yaml").write_text(text)
+    (tree.parent / "outside" / "good.yaml").write_text(text)
+    before = outside(tree)
+
+    def swap(one: Edited):
+        if come == "folder":
+            (tree / "app").rename(tree / "away")
+            (tree / "app").symlink_to("../outside")
+        else:
+            (tree / "app" / "good.yaml").unlink()
+            if come == "pipe":
+                os.mkfifo(tree / "app" / "good.yaml")
+            else:
+                (tree / "app" / "good.yaml").symlink_to("../../outside/good.yaml")
+        write(one)
+
+    monkeypatch.setattr(edited, "write", swap)
+    assert run("translate", "app", "--in-place").exit_code == 3
+    assert outside(tree) == before
+    assert not list(tree.rglob(".good.yaml*"))
+
+
+def test_a_file_that_has_another_name_elsewhere_keeps_its_text_there(tree):
+    os.link(tree.parent / "outside" / "pod.yaml", tree / "app" / "hard.yaml")
+    before = outside(tree)
+    assert run("translate", "app", "--in-place").exit_code == 0
+    assert outside(tree) == before
+    assert "resourceClaims" in (tree / "app" / "hard.yaml").read_text()
+
+
+@pytest.mark.parametrize("name", NO_MANIFESTS)
+@pytest.mark.parametrize("command", ["check", "translate", "survey"])
+def test_messages_do_not_quote_what_is_no_manifest(tree, name, command):
+    text = NO_MANIFESTS[name]
+    (tree / "app" / "x.yaml").write_bytes(text.encode("utf-16" if name == "utf-16" else "utf-8"))
+    done = run(command, "-f", "app/x.yaml")
+    assert done.exit_code == 2
+    assert "app/x.yaml" in done.stderr
+    for part in (SECRET, SECRET[:8], "81237645012"):
+        assert part not in done.output
+
+
+def test_what_a_folder_holds_is_bounded_together(tree, monkeypatch):
+    monkeypatch.setattr(documents, "MOST_BYTES", 400)
+    for number in range(3):
+        (tree / "app" / f"{number}.yaml").write_text(POD.replace("NAME", "a" * 50))
+    done = run("check", "app")
+    assert done.exit_code == 2
+    assert "the manifests of this folder are larger than" in done.stderr
+
+
+@pytest.mark.parametrize("pattern", ["**/" * 40 + "x", "*a" * 60 + "b", "[z-a]", "[", "[[:x:]]", "a{1000}{1000}", "\\"])
+def test_patterns_of_a_stranger_take_no_time_and_are_no_bug(tree, pattern):
+    deep = tree / "app" / "/".join(["aaaaaaaa"] * 12)
+    deep.mkdir(parents=True)
+    (deep / ("a" * 100 + ".yaml")).write_text(POD.replace("NAME", "a"))
+    (tree / "app" / ".drawbridgeignore").write_text(pattern)
+    began = time.process_time()
+    done = run("check", "app")
+    assert done.exit_code != 3
+    assert "bug" not in done.stderr
+    assert time.process_time() - began < 30
+
+
+EVIL = "\x1b[31m\r::error::x\x85\u2028\u202e##[add-mask]y%0A::z"
+
+
+@pytest.mark.parametrize("form", ["text", "github", "markdown"])
+def test_what_objects_are_called_does_nothing_to_a_log(tree, form):
+    quoted = "".join(f"\\u{ord(c):04x}" for c in EVIL)
+    (tree / "app" / "evil.yaml").write_text(
+        POD.replace("NAME", f'"{quoted}"').replace("Pod", f'"::add-mask::{quoted}"') + f'"{quoted}": 1\n'
+    )
+    (tree / "app" / "pod.yaml").write_text(POD.replace("NAME", f'"{quoted}"').replace("name: a", f'name: "{quoted}"'))
+    done = run("check", "app", "-o", form)
+    assert done.exit_code == 1
+    lines = done.output.split("\n")
+    assert not [c for line in lines for c in line if c in "\x1b\r\x85\u2028\u202e"]
+    assert not [line for line in lines if line.startswith("::") and not line.startswith(("::error ", "::warning "))]
+    assert not [line for line in lines if "##[" in line and not line.startswith("::")]
+    if form == "github":
+        commands = [line for line in lines if line.startswith("::")]
+        assert commands
+        assert all("%250A" in line or "%0A" not in line for line in commands)
+
+
+def test_a_line_for_people_is_no_command():
+    assert [printable(line) for line in ("::a", " \t::a", "a::b", "##[a", "x##vso[", "####")] == [
+        "\\x3a:a",
+        " \\x09\\x3a:a",
+        "a::b",
+        "\\x23#[a",
+        "x\\x23#vso[",
+        "####",
+    ]

@@ -1,0 +1,180 @@
+"""Patches of claims whose opaque parameters are spelled in every way that JSON allows: what a patch does not name stays byte for byte."""
+
+import json
+
+import pytest
+
+from cluster import Apply, Merge
+from cluster.embedded.embedded import Embedded
+from cluster.errors import Conflict, Invalid
+from cluster.resources import RESOURCE_CLAIMS
+from tests.cluster.objects import allocation, claim
+
+DRIVER = "gpu.example.com"
+# No pods: kube-controller-manager would take out those that it does not find.
+ONE = {"apiGroup": "batch", "resource": "jobs", "name": "p", "uid": "p"}
+OTHER = {"apiGroup": "batch", "resource": "jobs", "name": "q", "uid": "q"}
+SPELLINGS = {
+    "as Go writes it": '{"a":1}',
+    "a blank": '{"a": 1}',
+    "blanks all over": '{ "a" : 1 , "b" : [ 1 , 2 ] } ',
+    "lines": '{\n  "a": 1\n}',
+    "a tab": '{\t"a":1}',
+    "order of keys": '{"b":1,"a":2}',
+    "a key twice": '{"a":1,"a":2}',
+    "escapes": '{"a":"\\u00e9\\u4e2d\\/"}',
+    "letters": '{"a":"é中"}',
+    "a line separator": '{"a":"\u2028"}',
+    "signs of HTML": '{"a":"<b>&</b>"}',
+    "escaped signs of HTML": '{"a":"\\u003cb\\u003e"}',
+    "a big number": '{"a":123456789012345678901234567890}',
+    "an exponent": '{"a":1e3}',
+    "a fraction of nothing": '{"a":1.0}',
+    "less than nothing": '{"a":-0}',
+    "nested": '{"b": {"d": [1, {"c": null}], "a": {}}}',
+    "nothing": "{}",
+    "nothing and a blank": "{ }",
+    "null": '{"a":null}',
+}
+
+
+@pytest.fixture(params=SPELLINGS)
+def spelling(request):
+    return SPELLINGS[request.param]
+
+
+@pytest.fixture
+async def spelled(cluster, home, request, spelling):
+    """A claim with such parameters, and the bytes of what is stored of it."""
+    config = {"opaque": {"driver": DRIVER, "parameters": "PARAMETERS"}}
+    body = claim("c")
+    body["spec"]["devices"]["config"] = [config]
+    if isinstance(cluster, Embedded):
+        await cluster.create(RESOURCE_CLAIMS, json.loads(json.dumps(body).replace('"PARAMETERS"', spelling)), home)
+        return Stored(cluster, home, spelling)
+    stored = Bytes(cluster, home, spelling, request.getfixturevalue("control_plane"))
+    stored.send("POST", "", body)
+    return stored
+
+
+class Stored:
+    """A claim in a store that keeps values: nothing is spelled in any way."""
+
+    def __init__(self, cluster, home, spelling):
+        self.cluster, self.home, self.spelling = cluster, home, spelling
+
+    async def allocate(self):
+        """Write an allocation with the parameters of the claim as they are spelled there, as kube-scheduler does."""
+        status = {"allocation": given(json.loads(self.spelling)), "reservedFor": [ONE]}
+        await self.cluster.patch(RESOURCE_CLAIMS, "c", Merge({"status": status}), self.home, subresource="status")
+
+    def check(self, found):
+        values = [one["opaque"]["parameters"] for one in configs(found)]
+        assert values == [json.loads(self.spelling)] * len(values)
+
+
+class Bytes(Stored):
+    """A claim on a real server."""
+
+    def __init__(self, cluster, home, spelling, control_plane):
+        super().__init__(cluster, home, spelling)
+        self.control_plane = control_plane
+        self.path = f"/apis/resource.k8s.io/v1/namespaces/{home}/resourceclaims"
+
+    def send(self, method, path, body=None, accept="application/json"):
+        text = json.dumps(body).replace('"PARAMETERS"', self.spelling).encode() if body is not None else None
+        headers = {"Authorization": f"Bearer {self.control_plane.token}", "Content-Type": "application/json"}
+        code, answer = self.control_plane.send(method, self.path + path, text, headers | {"Accept": accept})
+        assert code < 300, answer
+        return answer
+
+    async def allocate(self):
+        body = json.loads(self.send("GET", "/c"))
+        body["status"] = {"allocation": given("PARAMETERS"), "reservedFor": [ONE]}
+        self.send("PUT", "/c/status", body)
+
+    def check(self, found):
+        stored = self.send("GET", "/c", accept="application/vnd.kubernetes.protobuf")
+        raw = self.spelling.strip().encode()
+        assert stored.count(b"\x0a%c%b" % (len(raw), raw)) == len(configs(found))
+
+
+def given(parameters):
+    config = {"source": "FromClaim", "requests": ["gpu"], "opaque": {"driver": DRIVER, "parameters": parameters}}
+    made = allocation()
+    made["devices"]["config"] = [config]
+    return made
+
+
+def configs(found):
+    allocated = found.get("status", {}).get("allocation", {}).get("devices", {}).get("config", [])
+    return [*found["spec"]["devices"]["config"], *allocated]
+
+
+async def read(cluster, home):
+    return await cluster.get(RESOURCE_CLAIMS.raw, "c", home)
+
+
+async def test_metadata_is_patched_and_nothing_else_changes(cluster, home, spelled):
+    before = await read(cluster, home)
+    version = before["metadata"]["resourceVersion"]
+    for finalizers in (["example.com/a", "example.com/b"], ["example.com/b"]):
+        body = {"resourceVersion": version, "finalizers": finalizers, "annotations": {"a": "é", "b": None}}
+        made = await cluster.patch(RESOURCE_CLAIMS, "c", Merge({"metadata": body}), home)
+        version = made.metadata.resource_version
+        assert (list(made.metadata.finalizers), made.metadata.annotations) == (finalizers, {"a": "é"})
+    said = Merge({"metadata": {"uid": made.metadata.uid, "finalizers": None, "annotations": {"a": None, "b": "2"}}})
+    await cluster.patch(RESOURCE_CLAIMS, "c", said, home, dry_run=True)
+    assert (await read(cluster, home))["metadata"]["finalizers"] == ["example.com/b"]
+    await cluster.patch(RESOURCE_CLAIMS, "c", said, home)
+    after = await read(cluster, home)
+    assert "finalizers" not in after["metadata"]
+    assert after["metadata"]["annotations"] == {"b": "2"}
+    assert after["spec"] == before["spec"]
+    spelled.check(after)
+
+
+@pytest.mark.parametrize(
+    ("stale", "refusal"),
+    [({"resourceVersion": "1"}, Conflict), ({"uid": "another"}, Invalid)],
+    ids=["a version", "an object"],
+)
+async def test_a_patch_for_another_is_refused(cluster, home, spelled, stale, refusal):
+    body = Merge({"metadata": {"finalizers": ["example.com/a"], **stale}})
+    with pytest.raises(refusal):
+        await cluster.patch(RESOURCE_CLAIMS, "c", body, home)
+    assert "finalizers" not in (await read(cluster, home))["metadata"]
+    spelled.check(await read(cluster, home))
+
+
+async def test_status_is_patched_beside_an_allocation_that_somebody_else_wrote(cluster, home, spelled):
+    await spelled.allocate()
+    told = {"driver": DRIVER, "pool": "p", "device": "gpu-0"}
+    for users in ([ONE, OTHER], [OTHER]):
+        body = Merge({"status": {"reservedFor": users}})
+        await cluster.patch(RESOURCE_CLAIMS, "c", body, home, subresource="status")
+    for status in ("False", "True"):
+        condition = {"type": "Ready", "status": status, "reason": "Prepared", "message": "é", "lastTransitionTime": "2026-01-01T00:00:01Z"}  # fmt: skip
+        one = told | {"conditions": [condition], "networkData": {"interfaceName": "eth1"}}
+        head = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "c"}}
+        wanted = Apply(head | {"status": {"devices": [one]}}, manager=DRIVER, force=True)
+        await cluster.patch(RESOURCE_CLAIMS, "c", wanted, home, subresource="status")
+    found = await read(cluster, home)
+    assert found["status"]["devices"] == [one]
+    assert found["status"]["reservedFor"] == [OTHER]
+    spelled.check(found)
+    body = Merge({"status": {"allocation": None, "reservedFor": None, "devices": None}})
+    await cluster.patch(RESOURCE_CLAIMS, "c", body, home, subresource="status")
+    found = await read(cluster, home)
+    assert "allocation" not in found.get("status", {})
+    spelled.check(found)
+
+
+async def test_a_change_of_what_may_not_change_is_refused_as_ever(cluster, home, spelled):
+    for body in (
+        {"spec": {"devices": {"config": None}}},
+        {"metadata": {"finalizers": ["example.com/a"]}, "spec": {"devices": {"config": None}}},
+    ):
+        with pytest.raises(Invalid, match="immutable"):
+            await cluster.patch(RESOURCE_CLAIMS, "c", Merge(body), home)
+    spelled.check(await read(cluster, home))

@@ -1,0 +1,62 @@
+"""A page is of bounded size, whatever stands in its objects."""
+
+import json
+from urllib.parse import parse_qs
+
+from cluster.kubernetes.pages import LARGEST_PAGE, PageSizes
+from cluster.resources import CONFIG_MAPS
+from tests.cluster.kubernetes.test_client import connected
+
+MANY = 40
+
+
+def test_fewer_are_asked_for_where_a_page_was_too_large_and_more_again_where_they_are_small():
+    sizes = PageSizes()
+    assert sizes.limit("pods", 500) == 500
+    sizes.shrink("pods", 500)
+    assert sizes.limit("pods", 500) == 125
+    assert sizes.limit("pods", 50) == 50
+    assert sizes.limit("nodes", 500) == 500
+    for asked in (125, 31, 7, 1):
+        sizes.shrink("pods", asked)
+    assert sizes.limit("pods", 500) == 1
+    sizes.learn("pods", LARGEST_PAGE)
+    assert sizes.limit("pods", 500) == 1
+    for _ in range(20):
+        sizes.learn("pods", 1000)
+    assert sizes.limit("pods", 500) == 500
+
+
+def test_where_all_are_wanted_at_once_and_are_too_large_pages_are_asked_for():
+    sizes = PageSizes()
+    assert sizes.limit("pods", 0) == 0
+    sizes.shrink("pods", 0)
+    assert sizes.limit("pods", 0) == 100
+
+
+async def test_a_collection_of_large_objects_is_read_in_pages_of_few(tmp_path):
+    """Forty objects of a MiB and a half, with one that is larger than a page alone."""
+    sizes = [3 << 19] * MANY
+    sizes[7] = LARGEST_PAGE + 1000
+    served = []
+
+    async def answer(exchange):
+        query = parse_qs(exchange.request.split()[1].partition("?")[2])
+        start, limit = (int(query.get(name, ["0"])[0]) for name in ("continue", "limit"))
+        served.append(limit)
+        end = min(start + limit, MANY)
+        items = [{"metadata": {"name": f"c{n}", "resourceVersion": "1"}, "data": {"x": "y" * sizes[n]}} for n in range(start, end)]  # fmt: skip
+        meta = {"resourceVersion": "9", "continue": str(end) if end < MANY else ""}
+        await exchange.reply("200 OK", json.dumps({"metadata": meta, "items": items}).encode())
+
+    names, more = [], ""
+    async with connected(answer, tmp_path) as (reached, _):
+        while True:
+            page = await reached.list(CONFIG_MAPS, more=more)
+            names += [one.metadata.name for one in page.items]
+            more = page.more
+            if not more:
+                break
+    assert names == [f"c{number}" for number in range(MANY)]
+    assert served[:4] == [500, 125, 31, 7]
+    assert 1 in served

@@ -1,0 +1,75 @@
+"""What a value is said to take, held against what Python says that its parts take."""
+
+import sys
+
+import msgspec
+import pytest
+
+from dra.footprint import footprint
+from dra.objects import Node, Pod, ResourceClaim
+from dra.quantity import Quantity
+from dra.wire import Opaque, convert, decode, encode
+
+EMPTY = {"a": [{}] * 3000}
+CLAIM = {"metadata": {"name": "c", "namespace": "n", "uid": "u" * 36, "resourceVersion": "1"}, "spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "c"}}]}}}  # fmt: skip
+
+
+def walked(value):
+    if value is None or isinstance(value, bool):
+        return 0
+    if isinstance(value, Quantity):
+        return 120
+    parts = []
+    if isinstance(value, dict):
+        parts = [*value, *value.values()]
+    elif isinstance(value, tuple | list):
+        parts = list(value)
+    elif isinstance(value, msgspec.Struct):
+        parts = [getattr(value, name) for name in value.__struct_fields__]
+    elif isinstance(value, Opaque):
+        parts = [value.json]
+    return (sys.getsizeof(value) if value != "" else 0) + sum(map(walked, parts))
+
+
+HOSTILE = {
+    "labels": ({"metadata": {"labels": {f"l{number:x}": "" for number in range(20_000)}}}, Pod),
+    "variables": ({"spec": {"containers": [{"env": [{"name": f"E{number}"} for number in range(20_000)]}]}}, Pod),
+    "tolerations": ({"spec": {"tolerations": [{}] * 20_000}}, Pod),
+    "affinity": ({"spec": {"affinity": EMPTY}}, Pod),
+    "amounts": ({"status": {"capacity": {f"a.b/{number}": "1" for number in range(20_000)}}}, Node),
+    "parameters": ({"spec": {"devices": {"config": [{"opaque": {"driver": "d", "parameters": EMPTY}}] * 32}}}, ResourceClaim),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_what_hostile_objects_take_is_not_far_from_what_is_said(name):
+    value = convert(*HOSTILE[name])
+    assert 0.5 < footprint(value) / walked(value) < 2
+
+
+def test_what_an_honest_object_takes_is_said_too():
+    value = convert(CLAIM, ResourceClaim)
+    assert 0.5 < footprint(value) / walked(value) < 2
+
+
+def test_opaque_values_are_as_many_bytes_as_they_are_written_with():
+    spec = {"devices": {"config": [{"opaque": {"driver": "d", "parameters": EMPTY}}] * 32}}
+    claim = decode(msgspec.json.encode(CLAIM | {"spec": spec}), ResourceClaim)
+    assert walked(claim) < 32 * 9_400
+    assert footprint(claim) < 32 * 10_000
+
+
+@pytest.mark.parametrize("value", [{"a": [1.0, 1e300, -1, 2**70, "é", None, {}]}, [], "text", 0, False])
+def test_an_opaque_value_is_what_was_read(value):
+    kept = Opaque.of(value)
+    assert kept.value() == value
+    assert kept == Opaque.of(msgspec.json.decode(msgspec.json.format(msgspec.json.encode(value))))
+    assert encode({"x": kept}) == encode({"x": value})
+
+
+def test_equal_values_are_equal_however_they_are_spelled():
+    one, other = (decode(text, ResourceClaim) for text in (
+        b'{"spec":{"devices":{"config":[{"opaque":{"parameters":{"a":1,"b":2}}}]}}}',
+        b'{"spec":{"devices":{"config":[{"opaque":{"parameters":{ "b" : 2, "a" : 1 }}}]}}}',
+    ))  # fmt: skip
+    assert one == other

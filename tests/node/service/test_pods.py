@@ -1,0 +1,71 @@
+"""Pods are read as the node, and as the agent where the API server lets nobody be a node."""
+
+import pytest
+
+from cluster.embedded import Embedded
+from cluster.errors import Forbidden, Unavailable
+from cluster.resources import NAMESPACES, PODS
+from node.service.auditing.pods import AsNode
+
+
+class Refusing:
+    """A cluster that lets nobody read."""
+
+    def __init__(self, error):
+        self.error = error
+
+    async def list(self, *_, **__):
+        raise self.error
+
+    def watch(self, *_, **__):
+        return self
+
+    async def __aenter__(self):
+        raise self.error
+
+    async def __aexit__(self, *_):
+        pass
+
+
+async def cluster_with(name):
+    made = Embedded()
+    await made.create(NAMESPACES, {"metadata": {"name": "ns"}})
+    await made.create(PODS, {"metadata": {"name": name}, "spec": {"containers": [{"name": "c"}]}}, "ns")
+    return made
+
+
+async def read(reader):
+    """The pods that a list shows, and the first that a watch shows."""
+    page = await reader.list(PODS, fields="spec.nodeName=")
+    async with reader.watch(PODS, initial=True, timeout=1) as events:
+        first = await anext(events)
+    return [one.metadata.name for one in page.items], first.object.metadata.name
+
+
+async def test_who_may_be_the_node_reads_as_the_node():
+    reader = AsNode(await cluster_with("seen"), Refusing(AssertionError("asked as the agent")))
+    assert await read(reader) == (["seen"], "seen")
+
+
+async def test_who_may_not_reads_as_the_agent():
+    reader = AsNode(Refusing(Forbidden("cannot impersonate")), await cluster_with("seen"))
+    assert await read(reader) == (["seen"], "seen")
+
+
+async def listed(reader):
+    await reader.list(PODS)
+
+
+async def watched(reader):
+    async with reader.watch(PODS):
+        pass
+
+
+@pytest.mark.parametrize("reads", [listed, watched])
+async def test_what_the_agent_may_not_either_is_said_and_a_server_that_is_away_is_no_refusal(reads):
+    both = AsNode(Refusing(Forbidden("as the node")), Refusing(Forbidden("as the agent")))
+    with pytest.raises(Forbidden, match="as the agent"):
+        await reads(both)
+    away = AsNode(Refusing(Unavailable("away")), Refusing(AssertionError("asked as the agent")))
+    with pytest.raises(Unavailable):
+        await reads(away)

@@ -1,0 +1,275 @@
+"""What a kill at any step, a full disk and a second process leave: never one device for two claims, never one held for ever."""
+
+import fcntl
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from node.checkpoint import Broken, Write
+from node.guard import Guard
+from node.service import Disk, PreparedStore
+from tests.node.machines import DRIVER, NODE, claim, gpu, machine, reference, result
+
+MACHINE = machine(gpus=[gpu(0), gpu(1)])
+
+
+class Killed(BaseException):
+    """Not an error that anybody would handle: the process is gone."""
+
+
+class Mortal(Disk):
+    """A disk of a process that is killed before its nth step, or in the middle of a write."""
+
+    def __init__(self, steps, *, half=False):
+        self.steps, self.half = steps, half
+
+    def take(self, step):
+        if self.steps == 0:
+            if self.half and isinstance(step, Write):
+                Path(step.path).write_bytes(step.data[: len(step.data) // 2])
+            raise Killed
+        self.steps -= 1
+        super().take(step)
+
+
+class Full(Disk):
+    """A disk that has no room for files of a kind."""
+
+    def __init__(self, kind):
+        self.kind = kind
+
+    def take(self, step):
+        if isinstance(step, Write) and self.kind in step.path:
+            raise OSError(28, "No space left on device")
+        super().take(step)
+
+
+def store(folder, disk=None, made=MACHINE):
+    (folder / "cdi").mkdir(exist_ok=True)
+    return PreparedStore(made, Guard(made, NODE), disk or Disk(), str(folder), str(folder / "cdi"))
+
+
+def prepare(one, *claims):
+    references = [reference(item.metadata.name) for item in claims]
+    return one.prepare(references, {item.metadata.uid: item for item in claims})
+
+
+def files(folder):
+    return sorted(path.name for path in (folder / "cdi").iterdir())
+
+
+def told(folder):
+    """The files that containers can read."""
+    return sorted(path.name for path in (folder / "metadata").iterdir())
+
+
+A, B = claim("a", result("gpu-0")), claim("b", result("gpu-0"))
+FILE = f"drawbridge_{DRIVER}_uid-a.json"
+
+
+def test_a_prepared_claim_is_in_the_checkpoint_and_in_a_file_and_is_answered_the_same_again(tmp_path):
+    first = prepare(store(tmp_path), A)
+    assert first["uid-a"].error == ""
+    assert [device.cdi for device in first["uid-a"].devices] == [(f"{DRIVER}/claim=uid-a-0",)]
+    assert (set(store(tmp_path).claims()), files(tmp_path)) == ({"uid-a"}, [FILE])
+    assert prepare(store(tmp_path), A) == first
+
+
+def test_an_unprepared_claim_leaves_nothing_and_may_be_unprepared_again(tmp_path):
+    prepare(store(tmp_path), A)
+    for _ in range(2):
+        assert store(tmp_path).unprepare([reference("a")])["uid-a"].error == ""
+        assert (dict(store(tmp_path).claims()), files(tmp_path), told(tmp_path)) == ({}, [], [])
+
+
+def test_one_claim_that_is_refused_keeps_nothing_of_the_others_back(tmp_path):
+    answers = prepare(store(tmp_path), A, B, claim("c", result("gpu-1")))
+    assert [bool(answers[uid].error) for uid in ("uid-a", "uid-b", "uid-c")] == [False, True, False]
+    assert answers["uid-b"].error == "ResourceClaim ns/b: Taken: gpu-0 is prepared for ns/a"
+
+
+@pytest.mark.parametrize("half", [False, True], ids=["between steps", "in a write"])
+def test_a_kill_at_any_step_of_preparing_is_mended_and_the_kubelet_gets_the_same(tmp_path, half):
+    (tmp_path / "whole").mkdir()
+    whole = prepare(store(tmp_path / "whole"), A)
+    kills = 0
+    for steps in range(40):
+        folder = tmp_path / f"{steps}"
+        folder.mkdir()
+        try:
+            prepare(store(folder, Mortal(steps, half=half)), A)
+            break
+        except Killed:
+            kills += 1
+        # Nobody else gets the device unless the first has not got it, whenever the next request comes.
+        answer = prepare(store(folder), B)["uid-b"]
+        held = store(folder).claims()
+        assert len(held) == 1
+        assert ("uid-a" in held) == bool(answer.error)
+        if "uid-b" in held:
+            store(folder).unprepare([reference("b")])
+        store(folder).mend()
+        assert {name for name in files(folder) if not name.endswith(".json")} == set()
+        assert prepare(store(folder), A) == whole
+        assert files(folder) == [FILE]
+        assert told(folder) == ["uid-a_0.json"]
+    assert kills == 8  # a checkpoint in four steps, and two files in two each
+
+
+def test_a_kill_at_any_step_of_unpreparing_leaves_a_claim_that_can_be_unprepared(tmp_path):
+    kills = 0
+    for steps in range(40):
+        folder = tmp_path / f"{steps}"
+        folder.mkdir()
+        prepare(store(folder), A)
+        try:
+            store(folder, Mortal(steps)).unprepare([reference("a")])
+            break
+        except Killed:
+            kills += 1
+        held = set(store(folder).claims())
+        assert bool(prepare(store(folder), B)["uid-b"].error) == ("uid-a" in held)
+        store(folder).mend()
+        assert files(folder) == [f"drawbridge_{DRIVER}_{uid}.json" for uid in sorted(store(folder).claims())]
+        assert told(folder) == [f"{uid}_0.json" for uid in sorted(store(folder).claims())]
+        store(folder).unprepare([reference("a"), reference("b")])
+        assert (dict(store(folder).claims()), files(folder)) == ({}, [])
+    assert kills == 6
+
+
+@pytest.mark.parametrize("kind", ["checkpoint", "cdi", "metadata"])
+def test_a_full_disk_is_an_error_and_loses_nothing(tmp_path, kind):
+    prepare(store(tmp_path), A)
+    before = (tmp_path / "checkpoint").read_bytes()
+    answers = prepare(store(tmp_path, Full(kind)), A, claim("c", result("gpu-1")))
+    assert answers["uid-a"].error == ""
+    assert "No space left on device" in answers["uid-c"].error
+    if kind == "checkpoint":
+        assert (tmp_path / "checkpoint").read_bytes() == before
+    assert prepare(store(tmp_path), claim("c", result("gpu-1")))["uid-c"].error == ""
+
+
+def test_a_disk_that_fills_in_a_write_keeps_no_part_of_it(tmp_path, monkeypatch):
+    def full(descriptor, data):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "write", full)
+    assert "No space left" in prepare(store(tmp_path), A)["uid-a"].error
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["cdi", "lock", "metadata"]
+
+
+def test_a_driver_that_starts_on_a_full_disk_starts_and_mends_when_the_kubelet_asks(tmp_path):
+    first = prepare(store(tmp_path), A)
+    (tmp_path / "cdi" / FILE).unlink()
+    store(tmp_path, Full("cdi")).mend()
+    assert files(tmp_path) == []
+    assert prepare(store(tmp_path), A) == first
+    assert files(tmp_path) == [FILE]
+
+
+def test_a_reboot_that_empties_the_folder_of_files_is_mended(tmp_path):
+    prepare(store(tmp_path), A)
+    written = (tmp_path / "cdi" / FILE).read_bytes()
+    (tmp_path / "cdi" / FILE).unlink()
+    store(tmp_path).mend()
+    assert (tmp_path / "cdi" / FILE).read_bytes() == written
+
+
+def test_a_file_that_somebody_changed_is_put_right_when_the_kubelet_asks_again(tmp_path):
+    first = prepare(store(tmp_path), A)
+    written = (tmp_path / "cdi" / FILE).read_bytes()
+    (tmp_path / "cdi" / FILE).write_bytes(b"{}")
+    assert prepare(store(tmp_path), A) == first
+    assert (tmp_path / "cdi" / FILE).read_bytes() == written
+
+
+def test_files_that_nothing_is_prepared_for_go_and_others_stay(tmp_path):
+    prepare(store(tmp_path), A)
+    for name in (
+        f"drawbridge_{DRIVER}_gone.json",
+        f"drawbridge_{DRIVER}_x.json.new",
+        "nvidia.json",
+        "drawbridge_other.example.com_x.json",
+    ):
+        (tmp_path / "cdi" / name).write_text("{}")
+    store(tmp_path).mend()
+    assert files(tmp_path) == [FILE, "drawbridge_other.example.com_x.json", "nvidia.json"]
+
+
+def test_what_containers_read_can_be_read_by_any_user_and_is_put_right_when_it_is_lost(tmp_path):
+    prepare(store(tmp_path), A)
+    file = tmp_path / "metadata" / "uid-a_0.json"
+    content = file.read_bytes()
+    assert file.stat().st_mode & 0o777 == 0o644
+    assert (tmp_path / "checkpoint").stat().st_mode & 0o777 == 0o600
+    (tmp_path / "metadata" / "uid-gone_0.json").write_text("{}")
+    (tmp_path / "metadata" / "uid-a_0.json.new").write_text("{")
+    file.unlink()
+    store(tmp_path).mend()
+    assert (told(tmp_path), file.read_bytes()) == ([file.name], content)
+
+
+def test_a_checkpoint_of_which_a_byte_is_lost_is_never_worked_with(tmp_path):
+    prepare(store(tmp_path), A)
+    data = (tmp_path / "checkpoint").read_bytes()
+    (tmp_path / "checkpoint").write_bytes(data[:-1])
+    for attempt in (lambda one: one.mend(), lambda one: prepare(one, B), lambda one: one.unprepare([reference("a")])):
+        with pytest.raises(Broken):
+            attempt(store(tmp_path))
+    assert (tmp_path / "checkpoint").read_bytes() == data[:-1]
+
+
+def test_what_cannot_be_asked_about_is_answered_as_before_and_nothing_new_is_given(tmp_path):
+    first = prepare(store(tmp_path), A)
+    references = [reference("a"), reference("b")]
+    answers = store(tmp_path).prepare(references, {"uid-a": "no answer", "uid-b": "no answer"})
+    assert answers["uid-a"] == first["uid-a"]
+    assert "no answer" in answers["uid-b"].error
+    gone = store(tmp_path).prepare(references[:1], {"uid-a": None})
+    assert "the claim is gone" in gone["uid-a"].error
+
+
+def test_of_two_drivers_at_once_one_gives_the_device(tmp_path):
+    """As in a rolling update: each has a process of its own, and the files are the same."""
+    claims = [claim(f"c{number}", result("gpu-0")) for number in range(8)]
+    answers = {}
+
+    def ask(one):
+        answers.update(prepare(store(tmp_path), one))
+
+    threads = [threading.Thread(target=ask, args=(one,)) for one in claims]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sum(not answer.error for answer in answers.values()) == 1
+    assert len(store(tmp_path).claims()) == 1
+
+
+def test_nobody_else_is_inside_while_a_claim_is_prepared_or_unprepared(tmp_path):
+    """Another process is as far away as another descriptor of the file."""
+    steps = []
+
+    class Watched(Disk):
+        def take(self, step):
+            with (tmp_path / "lock").open() as other:
+                try:
+                    fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    steps.append(type(step).__name__)
+            super().take(step)
+
+    prepare(store(tmp_path, Watched()), A)
+    store(tmp_path, Watched()).unprepare([reference("a")])
+    checkpoint = ["Write", "SyncFile", "Rename", "SyncFolder"]
+    assert steps == [*checkpoint, *["Write", "Rename"] * 2, "Remove", "Remove", *checkpoint]
+
+
+def test_what_a_second_driver_wrote_is_seen_by_the_first(tmp_path):
+    old, new = store(tmp_path), store(tmp_path)
+    prepare(old, A)
+    assert "Taken" in prepare(new, B)["uid-b"].error
+    new.unprepare([reference("a")])
+    assert prepare(old, B)["uid-b"].error == ""

@@ -1,0 +1,169 @@
+import asyncio
+from contextlib import suppress
+
+import pytest
+
+from cluster import resources
+from cluster.embedded.embedded import Embedded
+from cluster.errors import Unavailable
+from cluster.patch import Merge
+from runtime.controllers.election import Election, Term
+from tests.limits import PATIENCE
+
+# Terms that end while the test goes on, for one candidate; where there are several, a machine that stalls must end nobody's.
+QUICK = Term(duration=0.2, retry=0.01)
+SLOW = Term(duration=3600, retry=0.01)
+
+
+class Candidate:
+    """A candidate that notes when it leads."""
+
+    def __init__(self, cluster, identity, leading, term=QUICK):
+        self.identity, self.leading = identity, leading
+        self.election = Election(cluster, namespace="default", name="lock", identity=identity, term=term)
+        self.task = asyncio.create_task(self.election.run(self.lead))
+
+    async def lead(self):
+        assert not self.leading, "two lead at once"
+        self.leading.add(self.identity)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.leading.discard(self.identity)
+
+    async def leave(self):
+        self.task.cancel()
+        with suppress(asyncio.CancelledError):  # and nothing else: two that lead at once are told here
+            await self.task
+
+
+async def until(true):
+    async with asyncio.timeout(PATIENCE):
+        while not true():  # noqa: ASYNC110  the product has no event for it, and needs none
+            await asyncio.sleep(0.005)
+
+
+async def holder(cluster):
+    return (await cluster.get(resources.LEASES, "lock", "default")).spec.holder_identity
+
+
+async def test_one_of_several_leads():
+    cluster, leading = Embedded(), set()
+    candidates = [Candidate(cluster, f"c{i}", leading, SLOW) for i in range(4)]
+    await until(lambda: leading)
+    version = (await cluster.get(resources.LEASES, "lock", "default")).metadata.resource_version
+    async with cluster.watch(resources.LEASES, "default", resource_version=version) as renewals:
+        for _ in range(10):
+            await anext(renewals)
+            assert len(leading) == 1
+    assert await holder(cluster) in leading
+    for candidate in candidates:
+        await candidate.leave()
+
+
+async def test_a_leader_that_leaves_hands_over_without_waiting_for_its_term():
+    cluster, leading = Embedded(), set()
+    first = Candidate(cluster, "first", leading, SLOW)
+    await until(lambda: leading == {"first"})
+    second = Candidate(cluster, "second", leading, SLOW)
+    await first.leave()
+    await until(lambda: leading == {"second"})
+    await second.leave()
+
+
+async def test_a_leader_that_was_killed_is_followed_when_its_term_is_over():
+    cluster, leading = Embedded(), set()
+    spec = {"holderIdentity": "killed", "leaseDurationSeconds": 1, "renewTime": "2026-01-01T00:00:00.000000Z"}
+    lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "lock"}, "spec": spec}
+    await cluster.create(resources.LEASES, lease, "default")
+    begun = asyncio.get_running_loop().time()
+    candidate = Candidate(cluster, "next", leading)
+    await until(lambda: leading == {"next"})
+    waited = asyncio.get_running_loop().time() - begun
+    assert waited >= 1, "the record was young when we first saw it, whatever its clock says"
+    assert (await cluster.get(resources.LEASES, "lock", "default")).spec.lease_transitions == 1
+    await candidate.leave()
+
+
+async def test_a_leader_that_cannot_renew_stops_before_its_term_is_over():
+    class Cut(Embedded):
+        cut = False
+
+        async def get(self, *args, **kwargs):
+            if self.cut:
+                raise Unavailable("the network is gone")
+            return await super().get(*args, **kwargs)
+
+    cluster, leading = Cut(), set()
+    candidate = Candidate(cluster, "c", leading)
+    await until(lambda: leading)
+    cluster.cut = True
+    await until(lambda: not leading)
+    cluster.cut = False
+    await until(lambda: leading)
+    await candidate.leave()
+
+
+async def give_lease_to(cluster, identity):
+    spec = {"holderIdentity": identity, "leaseDurationSeconds": 3600}
+    await cluster.patch(resources.LEASES, "lock", Merge({"spec": spec}), "default")
+
+
+async def test_who_lost_to_another_rests_before_it_leads_again_and_keeps_nobody_else_waiting():
+    cluster, leading = Embedded(), set()
+    first = Candidate(cluster, "first", leading, SLOW._replace(rest=3600))
+    await until(lambda: leading == {"first"})
+    await give_lease_to(cluster, "other")
+    await until(lambda: not leading)
+    looks = []
+    look = first.election._read
+    first.election._read = lambda: looks.append(1) or look()
+    await give_lease_to(cluster, None)
+    seen = len(looks)
+    await until(lambda: len(looks) > seen + 5)
+    assert not leading
+    second = Candidate(cluster, "second", leading, SLOW._replace(rest=3600))
+    await until(lambda: leading == {"second"})
+    await give_lease_to(cluster, "other")
+    await until(lambda: not leading)
+    await give_lease_to(cluster, "first")  # and whoever nobody has followed since leads at once
+    await until(lambda: leading == {"first"})
+    await first.leave()
+    await second.leave()
+
+
+async def test_who_rested_leads_again():
+    cluster, leading = Embedded(), set()
+    candidate = Candidate(cluster, "c", leading, SLOW._replace(rest=0.3))
+    await until(lambda: leading)
+    await give_lease_to(cluster, "other")
+    await until(lambda: not leading)
+    ended = candidate.election._ended  # and not when this test has come to know it
+    await give_lease_to(cluster, None)
+    await until(lambda: leading)
+    assert asyncio.get_running_loop().time() - ended >= 0.3
+    await candidate.leave()
+
+
+async def test_a_lease_taken_away_by_hand_is_given_up():
+    cluster, leading = Embedded(), set()
+    candidate = Candidate(cluster, "c", leading)
+    await until(lambda: leading)
+    await cluster.patch(resources.LEASES, "lock", Merge({"spec": {"holderIdentity": "admin", "leaseDurationSeconds": 3600}}), "default")  # fmt: skip
+    await until(lambda: not leading)
+    await candidate.leave()
+
+
+async def test_an_error_of_the_work_is_not_swallowed():
+    async def broken():
+        raise RuntimeError("a bug")
+
+    election = Election(Embedded(), namespace="default", name="lock", identity="c", term=QUICK)
+    with pytest.raises(RuntimeError, match="a bug"):
+        await election.run(broken)
+
+
+@pytest.mark.parametrize("duration", [0.2, 1.0, 2.0, 5.0, 9.9, 15.0, 3600.0])
+def test_a_leader_gives_up_before_another_may_begin_whatever_the_duration(duration):
+    term = Term(duration=duration)
+    assert term.renew_deadline < duration <= term.lease_duration_seconds

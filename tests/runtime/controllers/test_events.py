@@ -1,0 +1,172 @@
+"""Events about objects: written once, counted after that, and never in the way."""
+
+import asyncio
+import itertools
+import random
+
+import pytest
+
+from cluster.embedded.embedded import Embedded
+from cluster.errors import Unavailable
+from cluster.resources import EVENTS, NODES, RESOURCE_CLAIMS
+from runtime.controllers.events import REMEMBERED, Recorder
+from tests.cluster.objects import claim
+
+
+class Time:
+    seconds = 0.0
+
+
+def recorder(cluster, time, first=1):
+    return Recorder(
+        cluster,
+        "drawbridge",
+        instance="pod-1",
+        now=lambda: f"2026-01-01T00:00:{int(time.seconds) % 60:02}Z",
+        clock=lambda: time.seconds,
+        suffix=map("{:x}".format, itertools.count(first)).__next__,
+    )
+
+
+async def events(cluster, namespace):
+    found = (await cluster.list(EVENTS, namespace)).items
+    return sorted(
+        (one.reason, one.message, one.type, one.count) for one in found if one.source.component == "drawbridge"
+    )
+
+
+async def test_what_is_said_again_is_counted(cluster, home):
+    time = Time()
+    told = recorder(cluster, time)
+    made = await cluster.create(RESOURCE_CLAIMS, claim("one"), home)
+    for second in (0, 1, 2, 7, 8):
+        time.seconds = second
+        await told.record(made, "Busy", "all GPUs are in use", warning=True)
+    await told.record(made, "Reserved", "gpu-0")
+    assert await events(cluster, home) == [
+        ("Busy", "all GPUs are in use", "Warning", 4),
+        ("Reserved", "gpu-0", "Normal", 1),
+    ]
+    time.seconds = 20
+    await told.record(made, "Busy", "all GPUs are in use", warning=True)
+    assert (await events(cluster, home))[0][3] == 6
+    (busy, _) = sorted((await cluster.list(EVENTS, home)).items, key=lambda one: one.reason)
+    assert (busy.first_timestamp, busy.last_timestamp) == ("2026-01-01T00:00:00Z", "2026-01-01T00:00:20Z")
+    assert busy.involved_object.uid == made.metadata.uid
+    assert busy.involved_object.kind == "ResourceClaim"
+
+
+async def test_an_event_that_was_forgotten_is_written_anew(cluster, home):
+    time = Time()
+    told = recorder(cluster, time)
+    made = await cluster.create(RESOURCE_CLAIMS.raw, claim("one"), home)
+    await told.record(made, "Busy", "m")
+    (first,) = (await cluster.list(EVENTS, home)).items
+    await cluster.delete(EVENTS, first.metadata.name, home)
+    time.seconds = 10
+    await told.record(made, "Busy", "m")
+    assert await events(cluster, home) == [("Busy", "m", "Normal", 1)]
+
+
+async def test_what_happens_again_much_later_is_another_event():
+    cluster, time = Embedded(), Time()
+    told = recorder(cluster, time)
+    made = await cluster.create(RESOURCE_CLAIMS, claim("one"), "default")
+    for second in (0, 3600):
+        time.seconds = second
+        await told.record(made, "Busy", "m")
+    assert await events(cluster, "default") == [("Busy", "m", "Normal", 1)] * 2
+
+
+async def test_events_of_cluster_objects_live_in_default():
+    cluster = Embedded()
+    node = await cluster.create(NODES, {"metadata": {"name": "node-a"}})
+    await recorder(cluster, Time()).record(node, "Drift", "m" * 5000)
+    ((_, message, _, _),) = await events(cluster, "default")
+    assert len(message) == 1024
+
+
+async def test_an_event_that_cannot_be_written_is_in_nobodys_way(caplog):
+    class Broken(Embedded):
+        async def create(self, *_args, **_options):
+            raise Unavailable("nobody answers")
+
+    await recorder(Broken(), Time()).record(claim("one"), "Busy", "m")
+    assert "event Busy about ResourceClaim one was not written: nobody answers" in caplog.text
+
+
+async def test_what_is_remembered_is_bounded():
+    cluster = Embedded()
+    told = recorder(cluster, Time())
+    body = claim("one", metadata={"namespace": "default"})
+    for number in range(REMEMBERED + 10):
+        await told.record(body, "Busy", str(number))
+    assert len(told._known) == REMEMBERED
+
+
+async def test_what_is_kept_is_one_event_whose_text_changes_and_who_starts_anew_finds_it(cluster, home):
+    made = await cluster.create(RESOURCE_CLAIMS, claim("one"), home)
+    time = Time()
+    assert await recorder(cluster, time).keep(made, "Busy", "all GPUs are in use", warning=True)
+    assert await recorder(cluster, time, first=9).keep(made, "Busy", "one GPU is in use", warning=True)
+    assert await events(cluster, home) == [("Busy", "one GPU is in use", "Warning", 1)]
+
+
+async def test_what_is_kept_is_written_again_when_it_was_forgotten_and_said_to_fail_when_it_cannot_be(cluster, home):
+    made = await cluster.create(RESOURCE_CLAIMS, claim("one"), home)
+    told = recorder(cluster, Time())
+    await told.keep(made, "Busy", "x")
+    [event] = [one for one in (await cluster.list(EVENTS, home)).items if one.reason == "Busy"]
+    await cluster.delete(EVENTS, event.metadata.name, home)
+    assert await told.keep(made, "Busy", "x")
+    assert len(await events(cluster, home)) == 1
+
+
+class Crowded(Embedded):
+    """A cluster in which others have their turns before any answer, as many as the seed says."""
+
+    def __init__(self, seed):
+        super().__init__()
+        self.chance = random.Random(seed)
+
+    async def create(self, *args, **more):
+        await self.turns()
+        return await super().create(*args, **more)
+
+    async def patch(self, *args, **more):
+        await self.turns()
+        return await super().patch(*args, **more)
+
+    async def turns(self):
+        for _ in range(self.chance.randrange(6)):
+            await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_what_several_say_in_one_moment_is_one_event(seed):
+    cluster, time = Crowded(seed), Time()
+    made = await cluster.create(RESOURCE_CLAIMS, claim("one"), "default")
+    told = recorder(cluster, time)
+    await asyncio.gather(*(told.record(made, "Busy", "m") for _ in range(4)))
+    time.seconds = 10
+    await told.record(made, "Busy", "m")
+    assert await events(cluster, "default") == [("Busy", "m", "Normal", 5)]
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_two_that_keep_the_same_from_one_moment_on_have_both_said_it(seed):
+    cluster = Crowded(seed)
+    made = await cluster.create(RESOURCE_CLAIMS, claim("one"), "default")
+    two = [recorder(cluster, Time(), first=first) for first in (1, 9)]
+    assert await asyncio.gather(*(one.keep(made, "Busy", "m") for one in two)) == [True, True]
+    assert len(await events(cluster, "default")) == 1
+
+
+async def test_who_keeps_something_learns_that_it_was_not_written():
+    class Deaf(Embedded):
+        async def patch(self, *_args, **_more):
+            raise Unavailable("PATCH events")
+
+    assert not await recorder(Deaf(), Time()).keep(
+        {"kind": "Node", "apiVersion": "v1", "metadata": {"name": "n"}}, "Busy", "x"
+    )

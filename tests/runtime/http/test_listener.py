@@ -1,0 +1,368 @@
+"""The door: whoever comes while it shuts is sent away, and nobody is forgotten in it."""
+
+import asyncio
+import gc
+import os
+import socket
+import warnings
+from contextlib import suppress
+
+import pytest
+from aiohttp.streams import StreamReader
+
+from runtime.http import ConnectionPhase, Limits, Listener, text
+from runtime.http import listener as doors
+from tests.limits import PATIENCE
+
+
+class Nobody:
+    """Answers nothing: nobody gets that far here."""
+
+    def refuse(self, head):
+        raise AssertionError(head)
+
+    def answer(self, head, body):
+        raise AssertionError(head, body)
+
+
+@pytest.mark.parametrize("turns", range(6))
+async def test_who_comes_while_the_door_shuts_is_let_go(turns):
+    """However far taking the connection has come: a socket that nobody holds would be closed by the collector, some day."""
+    gc.collect()
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        door = Listener(Nobody(), Limits(), [].append)
+        port = door.open("127.0.0.1", 0)
+        guests = [socket.create_connection(("127.0.0.1", port)) for _ in range(8)]
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await door.end(0.0)
+        for guest in guests:
+            guest.settimeout(PATIENCE)
+            try:
+                assert guest.recv(1) == b""
+            except ConnectionResetError:
+                pass
+            guest.close()
+        gc.collect()
+    assert [str(one.message) for one in told] == []
+    assert not door.connections
+
+
+async def test_a_socket_that_a_dead_process_has_left_is_replaced_and_one_that_somebody_answers_is_not(tmp_path):
+    """The first would go on without being found by anybody, and would not notice."""
+    path = tmp_path / "s" / "door.sock"
+    first, second = (Listener(Nobody(), Limits(), [].append) for _ in range(2))
+    first.open_socket(path)
+    with pytest.raises(OSError, match=r"another process listens there already: .*door\.sock"):
+        second.open_socket(path)
+    with socket.socket(socket.AF_UNIX) as guest:
+        guest.connect(str(path))
+    await first.end(0.0)
+    assert path.is_socket()
+    second.open_socket(path)
+    await second.end(0.0)
+
+
+def held():
+    """Bytes of bodies that are in memory, of whatever connection."""
+    gc.collect()
+    bodies = [one for one in gc.get_objects() if type(one) is StreamReader]
+    return sum(len(piece) for one in bodies for piece in one._buffer)
+
+
+@pytest.mark.parametrize("given_up", ["for want of room", "for want of time"])
+async def test_of_a_body_that_is_given_up_nothing_is_kept_until_its_peer_has_gone(given_up):
+    """Peers that go on sending for as long as they may would each have theirs in memory, and room is made for others meanwhile."""
+    others = held()
+    few, most = Limits(deadline=0.0, flush=1e9), 0
+    if given_up == "for want of room":
+        few, most = Limits(bytes=10_000, deadline=1e9, flush=1e9), 10_000
+    door = Listener(Friend(), few, [].append)
+    port = door.open("127.0.0.1", 0)
+    guests = []
+    for _ in range(30):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"POST /mutate HTTP/1.1\r\nHost: gate\r\nContent-Length: 8000\r\n\r\n" + b" " * 7000)
+        guests.append((reader, writer))
+    for reader, _ in guests[: -1 if most else None]:
+        assert (await reader.readline()).split()[1] in (b"408", b"503")
+    assert held() <= others + most
+    assert len(door.connections) == 30
+    await door.end(0.0)
+    for _, writer in guests:
+        writer.close()
+
+
+REQUEST = b"POST /mutate HTTP/1.1\r\nHost: gate\r\nContent-Length: 2\r\n\r\n{}"
+
+
+class Friend:
+    """Answers everybody."""
+
+    def refuse(self, head):
+        del head
+
+    def answer(self, head, body):
+        del head, body
+        return text(200, "yes")
+
+
+@pytest.mark.parametrize("asked_before", [False, True])
+@pytest.mark.parametrize("going", ["end", "renew"])
+async def test_a_request_that_has_arrived_unseen_is_answered_before_its_connection_is_closed(going, asked_before):
+    """Nobody repeats a POST for us: what came in the moment before the end would be lost."""
+    door = Listener(Friend(), Limits(), [].append)
+    port = door.open("127.0.0.1", 0)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    if asked_before:
+        writer.write(REQUEST)
+        assert (await answer(reader))[0] == b"HTTP/1.1 200 OK"
+    else:
+        await in_phase(door, ConnectionPhase.QUIET)
+    sock = writer.get_extra_info("socket")
+    os.write(sock.fileno(), REQUEST)  # the loop has no turn between this and the end
+    if going == "renew":
+        door.renew(None)
+    ending = asyncio.create_task(door.end(PATIENCE))
+    head = await answer(reader)
+    assert head[0] == b"HTTP/1.1 200 OK"
+    assert b"Connection: close" in head
+    await ending
+    writer.close()
+
+
+async def in_phase(door, phase):
+    """Let the loop run until the one guest of a door is so far."""
+    async with asyncio.timeout(PATIENCE):
+        while [one.phase for one in door.connections] != [phase]:  # noqa: ASYNC110  the product has no event for it
+            await asyncio.sleep(0.001)
+
+
+@pytest.mark.parametrize("rest", [b"}", b""], ids=["the rest comes", "the rest never comes"])
+async def test_a_request_of_which_half_is_there_when_the_end_begins_has_the_grace_and_no_more(rest):
+    door = Listener(Friend(), Limits(), [].append)
+    port = door.open("127.0.0.1", 0)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(REQUEST[:-1])
+    await in_phase(door, ConnectionPhase.BODY)
+    ending = asyncio.create_task(door.end(PATIENCE if rest else 0.1))
+    await asyncio.sleep(0)
+    assert [one.phase for one in door.connections] == [ConnectionPhase.BODY], "it is not cut at once"
+    writer.write(rest)
+    if rest:
+        assert b"Connection: close" in await answer(reader)
+    async with asyncio.timeout(PATIENCE):
+        await ending
+    assert not door.connections
+    writer.close()
+
+
+@pytest.mark.parametrize("unseen", [False, True])
+async def test_of_requests_behind_one_another_the_first_is_answered_and_the_connection_ends(unseen):
+    """What is behind it holds no door open, whether the loop has seen it or the kernel has it."""
+    door = Listener(Friend(), Limits(), [].append)
+    port = door.open("127.0.0.1", 0)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    if unseen:
+        await in_phase(door, ConnectionPhase.QUIET)
+        os.write(writer.get_extra_info("socket").fileno(), REQUEST * 3)
+        ending = asyncio.create_task(door.end(PATIENCE))
+    else:
+        writer.write(REQUEST * 3)
+    assert b"Connection: close" in await answer(reader)
+    async with asyncio.timeout(PATIENCE):
+        with suppress(ConnectionResetError):  # there was something that nobody will read
+            assert await reader.read() == b""
+        await (ending if unseen else door.end(PATIENCE))
+    assert not door.connections
+    writer.close()
+
+
+async def answer(reader):
+    """The lines of one answer's head, once its body is read too."""
+    async with asyncio.timeout(PATIENCE):
+        head = await reader.readuntil(b"\r\n\r\n")
+        await reader.readexactly(len("yes"))
+    return head.splitlines()
+
+
+async def test_the_time_in_which_the_process_was_stopped_is_on_no_peers_account(monkeypatch):
+    """What had arrived meanwhile was cut unread: an honest review, lost because the machine stood still."""
+    loop = asyncio.get_running_loop()
+    jump, real, swept = 0.0, loop.time, []
+    monkeypatch.setattr(loop, "time", lambda: real() + jump)
+    door = Listener(Friend(), Limits(deadline=30.0), [].append)
+    port = door.open("127.0.0.1", 0)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(REQUEST[:-1])
+    await in_phase(door, ConnectionPhase.BODY)
+    (connection,) = door.connections
+    sweep = connection.sweep
+    monkeypatch.setattr(connection, "sweep", lambda now: (sweep(now), swept.append(now)))
+    jump = 1000.0
+    async with asyncio.timeout(PATIENCE):
+        while not swept or swept[-1] < real() + jump - 1.0:  # noqa: ASYNC110  as above
+            await asyncio.sleep(0.001)
+        writer.write(REQUEST[-1:])
+        assert (await answer(reader))[0] == b"HTTP/1.1 200 OK"
+        await door.end(0.0)
+    writer.close()
+
+
+async def closed(reader):
+    """Wait until the other side has ended a connection, whatever it said before."""
+    with suppress(ConnectionError):
+        await reader.read()
+
+
+@pytest.mark.parametrize("why", ["they are too many", "their time to read is over"])
+async def test_who_makes_room_in_the_middle_of_a_body_is_gone_in_the_end_whatever_he_does(monkeypatch, why):
+    """Each held a descriptor for as long as he liked, and a few hundred of one peer shut everybody out."""
+    soon = why == "their time to read is over"
+    if not soon:
+        monkeypatch.setattr(doors, "PARTING", 2)
+    door = Listener(Friend(), Limits(peer=2, deadline=1000.0, flush=0.01 if soon else 1000.0), [].append)
+    port = door.open("127.0.0.1", 0)
+    guests = [await half(port) for _ in range(8)]
+    async with asyncio.timeout(PATIENCE):
+        for reader, _ in guests[: 6 if soon else 4]:
+            await closed(reader)
+    assert len(door.connections) == 2
+    await door.end(0.0)
+    async with asyncio.timeout(PATIENCE):
+        for reader, writer in guests:
+            await closed(reader)
+            writer.close()
+
+
+async def half(port):
+    """A request of which half is there, on a connection that has been taken."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    head = REQUEST.partition(b"\r\n\r\n")[0]
+    writer.write(head + b"\r\nExpect: 100-continue\r\n\r\n")
+    assert await reader.readline() == b"HTTP/1.1 100 Continue\r\n"
+    return reader, writer
+
+
+def knock(port, count):
+    """Connections that the kernel has taken and the loop has not seen."""
+    return [socket.create_connection(("127.0.0.1", port)) for _ in range(count)]
+
+
+async def test_of_a_crowd_many_are_taken_at_one_look(monkeypatch):
+    """One a turn left the others to the kernel, which drops whom it has no room for: an honest one came through after seconds."""
+    looks = []
+    accept = Listener._accept
+    monkeypatch.setattr(Listener, "_accept", lambda door, listener: (looks.append(1), accept(door, listener)))
+    door = Listener(Nobody(), Limits(), [].append)
+    guests = knock(door.open("127.0.0.1", 0), 64)
+    async with asyncio.timeout(PATIENCE):
+        while len(door.connections) < len(guests):  # noqa: ASYNC110  as above
+            await asyncio.sleep(0)
+    assert len(looks) <= 4
+    await door.end(0.0)
+    for guest in guests:
+        guest.close()
+
+
+async def test_who_does_not_read_is_answered_until_nobody_takes_it_and_not_for_ever():
+    class Long(Friend):
+        answered = 0
+
+        def answer(self, _head, _body):
+            self.answered += 1
+            return text(200, "x" * 60_000)
+
+    handler, gone = Long(), False
+    door = Listener(handler, Limits(flush=0.01), [].append)
+    with socket.socket() as guest:
+        guest.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        guest.connect(("127.0.0.1", door.open("127.0.0.1", 0)))
+        async with asyncio.timeout(PATIENCE):
+            for asked in range(2_000):
+                try:
+                    guest.sendall(REQUEST)
+                except OSError:
+                    break
+                while not gone and handler.answered <= asked:
+                    await asyncio.sleep(0)
+                    gone = asked > 0 and not door.connections
+                if gone:
+                    break
+            while door.connections:  # noqa: ASYNC110  as above
+                await asyncio.sleep(0)
+        assert handler.answered * 60_000 < 32 << 20, "what the kernel holds for one connection, and one answer more"
+        await door.end(0.0)
+
+
+async def test_a_crowd_that_is_late_at_one_moment_is_told_so_in_pieces(monkeypatch):
+    """Three hundred answers of 408 held an honest review for a tenth of a second."""
+    now, told, turns = 0.0, [], 0
+    monkeypatch.setattr(doors, "thread_time", lambda: now)
+    door = Listener(Nobody(), Limits(), [].append)
+    guests = knock(door.open("127.0.0.1", 0), 40)
+
+    def count():
+        nonlocal turns
+        turns += 1
+        loop.call_soon(count)
+
+    def sweep(_self, _now):
+        nonlocal now
+        now += 0.001
+        told.append(turns)
+
+    loop = asyncio.get_running_loop()
+    async with asyncio.timeout(PATIENCE):
+        while len(door.connections) < 40:  # noqa: ASYNC110  as above
+            await asyncio.sleep(0)
+        loop.call_soon(count)
+        monkeypatch.setattr(doors.PeerConnection, "sweep", sweep)
+        while len(told) < 40:  # noqa: ASYNC110  as above
+            await asyncio.sleep(0)
+    monkeypatch.undo()
+    assert max(told.count(turn) for turn in told) * 0.001 <= doors.PIECE + 0.002
+    await door.end(0.0)
+    for guest in guests:
+        guest.close()
+
+
+async def test_a_crowd_of_strangers_makes_room_before_who_is_known_and_has_been_idle():
+    """An API server keeps its connections, and is idle on most."""
+    door = Listener(Friend(), Limits(connections=8), [].append)
+    port = door.open("127.0.0.1", 0)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=("127.0.0.2", 0))
+    writer.write(REQUEST)
+    await answer(reader)
+    (friend,) = door.connections
+    friend.since -= 100.0
+    guests = knock(port, 40)
+    async with asyncio.timeout(PATIENCE):
+        while "127.0.0.2" in door._by_peer and len(door._parting) + len(door.connections) < 40:  # noqa: ASYNC110  as above
+            await asyncio.sleep(0)
+        writer.write(REQUEST)
+        assert (await answer(reader))[0] == b"HTTP/1.1 200 OK"
+    await door.end(0.0)
+    writer.close()
+    for guest in guests:
+        guest.close()
+
+
+async def test_who_has_asked_and_was_not_heard_yet_makes_no_room():
+    door = Listener(Friend(), Limits(peer=2), [].append)
+    port = door.open("127.0.0.1", 0)
+    friends = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
+    for reader, writer in friends:
+        writer.write(REQUEST)
+        await answer(reader)
+    first = friends[0][1].get_extra_info("socket").fileno()
+    os.write(first, REQUEST)  # who has been idle for longest, and the loop has no turn before the next one comes
+    (stranger,) = knock(port, 1)
+    door._accept(door._listener)
+    assert (await answer(friends[0][0]))[0] == b"HTTP/1.1 200 OK"
+    await closed(friends[1][0])
+    await door.end(0.0)
+    stranger.close()
+    for _, writer in friends:
+        writer.close()

@@ -1,0 +1,159 @@
+"""Handshakes: whoever says hello how often and in how many pieces, a turn of the loop begins a few, and who is known is among them."""
+
+import asyncio
+import socket
+import ssl
+from collections import Counter
+from contextlib import suppress
+
+import pytest
+
+from runtime.http.tls_handshakes import Handshakes, is_whole
+from tests.limits import PATIENCE
+
+
+def hello():
+    """What a client of OpenSSL says first."""
+    said = ssl.MemoryBIO()
+    client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).wrap_bio(ssl.MemoryBIO(), said, server_hostname="x")
+    with suppress(ssl.SSLWantReadError):
+        client.do_handshake()
+    return said.read()
+
+
+HELLO = hello()
+
+
+class Guest:
+    """Somebody who has said hello, or part of it."""
+
+    def __init__(self, peer, said=HELLO):
+        self.peer = peer
+        self.waits = None
+        self.was_cut = False
+        self.ours, self.theirs = socket.socketpair()
+        self.ours.setblocking(False)
+        self.theirs.sendall(said)
+
+    def cut(self):
+        self.was_cut = True
+
+    def close(self):
+        self.ours.close()
+        self.theirs.close()
+
+
+@pytest.fixture
+def guests():
+    made = []
+
+    def make(*peers, said=HELLO):
+        new = [Guest(peer, said) for peer in peers]
+        made.extend(new)
+        return new
+
+    yield make
+    for one in made:
+        one.close()
+
+
+class Log:
+    """Who is greeted, in which turn of the loop, and stays for so long as `stay` is not set."""
+
+    def __init__(self, greetings, *, known=()):
+        self.greetings, self.known = greetings, known
+        self.greeted, self.turn, self.stay = [], 0, asyncio.Event()
+        self.stay.set()
+        self._count()
+
+    def _count(self):
+        self.turn += 1
+        if not asyncio.current_task():
+            asyncio.get_running_loop().call_soon(self._count)
+
+    async def greet(self, guest):
+        async with self.greetings.turn_of(guest, guest.ours, is_known=guest.peer in self.known):
+            self.greeted.append((guest, self.turn))
+            await self.stay.wait()
+
+
+async def test_of_hellos_that_are_there_at_one_moment_a_turn_of_the_loop_begins_a_few(guests):
+    log = Log(Handshakes(turn=4))
+    asyncio.get_running_loop().call_soon(log._count)
+    crowd = guests(*["stranger"] * 40)
+    async with asyncio.timeout(PATIENCE):
+        await asyncio.gather(*map(log.greet, crowd))
+    turns = Counter(turn for _, turn in log.greeted)
+    assert max(turns.values()) <= 4
+    assert len(log.greeted) == 40
+    assert not log.greetings._called
+
+
+async def test_who_is_known_and_each_address_has_its_turn_in_a_crowd(guests):
+    log = Log(Handshakes(turn=4), known={"known"})
+    crowd = guests(*["stranger"] * 40, "another", "known")
+    async with asyncio.timeout(PATIENCE):
+        await asyncio.gather(*map(log.greet, crowd))
+    names = [guest.peer for guest, _ in log.greeted]
+    assert "known" in names[:2]
+    assert "another" in names[:4]
+
+
+async def test_who_keeps_back_the_rest_of_a_handshake_makes_room_where_too_many_do(guests):
+    log = Log(Handshakes(turn=16, most=4))
+    log.stay.clear()
+    many, (honest,) = guests(*["many"] * 4), guests("honest")
+    tasks = [asyncio.create_task(log.greet(one)) for one in many]
+    async with asyncio.timeout(PATIENCE):
+        while len(log.greeted) < 4:  # noqa: ASYNC110  the product has no event for it, and needs none
+            await asyncio.sleep(0)
+        tasks.append(asyncio.create_task(log.greet(honest)))
+        tasks.append(asyncio.create_task(log.greet(*guests("many"))))
+        while len(log.greeted) < 6:  # noqa: ASYNC110  as above
+            await asyncio.sleep(0)
+        assert [one.was_cut for one in many] == [True, True, False, False]
+        assert not honest.was_cut
+        log.stay.set()
+        await asyncio.gather(*tasks)
+    assert not log.greetings._under_way
+
+
+@pytest.mark.parametrize("said", [b"", HELLO[:1], HELLO[:8], HELLO[:-1]])
+async def test_a_hello_that_is_not_whole_takes_nobodys_turn_and_nothing_is_left_of_who_goes(guests, said):
+    log = Log(Handshakes(turn=1))
+    slow, others = guests(*["slow"] * 8, said=said), guests(*["other"] * 20)
+    tasks = [asyncio.create_task(log.greet(one)) for one in slow]
+    async with asyncio.timeout(PATIENCE):
+        await asyncio.gather(*map(log.greet, others))
+        slow[0].theirs.sendall(HELLO[len(said) :])
+        await tasks[0]
+    for one in tasks:
+        one.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert [guest.peer for guest, _ in log.greeted] == ["other"] * 20 + ["slow"]
+    assert not asyncio.get_running_loop().remove_reader(slow[1].ours)
+    assert all(one.waits is None for one in slow)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"\x16\x03\x01\xff\xff\x01",  # a record larger than there are
+        HELLO[:3] + b"\x00\x05" + HELLO[5:10],  # a hello in pieces, each a record
+        b"\x16\x03\x01\x00\x04\x02\x00\x00\x00",  # the other side's hello
+    ],
+)
+async def test_what_is_no_hello_in_one_piece_is_not_greeted(guests, said):
+    log = Log(Handshakes())
+    (guest,) = guests("odd", said=said)
+    async with asyncio.timeout(PATIENCE):
+        with pytest.raises(ConnectionAbortedError):
+            await log.greet(guest)
+    assert not log.greeted
+
+
+def test_a_hello_is_whole_with_its_last_byte():
+    assert [is_whole(HELLO[:count]) for count in range(1, len(HELLO) + 1)] == [False] * (len(HELLO) - 1) + [True]
+    with pytest.raises(ConnectionResetError):
+        is_whole(b"")

@@ -1,0 +1,209 @@
+"""A copy takes so much memory and no more: what there is no room for is counted by owner, and keeps out nobody else's."""
+
+import asyncio
+import logging
+
+import pytest
+from msgspec.structs import replace
+
+from cluster import Merge, Operations
+from cluster.embedded.embedded import Embedded
+from cluster.outlines import NOT_KEPT, outline_of_claim, outline_of_pod
+from cluster.resources import CONFIG_MAPS, NAMESPACES, PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS, owner
+from dra.footprint import footprint
+from dra.objects import Node, Pod, ResourceClaim, ResourceSlice
+from dra.wire import convert
+from runtime.informers import Informer, Quarantine, informer
+from runtime.informers.allotment import FLOOR, MIB, Allotment
+from tests.cluster.conftest import eventually
+from tests.cluster.objects import claim, template
+from tests.runtime.informers.test_informer import QUICK, running
+
+LARGE = {"metadata": {"annotations": {"note": "x" * (FLOOR // 2)}}}
+TEMPLATES = replace(RESOURCE_CLAIM_TEMPLATES, room=8 * MIB)
+CLAIMS = replace(RESOURCE_CLAIMS, room=4 * MIB)
+
+
+def test_an_owner_has_a_share_of_a_collection_and_a_little_whatever_others_have_taken():
+    room = Allotment(8 * MIB)
+    assert all(room.take(("a", str(number)), "a", MIB) for number in range(4))
+    assert not room.take(("a", "4"), "a", MIB)  # half of it is one owner's
+    assert all(room.take(("b", str(number)), "b", MIB) for number in range(4))
+    assert not room.take(("c", "0"), "c", 2 * MIB)
+    assert room.take(("c", "1"), "c", FLOOR)
+
+
+def test_an_object_takes_room_once_however_often_it_changes_and_gives_it_back():
+    room = Allotment(4 * MIB)
+    for _ in range(10):
+        assert room.take(("a", "x"), "a", 2 * MIB)
+    assert not room.take(("a", "y"), "a", MIB)
+    room.leave(("a", "x"))
+    assert room.take(("a", "y"), "a", 2 * MIB)
+
+
+def test_one_that_grows_beyond_the_room_has_none_any_more():
+    room = Allotment(4 * MIB)
+    assert room.take(("a", "x"), "a", MIB)
+    assert not room.take(("a", "x"), "a", 3 * MIB)
+    assert not room.has(("a", "x"))
+
+
+def test_what_is_aside_is_counted_by_owner_until_the_last_is_gone():
+    room = Allotment(4 * MIB)
+    room.put_aside("a", "x", MIB)
+    assert "2 objects are not kept, the last of them y of 2.00 MiB" in room.put_aside("a", "y", 2 * MIB)
+    assert not room.take_back("a")
+    assert room.take_back("a")
+    assert not room.take_back("a")
+    assert room.aside == {}
+
+
+def test_a_collection_is_worth_reading_anew_when_there_is_room_for_what_is_aside():
+    room = Allotment(4 * MIB)
+    assert room.take(("a", "x"), "a", 2 * MIB)
+    room.put_aside("a", "y", MIB)
+    assert not room.is_freed
+    room.leave(("a", "x"))
+    assert room.is_freed
+
+
+@pytest.mark.parametrize(
+    ("obj", "whose"),
+    [
+        (convert({"metadata": {"name": "p", "namespace": "n"}}, Pod), "n"),
+        (convert({"metadata": {"name": "node-1"}}, Node), "node-1"),
+        (convert({"metadata": {"name": "s"}, "spec": {"driver": "d", "nodeName": "node-1", "pool": {"name": "p", "generation": 1, "resourceSliceCount": 1}}}, ResourceSlice), "node-1"),
+        (convert({"metadata": {"name": "s"}, "spec": {"driver": "d", "allNodes": True, "pool": {"name": "p", "generation": 1, "resourceSliceCount": 1}}}, ResourceSlice), ""),
+    ],
+)  # fmt: skip
+def test_an_object_is_its_namespaces_or_the_nodes_that_writes_it(obj, whose):
+    assert owner(obj) == whose
+
+
+async def put_templates(cluster, namespace, count):
+    await cluster.create(NAMESPACES.raw, {"metadata": {"name": namespace}})
+    for number in range(count):
+        made = template(f"t{number}")
+        made["metadata"]["annotations"] = {"note": "x" * (200 * 1024)}
+        await cluster.create(RESOURCE_CLAIM_TEMPLATES.raw, made, namespace)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("first", [True, False])
+async def test_a_tenant_fills_its_own_share_and_nobody_elses(stream, first, caplog):
+    cluster = Embedded()
+    quarantine = Quarantine()
+    copy = Informer(cluster, TEMPLATES, stream=stream, backoff=QUICK, quarantine=quarantine)
+    if first:
+        await put_templates(cluster, "hostile", 40)
+    with caplog.at_level(logging.ERROR):
+        async with running(copy):
+            assert await copy.wait_for_sync(10)
+            if not first:
+                await put_templates(cluster, "hostile", 40)
+            await put_templates(cluster, "honest", 2)
+            await eventually(lambda: asyncio.sleep(0, ("honest", "t1") in copy.objects))
+            kept = [key for key in copy.objects if key[0] == "hostile"]
+            assert 15 < len(kept) < 25
+            assert ("hostile", "") in copy.set_aside
+            assert copy.incomplete
+            text = str(quarantine)
+            assert text.startswith("resourceclaimtemplates.resource.k8s.io hostile: ")
+            assert f"{40 - len(kept)} objects are not kept" in text
+            for number in range(40):
+                await cluster.delete(RESOURCE_CLAIM_TEMPLATES, f"t{number}", "hostile")
+            await eventually(lambda: asyncio.sleep(0, not copy.incomplete))
+            assert str(quarantine) == ""
+    assert len([one for one in caplog.records if "set aside" in one.getMessage()]) == 1
+
+
+async def test_what_is_aside_comes_back_when_there_is_room():
+    cluster = Embedded()
+    await put_templates(cluster, "hostile", 40)
+    copy = Informer(cluster, TEMPLATES, backoff=QUICK, watch_seconds=1.0, reread=0.0)
+    async with running(copy):
+        assert await copy.wait_for_sync(10)
+        aside = {f"t{number}" for number in range(40)} - {name for _, name in copy.objects}
+        assert aside
+        for _, name in tuple(copy.objects):
+            await cluster.delete(RESOURCE_CLAIM_TEMPLATES, name, "hostile")
+        await eventually(lambda: asyncio.sleep(0, {name for _, name in copy.objects} == aside))
+        assert not copy.incomplete
+
+
+async def test_a_collection_that_is_read_again_is_not_held_twice():
+    cluster = Embedded()
+    await put_templates(cluster, "a", 2)
+    copy = Informer(cluster, TEMPLATES, backoff=QUICK)
+    async with running(copy):
+        assert await copy.wait_for_sync(10)
+        before = copy.objects["a", "t0"]
+        copy._state = replace(copy._state, phase=informer.Phase.LIST)
+        copy._begin_reading()
+        await copy._list()
+        assert copy.objects["a", "t0"] is before
+
+
+ALLOCATED = {
+    "allocation": {
+        "devices": {
+            "results": [{"request": "gpu", "driver": "d", "pool": "p", "device": "g"}],
+            "config": [{"source": "FromClaim", "opaque": {"driver": "d", "parameters": {"a": [{}] * 1000}}}],
+        }
+    },
+    "reservedFor": [{"resource": "pods", "name": "p", "uid": "u"}],
+}
+
+
+async def test_of_a_claim_without_room_it_stays_known_what_it_has():
+    cluster = Embedded()
+    copy = Informer(cluster, CLAIMS, backoff=QUICK)
+    many = {f"label-{number}": "" for number in range(40_000)}
+    held = claim("held", metadata={"labels": many})
+    free = claim("free", metadata={"labels": many})
+    await cluster.create(RESOURCE_CLAIMS.raw, held, "default")
+    await cluster.create(RESOURCE_CLAIMS.raw, free, "default")
+    await cluster.patch(RESOURCE_CLAIMS, "held", Merge({"status": ALLOCATED}), "default", subresource="status")
+    async with running(copy):
+        assert await copy.wait_for_sync(10)
+        one = copy.objects["default", "held"]
+        assert [result.device for result in one.status.allocation.devices.results] == ["g"]
+        assert [consumer.uid for consumer in one.status.reserved_for] == ["u"]
+        assert footprint(one) < 20_000
+        assert [one.name for one in copy.objects["default", "free"].spec.devices.requests] == [NOT_KEPT]
+        assert copy.incomplete
+        await cluster.patch(
+            RESOURCE_CLAIMS, "free", Operations(({"op": "remove", "path": "/metadata/labels"},)), "default"
+        )
+        await eventually(lambda: asyncio.sleep(0, [r.name for r in copy.objects["default", "free"].spec.devices.requests] != [NOT_KEPT]))  # fmt: skip
+
+
+def wide(count):
+    return {f"k{number}": "v" * 300 for number in range(count)}
+
+
+def test_an_outline_is_small_whatever_somebody_stores():
+    references = [{"apiVersion": "v" * 9000, "kind": "K" * 9000, "name": "n" * 9000, "uid": "u"}] * 1000
+    metadata = {"name": "x", "labels": wide(5000), "annotations": wide(5000), "ownerReferences": references, "finalizers": ["a/b" * 50] * 5000}  # fmt: skip
+    amounts = {f"e.x/{number}": "1" for number in range(5000)}
+    containers = [{"name": "c", "env": [{"name": "E"}] * 5000, "resources": {"limits": amounts, "requests": amounts}}]
+    spec = {"containers": containers, "tolerations": [{}] * 5000, "affinity": wide(5000), "nodeSelector": wide(5000)}
+    found = outline_of_pod(convert({"metadata": metadata, "spec": spec}, Pod))
+    assert footprint(found) < 64 * 1024
+    assert [gate.name for gate in found.spec.scheduling_gates] == [NOT_KEPT]
+    spec = {"devices": {"config": ALLOCATED["allocation"]["devices"]["config"] * 100}}
+    assert footprint(outline_of_claim(convert({"metadata": metadata, "spec": spec}, ResourceClaim))) < 64 * 1024
+
+
+def test_a_pod_on_a_node_keeps_its_place_and_its_claims_in_outline():
+    uses = [{"name": "gpu", "resourceClaimName": "c"}]
+    made = {"metadata": {"name": "p", "namespace": "n", "uid": "u"}, "spec": {"nodeName": "node", "resourceClaims": uses}, "status": {"phase": "Running"}}  # fmt: skip
+    found = outline_of_pod(convert(made, Pod))
+    assert (found.metadata.uid, found.spec.node_name, found.status.phase) == ("u", "node", "Running")
+    assert found.spec.resource_claims[0].resource_claim_name == "c"
+    assert not found.spec.scheduling_gates
+
+
+def test_every_collection_has_room():
+    assert {one.room > FLOOR for one in (PODS, CONFIG_MAPS, RESOURCE_CLAIMS)} == {True}

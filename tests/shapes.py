@@ -1,0 +1,140 @@
+"""Objects of every kind that the examples have, with values of any shape put in anywhere: drawn by a seed, and so the same each time."""
+
+import copy
+import json
+from collections import defaultdict
+from functools import cache
+from pathlib import Path
+
+from cluster import manifests
+from dra.validation.parameters.schema import ObjectForm
+from dra.validation.parameters.table import DRIVERS
+
+EXAMPLES = Path(__file__).parents[1] / "manifests"
+SHAPES = (
+    *({}, [], "", 0, None, True, False, -1, 1.5, 2**70, 1e300),
+    *([{}], {"a": {}}, [None], [[]], {"": None}, [1, "a"], {"a": [None]}),
+    *(
+        "x",
+        "1Gi",
+        "{}",
+        "[]",
+        "null",
+        '{"a": []}',
+        "\x00",
+        "\ud7ff\x1b",
+        "2020-01-01T00:00:00Z",
+        "9" * 20 + "E" + "9" * 5,
+    ),
+)
+SOME = ({}, [], [{}], 1, True, None, "x", "")
+WORDS = (
+    *("drawbridge.dev/devices", "drawbridge.dev/mode", "drawbridge.dev/strategy", "drawbridge.dev/templates"),
+    *("gpu-memory", "nvidia.com/use-gputype", "volcano.sh/vgpu-mode"),
+    *("scheduling.koordinator.sh/device-allocate-hint", "scheduling.koordinator.sh/device-joint-allocate"),
+    "scheduling.koordinator.sh/resource-spec",
+)
+DOMAIN = {
+    "apiVersion": "resource.nvidia.com/v1beta1",
+    "kind": "ComputeDomain",
+    "metadata": {"name": "d", "namespace": "default"},
+    "spec": {"numNodes": 2, "channel": {"resourceClaimTemplate": {"name": "t"}}},
+}
+
+
+@cache
+def examples():
+    """The small ones of the examples, by kind."""
+    found = defaultdict(list)
+    found["ComputeDomain"].append(DOMAIN)
+    for path in sorted(EXAMPLES.rglob("*.yaml")):
+        documents, _ = manifests.read_leniently([path])
+        for one in documents[:30]:
+            if isinstance(one.object.get("kind"), str) and len(json.dumps(one.object)) < 20_000:
+                found[one.object["kind"]].append(one.object)
+    return dict(found)
+
+
+def _filled(form, draw):
+    if not isinstance(form, ObjectForm):
+        return draw.choice(("a", "MPS", "TimeSlicing", "1Gi", 1, True, ["10.0.0.1/24"], None))
+    return {name: _filled(member, draw) for name, member in form.fields.items()}
+
+
+def claim(draw):
+    """A claim with parameters of some driver, all of whose members are there."""
+    driver = draw.choice([one for one in DRIVERS.values() if one.kinds])
+    kind = draw.choice(list(driver.kinds))
+    parameters = _filled(driver.kinds[kind].form, draw)
+    if driver.version:
+        parameters |= {"apiVersion": driver.version, "kind": kind}
+    return claim_with(driver.name, parameters)
+
+
+def claim_with(driver, parameters, name="c"):
+    """A claim with these parameters for a driver."""
+    config = [{"requests": ["r"], "opaque": {"driver": driver, "parameters": parameters}}]
+    requests = [{"name": "r", "exactly": {"deviceClassName": "gpu.nvidia.com"}}]
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"devices": {"requests": requests, "config": config}},
+    }
+
+
+def claims_with(shape):
+    """A claim for each member of each driver's parameters with a value of this shape there, and for all members of an object at once."""
+    for driver in DRIVERS.values():
+        for name, kind in driver.kinds.items():
+            typed = {"apiVersion": driver.version, "kind": name} if driver.version else {}
+            for parameters in _with(kind.form, shape):
+                yield claim_with(driver.name, parameters | typed)
+
+
+def _with(form, shape):
+    fields = getattr(form, "fields", {})
+    yield dict.fromkeys(fields, shape)
+    for name, member in fields.items():
+        yield {name: shape}
+        for inner in _with(member, shape):
+            yield {name: inner}
+
+
+def _places(value, at=()):
+    if at:
+        yield at
+    members = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for name, member in members:
+        yield from _places(member, (*at, name))
+
+
+def bent(obj, draw):
+    """A copy with up to three values of another shape."""
+    obj = copy.deepcopy(obj)
+    for _ in range(draw.choice((0, 1, 1, 1, 2, 3))):
+        *way, last = draw.choice(list(_places(obj)))
+        around = obj
+        for name in way:
+            around = around[name]
+        shape = copy.deepcopy(draw.choice(SHAPES))
+        chance = draw.random()
+        if chance < 0.75:
+            around[last] = shape
+        elif chance < 0.85 and len(obj) > 1:
+            del around[last]
+        elif isinstance(around, dict):
+            around[draw.choice(("x", "name", "spec", "status", "metadata", "kind", ""))] = shape
+        else:
+            around.append(shape)
+    if draw.random() < 0.15 and isinstance(obj.get("metadata"), dict):
+        obj["metadata"]["annotations"] = {draw.choice(WORDS): draw.choice(SHAPES)}
+    return obj
+
+
+def drawn(draw, *kinds):
+    """One object of some kind, or a claim with parameters."""
+    if draw.random() < 0.3:
+        return bent(claim(draw), draw)
+    kind = draw.choice(kinds or list(examples()))
+    return bent(draw.choice(examples()[kind]), draw)

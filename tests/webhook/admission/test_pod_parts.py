@@ -1,0 +1,111 @@
+"""Of a pod only what decisions read is made into values (`admission_review.decode_pod`): here it is seen what they read."""
+
+import random
+
+import pytest
+
+from tests.webhook.admission.test_decide import ENFORCE, review
+from tests.webhook.pods import configured
+from tests.webhook.service.test_remembered import CONFIGURATIONS, PATIENCE, Authors, World, webhook
+from webhook.admission import admission_review as reviews
+from webhook.admission import decide as admission
+
+POD, SPEC, CONTAINER = (
+    frozenset(parts.__annotations__) for parts in (reviews._PodParts, reviews._SpecParts, reviews._ContainerParts)
+)
+
+
+class Watched(dict):
+    """A mapping that notes what is asked of it."""
+
+    def __init__(self, value, seen):
+        super().__init__(value)
+        self.seen = seen
+
+    def get(self, key, default=None):
+        self.seen.add(key)
+        return super().get(key, default)
+
+    def __getitem__(self, key):
+        self.seen.add(key)
+        return super().__getitem__(key)
+
+    def __contains__(self, key):
+        self.seen.add(key)
+        return super().__contains__(key)
+
+
+def watching(seen):
+    """Read a pod whole, and note which of its members are looked at."""
+
+    def read(body):
+        request = reviews.decode(body)
+        if request.resource.resource != "pods" or request.operation == "DELETE":
+            return request, None
+        pod = reviews.read(request.object)
+        spec = pod["spec"]
+        for name in ("containers", "initContainers"):
+            if name in spec:
+                spec[name] = [Watched(one, seen["container"]) for one in spec[name]]
+        pod["spec"] = Watched(spec, seen["spec"])
+        return request, Watched(pod, seen["pod"])
+
+    return read
+
+
+@pytest.mark.parametrize("mode", ["enforce", "warn", "observe"])
+@pytest.mark.parametrize("name", [name for name in CONFIGURATIONS if name != "mixed fleet"])
+def test_decisions_read_no_more_of_a_pod_than_is_read_for_them(monkeypatch, name, mode):
+    seen = {"pod": set(), "spec": set(), "container": set()}
+    chance = random.Random(f"{name} {mode}")
+    configuration = configured(**{"mode": mode, **CONFIGURATIONS[name]})
+    assert not configuration.reads_all
+    world, authors = World(chance, configuration), Authors(chance)
+    monkeypatch.setattr(admission.reviews, "decode_pod", watching(seen))
+    for _ in range(150):
+        world.change(authors.template)
+        request = authors.request()
+        more = {key: value for key, value in request.items() if key != "obj"}
+        outcome = webhook().decide("mutate", review(request["obj"], **more), world.state(world.followed), PATIENCE)
+        authors.take(request, outcome)
+    assert seen["pod"] <= POD
+    assert seen["spec"] <= SPEC
+    assert seen["container"] <= CONTAINER
+    assert {"containers", "schedulerName", "resourceClaims"} <= seen["spec"], "it was looked at"
+
+
+@pytest.mark.parametrize("spec", [{"containers": {}}, {"containers": [1]}, {"containers": None}, [], 5, None])
+def test_a_pod_of_another_shape_is_read_as_it_is(spec):
+    body = review({"kind": "Pod", "spec": spec, "x": 1})
+    assert reviews.decode_pod(body) == (reviews.decode(body), None)
+    read = []
+    for how in (lambda body: (reviews.decode(body), None), reviews.decode_pod):
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(admission.reviews, "decode_pod", how)
+            read.append(admission.mutate(body, ENFORCE))
+    assert read[0] == read[1]
+
+
+def test_what_nobody_reads_is_passed_over_and_an_administrators_variables_are_not():
+    container = {"name": "c", "env": [{"name": "A"}], "resources": {"limits": {"x": 1}}}
+    pod = {"spec": {"volumes": [{}], "containers": [container]}}
+    request, parts = reviews.decode_pod(review(pod))
+    assert parts == {"spec": {"containers": [{"name": "c", "resources": {"limits": {"x": 1}}}]}}
+    assert (request.uid, request.namespace, request.operation) == ("u", "ns", "CREATE")
+    keys = [
+        {"name": "m.example/gpu", "role": "count", "unit": "count", "meaning": "cards"},
+        {"name": "M_PRODUCT", "role": "models", "unit": "list", "place": "env", "meaning": "products"},
+    ]
+    table = {"name": "mine", "title": "Mine", "target": "gpu", "keys": keys}
+    assert configured(dialects=[table]).reads_all
+    assert configured(mixed={"nvidia.com/gpu": {"prefer": "dra"}}).reads_all
+
+
+@pytest.mark.parametrize("body", [b"", b"{}", b"[]", b'{"kind":"AdmissionReview"}', b"\xff", review({}, uid="")])
+def test_what_is_no_review_is_said_in_the_same_words(body):
+    said = []
+    for how in (reviews.decode, reviews.decode_pod):
+        with pytest.raises(reviews.ReviewError) as refused:
+            how(body)
+        said.append((refused.value.status, str(refused.value)))
+    assert said[0] == said[1]

@@ -1,0 +1,78 @@
+"""No review ends in an exception over values of any shape: that would be a 500, and an object that passes unjudged under Ignore."""
+
+import json
+import random
+
+import pytest
+
+from dra import validation
+from tests import shapes
+from tests.webhook.admission.test_decide import pod, review, state
+from webhook.admission import admission_review as reviews
+from webhook.admission import decide as admission
+from webhook.names import MODE_LABEL
+
+RESOURCES = {
+    "Pod": ("", "pods"),
+    "Deployment": ("apps", "deployments"),
+    "Job": ("batch", "jobs"),
+    "ResourceClaim": ("resource.k8s.io", "resourceclaims"),
+    "ResourceClaimTemplate": ("resource.k8s.io", "resourceclaimtemplates"),
+    "ResourceSlice": ("resource.k8s.io", "resourceslices"),
+    "DeviceClass": ("resource.k8s.io", "deviceclasses"),
+    "DeviceQuota": ("drawbridge.dev", "devicequotas"),
+    "DeviceCompatibility": ("drawbridge.dev", "devicecompatibilities"),
+    "Namespace": ("", "namespaces"),
+}
+
+
+@pytest.mark.parametrize("shape", shapes.SOME, ids=repr)
+def test_a_claim_is_judged_whatever_its_parameters_look_like(shape):
+    group, resource = RESOURCES["ResourceClaim"]
+    for claim in shapes.claims_with(shape):
+        outcome = admission.validate(review(claim, group=group, resource=resource), state())
+        told = json.loads(outcome.body)["response"]
+        assert told["allowed"] is True
+        assert not [text for text in told.get("warnings", ()) if "bug" in text]
+
+
+def test_what_only_warns_never_ends_the_review_of_a_claim(monkeypatch):
+    def fails(*_):
+        raise KeyError("a bug")
+
+    monkeypatch.setattr(validation, "claim_settings", fails)
+    group, resource = RESOURCES["ResourceClaim"]
+    claim = shapes.claim_with("gpu.nvidia.com", {})
+    told = json.loads(admission.validate(review(claim, group=group, resource=resource), state()).body)["response"]
+    assert told["allowed"] is True
+    assert ["this is a bug in drawbridge" in text for text in told["warnings"]] == [True]
+
+
+@pytest.mark.parametrize("mode", ["enforce", "warn"])
+@pytest.mark.parametrize("kind", RESOURCES)
+def test_a_review_of_values_of_any_shape_has_an_answer(kind, mode):
+    draw = random.Random(f"reviews of {kind} in {mode}")
+    world = state(mode=mode)
+    there = {
+        **shapes.examples(),
+        "Namespace": [
+            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n", "labels": {MODE_LABEL: "warn"}}}
+        ],
+    }
+    originals = [
+        *there[kind],
+        *([pod()] if kind == "Pod" else [shapes.claim(draw) for _ in range(20)] if kind == "ResourceClaim" else []),
+    ]
+    group, resource = RESOURCES[kind]
+    for _ in range(150):
+        obj, old = (shapes.bent(draw.choice(originals), draw) for _ in range(2))
+        operation = draw.choice(("CREATE", "UPDATE"))
+        body = review(
+            obj, operation=operation, old=old if operation == "UPDATE" else None, group=group, resource=resource
+        )
+        for decide in (admission.mutate, admission.validate):
+            try:
+                outcome = admission.weigh(decide(body, world), world)
+            except reviews.ReviewError:
+                continue
+            assert json.loads(outcome.body)["response"]["uid"] == "u"

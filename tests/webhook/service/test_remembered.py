@@ -1,0 +1,391 @@
+"""What a webhook remembers (compiled selectors, claims made for a demand, answers about a fleet) never changes an answer.
+
+Random reviews go twice to one webhook, while the cluster changes in between, and once to a webhook that was started for each of
+them: nothing in its caches, and the cluster read anew. The answers are equal, and so is what is logged.
+"""
+
+import base64
+import json
+import random
+import sys
+from functools import _lru_cache_wrapper
+
+import jsonpatch
+import pytest
+
+from allocator import FleetMemo
+from cluster import manifests, resources
+from dra import wire
+from dra.cache import Cache
+from dra.objects import DeviceClass, Node, ResourceClaim, ResourceClaimTemplate, ResourceSlice
+from tests.webhook.admission.test_decide import review
+from tests.webhook.pods import EXAMPLES, WHOLE, configured
+from webhook import names
+from webhook.service.deciding.gate import Gate
+from webhook.state import StateBuilder
+
+CLAIMS = 16  # that come and go
+KEYS = b"k" * 32, b"o" * 32
+PATIENCE = 60.0
+ROOMS = ("allocator", "cluster", "dra", "runtime", "webhook")
+GPU, MEMORY, CORES = "nvidia.com/gpu", "nvidia.com/gpumem", "nvidia.com/gpucores"
+LIMITS = (
+    {},
+    {"cpu": "1"},
+    {GPU: "1"},
+    {GPU: "2"},
+    {GPU: "99"},
+    {GPU: "1.5"},
+    {GPU: 1, "cpu": "2"},
+    {GPU: "1", MEMORY: "3000", CORES: "30"},
+    {GPU: "1", "nvidia.com/gpumem-percentage": "50"},
+    {GPU: "1", "nvidia.com/gpumen": "5"},
+    {"nvidia.com/mig-1g.10gb": "1"},
+    {"nvidia.com/mig-1g.5gb": "1"},
+    {"amd.com/gpu": "1"},
+    {"koordinator.sh/gpu": "50"},
+    {"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory": "1024"},
+)
+NAMESPACES = {"ns": {}, "other": {}, "warned": {names.MODE_LABEL: "warn"}, "off": {names.MODE_LABEL: "off"}}
+CLASS = "gpu.nvidia.com"
+# What a template holds that bears the name of ours and is another one's.
+ANOTHER = {"spec": {"devices": {"requests": [{"name": "x", "exactly": {"deviceClassName": CLASS}}]}}}
+
+
+def fleet():
+    """The objects of the example fleet, by kind and name."""
+    found = {}
+    for document in manifests.read([EXAMPLES / "fleet"]):
+        resource = resources.of(document.object)
+        if resource is not None:
+            obj = wire.convert(document.object, resource.type)
+            found[type(obj).__name__, obj.metadata.namespace, obj.metadata.name] = obj
+    for name, labels in NAMESPACES.items():
+        obj = wire.convert({"metadata": {"name": name, "labels": labels}}, resources.NAMESPACES.type)
+        found["Namespace", "", name] = obj
+    return found
+
+
+FLEET = fleet()
+SLICES = tuple(key for key in FLEET if key[0] == "ResourceSlice")
+
+
+class World:
+    """A cluster that changes: what there is, and the builder that a webhook has followed it with."""
+
+    def __init__(self, chance, configuration):
+        self.chance, self.configuration = chance, configuration
+        self.keys = KEYS[:1]
+        # A part of the fleet: what one claim takes, or one node, is noticed.
+        away = chance.choice([(), SLICES, SLICES[1:], SLICES[:-1]])
+        self.objects = {key: obj for key, obj in FLEET.items() if key not in away or chance.random() < 0.3}
+        self.fresh = True
+        self.followed = self.read()
+
+    def read(self):
+        """What a webhook that is started now reads."""
+        builder = StateBuilder(self.configuration, keys=self.keys)
+        builder.take_in(list(self.objects.values()))
+        builder.settle()
+        return builder
+
+    def state(self, builder):
+        builder.refresh()
+        return builder.state(fresh=self.fresh)
+
+    def put(self, obj):
+        self.objects[type(obj).__name__, obj.metadata.namespace, obj.metadata.name] = obj
+        self.followed.put(obj)
+
+    def drop(self, key):
+        if key in self.objects:
+            self.followed.drop(self.objects.pop(key))
+
+    def change(self, template):
+        """Something happens in the cluster; `template` is the name of one that a pod was given."""
+        chance = self.chance
+        match chance.randrange(12):
+            case 0 | 8 | 9:
+                self.put(self.claim())
+            case 1:
+                self.drop(("ResourceClaim", "ns", f"c{chance.randrange(CLAIMS)}"))
+            case 10:
+                self.put(self.another_class())
+            case 2 | 3:
+                key = chance.choice([key for key in FLEET if key[0] in ("DeviceClass", "Node", "ResourceSlice")])
+                if key in self.objects:
+                    self.drop(key)
+                else:
+                    self.put(FLEET[key])
+            case 4:
+                self.keys = chance.choice([KEYS[:1], KEYS, KEYS[::-1]])
+                self.followed.learn(keys=self.keys)
+            case 5 if template:
+                metadata = {"name": template, "namespace": "ns"}
+                self.put(wire.convert({"metadata": metadata, "spec": ANOTHER}, ResourceClaimTemplate))
+            case 6 if template:
+                self.drop(("ResourceClaimTemplate", "ns", template))
+            case 7:
+                self.fresh = not self.fresh
+            case _:
+                node = chance.choice([obj for obj in self.objects.values() if isinstance(obj, Node)])
+                plain = {"metadata": {"name": node.metadata.name}, "spec": {"unschedulable": chance.random() < 0.5}}
+                self.put(wire.convert(plain, Node))
+
+    def another_class(self):
+        """One of the classes, with other selectors: none, or one that nothing or not everything fits."""
+        key = self.chance.choice([key for key in FLEET if key[0] == "DeviceClass"])
+        expression = self.chance.choice(["false", "device.driver != ''", "!device.allowMultipleAllocations"])
+        selectors = self.chance.choice([[], [{"cel": {"expression": expression}}]])
+        return wire.convert({"metadata": {"name": key[2]}, "spec": {"selectors": selectors}}, DeviceClass)
+
+    def claim(self):
+        """A claim that holds a device, or none."""
+        chance = self.chance
+        slices = [obj.spec for obj in self.objects.values() if isinstance(obj, ResourceSlice) and obj.spec.devices]
+        status = {}
+        if slices and chance.random() < 0.85:
+            one = chance.choice(slices)
+            device = chance.choice(one.devices).name
+            result = {"request": "r", "driver": one.driver, "pool": one.pool.name, "device": device}
+            status = {"allocation": {"devices": {"results": [result]}}}
+        metadata = {"name": f"c{chance.randrange(CLAIMS)}", "namespace": "ns"}
+        requests = [{"name": "r", "exactly": {"deviceClassName": CLASS}}]
+        return wire.convert(
+            {"metadata": metadata, "spec": {"devices": {"requests": requests}}, "status": status}, ResourceClaim
+        )
+
+
+class Authors:
+    """Whoever sends pods: honest, forging, or sending again what was answered before."""
+
+    def __init__(self, chance):
+        self.chance = chance
+        self.earlier = []  # what was sent
+        self.answered = []  # what became of it, and its namespace
+        self.template = ""  # the last that a pod was given
+
+    def request(self):
+        """The arguments of the next review."""
+        chance = self.chance
+        if self.earlier and chance.random() < 0.4:  # an equal pod, as of one controller
+            again = dict(chance.choice(self.earlier[-4:]))
+            if chance.random() < 0.3:
+                again["dryRun"] = not again["dryRun"]
+            if chance.random() < 0.3:
+                renamed = again["obj"]["metadata"] | {"name": f"p{chance.randrange(3)}"}
+                again["obj"] = again["obj"] | {"metadata": renamed}
+            return again
+        namespace = chance.choice(["ns", "ns", "ns", *NAMESPACES])
+        made = {
+            "obj": self.pod(),
+            "namespace": namespace,
+            "dryRun": chance.random() < 0.2,
+            "userInfo": {"username": chance.choice(["", "alice", "system:serviceaccount:kube-system:replicaset"])},
+        }
+        if self.answered and chance.random() < 0.25:  # what another webhook had looked at again, or an update of it
+            made["obj"], made["namespace"] = chance.choice(self.answered)
+            if chance.random() < 0.5:
+                made |= {"operation": "UPDATE", "old": made["obj"], "obj": self.applied_again(made["obj"])}
+        if chance.random() < 0.05:
+            made |= chance.choice([{"sub": "status"}, {"operation": "DELETE"}, {"resource": "deployments"}])
+        self.earlier.append(made)
+        return made
+
+    def applied_again(self, pod):
+        """A pod that was translated, with the words of its manifest back on it."""
+        changed = json.loads(json.dumps(pod))
+        changed["spec"]["containers"][0].setdefault("resources", {})["limits"] = dict(self.chance.choice(LIMITS))
+        return changed
+
+    def pod(self):
+        chance = self.chance
+        containers = [self.container(f"c{i}") for i in range(chance.choice([1, 1, 1, 2]))]
+        spec = {"containers": containers, "schedulerName": "default-scheduler"}
+        if chance.random() < 0.15:
+            spec["initContainers"] = [self.container("i")]
+        if chance.random() < 0.1:
+            spec["serviceAccountName"] = "trainer"
+        if chance.random() < 0.1:
+            named = chance.choice([{"resourceClaimName": "c1"}, {"resourceClaimTemplateName": self.template or "t"}])
+            spec["resourceClaims"] = [{"name": "mine", **named}]
+        if chance.random() < 0.1:
+            spec |= chance.choice(
+                [{"nodeName": "train-1"}, {"nodeSelector": {"nvidia.com/gpu.product": "A100-SHARED"}}]
+            )
+        metadata = {"labels": self.labels()} if chance.random() < 0.5 else {}
+        metadata |= {"annotations": self.annotations()} if chance.random() < 0.5 else {}
+        metadata |= chance.choice([{"name": f"p{chance.randrange(3)}"}, {"generateName": "p-"}])
+        return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+    def container(self, name):
+        limits = dict(self.chance.choice(LIMITS))
+        env = [{"name": "A", "value": str(self.chance.randrange(3))}]
+        return {"name": name, "image": "x", "resources": {"limits": limits, "requests": dict(limits)}, "env": env}
+
+    def labels(self):
+        words = {
+            names.SKIP_LABEL: ["true", "yes"],
+            names.TRANSLATED_LABEL: ["true"],
+            names.WAITS_LABEL: ["true", "false"],
+            "kueue.x-k8s.io/queue-name": ["q"],
+            "app": ["a", "b"],
+        }
+        return self.some(words)
+
+    def annotations(self):
+        """Some of ours: real ones of this or of another pod, or forged; and what others say."""
+        words = {
+            names.ORIGINAL: ["{}", '{"containers":{"c0":{"nvidia.com/gpu":"1"}}}', "x"],
+            names.TEMPLATES: ["v2 00 {}", "v1 x", "", "no words", "v2"],
+            names.DECISION: ["[]"],
+            names.DEVICES: ["{}"],
+            "nvidia.com/use-gputype": ["A100", "L40S"],
+            "note": ["x", "y" * 3000],
+        }
+        found = self.some(words)
+        if self.answered and self.chance.random() < 0.5:
+            real, _ = self.chance.choice(self.answered)
+            found |= self.some({key: [value] for key, value in real["metadata"].get("annotations", {}).items()})
+        return found
+
+    def some(self, words):
+        return {key: self.chance.choice(values) for key, values in words.items() if self.chance.random() < 0.3}
+
+    def take(self, request, outcome):
+        """Remember what became of a pod."""
+        patch = json.loads(outcome.body)["response"].get("patch")
+        if patch:
+            pod = jsonpatch.apply_patch(request["obj"], json.loads(base64.b64decode(patch)))
+            self.answered.append((pod, request["namespace"]))
+        if outcome.record.templates:
+            self.template = outcome.record.templates[0]
+
+
+def caches():
+    """Everything that the product's modules remember in, by name; what hangs on objects goes with the objects."""
+    found = {}
+    for name, module in sys.modules.items():
+        if name.partition(".")[0] in ROOMS:
+            for its, one in vars(module).items():
+                if isinstance(one, Cache | _lru_cache_wrapper):
+                    found[f"{name}.{its}"] = one
+    return found
+
+
+def forget_everything():
+    """Start anew, as far as a process can."""
+    for one in caches().values():
+        one.clear() if isinstance(one, Cache) else one.cache_clear()
+
+
+def webhook():
+    return Gate(None, None, lambda: "")
+
+
+GPU_CONTAINER = {"name": "c0", "resources": {"limits": {GPU: "1"}}}
+CONFIGURATIONS = {
+    "plain": {},
+    "declared": WHOLE,
+    "partial roll-out": {"canary": 50},
+    "mixed fleet": {"mixed": {GPU: {"prefer": "dra"}}},
+    "bridge": {"bridge": {"schedulerName": "ours", "drivers": ["hami-core-gpu.project-hami.io"], "fence": True}},
+}
+
+
+def differing(seed, count, configuration):
+    """How many answers to random reviews differ from those of a webhook that was just started, and the first such."""
+    chance = random.Random(seed)
+    world, authors, one = World(chance, configured(**configuration)), Authors(chance), webhook()
+    wrong = []
+    for number in range(count):
+        for _ in range(chance.randrange(3)):
+            world.change(authors.template)
+        request = authors.request()
+        path = "validate" if chance.random() < 0.1 else "mutate"
+        now = world.state(world.followed)
+        bodies = [review(request["obj"], **_rest(request), uid=f"uid-{number}-{turn}") for turn in range(2)]
+        answers = [_attempt(one, path, body, now) for body in bodies]
+        forget_everything()
+        for body, given in zip(bodies, answers, strict=True):
+            anew = _attempt(webhook(), path, body, world.state(world.read()))
+            if given != anew:
+                wrong.append((request, given, anew))
+        if not isinstance(anew, tuple | str):
+            authors.take(request, anew)
+    return wrong
+
+
+def _rest(request):
+    return {key: value for key, value in request.items() if key != "obj"}
+
+
+def _attempt(one, path, body, state):
+    try:
+        return one.decide(path, body, state, PATIENCE)
+    except Exception as error:  # noqa: BLE001  it is compared: a review that cannot be read is refused, anything else is a 500
+        return repr(error)
+
+
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_what_is_remembered_changes_no_answer(name):
+    wrong = differing(name, 100, CONFIGURATIONS[name])
+    assert not wrong, (len(wrong), wrong[0])
+
+
+def test_whatever_remembers_is_forgotten_between_the_two():
+    """What is named here is a sample: one of each sort."""
+    found = caches()
+    assert found.keys() >= {
+        "webhook.claims.maker.workshop",
+        "webhook.claims.maker._NAMED",
+        "webhook.claims.device_selectors._WRITTEN",
+        "webhook.claims.upkeep._read",
+        "dra.cel.selector._COMPILED",
+        "dra.quantity._remembered",
+    }
+    differing("some", 10, WHOLE)
+    forget_everything()
+    assert not [
+        name for name, one in found.items() if (len(one) if isinstance(one, Cache) else one.cache_info().currsize)
+    ]
+
+
+def fails_once(error, into):
+    """A method of a memo that fails the first time, as one would that was left half written."""
+    inner = getattr(FleetMemo, into)
+    failed = []
+
+    def failing(self, *args, **kwargs):
+        if not failed:
+            failed.append(self)
+            raise error
+        return inner(self, *args, **kwargs)
+
+    return failing
+
+
+@pytest.mark.parametrize("error", [KeyError("half"), TypeError("half"), MemoryError(), RecursionError()], ids=repr)
+@pytest.mark.parametrize("into", ["query", "cache_for", "_make_room"])
+def test_a_failure_to_remember_costs_no_answer(monkeypatch, caplog, error, into):
+    world = World(random.Random(1), configured(**WHOLE))
+    body = review({"metadata": {"name": "p"}, "spec": {"containers": [GPU_CONTAINER]}})
+    fresh = webhook().decide("mutate", body, world.state(world.read()), PATIENCE)
+    assert fresh.record.outcome == "translated"
+    monkeypatch.setattr(FleetMemo, into, fails_once(error, into))
+    state = world.state(world.followed)
+    assert webhook().decide("mutate", body, state, PATIENCE) == fresh
+    assert "decided again with nothing remembered" in caplog.text
+    monkeypatch.undo()
+    assert webhook().decide("mutate", body, state, PATIENCE) == fresh, "nothing half written is left"
+
+
+def test_what_fails_without_anything_remembered_is_a_bug_and_no_answer(monkeypatch):
+    def failing(*_, **__):
+        raise KeyError("always")
+
+    world = World(random.Random(1), configured(**WHOLE))
+    monkeypatch.setattr(FleetMemo, "query", failing)
+    body = review({"metadata": {"name": "p"}, "spec": {"containers": [GPU_CONTAINER]}})
+    with pytest.raises(KeyError, match="always"):
+        webhook().decide("mutate", body, world.state(world.followed), PATIENCE)
