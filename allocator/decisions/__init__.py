@@ -7,9 +7,9 @@ Pure: a pod and a stock come in, values go out. Nothing is held or written here;
 from __future__ import annotations
 
 from allocator.decisions.advice import advice
+from allocator.decisions.compact_answer import KnownNodes, OtherNodes, known_nodes, other_nodes
 from allocator.decisions.decider import Decider, Hindrance, Outlook, Outlooks, Serving, Unserved, shape_of
-from allocator.decisions.discretion import discreet, names_for
-from allocator.decisions.others import reaches_shared_pool, with_pods
+from allocator.decisions.nominated import reaches_shared_pool, with_pods
 from allocator.decisions.placement import (
     STRATEGY,
     Placement,
@@ -19,43 +19,43 @@ from allocator.decisions.placement import (
     placement_of,
     read_placement,
 )
+from allocator.decisions.pod_claims import find_claims
 from allocator.decisions.readiness import devices_ready, latest_binding, unusable
+from allocator.decisions.redaction import name_pods, redact
 from allocator.decisions.replacement import Unreplaceable, plan_replacement
-from allocator.decisions.rest import Census, Rest, census_of, rest_of
 from allocator.decisions.trial import NodeGroup, claims_for, try_out
-from allocator.decisions.wants import wants_of
 
 __all__ = [
     "STRATEGY",
-    "Census",
     "Decider",
     "Hindrance",
+    "KnownNodes",
     "NodeGroup",
+    "OtherNodes",
     "Outlook",
     "Outlooks",
     "Placement",
     "PlacementRules",
-    "Rest",
     "Serving",
     "UnknownStrategy",
     "Unreplaceable",
     "Unserved",
     "advice",
-    "census_of",
     "claims_for",
     "devices_ready",
-    "discreet",
+    "find_claims",
     "full_nodes",
+    "known_nodes",
     "latest_binding",
-    "names_for",
+    "name_pods",
+    "other_nodes",
     "placement_of",
     "plan_replacement",
     "reaches_shared_pool",
     "read_placement",
-    "rest_of",
+    "redact",
     "shape_of",
     "try_out",
     "unusable",
-    "wants_of",
     "with_pods",
 ]

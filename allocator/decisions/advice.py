@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from allocator import allocate
-from allocator.decisions.wants import wants_of
+from allocator.decisions.pod_claims import find_claims
 from allocator.one_node import Options
 from allocator.pods import elsewhere
 from allocator.reasons import Kind, distance, nearest
@@ -26,7 +26,7 @@ NODES = 4  # kinds of nodes that are compared; the commonest
 
 def advice(pod: Pod, stock: Stock, hindrances: Sequence[Hindrance]) -> str:
     """Say what would have to be otherwise for a refused pod to fit; "" if nothing was found in time."""
-    wants = wants_of(pod, stock)
+    wants = find_claims(pod, stock)
     candidates = [hindrance.nodes[0] for hindrance in hindrances[:NODES]]
     reachable = [name for name in candidates if not elsewhere(wants.claims, stock.nodes[name])]
     if not reachable or not wants.open:

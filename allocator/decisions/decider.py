@@ -21,20 +21,19 @@ from msgspec.structs import replace
 from allocator import allocate, pods
 from allocator.all_nodes import FleetAnswer, FleetMemo, fleet
 from allocator.answer import Answer, Verdict, as_granted
-from allocator.decisions.accounting import what_is_unaccounted
 from allocator.decisions.placement import Placement
-from allocator.decisions.wants import IMPLICIT, wants_of
+from allocator.decisions.pod_claims import IMPLICIT, find_claims
 from allocator.one_node import Options
 from allocator.reasons import sentence, tally
 from allocator.strategies import STRATEGIES, Chosen, StrategyCache, serve, told_apart
 from dra.budget import Budget
-from dra.objects import ResourceClaim
+from dra.objects import ResourceClaim, node_of
 from dra.wire import encode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from allocator.decisions.wants import Wants
+    from allocator.decisions.pod_claims import PodClaims
     from dra.objects import Node, Pod
     from dra.stock import Stock
 
@@ -118,8 +117,8 @@ class Decider:
         crowded: _ByNode = MappingProxyType({}),
     ) -> Outlooks:
         """Ask all nodes but those that are crowded, each with what it says about that."""
-        wants = wants_of(pod, stock)
-        if not wants.concern_us:
+        wants = find_claims(pod, stock)
+        if not wants.want_devices:
             return Outlooks(Outlook.SKIP)
         if wants.waits_for:
             return Outlooks(Outlook.WAITING, message=wants.waits_for)
@@ -143,7 +142,7 @@ class Decider:
 
     def may_fit(self, pod: Pod, stock: Stock, crowded: _ByNode = MappingProxyType({})) -> bool:
         """Say whether some node that is not crowded may serve a pod now; of a pod that cannot be told apart so, that one may."""
-        wants = wants_of(pod, stock)
+        wants = find_claims(pod, stock)
         if not shape_of(wants):
             return True
         answers = self._ask(stock, wants.open)
@@ -154,7 +153,7 @@ class Decider:
         self, pod: Pod, node: str, stock: Stock, placement: Placement = BY_DEFAULT, *, alone: Options | None = None
     ) -> Serving | Unserved:
         """Say what a pod gets on one node. A stock that others do not follow is asked `alone`, and nothing of it is kept in mind."""
-        wants = wants_of(pod, stock)
+        wants = find_claims(pod, stock)
         if wants.waits_for:
             return Unserved(wants.waits_for)
         there = stock.nodes.get(node)
@@ -170,7 +169,7 @@ class Decider:
             answer = allocate(stock, node, wants.open, options=alone)
         if answer.feasible:
             serving = Serving(wants.claims, wants.open, answer)
-            unaccounted = what_is_unaccounted(serving.allocated_claims(), stock)
+            unaccounted = _unaccounted(serving.allocated_claims(), stock)
             return Unserved(unaccounted) if unaccounted else serving
         return Unserved(answer.error or "the devices that were free have been taken meanwhile")
 
@@ -241,7 +240,7 @@ class Decider:
         never = Outlooks(Outlook.NEVER, {}, message, hindrances)
         return _once_room(never, crowded)
 
-    def _prospect(self, wants: Wants, stock: Stock, answers: FleetAnswer, elsewhere: _ByNode) -> Outlook:
+    def _prospect(self, wants: PodClaims, stock: Stock, answers: FleetAnswer, elsewhere: _ByNode) -> Outlook:
         """Say of a pod that no node serves now whether some node could, were nothing in use."""
         asked = [name for name in answers if name not in elsewhere]
         if Verdict.UNDECIDED in _verdicts(answers, asked):
@@ -253,7 +252,7 @@ class Decider:
         return Outlook.FULL
 
 
-def shape_of(wants: Wants) -> bytes:
+def shape_of(wants: PodClaims) -> bytes:
     """Give what is the same for all pods whom the same devices would help; empty if more than open claims decides about it."""
     alone = wants.extended or wants.waits_for or len(wants.open) < len(wants.claims)
     return b"" if alone else encode([claim.spec for claim in wants.open])
@@ -275,14 +274,14 @@ def _has_alternatives(claims: Iterable[ResourceClaim]) -> bool:
     return any(request.first_available for claim in claims for request in claim.spec.devices.requests)
 
 
-def _elsewhere(wants: Wants, stock: Stock) -> dict[str, str]:
+def _elsewhere(wants: PodClaims, stock: Stock) -> dict[str, str]:
     """Say of nodes what keeps a pod from them before its open claims are looked at; the others are left out."""
     if not wants.extended and len(wants.open) == len(wants.claims):
         return {}
     return {name: why for name, node in stock.nodes.items() if (why := _beside_devices(wants, node))}
 
 
-def _beside_devices(wants: Wants, node: Node) -> str:
+def _beside_devices(wants: PodClaims, node: Node) -> str:
     """Say what keeps a pod from a node before its open claims are looked at; "" if nothing does."""
     for name in wants.extended:
         amount = node.status.allocatable.get(name)
@@ -366,3 +365,24 @@ def _summary(nodes: int, hindrances: Sequence[Hindrance]) -> str:
     if rest:
         parts.append(f"{rest} for other reasons")
     return f"0 of {nodes} nodes can serve the claims: {'; '.join(parts)}"
+
+
+def _unaccounted(claims: Iterable[ResourceClaim], stock: Stock) -> str:
+    """Name an allocated device that takes the node's own cpu or memory, and what it takes; "" if there is none.
+
+    Gate DRANodeAllocatableResources (KEP-5517, alpha, off in 1.37): in-tree, DynamicResources adds these amounts to what the pod asks
+    of the node (nodeallocatabledynamicresources.go). Nothing adds them here, so the node would get more pods than it has cpu for.
+    """
+    for claim in claims:
+        allocation = claim.status.allocation
+        assert allocation is not None
+        node = node_of(allocation)
+        for result in allocation.devices.results:
+            found = stock.devices((result.driver, result.pool)).find(result.device, node)
+            taken = ", ".join(sorted(found[1].node_allocatable_resources)) if found is not None else ""
+            if taken:
+                return (
+                    f"device {result.driver}/{result.pool}/{result.device} takes {taken} of the node "
+                    "(nodeAllocatableResources, alpha), which is not counted here: leave the pod to the default scheduler"
+                )
+    return ""

@@ -1,5 +1,5 @@
 """What people and monitoring ask of a stock: which pod has which share of which device, what a node has left, what a
-rule about devices comes to, what is promised on a node, and what should not be.
+rule about devices comes to, what is reserved on a node, and what should not be.
 
 Pure: a stock comes in, values go out. Nothing is decided here, and nothing is searched for.
 """
@@ -9,8 +9,8 @@ from __future__ import annotations
 from allocator.reports.coverage import Seen, look, rule_of, status_of
 from allocator.reports.drift import Drift, drift
 from allocator.reports.nodes import DeviceReport, DeviceState, NodeReport, node_report
-from allocator.reports.promises import promises
 from allocator.reports.quotas import QuotaReport, report_quota
+from allocator.reports.reserved import reserved_on
 from allocator.reports.shares import Share, shares
 
 __all__ = [
@@ -24,8 +24,8 @@ __all__ = [
     "drift",
     "look",
     "node_report",
-    "promises",
     "report_quota",
+    "reserved_on",
     "rule_of",
     "shares",
     "status_of",

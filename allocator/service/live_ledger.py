@@ -212,7 +212,7 @@ class LiveLedger:
 
     async def speak(self, pod: Pod, sentence: str) -> None:
         """Write an event about a pod."""
-        await self._recorder.record(pod, "Devices", self._pods.discreet(pod, sentence), warning=True)
+        await self._recorder.record(pod, "Devices", self._pods.redact(pod, sentence), warning=True)
 
     def _answer(self, token: str, problem: str) -> None:
         waiting = self.answers.pop(token, None)

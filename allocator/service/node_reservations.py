@@ -8,7 +8,7 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
-from allocator.reports import promises
+from allocator.reports import reserved_on
 from allocator.service.replies import Refusal, json
 from cluster.errors import ApiError
 from runtime.authentication import Crowded
@@ -42,7 +42,7 @@ class NodeReservations:
         problem = self._bridge.lead.unready() or ("" if self._sure() else "the lease was not renewed in time")
         if problem:
             raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, problem, AGAIN)
-        return json({"node": node, "promises": list(promises(self._bridge.ledger.state, node))})
+        return json({"node": node, "promises": list(reserved_on(self._bridge.ledger.state, node))})
 
     async def _node_of(self, head: Head) -> str:
         """Find the node that the token was made for."""

@@ -6,7 +6,7 @@ import asyncio
 from time import time
 from typing import TYPE_CHECKING
 
-from allocator.decisions import Outlook, UnknownStrategy, discreet, placement_of, shape_of, unusable, wants_of
+from allocator.decisions import Outlook, UnknownStrategy, find_claims, placement_of, redact, shape_of, unusable
 from allocator.reservations import PodGone, PodSeen
 from allocator.service.preemption.nominations import Nominations
 from allocator.service.requeue_events import RefusedPods
@@ -89,7 +89,7 @@ class PendingPods:
 
     def refuse(self, pod: Pod) -> None:
         """Remember a pod that may be tried again once a device comes free."""
-        shape = shape_of(wants_of(pod, self._knowledge.stock))
+        shape = shape_of(find_claims(pod, self._knowledge.stock))
         self.refused.put(pod.metadata.uid, pod.metadata.key, shape)
 
     def devices_changed(self) -> None:
@@ -108,7 +108,9 @@ class PendingPods:
             if namespace not in ("", pod.metadata.namespace):
                 continue
             newest = self.newest(pod)
-            if not (wants_of(newest, stock).waits_for or self.unknown_strategy(newest) or self.unusable_claims(newest)):
+            if not (
+                find_claims(newest, stock).waits_for or self.unknown_strategy(newest) or self.unusable_claims(newest)
+            ):
                 ready.append(pod)
         for pod in ready:
             del self._lacking_objects[pod.metadata.uid]
@@ -152,6 +154,6 @@ class PendingPods:
         except UnknownStrategy as error:
             return error
 
-    def discreet(self, pod: Pod, sentence: str) -> str:
+    def redact(self, pod: Pod, sentence: str) -> str:
         """Leave out of a sentence what a reader of the pod's events may not read."""
-        return discreet(sentence, self._knowledge.stock, pod.metadata.namespace or "default")
+        return redact(sentence, self._knowledge.stock, pod.metadata.namespace or "default")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from allocator.decisions import Hindrance, Outlook, Outlooks, Unserved, reaches_shared_pool, wants_of, with_pods
+from allocator.decisions import Hindrance, Outlook, Outlooks, Unserved, find_claims, reaches_shared_pool, with_pods
 from allocator.one_node import Options
 from allocator.pods import elsewhere
 from allocator.preemption import without_pods
@@ -65,7 +65,7 @@ class Questions:
         self._lead.demand_ready()
         pod = self._pods.newest(pod)
         begun = self._clock()
-        found = self._judge(pod).tell(partial(self._pods.discreet, pod))
+        found = self._judge(pod).tell(partial(self._pods.redact, pod))
         self._metrics.count_outlook(str(found.outlook), self._clock() - begun)
         self._pods.note(pod, found.outlook)
         if not found.nodes and found.outlook is not Outlook.FULL:
@@ -128,7 +128,7 @@ class Questions:
     def _unserved(self, pod: Pod, node: str, stock: Stock) -> str:
         serving = self._decider.serve(pod, node, stock, alone=Options())
         message = serving.message if isinstance(serving, Unserved) else ""
-        return self._pods.discreet(pod, message)
+        return self._pods.redact(pod, message)
 
     def take_back_elsewhere(self, pod: Pod, nodes: Iterable[str]) -> str:
         """Take back claims that are allocated to this pod alone and keep it from one of these nodes; say so, "" if there are none.
@@ -157,7 +157,7 @@ class Questions:
         """Have a token stand for a pod; False if the pod needs no device of ours."""
         self._lead.demand_ready()
         pod = self._pods.newest(pod)
-        if not wants_of(pod, self._knowledge.stock).concern_us:
+        if not find_claims(pod, self._knowledge.stock).want_devices:
             return False
         self._remember(token, pod)
         return True

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from allocator.decisions import Unserved, devices_ready, latest_binding, unusable, wants_of
+from allocator.decisions import Unserved, devices_ready, find_claims, latest_binding, unusable
 from allocator.reservations import (
     Assume,
     ClaimPart,
@@ -116,7 +116,7 @@ class Reservations:
         self._lead.demand_ready()
         asked = self._questions.asked.get(token)
         if asked is not None and self._ledger.state.reservation(token) is None:
-            wants = wants_of(self._pods.newest(asked), self._knowledge.stock)
+            wants = find_claims(self._pods.newest(asked), self._knowledge.stock)
             if not wants.claims and not wants.waits_for:
                 return Progress(committed=True)  # a pod without claims may be bound as it is
         until = self._clock() + seconds
@@ -190,7 +190,7 @@ class Reservations:
 
     def _again(self, pod: Pod | None, problem: str) -> Refusal:
         """Refuse, so that the scheduler decides on the pod again."""
-        said = self._pods.discreet(pod, problem) if pod is not None else problem
+        said = self._pods.redact(pod, problem) if pod is not None else problem
         return Refusal(HTTPStatus.CONFLICT, said, "decide again")
 
 

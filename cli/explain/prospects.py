@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from allocator import Options, allocate
 from allocator.answer import Stage, Verdict
-from allocator.decisions import Decider, Outlook, Serving, advice, try_out, wants_of
+from allocator.decisions import Decider, Outlook, Serving, advice, find_claims, try_out
 from allocator.pods import elsewhere, refusal, requests_of, total
 from allocator.preemption import held_near
 from cli.explain.claims import pods_of, since_of
@@ -38,7 +38,7 @@ _HELD = frozenset((Stage.IN_USE, Stage.GROUPS, Stage.COMPATIBILITY, Stage.COUNTE
 def prospect_of(pod: Pod, scene: Scene) -> Prospect | None:
     """Say what is to be expected for the claims of a pod that wait; None if none does."""
     stock = scene.stock
-    wants = wants_of(pod, stock)
+    wants = find_claims(pod, stock)
     if not wants.waits_for and not wants.open:
         return None
     found = Decider().outlook(pod, stock)

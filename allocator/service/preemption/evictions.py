@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 from allocator import allocate
 from allocator.answer import as_granted
-from allocator.decisions import Unserved, names_for, with_pods
+from allocator.decisions import Unserved, name_pods, with_pods
 from allocator.one_node import Options
 from allocator.preemption import (
     Choice,
@@ -163,7 +163,7 @@ class Evictions:
             self._metrics.count_room(found.outcome if isinstance(found, Preemption) else "waits")
             return ""
         self._metrics.count_room("advised")
-        return f"would fit on {found.node} once {names_for(pod, found.pods)} had gone, less important; no pod is evicted (--extender-preemption)"
+        return f"would fit on {found.node} once {name_pods(pod, found.pods)} had gone, less important; no pod is evicted (--extender-preemption)"
 
     async def _choose(self, pod: Pod, nodes: Iterable[str]) -> Preemption | Victims:
         """Choose a node and the victims on it, or say why there are none."""
@@ -179,7 +179,7 @@ class Evictions:
         nominated = bridge.pods.nominations.node_of(pod)
         if nominated in stock.nodes and (going := holders.near(nominated, stock).leaving):
             bridge.pods.nominations.nominate(pod, nominated)
-            return Preemption(nominated, (), f"waits for {names_for(pod, going)} to end")
+            return Preemption(nominated, (), f"waits for {name_pods(pod, going)} to end")
         does = self._does(pod, stock, self._serving(pod))
         found = await self._look(nodes, holders, stock, does)
         if found is None:
@@ -294,7 +294,7 @@ class Evictions:
             bridge.pods.nominations.nominate(pod, found.node)
             await self._evict(victim, pod)
             gone.append(victim)
-        message = f"{names_for(pod, gone)} made to go" if gone else "room is being made already"
+        message = f"{name_pods(pod, gone)} made to go" if gone else "room is being made already"
         return Preemption(found.node, tuple(gone), message)
 
     def _does_now(self, node: str, pod: Pod) -> Callable[[Choice], bool]:
@@ -321,7 +321,7 @@ class Evictions:
 
     async def _evict(self, victim: Pod, pod: Pod) -> None:
         meta = victim.metadata
-        why = f"makes room for {names_for(victim, (pod,))}, which is more important"
+        why = f"makes room for {name_pods(victim, (pod,))}, which is more important"
         condition = {"type": TARGET, "status": "True", "reason": REASON, "message": why}
         condition["lastTransitionTime"] = now_of_the_wall()
         said = {
@@ -341,7 +341,7 @@ class Evictions:
             return
         except ApiError as error:
             self._metrics.count_eviction("failed")
-            problem = f"{names_for(pod, (victim,))} could not be evicted: {error.message}"
+            problem = f"{name_pods(pod, (victim,))} could not be evicted: {error.message}"
             raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, problem, "see the rights of the allocator, or wait") from None
         self._remember(victim)
         self._metrics.count_eviction("evicted")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from allocator.decisions import Outlook, advice, discreet
+from allocator.decisions import Outlook, advice, redact
 from allocator.pods import waits
 from dra.objects import Pod
 from dra.stock import Stock
@@ -120,4 +120,4 @@ def explain(decider: Decider, pod: Pod, stock: Stock) -> str:
         parts.append("no node could serve it even if nothing were in use")
     if help_ := advice(asking, stock, found.hindrances):
         parts.append(help_)
-    return discreet("; ".join(parts), stock, pod.metadata.namespace or "default")
+    return redact("; ".join(parts), stock, pod.metadata.namespace or "default")

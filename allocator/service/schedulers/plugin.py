@@ -11,7 +11,7 @@
 | POST postfilter | pod, nodes; nominatedNode, victims, message |
 | GET wake?after=SEQ | a long poll: seq, pods, all |
 
-`nodes` of a prefilter says in two numbers which nodes the scheduler knows (`allocator.decisions.Census`). If we know the same, the answer leaves
+`nodes` of a prefilter says in two numbers which nodes the scheduler knows (`allocator.decisions.KnownNodes`). If we know the same, the answer leaves
 the largest kind of them unnamed, and `rest` says what holds for it: fit and score, or message. Who does not say, or knows others, gets every
 name and no `rest`. So a plugin and an allocator of different versions understand each other.
 """
@@ -23,7 +23,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
 
-from allocator.decisions import Census, census_of, rest_of
+from allocator.decisions import KnownNodes, known_nodes, other_nodes
 from allocator.service.replies import Refusal, json, read
 from dra.objects import Pod
 from dra.wire import Wire
@@ -31,7 +31,7 @@ from dra.wire import Wire
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from allocator.decisions import Outlooks, Rest
+    from allocator.decisions import OtherNodes, Outlooks
     from allocator.service.app import Routes
     from allocator.service.bridge import Bridge
     from allocator.service.preemption.evictions import Evictions
@@ -46,7 +46,7 @@ _NUMBER = re.compile(r"[0-9]{1,18}")
 
 class PodQuestion(Wire, frozen=True, kw_only=True):
     pod: Pod
-    nodes: Census | None = None  # those that the scheduler knows
+    nodes: KnownNodes | None = None  # those that the scheduler knows
 
 
 class FilterQuestion(Wire, frozen=True, kw_only=True):
@@ -85,7 +85,7 @@ class Plugin:
         self._expires = expires
         self._poll = poll
         self._counted: Mapping[str, Node] = {}
-        self._census = census_of(())
+        self._census = known_nodes(())
 
     def state(self, head: Head, body: bytes) -> Reply:
         del head, body
@@ -103,13 +103,13 @@ class Plugin:
         token, found = self._bridge.questions.outlook(question.pod)
         nodes = self._bridge.knowledge.stock.nodes
         alike = question.nodes == self._census_of(nodes)
-        return json(_outlook(token, found, rest_of(found, nodes) if alike else None))
+        return json(_outlook(token, found, other_nodes(found, nodes) if alike else None))
 
-    def _census_of(self, nodes: Mapping[str, Node]) -> Census:
+    def _census_of(self, nodes: Mapping[str, Node]) -> KnownNodes:
         """Count the nodes anew only if one of them has changed: they are another mapping then."""
         if nodes is not self._counted:
             self._counted = nodes
-            self._census = census_of(nodes)
+            self._census = known_nodes(nodes)
         return self._census
 
     def filter(self, head: Head, body: bytes) -> Reply:
@@ -176,7 +176,7 @@ class Plugin:
         return json(said)
 
 
-def _outlook(token: str, found: Outlooks, rest: Rest | None) -> dict[str, Any]:
+def _outlook(token: str, found: Outlooks, rest: OtherNodes | None) -> dict[str, Any]:
     """Put into words what was found; the nodes of `rest` need no names."""
     told = found.hindrances
     if rest is None or not rest.fit:

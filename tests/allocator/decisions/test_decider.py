@@ -9,8 +9,8 @@ from allocator.decisions import (
     Serving,
     Unserved,
     devices_ready,
+    find_claims,
     read_placement,
-    wants_of,
     with_pods,
 )
 from allocator.one_node import Options
@@ -91,17 +91,17 @@ def test_a_claim_of_another_pods_template_and_one_that_is_being_deleted_are_not_
     def owner(name):
         return convert(sidecar.pod(name, resourceClaims=[entry]) | {"status": status}, Pod)
 
-    assert wants_of(owner("p"), stock).waits_for == ""
-    assert "not made for this pod" in wants_of(owner("q"), stock).waits_for
-    assert "being deleted" in wants_of(pod("r", "going"), stock).waits_for
+    assert find_claims(owner("p"), stock).waits_for == ""
+    assert "not made for this pod" in find_claims(owner("q"), stock).waits_for
+    assert "being deleted" in find_claims(pod("r", "going"), stock).waits_for
 
 
 @pytest.mark.parametrize(("consumers", "waits"), [(255, False), (256, True)])
 def test_a_claim_that_256_pods_share_has_no_room(consumers, waits):
     stock = stock_of(sidecar.claim("a"))
     shared = granted("a", 1, stock, "n0", *(f"u{at}" for at in range(consumers)))
-    assert bool(wants_of(pod("p", "a"), stock.with_(shared)).waits_for) is waits
-    assert wants_of(pod("u0", "a"), stock.with_(shared)).waits_for == ""
+    assert bool(find_claims(pod("p", "a"), stock.with_(shared)).waits_for) is waits
+    assert find_claims(pod("u0", "a"), stock.with_(shared)).waits_for == ""
 
 
 def test_pods_that_come_first_take_and_pods_that_go_give_back():

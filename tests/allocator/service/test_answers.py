@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from allocator.decisions import Decider, Outlook, Outlooks, census_of, read_placement, rest_of
+from allocator.decisions import Decider, Outlook, Outlooks, known_nodes, other_nodes, read_placement
 from allocator.decisions.decider import Hindrance
 from allocator.service.schedulers.plugin import LONGEST_REASONS, Plugin
 from dra.objects import Node, Pod, ResourceSlice
@@ -51,7 +51,7 @@ def held(stock, node, count):
 def ask(found, nodes, known=None):
     """Ask as a scheduler does that knows some nodes, or does not say."""
     bridge = SimpleNamespace(questions=SimpleNamespace(outlook=lambda _: ("t", found)), knowledge=SimpleNamespace(stock=SimpleNamespace(nodes=nodes)))  # fmt: skip
-    question = {"pod": POD} if known is None else {"pod": POD, "nodes": census_of(known)}
+    question = {"pod": POD} if known is None else {"pod": POD, "nodes": known_nodes(known)}
     return json.loads(Plugin(bridge, None, "a", expires=1).prefilter(None, encode(question)).body)
 
 
@@ -109,8 +109,8 @@ def test_who_does_not_say_what_it_knows_or_knows_other_nodes_is_told_every_name(
 
 
 def test_nodes_that_come_and_go_are_counted_anew():
-    assert census_of(["n1", "n2"]).sum == 5870541378  # as the plugin's tests have it
-    assert census_of(["a", "b"]) == census_of(["b", "a"]) != census_of(["a", "c"]) != census_of(["a"])
+    assert known_nodes(["n1", "n2"]).sum == 5870541378  # as the plugin's tests have it
+    assert known_nodes(["a", "b"]) == known_nodes(["b", "a"]) != known_nodes(["a", "c"]) != known_nodes(["a"])
     stock = SimpleNamespace(nodes={"a": None})
     plugin = Plugin(
         SimpleNamespace(
@@ -123,14 +123,14 @@ def test_nodes_that_come_and_go_are_counted_anew():
     )
     for names in ("a", "ab", "b"):
         stock.nodes = dict.fromkeys(names)
-        body = encode({"pod": POD, "nodes": census_of(names)})
+        body = encode({"pod": POD, "nodes": known_nodes(names)})
         assert json.loads(plugin.prefilter(None, body).body)["rest"] == {"fit": True}
 
 
 def test_a_node_that_nothing_is_said_about_is_not_among_the_rest():
-    assert rest_of(Outlooks(Outlook.FITS, {"n0": 0}), ["n0", "n1"]) is None
-    assert rest_of(Outlooks(Outlook.WAITING, message="no claim"), ["n0"]) is None
-    assert rest_of(Outlooks(Outlook.SKIP), []) is None
+    assert other_nodes(Outlooks(Outlook.FITS, {"n0": 0}), ["n0", "n1"]) is None
+    assert other_nodes(Outlooks(Outlook.WAITING, message="no claim"), ["n0"]) is None
+    assert other_nodes(Outlooks(Outlook.SKIP), []) is None
 
 
 def test_with_more_reasons_than_are_told_no_refused_node_fits_by_silence():

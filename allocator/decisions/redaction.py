@@ -15,7 +15,7 @@ _KEY = re.compile(r"[a-z0-9][-a-z0-9.]*/[a-z0-9](?:[-a-z0-9.]*[a-z0-9])?")
 STRANGER = "a claim of another namespace"
 
 
-def discreet(sentence: str, stock: Stock, namespace: str) -> str:
+def redact(sentence: str, stock: Stock, namespace: str) -> str:
     """Take the names of claims of other namespaces out of a sentence."""
 
     def hide(found: re.Match[str]) -> str:
@@ -26,7 +26,7 @@ def discreet(sentence: str, stock: Stock, namespace: str) -> str:
     return _KEY.sub(hide, sentence)
 
 
-def names_for(reader: Pod, pods: Iterable[Pod]) -> str:
+def name_pods(reader: Pod, pods: Iterable[Pod]) -> str:
     """Name pods to whoever reads the events of one of them or of another: those of its namespace, and how many others."""
     own: list[str] = []
     strangers = 0

@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from allocator.reports import promises
+from allocator.reports import reserved_on
 from allocator.reservations import Hold, Ledger, Reservation, State
 from tests.allocator.reports.test_shares import claim
 
@@ -23,15 +23,15 @@ def ledger(hold, *, node="n", state=State.COMMITTING):
 
 def test_what_a_claim_does_not_say_yet_is_promised_on_the_node_of_its_pod():
     hold = Hold(BARE, intent=GIVEN, users=frozenset({"p", "forgotten"}))
-    [one] = promises(ledger(hold), "n")
+    [one] = reserved_on(ledger(hold), "n")
     assert (one.namespace, one.claim, one.uid, one.in_doubt) == ("team", "c", "c", False)
     assert [(device.device, device.share_id) for device in one.devices] == [("d0", ""), ("d2", "s")]
-    assert list(promises(ledger(hold), "m")) == []
+    assert list(reserved_on(ledger(hold), "m")) == []
 
 
 def test_what_it_says_itself_is_none_though_nobody_has_told_of_it_yet():
     hold = Hold(WANTED, intent=GIVEN, users=frozenset({"p"}))
-    assert list(promises(ledger(hold), "n")) == []
+    assert list(reserved_on(ledger(hold), "n")) == []
 
 
 def test_in_doubt_is_a_write_without_an_answer_whoever_still_needs_it():
@@ -41,5 +41,5 @@ def test_in_doubt_is_a_write_without_an_answer_whoever_still_needs_it():
         (State.DOUBT, False, True),
         (State.RELEASED, True, True),
     ):
-        [one] = promises(ledger(replace(hold, lost=lost), state=state), "n")
+        [one] = reserved_on(ledger(replace(hold, lost=lost), state=state), "n")
         assert one.in_doubt is doubt

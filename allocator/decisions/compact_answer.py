@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _K = TypeVar("_K")
 
 
-class Census(Wire, frozen=True, kw_only=True):
+class KnownNodes(Wire, frozen=True, kw_only=True):
     """Which nodes somebody knows: how many, and the sum of their names' CRC-32.
 
     A scheduler takes it for each pod, so it is cheap, and in no order. Different nodes of equal sums are one chance in 2^32, and cost
@@ -34,7 +34,7 @@ class Census(Wire, frozen=True, kw_only=True):
     sum: int
 
 
-class Rest(msgspec.Struct, frozen=True, omit_defaults=True):
+class OtherNodes(msgspec.Struct, frozen=True, omit_defaults=True):
     """What holds for every node that is not named."""
 
     fit: bool
@@ -42,13 +42,13 @@ class Rest(msgspec.Struct, frozen=True, omit_defaults=True):
     message: str = ""
 
 
-def census_of(names: Collection[str]) -> Census:
+def known_nodes(names: Collection[str]) -> KnownNodes:
     """Count nodes, and sum up their names."""
     checks = map(crc32, map(str.encode, names))
-    return Census(count=len(names), sum=sum(checks))
+    return KnownNodes(count=len(names), sum=sum(checks))
 
 
-def rest_of(found: Outlooks, nodes: Collection[str]) -> Rest | None:
+def other_nodes(found: Outlooks, nodes: Collection[str]) -> OtherNodes | None:
     """Find the largest kind of these nodes; None if there is a node that the answer says nothing about."""
     scores = Counter(found.nodes.values())
     reasons: Counter[str] = Counter()
@@ -61,8 +61,8 @@ def rest_of(found: Outlooks, nodes: Collection[str]) -> Rest | None:
     score, liked = _largest(scores, 0)
     message, refused = _largest(reasons, "")
     if liked >= refused:
-        return Rest(fit=True, score=score)
-    return Rest(fit=False, message=message)
+        return OtherNodes(fit=True, score=score)
+    return OtherNodes(fit=False, message=message)
 
 
 def _largest(kinds: Counter[_K], otherwise: _K) -> tuple[_K, int]:

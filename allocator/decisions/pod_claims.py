@@ -24,7 +24,7 @@ GROUP = "PodGroup"
 IMPLICIT = "deviceclass.resource.kubernetes.io/"
 
 
-class Wants(msgspec.Struct, frozen=True):
+class PodClaims(msgspec.Struct, frozen=True):
     """The claims of a pod, in its order. `waits_for` says what is missing; "" if nothing is."""
 
     claims: tuple[ResourceClaim, ...] = ()
@@ -37,12 +37,12 @@ class Wants(msgspec.Struct, frozen=True):
         return tuple(claim for claim in self.claims if claim.status.allocation is None)
 
     @property
-    def concern_us(self) -> bool:
+    def want_devices(self) -> bool:
         """Whether there is anything to decide."""
         return bool(self.claims or self.extended or self.waits_for)
 
 
-def wants_of(pod: Pod, stock: Stock) -> Wants:
+def find_claims(pod: Pod, stock: Stock) -> PodClaims:
     """Look up what a pod wants."""
     extended = tuple(sorted(_extended_names(pod, stock)))
     claims: dict[str, ResourceClaim] = {}
@@ -53,9 +53,9 @@ def wants_of(pod: Pod, stock: Stock) -> Wants:
         claim = stock.claims.get(f"{pod.metadata.namespace or 'default'}/{name}")
         waits_for = _missing(pod, entry, claim, stock)
         if waits_for or claim is None:
-            return Wants(tuple(claims.values()), extended, waits_for)
+            return PodClaims(tuple(claims.values()), extended, waits_for)
         claims[name] = claim
-    return Wants(tuple(claims.values()), extended)
+    return PodClaims(tuple(claims.values()), extended)
 
 
 def _missing(pod: Pod, entry: PodResourceClaim, claim: ResourceClaim | None, stock: Stock) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from allocator import allocate
 from allocator.answer import with_allocation
-from allocator.decisions.wants import wants_of
+from allocator.decisions.pod_claims import find_claims
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,7 +26,7 @@ def reaches_shared_pool(stock: Stock, node: str) -> bool:
 def with_pods(stock: Stock, node: str, pods: Sequence[Pod]) -> Stock:
     """Answer with the stock after some pods have taken what they want on a node; who fits there no more takes nothing."""
     for pod in pods:
-        wanted = wants_of(pod, stock).open
+        wanted = find_claims(pod, stock).open
         answer = allocate(stock, node, wanted) if wanted else None
         for claim, granted in zip(wanted, answer.allocations if answer else (), strict=False):
             stock = stock.with_(with_allocation(claim, granted.allocation))
