@@ -2,7 +2,7 @@
 
 Every kind that a process of ours follows, in the shapes that grow most when they are read: parameters of empty objects, labels by the
 hundred thousand, lists of tolerations, workloads without replicas. A stub serves them, because a real API server takes
-minutes and gigabytes to store what is asked about here (`e2e/gate/test_gate_memory.py` asks a real one, with less).
+minutes and gigabytes to store what is asked about here (`e2e/webhook/test_memory.py` asks a real one, with less).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ DRAWBRIDGE = str(Path(sys.executable).with_name("drawbridge"))
 # By its name, how a process is started, and what it says when it is ready.
 PROCESSES: dict[str, tuple[tuple[str, ...], bytes]] = {
     "webhook": (("webhook", "--no-controllers", "--listen=127.0.0.1:0", "--metrics-listen=127.0.0.1:0"), b'"msg":"ready"'),
-    "controllers": (("webhook", "--no-gate", "--controllers", "--no-authority", "--metrics-listen=127.0.0.1:0"), b'"msg":"ready"'),
+    "controllers": (("webhook", "--no-reviews", "--controllers", "--no-authority", "--metrics-listen=127.0.0.1:0"), b'"msg":"ready"'),
     "allocator": (("allocator", "--identity=a", "--extender=127.0.0.1:0"), b'"msg":"leading"'),
 }  # fmt: skip
 

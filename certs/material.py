@@ -1,7 +1,7 @@
 """What the four shared Secrets hold, and how one rotation step changes it. Values only; `certs.store` reads and writes them.
 
-The first is the authority's alone; the second is what a replica of the gate serves with; the third is for whoever seals
-or verifies, the gate and the controller; the fourth is what an allocator shows where API servers ask about quotas. It looks like
+The first is the authority's alone; the second is what a replica of the webhook serves with; the third is for whoever seals
+or verifies, the webhook and the controller; the fourth is what an allocator shows where API servers ask about quotas. It looks like
 the second, under another key and other names: whoever has one cannot answer in place of the other.
 
 | authority's | holds |
@@ -53,7 +53,7 @@ ENTRIES = AUTHORITYS | SERVING
 
 
 class Names(NamedTuple):
-    """What leaves are for: the gate's, and the door's, which has none without names."""
+    """What leaves are for: the webhook's, and the door's, which has none without names."""
 
     gate: Sequence[str]
     door: Sequence[str] = ()

@@ -101,7 +101,7 @@ class Store:
         return True
 
     async def read(self) -> Material:
-        """Read what a replica serves with and seals with, and change nothing: the gate has no right to do more."""
+        """Read what a replica serves with and seals with, and change nothing: the webhook has no right to do more."""
         serving, sealing = await self._read(self._name), await self._read(seals_name(self._name))
         return material.decode(material.Data(_decode(serving), {}, _decode(sealing)))
 
@@ -175,7 +175,7 @@ def authoritys_name(name: str) -> str:
 
 
 def seals_name(name: str) -> str:
-    """The name of the Secret with the keys of the seal, which gate and controller read."""
+    """The name of the Secret with the keys of the seal, which webhook and controller read."""
     return f"{name}-seal"
 
 

@@ -1,4 +1,4 @@
-"""The pods that manifests would bring into a cluster: as the gate would let them in, and as many as their workloads make."""
+"""The pods that manifests would bring into a cluster: as the webhook would let them in, and as many as their workloads make."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TIMES = ("replicas", "parallelism", "numOfHosts")
 
 
 class Arrivals(NamedTuple):
-    """The pods and the templates they name, beside pods that the gate turns back, with the reason."""
+    """The pods and the templates they name, beside pods that the webhook turns back, with the reason."""
 
     pods: list[_Object]
     templates: list[_Object]
@@ -37,7 +37,7 @@ class Making(NamedTuple):
 
 
 def arrivals(documents: Sequence[Document], state: State) -> Arrivals:
-    """Let every pod and the pods of every workload through the gate. What has a node already is there as it is."""
+    """Let every pod and the pods of every workload through the webhook. What has a node already is there as it is."""
     from cluster.patch import apply_json_patch
     from webhook.admission import decide_object
     from webhook.claims import template

@@ -22,7 +22,7 @@ COMMANDS = {
     "matrix": ("cli.matrix.command", "Say which devices of a pool can be in use together."),
     "quota": ("cli.commands.quota", "Say what quotas leave, who has what of them, and which keys limit nothing."),
     "explain": ("cli.explain.command", "Say why a pod, a claim or a device is as it is, or what a code means."),
-    "demo": ("cli.commands.demo", "Push real-world legacy pods through the gate, on the embedded store."),
+    "demo": ("cli.commands.demo", "Push real-world legacy pods through the webhook, on the embedded store."),
     "standalone": ("cli.commands.standalone", "Run webhook, controllers and allocator on loopback, without a cluster."),
     "webhook": ("cli.commands.webhook", "Run the admission webhook and its templates controller (in a cluster)."),
     "allocator": (

@@ -1,4 +1,4 @@
-"""What the gate would know of a cluster, read from files: the fleet, and whatever limits a namespace."""
+"""What the webhook would know of a cluster, read from files: the fleet, and whatever limits a namespace."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     _Object = dict[str, Any]
 
-# By these the gate knows the devices.
+# By these the webhook knows the devices.
 _OF_DEVICES = frozenset(("DeviceClass", "DeviceCompatibility", "DeviceTaintRule", "Node", "ResourceSlice"))
 _OF_FLEET = _OF_DEVICES | {"ResourceClaim", "ResourceClaimTemplate"}
 
@@ -27,7 +27,7 @@ def state_of(
     configuration: Configuration,
     features: Features | None = None,
 ) -> State:
-    """Make the state that the gate would decide on, were all of these documents in its cluster.
+    """Make the state that the webhook would decide on, were all of these documents in its cluster.
 
     `around` is the inventory. Devices among the documents themselves count as well, as they would once they are applied.
     """
@@ -115,7 +115,7 @@ def _uses(documents: Iterable[Document]) -> dict[str, dict[str, int]] | None:
 
 
 def _namespaces(documents: Iterable[Document]) -> dict[str, dict[str, str]]:
-    """The labels of the namespaces, by which the gate may be told to keep out of one."""
+    """The labels of the namespaces, by which the webhook may be told to keep out of one."""
     from webhook.translate import group_kind, mapping
 
     found: dict[str, dict[str, str]] = {}

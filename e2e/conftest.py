@@ -1,4 +1,4 @@
-"""Fixtures of the gate, for the tests in this directory."""
+"""Fixtures of the webhook, for the tests in this directory."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import pytest
 
 from e2e.actors import fleet
 from e2e.actors.bridge import Bridge
-from e2e.actors.gate import DEVICES, NODE, Gate
+from e2e.actors.webhook import DEVICES, NODE, Webhook
 
 HERE = Path(__file__).parent
 OWN = {"driver": "driven", "bridge": "bridged", "installed": "bridged"}
@@ -14,34 +14,34 @@ OWN = {"driver": "driven", "bridge": "bridged", "installed": "bridged"}
 
 @pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
 def pytest_collection_modifyitems(items):
-    """Mark what runs on a control plane of its own, beside the rest: the drivers, the bridge, the installation, and what needs our gate and no node."""
+    """Mark what runs on a control plane of its own, beside the rest: the drivers, the bridge, the installation, and what needs our webhook and no node."""
     for item in items:
         asked = getattr(item, "fixturenames", ())
         if not item.get_closest_marker("real"):
             continue
         folder = item.path.relative_to(HERE).parts[0] if item.path.is_relative_to(HERE) else ""
-        if "gate" in asked and "node_cluster" not in asked:
+        if "webhook" in asked and "node_cluster" not in asked:
             item.add_marker("gated")
         elif folder in OWN:
             item.add_marker(OWN[folder])
 
 
 @pytest.fixture(scope="session")
-def gate(control_plane):
+def webhook(control_plane):
     """drawbridge on the session's control plane, for namespaces that ask for it. It ends with the control plane, of which nothing stays."""
-    running = Gate(control_plane)
+    running = Webhook(control_plane)
     try:
         return running.install()
-    except BaseException:  # whoever needs no gate goes on
+    except BaseException:  # whoever needs no webhook goes on
         running.remove()
         raise
 
 
 @pytest.fixture
-def gated(gate, namespace, control_plane):
-    """The name of a fresh namespace that the gate enforces in; its devices are free again afterwards."""
+def gated(webhook, namespace, control_plane):
+    """The name of a fresh namespace that the webhook enforces in; its devices are free again afterwards."""
     try:
-        gate.admits(namespace)
+        webhook.admits(namespace)
         yield namespace
     finally:
         control_plane.until("nothing runs any more", lambda: is_empty(control_plane, namespace))
@@ -62,14 +62,14 @@ def is_empty(cluster, namespace):
 
 
 @pytest.fixture(scope="module")
-def fleet_node(control_plane, gate):
+def fleet_node(control_plane, webhook):
     """One fake node with whole GPUs, MIG devices, shared GPUs and NICs, in the shape of their drivers."""
     made = [s for driver, devices in DEVICES.items() for s in fleet.slices(driver, NODE, devices, by_name=True)]
     made += fleet.classes(extended=False)
     try:
-        control_plane.add_fake_nodes(1, prefix="gate-fake-")
+        control_plane.add_fake_nodes(1, prefix="webhook-fake-")
         control_plane.create(*made)
-        gate.reads_on(NODE)
+        webhook.reads_on(NODE)
         yield NODE
     finally:  # whatever went wrong here fails the tests of this module, and none of the next
         control_plane.remove(*made, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}})

@@ -220,7 +220,7 @@ def beside(name: str, marks: str, *options: str) -> Iterator[Callable[[], Outcom
 
 
 def on_clusters() -> Iterator[Outcome]:
-    """The tests on real clusters: those of the gate, the bridge and the drivers on control planes of their own, because all mostly wait."""
+    """The tests on real clusters: those of the webhook, the bridge and the drivers on control planes of their own, because all mostly wait."""
     with (
         beside("real cluster, gated", GATED, "e2e") as gated,  # the marks are given there and nowhere else
         beside("real cluster, bridged", BRIDGED, "e2e") as bridged,

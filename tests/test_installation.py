@@ -185,7 +185,7 @@ def test_each_account_reads_the_keys_it_works_with_and_one_alone_writes_them():
 
 
 def test_a_policy_for_a_mixed_fleet_takes_one_more_right_and_only_for_the_gate():
-    """It may look at pods, and no more; `e2e/gate/test_gate_mixed.py` shows that this is enough."""
+    """It may look at pods, and no more; `e2e/webhook/test_mixed.py` shows that this is enough."""
     role, binding = (one.object for one in manifests.read([BASE.parent / "mixed" / "role.yaml"]))
     assert role["rules"] == [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]}]
     assert binding["roleRef"]["name"] == role["metadata"]["name"]
@@ -289,7 +289,7 @@ def test_quotas_at_the_door_are_a_port_of_the_allocator_a_service_and_a_configur
     assert {"name": "quota", "containerPort": 9443} in allocator["ports"]
     assert {"name": "quota", "secret": {"secretName": DOOR}} in pod["volumes"]
     mounted = {volume.get("secret", {}).get("secretName") for volume in pod["volumes"]}
-    assert not mounted & {SERVING, AUTHORITYS, SEALING}, "no key of the gate's"
+    assert not mounted & {SERVING, AUTHORITYS, SEALING}, "no key of the webhook's"
     service = made["Service", "drawbridge-quota"]
     assert service["metadata"]["namespace"] == "elsewhere"
     registered = made["ValidatingWebhookConfiguration", "drawbridge-quota"]

@@ -2,7 +2,7 @@
 
 No network here holds policies: that a CNI plugin obeys them is not shown. What is shown is what they say, by a small reader of
 their rules (k8s.io/api/networking/v1/types.go: pods that no policy selects are open, a rule without `from` is for everybody,
-a rule without ports for all of them); e2e/gate/test_gate_hostile.py shows that an API server stores them as they are.
+a rule without ports for all of them); e2e/webhook/test_hostile.py shows that an API server stores them as they are.
 """
 
 from functools import cache

@@ -1,1 +1,1 @@
-"""The gate: pods go in, pods with claims come out."""
+"""The webhook: pods go in, pods with claims come out."""

@@ -1,4 +1,4 @@
-"""Every name that the gate writes into other people's objects, or reads there: annotations, labels, prefixes, and our version.
+"""Every name that the webhook writes into other people's objects, or reads there: annotations, labels, prefixes, and our version.
 
 Data only. These names are fixed for others (docs/architecture.md); nothing else in this room spells one out. `pyproject.toml` takes the
 version from here.

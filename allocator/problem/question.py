@@ -174,7 +174,7 @@ class _Reader:
         self.requests.append(Request(claim, request.name, tuple(leaves), bool(request.first_available)))
 
     def _permit(self, label: str, body: ExactDeviceRequest | DeviceSubRequest) -> None:
-        """Refuse what a server with a gate off would have left out, as the in-tree allocator refuses it."""
+        """Refuse what a server with a webhook off would have left out, as the in-tree allocator refuses it."""
         reading = self.reading
         admin_access = getattr(body, "admin_access", None)
         said = (

@@ -5,7 +5,7 @@ below it is the API server's, kube-controller-manager's and the client's, whoeve
 
 All four on one real control plane, in rounds that alternate. Nodes and devices are objects of the API and nothing runs on them. Only the
 programs of the way that is measured run: a scheduler that has nothing to do reads every event all the same. Schedulers are
-configured as manifests/bridge ships them, kube-scheduler with the same limits of its client; the gates are Kubernetes' defaults.
+configured as manifests/bridge ships them, kube-scheduler with the same limits of its client; the webhooks are Kubernetes' defaults.
 
 A busy machine bends rates more than the CPU time that a pod costs, so both are told. What programs use at rest is taken off.
 
@@ -40,7 +40,7 @@ from cluster import manifests
 from e2e.actors import fleet
 from e2e.actors.bridge import PLUGIN_SCHEDULER, SCHEDULER, Bridge, plugin_configuration, shipped_configuration
 from e2e.actors.client import ApiError
-from e2e.actors.gate import ROOT
+from e2e.actors.webhook import ROOT
 from e2e.actors.workloads import claim, pod, request, template, using, using_template
 from e2e.build import program
 from e2e.ground.controlplane import ControlPlane

@@ -1,7 +1,7 @@
 """Reviews a second over TLS: ours, beside HAMi-DRA's webhook and a floor (the same server doing nothing), in rounds that alternate.
 
 HAMi-DRA is measured where its program is to be had (`bench.webhook.hami`), else what was recorded of it is the yardstick. The load comes from wrk where it is installed (Debian: `apt-get install wrk`), else from a client of our own, which takes so
-much of the machine itself that only the ratio to the floor says anything. Client, floor and gate share the machine.
+much of the machine itself that only the ratio to the floor says anything. Client, floor and webhook share the machine.
 """
 
 from __future__ import annotations
@@ -89,15 +89,15 @@ class Work(NamedTuple):
 
 
 def reviews_of(stack: ExitStack) -> dict[str, Work]:
-    """The floor and the gate, and the reviews that matter."""
-    floor, gate = (stack.enter_context(server(name)) for name in ("floor", "gate"))
+    """The floor and the webhook, and the reviews that matter."""
+    floor, webhook = (stack.enter_context(server(name)) for name in ("floor", "webhook"))
     gpu = review(pod(LIMITS))
     return {
         FLOOR: Work(floor, "/mutate", gpu),
-        SAME: Work(gate, "/mutate", gpu),
-        ANEW: Work(gate, "/mutate", review(pod(LIMITS | {"memory": MARK}))),
-        CHECKED: Work(gate, "/validate", review(apply_answer(gate.url, gpu))),
-        PLAIN: Work(gate, "/mutate", review(pod({"cpu": "1"}))),
+        SAME: Work(webhook, "/mutate", gpu),
+        ANEW: Work(webhook, "/mutate", review(pod(LIMITS | {"memory": MARK}))),
+        CHECKED: Work(webhook, "/validate", review(apply_answer(webhook.url, gpu))),
+        PLAIN: Work(webhook, "/mutate", review(pod({"cpu": "1"}))),
     }
 
 
@@ -271,7 +271,7 @@ def review(obj: dict[str, Any]) -> bytes:
 
 
 def apply_answer(url: str, body: bytes) -> dict[str, Any]:
-    """The pod of a review after the gate's patch."""
+    """The pod of a review after the webhook's patch."""
     return patch_object(body, ask(url, body))
 
 
@@ -319,7 +319,7 @@ class Server(NamedTuple):
 def server(name: str, *, descriptors: int = 0, pieces: Path | None = None) -> Iterator[Server]:
     """A server process of its own; its log goes nowhere, as to a fast collector.
 
-    It may be allowed so many descriptors only, or be a gate that writes down what its loop does (`bench.webhook.pieces`).
+    It may be allowed so many descriptors only, or be a webhook that writes down what its loop does (`bench.webhook.pieces`).
     """
     command = [
         sys.executable,
@@ -520,4 +520,4 @@ def profile() -> None:
 
 
 if __name__ == "__main__":
-    {"floor": serve_floor, "yes": serve_yes, "gate": serve_gate, "profile": profile}[sys.argv[1]]()
+    {"floor": serve_floor, "yes": serve_yes, "webhook": serve_gate, "profile": profile}[sys.argv[1]]()

@@ -3,7 +3,7 @@
 Each attack lasts some seconds and stops by itself. Beside it two processes ask for one small honest review after the other, one on a connection
 that it keeps, one on a new connection each time. A line an attack says how many honest reviews were answered, how many were lost, and
 how long they were held; it ends with 1 if one was lost, or one on the connection that is kept was held for longer than a tenth of a
-second of the gate's processor, or if the gate has taken more than half a GiB of memory. Who comes anew waits among strangers, and for how long is only told.
+second of the webhook's processor, or if the webhook has taken more than half a GiB of memory. Who comes anew waits among strangers, and for how long is only told.
 """
 
 from __future__ import annotations
@@ -286,7 +286,7 @@ ATTACKS: dict[str, Attack] = {
 
 
 def attack(where: Server, name: str, peers: tuple[str, ...], seconds: float) -> tuple[dict[str, Beside], float]:
-    """Run one attack, print what came of it, and hand back what honest callers saw, by the connections they asked on, and the gate's memory."""
+    """Run one attack, print what came of it, and hand back what honest callers saw, by the connections they asked on, and the webhook's memory."""
     host, _, port = where.url.removeprefix("https://").partition(":")
     with ExitStack() as stack:
         kept = stack.enter_context(beside(where))
@@ -298,14 +298,14 @@ def attack(where: Server, name: str, peers: tuple[str, ...], seconds: float) -> 
     print(f"{name}, from {len(peers)}: {said}; {held.memory:.0f} MiB, {held.descriptors} descriptors")
     for what, one in seen.items():
         lost = f"{len(one.lost)} lost {one.lost[:2]}"
-        print(f"    {what} connections: {one.asked} honest reviews, {lost}; by the clock {one.clock}; by the gate's processor {one.processor}", flush=True)  # fmt: skip
+        print(f"    {what} connections: {one.asked} honest reviews, {lost}; by the clock {one.clock}; by the webhook's processor {one.processor}", flush=True)  # fmt: skip
     return seen, held.memory
 
 
 def problems_of(name: str, seen: Mapping[str, Beside], memory: float) -> Iterator[str]:
     """Name what must not be."""
     if memory > MEMORY:
-        yield f"{name}: the gate has {memory:.0f} MiB"
+        yield f"{name}: the webhook has {memory:.0f} MiB"
     for one in seen.values():
         if one.lost:
             yield f"{name}: {len(one.lost)} honest reviews were lost"
@@ -319,13 +319,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=10.0, help="how long each attack lasts")
     parser.add_argument("--only", default="", help="attacks whose name contains this")
-    parser.add_argument("--descriptors", type=int, default=0, help="how many descriptors the gate may have")
+    parser.add_argument("--descriptors", type=int, default=0, help="how many descriptors the webhook may have")
     options = parser.parse_args()
     problems = list[str]()
     for name in ATTACKS:
         if options.only in name:
             for peers in (ONE, MANY):
-                with server("gate", descriptors=options.descriptors) as where:
+                with server("webhook", descriptors=options.descriptors) as where:
                     seen, memory = attack(where, name, peers, options.seconds)
                 problems += problems_of(name, seen, memory)
     print("\n".join(problems) or "nobody honest was lost or held")

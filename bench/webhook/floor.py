@@ -50,7 +50,7 @@ def registration(url: str, bundle: bytes) -> dict[str, Any]:
     options = Registration(url=url, ca_bundle=base64.b64encode(bundle).decode())
     made: dict[str, Any] = json.loads(json.dumps(configurations(Configuration().dialects, options)[0]))
     made["metadata"]["name"] = NAME
-    made["webhooks"][0]["timeoutSeconds"] = 20  # as the gate's beside it: nobody fails because the machine is busy
+    made["webhooks"][0]["timeoutSeconds"] = 20  # as the webhook's beside it: nobody fails because the machine is busy
     return made
 
 

@@ -1,4 +1,4 @@
-"""What the gate's loop does, piece by piece: `make soak` names by it what has held an honest review for longest.
+"""What the webhook's loop does, piece by piece: `make soak` names by it what has held an honest review for longest.
 
 `python -m bench.webhook.pieces FILE` is the server of `bench.webhook.admission`, and stands around what the loop calls and what may take long in
 that. A piece that took a millisecond or more of the processor is a line in the file. What the loop does besides, in TLS and in the kernel, is what is
@@ -86,7 +86,7 @@ class Recorder:
 
 
 def watch(recorder: Recorder) -> None:
-    """Stand around what the gate's loop calls."""
+    """Stand around what the webhook's loop calls."""
     from runtime.http.connection import PeerConnection
     from runtime.http.fair_queue import FairQueue
     from runtime.http.listener import Listener

@@ -3,8 +3,8 @@
 Memory and descriptors must stay flat, and nobody honest is lost or held. Every review is a new one: what could be remembered of
 it is different each time. A tenth of the connections is half a request and nothing more. Beside the crowd, a process of its own
 asks for one small honest review after the other and sees how long each was held: by the clock, which on a crowded
-machine says how long everybody waited for a processor, and by what the gate's processor did between question and answer,
-which says how long others were served first. It prints what it saw, a line a sample, what the gate's loop did in the
+machine says how long everybody waited for a processor, and by what the webhook's processor did between question and answer,
+which says how long others were served first. It prints what it saw, a line a sample, what the webhook's loop did in the
 longest holds, and ends with 1 if something was lost, has grown, or was held.
 
 After that each process that follows a cluster is started, twice, on one in which 1 GiB of hostile objects is stored
@@ -46,7 +46,7 @@ MIB = 1 << 20
 CEILING = 512  # MiB, workers included
 CLIENTS = 32
 HOSTILE = 10_000
-# Seconds of the gate's processor that a crowd may hold an honest review: 99 of 100, and all. One review holds it for 70 ms at
+# Seconds of the webhook's processor that a crowd may hold an honest review: 99 of 100, and all. One review holds it for 70 ms at
 # most, a turn of the loop for less than that again; how turns are shared is tested by counting them (`tests/runtime/http/test_fair_queue.py`).
 HELD_MOSTLY, HELD = 0.075, 0.1
 # So many of the longest holds are told piece by piece.
@@ -82,7 +82,7 @@ class Held(NamedTuple):
 
 
 class Hold(NamedTuple):
-    """One honest review: how long the gate's processor had other work meanwhile, and from when to when that was."""
+    """One honest review: how long the webhook's processor had other work meanwhile, and from when to when that was."""
 
     seconds: float
     begun: float
@@ -95,8 +95,8 @@ class Beside(NamedTuple):
     asked: int
     lost: list[str]  # of each how, and what was said
     clock: Held
-    processor: Held  # the gate's own
-    slowest: tuple[Hold, ...] = ()  # by the gate's processor
+    processor: Held  # the webhook's own
+    slowest: tuple[Hold, ...] = ()  # by the webhook's processor
 
 
 NOBODY = Beside(0, [], Held(0, 0, 0), Held(0, 0, 0))
@@ -121,9 +121,9 @@ class Seen(NamedTuple):
             found.append(f"{len(self.beside.lost)} honest reviews were lost, the first: {self.beside.lost[0]}")
         held = self.beside.processor
         if held.longest > HELD * 1e3:
-            found.append(f"an honest review was held for {held.longest:.0f} ms of the gate's processor")
+            found.append(f"an honest review was held for {held.longest:.0f} ms of the webhook's processor")
         if held.p99 > HELD_MOSTLY * 1e3:
-            found.append(f"one honest review of a hundred was held for {held.p99:.0f} ms of the gate's processor")
+            found.append(f"one honest review of a hundred was held for {held.p99:.0f} ms of the webhook's processor")
         if max(one.memory for one in self.samples) > CEILING:
             found.append(f"more than {CEILING} MiB")
         for what in ("memory", "descriptors"):
@@ -181,7 +181,9 @@ def ask_beside(url: str, pid: int, *, fresh: bool = False) -> Beside:
         worked.append(Hold(held, begun, begun + took))
         clock.append(took)
         if why := what_is_lost(answer.status, text):
-            lost.append(f"{time.monotonic() - started:.1f} s: after {took:.2f} s and {held:.2f} s of the gate's: {why}")
+            lost.append(
+                f"{time.monotonic() - started:.1f} s: after {took:.2f} s and {held:.2f} s of the webhook's: {why}"
+            )
     return Beside(
         len(clock), lost, Held.of(clock), Held.of(one.seconds for one in worked), tuple(nlargest(SLOWEST, worked))
     )
@@ -305,7 +307,7 @@ def main() -> int:
         url, pid = options.beside
         print(json.dumps(ask_beside(url, int(pid), fresh=options.fresh)))
         return 0
-    with TemporaryDirectory() as folder, server("gate", pieces=Path(folder, "pieces")) as where:
+    with TemporaryDirectory() as folder, server("webhook", pieces=Path(folder, "pieces")) as where:
         crowd = soak(where, seconds=options.minutes * 60, reviews=options.reviews, share=options.share, hostile=options.hostile)  # fmt: skip
         seen = asyncio.run(crowd)
         done = pieces.read(Path(folder, "pieces"))
@@ -315,11 +317,11 @@ def main() -> int:
         f"{sum(seen.answers.values())} answers, by status {dict(sorted(seen.answers.items()))}; {seen.hostile} hostile"
     )
     print(f"{seen.beside.asked} honest reviews beside them: {seen.beside.clock}, by the clock")
-    print(f"    {seen.beside.processor}, by what the gate's processor did meanwhile")
+    print(f"    {seen.beside.processor}, by what the webhook's processor did meanwhile")
     for lost in seen.beside.lost:
         print(f"    lost at {lost}")
     for hold in seen.beside.slowest:
-        print(f"held for {hold.seconds * 1e3:.1f} ms, while the gate's loop did:")
+        print(f"held for {hold.seconds * 1e3:.1f} ms, while the webhook's loop did:")
         print("\n".join(pieces.between(done, hold.begun, hold.ended)))
     problems = seen.problems + (list(filled(options.objects)) if options.objects else [])
     print("flat" if not problems else "; ".join(problems))

@@ -1,6 +1,6 @@
 """From the start of a process to its first answer, on 5,000 nodes with eight GPUs each: what a rolling update waits for.
 
-The process is the gate as it is installed (`drawbridge webhook --no-controllers`), with what stands in its
+The process is the webhook as it is installed (`drawbridge webhook --no-controllers`), with what stands in its
 Secrets. The API server is a stub that streams prepared events as a real one does, because its own work is not what is measured.
 """
 
@@ -55,7 +55,7 @@ def rows() -> Iterator[Row]:
 
 
 def start(directory: Path) -> Started:
-    """Start the gate once, wait until it says that it is ready, and end it."""
+    """Start the webhook once, wait until it says that it is ready, and end it."""
     log = directory / "log"
     begun = time.perf_counter()
     with log.open("wb") as said:
@@ -68,7 +68,7 @@ def start(directory: Path) -> Started:
         try:
             while b'"msg":"ready"' not in log.read_bytes():
                 if process.poll() is not None:
-                    raise RuntimeError(f"the gate has ended: {log.read_text()[-2000:]}")
+                    raise RuntimeError(f"the webhook has ended: {log.read_text()[-2000:]}")
                 time.sleep(0.01)
             wall = time.perf_counter() - begun
             cpu, memory = cpu_of(process.pid), memory_of(process.pid)

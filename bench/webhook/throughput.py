@@ -32,7 +32,7 @@ from bench.row import Row
 from bench.webhook import floor, hami
 from certs import authority
 from e2e.actors import fleet
-from e2e.actors.gate import ROOT, Gate
+from e2e.actors.webhook import ROOT, Webhook
 from e2e.actors.workloads import claim, container, pod, request, template, using_template
 from e2e.ground.controlplane import ControlPlane, free_port
 
@@ -284,7 +284,7 @@ class Installation:
 
     def __init__(self, cluster: ControlPlane) -> None:
         self.cluster = cluster
-        self.gate = Gate(cluster, sweep_after=3600)  # as it is shipped
+        self.webhook = Webhook(cluster, sweep_after=3600)  # as it is shipped
         self.on = ""
         self.theirs = ExitStack()
         self.peer: list[HasPid] = []
@@ -294,15 +294,15 @@ class Installation:
         cluster.create(*devices, *fleet.classes(extended=False))
         cluster.namespace(NAMESPACE)
         cluster.create(by_hand())
-        self.gate.install()
-        self.gate.stop()
+        self.webhook.install()
+        self.webhook.stop()
 
     def switch(self, webhook: str) -> None:
         """Have the processes and the registration of this one there, or of none."""
         if webhook == self.on:
             return
         if self.on == OURS:
-            self.gate.stop()
+            self.webhook.stop()
         self.theirs.close()
         self.peer = []
         self.on = webhook
@@ -314,10 +314,10 @@ class Installation:
 
     def start_ours(self) -> None:
         """Start drawbridge as it is installed, and have it called."""
-        self.gate.register()
-        self.gate.start_authority()
-        self.gate.start_controller()
-        self.gate.start_gate()
+        self.webhook.register()
+        self.webhook.start_authority()
+        self.webhook.start_controller()
+        self.webhook.start_webhook()
 
     def start_least(self) -> None:
         """Start the least webhook and have it called."""
@@ -366,7 +366,7 @@ class Installation:
             SERVER: [self.cluster.apiserver],
             CONTROLLERS: [self.cluster.controller_manager],
             STORE: [one for one in self.cluster.processes if one.name == "etcd"],
-            "webhook": [*self.gate.processes.values(), *self.peer],
+            "webhook": [*self.webhook.processes.values(), *self.peer],
         }
 
 

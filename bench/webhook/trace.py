@@ -60,8 +60,8 @@ async def ways() -> dict[str, Way]:
     world, _ = large_world(20)
     now = world.state(fresh=True)
     follower: Any = SimpleNamespace(state=lambda: now, fresh=lambda: True)
-    gate = Gate(world, follower, lambda: "")
-    app = App(gate, Metrics(), decisions=Decisions(Path(os.devnull).open("wb")))  # noqa: SIM115, ASYNC230
+    webhook = Gate(world, follower, lambda: "")
+    app = App(webhook, Metrics(), decisions=Decisions(Path(os.devnull).open("wb")))  # noqa: SIM115, ASYNC230
     port = await app.start("127.0.0.1", 0, _certificate())
     reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trusting())
     found: dict[str, Way] = {}

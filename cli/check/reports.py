@@ -263,7 +263,7 @@ def page_of_codes(codes: Mapping[str, Code]) -> str:
         "# Findings",
         "",
         "Every code that `drawbridge check` can print. A code never changes its meaning. Errors are what the API server of",
-        "Kubernetes 1.37 would answer, by itself (D) or because the gate refuses it (R); warnings are accepted by it and do",
+        "Kubernetes 1.37 would answer, by itself (D) or because the webhook refuses it (R); warnings are accepted by it and do",
         "not work, or not as meant. Those with M are what `translate` and `survey` say in formats that know only findings.",
         "",
         "Written by `drawbridge check --explain all -o markdown`.",

@@ -68,7 +68,7 @@ def command(
 
     Reads Node, DeviceClass, ResourceSlice, DeviceTaintRule, DeviceCompatibility and ResourceClaim objects. Claims that
     have an allocation are in use; the others are to be allocated, together, in input order. Without --kubernetes and --feature-gates
-    the answer is that of 1.37 with every gate on.
+    the answer is that of 1.37 with every feature gate on.
     """
     import allocator.strategies.choose  # noqa: F401  loaded here, so that no import is timed as search
     from cli.configuration import server_named

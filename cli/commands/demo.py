@@ -1,4 +1,4 @@
-"""`drawbridge demo`: pods as people write them, pushed through the real gate, and what became of each."""
+"""`drawbridge demo`: pods as people write them, pushed through the real webhook, and what became of each."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def command(
     config: str,
     once: bool,
 ) -> Exit:
-    """Push real-world legacy pods through the gate, on the embedded store.
+    """Push real-world legacy pods through the webhook, on the embedded store.
 
     Everything is real but the API server: the webhook answers over HTTPS, the controller makes the templates, the
     allocator picks the devices.
@@ -64,7 +64,7 @@ async def _demo(documents: list[Document], objects: list[dict[str, Any]], config
 
     started = time.monotonic()
     async with playground(objects, source_of(config)) as here:
-        inputs.tell([_fleet(objects), f"gate: {here.url}/mutate, on loopback over an embedded store", ""])
+        inputs.tell([_fleet(objects), f"webhook: {here.url}/mutate, on loopback over an embedded store", ""])
         told = []
         stored: list[Document] = []
         passed_over: list[Document] = []
@@ -150,7 +150,7 @@ def _tell_next(here: Playground, url: str) -> None:
         "  drawbridge translate -f pod.yaml -o diff",
         "      the same decisions on your own files, no cluster needed",
         "  drawbridge demo -f pod.yaml",
-        "      your own pods through the gate, on this fleet",
+        "      your own pods through the webhook, on this fleet",
         "  drawbridge manifests --image REGISTRY/drawbridge:TAG | kubectl apply -f -",
         "      into a cluster, in observe mode: it changes nothing yet",
     ]
@@ -159,6 +159,6 @@ def _tell_next(here: Playground, url: str) -> None:
             f"  curl --data-binary @pod.yaml {url}/pods",
             f"  curl {here.metrics_url}",
             "",
-            "The gate stays up until Ctrl-C.",
+            "The webhook stays up until Ctrl-C.",
         ]
     inputs.tell(lines)

@@ -1,7 +1,7 @@
 """`drawbridge webhook`: the admission webhook, its controllers and its certificate authority, as processes of a cluster.
 
-The manifests run it three times, each with an identity of its own: the webhook may only read, `--no-gate --no-authority` keeps
-templates, `--no-gate --no-controllers --authority` keeps the certificates and the bundle. SIGTERM drains; a second signal ends at once.
+The manifests run it three times, each with an identity of its own: the webhook may only read, `--no-reviews --no-authority` keeps
+templates, `--no-reviews --no-controllers --authority` keeps the certificates and the bundle. SIGTERM drains; a second signal ends at once.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ IN_CLUSTER_NAMESPACE = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
 @inputs.command("webhook")
 @click.option("--config", metavar="FILE", default="", help="The DrawbridgeConfiguration; followed while it changes.")
-@click.option("--gate/--no-gate", default=True, help="Answer reviews.")
+@click.option("--reviews/--no-reviews", "--gate/--no-gate", "reviews", default=True, help="Answer reviews.")
 @click.option("--controllers/--no-controllers", default=True, help="Keep the templates.")
 @click.option(
     "--authority/--no-authority",
@@ -78,7 +78,7 @@ IN_CLUSTER_NAMESPACE = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 def command(
     *,
     config: str,
-    gate: bool,
+    reviews: bool,
     controllers: bool,
     authority: bool | None,
     listen: Address,
@@ -111,7 +111,7 @@ def command(
         namespace=space,
         names=(*names_of(service, space), *names),
         door_names=(*names_of(QUOTA, space), *names_of(PROMISES, space)),
-        gate=gate,
+        reviews=reviews,
         controllers=controllers,
         authority=controllers if authority is None else authority,
         listen=listen,

@@ -98,7 +98,7 @@ class ClaimStory(_Camel, frozen=True, kw_only=True):
 
 
 class GateWords(_Camel, frozen=True, kw_only=True):
-    """What the gate made of a pod, or would make: `removed` are the keys that it took, by container."""
+    """What the webhook made of a pod, or would make: `removed` are the keys that it took, by container."""
 
     trust: Trust = Trust.NONE
     removed: dict[str, dict[str, Any]] = {}

@@ -56,7 +56,7 @@ TOKEN = "/var/run/secrets/drawbridge/token"  # noqa: S105  where it is mounted
     "--allocator-ca",
     metavar="FILE",
     default="",
-    help="Believe an --allocator of these authorities (PEM).  [default: those of the gate's webhook configuration]",
+    help="Believe an --allocator of these authorities (PEM).  [default: those of the webhook's webhook configuration]",
 )
 @on_node()
 @click.option(

@@ -158,7 +158,7 @@ def _claim(number: int, obj: _Object) -> Newcomer:
 
 
 def _pods(number: int, obj: _Object, before: _Object | None, state: State) -> Iterator[_Arrival]:
-    """List the pods that an object makes, as the gate would let them in."""
+    """List the pods that an object makes, as the webhook would let them in."""
     made = {one.path: one.replicas for one in makings(before)} if before else {}
     for one in makings(obj):
         replicas = one.replicas - made.get(one.path, 0)

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from cluster.resources import Key, Raw, Resource
 
 T = TypeVar("T")
-# What the embedded store speaks: the newest Kubernetes this code base knows, every gate open.
+# What the embedded store speaks: the newest Kubernetes this code base knows, every webhook open.
 VERSION, MINOR = "v1.37.1", 37
 _BATCH = 500
 TURN = 0.001

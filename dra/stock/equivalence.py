@@ -48,7 +48,7 @@ class Body(msgspec.Struct, frozen=True, eq=False, gc=False):
     plain: Plain
     consumption: Consumption
     multi: bool  # may be in use more than once
-    closed: str  # the gate without which nobody gets it, if that is off
+    closed: str  # the webhook without which nobody gets it, if that is off
 
 
 class Content(msgspec.Struct, frozen=True, eq=False, gc=False):

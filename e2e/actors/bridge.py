@@ -14,7 +14,7 @@ from typing import Any
 
 from cluster import manifests
 from e2e.actors.client import ApiError, Client, Object
-from e2e.actors.gate import COMMAND, ROOT, SYSTEM
+from e2e.actors.webhook import COMMAND, ROOT, SYSTEM
 from e2e.ground.controlplane import ControlPlane, free_port
 from e2e.ground.process import Process
 
@@ -98,7 +98,7 @@ class Bridge:
             "spec": {
                 "serviceAccountName": "drawbridge-allocator",
                 "schedulerName": "nobody",
-                # The namespace may be the gate's, which takes no other.
+                # The namespace may be the webhook's, which takes no other.
                 "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
                 "containers": [{"name": "c", "image": "none", "securityContext": CONFINED}],
             },

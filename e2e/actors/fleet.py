@@ -212,7 +212,7 @@ def device(name: str, attributes: Object, capacity: Object | None = None, **fiel
 
 
 def attribute(value: Any) -> Object:
-    """Wrap a value as the kind of attribute that it is; lists need the gate DRAListTypeAttributes."""
+    """Wrap a value as the kind of attribute that it is; lists need the feature gate DRAListTypeAttributes."""
     match value:
         case bool():
             return {"bool": value}

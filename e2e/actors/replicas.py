@@ -1,4 +1,4 @@
-"""Several replicas of the gate behind one address, as a Service has them.
+"""Several replicas of the webhook behind one address, as a Service has them.
 
 A connection goes to one of the endpoints and stays there; endpoints are the replicas whose readiness was last found good.
 Nothing is tried again on the way: who comes upon a replica that is gone and still listed is refused, as by kube-proxy. A probe that
@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from e2e.actors.gate import Gate
+from e2e.actors.webhook import Webhook
 from e2e.ground.controlplane import free_port
 
 if TYPE_CHECKING:
@@ -28,10 +28,10 @@ NOTICE = 6.0
 
 
 class Replicas:
-    """Takes the place of the session's one gate, at its address, until it is closed."""
+    """Takes the place of the session's one webhook, at its address, until it is closed."""
 
-    def __init__(self, gate: Gate) -> None:
-        self.gate = gate
+    def __init__(self, webhook: Webhook) -> None:
+        self.webhook = webhook
         self.ports: dict[str, int] = {}
         self.metrics_ports: dict[str, int] = {}
         self.processes: dict[str, Process] = {}
@@ -47,7 +47,7 @@ class Replicas:
         self.threads = [threading.Thread(target=self.forward), threading.Thread(target=self.probe)]
 
     def __enter__(self) -> Self:
-        self.gate.processes["webhook"].stop()
+        self.webhook.processes["webhook"].stop()
         for thread in self.threads:
             thread.start()
         return self
@@ -59,7 +59,7 @@ class Replicas:
             thread.join()
         for process in self.processes.values():
             process.stop()
-        self.gate.start_gate()
+        self.webhook.start_webhook()
 
     # What a Deployment does
 
@@ -67,7 +67,7 @@ class Replicas:
         """Start a replica, with a configuration of its own maybe, and wait until it is an endpoint."""
         port, metrics = self.ports[name], self.metrics_ports[name] = free_port(), free_port()
         options = (f"--listen=127.0.0.1:{port}", f"--metrics-listen=127.0.0.1:{metrics}", f"--notice={notice}")
-        self.processes[name] = self.gate.start("webhook", "--no-controllers", *options, name=name, config=config)
+        self.processes[name] = self.webhook.start("webhook", "--no-controllers", *options, name=name, config=config)
         self.until(f"{name} is ready", lambda: self.processes[name].check() or port in self.ready)
 
     def stop(self, name: str, *, hard: bool = False) -> None:
@@ -92,7 +92,7 @@ class Replicas:
                 line.cancel()
 
     def until(self, what: str, check: Callable[[], object]) -> None:
-        self.gate.cluster.until(what, check, 30)
+        self.webhook.cluster.until(what, check, 30)
 
     # What kubelets do
 
@@ -107,7 +107,7 @@ class Replicas:
 
     def forward(self) -> None:
         asyncio.set_event_loop(self.loop)
-        server = self.loop.run_until_complete(asyncio.start_server(self.carry, "127.0.0.1", self.gate.port))
+        server = self.loop.run_until_complete(asyncio.start_server(self.carry, "127.0.0.1", self.webhook.port))
         self.loop.run_forever()
         server.close()
         for task in asyncio.all_tasks(self.loop):

@@ -8,12 +8,12 @@ from dra.wire import builtins
 from e2e.actors import fleet
 from e2e.actors.bridge import LEASE, POLICY, SCHEDULER
 from e2e.actors.client import ApiError, Client
-from e2e.actors.gate import SYSTEM
 from e2e.actors.proxy import Proxy
 from e2e.actors.taints import until_rules_are_heard_of
+from e2e.actors.webhook import SYSTEM
 from e2e.actors.workloads import claim, compatibility, container, limits, pod, request, template, using, using_template
-from e2e.gate.test_gate_hostile import rights
 from e2e.ground.node import TEST_DRIVER
+from e2e.webhook.test_hostile import rights
 from tests.limits import PATIENCE
 from webhook.claims import taint_rule
 from webhook.claims.sharing import PASS

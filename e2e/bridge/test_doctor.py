@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from e2e.actors import fleet
-from e2e.actors.gate import COMMAND, ROOT
+from e2e.actors.webhook import COMMAND, ROOT
 from e2e.actors.workloads import claim, pod, request, template, using
 from webhook.claims import taint_rule
 

@@ -8,7 +8,7 @@ import pytest
 from cluster import manifests
 from e2e.actors import fleet
 from e2e.actors.bridge import COMPONENT
-from e2e.actors.gate import ROOT, SYSTEM
+from e2e.actors.webhook import ROOT, SYSTEM
 from e2e.actors.workloads import claim, pod, request, using
 from e2e.ground.controlplane import free_port
 

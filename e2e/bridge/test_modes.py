@@ -1,7 +1,7 @@
 """The GPU of manifests/examples/modes, in four ways that exclude each other, on a real control plane: by groups, and by our own rules.
 
-What can never be is turned back at the gate. What only excludes each other now is held by our schedulers. Kubernetes' own keeps groups
-apart, and knows none of our rules: there the gate says what may happen, and the allocator finds what did.
+What can never be is turned back at the webhook. What only excludes each other now is held by our schedulers. Kubernetes' own keeps groups
+apart, and knows none of our rules: there the webhook says what may happen, and the allocator finds what did.
 """
 
 import json
@@ -10,7 +10,7 @@ import pytest
 
 from cluster import manifests
 from e2e.actors.bridge import PLUGIN_SCHEDULER, SCHEDULER, plugin_configuration
-from e2e.actors.gate import ROOT
+from e2e.actors.webhook import ROOT
 from e2e.actors.workloads import claim, pod, request, using
 from e2e.build import program
 
@@ -126,7 +126,7 @@ def test_what_can_never_be_used_together_is_turned_back_at_the_gate_and_what_can
         return "(Forbidden)" in said and "serve this pod even if idle" in said
 
     def known():
-        """Whether the gate has heard of all: while it knows a part only, it turns back more, or less."""
+        """Whether the webhook has heard of all: while it knows a part only, it turns back more, or less."""
         return asked("mps", "fractioning") == "" and refused("mps", "mig") and refused("exclusive", "fractioning")
 
     control_plane.until("MPS is refused beside MIG, a share beside the whole, and nothing else", known, 30)
@@ -146,7 +146,7 @@ def test_where_kubernetes_own_scheduler_allocates_our_rule_is_a_risk_that_is_tol
         return control_plane.kubectl("create", "--dry-run=server", "-f", "-", input=text).stderr
 
     if form == "groups":
-        control_plane.until("the gate knows what is in use", lambda: "waits until devices are free" in said(), 30)
+        control_plane.until("the webhook knows what is in use", lambda: "waits until devices are free" in said(), 30)
         assert "does not know" not in said()
         control_plane.create(second)
         control_plane.wait_unschedulable(gated, "mig")

@@ -6,10 +6,10 @@ import pytest
 
 from cluster import manifests
 from e2e.actors import fleet
-from e2e.actors.gate import COMMAND, ROOT, SYSTEM
+from e2e.actors.webhook import COMMAND, ROOT, SYSTEM
 from e2e.actors.workloads import claim, pod, request, using
-from e2e.gate.test_gate_hostile import rights
 from e2e.ground.controlplane import free_port
+from e2e.webhook.test_hostile import rights
 
 pytestmark = pytest.mark.real
 ACCOUNT = "drawbridge-onlooker"

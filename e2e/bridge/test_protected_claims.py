@@ -8,7 +8,7 @@ from cluster import manifests
 from e2e.actors import fleet
 from e2e.actors.bridge import SCHEDULER
 from e2e.actors.client import USER_AGENT
-from e2e.actors.gate import ROOT
+from e2e.actors.webhook import ROOT
 from e2e.actors.workloads import claim, container, limits, pod, request, template, using, using_template
 from tests.limits import PATIENCE
 

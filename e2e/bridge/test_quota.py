@@ -14,8 +14,8 @@ from cluster import manifests
 from e2e.actors import fleet
 from e2e.actors.bridge import COMPONENT, LEASE
 from e2e.actors.client import ApiError
-from e2e.actors.gate import SYSTEM
 from e2e.actors.page import ROOT, follow
+from e2e.actors.webhook import SYSTEM
 from e2e.actors.workloads import claim, pod, request, template, using_template
 from e2e.ground.controlplane import free_port
 from webhook.admission.registration import Registration, at_quotas

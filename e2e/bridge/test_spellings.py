@@ -7,7 +7,7 @@ import pytest
 from e2e.actors import fleet
 from e2e.actors.bridge import PLUGIN_SCHEDULER, SCHEDULER, plugin_configuration
 from e2e.actors.client import ApiError
-from e2e.actors.gate import SYSTEM
+from e2e.actors.webhook import SYSTEM
 from e2e.actors.workloads import claim, pod, request, using
 from e2e.build import program
 from tests.cluster.conformance.test_conformance_spellings import SPELLINGS

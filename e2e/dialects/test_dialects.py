@@ -1,4 +1,4 @@
-"""The manifests of manifests/examples on a real API server, with the gate before it and the inventory of public drivers behind it.
+"""The manifests of manifests/examples on a real API server, with the webhook before it and the inventory of public drivers behind it.
 
 One of each dialect that is translated is created: kube-controller-manager makes its claims, and the stock scheduler places it on nodes that
 nobody runs. All others are put to the server as a dry run, and so is what is made of pods that are made up.
@@ -15,8 +15,8 @@ from cli.state import state_of
 from cluster import manifests
 from cluster.patch import apply_json_patch
 from e2e.actors.client import ApiError
-from e2e.actors.gate import CONFIGURATION as PLAIN
-from e2e.actors.gate import claims_of, results_of
+from e2e.actors.webhook import CONFIGURATION as PLAIN
+from e2e.actors.webhook import claims_of, results_of
 from e2e.ground.images import BUSYBOX
 from tests.cli.dialect_examples import CONFIGURATION, DRIVERS, FILES, example, inventory
 from tests.webhook.dialects.test_vocabularies import CASES
@@ -58,7 +58,7 @@ def pods(one, namespace):
 
 
 @pytest.fixture(scope="module")
-def drivers(control_plane, gate):
+def drivers(control_plane, webhook):
     """The nodes, classes and slices of the inventory, and the configuration that goes with it."""
     every = inventory()
     nodes = [value for value in every if value["kind"] == "Node"]
@@ -67,7 +67,7 @@ def drivers(control_plane, gate):
         if slice_["kind"] == "ResourceSlice":
             slice_["spec"]["nodeName"] += "0"  # nodes that nobody runs are numbered
     try:
-        gate.follow(CONFIGURATION.read_text())
+        webhook.follow(CONFIGURATION.read_text())
         for node in nodes:
             metadata, amounts = node["metadata"], node["status"]["allocatable"]
             (metadata["name"],) = control_plane.add_fake_nodes(
@@ -76,13 +76,13 @@ def drivers(control_plane, gate):
         control_plane.create(*objects)
         yield
     finally:
-        gate.follow(PLAIN)
+        webhook.follow(PLAIN)
         control_plane.remove(*objects, *nodes)
 
 
 @pytest.fixture
 def known(control_plane, gated, drivers):
-    """The namespace, once the gate translates what rests on the last of what was made and declared, and the API server knows what stands beside."""
+    """The namespace, once the webhook translates what rests on the last of what was made and declared, and the API server knows what stands beside."""
     witnesses = [pods(EXAMPLES[name], gated)[0] for name in chosen().values()]
     named = {"priorityClassName": "koord-prod", "runtimeClassName": "nvidia", "containers": [container("plain")]}
     plain = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "plain", "namespace": gated}, "spec": named}
@@ -92,7 +92,7 @@ def known(control_plane, gated, drivers):
         told = [control_plane.create(pod, dryRun="All")[0] for pod in witnesses]
         return all("resourceClaims" in pod["spec"] for pod in told)
 
-    control_plane.until("the gate knows the drivers", translated, 30)
+    control_plane.until("the webhook knows the drivers", translated, 30)
     return gated
 
 

@@ -211,8 +211,10 @@ def test_a_device_that_a_second_allocator_gave_away_again_reaches_no_second_cont
     freed(driver, before)
 
 
-def test_an_unmodified_pod_gets_its_gpu_through_gate_scheduler_and_our_driver(control_plane, node_cluster, gated, gate):
-    """`nvidia.com/gpu: 1` and nothing else; the driver has the name that the gate knows."""
+def test_an_unmodified_pod_gets_its_gpu_through_gate_scheduler_and_our_driver(
+    control_plane, node_cluster, gated, webhook
+):
+    """`nvidia.com/gpu: 1` and nothing else; the driver has the name that the webhook knows."""
     made = fleet.classes(extended=False)
     gpu = GPU | {"name": "gpu-0", "uuid": "GPU-7"}
     with installed(node_cluster, fleet.NVIDIA, {"visibleDevices": "NVIDIA_VISIBLE_DEVICES", "gpus": [gpu]}) as one:
@@ -224,7 +226,7 @@ def test_an_unmodified_pod_gets_its_gpu_through_gate_scheduler_and_our_driver(co
                 answer = control_plane.create(item, dryRun="All")[0]
                 return "drawbridge.dev/original" in answer["metadata"].get("annotations", {})
 
-            control_plane.until("the gate knows the classes", translated, 60)
+            control_plane.until("the webhook knows the classes", translated, 60)
             control_plane.create(item)
             assert seen(one, gated, "p") == {"DRAWBRIDGE_DEVICE_GPU_0": "GPU-7", "card": "yes"}
             assert node_cluster.environment(gated, "p", "main")["NVIDIA_VISIBLE_DEVICES"] == "GPU-7"

@@ -1,6 +1,6 @@
-"""Gate, bridge and our own driver on one node: unmodified pods get a GPU and a virtual function of one PCIe root, and see nothing else.
+"""Webhook, bridge and our own driver on one node: unmodified pods get a GPU and a virtual function of one PCIe root, and see nothing else.
 
-The driver has the names that the gate's words ask for, one process for each; the machine it describes has its only network card
+The driver has the names that the webhook's words ask for, one process for each; the machine it describes has its only network card
 beside the second GPU, so whoever takes the first GPU that would do has the wrong one.
 """
 
@@ -119,9 +119,9 @@ def of_type(driver, kind):
 
 
 @pytest.fixture(scope="module")
-def joint(control_plane, node_cluster, gate, bridge):
-    """The drivers by name, when the gate and the allocator know their devices."""
-    before = gate.config.read_text()
+def joint(control_plane, node_cluster, webhook, bridge):
+    """The drivers by name, when the webhook and the allocator know their devices."""
+    before = webhook.config.read_text()
     classes = [
         fleet.device_class(fleet.NVIDIA, of_type(fleet.NVIDIA, "gpu")),
         fleet.device_class("mig.nvidia.com", of_type(fleet.NVIDIA, "mig")),
@@ -131,14 +131,14 @@ def joint(control_plane, node_cluster, gate, bridge):
         fleet.device_class(HUGEPAGES, of_type(fleet.NVIDIA, "hugepages")),
     ]
     try:
-        gate.configure(CONFIGURATION)
+        webhook.configure(CONFIGURATION)
         control_plane.create(*classes)
         with contextlib.ExitStack() as stack:
             drivers = {name: stack.enter_context(installed(node_cluster, name, machine)) for name, machine in MACHINES.items()}  # fmt: skip
             control_plane.until("the allocator knows the devices", lambda: known(bridge) >= set(MACHINES), 30)
             yield drivers
     finally:
-        gate.configure(before)
+        webhook.configure(before)
         control_plane.remove(*classes)
 
 
@@ -161,7 +161,7 @@ def pools(bridge):
 
 
 def asking(drivers, name, namespace, amounts, scheduler, **annotations):
-    """Create a pod of somebody who never heard of claims, once the gate would hand it to the bridge."""
+    """Create a pod of somebody who never heard of claims, once the webhook would hand it to the bridge."""
     node = drivers[fleet.NVIDIA].node
     control_plane = node.cluster
     item = pod(name, namespace, container(command=SPEAK, **limits(**amounts)), node=node.name, schedulerName=scheduler)
@@ -170,7 +170,7 @@ def asking(drivers, name, namespace, amounts, scheduler, **annotations):
     def handed():
         return control_plane.create(item, dryRun="All")[0]["spec"]["schedulerName"] == SCHEDULER
 
-    control_plane.until("the gate hands the pod to the bridge", handed, 60)
+    control_plane.until("the webhook hands the pod to the bridge", handed, 60)
     return control_plane.create(item)[0]
 
 

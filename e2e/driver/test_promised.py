@@ -12,7 +12,7 @@ import pytest
 from cluster.manifests import parse
 from e2e.actors import fleet
 from e2e.actors.bridge import PLUGIN_SCHEDULER
-from e2e.actors.gate import SYSTEM
+from e2e.actors.webhook import SYSTEM
 from e2e.actors.workloads import claim, container, pod, request, using
 from e2e.driver.installed import PROGRAM, freed
 from e2e.driver.test_node_agent import ACCOUNT, CLASS, DEVICES, DRIVER, RESOURCE, Auditor, device_of, gone, look, old
@@ -48,11 +48,11 @@ class Seeing(Auditor):
 
 
 @pytest.fixture(scope="module")
-def believed(gate, tmp_path_factory):
-    """The folder of the door's certificate, of the authority that the gate's webhook configuration names."""
+def believed(webhook, tmp_path_factory):
+    """The folder of the door's certificate, of the authority that the webhook's webhook configuration names."""
     folder = tmp_path_factory.mktemp("door")
-    gate.trust()  # there is a certificate
-    data = gate.cluster.get(f"/api/v1/namespaces/{SYSTEM}/secrets/drawbridge")["data"]
+    webhook.trust()  # there is a certificate
+    data = webhook.cluster.get(f"/api/v1/namespaces/{SYSTEM}/secrets/drawbridge")["data"]
     for name in ("tls.crt", "tls.key", "ca.crt"):
         (folder / name).write_bytes(b64decode(data[name]))
     return folder

@@ -1,7 +1,7 @@
 """An installation on a real node: what ships is applied as it is, and stands as pods.
 
 Nothing runs beside the cluster. What differs from an installation elsewhere is only the way to the API server, which listens on
-loopback here and has no Service address, and to Services, which nobody routes: pods are told another, and the server finds the gate by its endpoints.
+loopback here and has no Service address, and to Services, which nobody routes: pods are told another, and the server finds the webhook by its endpoints.
 """
 
 import ipaddress
@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from cluster.manifests import dump, parse
 from e2e.actors import fleet
-from e2e.actors.gate import SYSTEM
+from e2e.actors.webhook import SYSTEM
 from e2e.actors.workloads import container, limits, pod
 from e2e.build import program
 from e2e.ground import product
@@ -182,9 +182,9 @@ def is_prepared(claim):
 
 
 def translates(cluster, tenants, **spec):
-    """Wait until the gate translates pods of a namespace."""
+    """Wait until the webhook translates pods of a namespace."""
     item = pod("dry", tenants, container(**limits(**{"nvidia.com/gpu": 1})), **spec)
-    cluster.until("the gate translates", lambda: "drawbridge.dev/original" in cluster.create(item, dryRun="All")[0]["metadata"].get("annotations", {}), 60)  # fmt: skip
+    cluster.until("the webhook translates", lambda: "drawbridge.dev/original" in cluster.create(item, dryRun="All")[0]["metadata"].get("annotations", {}), 60)  # fmt: skip
 
 
 INVENTORY = {

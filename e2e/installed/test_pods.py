@@ -1,10 +1,10 @@
-"""The manifests as they are, run as pods from images: gate, controller, authority, our scheduler with its allocator, the reference driver,
+"""The manifests as they are, run as pods from images: webhook, controller, authority, our scheduler with its allocator, the reference driver,
 the adapter and the audit agent.
 """
 
 import pytest
 
-from e2e.actors.gate import SYSTEM
+from e2e.actors.webhook import SYSTEM
 from e2e.actors.workloads import container, limits, pod
 from e2e.driver.test_adapter import HOLD, RESOURCE
 from e2e.installed.installation import is_prepared, translates

@@ -10,7 +10,7 @@ from urllib.request import urlopen
 import pytest
 
 from e2e.actors import fleet
-from e2e.actors.gate import SYSTEM
+from e2e.actors.webhook import SYSTEM
 from e2e.actors.workloads import claim, container, pod, request, using
 from e2e.installed.installation import SERVER
 from tests.limits import PATIENCE

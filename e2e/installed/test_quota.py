@@ -4,7 +4,7 @@ import pytest
 
 from cluster.manifests import dump
 from e2e.actors import fleet
-from e2e.actors.gate import SYSTEM
+from e2e.actors.webhook import SYSTEM
 from e2e.actors.workloads import claim, container, pod, request, template, using_template
 
 pytestmark = [pytest.mark.real, pytest.mark.node, pytest.mark.time_limit(480, "images are made, and a dozen processes start")]  # fmt: skip

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from e2e.actors.gate import SYSTEM
+from e2e.actors.webhook import SYSTEM
 from e2e.build import program
 from e2e.ground import product
 from e2e.installed.installation import ALLOCATOR, ALLOCATOR_PORT, ROOT, built, charted, translates

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from cluster import manifests
-from e2e.actors.gate import CONFIGURATION, ROOT, SYSTEM, Gate
+from e2e.actors.webhook import CONFIGURATION, ROOT, SYSTEM, Webhook
 from e2e.build import program
 from e2e.ground.controlplane import ControlPlane
 from tests.cli.running import run
@@ -353,9 +353,9 @@ def test_a_release_is_installed_upgraded_and_uninstalled_and_leaves_only_what_it
     wanted = {(kind, name) for kind, _, name in printed(*WITH_SCHEDULER)}
     assert wanted <= made.keys()
 
-    gate = Gate(cluster)
-    gate.configure(CONFIGURATION)
-    gate.start_authority()
+    webhook = Webhook(cluster)
+    webhook.configure(CONFIGURATION)
+    webhook.start_authority()
     cluster.until(
         "every webhook is called", lambda: all(bundle and rules for bundle, rules in bundles(cluster).values()), 60
     )
@@ -380,7 +380,7 @@ def test_a_release_is_installed_upgraded_and_uninstalled_and_leaves_only_what_it
     [first, second] = re.findall(r"^  (kubectl delete mutating.*|helm uninstall .*)$", said, re.MULTILINE)
     cluster.kubectl(*first.split()[1:])
     kept = release(cluster, *second.removesuffix(f" -n {SYSTEM}").split()[1:]).stdout
-    gate.processes["authority"].stop()
+    webhook.processes["authority"].stop()
     assert "devicequotas.drawbridge.dev" in kept
     kinds = {("CustomResourceDefinition", f"{one}.drawbridge.dev") for one in ("devicequotas", "devicecompatibilities")}
     secrets = {("Secret", name) for name in (OURS, f"{OURS}-authority", f"{OURS}-seal", f"{OURS}-quota")}
@@ -391,10 +391,10 @@ def test_a_release_is_installed_upgraded_and_uninstalled_and_leaves_only_what_it
     assert wanted <= stored(cluster, *EVERYWHERE).keys()
     assert cluster.read(quota)["spec"] == quota["spec"]
     assert kept_keys(cluster) == keys
-    gate.start_authority()
+    webhook.start_authority()
     cluster.until("the same bundles are everywhere", lambda: bundles(cluster) == before, 60)
     assert kept_keys(cluster) == keys
-    gate.processes["authority"].stop()
+    webhook.processes["authority"].stop()
     release(cluster, "uninstall", OURS)
 
 

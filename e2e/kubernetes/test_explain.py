@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from e2e.actors import fleet
-from e2e.actors.gate import COMMAND
+from e2e.actors.webhook import COMMAND
 from e2e.actors.workloads import claim, container, pod, request, using
 from e2e.kubernetes.test_survey import account
 

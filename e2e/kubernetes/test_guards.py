@@ -7,8 +7,8 @@ import pytest
 from cluster import manifests
 from e2e.actors import fleet
 from e2e.actors.client import ApiError, Client
-from e2e.actors.gate import ROOT, SYSTEM
 from e2e.actors.page import follow
+from e2e.actors.webhook import ROOT, SYSTEM
 from e2e.actors.workloads import claim, container, pod, request, template, using
 
 pytestmark = pytest.mark.real

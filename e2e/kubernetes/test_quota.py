@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from e2e.actors import fleet
-from e2e.actors.gate import COMMAND
 from e2e.actors.proxy import Proxy
+from e2e.actors.webhook import COMMAND
 from e2e.actors.workloads import claim, container, pod, request, template, using, using_template
 from e2e.kubernetes.test_kinds import quota, served  # noqa: F401  the kinds, as they are in the manifests
 from e2e.kubernetes.test_survey import account

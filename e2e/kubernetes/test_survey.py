@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from e2e.actors.gate import COMMAND
+from e2e.actors.webhook import COMMAND
 
 pytestmark = pytest.mark.real
 ROLE = Path(__file__).parents[2] / "manifests" / "survey" / "role.yaml"

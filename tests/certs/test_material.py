@@ -124,7 +124,7 @@ def test_the_one_secret_and_the_two_secrets_of_older_versions_are_read():
     assert material.decode(material.Data({**serving, **authoritys, **sealing}, door=door)) == held
     assert material.decode(material.Data({**serving, **sealing}, authoritys, door=door)) == held
     gate = material.decode(material.Data({**serving, **sealing}, {}))
-    assert gate.seals == held.seals, "a new gate beside an old controller"
+    assert gate.seals == held.seals, "a new webhook beside an old controller"
 
 
 def test_what_somebody_puts_beside_a_leaf_does_not_become_an_authority():

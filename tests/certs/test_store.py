@@ -360,7 +360,9 @@ async def test_the_secrets_of_older_versions_become_four_and_nothing_but_leaves_
     other = Embedded.of([*older, webhooks("MutatingWebhookConfiguration"), webhooks("ValidatingWebhookConfiguration")])
     after = await store(other, Clock()).sync()
     assert after._replace(leaf=before.leaf, door=before.door) == before
-    assert after.leaf != before.leaf, "whoever showed the gate's certificate where quotas are asked about had its key"
+    assert after.leaf != before.leaf, (
+        "whoever showed the webhook's certificate where quotas are asked about had its key"
+    )
     assert await entries(other) == await entries(expected)
 
 

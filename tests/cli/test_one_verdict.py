@@ -1,4 +1,4 @@
-"""One verdict everywhere: `translate`, `check`, `simulate`, `survey` and the live gate say yes and no to the same pods."""
+"""One verdict everywhere: `translate`, `check`, `simulate`, `survey` and the live webhook say yes and no to the same pods."""
 
 import json
 
@@ -138,7 +138,7 @@ def declared(**fields):
     return {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", **fields}
 
 
-# What tells the mode; the word that is said of a pod then, and whether the gate turns anything back.
+# What tells the mode; the word that is said of a pod then, and whether the webhook turns anything back.
 MODES = {
     "observed": ([namespace("observe")], "observe: would be", False),
     "warned": ([namespace("warn")], "warn: would be", False),

@@ -70,7 +70,7 @@ _FIELD = re.compile(
     r"(?:num|n|request|limit|entrypointnum)?[-_]?(?:gpu|npu|tpu|accelerator)s?[-_]?(?:count|num|number|limit|request)?",
     re.IGNORECASE,
 )
-_REMEDY = "pods that it makes are decided on at the gate: put one of them to `drawbridge translate`"
+_REMEDY = "pods that it makes are decided on at the webhook: put one of them to `drawbridge translate`"
 # Maps of names of nodes and objects, which request nothing.
 _LABELS = re.compile(r"(?:label|selector|annotation|affinity)[^/]*(?:/|$)", re.IGNORECASE)
 _NO_LABEL = re.compile(r"[^a-z0-9]+")
@@ -139,7 +139,7 @@ def look_elsewhere(obj: _Object, state: State, *, unknown: bool = False) -> Else
                 "metadata": {"name": label, "namespace": namespace_of(obj)},
                 "spec": {"containers": [container]},
             }
-            stays = f"{place} stays: it is read by {reader}; the pods are translated at the gate"
+            stays = f"{place} stays: it is read by {reader}; the pods are translated at the webhook"
             said.append(Translation(warnings=(stays,)))
     return Elsewhere(merge(said), pods)
 

@@ -1,7 +1,7 @@
 """What should become of templates: created, mended, kept or swept. Pure; `webhook.service.template_controller` carries it out.
 
 A pod names its templates and proves in `drawbridge.dev/templates` that they are ours (`webhook.claims.template`). The proof says
-that the gate allowed this pod once; whether it would allow it now is asked again (`objection`), because our rights must
+that the webhook allowed this pod once; whether it would allow it now is asked again (`objection`), because our rights must
 not become a pod author's. Everything else follows from the proof and from what is stored:
 
 | proven and allowed now | stored | what happens |
@@ -9,7 +9,7 @@ not become a pod author's. Everything else follows from the proof and from what 
 | yes | nothing | create it |
 | yes | the same content | nothing, whoever made it |
 | yes | other content, labelled as ours | replace it and say so: the name is the content's hash, so nobody can mean anything else |
-| yes | other content of somebody else | say so and leave it; the gate turns back pods that need this name |
+| yes | other content of somebody else | say so and leave it; the webhook turns back pods that need this name |
 | no | labelled as ours, with other content than its name says, and used by no pod | take it away |
 | no | labelled as ours, unused for longer than the grace period | sweep it |
 | no | anything else | not ours to touch |
@@ -78,7 +78,7 @@ def read_proven(pod: Pod, keys: Sequence[bytes]) -> dict[Key, Json]:
 
 
 def objection(pod: Pod, specs: Iterable[Json], state: State) -> str:
-    """Say why the gate would not make a pod ask for these templates now; "" if it would."""
+    """Say why the webhook would not make a pod ask for these templates now; "" if it would."""
     if pod.metadata.labels.get(names.SKIP_LABEL) == "true":
         return f"the pod is labelled {names.SKIP_LABEL}=true"
     namespace = pod.metadata.namespace

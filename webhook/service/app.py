@@ -1,4 +1,4 @@
-"""The rim of admission: requests on one side, bytes to a gate on the other. It decides nothing.
+"""The rim of admission: requests on one side, bytes to a webhook on the other. It decides nothing.
 
 Its one promise is that the API server always gets an answer fast: a decision, or a status that lets its failurePolicy
 act. A small review is decided at once, under an alarm clock; a large one, and one that the clock ended, in a worker that can

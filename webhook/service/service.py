@@ -1,6 +1,6 @@
 """One process of drawbridge, put together: gate, controllers and authority, each of which may be left out, until told to stop.
 
-In a cluster the three run apart: the gate needs no right to write anything, the controllers none to read the authority's key,
+In a cluster the three run apart: the webhook needs no right to write anything, the controllers none to read the authority's key,
 and the authority none to look at pods. On a laptop (`drawbridge standalone`) they run together over the embedded store.
 """
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from webhook.service.log import Decisions
     from webhook.state import Configuration
 
-# The webhook configurations whose bundle the authority keeps: the gate's, and that of quotas, where there is one.
+# The webhook configurations whose bundle the authority keeps: the webhook's, and that of quotas, where there is one.
 CONFIGURATIONS = (registration.NAME, names.QUOTA)
 # A grace of nothing is no reason to sweep without a pause.
 LEAST_SWEEP_SECONDS = 1.0
@@ -62,7 +62,7 @@ class Settings(NamedTuple):
     names: tuple[str, ...] = ()
     # Likewise of the allocator's, where API servers ask about quotas.
     door_names: tuple[str, ...] = ()
-    gate: bool = True
+    reviews: bool = True
     controllers: bool = True
     # Keep the certificates, the keys of the seal and the bundle in the webhook configurations.
     authority: bool = True
@@ -83,11 +83,11 @@ class Settings(NamedTuple):
     @property
     def looks(self) -> bool:
         """Whether anything here decides on what there is in the cluster: the authority does not."""
-        return self.gate or self.controllers
+        return self.reviews or self.controllers
 
 
 class Service:
-    """What one process does: the gate, the controllers and the authority, as far as its settings ask for them."""
+    """What one process does: the webhook, the controllers and the authority, as far as its settings ask for them."""
 
     def __init__(
         self, cluster: Cluster, source: Source, settings: Settings, decisions: Decisions | None = None
@@ -97,7 +97,7 @@ class Service:
         self._settings = settings
         self.metrics = Metrics()
         self.world = StateBuilder(source.current)
-        self.follower = Follower(cluster, self.world, settings.pace, holders=settings.gate)
+        self.follower = Follower(cluster, self.world, settings.pace, holders=settings.reviews)
         self.quarantine = Quarantine()  # of the templates controller
         self.certificate = Certificate(
             self._origin(), self._bell(), lambda keys: self.world.learn(keys=keys), settings.pace
@@ -143,7 +143,7 @@ class Service:
     async def _tell(self, metrics: Address | None, listening: Callable[[Address, Address | None], None]) -> None:
         """Open the door; say so only when everything was read, as readiness does."""
         listen = self._settings.listen
-        if self._settings.gate:
+        if self._settings.reviews:
             context = self.certificate.context
             port = await self.app.start(listen.host, listen.port, context)
             listen = listen._replace(port=port)
@@ -185,7 +185,7 @@ class Service:
         settings, store = self._settings, self._store()
         if settings.files and not settings.authority:
             return Files(*settings.files, Sealing(store))
-        if not settings.gate and not settings.authority:
+        if not settings.reviews and not settings.authority:
             return Sealing(store)
         shared = Shared(store, keep=settings.authority)
         return Files(*settings.files, shared) if settings.files else shared
@@ -194,7 +194,7 @@ class Service:
         """The authority looks at everything it keeps; whoever serves or verifies, at what it does that with."""
         settings = self._settings
         secrets = [seals_name(settings.secret)]
-        if settings.authority or (settings.gate and not settings.files):
+        if settings.authority or (settings.reviews and not settings.files):
             secrets.append(settings.secret)
         if settings.authority:
             secrets.append(authoritys_name(settings.secret))
@@ -239,7 +239,7 @@ class Service:
                 "Seconds since what we know of the cluster was last current.",
                 self.follower.age,
             )
-        if self._settings.gate or self._settings.authority:
+        if self._settings.reviews or self._settings.authority:
             gauge("drawbridge_certificate_days", "Until the serving certificate expires.", self.certificate.days)
         gauge("drawbridge_longest_hold_seconds", "The longest that one review has held all others.", lambda: self.app.longest_hold)  # fmt: skip
         for what, text in WORKERS.items():

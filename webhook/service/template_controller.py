@@ -2,8 +2,8 @@
 
 An ordinary controller, never part of a review: it follows pods, workloads and templates, and does what `webhook.claims.upkeep`
 says. Nothing is remembered between starts but the clock of the sweep, so a kill costs a grace period and nothing else.
-Of pods it follows those that the gate has labelled because their template was not there. Others that wait are found by looking
-(`webhook.service.pod_survey`): where a template has gone, and once more when every gate must have heard of it; everywhere now and then,
+Of pods it follows those that the webhook has labelled because their template was not there. Others that wait are found by looking
+(`webhook.service.pod_survey`): where a template has gone, and once more when every webhook must have heard of it; everywhere now and then,
 because a label may be taken off on the way.
 What workloads will need is made before their first pod asks, which saves that pod the wait.
 
@@ -61,7 +61,7 @@ LOOK_EVERY = 300.0
 LOOK_SECONDS = 600.0
 # How long our copy may take to show what we made.
 SHOWN_SECONDS = 5.0
-# A gate takes a template for there that it saw a minute ago (`Pace.fresh`), and a review takes seconds. So long after one
+# A webhook takes a template for there that it saw a minute ago (`Pace.fresh`), and a review takes seconds. So long after one
 # has gone, or we have begun, no pod comes any more that counts on it without saying so.
 HEARD_SECONDS = 90.0
 
@@ -94,7 +94,7 @@ class Templates:
         # When we made what our copy does not show yet.
         self._made: dict[Key, float] = {}
         self._translated_with: tuple[object, object] = (None, None)
-        # Pods that prove a template which the gate would not give them now, and why.
+        # Pods that prove a template which the webhook would not give them now, and why.
         self._withheld: dict[Key, str] = {}
         self._withheld_with: tuple[object, ...] = ()
         waiting = f"{names.WAITS_LABEL}=true"
@@ -203,7 +203,7 @@ class Templates:
         return {}, upkeep.templates_of(pod)
 
     def _look_out(self, namespace: str, seconds: float) -> None:
-        """Look for pods that wait in a namespace, and once more when every gate has heard what we have."""
+        """Look for pods that wait in a namespace, and once more when every webhook has heard what we have."""
         self._once_more.add(namespace)
         self._lookout.add_after(namespace, seconds)
 

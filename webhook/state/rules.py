@@ -1,7 +1,7 @@
 """Rules of the administrator's own: what makes no sense in the tables and targets of a configuration file.
 
 A rule decides about pods of everybody, so what is not read, would never match, would match what is somebody else's, or could cost
-the gate more than a pod may, is turned back before it is in force. Shapes are judged before (`webhook.state.schema`).
+the webhook more than a pod may, is turned back before it is in force. Shapes are judged before (`webhook.state.schema`).
 """
 
 from __future__ import annotations

@@ -109,7 +109,7 @@ class MixedFleet(Sides, frozen=True, kw_only=True):
 
 
 class Kueue(_Declared, frozen=True, kw_only=True):
-    """What Kueue can account for: classes that its `deviceClassMappings` name, with its gate for DRA on."""
+    """What Kueue can account for: classes that its `deviceClassMappings` name, with its webhook for DRA on."""
 
     device_classes: tuple[str, ...] = ()
 

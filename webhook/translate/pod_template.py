@@ -97,8 +97,8 @@ def namespace_of(obj: Mapping[str, Json]) -> str:
 
 
 def _keep_template(one: Translation, origin: Provenance) -> Translation:
-    """Leave a template that somebody reads; what was decided about it is what becomes of its pods at the gate."""
-    told = f"the template stays: the keys in it are read by {origin.reads}; its pods are translated at the gate"
+    """Leave a template that somebody reads; what was decided about it is what becomes of its pods at the webhook."""
+    told = f"the template stays: the keys in it are read by {origin.reads}; its pods are translated at the webhook"
     return msgspec.structs.replace(one, operations=(), templates={}, warnings=(told, *one.warnings))
 
 

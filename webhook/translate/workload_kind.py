@@ -1,7 +1,7 @@
 """Kinds of other projects that bring pods: who reads the old keys in their templates, and which scheduler and queue their pods get.
 
 Where a controller reads a key (Ray is told how many GPUs a worker has), the template has to keep it, and the pods are translated when
-they come to the gate. Where nobody does, the template is rewritten like any other. Data about those projects, as they are published.
+they come to the webhook. Where nobody does, the template is rewritten like any other. Data about those projects, as they are published.
 """
 
 from __future__ import annotations

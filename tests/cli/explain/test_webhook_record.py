@@ -18,7 +18,7 @@ SECRET = {
 
 
 def translated(**changes):
-    """A pod that the gate has translated, as an API server keeps it."""
+    """A pod that the webhook has translated, as an API server keeps it."""
     after, _ = mutated(legacy(namespace="ns", uid="1"))
     after["metadata"]["annotations"] |= changes
     return after

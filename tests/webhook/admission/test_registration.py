@@ -113,7 +113,7 @@ def test_who_keeps_the_bundle_is_said_on_the_configuration(options, annotation):
 
 
 def test_a_plain_pod_is_walked_through_by_one_webhook_only():
-    """Of the conditions that a pod of a cluster could meet, all but one stand behind a label that only the gate gives."""
+    """Of the conditions that a pod of a cluster could meet, all but one stand behind a label that only the webhook gives."""
     walking = [webhook for webhook in webhooks(Registration()) if webhook["name"].startswith("pods.")]
     labels = [webhook["objectSelector"].get("matchLabels") for webhook in walking]
     assert labels == [None, {"drawbridge.dev/translated": "true"}]

@@ -255,7 +255,7 @@ def test_what_a_device_plugin_may_still_serve_is_left_and_not_refused():
     assert "will be left as it is, for node old" in " ".join(answer(workload_of(forged, mixed))["warnings"])
     assert answer(given(pod(limits={"nvidia.com/gpu": "2"}), mixed))["patch"], "what can be served is translated"
     offline = decide_object(forged | {"metadata": {"name": "p", "namespace": "ns"}}, mixed)
-    assert not offline.refusals, "files are decided on as the gate does"
+    assert not offline.refusals, "files are decided on as the webhook does"
     assert {one.action for one in offline.decisions} == {"left"}
 
 

@@ -37,7 +37,7 @@ def named(name, **more):
 
 
 class Allowing:
-    """A gate that allows everything, and breaks on request."""
+    """A webhook that allows everything, and breaks on request."""
 
     checks = {"stock": ""}
 

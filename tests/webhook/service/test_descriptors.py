@@ -15,7 +15,7 @@ JSON = {"Content-Type": "application/json"}
 
 @pytest.fixture
 def url():
-    few = f"ulimit -n 160; exec {sys.executable} -m bench.webhook.admission gate"
+    few = f"ulimit -n 160; exec {sys.executable} -m bench.webhook.admission webhook"
     with subprocess.Popen(["bash", "-c", few], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=ROOT) as process:  # fmt: skip
         try:
             yield process.stdout.readline().strip()

@@ -107,7 +107,7 @@ def read(reader):
 
 @pytest.mark.parametrize("letters", [1, 9_000])
 def test_a_collector_that_does_not_read_stops_nobody_and_is_told_what_it_has_missed(pipe, letters):
-    """A write to a full pipe waited, and the whole gate with it."""
+    """A write to a full pipe waited, and the whole webhook with it."""
     reader, writer = pipe
     decisions = log.configure("info", writer)
     asked = 2 * (1 << 20) // letters if letters > 1 else 5_000  # more than any pipe holds

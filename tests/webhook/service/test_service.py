@@ -100,7 +100,7 @@ async def test_a_process_that_says_it_listens_decides_with_full_knowledge(cluste
 
 
 async def test_a_controller_says_on_its_metrics_port_whether_it_is_ready_and_what_it_has_set_aside(cluster):
-    async with running(cluster, gate=False) as here:
+    async with running(cluster, reviews=False) as here:
         where = f"http://{here.metrics}/readyz"
         assert await text(where) == (200, "[+]cluster ok\n[+]certificate ok\n")
         here.service.quarantine.hold(("deployments.apps", "default", "hostile"), RecursionError("too deep"))
@@ -162,7 +162,7 @@ async def test_a_gate_without_controllers_waits_for_the_secret_and_writes_nothin
             self._inner = inner
 
         def __getattr__(self, name):
-            assert name in ("get", "list", "watch", "server"), f"a gate must not {name}"
+            assert name in ("get", "list", "watch", "server"), f"a webhook must not {name}"
             if name == "get":  # the Secret is all that it gets; everything else it watches
                 looked.set()
             return getattr(self._inner, name)
@@ -178,7 +178,7 @@ async def test_a_gate_without_controllers_waits_for_the_secret_and_writes_nothin
         waiting = group.create_task(gate())
         await looked.wait()
         assert not started.is_set()
-        async with running(cluster, gate=False):
+        async with running(cluster, reviews=False):
             await waiting
 
 
@@ -217,13 +217,13 @@ async def test_the_authority_sees_nothing_but_secrets_and_registrations_and_the_
     keeper = Only(cluster, secrets=four, kinds=registrations, writes=("Secret", *registrations))
     maker = Only(cluster, secrets={"drawbridge-seal"}, writes=("ResourceClaimTemplate", "Lease"))
     reader = Only(cluster, secrets={"drawbridge", "drawbridge-seal"})
-    async with running(keeper, gate=False, controllers=False, door_names=("drawbridge-quota.svc",)) as authority:
+    async with running(keeper, reviews=False, controllers=False, door_names=("drawbridge-quota.svc",)) as authority:
         assert await text(f"http://{authority.metrics}/readyz") == (200, "[+]certificate ok\n")
         _, shown = await text(f"http://{authority.metrics}/metrics")
         assert "drawbridge_certificate_days" in shown
         assert "drawbridge_stock_age_seconds" not in shown, "it would look as if it had not heard the cluster"
     async with (
-        running(maker, gate=False, authority=False) as controller,
+        running(maker, reviews=False, authority=False) as controller,
         running(reader, controllers=False, authority=False) as gate,
     ):
         answer = await post(cluster, gate.address, pod(), namespace="default")
@@ -245,7 +245,7 @@ async def test_the_authority_sees_nothing_but_secrets_and_registrations_and_the_
 
 
 async def test_a_gate_with_a_certificate_in_files_reads_the_seals_keys_and_not_the_other(cluster, tmp_path):
-    async with running(cluster, gate=False):
+    async with running(cluster, reviews=False):
         secret = await cluster.get(resources.SECRETS, "drawbridge", NAMESPACE)
         files = tuple(str(tmp_path / name) for name in ("tls.crt", "tls.key"))
         for file in files:

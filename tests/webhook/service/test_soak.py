@@ -9,7 +9,7 @@ from bench.webhook.soak import NOBODY, Held, Sample, Seen, soak, what_is_lost
 
 
 async def test_a_live_webhook_between_hostile_reviews_loses_nothing_and_stays_small():
-    with admission.server("gate") as where:
+    with admission.server("webhook") as where:
         seen = await soak(where, seconds=8, reviews=2_000, share=0.5, hostile=100)
     assert not seen.lost
     assert seen.hostile >= 100
@@ -42,11 +42,11 @@ def test_an_honest_review_that_was_held_or_lost_is_told():
     flat = [Sample(float(n), 100.0, 20) for n in range(60)]
     held = NOBODY._replace(processor=Held.of([0.001] * 200 + [0.4]))
     assert Seen({200: 1}, 0, flat, beside=held).problems == [
-        "an honest review was held for 400 ms of the gate's processor"
+        "an honest review was held for 400 ms of the webhook's processor"
     ]
     often = NOBODY._replace(processor=Held.of([0.001] * 90 + [0.09] * 10))
     assert Seen({200: 1}, 0, flat, beside=often).problems == [
-        "one honest review of a hundred was held for 90 ms of the gate's processor"
+        "one honest review of a hundred was held for 90 ms of the webhook's processor"
     ]
     lost = NOBODY._replace(lost=["3.1 s: 503", "4.0 s: 503"])
     assert Seen({200: 1}, 0, flat, beside=lost).problems == ["2 honest reviews were lost, the first: 3.1 s: 503"]

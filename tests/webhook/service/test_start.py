@@ -1,4 +1,4 @@
-"""A process of the gate starts on a large fleet: soon enough for a rolling update, and for a replica that was killed."""
+"""A process of the webhook starts on a large fleet: soon enough for a rolling update, and for a replica that was killed."""
 
 import pytest
 

@@ -34,7 +34,7 @@ def spec(count=1):
 
 
 def translated(name="p", count=1, key=KEY, namespace="default", sealed_for="", *, followed=True):
-    """A pod as the gate leaves it: with a label that has it followed, where the template was not there."""
+    """A pod as the webhook leaves it: with a label that has it followed, where the template was not there."""
     wanted = spec(count)
     made = template.name_of(wanted)
     value = pod(limits={}, name=name, namespace=namespace)
@@ -166,7 +166,7 @@ async def test_a_pod_that_found_its_template_is_not_followed_and_gets_another_wh
 
 
 async def test_a_pod_that_comes_after_the_template_has_gone_and_does_not_say_that_it_waits_is_found():
-    """A gate had not heard yet that the template is gone."""
+    """A webhook had not heard yet that the template is gone."""
 
     class Late(Recorder):
         gone = 0

@@ -22,7 +22,7 @@ from webhook.service.deciding.worker import Bug, Pool, Undecided
 
 
 def answer(path, body):
-    """A decision that depends on what is asked, as a gate's does."""
+    """A decision that depends on what is asked, as a webhook's does."""
     match body:
         case b"spin":
             while True:

@@ -1,4 +1,4 @@
-"""A pod of the old kind finds its devices on either side of a mixed fleet: the gate and the files say which, and why."""
+"""A pod of the old kind finds its devices on either side of a mixed fleet: the webhook and the files say which, and why."""
 
 import json
 
@@ -97,7 +97,7 @@ def fleet(*objects, policy=None, counted=True, **fields):
 
 
 def decided(asked, world):
-    """Which side the gate sends a pod to, and why; the files say the same."""
+    """Which side the webhook sends a pod to, and why; the files say the same."""
     outcome = decide.weigh(decide.mutate(review(asked, namespace=asked["metadata"]["namespace"]), world), world)
     said = answer(outcome)
     assert said["allowed"], said

@@ -547,7 +547,7 @@ def kinds(count: int) -> ResourceSlice:
 
 
 def test_a_dear_class_and_many_kinds_of_device_take_no_time_and_nothing_from_other_classes():
-    """Without a bound a look took 5.8 s for 512 kinds and 32 such selectors, and the gate answers nobody meanwhile at its start."""
+    """Without a bound a look took 5.8 s for 512 kinds and 32 such selectors, and the webhook answers nobody meanwhile at its start."""
     plain = "device.driver == 'made.up' && device.attributes['made.up'].productName.matches('^P[0-9]+$')"
     classes = [device_class("dear", *[DEAR] * 32), device_class("plain", plain)]
     facts = fleet(classes=classes, slices=[kinds(20_000)])

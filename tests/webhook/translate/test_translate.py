@@ -384,7 +384,7 @@ def test_a_class_with_the_old_name_keeps_being_charged():
     assert became(value, quota=quota, fleet=fleet, classes=classes).changed
     assert untouched(
         became(value, quota=quota, fleet=fleet, classes=classes, features=off)
-    )  # the charge needs the gate
+    )  # the charge needs the webhook
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,7 @@ def test_a_template_that_somebody_reads_stays_and_its_pods_are_told(obj):
     done = done_with(obj)
     assert untouched(done)
     assert actions(done) == {"nvidia.com/gpu": "translated"}
-    assert "its pods are translated at the gate" in done.warnings[0]
+    assert "its pods are translated at the webhook" in done.warnings[0]
 
 
 @pytest.mark.parametrize("obj", FREE.values(), ids=FREE)

@@ -1,6 +1,6 @@
 """The reviews of `/quota`: who is at the door, and the answer of whoever counts (`allocator.intake`). Pure.
 
-A pod brings its templates: those that the gate has written on it, each believed as far as its name is the hash of it, and those that are
+A pod brings its templates: those that the webhook has written on it, each believed as far as its name is the hash of it, and those that are
 stored, which whoever counts looks up. A claim is what it says. Anything else is let in: nothing of it is counted.
 """
 
@@ -79,7 +79,7 @@ def wants_of_pod(pod: Pod) -> dict[str, Wanted]:
 
 
 def _written(annotations: Mapping[str, str]) -> dict[str, ResourceClaimSpec]:
-    """Read the templates that the gate has written on a pod, or somebody in its place."""
+    """Read the templates that the webhook has written on a pod, or somebody in its place."""
     found: dict[str, ResourceClaimSpec] = {}
     for name, spec in template.read_unproven(annotations.get(names.TEMPLATES, "")).items():
         try:

@@ -1,4 +1,4 @@
-"""The gate: what `webhook.service.app` asks, `webhook.admission.decide` decides, on the world as it is followed now."""
+"""The webhook: what `webhook.service.app` asks, `webhook.admission.decide` decides, on the world as it is followed now."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The gate beside other mutating webhooks on a real API server: what comes after us and undoes us, and what injects keys."""
+"""The webhook beside other mutating webhooks on a real API server: what comes after us and undoes us, and what injects keys."""
 
 import base64
 import datetime as dt
@@ -13,7 +13,7 @@ import pytest
 from certs import authority
 from e2e.actors import fleet
 from e2e.actors.client import ApiError
-from e2e.actors.gate import claims_of, gpu, results_of
+from e2e.actors.webhook import claims_of, gpu, results_of
 from e2e.actors.workloads import container, limits, pod
 
 pytestmark = pytest.mark.real

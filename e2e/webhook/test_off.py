@@ -4,34 +4,34 @@ import json
 
 import pytest
 
-from e2e.actors.gate import MODE, NOWHERE, gpu
+from e2e.actors.webhook import MODE, NOWHERE, gpu
 
 pytestmark = pytest.mark.real
 OFF = ("delete", "mutatingwebhookconfiguration,validatingwebhookconfiguration", "drawbridge")
 
 
 @pytest.fixture
-def registered(gate, control_plane):
+def registered(webhook, control_plane):
     """Registers the webhooks again afterwards, and waits until they are asked."""
     yield
-    gate.register("--opt-in", "--failure-policy=Fail")
-    name = control_plane.namespace("gate-on-again")
-    gate.admits(name)
+    webhook.register("--opt-in", "--failure-policy=Fail")
+    name = control_plane.namespace("webhook-on-again")
+    webhook.admits(name)
     control_plane.delete(f"/api/v1/namespaces/{name}")
 
 
-def test_everything_off(control_plane, fleet_node, gated, gate, registered):
+def test_everything_off(control_plane, fleet_node, gated, webhook, registered):
     manifest = json.dumps(gpu("runs", gated))
     control_plane.kubectl("apply", "-f", "-", input=manifest)
     control_plane.wait_scheduled(gated, "runs")
-    gate.kill_controller()
+    webhook.kill_controller()
     waiting = gpu("waits", gated, nodeSelector=NOWHERE)
     waiting["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] = "2"
     [stored] = control_plane.create(waiting)
     name = stored["spec"]["resourceClaims"][0]["resourceClaimTemplateName"]
 
     control_plane.kubectl(*OFF)
-    gate.start_controller()
+    webhook.start_controller()
 
     base = f"/apis/resource.k8s.io/v1/namespaces/{gated}/resourceclaimtemplates"
     control_plane.until("who waits gets his template", lambda: name in {t["metadata"]["name"] for t in control_plane.get(base)["items"]}, 60)  # fmt: skip

@@ -1,7 +1,7 @@
 """The certificate drill: an authority is succeeded while the API server keeps calling, and no call fails.
 
 The steps are written into the Secrets as a replica would write them a year from now; everything else is the running
-authority process, the running gate and the real API server, under failurePolicy Fail.
+authority process, the running webhook and the real API server, under failurePolicy Fail.
 """
 
 import base64
@@ -19,8 +19,8 @@ from certs import authority, material
 from certs.material import Names
 from certs.rotation import Phase, Policy, Step
 from e2e.actors.client import ApiError
-from e2e.actors.gate import SYSTEM
 from e2e.actors.load import Calls
+from e2e.actors.webhook import SYSTEM
 from e2e.actors.workloads import container, limits, pod
 
 pytestmark = pytest.mark.real
@@ -115,20 +115,20 @@ def believed(cluster):
     }
 
 
-def served(gate):
-    """The certificate that the gate shows to a new connection."""
-    with socket.create_connection(("127.0.0.1", gate.port), timeout=60) as raw, gate.trust().wrap_socket(raw, server_hostname="127.0.0.1") as tls:  # fmt: skip
+def served(webhook):
+    """The certificate that the webhook shows to a new connection."""
+    with socket.create_connection(("127.0.0.1", webhook.port), timeout=60) as raw, webhook.trust().wrap_socket(raw, server_hostname="127.0.0.1") as tls:  # fmt: skip
         return tls.getpeercert(binary_form=True)
 
 
-def succeed(control_plane, gate, calls):
+def succeed(control_plane, webhook, calls):
     """One authority after the other; the calls go on while each step is seen by everybody."""
     first = held(control_plane)
     both = take(control_plane, Step.INTRODUCE)
     control_plane.until("both are believed", lambda: believed(control_plane) == {both.bundle}, 40)
-    before = served(gate)
+    before = served(webhook)
     new = take(control_plane, Step.SWITCH)
-    control_plane.until("the new leaf is served", lambda: served(gate) != before, 40)
+    control_plane.until("the new leaf is served", lambda: served(webhook) != before, 40)
     control_plane.until("the old one is still believed", lambda: believed(control_plane) == {new.bundle}, 40)
     last = take(control_plane, Step.RETIRE)
     control_plane.until("the old one is forgotten", lambda: believed(control_plane) == {last.bundle}, 40)
@@ -148,10 +148,10 @@ ROUNDS = [
 
 
 @pytest.mark.parametrize("times", ROUNDS)
-def test_an_authority_is_succeeded_and_no_call_fails(control_plane, gated, gate, times):
+def test_an_authority_is_succeeded_and_no_call_fails(control_plane, gated, webhook, times):
     with Calls(control_plane, gated) as calls:
         for _ in range(times):
-            succeed(control_plane, gate, calls)
+            succeed(control_plane, webhook, calls)
     print(f"{times} rotations: {calls}")
     assert calls.failures == []
 
@@ -168,7 +168,7 @@ def works(control_plane, gated):
         return False
 
 
-def test_a_serving_secret_that_was_deleted_is_made_again_and_no_call_fails(control_plane, gated, gate):
+def test_a_serving_secret_that_was_deleted_is_made_again_and_no_call_fails(control_plane, gated, webhook):
     before = held(control_plane)
     with Calls(control_plane, gated) as calls:
         control_plane.delete(SERVING)
@@ -180,7 +180,9 @@ def test_a_serving_secret_that_was_deleted_is_made_again_and_no_call_fails(contr
 
 
 @pytest.mark.parametrize("harm", ["deleted", "all deleted", "damaged", "older format"])
-def test_whatever_happens_to_the_secrets_reviews_are_answered_again_without_a_person(control_plane, gated, gate, harm):
+def test_whatever_happens_to_the_secrets_reviews_are_answered_again_without_a_person(
+    control_plane, gated, webhook, harm
+):
     """Calls may fail for a moment where no overlap is left to keep."""
     before = held(control_plane)
     match harm:
@@ -195,14 +197,14 @@ def test_whatever_happens_to_the_secrets_reviews_are_answered_again_without_a_pe
                 control_plane.patch(path, {"data": dict.fromkeys(data_of(control_plane, path), rubbish)})
         case "older format":
             # An upgrade: the newer authority comes when all is as the older one left it.
-            gate.processes["authority"].stop()
+            webhook.processes["authority"].stop()
             whole = data_of(control_plane, AUTHORITYS) | data_of(control_plane, SERVING)
             control_plane.patch(
                 SERVING, {"data": {name: base64.b64encode(value).decode() for name, value in whole.items()}}
             )
             control_plane.delete(SEALING)
             control_plane.delete(AUTHORITYS)
-            gate.start_authority()
+            webhook.start_authority()
     control_plane.until("all Secrets hold their own", lambda: at_rest(control_plane), 60)
     control_plane.until("reviews are answered", lambda: works(control_plane, gated), 60)
     if harm == "older format":
@@ -218,7 +220,7 @@ def at_rest(cluster):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_bundle_that_somebody_emptied_is_back_within_a_second(control_plane, gated, gate, kind):
+def test_a_bundle_that_somebody_emptied_is_back_within_a_second(control_plane, gated, webhook, kind):
     path = f"{CONFIGURATIONS}/{kind}/drawbridge"
     whole = {held(control_plane).bundle}
     control_plane.until("the bundle is everywhere", lambda: believed(control_plane) == whole, 20)
@@ -236,7 +238,7 @@ def test_a_bundle_that_somebody_emptied_is_back_within_a_second(control_plane, g
     pytest.fail("the bundle came back by a look, and not by a watch")
 
 
-def test_rules_follow_the_annotation_that_an_administrator_changes(control_plane, gate):
+def test_rules_follow_the_annotation_that_an_administrator_changes(control_plane, webhook):
     """An upgrade may bring other rules; the policy that holds the authority to what is there lets these through."""
     path = f"{CONFIGURATIONS}/validatingwebhookconfigurations/drawbridge"
     original = json.loads(control_plane.get(path)["metadata"]["annotations"]["drawbridge.dev/rules"])
@@ -266,7 +268,7 @@ MAY_READ = {
 }
 
 
-def test_each_account_reads_the_keys_it_works_with_and_no_others(control_plane, gate):
+def test_each_account_reads_the_keys_it_works_with_and_no_others(control_plane, webhook):
     for role, readable in MAY_READ.items():
         account = f"system:serviceaccount:{SYSTEM}:drawbridge-{role}"
         for secret in MAY_READ["authority"]:
@@ -282,7 +284,7 @@ def test_each_account_reads_the_keys_it_works_with_and_no_others(control_plane, 
 
 @pytest.mark.parametrize("keeper", ["files", "cert-manager"])
 def test_a_certificate_that_somebody_else_keeps_is_served_and_renewed_and_their_bundle_left_alone(
-    control_plane, gated, gate, tmp_path, keeper
+    control_plane, gated, webhook, tmp_path, keeper
 ):
     """The files and, for cert-manager, the caBundle are written here as its Certificate and its injector would write them."""
     now = dt.datetime.now(dt.UTC)
@@ -305,30 +307,30 @@ def test_a_certificate_that_somebody_else_keeps_is_served_and_renewed_and_their_
             control_plane.patch(path, patch, "json")
 
     issue()
-    gate.processes["webhook"].stop()
+    webhook.processes["webhook"].stop()
     try:
-        gate.trusted = theirs.certificate.decode()
-        gate.start_gate(f"--tls-cert={tmp_path / 'tls.crt'}", f"--tls-key={tmp_path / 'tls.key'}")
+        webhook.trusted = theirs.certificate.decode()
+        webhook.start_webhook(f"--tls-cert={tmp_path / 'tls.crt'}", f"--tls-key={tmp_path / 'tls.key'}")
         choice = (
             f"--ca-bundle={tmp_path / 'ca.crt'}" if keeper == "files" else "--cert-manager=drawbridge-system/drawbridge"
         )
         control_plane.kubectl("delete", "mutatingwebhookconfiguration,validatingwebhookconfiguration", "drawbridge")
-        gate.register("--opt-in", "--failure-policy=Fail", choice)
+        webhook.register("--opt-in", "--failure-policy=Fail", choice)
         if keeper == "cert-manager":
             assert believed(control_plane) == {b""}
             inject()
         control_plane.until("reviews are answered", lambda: refuses(control_plane, gated), 30)
-        before = served(gate)
+        before = served(webhook)
         issue()
-        control_plane.until("the renewed certificate is served", lambda: served(gate) != before, 30)
+        control_plane.until("the renewed certificate is served", lambda: served(webhook) != before, 30)
         assert refuses(control_plane, gated)
         assert believed(control_plane) == {theirs.certificate}
     finally:
-        gate.trusted = ""
-        gate.processes["webhook"].stop()
-        gate.start_gate()
+        webhook.trusted = ""
+        webhook.processes["webhook"].stop()
+        webhook.start_webhook()
         control_plane.kubectl("delete", "mutatingwebhookconfiguration,validatingwebhookconfiguration", "drawbridge")
-        gate.register("--opt-in", "--failure-policy=Fail")
+        webhook.register("--opt-in", "--failure-policy=Fail")
         control_plane.until(
             "ours is believed again", lambda: believed(control_plane) == {held(control_plane).bundle}, 30
         )

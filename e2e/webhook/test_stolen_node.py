@@ -1,13 +1,13 @@
 """What the credentials of one node can do to the others' pods: slices of that node that say what they like of any pool.
 
-The gate translates as before; kube-scheduler gives the devices of the other nodes as before; and the guard refuses such slices.
+The webhook translates as before; kube-scheduler gives the devices of the other nodes as before; and the guard refuses such slices.
 """
 
 import pytest
 
 from cluster import manifests
 from e2e.actors import fleet
-from e2e.actors.gate import ROOT
+from e2e.actors.webhook import ROOT
 from e2e.actors.workloads import claim, container, limits, pod, request, using
 
 pytestmark = pytest.mark.real
@@ -43,7 +43,7 @@ def as_the_node(cluster, *items, dry_run=False, who=KUBELET):
 
 
 @pytest.fixture(scope="module")
-def pools(control_plane, gate):
+def pools(control_plane, webhook):
     """Four nodes with two kinds of GPUs, each in the pool of its name."""
     made = [
         one
@@ -56,7 +56,7 @@ def pools(control_plane, gate):
     try:
         control_plane.add_fake_nodes(len(NODES), prefix="stolen-")
         control_plane.create(*made)
-        gate.reads_on(STOLEN)
+        webhook.reads_on(STOLEN)
         yield control_plane
     finally:
         control_plane.remove(*made, *lies(), *nodes)
@@ -71,11 +71,11 @@ def translated(cluster, namespace):
     return became
 
 
-def test_slices_of_one_node_in_the_pools_of_others_change_nothing_for_these(pools, gate, gated):
+def test_slices_of_one_node_in_the_pools_of_others_change_nothing_for_these(pools, webhook, gated):
     before = translated(pools, gated)
     assert all(before.values())
     assert not as_the_node(pools, *lies()), "Kubernetes itself refuses them: this test shows nothing"
-    gate.reads_on(STOLEN)
+    webhook.reads_on(STOLEN)
     assert translated(pools, gated) == before
     for number, node in enumerate(OTHERS):
         name = f"on-{number}"

@@ -1,4 +1,4 @@
-"""`bridge` and `fence` come into the configuration while two gates run, which see it at different moments: the steps of docs/bridge.md, one by one."""
+"""`bridge` and `fence` come into the configuration while two webhooks run, which see it at different moments: the steps of docs/bridge.md, one by one."""
 
 import os
 import re
@@ -9,8 +9,8 @@ import pytest
 
 from e2e.actors import fleet
 from e2e.actors.bridge import SCHEDULER
-from e2e.actors.gate import CONFIGURATION, ROOT, SYSTEM, bring, gpu
 from e2e.actors.replicas import Replicas
+from e2e.actors.webhook import CONFIGURATION, ROOT, SYSTEM, bring, gpu
 from e2e.actors.workloads import claim, pod, request, using
 from e2e.bridge.test_doctor import examine
 from e2e.build import program
@@ -29,7 +29,7 @@ PAGE = (ROOT / "docs/bridge.md").read_text(encoding="utf-8").partition("## Fence
 
 
 @pytest.fixture
-def devices(control_plane, gate, bridge):
+def devices(control_plane, webhook, bridge):
     made = [*fleet.slices(fleet.NVIDIA, NODE, fleet.whole_gpus(64), by_name=True), *fleet.classes(extended=False)]
     try:
         control_plane.add_fake_nodes(1, prefix="fenced-")
@@ -40,23 +40,23 @@ def devices(control_plane, gate, bridge):
 
 
 @pytest.fixture
-def replicas(gate, devices, tmp_path):
-    """Two gates, each with the file that its kubelet brings."""
+def replicas(webhook, devices, tmp_path):
+    """Two webhooks, each with the file that its kubelet brings."""
     files = {name: tmp_path / f"{name}.yaml" for name in ("one", "two")}
     try:
-        with Replicas(gate) as running:
+        with Replicas(webhook) as running:
             for name, file in files.items():
                 bring(CONFIGURATION, file)
                 running.start(name, config=file)
             running.files = files
             yield running
     finally:
-        gate.configure(CONFIGURATION)
+        webhook.configure(CONFIGURATION)
 
 
 def shown(replicas):
     """The content that each replica says it follows."""
-    pages = {name: replicas.gate.plain(port, "/metrics") for name, port in replicas.metrics_ports.items()}
+    pages = {name: replicas.webhook.plain(port, "/metrics") for name, port in replicas.metrics_ports.items()}
     return {name: re.findall(r'^drawbridge_configuration_info{sha256="(.*)"} 1.0$', page, re.MULTILINE) for name, page in pages.items()}  # fmt: skip
 
 
@@ -93,7 +93,7 @@ def behind(cluster, namespace, config):
 
 @pytest.fixture
 def outside(control_plane):
-    """A namespace that no gate looks at."""
+    """A namespace that no webhook looks at."""
     name = control_plane.namespace("fenced-outside")
     yield name
     control_plane.delete(f"/api/v1/namespaces/{name}/pods", gracePeriodSeconds=0)
@@ -115,23 +115,23 @@ def judged(cluster, namespace, name):
     return next(("Scheduled" if one["status"] == "True" else one["reason"] for one in said), "")
 
 
-def test_two_gates_take_the_bridge_and_its_fence_over_by_the_steps_of_the_page(control_plane, replicas, gated, gate, outside):  # fmt: skip
+def test_two_gates_take_the_bridge_and_its_fence_over_by_the_steps_of_the_page(control_plane, replicas, gated, webhook, outside):  # fmt: skip
     one, two = replicas.files.values()
     before = create(control_plane, gated, "before", **LATER)
     late = create(control_plane, gated, "late", **LATER)
     assert (before, late) == (STOCK, STOCK)
-    # The first step, as the kubelets have it: one gate has the new word, the other one, and the controller, have the old.
+    # The first step, as the kubelets have it: one webhook has the new word, the other one, and the controller, have the old.
     data = {"data": {"drawbridge.yaml": FENCED}}
     control_plane.patch(f"/api/v1/namespaces/{SYSTEM}/configmaps/drawbridge", data)
     new = in_the_cluster(control_plane)
     bring(FENCED, one)
-    control_plane.until("one gate follows the new content", lambda: shown(replicas)["one"] == [new], PATIENCE)
+    control_plane.until("one webhook follows the new content", lambda: shown(replicas)["one"] == [new], PATIENCE)
     assert shown(replicas)["two"] not in ([], [new])
     assert placed_by_each(replicas, control_plane, gated, "meanwhile") == {"one": SCHEDULER, "two": STOCK}
     # The second: wait until all show it.
     bring(FENCED, two)
-    gate.configure(FENCED)
-    control_plane.until("all gates follow it", lambda: shown(replicas) == {"one": [new], "two": [new]}, PATIENCE)
+    webhook.configure(FENCED)
+    control_plane.until("all webhooks follow it", lambda: shown(replicas) == {"one": [new], "two": [new]}, PATIENCE)
     let_go(control_plane, gated, "before")
     control_plane.wait_scheduled(gated, "before")
     # The third: the rule. Who was translated by the old word and waits is behind it, and nobody else.
@@ -148,7 +148,7 @@ def test_two_gates_take_the_bridge_and_its_fence_over_by_the_steps_of_the_page(c
     assert create(control_plane, gated, "late") == SCHEDULER
     control_plane.wait_scheduled(gated, "late")
     assert behind(control_plane, gated, one) == []
-    # The other way round: the rule first, and nobody waits whose gate still has the word, or has it no more.
+    # The other way round: the rule first, and nobody waits whose webhook still has the word, or has it no more.
     control_plane.kubectl(*TAKE_AWAY.replace("DRIVER", fleet.NVIDIA).split())
     bring(CONFIGURATION, one)
     control_plane.until("they differ again", lambda: shown(replicas)["one"] != [new], PATIENCE)

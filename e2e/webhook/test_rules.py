@@ -1,4 +1,4 @@
-"""Rules of an administrator's own on a real API server: the examples, taken over by gate and API server without a restart."""
+"""Rules of an administrator's own on a real API server: the examples, taken over by webhook and API server without a restart."""
 
 import copy
 from collections import Counter
@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from e2e.actors import fleet
-from e2e.actors.gate import CONFIGURATION, claims_of, results_of
+from e2e.actors.webhook import CONFIGURATION, claims_of, results_of
 
 pytestmark = pytest.mark.real
 
@@ -41,22 +41,22 @@ OPTIONS = ("--opt-in", "--failure-policy=Fail")
 
 
 @pytest.fixture
-def gate_of_ones_own(gate):
-    """The gate, whose rules are taken back afterwards."""
+def gate_of_ones_own(webhook):
+    """The webhook, whose rules are taken back afterwards."""
     try:
-        yield gate
+        yield webhook
     finally:
-        gate.follow(CONFIGURATION)
-        gate.register(*OPTIONS)
+        webhook.follow(CONFIGURATION)
+        webhook.register(*OPTIONS)
 
 
-def put(gate, name):
+def put(webhook, name):
     """Put rules in force as docs/rules.md says, all but the webhook configurations."""
-    gate.configure((RULES / name / "rules.yaml").read_text())
+    webhook.configure((RULES / name / "rules.yaml").read_text())
 
 
-def register(gate, name):
-    gate.register(*OPTIONS, f"--config={RULES / name / 'rules.yaml'}")
+def register(webhook, name):
+    webhook.register(*OPTIONS, f"--config={RULES / name / 'rules.yaml'}")
 
 
 def example(name, namespace):
@@ -67,17 +67,17 @@ def example(name, namespace):
 
 @pytest.mark.parametrize("name", EXPECTED)
 def test_an_example_of_rules_is_served_by_the_stock_scheduler(control_plane, npus, gated, gate_of_ones_own, name):
-    item, gate = example(name, gated), gate_of_ones_own
-    put(gate, name)
+    item, webhook = example(name, gated), gate_of_ones_own
+    put(webhook, name)
     domain = NPU if name == "devices" else "example.com"
     told = f"[!]webhooks: the API server may keep names of {domain} to itself"
-    control_plane.until("the gate says what is missing", lambda: told in gate.get("/readyz?verbose")[1], 20)
+    control_plane.until("the webhook says what is missing", lambda: told in webhook.get("/readyz?verbose")[1], 20)
 
     def is_translated():
         return "resourceClaims" in control_plane.create(copy.deepcopy(item), dryRun="All")[0]["spec"]
 
     control_plane.until("the rules before it are gone", lambda: not is_translated(), 20)
-    register(gate, name)
+    register(webhook, name)
     control_plane.until("the rules are in force", is_translated, 20)
     control_plane.create(item)
     control_plane.wait_scheduled(gated, item["metadata"]["name"])
@@ -89,14 +89,14 @@ def test_an_example_of_rules_is_served_by_the_stock_scheduler(control_plane, npu
 
 
 def test_bad_rules_leave_those_in_force_that_were_good(control_plane, fleet_node, gated, gate_of_ones_own):
-    item, gate = example("amounts", gated), gate_of_ones_own
-    put(gate, "amounts")
-    register(gate, "amounts")
+    item, webhook = example("amounts", gated), gate_of_ones_own
+    put(webhook, "amounts")
+    register(webhook, "amounts")
     untouched = lambda: "resourceClaims" not in control_plane.create(copy.deepcopy(item), dryRun="All")[0]["spec"]  # noqa: E731
     control_plane.until("the rules are in force", lambda: not untouched(), 20)
-    gate.configure((RULES / "amounts/rules.yaml").read_text().replace("role: memory", "role: memroy"))
+    webhook.configure((RULES / "amounts/rules.yaml").read_text().replace("role: memory", "role: memroy"))
     told = "[!]configuration: the new content is refused, and the last good one is in force"
-    control_plane.until("the gate says so", lambda: told in gate.get("/readyz?verbose")[1], 20)
-    assert "did you mean memory?" in gate.get("/readyz?verbose")[1]
-    assert "drawbridge_configuration_good 0.0" in gate.metrics()
+    control_plane.until("the webhook says so", lambda: told in webhook.get("/readyz?verbose")[1], 20)
+    assert "did you mean memory?" in webhook.get("/readyz?verbose")[1]
+    assert "drawbridge_configuration_good 0.0" in webhook.metrics()
     assert not untouched()

@@ -1,4 +1,4 @@
-"""From a legacy pod to a container that sees its device: gate, stock scheduler, real kubelet, CDI.
+"""From a legacy pod to a container that sees its device: webhook, stock scheduler, real kubelet, CDI.
 
 The test driver stands in for the vendors' drivers: the slices are shaped like theirs, and it prepares what was allocated.
 """
@@ -24,7 +24,7 @@ CASES = {
 
 
 @pytest.fixture(scope="module")
-def drivers(control_plane, node_cluster, gate):
+def drivers(control_plane, node_cluster, webhook):
     """Slices of three drivers on the real node, and somebody who prepares their devices."""
     made = fleet.classes(extended=False)
     for driver, devices in (
@@ -40,7 +40,7 @@ def drivers(control_plane, node_cluster, gate):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_legacy_pod_sees_its_device_in_the_container(control_plane, drivers, gated, gate, case):
+def test_a_legacy_pod_sees_its_device_in_the_container(control_plane, drivers, gated, webhook, case):
     amounts, annotations, expected = CASES[case]
     # It stays, because the claims of a pod that is over are deleted at once.
     item = pod("p", gated, container(command="env; echo spoken=yes; sleep 600", **limits(**amounts)), node=drivers.name)
@@ -50,7 +50,7 @@ def test_a_legacy_pod_sees_its_device_in_the_container(control_plane, drivers, g
         answer = control_plane.create(item, dryRun="All")[0]
         return "drawbridge.dev/original" in answer["metadata"].get("annotations", {})
 
-    control_plane.until("the gate knows the classes", translated, 20)
+    control_plane.until("the webhook knows the classes", translated, 20)
     control_plane.create(item)
     ran = control_plane.wait_phase(gated, "p", "Running")
     control_plane.until("the container has spoken", lambda: "spoken" in drivers.environment(gated, "p", "main"), 20)

@@ -6,7 +6,7 @@ import contextlib
 import pytest
 
 from e2e.actors.client import ApiError, Client
-from e2e.actors.gate import SYSTEM, gpu
+from e2e.actors.webhook import SYSTEM, gpu
 from e2e.actors.workloads import request, template
 
 pytestmark = pytest.mark.real
@@ -63,7 +63,7 @@ FORGED = {
 
 
 @pytest.mark.parametrize("what", FORGED)
-def test_the_authoritys_token_creates_no_secret_but_its_own(control_plane, gate, what):
+def test_the_authoritys_token_creates_no_secret_but_its_own(control_plane, webhook, what):
     with thief(control_plane, "authority") as client:
         assert "drawbridge-secrets" in refusal(client.create, FORGED[what])
 
@@ -78,17 +78,17 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("what", CHANGES)
-def test_of_its_secrets_the_authoritys_token_changes_what_they_hold_and_nothing_else(control_plane, gate, what):
+def test_of_its_secrets_the_authoritys_token_changes_what_they_hold_and_nothing_else(control_plane, webhook, what):
     with thief(control_plane, "authority") as client:
         path = f"{SECRETS}/drawbridge-seal"
         assert "drawbridge-secrets" in refusal(client.patch, path, CHANGES[what])
         assert refusal(client.patch, path, {"data": {"note": "bm90ZQ=="}}) == ""
 
 
-def test_while_a_secret_is_missing_nobody_puts_another_accounts_token_in_its_place(control_plane, gated, gate):
+def test_while_a_secret_is_missing_nobody_puts_another_accounts_token_in_its_place(control_plane, gated, webhook):
     """The whole theft: without the policy kube-controller-manager writes the controller's token into the Secret, and the thief reads it."""
     path = f"{SECRETS}/drawbridge-quota"
-    gate.processes["authority"].stop()
+    webhook.processes["authority"].stop()
     control_plane.delete(path)
     try:
         with thief(control_plane, "authority") as client:
@@ -97,7 +97,7 @@ def test_while_a_secret_is_missing_nobody_puts_another_accounts_token_in_its_pla
             with pytest.raises(ApiError, match="not found"):
                 client.get(path)
     finally:
-        gate.start_authority()
+        webhook.start_authority()
     control_plane.until("the authority has made its own", lambda: filled(control_plane, path), 30)
 
 
@@ -106,14 +106,16 @@ def filled(cluster, path):
     return found["type"] == "Opaque" and {"tls.crt", "tls.key", "ca.crt"} <= found["data"].keys()
 
 
-def test_a_token_that_an_administrator_put_in_the_place_of_a_secret_is_named_and_left_alone(control_plane, gated, gate):
+def test_a_token_that_an_administrator_put_in_the_place_of_a_secret_is_named_and_left_alone(
+    control_plane, gated, webhook
+):
     path = f"{SECRETS}/drawbridge-quota"
-    gate.processes["authority"].stop()
+    webhook.processes["authority"].stop()
     control_plane.delete(path)
     control_plane.create(FORGED["another account's token"])
     control_plane.until("Kubernetes has filled it", lambda: "token" in control_plane.get(path).get("data", {}), 30)
     try:
-        process = gate.start_authority()
+        process = webhook.start_authority()
         control_plane.until("it is named", lambda: f"has type '{TOKEN}'" in process.tail(50), 30)
         assert control_plane.get(path)["data"].keys() == {"token", "ca.crt", "namespace"}
     finally:
@@ -130,7 +132,7 @@ def lease(name, namespace=SYSTEM):
     return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": meta, "spec": spec}
 
 
-def test_the_controllers_token_creates_its_own_lease_and_no_other(control_plane, gate):
+def test_the_controllers_token_creates_its_own_lease_and_no_other(control_plane, webhook):
     with thief(control_plane, "controller") as client:
         for name in ("drawbridge-allocator", "any", "kube-scheduler"):
             assert "drawbridge-leases" in refusal(client.create, lease(name))
@@ -152,10 +154,10 @@ def test_the_controllers_token_makes_and_deletes_no_template_but_drawbridges(con
         assert refusal(client.delete, control_plane.path_of(ours)) == ""
 
 
-def test_the_processes_do_their_work_under_the_policies(control_plane, fleet_node, gated, gate):
+def test_the_processes_do_their_work_under_the_policies(control_plane, fleet_node, gated, webhook):
     """A pod is translated, its template made and swept, by processes that began when the policies were there."""
-    gate.kill_controller()
-    gate.start_controller()
+    webhook.kill_controller()
+    webhook.start_controller()
     control_plane.create(gpu("honest", gated))
     control_plane.wait_scheduled(gated, "honest", 60)
     templates = f"/apis/resource.k8s.io/v1/namespaces/{gated}/resourceclaimtemplates"

@@ -1,4 +1,4 @@
-"""Bad days of a running gate on a real API server: replicas that are replaced and killed under load, an API server that is away."""
+"""Bad days of a running webhook on a real API server: replicas that are replaced and killed under load, an API server that is away."""
 
 import base64
 import contextlib
@@ -7,9 +7,9 @@ import time
 
 import pytest
 
-from e2e.actors.gate import SYSTEM
 from e2e.actors.load import Calls
 from e2e.actors.replicas import Replicas
+from e2e.actors.webhook import SYSTEM
 from e2e.actors.workloads import claim, request
 from e2e.ground.process import send
 
@@ -24,9 +24,9 @@ KINDS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
 
 
 @pytest.fixture
-def replicas(gate):
+def replicas(webhook):
     """Two replicas behind one address, in the place of the session's one."""
-    with Replicas(gate) as running:
+    with Replicas(webhook) as running:
         running.start("webhook-a")
         running.start("webhook-b")
         yield running
@@ -114,13 +114,13 @@ def asked(namespace):
 @pytest.mark.long  # a minute has to pass before what was read counts as old
 @pytest.mark.time_limit(300, "a minute until the copy is old, and what a crowded machine adds")
 def test_while_the_api_server_stands_still_nothing_is_refused_and_readiness_says_since_when(
-    control_plane, gate, gated, fleet_node
+    control_plane, webhook, gated, fleet_node
 ):
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "drawbridge", "namespace": SYSTEM}}
-    gate.trusted = base64.b64decode(control_plane.read(secret)["data"]["ca.crt"]).decode()
-    log = gate.processes["webhook"].log
+    webhook.trusted = base64.b64decode(control_plane.read(secret)["data"]["ca.crt"]).decode()
+    log = webhook.processes["webhook"].log
     try:
-        control_plane.until("it is refused", lambda: not gate.post("/validate", asked(gated))["allowed"])
+        control_plane.until("it is refused", lambda: not webhook.post("/validate", asked(gated))["allowed"])
         before = log.read_text().count("the watch said nothing for 30 s")
         send(control_plane.apiserver.pid, signal.SIGSTOP)
         stopped = time.monotonic()
@@ -132,21 +132,21 @@ def test_while_the_api_server_stands_still_nothing_is_refused_and_readiness_says
             )
             noticed = time.monotonic() - stopped
             control_plane.until(
-                "readiness says it", lambda: "[!]stock: nothing is refused" in gate.get("/readyz?verbose")[1], 90
+                "readiness says it", lambda: "[!]stock: nothing is refused" in webhook.get("/readyz?verbose")[1], 90
             )
             told = time.monotonic() - stopped
-            status, text = gate.get("/readyz?verbose")
-            answer = gate.post("/validate", asked(gated))
-            metrics = gate.metrics()
+            status, text = webhook.get("/readyz?verbose")
+            answer = webhook.post("/validate", asked(gated))
+            metrics = webhook.metrics()
         finally:
             send(control_plane.apiserver.pid, signal.SIGCONT)
         back = time.monotonic()
-        control_plane.until("it is refused again", lambda: not gate.post("/validate", asked(gated))["allowed"], 60)
+        control_plane.until("it is refused again", lambda: not webhook.post("/validate", asked(gated))["allowed"], 60)
         print(
             f"a silent watch after {noticed:.0f} s, readiness after {told:.0f} s, refused again after {time.monotonic() - back:.0f} s\n{text}"
         )
     finally:
-        gate.trusted = ""
+        webhook.trusted = ""
     assert noticed < 30 + BUSY
     assert status == 200, "no replica leaves the Service: all of them would"
     assert "resourceslices.resource.k8s.io (" in text

@@ -35,7 +35,7 @@ LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases/drawbridge"
 COMMAND = [str(Path(sys.executable).with_name("drawbridge"))]
 
 
-class Gate:
+class Webhook:
     """Start it with `install()`, end it with `remove()`."""
 
     def __init__(self, cluster: ControlPlane, *, sweep_after: int = 2) -> None:
@@ -49,7 +49,7 @@ class Gate:
         self.processes: dict[str, Process] = {}
         self.trusted = ""  # the bundle of a certificate that somebody else keeps; else what the Secret says
 
-    def install(self) -> "Gate":
+    def install(self) -> "Webhook":
         self.configure(CONFIGURATION)
         # CRDs and the objects that need them are in one go: the server is asked twice, as `kubectl apply -k` users do.
         self.cluster.kubectl("apply", "--server-side", "-k", str(BASE))
@@ -59,7 +59,7 @@ class Gate:
         self.register("--opt-in", "--failure-policy=Fail")
         self.start_authority()
         self.start_controller()
-        self.start_gate()
+        self.start_webhook()
         self.cluster.until("every webhook is called", self.is_called, 30)
         return self
 
@@ -77,7 +77,7 @@ class Gate:
         bring(text, self.config)
 
     def follow(self, text: str) -> None:
-        """Configure, and wait until gate and controllers decide by it: each looks at the file when it comes to it."""
+        """Configure, and wait until webhook and controllers decide by it: each looks at the file when it comes to it."""
         self.configure(text)
         shown = f'drawbridge_configuration_info{{sha256="{hashlib.sha256(text.encode()).hexdigest()}"}} 1.0'
 
@@ -103,7 +103,7 @@ class Gate:
     def start_controller(self, name: str = "controller") -> Process:
         port = self.controller_ports[name] = free_port()
         options = (
-            "--no-gate",
+            "--no-reviews",
             "--no-authority",
             f"--sweep-after={self.sweep_after}",
             f"--metrics-listen=127.0.0.1:{port}",
@@ -124,10 +124,10 @@ class Gate:
         self.cluster.delete(LEASE)
 
     def start_authority(self) -> Process:
-        options = ("--no-gate", "--no-controllers", "--authority", f"--metrics-listen=127.0.0.1:{free_port()}")
+        options = ("--no-reviews", "--no-controllers", "--authority", f"--metrics-listen=127.0.0.1:{free_port()}")
         return self.start("authority", *options)
 
-    def start_gate(self, *options: str, notice: float = 0.5) -> Process:
+    def start_webhook(self, *options: str, notice: float = 0.5) -> Process:
         process = self.start(
             "webhook",
             "--no-controllers",
@@ -136,7 +136,7 @@ class Gate:
             f"--metrics-listen=127.0.0.1:{self.metrics_port}",
             f"--notice={notice}",
         )
-        self.cluster.until("the gate is ready", lambda: process.check() or self.ready(), 30)
+        self.cluster.until("the webhook is ready", lambda: process.check() or self.ready(), 30)
         return process
 
     def start(self, role: str, *options: str, name: str = "", config: Path | None = None) -> Process:
@@ -158,7 +158,7 @@ class Gate:
             return False
 
     def get(self, path: str) -> tuple[int, str]:
-        """Ask the gate itself."""
+        """Ask the webhook itself."""
         return read(http.client.HTTPSConnection("127.0.0.1", self.port, context=self.trust(), timeout=60), path)
 
     def metrics(self) -> str:
@@ -211,37 +211,37 @@ class Gate:
         self.cluster.kubectl("delete", "--ignore-not-found", "--wait=false", "-k", str(BASE))
 
     def admits(self, namespace: str) -> None:
-        """Make a namespace ours, and wait until API server and gate have both seen it, and each of the two configurations is in force."""
+        """Make a namespace ours, and wait until API server and webhook have both seen it, and each of the two configurations is in force."""
         self.cluster.patch(f"/api/v1/namespaces/{namespace}", {"metadata": {"labels": {MODE: "enforce"}}})
         asks = pod("probe", namespace, container(**limits(**{"nvidia.com/gpu": 1, "nvidia.com/gpumem": "1500m"})))
         nothing = claim("probe", namespace, request("r", "no-such-class"))
         told = {"mutates": (asks, "is not a whole number"), "validates": (nothing, "there is no DeviceClass")}
         for does, (item, words) in told.items():
             self.cluster.until(
-                f"the gate {does}", lambda item=item, words=words: words in self.cluster.refusal(item), 20
+                f"the webhook {does}", lambda item=item, words=words: words in self.cluster.refusal(item), 20
             )
 
     def reads_on(self, node: str) -> None:
-        """Wait until the gate has heard of every node, slice and class that there is: of each kind one more is the last that it hears of."""
+        """Wait until the webhook has heard of every node, slice and class that there is: of each kind one more is the last that it hears of."""
         mark = f"seen-{secrets.token_hex(4)}.example.com"
         self.cluster.patch(f"/api/v1/nodes/{node}", {"metadata": {"labels": {mark: "yes"}}})
         [published] = fleet.slices(mark, node, [fleet.device("one", {})])
         term = {"matchExpressions": [{"key": mark, "operator": "In", "values": ["yes"]}]}
         published["spec"]["nodeSelector"] = {"nodeSelectorTerms": [term]}
         made = self.cluster.create(fleet.device_class(mark, f"device.driver == '{mark}'"), published)
-        if not self.cluster.read(probe := {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "gate-probe", "labels": {MODE: "enforce"}}}):  # fmt: skip
+        if not self.cluster.read(probe := {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "webhook-probe", "labels": {MODE: "enforce"}}}):  # fmt: skip
             self.cluster.create(probe)
-        two = claim("two", "gate-probe", request("r", mark, 2))
+        two = claim("two", "webhook-probe", request("r", mark, 2))
         try:
             self.cluster.until(
-                "the gate has read on", lambda: "the largest node has 1" in self.cluster.refusal(two), 20
+                "the webhook has read on", lambda: "the largest node has 1" in self.cluster.refusal(two), 20
             )
         finally:
             self.cluster.remove(*made)
             self.cluster.patch(f"/api/v1/nodes/{node}", {"metadata": {"labels": {mark: None}}})
 
 
-# What the tests of the gate share
+# What the tests of the webhook share
 
 
 def bring(text: str, file: Path) -> None:
@@ -261,7 +261,7 @@ def read(connection: http.client.HTTPConnection, path: str) -> tuple[int, str]:
         connection.close()
 
 
-NODE = "gate-fake-0"
+NODE = "webhook-fake-0"
 NOWHERE = {"kubernetes.io/hostname": "nowhere"}  # for pods that shall wait
 DEVICES = {
     fleet.NVIDIA: [*fleet.whole_gpus(8), *fleet.static_mig(9, ["3g.20gb", "1g.5gb", "1g.5gb"])],

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from e2e.actors.gate import CONFIGURATION, NOWHERE
+from e2e.actors.webhook import CONFIGURATION, NOWHERE
 from e2e.actors.workloads import container, limits, pod
 
 pytestmark = pytest.mark.real
@@ -22,9 +22,9 @@ def applied(cluster, name, namespace, *options):
     return done.returncode, done.stderr
 
 
-def follow(gate, cluster, namespace, text, expected):
+def follow(webhook, cluster, namespace, text, expected):
     """Put a configuration in force, and wait until a pod meets what it says."""
-    gate.configure(text)
+    webhook.configure(text)
 
     def met():
         code, said = applied(cluster, "probe", namespace, "--dry-run=server")
@@ -34,33 +34,33 @@ def follow(gate, cluster, namespace, text, expected):
 
 
 def test_what_is_impossible_is_refused_or_told_or_waited_for_as_the_configuration_says(
-    control_plane, fleet_node, gated, gate
+    control_plane, fleet_node, gated, webhook
 ):
     try:
-        code, said = follow(gate, control_plane, gated, CONFIGURATION, ["(Forbidden)", "the largest node has"])
+        code, said = follow(webhook, control_plane, gated, CONFIGURATION, ["(Forbidden)", "the largest node has"])
         assert code == 1
         assert "[R023]" in said
-        code, said = follow(gate, control_plane, gated, CONFIGURATION + "impossible: warn\n", ["can never work"])
+        code, said = follow(webhook, control_plane, gated, CONFIGURATION + "impossible: warn\n", ["can never work"])
         assert code == 0
         assert "[R023]" in said
-        log = gate.processes["webhook"].log.read_text().splitlines()
+        log = webhook.processes["webhook"].log.read_text().splitlines()
         assert any("can never work" in line and gated in line for line in log), "who operates it sees it too"
         coming = CONFIGURATION + f"nodeTemplates: {json.dumps([TEMPLATE])}\n"
-        code, said = follow(gate, control_plane, gated, coming, ["a node of template large could"])
+        code, said = follow(webhook, control_plane, gated, coming, ["a node of template large could"])
         assert code == 0
         assert applied(control_plane, "waiting", gated)[0] == 0
         control_plane.until("its claim is made, and waits", lambda: claims(control_plane, gated), 30)
-        code, _ = follow(gate, control_plane, gated, CONFIGURATION, ["(Forbidden)"])
+        code, _ = follow(webhook, control_plane, gated, CONFIGURATION, ["(Forbidden)"])
         assert code == 1
     finally:
-        gate.follow(CONFIGURATION)
+        webhook.follow(CONFIGURATION)
 
 
 def claims(cluster, namespace):
     return cluster.get(f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims")["items"]
 
 
-def test_only_nodes_that_are_vouched_for_say_what_a_name_means(control_plane, fleet_node, gated, gate):
+def test_only_nodes_that_are_vouched_for_say_what_a_name_means(control_plane, fleet_node, gated, webhook):
     """Stolen nodes hand the old name out, as many as it takes; the word of those the administrator chose stands."""
     vouched = {"example.com/vouched": "yes"}
     node = f"/api/v1/nodes/{fleet_node}"
@@ -75,12 +75,12 @@ def test_only_nodes_that_are_vouched_for_say_what_a_name_means(control_plane, fl
         control_plane.patch(node, {"metadata": {"labels": vouched}})
         stolen = control_plane.add_fake_nodes(2, prefix="stolen-", allocatable={"nvidia.com/gpu": "8"})
         control_plane.until("most nodes hand it out, so it is left", lambda: not translated(), 30)
-        gate.configure(CONFIGURATION + f"evidence: {json.dumps({'nodeSelector': vouched})}\n")
+        webhook.configure(CONFIGURATION + f"evidence: {json.dumps({'nodeSelector': vouched})}\n")
         control_plane.until("only one node counts, and it is translated", translated, 30)
-        gate.follow(CONFIGURATION)
+        webhook.follow(CONFIGURATION)
         control_plane.until("everybody counts again, and it is left", lambda: not translated(), 30)
     finally:
-        gate.follow(CONFIGURATION)
+        webhook.follow(CONFIGURATION)
         control_plane.remove(*({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}} for name in stolen))
         control_plane.patch(node, {"metadata": {"labels": dict.fromkeys(vouched)}})
     control_plane.until("the stolen nodes are gone, and it is translated", translated, 30)

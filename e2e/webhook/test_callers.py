@@ -16,7 +16,7 @@ import pytest
 
 from cluster import manifests
 from e2e.actors.client import ApiError
-from e2e.actors.gate import BASE, ROOT, SYSTEM, Gate
+from e2e.actors.webhook import BASE, ROOT, SYSTEM, Webhook
 from e2e.actors.workloads import container, limits, pod
 from e2e.ground.controlplane import ControlPlane, free_port
 
@@ -36,7 +36,7 @@ def documented():
 
 
 class Shown(NamedTuple):
-    gate: Gate
+    webhook: Webhook
     folder: Path
     host: str  # where the Service leads: an address of loopback of this run's own, because the port is always 443
 
@@ -55,13 +55,13 @@ def shown(tmp_path_factory):
     (folder / "token").write_text(TOKEN)
     host = f"127.{random.randint(1, 250)}.{random.randint(1, 250)}.{random.randint(1, 250)}"
     with ControlPlane(name="callers", admission=read(folder / "admission.yaml")) as cluster:
-        gate = Gate(cluster)
+        webhook = Webhook(cluster)
         try:
-            gate.install()
+            webhook.install()
             cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "callers"}})
-            yield Shown(gate, folder, host)
+            yield Shown(webhook, folder, host)
         finally:
-            gate.remove()
+            webhook.remove()
 
 
 def read(file):
@@ -69,14 +69,14 @@ def read(file):
     return document.object
 
 
-def again(gate, *options):
-    gate.processes["webhook"].stop()
-    gate.start_gate(*options)
+def again(webhook, *options):
+    webhook.processes["webhook"].stop()
+    webhook.start_webhook(*options)
 
 
-def stranger(gate, host, port):
+def stranger(webhook, host, port):
     """What somebody is answered who shows nothing."""
-    connection = http.client.HTTPSConnection(host, port, context=gate.trust(), timeout=60)
+    connection = http.client.HTTPSConnection(host, port, context=webhook.trust(), timeout=60)
     connection._context.check_hostname = False
     try:
         connection.request("POST", "/mutate", b"{}", {"Content-Type": "application/json"})
@@ -89,47 +89,47 @@ ASKING = pod("q", "callers", container(**limits(**{"nvidia.com/mig-1g.5gb": 1}))
 
 
 def test_an_api_server_that_shows_the_token_is_answered_and_a_stranger_is_not(shown):
-    gate, file = shown.gate, shown.folder / "token"
-    again(gate, f"--token-file={file}")
-    gate.admits("callers")  # refused in our words, so the API server was answered
-    assert stranger(gate, "127.0.0.1", gate.port) == 401
+    webhook, file = shown.webhook, shown.folder / "token"
+    again(webhook, f"--token-file={file}")
+    webhook.admits("callers")  # refused in our words, so the API server was answered
+    assert stranger(webhook, "127.0.0.1", webhook.port) == 401
     file.write_text("another")
-    again(gate, f"--token-file={file}")
+    again(webhook, f"--token-file={file}")
     with pytest.raises(ApiError, match=r"failed calling webhook.*credentials"):
-        gate.cluster.create(ASKING)
+        webhook.cluster.create(ASKING)
 
 
 def test_an_api_server_that_shows_its_certificate_to_our_service_is_answered_and_nobody_else_is(shown):
-    gate, folder, host = shown
-    options = overlaid(gate.cluster, folder)
-    gate.processes["webhook"].stop()
-    route(gate.cluster, host)
+    webhook, folder, host = shown
+    options = overlaid(webhook.cluster, folder)
+    webhook.processes["webhook"].stop()
+    route(webhook.cluster, host)
     port = free_port()
-    gate.start(
+    webhook.start(
         "webhook", "--no-controllers", *options, f"--listen={host}:443", f"--metrics-listen=127.0.0.1:{port}", "--notice=0.5"
     )  # fmt: skip
-    gate.cluster.kubectl("delete", "mutatingwebhookconfiguration,validatingwebhookconfiguration", "drawbridge")
-    made = gate.drawbridge("manifests", "--only=webhooks", "--opt-in", "--failure-policy=Fail")
-    gate.cluster.kubectl("apply", "--server-side", "-f", "-", input=made)
-    gate.admits("callers")
-    assert stranger(gate, host, 443) == 401
-    asked = gate.plain(port, "/metrics")
+    webhook.cluster.kubectl("delete", "mutatingwebhookconfiguration,validatingwebhookconfiguration", "drawbridge")
+    made = webhook.drawbridge("manifests", "--only=webhooks", "--opt-in", "--failure-policy=Fail")
+    webhook.cluster.kubectl("apply", "--server-side", "-f", "-", input=made)
+    webhook.admits("callers")
+    assert stranger(webhook, host, 443) == 401
+    asked = webhook.plain(port, "/metrics")
     assert 'drawbridge_refused_requests_total{path="/mutate",status="401"} 1.0' in asked, (
         "the stranger, and nobody else"
     )
     # Who has a certificate of that authority under another name is not the API server.
-    gate.processes["webhook"].stop()
+    webhook.processes["webhook"].stop()
     others = [f"{option}-of-another-cluster" if option.startswith("--client-name") else option for option in options]
-    gate.start("webhook", "--no-controllers", *others, f"--listen={host}:443", f"--metrics-listen=127.0.0.1:{free_port()}", "--notice=0.5")  # fmt: skip
+    webhook.start("webhook", "--no-controllers", *others, f"--listen={host}:443", f"--metrics-listen=127.0.0.1:{free_port()}", "--notice=0.5")  # fmt: skip
 
     def turned_away():
         try:
-            gate.cluster.create(ASKING, dryRun="All")
+            webhook.cluster.create(ASKING, dryRun="All")
         except ApiError as error:
             return "failed calling webhook" in error.message and "credentials" in error.message
         return False
 
-    gate.cluster.until("it is turned away", turned_away, 30)
+    webhook.cluster.until("it is turned away", turned_away, 30)
 
 
 def overlaid(cluster, folder):

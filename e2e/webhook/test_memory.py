@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from e2e.actors.client import Client
-from e2e.actors.gate import NOWHERE, gpu
+from e2e.actors.webhook import NOWHERE, gpu
 from e2e.ground.controlplane import ControlPlane
 
 pytestmark = pytest.mark.real
@@ -82,20 +82,20 @@ def peak(process):
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) / 1024
 
 
-def test_what_a_tenant_stores_does_not_fill_the_memory_of_anybody(control_plane, fleet_node, gated, gate, created):
-    other = control_plane.namespace("gate-filler")
+def test_what_a_tenant_stores_does_not_fill_the_memory_of_anybody(control_plane, fleet_node, gated, webhook, created):
+    other = control_plane.namespace("webhook-filler")
     try:
         with closing(tenant(control_plane, other)) as client:
             client.create_many(hostile(other), threads=4)
-        gate.kill_controller()
-        gate.start_controller()
-        gate.processes["webhook"].stop()
-        gate.start_gate()
+        webhook.kill_controller()
+        webhook.start_controller()
+        webhook.processes["webhook"].stop()
+        webhook.start_webhook()
         created(gpu("honest", gated, nodeSelector=NOWHERE))
         where = f"/apis/resource.k8s.io/v1/namespaces/{gated}/resourceclaimtemplates"
         control_plane.until("somebody else's pod has its template", lambda: control_plane.get(where)["items"], 30)
-        found = {name: peak(gate.processes[name]) for name in ("webhook", "controller")}
+        found = {name: peak(webhook.processes[name]) for name in ("webhook", "controller")}
         assert max(found.values()) < CEILING, found
-        assert "deployments.apps gate-filler" in gate.controllers("/readyz?verbose")
+        assert "deployments.apps webhook-filler" in webhook.controllers("/readyz?verbose")
     finally:
         control_plane.delete(f"/api/v1/namespaces/{other}")

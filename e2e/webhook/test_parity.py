@@ -1,4 +1,4 @@
-"""One verdict: what the command line says of files is what a real API server with the gate installed says of the pods in them.
+"""One verdict: what the command line says of files is what a real API server with the webhook installed says of the pods in them.
 
 Asked about the cluster as it is: pods of every dialect, of the differential tests, and one for each code that a pod can be refused for
 here. What another webhook does after us stands in no file: R010 has a test of its own. R030 is about our own kinds.
@@ -11,8 +11,8 @@ import pytest
 
 from e2e.actors.client import ApiError
 from e2e.actors.fleet import HAMI
-from e2e.actors.gate import COMMAND, CONFIGURATION, MODE, gpu
-from e2e.gate.test_gate_neighbours import neighbour, stubborn
+from e2e.actors.webhook import COMMAND, CONFIGURATION, MODE, gpu
+from e2e.webhook.test_neighbours import neighbour, stubborn
 from tests.cli.test_one_verdict import ASKED, THREE, WORDS
 from tests.webhook.admission.test_verdict import GPU, MEM, pod
 
@@ -81,9 +81,9 @@ def ask_the_server(cluster, asked):
     return became, why
 
 
-def put_in_force(gate, cluster, namespace):
-    """Wait until the gate refuses what only this configuration has it refuse, and what only the templates that were made in the namespace."""
-    gate.follow(STRICT)
+def put_in_force(webhook, cluster, namespace):
+    """Wait until the webhook refuses what only this configuration has it refuse, and what only the templates that were made in the namespace."""
+    webhook.follow(STRICT)
     for code in ("R005", "R011", "R021"):
         of_code = CODED[code]["metadata"]
         probe = {**CODED[code], "metadata": {**of_code, "name": "probe", "namespace": namespace}}
@@ -95,7 +95,7 @@ def put_in_force(gate, cluster, namespace):
 
 
 def out_of_the_gate(cluster, namespace, objects):
-    """Create what the gate would turn back, while it is off in a namespace."""
+    """Create what the webhook would turn back, while it is off in a namespace."""
     cluster.patch(f"/api/v1/namespaces/{namespace}", {"metadata": {"labels": {MODE: "off"}}})
 
     def made():
@@ -109,9 +109,9 @@ def out_of_the_gate(cluster, namespace, objects):
     cluster.create(*objects)
 
 
-def squatter(gate, cluster, namespace):
+def squatter(webhook, cluster, namespace):
     """Make what has the name of a template that a pod needs, and holds something else."""
-    gate.admits(namespace)
+    webhook.admits(namespace)
     asked = {**CODED["R011"], "metadata": {"name": "planned", "namespace": namespace}}
     became, _ = ask_the_server(cluster, [asked])
     [name] = became["planned"]
@@ -119,12 +119,12 @@ def squatter(gate, cluster, namespace):
     return {**NOWHERE, "metadata": {"name": name, "namespace": namespace, "labels": labels}}
 
 
-def test_files_and_a_real_gate_say_the_same(control_plane, fleet_node, gated, gate, tmp_path):
+def test_files_and_a_real_gate_say_the_same(control_plane, fleet_node, gated, webhook, tmp_path):
     here = {"namespace": gated}
     made = [{**one, "metadata": {**one["metadata"], **here}} for one in (THREE, NOWHERE)]
-    made.append(squatter(gate, control_plane, gated))
+    made.append(squatter(webhook, control_plane, gated))
     out_of_the_gate(control_plane, gated, made)
-    gate.admits(gated)
+    webhook.admits(gated)
     asked = [
         {**one, "metadata": {**one["metadata"], **here, "name": f"p{number}"}}
         for number, one in enumerate(SAMPLE.values())
@@ -134,11 +134,11 @@ def test_files_and_a_real_gate_say_the_same(control_plane, fleet_node, gated, ga
     manifests.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": asked}))
     config.write_text(STRICT)
     try:
-        put_in_force(gate, control_plane, gated)
+        put_in_force(webhook, control_plane, gated)
         dump.write_text(control_plane.kubectl("get", "-A", "-o", "json", ",".join(TOLD)).stdout)
         became, why = ask_the_server(control_plane, asked)
     finally:
-        gate.follow(CONFIGURATION)
+        webhook.follow(CONFIGURATION)
     names = dict(zip(became, SAMPLE, strict=True))
     translated = drawbridge(
         "translate", "-f", str(manifests), "--inventory", str(dump), "--config", str(config), "-o", "json"

@@ -1,4 +1,4 @@
-"""The gate on a real API server: pods are translated, claimed, and placed by the stock scheduler on fake nodes."""
+"""The webhook on a real API server: pods are translated, claimed, and placed by the stock scheduler on fake nodes."""
 
 import copy
 import itertools
@@ -12,7 +12,7 @@ import pytest
 
 from e2e.actors import fleet
 from e2e.actors.client import ApiError
-from e2e.actors.gate import DEVICES, LEASE, NOWHERE, claims_of, gpu, results_of, review
+from e2e.actors.webhook import DEVICES, LEASE, NOWHERE, claims_of, gpu, results_of, review
 from e2e.actors.workloads import container, limits, pod, request, template, using_template
 
 pytestmark = pytest.mark.real
@@ -160,7 +160,7 @@ def test_what_is_only_busy_is_admitted_with_a_warning(control_plane, fleet_node,
     def told():
         return control_plane.kubectl("apply", "--dry-run=server", "-f", "-", input=manifest).stderr
 
-    warning = control_plane.until("the gate knows who holds what", told, 20)
+    warning = control_plane.until("the webhook knows who holds what", told, 20)
     assert "this pod waits until devices are free" in warning
     assert "in use" in warning
 
@@ -213,7 +213,7 @@ def test_pods_of_a_deployment_share_one_template(control_plane, fleet_node, gate
 # Purity
 
 
-def test_a_thousand_reviews_leave_no_write_of_ours(control_plane, fleet_node, gated, gate):
+def test_a_thousand_reviews_leave_no_write_of_ours(control_plane, fleet_node, gated, webhook):
     """Dry runs and real creations, refused ones among them: the audit log has no write by the webhook's identity."""
     before = sum(1 for _ in control_plane.audit_events())
     good, bad = (
@@ -239,7 +239,7 @@ def test_a_thousand_reviews_leave_no_write_of_ours(control_plane, fleet_node, ga
     assert len(asked) == reviews
     ours = [e for e in events if e["user"]["username"] == "system:serviceaccount:drawbridge-system:drawbridge-webhook"]
     assert [e for e in ours if e["verb"] not in ("get", "list", "watch")] == []
-    gate.processes["webhook"].check()
+    webhook.processes["webhook"].check()
 
 
 def place(event):
@@ -253,7 +253,7 @@ def test_a_pod_costs_the_api_server_one_call_to_us_and_no_write_of_ours(control_
     control_plane.create(gpu("first", gated))  # has the template made
     control_plane.wait_scheduled(gated, "first")
     control_plane.until(
-        "the gate knows the template", lambda: AWAITS not in labels_of_another(control_plane, gated), 30
+        "the webhook knows the template", lambda: AWAITS not in labels_of_another(control_plane, gated), 30
     )
     assert {place(e) for e in writes_of_ours(control_plane, gated, 0)} == {("resourceclaimtemplates", gated)}
     asked, seen = webhook_calls(control_plane), sum(1 for _ in control_plane.audit_events())
@@ -297,7 +297,7 @@ def webhook_calls(cluster):
     return calls
 
 
-def test_the_webhooks_identity_could_not_write_if_it_wanted_to(control_plane, gate):
+def test_the_webhooks_identity_could_not_write_if_it_wanted_to(control_plane, webhook):
     account = "system:serviceaccount:drawbridge-system:drawbridge-webhook"
     done = control_plane.kubectl("auth", "can-i", "--list", f"--as={account}", "-n", "drawbridge-system")
     lines = [line for line in done.stdout.splitlines()[1:] if "selfsubject" not in line]
@@ -389,30 +389,30 @@ def test_a_template_that_nobody_needs_any_more_is_swept(control_plane, fleet_nod
     control_plane.until("it is swept", lambda: not templates(control_plane, gated), 90)
 
 
-def test_a_killed_controller_is_mended_by_its_next_start(control_plane, fleet_node, gated, gate):
+def test_a_killed_controller_is_mended_by_its_next_start(control_plane, fleet_node, gated, webhook):
     """kill -9 in the middle of a burst: after the next start every pod has its template, and is placed."""
     items = [gpu(f"p-{n}", gated) for n in range(6)]
     for number, item in enumerate(items):
         item["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] = str(number % 3 + 1)
         item["spec"]["nodeSelector"] = NOWHERE
     control_plane.create(*items[:3])
-    gate.kill_controller()
+    webhook.kill_controller()
     control_plane.create(*items[3:])
-    gate.start_controller()
+    webhook.start_controller()
     control_plane.until("all three templates are there", lambda: len(templates(control_plane, gated)) == 3, 60)
 
 
-def test_a_second_controller_takes_over_when_the_first_is_killed(control_plane, fleet_node, gated, gate):
+def test_a_second_controller_takes_over_when_the_first_is_killed(control_plane, fleet_node, gated, webhook):
     """Nobody takes the lease away here: it runs out."""
     first = control_plane.until("somebody leads", lambda: holder(control_plane), 20)
-    second = gate.start_controller("second-controller")
-    gate.processes["controller"].stop(hard=True)
+    second = webhook.start_controller("second-controller")
+    webhook.processes["controller"].stop(hard=True)
     control_plane.create(gpu("p", gated, nodeSelector=NOWHERE))
     control_plane.until(
         "the template is made by the other one", lambda: second.check() or templates(control_plane, gated), 60
     )
     assert holder(control_plane) not in ("", first)
-    gate.start_controller()
+    webhook.start_controller()
     second.stop()  # politely, so that the first one leads again without waiting
 
 
@@ -429,29 +429,29 @@ def holder(cluster):
 # The process
 
 
-def test_a_new_configuration_is_in_force_without_a_restart(control_plane, fleet_node, gated, gate):
-    """Its mode is that of namespaces which say none. Asked at the gate: the API server asks here about those that say one."""
-    good = gate.config.read_text()
+def test_a_new_configuration_is_in_force_without_a_restart(control_plane, fleet_node, gated, webhook):
+    """Its mode is that of namespaces which say none. Asked at the webhook: the API server asks here about those that say one."""
+    good = webhook.config.read_text()
 
     def is_translated():
-        return "patch" in gate.post("/mutate", review(gpu("p", "default"), "default"))
+        return "patch" in webhook.post("/mutate", review(gpu("p", "default"), "default"))
 
     assert is_translated()
     try:
-        gate.configure(good.replace("enforce", "observe"))
+        webhook.configure(good.replace("enforce", "observe"))
         control_plane.until("pods are left as they are", lambda: not is_translated(), 20)
-        gate.configure("mode: [")
+        webhook.configure("mode: [")
         control_plane.until(
-            "the bad file is counted", lambda: "drawbridge_configuration_good 0.0" in gate.metrics(), 20
+            "the bad file is counted", lambda: "drawbridge_configuration_good 0.0" in webhook.metrics(), 20
         )
         assert not is_translated()
     finally:
-        gate.follow(good)
-    control_plane.until("and forgotten", lambda: "drawbridge_configuration_good 1.0" in gate.metrics(), 20)
+        webhook.follow(good)
+    control_plane.until("and forgotten", lambda: "drawbridge_configuration_good 1.0" in webhook.metrics(), 20)
     assert is_translated()
 
 
-def test_warn_tells_and_changes_nothing(control_plane, fleet_node, gated, gate):
+def test_warn_tells_and_changes_nothing(control_plane, fleet_node, gated, webhook):
     control_plane.patch(f"/api/v1/namespaces/{gated}", {"metadata": {"labels": {"drawbridge.dev/mode": "warn"}}})
     manifest = json.dumps(gpu("p", gated))
 
@@ -464,21 +464,21 @@ def test_warn_tells_and_changes_nothing(control_plane, fleet_node, gated, gate):
     )
 
 
-def test_a_replica_that_is_told_to_stop_loses_no_review(control_plane, fleet_node, gated, gate):
+def test_a_replica_that_is_told_to_stop_loses_no_review(control_plane, fleet_node, gated, webhook):
     """SIGTERM under load; the load goes on until the process says that it is not ready any more, then stops."""
     item = gpu("p", gated)
-    gate.processes["webhook"].stop()
-    process = gate.start_gate(notice=10)  # on a busy machine one review can take as long as the usual notice here
+    webhook.processes["webhook"].stop()
+    process = webhook.start_webhook(notice=10)  # on a busy machine one review can take as long as the usual notice here
     control_plane.create(item, dryRun="All")
     process.child.send_signal(signal.SIGTERM)
     answered = 0
-    while gate.ready():
+    while webhook.ready():
         control_plane.create(item, dryRun="All")  # failurePolicy Fail: an unanswered review would raise
         answered += 1
     control_plane.create(item, dryRun="All")
     process.child.wait(60)
     assert process.child.returncode == 0
-    gate.start_gate()
+    webhook.start_webhook()
     control_plane.create(item, dryRun="All")
 
 
@@ -492,7 +492,7 @@ def test_a_key_that_a_limit_range_bounds_is_left_and_the_pod_is_not_turned_back(
         """Until both have heard of it, the API server turns the translated pod back, or lets it in."""
         return "resourceClaims" not in control_plane.create(item, dryRun="All")[0]["spec"]
 
-    control_plane.until("the gate knows the LimitRange", left, 30)
+    control_plane.until("the webhook knows the LimitRange", left, 30)
     stored = control_plane.create(item)[0]["spec"]
     assert stored["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] == "1"
     assert "resourceClaims" not in stored

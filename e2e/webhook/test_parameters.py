@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from e2e.actors.gate import NOWHERE
+from e2e.actors.webhook import NOWHERE
 from e2e.actors.workloads import container, pod
 
 pytestmark = pytest.mark.real
@@ -42,7 +42,7 @@ def test_a_pod_whose_driver_will_refuse_its_parameters_is_created_with_a_warning
         said = told(control_plane, consumer("wrong", gated), "--dry-run=server")
         return "does not exist yet" not in said and said
 
-    said = control_plane.until("the gate knows the template", heard, 30)
+    said = control_plane.until("the webhook knows the template", heard, 30)
     assert "Warning: claim gpu: D704 /spec/devices/config/0/opaque/parameters/sharing/timeSlicingConfig" in said
     created = told(control_plane, consumer("wrong", gated))
     assert created == said

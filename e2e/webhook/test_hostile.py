@@ -1,4 +1,4 @@
-"""Tenants, squatters and stolen tokens against the gate and its controller, on a real API server."""
+"""Tenants, squatters and stolen tokens against the webhook and its controller, on a real API server."""
 
 import base64
 import json
@@ -11,7 +11,7 @@ from cli.installation import CLUSTER_WIDE
 from cluster import manifests
 from e2e.actors import fleet
 from e2e.actors.client import ApiError
-from e2e.actors.gate import BASE, MODE, NOWHERE, SYSTEM, gpu, review
+from e2e.actors.webhook import BASE, MODE, NOWHERE, SYSTEM, gpu, review
 from e2e.actors.workloads import container, limits, pod, request, template, using_template
 
 pytestmark = pytest.mark.real
@@ -46,24 +46,24 @@ def tenant(cluster, namespace):
     return f"system:serviceaccount:{namespace}:tenant"
 
 
-def sealed(gate, item, namespace):
+def sealed(webhook, item, namespace):
     """What /mutate makes of a pod for a namespace that the caller names."""
-    answer = gate.post("/mutate", review(item, namespace))
+    answer = webhook.post("/mutate", review(item, namespace))
     if "patch" not in answer:
         return None
     return jsonpatch.apply_patch(item, json.loads(base64.b64decode(answer["patch"])))
 
 
-def withheld(gate):
+def withheld(webhook):
     """How often a controller made no template that a pod proved."""
-    lines = gate.controllers("/metrics").splitlines()
+    lines = webhook.controllers("/metrics").splitlines()
     return sum(float(line.split()[1]) for line in lines if line.startswith(WITHHELD))
 
 
 @pytest.fixture
-def off(control_plane, gate):
+def off(control_plane, webhook):
     """A namespace that is off, with no GPU in its quota."""
-    name = control_plane.namespace("gate-off", {"drawbridge.dev/mode": "off"})
+    name = control_plane.namespace("webhook-off", {"drawbridge.dev/mode": "off"})
     control_plane.create(
         {
             "apiVersion": "v1",
@@ -76,41 +76,41 @@ def off(control_plane, gate):
     control_plane.delete(f"/api/v1/namespaces/{name}")
 
 
-def test_a_seal_that_was_taken_elsewhere_buys_nothing(control_plane, fleet_node, gated, gate, off):
+def test_a_seal_that_was_taken_elsewhere_buys_nothing(control_plane, fleet_node, gated, webhook, off):
     """A tenant whose namespace is off posts a review in another's name, and pastes what it gets on a pod of its own."""
     who = tenant(control_plane, off)
     wanted = pod("thief", off, container(**limits(**{"nvidia.com/gpu": 6})), nodeSelector=NOWHERE)
     wanted["spec"]["serviceAccountName"] = "default"
-    control_plane.until("for a namespace that is off nothing is sealed", lambda: sealed(gate, wanted, off) is None)
-    stolen = sealed(gate, wanted, gated)
+    control_plane.until("for a namespace that is off nothing is sealed", lambda: sealed(webhook, wanted, off) is None)
+    stolen = sealed(webhook, wanted, gated)
     [(name)] = [entry["resourceClaimTemplateName"] for entry in stolen["spec"]["resourceClaims"]]
-    before = withheld(gate)
+    before = withheld(webhook)
     control_plane.until_may(who, "create", "pods", off)
     control_plane.kubectl("create", f"--as={who}", "-f", "-", input=json.dumps(stolen))
     # The controller works: a pod that came after it, in a namespace that enforces, has its template.
     control_plane.create(gpu("honest", gated, nodeSelector=NOWHERE))
     control_plane.until("the honest pod's template is there", lambda: names(control_plane, gated), 30)
-    control_plane.until("the stolen seal is noticed", lambda: withheld(gate) > before, 20)
+    control_plane.until("the stolen seal is noticed", lambda: withheld(webhook) > before, 20)
     assert name not in names(control_plane, off)
     assert control_plane.get(f"/apis/resource.k8s.io/v1/namespaces/{off}/resourceclaims")["items"] == []
 
 
-def test_what_is_off_now_gets_nothing_although_it_was_sealed_before(control_plane, fleet_node, gated, gate):
-    """The seal is the pod's own; the mode has changed since. The controller reads afresh, so that it knows that as well as the gate."""
+def test_what_is_off_now_gets_nothing_although_it_was_sealed_before(control_plane, fleet_node, gated, webhook):
+    """The seal is the pod's own; the mode has changed since. The controller reads afresh, so that it knows that as well as the webhook."""
     bare = gpu("late", gated, nodeSelector=NOWHERE)
     bare["spec"]["serviceAccountName"] = "default"
-    own = sealed(gate, bare, gated)
+    own = sealed(webhook, bare, gated)
     control_plane.patch(f"/api/v1/namespaces/{gated}", {"metadata": {"labels": {"drawbridge.dev/mode": "off"}}})
 
     def still():
-        return sealed(gate, bare, gated) is None
+        return sealed(webhook, bare, gated) is None
 
-    control_plane.until("the gate knows that it is off", still, 20)
-    gate.kill_controller()
-    gate.start_controller()
-    before = withheld(gate)
+    control_plane.until("the webhook knows that it is off", still, 20)
+    webhook.kill_controller()
+    webhook.start_controller()
+    before = withheld(webhook)
     control_plane.create(own)
-    control_plane.until("it is withheld", lambda: withheld(gate) > before, 20)
+    control_plane.until("it is withheld", lambda: withheld(webhook) > before, 20)
     assert names(control_plane, gated) == set()
     control_plane.patch(f"/api/v1/namespaces/{gated}", {"metadata": {"labels": {"drawbridge.dev/mode": "enforce"}}})
     control_plane.until("it is made when it is on again", lambda: names(control_plane, gated), 20)
@@ -152,7 +152,7 @@ def test_a_name_that_somebody_holds_turns_pods_back_until_it_is_free(control_pla
             return error.message
         return ""
 
-    message = control_plane.until("the gate has seen it", refused, 20)
+    message = control_plane.until("the webhook has seen it", refused, 20)
     assert f"{gated}/{name}" in message
     assert "somebody manages it" in message
     control_plane.delete(f"{TEMPLATES.format(gated)}/{name}")
@@ -164,7 +164,7 @@ def test_a_name_that_somebody_holds_turns_pods_back_until_it_is_free(control_pla
 # A stolen token
 
 
-def test_the_authoritys_token_writes_the_bundle_and_nothing_else(control_plane, gate):
+def test_the_authoritys_token_writes_the_bundle_and_nothing_else(control_plane, webhook):
     before = control_plane.get(REGISTRATION)
     bundle = before["webhooks"][0]["clientConfig"]["caBundle"]
 
@@ -203,9 +203,9 @@ def test_the_authoritys_token_writes_the_bundle_and_nothing_else(control_plane, 
     control_plane.patch(REGISTRATION, {"metadata": {"labels": {"an-administrator": None}}})
 
 
-def test_a_misspelt_mode_is_turned_back_with_the_words_there_are(control_plane, gate):
+def test_a_misspelt_mode_is_turned_back_with_the_words_there_are(control_plane, webhook):
     """The administrator who wants a namespace to be left alone, and writes another word for it."""
-    name = control_plane.namespace("gate-misspelt", {MODE: "enforce"})
+    name = control_plane.namespace("webhook-misspelt", {MODE: "enforce"})
     control_plane.until("the policy is in force", lambda: is_turned_back(control_plane), 30)
     for word in ("Off", "disabled", "false"):
         done = control_plane.kubectl("label", "namespace", name, f"{MODE}={word}", "--overwrite", check=False)
@@ -238,7 +238,7 @@ def is_turned_back(cluster):
 
 
 def test_where_a_misspelt_mode_stands_nothing_is_done(control_plane, fleet_node, gated, unbound):
-    """The webhooks here are for namespaces that opted in, which this one has not: the gate is not asked, and so tells nobody."""
+    """The webhooks here are for namespaces that opted in, which this one has not: the webhook is not asked, and so tells nobody."""
     control_plane.create(gpu("before", gated, nodeSelector=NOWHERE))
     misspelt = ("label", "namespace", gated, f"{MODE}=Off", "--overwrite")
     control_plane.until("the label stands", lambda: control_plane.kubectl(*misspelt, check=False).returncode == 0, 30)
@@ -292,7 +292,7 @@ def hostile(namespace):
     yield deployment("deep-joint", namespace, joint)
 
 
-def test_no_stored_object_keeps_the_controller_from_other_peoples_templates(control_plane, fleet_node, gated, gate):
+def test_no_stored_object_keeps_the_controller_from_other_peoples_templates(control_plane, fleet_node, gated, webhook):
     stored = []
     for one in hostile(gated):
         try:
@@ -303,15 +303,15 @@ def test_no_stored_object_keeps_the_controller_from_other_peoples_templates(cont
     assert len(stored) >= 2
     control_plane.create(gpu("honest", gated, nodeSelector=NOWHERE))
     control_plane.until("the honest pod's template is there", lambda: names(control_plane, gated), 30)
-    gate.kill_controller()
+    webhook.kill_controller()
     control_plane.delete(f"/api/v1/namespaces/{gated}/pods/honest", gracePeriodSeconds=0)
-    gate.start_controller()
+    webhook.start_controller()
     two = pod("honest-2", gated, container(**limits(**{"nvidia.com/gpu": 2})), nodeSelector=NOWHERE)
     control_plane.create(two)
     name = control_plane.get(f"/api/v1/namespaces/{gated}/pods/honest-2")["spec"]["resourceClaims"][0]
     wanted = name["resourceClaimTemplateName"]
     control_plane.until("and after a restart", lambda: wanted in names(control_plane, gated), 60)
-    gate.processes["controller"].check()
+    webhook.processes["controller"].check()
 
 
 def test_a_forged_seal_spares_nobody_the_verdict(control_plane, fleet_node, gated):
@@ -332,7 +332,7 @@ def test_a_forged_seal_spares_nobody_the_verdict(control_plane, fleet_node, gate
                 return "even if idle" in str(error)
             return False
 
-        # The gate may not have heard of the template yet: a pod whose template is unknown waits, and is let in.
+        # The webhook may not have heard of the template yet: a pod whose template is unknown waits, and is let in.
         control_plane.until("it is refused, since the template is known", refused, 30)
 
 
@@ -354,10 +354,10 @@ def test_a_manifest_that_was_read_from_a_cluster_is_judged_with_the_seal_on_it(
 # Both ways to install, and the rights
 
 
-def test_kustomize_and_the_command_print_the_same_objects(control_plane, gate):
+def test_kustomize_and_the_command_print_the_same_objects(control_plane, webhook):
     image = "drawbridge.invalid/name-an-image"
     built = control_plane.kubectl("kustomize", "manifests/base").stdout
-    made = gate.drawbridge("manifests", f"--image={image}")
+    made = webhook.drawbridge("manifests", f"--image={image}")
 
     def digest(text):
         return {(d.object["kind"], d.object["metadata"]["name"]): d.object for d in manifests.parse(text)}
@@ -370,7 +370,7 @@ def test_kustomize_and_the_command_print_the_same_objects(control_plane, gate):
         assert built_one == other[key], key
 
 
-def test_the_server_stores_our_network_policies_as_they_are(control_plane, gate):
+def test_the_server_stores_our_network_policies_as_they_are(control_plane, webhook):
     """No network here holds them; tests/test_network_policies.py reads what they say."""
     listed = control_plane.get(f"/apis/networking.k8s.io/v1/namespaces/{SYSTEM}/networkpolicies")["items"]
     stored = {one["metadata"]["name"]: one["spec"] for one in listed}
@@ -392,7 +392,7 @@ SPARE = {
 
 
 def test_every_right_that_is_granted_is_used_and_nothing_is_asked_for_that_is_not(
-    control_plane, fleet_node, gated, gate
+    control_plane, fleet_node, gated, webhook
 ):
     """From the API server's audit log of this session."""
     control_plane.create(gpu("p", gated, nodeSelector=NOWHERE))
@@ -418,7 +418,7 @@ def test_every_right_that_is_granted_is_used_and_nothing_is_asked_for_that_is_no
             if "dryRun=All" in event["requestURI"]:
                 continue  # what the server can do is asked this way; where that is not allowed, its version tells
             what = reference.get("apiGroup", ""), reference["resource"], event["verb"]
-            # Admission answers 403 as well: in a namespace that ends, and our own gate for a template that no node can serve.
+            # Admission answers 403 as well: in a namespace that ends, and our own webhook for a template that no node can serve.
             forbidden = event.get("annotations", {}).get("authorization.k8s.io/decision") == "forbid"
             (refused if forbidden else used).add(what)
         assert refused == set(), f"the {role} asks for what it may not do"

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from e2e.actors.client import ApiError
-from e2e.actors.gate import MODE, NOWHERE, gpu
+from e2e.actors.webhook import MODE, NOWHERE, gpu
 
 pytestmark = pytest.mark.real
 ORIGINAL = "drawbridge.dev/original"
@@ -20,7 +20,7 @@ def translated(control_plane, fleet_node, gated):
 
 
 def test_a_subresource_of_a_translated_pod_works_as_it_always_did(control_plane, translated):
-    """Debug containers, a new size, a status: the gate has no part in them, and the old key does not come back by any."""
+    """Debug containers, a new size, a status: the webhook has no part in them, and the old key does not come back by any."""
     before = control_plane.get(translated)
     debugger = {"name": "debug", "image": "busybox", "targetContainerName": "main"}
     after = control_plane.patch(f"{translated}/ephemeralcontainers", {"spec": {"ephemeralContainers": [debugger]}})

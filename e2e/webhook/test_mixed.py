@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from e2e.actors.gate import CONFIGURATION, NODE, claims_of, gpu
+from e2e.actors.webhook import CONFIGURATION, NODE, claims_of, gpu
 
 pytestmark = pytest.mark.real
 
@@ -15,14 +15,14 @@ UNCOUNTED = "[!]pods: pods stay on the side that `mixed` prefers"
 
 
 @pytest.fixture
-def half_moved(control_plane, fleet_node, gate):
+def half_moved(control_plane, fleet_node, webhook):
     """Beside a node with a driver one whose device plugin hands a single GPU out; and a policy that prefers it."""
     try:
         control_plane.add_fake_nodes(1, prefix="mixed-old-", allocatable={"nvidia.com/gpu": "1"})
-        gate.configure(POLICY)
-        yield gate
+        webhook.configure(POLICY)
+        yield webhook
     finally:
-        gate.follow(CONFIGURATION)
+        webhook.follow(CONFIGURATION)
         control_plane.kubectl("delete", "--ignore-not-found", "-f", str(ROLE))
         control_plane.remove({"apiVersion": "v1", "kind": "Node", "metadata": {"name": OLD}})
 
@@ -41,9 +41,9 @@ def test_the_old_side_is_filled_and_then_the_other_by_pods_that_nobody_edited(co
         """What would be made of a pod now."""
         return "resourceClaims" in control_plane.create(gpu("tried", gated), dryRun="All")[0]["spec"]
 
-    control_plane.until("the gate says that it may not count", lambda: UNCOUNTED in notes(), 60)
+    control_plane.until("the webhook says that it may not count", lambda: UNCOUNTED in notes(), 60)
     control_plane.kubectl("apply", "-f", str(ROLE))
-    control_plane.until("the gate counts", lambda: UNCOUNTED not in notes(), 60)
+    control_plane.until("the webhook counts", lambda: UNCOUNTED not in notes(), 60)
     control_plane.until("the old side is preferred", lambda: not tried(), 60)
     control_plane.create(gpu("first", gated))
     placed("first", OLD)

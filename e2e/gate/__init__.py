@@ -1,1 +1,0 @@
-"""The gate on a real control plane."""
