@@ -23,7 +23,7 @@ from node.audit import CONDITION, MARKED_ON, OVER, Kind, seen_at, stood_by_at
 from webhook import names
 from webhook.claims import upkeep
 from webhook.dialects import TARGETS
-from webhook.sides import Standing
+from webhook.mixed_fleet import Standing
 from webhook.state import Inventory
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from dra.wire import WireError, convert
 from node.audit import COMPONENT, worn_by
 from webhook import names
 from webhook.admission import registration
-from webhook.sides import standings
+from webhook.mixed_fleet import standings
 from webhook.state import Configuration, Inventory
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from cli.survey.obstacles import Obstacle, obstacles
 from cli.survey.verdicts import STAYING, Foreteller, Judged, Key, Outlook, is_moved
 from webhook import names
 from webhook.admission import asks_elsewhere
-from webhook.sides import Standing, standings
+from webhook.mixed_fleet import Standing, standings
 from webhook.translate import at, mapping, paths
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.real
 OLD = "mixed-old-0"
 ROLE = Path(__file__).parents[2] / "manifests/mixed/role.yaml"
 POLICY = f"{CONFIGURATION}mixed:\n  nvidia.com/gpu: {{prefer: plugin}}\n"
-UNCOUNTED = "[!]pods: pods stay on the side that `mixed` prefers"
+UNCOUNTED = "[!]pods: pods stay on the nodes that `mixed` prefers"
 
 
 @pytest.fixture

@@ -24,18 +24,18 @@ from webhook.admission.validate import (
     DEFAULT_SCHEDULER,
     all_claims,
     brought,
-    choose_side,
+    choose_nodes,
     find_legacy,
     foresee,
     inspect,
     leave_all,
-    prefer_side,
+    prefer_nodes,
     serve,
-    tell_side,
+    tell_choice,
 )
 from webhook.claims import upkeep
+from webhook.mixed_fleet import Preference
 from webhook.refusals import INVALID, WAY_OUT, Code, sentence
-from webhook.sides import Preference
 from webhook.state import Mode, doubts, mode_of, workload
 from webhook.translate import Decision, Given, Translation, clean, is_passed_by, replay, translate
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from webhook.admission.admission_review import Request
-    from webhook.sides import Choice
+    from webhook.mixed_fleet import Choice
     from webhook.state import State
 
     # Says whether the caller has stopped waiting for the answer.
@@ -97,9 +97,9 @@ class Outcome(Wire, frozen=True, kw_only=True):
     namespace: str = ""
     scheduler: str = ""
     restoring: tuple[dict[str, Json], ...] = ()
-    # Which side of a mixed fleet the pod prefers; None if it has no choice.
+    # Which nodes of a mixed fleet the pod prefers; None if it has no choice.
     preference: Preference | None = None
-    # Why that side was chosen.
+    # Why the pod is served by a driver or by a device plugin.
     side: str = ""
     # Whether the time ended before everything was decided: a later review may find more.
     is_late: bool = False
@@ -250,11 +250,11 @@ def _create(question: Question, state: State, budget: Budget, *, foretell: bool)
     if state.configuration.file.mixed:
         metadata = question.object.get("metadata")
         who = workload(namespace, metadata if isinstance(metadata, dict) else {})
-        preference = prefer_side(question.object, done, who, state)
+        preference = prefer_nodes(question.object, done, who, state)
     if not foretell:
         ruling = _ruling("translated", done)
         return ruling if preference is None else msgspec.structs.replace(ruling, preference=preference)
-    choice = choose_side(preference, done.given, namespace, state, budget)
+    choice = choose_nodes(preference, done.given, namespace, state, budget)
     if choice is not None and not choice.moved:
         decisions = leave_all(done.decisions, choice.why)
         operations = done.cleaning
@@ -391,13 +391,13 @@ def weigh(outcome: Outcome, state: State, *, impatient: Impatient = None, longes
 def _weigh(outcome: Outcome, state: State, budget: Budget) -> Outcome:
     choice = None
     if outcome.preference is not None:
-        choice = choose_side(outcome.preference, outcome.given, outcome.namespace, state, budget)
+        choice = choose_nodes(outcome.preference, outcome.given, outcome.namespace, state, budget)
     if choice is not None and not choice.moved:
         return _leave(outcome, choice.why, choice=choice)
     found = serve(outcome.given, outcome.namespace, state, budget, outcome.scheduler)
     record = outcome.record
     if choice is not None:
-        record = msgspec.structs.replace(record, decisions=tell_side(record.decisions, choice))
+        record = msgspec.structs.replace(record, decisions=tell_choice(record.decisions, choice))
         audit = {"outcome": record.outcome, "mode": record.mode, "side": choice.why}
         body = reviews.warn(outcome.body, () if choice.preferred else (choice.why,), audit)
         outcome = msgspec.structs.replace(outcome, body=body, record=record, side=choice.why)
@@ -439,7 +439,7 @@ def _would_refuse(kind: str, mode: str) -> str:
 
 
 def _leave(outcome: Outcome, reason: str, *, choice: Choice | None = None) -> Outcome:
-    """Leave a pod unchanged after all: a device plugin still serves it, or its side of a mixed fleet does."""
+    """Leave a pod unchanged after all: a device plugin still serves it, or a node of a mixed fleet does without a claim."""
     before = outcome.record
     warnings: tuple[str, ...] = (f"left as it is: {reason}",)
     audit = {"outcome": "left", "mode": before.mode}

@@ -21,8 +21,8 @@ from webhook.admission.parameters import parameter_warnings, warnings_of_pod
 from webhook.admission.risk import unheld
 from webhook.claims import template, upkeep
 from webhook.dialects import Action
+from webhook.mixed_fleet import choose, read_preference
 from webhook.refusals import Code, sentence
-from webhook.sides import choose, read_preference
 from webhook.state import Workload, workload
 from webhook.translate import (
     Decision,
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from dra.budget import Budget
     from dra.wire import Json
     from webhook.admission.admission_review import Request
-    from webhook.sides import Choice, Preference
+    from webhook.mixed_fleet import Choice, Preference
     from webhook.state import State
     from webhook.translate import Translation
 
@@ -90,8 +90,8 @@ def inspect(request: Request, obj: dict[str, Json], state: State, budget: Budget
             pod = at(obj, path)
             origin = origin_of(obj, state.configuration)
             done = translate(pod, state, namespace=namespace, path=path, origin=origin)
-            preference = prefer_side(pod, done, workload_in_files(obj), state)
-            choice = choose_side(preference, done.given, namespace, state, budget)
+            preference = prefer_nodes(pod, done, workload_in_files(obj), state)
+            choice = choose_nodes(preference, done.given, namespace, state, budget)
             if choice is not None and not choice.moved:
                 return NOTHING  # its pods stay unchanged: they find a device, or wait where the policy wants them
             refusals = [f"its pods will be refused: {text}" for text in done.refusals]
@@ -245,18 +245,18 @@ def leave_all(decisions: Iterable[Decision], reason: str) -> tuple[Decision, ...
     )
 
 
-def choose_side(
+def choose_nodes(
     preference: Preference | None, given: Iterable[Given], namespace: str, state: State, budget: Budget
 ) -> Choice | None:
-    """Choose the side of a mixed fleet for a pod with these claims; None if it has no choice."""
+    """Choose the nodes of a mixed fleet for a pod with these claims; None if it has no choice."""
     if preference is None:
         return None
     claims = [_claim_of(one, namespace, state) for one in given]
     return choose(preference, [claim for claim in claims if isinstance(claim, ResourceClaim)], state, budget)
 
 
-def prefer_side(pod: Json, done: Translation, who: Workload, state: State) -> Preference | None:
-    """Read which side of a mixed fleet a pod prefers that is translated now."""
+def prefer_nodes(pod: Json, done: Translation, who: Workload, state: State) -> Preference | None:
+    """Read which nodes of a mixed fleet a pod prefers that is translated now."""
     if not state.configuration.file.mixed or not done.templates:
         return None
     view = mapping(pod)
@@ -265,7 +265,7 @@ def prefer_side(pod: Json, done: Translation, who: Workload, state: State) -> Pr
     return read_preference(view, who, asked, state)
 
 
-def tell_side(decisions: Iterable[Decision], choice: Choice) -> tuple[Decision, ...]:
+def tell_choice(decisions: Iterable[Decision], choice: Choice) -> tuple[Decision, ...]:
     """Add to each key that claims replace why nodes that have moved serve it."""
     told: list[Decision] = []
     for decision in decisions:

@@ -30,12 +30,12 @@ from webhook.admission.elsewhere import look_elsewhere
 from webhook.admission.remainder import remainder
 from webhook.admission.validate import (
     NOTHING,
-    choose_side,
+    choose_nodes,
     find_legacy,
     leave_all,
-    prefer_side,
+    prefer_nodes,
     serve_all,
-    tell_side,
+    tell_choice,
     workload_in_files,
 )
 from webhook.claims import upkeep
@@ -160,9 +160,9 @@ def _judge(obj: dict[str, Json], path: str, done: Translation, state: State) -> 
             return _refuse(
                 done, [Decision(name, "", "", "", Action.REFUSED, text, code=Code.TAKEN) for text in conflicts]
             )
-    # Which side of a mixed fleet serves the pods.
-    preference = prefer_side(at(obj, path), done, workload_in_files(obj), state)
-    choice = choose_side(preference, done.given, namespace, state, Budget(STEPS))
+    # Which nodes of a mixed fleet serve the pods.
+    preference = prefer_nodes(at(obj, path), done, workload_in_files(obj), state)
+    choice = choose_nodes(preference, done.given, namespace, state, Budget(STEPS))
     if choice is not None and not choice.moved:
         return _leave(done, choice.why, quiet=choice.preferred)
     # Whether a node could ever serve the claims.
@@ -179,7 +179,7 @@ def _judge(obj: dict[str, Json], path: str, done: Translation, state: State) -> 
         return _leave(done, f"{still}, and no claim would do: {found.denials[0]}")
     decisions, warnings = done.decisions, (*late, *found.warnings, *done.warnings)
     if choice is not None:
-        decisions = tell_side(decisions, choice)
+        decisions = tell_choice(decisions, choice)
         warnings = warnings if choice.preferred else (choice.why, *warnings)
     warned = msgspec.structs.replace(done, decisions=decisions, warnings=warnings)
     return _refuse(warned, [msgspec.structs.replace(one, object=name) for one in found.decisions])
@@ -201,7 +201,7 @@ def _refuse(done: Translation, decisions: list[Decision]) -> Translation:
 
 
 def _leave(done: Translation, reason: str, *, quiet: bool = False) -> Translation:
-    """Leave the pods unchanged: a device plugin still serves them, or their side of a mixed fleet does."""
+    """Leave the pods unchanged: a device plugin still serves them, or nodes of a mixed fleet do without claims."""
     return Translation(
         decisions=leave_all(done.decisions, reason),
         operations=done.cleaning,

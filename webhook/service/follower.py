@@ -119,7 +119,7 @@ class Follower(ClusterView):
             return ""
         error = self._pods.health.error if self._pods is not None else ""
         why = f" ({error})" if error else ""
-        return f"pods stay on the side that `mixed` prefers, because those on nodes could not be counted lately{why}"
+        return f"pods stay on the nodes that `mixed` prefers, because those on nodes could not be counted lately{why}"
 
     def doubts(self) -> str:
         """Say what of the server's gates is a guess, or was declared and not found out; "" if it told everything."""

@@ -11,7 +11,7 @@ from webhook.state.inventory import Inventory, Served, Supply, unknown
 from webhook.state.mode import Mode, doubts, everywhere, mistake_of, mode_of, why_not
 from webhook.state.near import near_key, rows_at
 from webhook.state.node_templates import prospects
-from webhook.state.schema import Joint, Kubernetes, MixedFleet, NodeTemplate, Placing, Sides
+from webhook.state.schema import Joint, Kubernetes, MixedFleet, NodeTemplate, Placing, PreferredNodes
 from webhook.state.state import OF_DEVICES, OF_NAMESPACES, State
 
 __all__ = [
@@ -32,9 +32,9 @@ __all__ = [
     "Need",
     "NodeTemplate",
     "Placing",
+    "PreferredNodes",
     "Seen",
     "Served",
-    "Sides",
     "State",
     "StateBuilder",
     "Supply",

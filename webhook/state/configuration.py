@@ -122,7 +122,7 @@ class Configuration:
         self.rows: Mapping[Position, _Rows] = positions
         # By table of the administrator's own and by name: variables that say something about their container.
         self.variables: Mapping[str, Mapping[str, Row]] = _variables(file, self.vocabularies)
-        # Whether more of a pod decides than what is read of every one: tables of the administrator's, and sides of a mixed fleet.
+        # Whether more of a pod decides than what is read of every one: tables of the administrator's, and policies of a mixed fleet.
         self.reads_all = bool(self.variables or file.mixed)
         # Annotations and labels that may ask for devices by themselves.
         rows = [row for table in self.dialects for row in table.keys]

@@ -91,7 +91,7 @@ class Evidence(_Declared, frozen=True, kw_only=True):
     node_selector: dict[str, str] = {}
 
 
-class Sides(_Declared, frozen=True, kw_only=True):
+class PreferredNodes(_Declared, frozen=True, kw_only=True):
     """Which nodes are preferred for pods, while a fleet moves node by node. One of the three is said."""
 
     # Nodes that publish devices to a driver, or those whose device plugins hand the name out.
@@ -102,10 +102,10 @@ class Sides(_Declared, frozen=True, kw_only=True):
     node_selector: dict[str, str] = {}
 
 
-class MixedFleet(Sides, frozen=True, kw_only=True):
+class MixedFleet(PreferredNodes, frozen=True, kw_only=True):
     """The same, for a name; and for pods of some namespaces otherwise."""
 
-    namespaces: dict[str, Sides] = {}
+    namespaces: dict[str, PreferredNodes] = {}
 
 
 class Kueue(_Declared, frozen=True, kw_only=True):
@@ -332,17 +332,17 @@ def _mixed(file: File, dialects: Iterable[Dialect]) -> Iterable[Mistake]:
         path = f"/mixed/{escape(key)}"
         if key not in known and not any(pattern(row)(key) for row in known if "<" in row):
             yield Mistake(path, f"no dialect knows the key {key!r}", "`drawbridge dialects` lists those there are")
-        yield from _one_side(path, policy)
+        yield from _one_preference(path, policy)
         for namespace, own in policy.namespaces.items():
             where = f"{path}/namespaces/{escape(namespace)}"
             if not _NAMESPACE(namespace):
                 reason = f"{namespace!r} is not the name of a namespace"
                 yield Mistake(where, reason, "write the whole name; patterns are not read")
-            yield from _one_side(where, own)
+            yield from _one_preference(where, own)
 
 
-def _one_side(path: str, sides: Sides) -> Iterable[Mistake]:
-    said = [sides.prefer is not None, sides.percent is not None, bool(sides.node_selector)]
+def _one_preference(path: str, nodes: PreferredNodes) -> Iterable[Mistake]:
+    said = [nodes.prefer is not None, nodes.percent is not None, bool(nodes.node_selector)]
     if sum(said) != 1:
         reason = (
             "nothing says which nodes are preferred"
@@ -350,8 +350,8 @@ def _one_side(path: str, sides: Sides) -> Iterable[Mistake]:
             else "more than one word says which nodes are preferred"
         )
         yield Mistake(path, reason, "write one of prefer: dra, prefer: plugin, percent or nodeSelector")
-    if sides.percent is not None and not 0 <= sides.percent <= 100:
-        yield Mistake(f"{path}/percent", f"{sides.percent} is not a percentage", "write 0 to 100")
+    if nodes.percent is not None and not 0 <= nodes.percent <= 100:
+        yield Mistake(f"{path}/percent", f"{nodes.percent} is not a percentage", "write 0 to 100")
 
 
 def _joints(file: File, dialects: Iterable[Dialect]) -> Iterable[Mistake]:

@@ -241,7 +241,7 @@ def _judge_by_nodes(key: str, dialect: Dialect, bare: Bare, configuration: Confi
         return _unclear(key, f"no complete pool of devices stands behind class {served.name}{where}{why}")
     handing, labelled = fleet.handed_out.get(key, frozenset()), fleet.labelled.get(dialect.name, {})
     policy = key in configuration.file.mixed
-    if policy:  # then nodes that hand it out are the other side, and no evidence of what a unit is
+    if policy:  # then nodes that hand it out are no evidence of what a unit is
         handing = frozenset()
     shown = served.kinds.get(target.name, served.nodes) & served.whole
     parts = served.nodes - (shown if bare.parts else served.whole)

@@ -8,8 +8,8 @@ from cli.doctor import diagnose, survey
 from cli.loading import gather, state_of
 from cluster.embedded import Embedded
 from tests.cli.running import manifest, run, run_json
+from tests.webhook.mixed_fleet.test_choice import CLASS, GPU, MIXED, OLD_FULL, PLUGIN, new, node, old, pod, published
 from tests.webhook.pods import configured
-from tests.webhook.sides.test_choice import CLASS, GPU, MIXED, OLD_FULL, PLUGIN, new, node, old, pod, published
 from webhook.state import Features
 
 MIG = {"nvidia.com/mig-1g.5gb": "7", GPU: "0"}

@@ -1,15 +1,15 @@
-"""Which side of a mixed fleet a pod goes to: the preferred one, unless the other can serve it and that one cannot. Pure.
+"""On which nodes of a mixed fleet a pod is served: the preferred ones, unless only the others can serve it. Pure.
 
-| preferred side | other side | the pod goes to |
+| preferred nodes | other nodes | the pod goes to |
 |---|---|---|
-| has a free device, or nobody knows | any | the preferred side |
-| all that could serve it is in use | has a free device | the other |
-| all that could serve it is in use | any other | the preferred side, where it waits |
-| could not serve it even if idle | could, if idle | the other |
-| could not serve it even if idle | could not either | the preferred side |
+| have a free device, or it is unknown | any | the preferred nodes |
+| all that could serve it is in use | have a free device | the others |
+| all that could serve it is in use | any other | the preferred nodes, where it waits |
+| could not serve it even if idle | could, if idle | the others |
+| could not serve it even if idle | could not either | the preferred nodes |
 
-Looked at are nodes where the pod may run (cordons, taints, node selector, required affinity), and devices; not cpu and memory. What
-changes after this moment the pod does not follow: who waits is made again, and so decided again.
+Looked at are nodes where the pod may run (cordons, taints, node selector, required affinity), and devices; not cpu and memory. A pod
+does not follow later changes: a pod that is created again is decided again.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from dra.budget import Budget
     from dra.objects import Node, ResourceClaim
     from dra.stock import Stock
-    from webhook.sides.preference import Preference
+    from webhook.mixed_fleet.preference import Preference
     from webhook.state import State
 
 # As much search on one kind of node as whether claims fit at all may take (`webhook.admission.feasibility`).
@@ -39,7 +39,7 @@ BYTES_A_STEP = 64
 
 
 class Room(IntEnum):
-    """What a side has for a pod."""
+    """What nodes have for a pod."""
 
     NEVER = 0  # not even if idle
     BUSY = 1  # only in use
@@ -48,7 +48,7 @@ class Room(IntEnum):
 
 
 class Choice(msgspec.Struct, frozen=True):
-    """The side that a pod goes to, and why; `preferred` if it is the one that the policy wants."""
+    """Whether a pod goes to nodes that have moved, and why; `preferred` if the policy wants it there."""
 
     moved: bool
     why: str
@@ -56,14 +56,14 @@ class Choice(msgspec.Struct, frozen=True):
 
 
 class _Vacancy(NamedTuple):
-    """What a side has for a pod, and the node that shows it."""
+    """What nodes have for a pod, and the node that shows it."""
 
     room: Room
     node: str = ""
 
 
-class _BothSides:
-    """The two sides of a fleet as one pod sees them, each looked at only if somebody has to know."""
+class _Nodes:
+    """Both kinds of node as one pod sees them; each kind is looked at only if the choice depends on it."""
 
     def __init__(
         self, preference: Preference, claims: Sequence[ResourceClaim], stock: Stock, state: State, budget: Budget
@@ -73,48 +73,40 @@ class _BothSides:
         self._stock = stock
         self._state = state
         self._budget = budget
-        # What it costs to ask a node whether the pod may run there: by the words that the pod has about it.
+        # What it costs to ask a node whether the pod may run there: by the size of what the pod says about nodes.
         self._price = 1 + len(encode(preference.place)) // BYTES_A_STEP
 
     def look(self, *, moved: bool) -> _Vacancy:
-        return self._among_drivers() if moved else self._among_plugins()
+        """Look for a node on which the claims can be served, or whose device plugins have enough."""
+        if not moved:
+            return self._among_plugins()
+        return self._among_drivers(idle=False) or self._among_drivers(idle=True) or _Vacancy(Room.NEVER)
 
     def _among_plugins(self) -> _Vacancy:
-        """Look for a node whose device plugins have so many to hand out, by what pods on it ask for."""
+        """Compare what device plugins hand out with what pods on the node ask for."""
         best = _Vacancy(Room.NEVER)
+        uses = self._state.uses
         for name in sorted(_givers(self._preference, self._state)):
             self._budget.charge()
             node = self._stock.nodes.get(name)
             if node is None:
                 continue
-            room = self._room_of(node)
+            room = Room.UNKNOWN if uses is None else Room.FREE
+            used = uses.get(name, {}) if uses is not None else {}
+            for key, amount in self._preference.needs.items():
+                has = node.status.allocatable[key].nano
+                if amount > has:
+                    room = Room.NEVER
+                    break
+                if amount > has - used.get(key, 0):
+                    room = Room.BUSY
             if room > best.room and self._is_open(node):
                 best = _Vacancy(room, name)
             if room is Room.FREE and best.room is room:
                 break
         return best
 
-    def _room_of(self, node: Node) -> Room:
-        uses = self._state.uses
-        used = uses.get(node.metadata.name, {}) if uses is not None else {}
-        room = Room.FREE if uses is not None else Room.UNKNOWN
-        for key, amount in self._preference.needs.items():
-            has = node.status.allocatable[key].nano
-            if amount > has:
-                return Room.NEVER
-            if amount > has - used.get(key, 0):
-                room = Room.BUSY
-        return room
-
-    def _among_drivers(self) -> _Vacancy:
-        """Look for a node on which the claims can be served now, or could if it were idle."""
-        found = self._find_served(idle=False)
-        if found is None:
-            found = self._find_served(idle=True)
-            return found or _Vacancy(Room.NEVER)
-        return found
-
-    def _find_served(self, *, idle: bool) -> _Vacancy | None:
+    def _among_drivers(self, *, idle: bool) -> _Vacancy | None:
         unsure = None
         options = Options(steps=STEPS, budget=self._budget)
         answers = fleet(self._stock, self._claims, options=options, idle=idle, memo=self._state.memo)
@@ -134,18 +126,18 @@ class _BothSides:
 
 
 def choose(preference: Preference, claims: Sequence[ResourceClaim], state: State, budget: Budget) -> Choice | None:
-    """Choose the side of a pod that would ask by these claims on nodes that have moved; None if no node hands its keys out."""
+    """Choose the nodes of a pod that would ask by these claims on nodes that have moved; None if no node hands its keys out."""
     if not _givers(preference, state):
         return None
     moved, why = preference.moved, preference.why
     if state.stock is None:
         return Choice(moved, f"{why}; what is free is not known", preferred=True)
-    sides = _BothSides(preference, claims, state.stock, state, budget)
+    nodes = _Nodes(preference, claims, state.stock, state, budget)
     there = _Vacancy(Room.UNKNOWN)
     try:
-        here = sides.look(moved=moved)
+        here = nodes.look(moved=moved)
         if here.room in (Room.BUSY, Room.NEVER):
-            there = sides.look(moved=not moved)
+            there = nodes.look(moved=not moved)
     except OutOfBudget:
         return Choice(moved, f"{why}; what is free could not be found out in time", preferred=True)
     if here.room in (Room.FREE, Room.UNKNOWN):
@@ -155,7 +147,7 @@ def choose(preference: Preference, claims: Sequence[ResourceClaim], state: State
         is_better = there.room is not Room.NEVER
     if not is_better:
         free = "is known to be free" if there.room is Room.UNKNOWN else "is free"
-        return Choice(moved, f"{why}; no device {free} on the other side either", preferred=True)
+        return Choice(moved, f"{why}; no device {free} on the other nodes either", preferred=True)
     none = "all devices there are in use" if here.room is Room.BUSY else "none of them could serve this pod"
     kind = "whose device plugin hands it out" if moved else "which has moved"
     has = "has a free one" if there.room is Room.FREE else "could"

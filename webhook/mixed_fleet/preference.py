@@ -1,8 +1,8 @@
-"""Which side of a mixed fleet a pod shall be served on if it can be, by the policy that is declared for its keys (`mixed`). Pure.
+"""On which nodes a pod shall be served if it can be, by the policy that is declared for its keys (`mixed`). Pure.
 
 A policy deals the pods that ask by a name which device plugins and DeviceClasses both serve. It says what is preferred; what
-has room is `webhook.sides.choice`'s question. A pod has a choice only if every word that its claims would replace has a policy:
-what one word cannot have on the old side, no other can have there for it.
+has room is the question of `webhook.mixed_fleet.choice`. A pod has a choice only if every key that its claims would replace has a
+policy: a key without one is served by claims alone.
 """
 
 from __future__ import annotations
@@ -19,11 +19,13 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from dra.wire import Json
-    from webhook.state import MixedFleet, Sides, State, Workload
+    from webhook.state import MixedFleet, PreferredNodes, State, Workload
+
+_MOVED, _NOT_MOVED = "nodes that have moved", "nodes with a device plugin"
 
 
 class Preference(Wire, frozen=True, kw_only=True):
-    """The side that is preferred for a pod, and what it takes to serve it on the other."""
+    """The nodes that are preferred for a pod, and what it takes to serve it on the others."""
 
     moved: bool  # nodes that publish devices to a driver; else those whose device plugins hand the name out
     why: str
@@ -34,7 +36,7 @@ class Preference(Wire, frozen=True, kw_only=True):
 
 
 def read_preference(pod: Mapping[str, Json], who: Workload, keys: Collection[str], state: State) -> Preference | None:
-    """Read for which side a pod is that would be given claims for these keys; None if it has no choice."""
+    """Read which nodes are preferred for a pod that would be given claims for these keys; None if it has no choice."""
     policies = state.configuration.file.mixed
     if not policies or not keys or not policies.keys() >= set(keys):
         return None
@@ -63,34 +65,27 @@ def read_preference(pod: Mapping[str, Json], who: Workload, keys: Collection[str
 def _prefer(policy: MixedFleet, who: Workload, spec: PodSpec) -> tuple[bool, str]:
     """Say whether nodes that have moved are preferred, and on what that rests."""
     own = policy.namespaces.get(who.namespace)
-    sides: Sides = own or policy
+    nodes: PreferredNodes = own or policy
     where = f"in namespace {who.namespace} " if own else ""
-    if sides.prefer is not None:
-        moved = sides.prefer == "dra"
-        return moved, f"{where}{_SIDES[moved]} are preferred"
-    if sides.percent is not None:
-        moved = covers(who, sides.percent)
-        return moved, f"{where}{sides.percent}% prefer {_SIDES[True]}, and this is {'one' if moved else 'none'} of them"
-    moved = sides.node_selector.items() <= _demanded(spec).items()
-    labels = ", ".join([f"{key}={value}" for key, value in sides.node_selector.items()])
-    return moved, f"{where}the pod {'demands' if moved else 'does not demand'} {labels} of its node"
-
-
-_SIDES = {True: "nodes that have moved", False: "nodes with a device plugin"}
-
-
-def _demanded(spec: PodSpec) -> dict[str, str]:
-    """The labels that a pod demands with one value: its selector's, and those of a required affinity with a single term."""
-    found = dict(spec.node_selector)
+    if nodes.prefer is not None:
+        moved = nodes.prefer == "dra"
+        return moved, f"{where}{_MOVED if moved else _NOT_MOVED} are preferred"
+    if nodes.percent is not None:
+        moved = covers(who, nodes.percent)
+        return moved, f"{where}{nodes.percent}% prefer {_MOVED}, and this is {'one' if moved else 'none'} of them"
+    # The labels that the pod demands with one value: its selector's, and those of a required affinity with a single term.
+    demanded = dict(spec.node_selector)
     required = spec.affinity.value() if spec.affinity is not None else None
     for step in ("nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution"):
         required = required.get(step) if isinstance(required, dict) else None
     try:
         terms = convert(required or {}, NodeSelector).node_selector_terms
     except WireError:
-        return found
-    alone = terms[0].match_expressions if len(terms) == 1 else ()
-    for one in alone:
-        if one.operator == "In" and len(one.values) == 1:
-            found[one.key] = one.values[0]
-    return found
+        terms = ()
+    if len(terms) == 1:
+        for one in terms[0].match_expressions:
+            if one.operator == "In" and len(one.values) == 1:
+                demanded[one.key] = one.values[0]
+    moved = nodes.node_selector.items() <= demanded.items()
+    labels = ", ".join([f"{key}={value}" for key, value in nodes.node_selector.items()])
+    return moved, f"{where}the pod {'demands' if moved else 'does not demand'} {labels} of its node"

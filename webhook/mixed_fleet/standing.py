@@ -32,7 +32,7 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def standings(nodes: Iterable[Node], fleet: Inventory, configuration: Configuration) -> tuple[Standing, ...]:
-    """Say of every name that a DeviceClass stands for, and that somebody hands out or may ask by, where the nodes stand."""
+    """Say where the nodes stand for each name that a DeviceClass stands for, and that a node hands out or `mixed` names."""
     by_name = {node.metadata.name: node for node in nodes}
     ordered = [by_name[name] for name in sorted(by_name)]
     keys = {*fleet.extended, *configuration.file.mixed}
@@ -41,10 +41,26 @@ def standings(nodes: Iterable[Node], fleet: Inventory, configuration: Configurat
     found: list[Standing] = []
     for key in sorted(keys):
         publishing = _publishing(key, fleet, configuration)
-        if publishing is not None:
-            standing = _stand(key, ordered, publishing)
-            found.append(standing)
+        if publishing is None:
+            continue
+        groups: dict[str, list[str]] = {}
+        for node in ordered:
+            group = _group(node, key, published=node.metadata.name in publishing)
+            groups.setdefault(group, []).append(node.metadata.name)
+        found.append(Standing(key=key, **{group: tuple(names) for group, names in groups.items()}))
     return tuple(found)
+
+
+def _group(node: Node, key: str, *, published: bool) -> str:
+    amount = node.status.allocatable.get(key)
+    if amount is not None and amount.nano > 0:
+        return "both" if published else "plugin"
+    if published:
+        return "driver"
+    # A plugin that cuts its GPUs up has other names of the same vendor, and none of this one.
+    vendor = key.partition("/")[0] + "/"
+    cut_up = any(other.nano > 0 for name, other in node.status.allocatable.items() if name.startswith(vendor))
+    return "neither" if amount is None or cut_up else "halfway"
 
 
 def _publishing(key: str, fleet: Inventory, configuration: Configuration) -> frozenset[str] | None:
@@ -52,8 +68,7 @@ def _publishing(key: str, fleet: Inventory, configuration: Configuration) -> fro
     name = fleet.extended.get(key)
     if name is not None:
         return fleet.classes[name].nodes
-    word = _target_of(key, configuration)
-    target = configuration.targets.get(word)
+    target = configuration.targets.get(_target_of(key, configuration))
     if target is None:
         return None
     declared = configuration.file.classes.get(target.name, "")
@@ -73,28 +88,3 @@ def _target_of(key: str, configuration: Configuration) -> str:
     for known in counting:
         return known.row.target or known.dialect.target
     return ""
-
-
-def _has_others(node: Node, key: str) -> bool:
-    """Whether a plugin has other names of the same vendor on a node: one that cuts its GPUs up has none of them whole."""
-    domain = key.partition("/")[0]
-    others = [amount for name, amount in node.status.allocatable.items() if name.startswith(f"{domain}/")]
-    return any(amount.nano > 0 for amount in others)
-
-
-def _stand(key: str, nodes: Iterable[Node], publishing: frozenset[str]) -> Standing:
-    groups: dict[str, list[str]] = {}
-    for node in nodes:
-        name = node.metadata.name
-        amount = node.status.allocatable.get(key)
-        group = "neither"
-        if amount is not None and amount.nano > 0:
-            group = "both" if name in publishing else "plugin"
-        elif name in publishing:
-            group = "driver"
-        elif amount is not None and not _has_others(node, key):
-            group = "halfway"
-        names = groups.setdefault(group, [])
-        names.append(name)
-    stood = {group: tuple(names) for group, names in groups.items()}
-    return Standing(key=key, **stood)

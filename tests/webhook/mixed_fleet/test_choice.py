@@ -11,8 +11,8 @@ from dra.budget import Budget
 from tests.webhook.admission.test_decide import KEY, answer, applied, device, review
 from tests.webhook.pods import configured
 from webhook.admission import Outcome, decide, decide_object
+from webhook.mixed_fleet.choice import choose
 from webhook.names import MODE_LABEL
-from webhook.sides.choice import choose
 from webhook.state.configuration import read
 
 GPU, DRIVER = "nvidia.com/gpu", "gpu.nvidia.com"
@@ -138,8 +138,8 @@ def test_without_a_policy_nodes_that_still_hand_the_name_out_are_a_reason_to_lea
             "all devices there are in use; node old-1, whose device plugin hands it out, has a free one",
         ),
         (PLUGIN, OLD_FULL, "dra", "all devices there are in use; node new-1, which has moved, has a free one"),
-        (DRA, (NEW_FULL, *OLD_FULL), "dra", "no device is free on the other side either"),
-        (PLUGIN, (NEW_FULL, *OLD_FULL), "plugin", "no device is free on the other side either"),
+        (DRA, (NEW_FULL, *OLD_FULL), "dra", "no device is free on the other nodes either"),
+        (PLUGIN, (NEW_FULL, *OLD_FULL), "plugin", "no device is free on the other nodes either"),
         (PLUGIN, OLD_FULL[:2], "plugin", "nodes with a device plugin are preferred"),
     ],
     ids=["dra", "plugin", "dra is full", "plugins are full", "all full, dra", "all full, plugin", "one node is free"],
@@ -231,7 +231,7 @@ def test_what_is_not_known_to_be_in_use_keeps_nobody_from_the_preferred_side():
     assert decided(pod(), fleet(*MIXED, policy=PLUGIN, **uncounted))[0] == "plugin"
     side, why, _ = decided(pod(), fleet(*MIXED, NEW_FULL, policy=DRA, **uncounted))
     assert side == "dra", "nobody knows that the others have a free one"
-    assert "no device is free on the other side either" not in why
+    assert "no device is free on the other nodes either" not in why
     # What no plugin has at all is known without counting pods.
     assert decided(pod(amount=4), fleet(*old("old-1", 2), *new("new-1"), policy=PLUGIN, **uncounted))[0] == "dra"
 

@@ -1,0 +1,9 @@
+"""A fleet that moves node by node from device plugins to drivers: which nodes have moved, and where a pod is served."""
+
+from __future__ import annotations
+
+from webhook.mixed_fleet.choice import Choice, choose
+from webhook.mixed_fleet.preference import Preference, read_preference
+from webhook.mixed_fleet.standing import Standing, standings
+
+__all__ = ["Choice", "Preference", "Standing", "choose", "read_preference", "standings"]
