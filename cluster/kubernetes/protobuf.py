@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 from cluster.errors import Conflict
 from cluster.patch import Apply, Merge
-from dra.varint import varint
+from dra.protobuf import varint, wire_fields
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable
 
     from cluster.errors import Invalid
     from cluster.patch import Patch
@@ -140,41 +140,10 @@ def _devices(wanted: list[Raw], old: list[bytes]) -> list[bytes]:
 # The encoding.
 
 
-def _fields(message: bytes) -> Iterator[tuple[int, bytes, bytes]]:
-    """Walk through a message: the number of a field, what is in it if it has a length, and the whole of it."""
-    at = 0
-    while at < len(message):
-        begin = at
-        tag, at = _number(message, at)
-        content = b""
-        match tag & 7:
-            case 0:
-                _, at = _number(message, at)
-            case 1:
-                at += 8
-            case 2:
-                length, at = _number(message, at)
-                content = message[at : at + length]
-                at += length
-            case 5:
-                at += 4
-            case kind:
-                raise ValueError(f"field of kind {kind}")
-        if at > len(message):
-            raise ValueError("a field ends beyond its message")
-        yield tag >> 3, content, message[begin:at]
-
-
-def _number(message: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while shift < 64:
-        byte = message[at]
-        at += 1
-        value |= (byte & 127) << shift
-        if byte < 128:  # the highest bit says that more follow
-            return value, at
-        shift += 7
-    raise ValueError("a number without an end")
+def _fields(message: bytes) -> list[tuple[int, bytes, bytes]]:
+    """Give the number of each field, its content if it has a length, and the whole of it."""
+    fields = wire_fields(message)
+    return [(one.number, one.value if isinstance(one.value, bytes) else b"", one.whole) for one in fields]
 
 
 def _field(number: int, content: bytes) -> bytes:
@@ -183,7 +152,7 @@ def _field(number: int, content: bytes) -> bytes:
 
 def _edited(message: bytes, edits: Mapping[int, _Change]) -> bytes:
     """Change all that some fields hold; what is not named stays as it is, and in its order."""
-    fields = [*_fields(message)]
+    fields = _fields(message)
     kept = [whole for number, _, whole in fields if number not in edits]
     for number, change in edits.items():
         old = [content for other, content, _ in fields if other == number]

@@ -14,13 +14,14 @@ from grpclib.const import Status
 from grpclib.exceptions import GRPCError, ProtocolError, StreamTerminatedError
 from grpclib.server import Server
 
-from node.messages import MessageError, decode, encode
+from dra.protobuf import ProtobufError
+from node.messages import decode, encode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 # The errors of a call that fails. The library does not implement compression, which is not used.
-BROKEN = (GRPCError, ProtocolError, StreamTerminatedError, MessageError, OSError, TimeoutError, NotImplementedError)
+BROKEN = (GRPCError, ProtocolError, StreamTerminatedError, ProtobufError, OSError, TimeoutError, NotImplementedError)
 # What a kubelet takes of a plugin, too: the usual most of gRPC.
 LONGEST_MESSAGE = 4 << 20
 # Bytes that a peer may have sent and that were not read yet.
@@ -44,7 +45,7 @@ class Codec:
             return data
         try:
             return decode(data, message_type)
-        except MessageError as error:
+        except ProtobufError as error:
             raise GRPCError(Status.INVALID_ARGUMENT, str(error)) from None
 
 

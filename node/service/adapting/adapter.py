@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from node.checkpoint import written
-from node.plugins import Plugged, machine_of
+from node.plugins import Plugged, machine_of_plugins
 from node.service.adapting.plugin_host import PluginHost
 from node.service.adapting.plugin_writer import PluginWriter
 from node.service.disk import Disk
@@ -81,7 +81,7 @@ class Adapter:
         return problems, notes
 
     def _machine(self, plugins: tuple[Plugged, ...]) -> Machine:
-        return machine_of(self._name, plugins, self._lore)
+        return machine_of_plugins(self._name, plugins, self._lore)
 
     async def _keep(self) -> None:
         """Follow the plugins' devices, each time the last state; at the end the very last."""

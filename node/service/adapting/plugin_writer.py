@@ -6,7 +6,7 @@ import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from node.plugins import PluginFault, answer_of, identify, spec_of
+from node.plugins import PluginFault, answer_from_spec, identify, spec_of_answers
 from node.service.prepared_store import Unshown
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class PluginWriter:
         """Give the file of a claim: the one that is there, or else what the plugins say now."""
         if there is not None:
             with suppress(PluginFault):
-                answer_of(self._driver, record, there)
+                answer_from_spec(self._driver, record, there)
                 return there
         edits: dict[str, Edits] = {}
         try:
@@ -46,7 +46,7 @@ class PluginWriter:
                     raise Unshown(f"the device plugin of {resource} has not answered in {SECONDS:.0f} s") from None
         except PluginFault as fault:
             raise Unshown(str(fault)) from None
-        return spec_of(self._driver, record, edits)
+        return spec_of_answers(self._driver, record, edits)
 
     def told(self, record: Prepared) -> Mapping[str, bytes]:
         """Give nothing: what a container learns of a plugin's device is the plugin's to say."""
@@ -55,7 +55,7 @@ class PluginWriter:
 
     def answer(self, record: Prepared, spec: bytes) -> PreparedClaim:
         """Tell the kubelet what is in a file."""
-        return answer_of(self._driver, record, spec)
+        return answer_from_spec(self._driver, record, spec)
 
     def _asked(self, record: Prepared) -> Asked:
         """Say what is to be asked of whom: by resource, by request, the ids."""

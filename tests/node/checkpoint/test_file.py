@@ -4,8 +4,7 @@ import msgspec
 import pytest
 
 from dra.quantity import parse
-from node.checkpoint import Broken, Checkpoint, HeldDevice, Prepared, Write, decode, encode, shown, written
-from node.checkpoint.file import _sum
+from node.checkpoint import Broken, Checkpoint, HeldDevice, Prepared, Write, _sum, decode, encode, shown, written
 
 HELD = HeldDevice(request="r", device="d", share_id="s", consumed={"memory": parse("1Gi")}, cpus="0-3")
 ONE = Prepared(uid="u1", namespace="ns", name="one", pool="n", devices=(HELD,))

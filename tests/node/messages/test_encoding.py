@@ -4,12 +4,12 @@ import random
 
 import pytest
 
+from dra.protobuf import ProtobufError
 from node.messages import (
     ClaimReference,
     DeviceHealth,
     DeviceIdentifier,
     HealthReport,
-    MessageError,
     NothingSaid,
     PluginInfo,
     PreparedClaim,
@@ -67,11 +67,11 @@ def test_what_a_later_kubelet_adds_is_passed_over():
     ],
 )
 def test_bytes_that_are_no_message_are_said_to_be_none(data):
-    with pytest.raises(MessageError):
+    with pytest.raises(ProtobufError):
         decode(data, ClaimReference)
 
 
-def test_no_bytes_do_anything_but_make_a_message_or_a_message_error():
+def test_no_bytes_do_anything_but_make_a_message_or_a_protobuf_error():
     chance = random.Random(7)
     whole = encode(PrepareResponse(claims={"u": PreparedClaim(devices=(DEVICE, DEVICE))}))
     outcomes = set()
@@ -81,6 +81,6 @@ def test_no_bytes_do_anything_but_make_a_message_or_a_message_error():
             data[chance.randrange(len(data))] = chance.randrange(256)
         try:
             outcomes.add(type(decode(bytes(data), PrepareResponse)))
-        except MessageError:
-            outcomes.add(MessageError)
-    assert outcomes == {PrepareResponse, MessageError}
+        except ProtobufError:
+            outcomes.add(ProtobufError)
+    assert outcomes == {PrepareResponse, ProtobufError}

@@ -6,7 +6,7 @@ import pytest
 
 from node.checkpoint import HeldDevice, Prepared
 from node.messages import AllocateResponse, CdiName, Edits, PluginMount, PluginNode
-from node.plugins import PluginFault, answer_of, read_answer, spec_of
+from node.plugins import PluginFault, answer_from_spec, read_answer, spec_of_answers
 
 DRIVER = "plugins.drawbridge.dev"
 
@@ -25,7 +25,7 @@ def test_a_file_has_a_device_for_each_request():
     edits = read_answer(answered(first, Edits()), ["a", "b"])
     held = (HeldDevice(request="a", device="x"), HeldDevice(request="b", device="y"))
     record = Prepared(uid="u-1", namespace="n", name="c", pool="node", devices=held)
-    spec = json.loads(spec_of(DRIVER, record, edits))
+    spec = json.loads(spec_of_answers(DRIVER, record, edits))
     assert (spec["cdiVersion"], spec["kind"]) == ("0.6.0", f"{DRIVER}/claim")
     one, two = spec["devices"]
     assert (one["name"], two["name"]) == ("u-1-0", "u-1-1")
@@ -44,8 +44,8 @@ def test_the_kubelet_is_told_what_the_file_has():
         HeldDevice(request=request, device=name) for request, name in (("a/x", "d1"), ("a/x", "d2"), ("b", "d3"))
     )
     record = Prepared(uid="u", namespace="n", name="c", pool="node", devices=held)
-    spec = spec_of(DRIVER, record, {"a": named, "b": Edits()})
-    told = [(one.requests, one.device, one.cdi) for one in answer_of(DRIVER, record, spec).devices]
+    spec = spec_of_answers(DRIVER, record, {"a": named, "b": Edits()})
+    told = [(one.requests, one.device, one.cdi) for one in answer_from_spec(DRIVER, record, spec).devices]
     ours = f"{DRIVER}/claim=u"
     assert told == [
         (("a",), "d1", (f"{ours}-0", "vendor.com/gpu=0", "vendor.com/gpu=1")),
@@ -58,7 +58,7 @@ def test_the_kubelet_is_told_what_the_file_has():
 def test_a_file_that_somebody_spoilt_is_not_told_of(spec):
     record = Prepared(uid="u", namespace="n", name="c", pool="node", devices=(HeldDevice(request="a", device="d"),))
     with pytest.raises(PluginFault):
-        answer_of(DRIVER, record, spec)
+        answer_from_spec(DRIVER, record, spec)
 
 
 LIES = {

@@ -1,13 +1,14 @@
-"""From the slices that are there to the slices that should be, in as few writes as the rules of publishing allow.
+"""The slices of a machine's one pool, and the fewest writes that publish them under the rules of the API.
 
-As the controller of Kubernetes' helper library does it: where one slice at most differs the generation stays; otherwise all are written
-with the next one, so that no allocator takes a mixture for the pool. Surplus slices go first. A taint that stays keeps its time. What a server
-dropped of a slice is not written again and again: what it made of our words counts as our words.
+Counter sets stand in slices of their own, then come devices. As in the controller of Kubernetes' helper library: where one slice at most
+differs the generation stays; otherwise all are written with the next one, so that no allocator takes a mixture for the pool. Surplus
+slices go first. A taint that stays keeps its time. A field that the server dropped is not written again and again: the slice that came
+back counts as the one that was sent.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -16,9 +17,36 @@ from dra.objects import ResourcePool, ResourceSlice, ResourceSliceSpec
 from dra.wire import builtins, encode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from dra.objects import Device
+    from node.inventory import Machine
+
+MOST_DEVICES = 128
+MOST_HEAVY = 64  # if one of them has taints, lists or counters
+MOST_SETS = 8
+T = TypeVar("T")
+
+
+def pages_of(machine: Machine, node: str) -> tuple[ResourceSliceSpec, ...]:
+    """Cut a machine into slices. A machine without devices is published as one empty slice: so it is known to have none."""
+    bare = ResourceSliceSpec(driver=machine.driver, node_name=node)
+    size = MOST_DEVICES
+    for device in machine.devices:
+        lists = any(one.ints or one.bools or one.strings or one.versions for one in device.attributes.values())
+        if device.taints or device.consumes_counters or lists:
+            size = MOST_HEAVY
+            break
+    pages = [replace(bare, shared_counters=sets) for sets in _cut(machine.counter_sets, MOST_SETS)]
+    pages += [replace(bare, devices=devices) for devices in _cut(machine.devices, size)]
+    pages = pages or [bare]
+    pool = ResourcePool(name=node, resource_slice_count=len(pages))
+    return tuple(replace(page, pool=pool) for page in pages)
+
+
+def _cut(items: Sequence[T], size: int) -> Iterator[tuple[T, ...]]:
+    for at in range(0, len(items), size):
+        yield tuple(items[at : at + size])
 
 
 class Rewritten(msgspec.Struct, frozen=True):

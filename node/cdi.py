@@ -1,12 +1,20 @@
-"""A prepared claim as a CDI file (cncf.io/cdi, version 0.5.0), and as the answer that names what stands in it.
+"""The Container Device Interface (cncf.io/cdi, version 0.5.0): what containers see of their devices.
 
-A file a claim, a CDI device for each device and request, because the kubelet gives a container those of the requests that it names and no
-others. The variables carry the device's name, which no two devices of a node share, so they add up where a container has several claims:
+A CDI file a claim, with a CDI device for each device and request, because the kubelet gives a container only the requests that it names.
+The variables carry the device's name, which is unique on its node, so they add up where a container has several claims:
 
     DRAWBRIDGE_DEVICE_GPU_0=GPU-8d1c...         the name that programs use: the uuid, the network interface, the list of CPUs
     DRAWBRIDGE_DEVICE_GPU_0_MEMORY=10737418240  how much of it this request may use, in bytes or pieces; for shares only
 
 The driver's `visibleDevices` variable gets the uuids of one request, and only one request of a container can have it.
+
+Each request also has a metadata file in the form of KEP-5304 (k8s.io/dynamic-resource-allocation/api/metadata), at a path that follows
+from the pod's manifest:
+
+    /var/run/kubernetes.io/dra-device-attributes/resourceclaims/CLAIM/REQUEST/DRIVER-metadata.json
+    /var/run/kubernetes.io/dra-device-attributes/resourceclaimtemplates/ENTRY/REQUEST/DRIVER-metadata.json
+
+ENTRY is the pod's own name for a claim that was made from a template. The file has the same object once for each version, the newest first.
 """
 
 from __future__ import annotations
@@ -14,15 +22,18 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from dra.wire import encode
-from node.cdi.metadata import mounts_of
+from dra.wire import builtins, encode
 from node.inventory import Offer
 from node.messages import PreparedClaim, PreparedDevice
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from node.checkpoint import HeldDevice, Prepared
     from node.inventory import Machine
 
+FOLDER = "/var/run/kubernetes.io/dra-device-attributes"
+_VERSIONS = ("metadata.resource.k8s.io/v1beta1", "metadata.resource.k8s.io/v1alpha1")
 NOTHING = Offer("")  # of a device that the machine has no more
 VERSION = "0.5.0"
 PREFIX = "DRAWBRIDGE_DEVICE_"
@@ -48,7 +59,15 @@ def uid_of(driver: str, name: str) -> str:
 def spec_of(record: Prepared, machine: Machine, folder: str) -> bytes:
     """Write the file of a claim. In `folder` stands what its containers can read about their devices."""
     given = _given(record)
-    mounts = mounts_of(record, machine.driver, folder)
+    whose = f"resourceclaimtemplates/{record.entry}" if record.entry else f"resourceclaims/{record.name}"
+    mounts = {
+        asked: {
+            "hostPath": f"{folder}/{metadata_name(record.uid, number)}",
+            "containerPath": f"{FOLDER}/{whose}/{asked}/{machine.driver}-metadata.json",
+            "options": ["ro", "nosuid", "nodev", "bind"],
+        }
+        for number, asked in enumerate(_asked(record))
+    }
     devices: list[dict[str, Any]] = []
     for number, ((request, device), shares) in enumerate(given.items()):
         first = shares[0]
@@ -117,3 +136,44 @@ def _given(record: Prepared) -> Given:
 def variable(text: str) -> str:
     """Make a part of a variable's name of a name."""
     return _NOT_OF_VARIABLES.sub("_", text.upper())
+
+
+def metadata_of(record: Prepared, machine: Machine) -> dict[str, bytes]:
+    """Write what is told of each request, by the name of its file on the host."""
+    known = machine.by_name
+    told: dict[str, bytes] = {}
+    for number, request in enumerate(_asked(record)):
+        held = [one for one in record.devices if one.asked == request]
+        devices: list[dict[str, Any]] = []
+        for name in dict.fromkeys(one.device for one in held):  # two shares of a device are one device
+            one: dict[str, Any] = {"driver": machine.driver, "pool": record.pool, "name": name}
+            device = known.get(name)
+            if device is not None and device.attributes:
+                one["attributes"] = builtins(device.attributes)
+            interface = machine.interface_of(name)
+            if interface:
+                one["networkData"] = {"interfaceName": interface}
+            devices.append(one)
+        body: dict[str, Any] = {
+            "metadata": {"name": record.name, "namespace": record.namespace, "uid": record.uid, "generation": 1},
+            "requests": [{"name": held[0].request, "devices": devices}],
+        }
+        if record.entry:
+            body["podClaimName"] = record.entry
+        versions = [encode({"apiVersion": version, "kind": "DeviceMetadata"} | body) for version in _VERSIONS]
+        told[metadata_name(record.uid, number)] = b"".join(version + b"\n" for version in versions)
+    return told
+
+
+def metadata_name(uid: str, number: int) -> str:
+    """Name the file of a claim's request. Uids have no underscore."""
+    return f"{uid}_{number}.json"
+
+
+def is_metadata_of(name: str, uids: Iterable[str]) -> bool:
+    """Say whether a file belongs to one of these claims, and is finished."""
+    return name.endswith(".json") and name.partition("_")[0] in set(uids)
+
+
+def _asked(record: Prepared) -> dict[str, None]:
+    return dict.fromkeys(held.asked for held in record.devices)

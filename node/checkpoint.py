@@ -1,27 +1,56 @@
-"""The file: a line that says what follows, and what follows.
+"""The prepared claims of a node as a file, and the steps by which a file changes.
 
     drawbridge-checkpoint 1 1 LENGTH SHA256
     {"claims":{UID:{...}}}
 
-The first number is the version that wrote it, the second the oldest that may read it. The sum is over both, the length and all that
-follows, so that no byte can be lost or changed without notice. A record is written back as it was read until it changes: what a later
-version has added to it outlives a way back.
+The first number is the version that wrote it, the second the oldest that may read it. The checksum is over both, the length and all that
+follows, so no byte can be lost or changed without notice. A record is written back as it was read until it changes: what a later
+version has added to it survives a downgrade.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
+from typing import NamedTuple
 
 import msgspec
 
 from dra import wire
-from dra.wire import WireError
-from node.checkpoint.record import Prepared
+from dra.quantity import Quantity
+from dra.wire import Wire, WireError
 
 VERSION = 1
 OLDEST = 1  # version that may read what we write
 _HEAD = re.compile(rb"drawbridge-checkpoint (\d{1,4}) (\d{1,4}) (\d{1,10}) ([0-9a-f]{64})\n")
+
+
+class HeldDevice(Wire, frozen=True, kw_only=True):
+    """A device, or the share of one, that a request of a claim was given; `cpus` are those that were chosen for it."""
+
+    request: str
+    device: str
+    share_id: str | None = None
+    admin: bool = False
+    consumed: dict[str, Quantity] = {}
+    cpus: str = ""
+
+    @property
+    def asked(self) -> str:
+        """The request, without the alternative that was chosen."""
+        return self.request.partition("/")[0]
+
+
+class Prepared(Wire, frozen=True, kw_only=True):
+    """A claim that is prepared. `pool` is the one pool of this node."""
+
+    uid: str
+    namespace: str
+    name: str
+    # What the pod calls a claim that was made from a template.
+    entry: str = ""
+    pool: str
+    devices: tuple[HeldDevice, ...] = ()
 
 
 class Broken(Exception):  # noqa: N818  what the file is
@@ -85,3 +114,59 @@ def decode(data: bytes) -> Checkpoint:
 
 def _sum(numbers: bytes, body: bytes) -> bytes:
     return hashlib.sha256(numbers + b"\n" + body).hexdigest().encode()
+
+
+# A kill between any two steps leaves the old file or the new one, and never a part. `service.disk` takes them one after the other.
+
+TEMPORARY = ".new"
+PRIVATE = 0o600
+FOR_ALL = 0o644
+
+
+class Write(NamedTuple):
+    """Write a file that no reader knows yet."""
+
+    path: str
+    data: bytes
+    mode: int = PRIVATE
+
+
+class SyncFile(NamedTuple):
+    """Wait until the disk has a file's content."""
+
+    path: str
+
+
+class Rename(NamedTuple):
+    """Put a file in the place of another, at once."""
+
+    path: str
+    onto: str
+
+
+class SyncFolder(NamedTuple):
+    """Wait until the disk has a folder's names."""
+
+    path: str
+
+
+class Remove(NamedTuple):
+    """Remove a file, if it is there."""
+
+    path: str
+
+
+Step = Write | SyncFile | Rename | SyncFolder | Remove
+
+
+def written(path: str, data: bytes) -> tuple[Step, ...]:
+    """Say how a file gets a content that outlives a loss of power."""
+    new = path + TEMPORARY
+    folder = path.rpartition("/")[0] or "/"
+    return Write(new, data), SyncFile(new), Rename(new, path), SyncFolder(folder)
+
+
+def shown(path: str, data: bytes, mode: int = PRIVATE) -> tuple[Step, ...]:
+    """Say how a file gets a content that others read, and that can be made again: no disk is waited for."""
+    new = path + TEMPORARY
+    return Write(new, data, mode), Rename(new, path)

@@ -1,0 +1,72 @@
+"""The wire format of protocol buffers: numbers, and the fields of a message as they stand in its bytes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+INT64 = 1 << 64
+_LONGEST_VARINT = 10
+
+
+class ProtobufError(ValueError):
+    """Bytes that are not a message."""
+
+
+class WireField(NamedTuple):
+    """A field of a message: its number, its value (bytes, if it has a length), and all of its bytes."""
+
+    number: int
+    value: int | bytes
+    whole: bytes
+
+
+def varint(value: int) -> bytes:
+    """Write a number that is not negative: seven bits a byte, the lowest first; the highest bit says that more follow."""
+    written = bytearray()
+    while value > 0x7F:
+        written.append(value & 0x7F | 0x80)
+        value >>= 7
+    written.append(value)
+    return bytes(written)
+
+
+def wire_fields(message: bytes) -> Iterator[WireField]:
+    """Cut a message into its fields; ProtobufError where that is not possible."""
+    at = 0
+    while at < len(message):
+        begin = at
+        key, at = _read_varint(message, at)
+        number, kind = key >> 3, key & 7
+        if number == 0:
+            raise ProtobufError("a field has the number 0")
+        if kind == VARINT:
+            value, at = _read_varint(message, at)
+            yield WireField(number, value, message[begin:at])
+            continue
+        if kind == BYTES:
+            size, at = _read_varint(message, at)
+        elif kind in (FIXED32, FIXED64):
+            size = 4 if kind == FIXED32 else 8
+        else:
+            raise ProtobufError(f"wire type {kind} is not of proto3")
+        end = at + size
+        if end > len(message):
+            raise ProtobufError(f"field {number} is cut off")
+        yield WireField(number, message[at:end], message[begin:end])
+        at = end
+
+
+def _read_varint(data: bytes, at: int) -> tuple[int, int]:
+    value = 0
+    for place in range(_LONGEST_VARINT):
+        if at + place >= len(data):
+            raise ProtobufError("a number is cut off")
+        byte = data[at + place]
+        value |= (byte & 0x7F) << (7 * place)
+        if byte < 0x80:
+            return value % INT64, at + place + 1
+    raise ProtobufError("a number has more than ten bytes")

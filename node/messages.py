@@ -1,0 +1,368 @@
+"""The messages between the kubelet, DRA drivers and device plugins (k8s.io/kubelet/pkg/apis), as values and as bytes.
+
+A message is a frozen Struct. Names are ours; on the wire only the number of a field counts, and that is its place in the Struct: the
+kubelet's messages count their fields without gaps. There are texts, integers, booleans, messages, lists of these and maps from texts to
+messages; no floats and no packed lists. As proto3 demands, unknown fields are skipped. Stubs that protoc generates would be 778 lines
+and a library of 7 MiB in memory.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from dra.protobuf import BYTES, INT64, VARINT, ProtobufError, WireField, varint, wire_fields
+
+AnyMessage = TypeVar("AnyMessage", bound="Message")
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True):
+    """Base of every message."""
+
+
+class Passed(Message, frozen=True):
+    """The place of a field that is neither read nor written."""
+
+
+class NothingSaid(Message, frozen=True, kw_only=True):
+    """A request or an answer without a field."""
+
+
+# Registration of plugins.
+
+
+class PluginInfo(Message, frozen=True, kw_only=True):
+    type: str = ""
+    name: str = ""
+    endpoint: str = ""
+    supported_versions: tuple[str, ...] = ()
+
+
+class RegistrationStatus(Message, frozen=True, kw_only=True):
+    registered: bool = False
+    error: str = ""
+
+
+# DRA drivers. v1 and v1beta1 differ only in the share of a device, which an older kubelet skips.
+
+
+class ClaimReference(Message, frozen=True, kw_only=True):
+    namespace: str = ""
+    uid: str = ""
+    name: str = ""
+
+
+class PrepareRequest(Message, frozen=True, kw_only=True):
+    """Claims to prepare, or to unprepare: both requests have the same fields."""
+
+    claims: tuple[ClaimReference, ...] = ()
+
+
+class PreparedDevice(Message, frozen=True, kw_only=True):
+    """A device of a claim; `cdi` are the names by which the runtime puts it into a container."""
+
+    requests: tuple[str, ...] = ()
+    pool: str = ""
+    device: str = ""
+    cdi: tuple[str, ...] = ()
+    share: str | None = None
+
+
+class PreparedClaim(Message, frozen=True, kw_only=True):
+    devices: tuple[PreparedDevice, ...] = ()
+    error: str = ""
+
+
+class PrepareResponse(Message, frozen=True, kw_only=True):
+    """An answer for each claim, by its uid."""
+
+    claims: dict[str, PreparedClaim] = {}
+
+
+class UnpreparedClaim(Message, frozen=True, kw_only=True):
+    """Nothing, or why a claim is still prepared."""
+
+    error: str = ""
+
+
+class UnprepareResponse(Message, frozen=True, kw_only=True):
+    """An answer for each claim, by its uid."""
+
+    claims: dict[str, UnpreparedClaim] = {}
+
+
+class DeviceIdentifier(Message, frozen=True, kw_only=True):
+    pool: str = ""
+    device: str = ""
+
+
+class DeviceHealth(Message, frozen=True, kw_only=True):
+    """The health of a device: 0 unknown, 1 healthy, 2 unhealthy; `updated` in seconds since 1970, valid for `seconds`."""
+
+    device: DeviceIdentifier = DeviceIdentifier()
+    health: int = 0
+    updated: int = 0
+    seconds: int = 0
+    message: str = ""
+
+
+class HealthReport(Message, frozen=True, kw_only=True):
+    devices: tuple[DeviceHealth, ...] = ()
+
+
+# Device plugins (deviceplugin/v1beta1). We speak the kubelet's side.
+
+
+class PluginOptions(Message, frozen=True, kw_only=True):
+    """Which optional calls a plugin wants: PreStartContainer, GetPreferredAllocation."""
+
+    before_start: bool = False
+    prefers: bool = False
+
+
+class RegisterRequest(Message, frozen=True, kw_only=True):
+    """A plugin says who it is; `endpoint` is the name of its socket, beside ours."""
+
+    version: str = ""
+    endpoint: str = ""
+    resource: str = ""
+    options: PluginOptions = PluginOptions()
+
+
+class NumaId(Message, frozen=True, kw_only=True):
+    number: int = 0
+
+
+class NumaNodes(Message, frozen=True, kw_only=True):
+    nodes: tuple[NumaId, ...] = ()
+
+
+class PluginDevice(Message, frozen=True, kw_only=True):
+    id: str = ""
+    health: str = ""
+    topology: NumaNodes = NumaNodes()
+
+
+class PluginDevices(Message, frozen=True, kw_only=True):
+    """All devices of a plugin, sent each time one of them changes."""
+
+    devices: tuple[PluginDevice, ...] = ()
+
+
+class OneChoice(Message, frozen=True, kw_only=True):
+    """A question which of its devices a plugin prefers for a container."""
+
+    available: tuple[str, ...] = ()
+    included: tuple[str, ...] = ()
+    size: int = 0
+
+
+class PreferenceRequest(Message, frozen=True, kw_only=True):
+    containers: tuple[OneChoice, ...] = ()
+
+
+class DeviceIds(Message, frozen=True, kw_only=True):
+    ids: tuple[str, ...] = ()
+
+
+class PreferenceResponse(Message, frozen=True, kw_only=True):
+    containers: tuple[DeviceIds, ...] = ()
+
+
+class AllocateRequest(Message, frozen=True, kw_only=True):
+    """The devices of each container."""
+
+    containers: tuple[DeviceIds, ...] = ()
+
+
+class PluginMount(Message, frozen=True, kw_only=True):
+    container_path: str = ""
+    host_path: str = ""
+    read_only: bool = False
+
+
+class PluginNode(Message, frozen=True, kw_only=True):
+    """A file of /dev in a container."""
+
+    container_path: str = ""
+    host_path: str = ""
+    permissions: str = ""
+
+
+class CdiName(Message, frozen=True, kw_only=True):
+    """A device that a CDI file of the plugin's own describes."""
+
+    name: str = ""
+
+
+class Edits(Message, frozen=True, kw_only=True):
+    """What makes a container see its devices."""
+
+    variables: dict[str, str] = {}
+    mounts: tuple[PluginMount, ...] = ()
+    nodes: tuple[PluginNode, ...] = ()
+    annotations: dict[str, str] = {}
+    cdi: tuple[CdiName, ...] = ()
+
+
+class AllocateResponse(Message, frozen=True, kw_only=True):
+    """The edits of each container."""
+
+    containers: tuple[Edits, ...] = ()
+
+
+# The kubelet's answer about the devices of containers (podresources/v1).
+
+
+class PluginHolding(Message, frozen=True, kw_only=True):
+    """Devices of one resource of a device plugin."""
+
+    resource: str = ""
+    ids: tuple[str, ...] = ()
+
+
+class ClaimDevice(Message, frozen=True, kw_only=True):
+    cdi: Passed = Passed()
+    driver: str = ""
+    pool: str = ""
+    device: str = ""
+    share: str | None = None
+
+
+class ClaimHolding(Message, frozen=True, kw_only=True):
+    """The devices that a container has through one claim."""
+
+    class_name: Passed = Passed()  # until Kubernetes 1.31
+    claim: str = ""
+    namespace: str = ""
+    devices: tuple[ClaimDevice, ...] = ()
+
+
+class ContainerHolding(Message, frozen=True, kw_only=True):
+    name: str = ""
+    devices: tuple[PluginHolding, ...] = ()
+    cpus: Passed = Passed()
+    memory: Passed = Passed()
+    claims: tuple[ClaimHolding, ...] = ()
+
+
+class PodHolding(Message, frozen=True, kw_only=True):
+    name: str = ""
+    namespace: str = ""
+    containers: tuple[ContainerHolding, ...] = ()
+
+
+class PodHoldings(Message, frozen=True, kw_only=True):
+    pods: tuple[PodHolding, ...] = ()
+
+
+class PluginsOffer(Message, frozen=True, kw_only=True):
+    """All devices of device plugins, given to containers or not."""
+
+    devices: tuple[PluginHolding, ...] = ()
+
+
+# The encoding.
+
+
+class MessageField(NamedTuple):
+    """A field of a message: `many` is "", "list" or "map"; `optional` tells an empty text from none."""
+
+    number: int
+    name: str
+    type: Any
+    many: str = ""
+    optional: bool = False
+
+
+def encode(message: Message) -> bytes:
+    """Write a message. A field with its default value takes no bytes, as in proto3."""
+    written = bytearray()
+    for field in _fields(type(message)):
+        value = getattr(message, field.name)
+        if field.many == "map":
+            for key in sorted(value):
+                written += _one(field.number, _one(1, key) + _one(2, value[key]))
+        elif field.many:
+            for item in value:
+                written += _one(field.number, item)
+        elif value is not None and (value or field.optional):
+            written += _one(field.number, value)
+    return bytes(written)
+
+
+def decode(data: bytes, type_: type[AnyMessage]) -> AnyMessage:
+    """Read a message; ProtobufError if the bytes are not one of this type."""
+    by_number = {field.number: field for field in _fields(type_)}
+    values: dict[str, Any] = {}
+    for part in wire_fields(data):
+        field = by_number.get(part.number)
+        if field is None:
+            continue
+        if field.many == "map":
+            # An entry is a message whose first field is the key, and whose second is the value.
+            key, value = "", field.type()
+            for inner in wire_fields(_bytes(part)):
+                if inner.number == 1:
+                    key = _read(inner, str)
+                elif inner.number == 2:
+                    value = _read(inner, field.type)
+            values.setdefault(field.name, {})[key] = value
+        elif field.many:
+            values.setdefault(field.name, []).append(_read(part, field.type))
+        else:
+            values[field.name] = _read(part, field.type)
+    return type_(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
+
+
+def _one(number: int, value: Any) -> bytes:
+    """Write one value with the key of its field."""
+    if isinstance(value, int):
+        return varint(number << 3 | VARINT) + varint(int(value) % INT64)
+    data: bytes = value
+    if isinstance(value, Message):
+        data = encode(value)
+    elif isinstance(value, str):
+        data = value.encode()
+    return varint(number << 3 | BYTES) + varint(len(data)) + data
+
+
+def _read(part: WireField, type_: Any) -> Any:
+    if type_ is str:
+        try:
+            return _bytes(part).decode()
+        except UnicodeDecodeError:
+            raise ProtobufError(f"field {part.number} is not UTF-8") from None
+    if type_ is bool or type_ is int:
+        if not isinstance(part.value, int):
+            raise ProtobufError(f"field {part.number} is not a number")
+        return type_(part.value - INT64 if part.value >= INT64 // 2 else part.value)
+    return decode(_bytes(part), type_)
+
+
+def _bytes(part: WireField) -> bytes:
+    if not isinstance(part.value, bytes):
+        raise ProtobufError(f"field {part.number} is a number where bytes belong")
+    return part.value
+
+
+@lru_cache(maxsize=64)
+def _fields(type_: type[Message]) -> tuple[MessageField, ...]:
+    hints = get_type_hints(type_)
+    found: list[MessageField] = []
+    for number, name in enumerate(type_.__struct_fields__, 1):
+        hint = hints[name]
+        parts = get_args(hint)
+        if hint is Passed:
+            continue
+        if get_origin(hint) is tuple:
+            found.append(MessageField(number, name, parts[0], "list"))
+        elif get_origin(hint) is dict:
+            found.append(MessageField(number, name, parts[1], "map"))
+        elif type(None) in parts:
+            found.append(MessageField(number, name, parts[0], optional=True))
+        else:
+            found.append(MessageField(number, name, hint))
+    return tuple(found)
