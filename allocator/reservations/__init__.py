@@ -10,6 +10,7 @@ from allocator.reservations.effects import (
     Effect,
     Exceeded,
     Freed,
+    Meant,
     PatchAllocation,
     PatchFinalizer,
     PatchReservedFor,
@@ -43,13 +44,11 @@ from allocator.reservations.events import (
     Unreserve,
     Written,
 )
-from allocator.reservations.facts import pools_of
-from allocator.reservations.ledger import Hold, Ledger, Reservation, Terms
+from allocator.reservations.ledger import Hold, Ledger, Reservation, Terms, pools_of
 from allocator.reservations.overlaps import overlaps
-from allocator.reservations.step import step
+from allocator.reservations.step import fence, step
 from allocator.reservations.sweep import Suspect, sweep
 from allocator.reservations.table import TABLE, Signal, State
-from allocator.reservations.writes import fence
 
 __all__ = [
     "FINALIZER",
@@ -74,6 +73,7 @@ __all__ = [
     "Led",
     "Ledger",
     "Lost",
+    "Meant",
     "Overlapped",
     "PatchAllocation",
     "PatchFinalizer",

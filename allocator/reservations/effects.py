@@ -56,6 +56,13 @@ class RereadPod(msgspec.Struct, frozen=True):
     name: str  # namespace/name
 
 
+class Meant(msgspec.Struct, frozen=True):
+    """Count a claim like this from now on, whatever informers say of it; None: as they say."""
+
+    uid: str
+    claim: ResourceClaim | None
+
+
 class Declined(msgspec.Struct, frozen=True):
     """An Assume was not taken: something else was, meanwhile. Decide again."""
 
@@ -112,6 +119,7 @@ Effect = (
     | Unallocate
     | Reread
     | RereadPod
+    | Meant
     | Declined
     | Exceeded
     | Ready

@@ -1,6 +1,6 @@
 """The ledger: what is known of claims and pods, and what was promised to whom. Values, and what they amount to.
 
-It writes nothing, asks nobody, and has no clock; `allocator.reservations.step` makes the next ledger out of one and an event.
+It writes nothing to a cluster, asks nothing, and has no clock; `allocator.reservations.step` takes events into it.
 """
 
 from __future__ import annotations
@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from allocator.reservations.shards import Shards
 from allocator.reservations.table import State
 from dra.objects import AllocationResult, ResourceClaim, ResourceClaimConsumerReference
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from dra.stock import Stock
+    from dra.stock import PoolId
 
 MAX_CONSUMERS = 256  # entries of reservedFor that the API server takes
 _RESULT = tuple[str, str, str, str, str | None]
@@ -108,28 +107,20 @@ class PodFact(msgspec.Struct, frozen=True):
     claims: tuple[str, ...] = ()  # keys of the claims it names
 
 
-class Ledger(msgspec.Struct, frozen=True, eq=False):
-    """Everything. Nobody may write to its mappings."""
+class Ledger(msgspec.Struct, eq=False):
+    """Everything. Only `step` changes it: an event is taken in as a whole, or not at all."""
 
-    holds: Shards[Hold] = msgspec.field(default_factory=Shards)  # by uid of the claim
-    keys: Shards[str] = msgspec.field(default_factory=Shards)  # namespace/name of a claim → its uid
-    reservations: Shards[Reservation] = msgspec.field(default_factory=Shards)  # by uid of the pod
-    tokens: Shards[str] = msgspec.field(default_factory=Shards)  # token → uid of the pod
-    pods: Shards[PodFact] = msgspec.field(default_factory=Shards)  # by uid
-    ahead: Shards[ResourceClaim] = msgspec.field(default_factory=Shards)  # what informers do not say yet, by uid
-    gone: Shards[float] = msgspec.field(default_factory=Shards)  # uids that never come back → when they went
-    changed: Shards[int] = msgspec.field(default_factory=Shards)  # pool or namespace → generation of its last change
+    holds: dict[str, Hold] = {}  # by uid of the claim
+    keys: dict[str, str] = {}  # namespace/name of a claim → its uid
+    reservations: dict[str, Reservation] = {}  # by uid of the pod
+    tokens: dict[str, str] = {}  # token → uid of the pod
+    pods: dict[str, PodFact] = {}  # by uid
+    ahead: dict[str, ResourceClaim] = {}  # what informers do not say yet, by uid
+    gone: dict[str, float] = {}  # uids that never come back → when they went
+    changed: dict[str, int] = {}  # pool or namespace → generation of its last change
     generation: int = 0
     leading: bool = False
     terms: Terms = Terms()
-
-    def overlay(self, stock: Stock) -> Stock:
-        """Answer with the stock as if all that is meant, under way or in doubt were already written into the claims."""
-        for uid in self.ahead:
-            claim = self.ahead[uid]
-            if stock.claims.get(claim.metadata.key) != claim:
-                stock = stock.with_(claim)
-        return stock
 
     def reservation(self, token: str) -> Reservation | None:
         """Find what a token stands for."""
@@ -161,16 +152,19 @@ class Ledger(msgspec.Struct, frozen=True, eq=False):
         meant = replace(status, allocation=hold.intent, reserved_for=consumers)
         return replace(claim, status=meant)
 
-    def claim_as_meant(self, uid: str) -> ResourceClaim | None:
-        """Put the claim of a uid as it has to be counted; None if it is not known."""
-        hold = self.holds.get(uid)
-        return None if hold is None else self.as_meant(hold)
-
 
 def hold_of(claim: ResourceClaim, hold: Hold | None = None) -> Hold:
     """Make a hold of a claim, or give a hold its claim at a later version."""
     consumers = frozenset(consumer.uid for consumer in claim.status.reserved_for)
     return Hold(claim, consumers) if hold is None else replace(hold, claim=claim, consumers=consumers)
+
+
+def pools_of(allocation: AllocationResult | None) -> frozenset[PoolId]:
+    """Name the pools in which an allocation holds something."""
+    if allocation is None:
+        return frozenset()
+    results = allocation.devices.results
+    return frozenset((result.driver, result.pool) for result in results if not result.admin_access)
 
 
 def same_devices(one: AllocationResult | None, other: AllocationResult | None) -> bool:
@@ -190,10 +184,9 @@ def with_consumers(
 ) -> tuple[ResourceClaimConsumerReference, ...]:
     """Add the pods of reservations to those a claim is reserved for."""
     have = {consumer.uid for consumer in consumers}
-    more = [_consumer(reservation) for reservation in reservations if reservation.pod not in have]
+    more = [
+        ResourceClaimConsumerReference(resource="pods", name=one.name.partition("/")[2], uid=one.pod)
+        for one in reservations
+        if one.pod not in have
+    ]
     return (*consumers, *more) if more else consumers
-
-
-def _consumer(reservation: Reservation) -> ResourceClaimConsumerReference:
-    name = reservation.name.partition("/")[2]
-    return ResourceClaimConsumerReference(resource="pods", name=name, uid=reservation.pod)

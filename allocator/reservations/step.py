@@ -2,14 +2,14 @@
 and what claims then lack becomes a write each.
 
 Only the first of these knows events, only the last knows writes. So it does not matter which event brought a fact, or whether it
-came late or twice: the same facts lead to the same reservations and the same writes.
+came late or twice: the same facts lead to the same reservations and the same writes. A step that fails leaves the ledger as it was.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from math import inf
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, Any, TypeVar, assert_never
 
 from msgspec.structs import replace
 
@@ -19,11 +19,15 @@ from allocator.reservations.effects import (
     Dropped,
     Exceeded,
     Freed,
+    Meant,
     PatchAllocation,
+    PatchFinalizer,
+    PatchReservedFor,
     Ready,
     Reread,
     RereadPod,
     Tell,
+    Unallocate,
     Wake,
 )
 from allocator.reservations.events import (
@@ -47,27 +51,30 @@ from allocator.reservations.events import (
     Unreserve,
     Written,
 )
-from allocator.reservations.facts import pod_fact, pools_of, signals
 from allocator.reservations.ledger import (
     MAX_CONSUMERS,
     Busy,
     Ledger,
+    PodFact,
     Reservation,
     hold_of,
+    pools_of,
     same_devices,
+    with_consumers,
 )
-from allocator.reservations.table import TABLE, Signal, State, after
-from allocator.reservations.writes import next_write
-from dra.objects import is_news, node_of
+from allocator.reservations.table import TABLE, Signal, State
+from dra.objects import claim_names, is_news, node_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from allocator.reservations.effects import Effect
+    from allocator.reservations.effects import ClaimWrite, Effect
     from allocator.reservations.events import Event
-    from allocator.reservations.ledger import Hold, PodFact
-    from dra.objects import AllocationResult, Pod, ResourceClaim
+    from allocator.reservations.ledger import Hold
+    from dra.objects import Pod, ResourceClaim
     from dra.stock import PoolId
+
+V = TypeVar("V")
 
 _OPEN = (State.ASSUMED, State.COMMITTING, State.COMMITTED, State.DOUBT, State.RESERVED, State.BINDING)
 _WHY = {
@@ -87,28 +94,55 @@ _OF_THE_POD = {Signal.DONE}  # what its claims have no part in
 _SILENT = (Signal.UNRESERVE, Signal.DONE, Signal.FOLLOWED)
 
 
+_BEING_WRITTEN = (State.COMMITTING, State.COMMITTED, State.DOUBT)
+
+
 def step(
     ledger: Ledger, event: Event, now: float, table: Mapping[State, Mapping[Signal, State]] = TABLE
-) -> tuple[Ledger, tuple[Effect, ...]]:
-    """Take one event in. `now` is any clock that does not go back."""
+) -> tuple[Effect, ...]:
+    """Take one event into the ledger, and answer with what it wants done. `now` is any clock that does not go back."""
     turn = _Turn(ledger, now, table)
-    turn.hear(event)
-    turn.settle()
-    turn.write()
-    return turn.end(), tuple(turn.effects)
+    try:
+        turn.hear(event)
+        turn.settle()
+        turn.write()
+        turn.end()
+    except BaseException:
+        turn.undo()
+        raise
+    return tuple(turn.effects)
 
 
 class _Turn:
     """A ledger being changed by one event. Lives for one step."""
 
     def __init__(self, ledger: Ledger, now: float, table: Mapping[State, Mapping[Signal, State]]) -> None:
-        self.before = ledger
         self.ledger = ledger
         self.now = now
         self.table = table
         self.effects: list[Effect] = []
         self.pods: set[str] = set()  # whose facts may have changed
         self.claims: set[str] = set()
+        self.former: dict[str, Hold | None] = {}  # claims that have changed, as they were before
+        self.was = ledger.leading, ledger.generation
+        self.journal: list[tuple[dict[str, Any], str, Any]] = []  # entries of mappings, as they were before each change
+
+    def change(self, mapping: dict[str, V], key: str, value: V | None) -> None:
+        """Change an entry of a mapping of the ledger; None takes it away."""
+        self.journal.append((mapping, key, mapping.get(key)))
+        if value is None:
+            mapping.pop(key, None)
+        else:
+            mapping[key] = value
+
+    def undo(self) -> None:
+        """Take back every change."""
+        self.ledger.leading, self.ledger.generation = self.was
+        for mapping, key, value in reversed(self.journal):
+            if value is None:
+                mapping.pop(key, None)
+            else:
+                mapping[key] = value
 
     # An event becomes facts.
 
@@ -168,21 +202,22 @@ class _Turn:
             again = old.token == event.token and old.node == event.node
             if again:
                 return
-        refusal = self.refusal(event, old)
-        if refusal is not None:
-            self.effects.append(refusal)
+        if objection := self.objection(event, old):
+            self.effects.append(Declined(event.token, objection))
             return
+        for line in event.quota:
+            if line.exceeded:
+                self.effects.append(Exceeded(event.token, line))
+                return
         if old is not None and old.state is State.ASSUMED:
             self.remove(old)
             old = None
         claims = tuple(part.claim.metadata.uid for part in event.parts)
         fresh = Reservation(event.token, pod, event.pod.metadata.key, event.node, claims)
-        tokens = self.ledger.tokens
         if old is not None:  # reserved: it keeps its state, and what it has
-            tokens = tokens.without(old.token)
+            self.change(self.ledger.tokens, old.token, None)
             fresh = replace(fresh, state=old.state)
-        tokens = tokens.with_(event.token, pod)
-        self.ledger = replace(self.ledger, tokens=tokens)
+        self.change(self.ledger.tokens, event.token, pod)
         self.put(fresh)
         self.know(pod, pod_fact(event.pod))
         reserved = True
@@ -200,17 +235,8 @@ class _Turn:
         signal = Signal.RETRY if reserved else Signal.ASSUME
         self.signal(pod, signal)
 
-    def refusal(self, event: Assume, old: Reservation | None) -> Declined | Exceeded | None:
-        """Say why a decision cannot be taken up, if it cannot."""
-        sentence = self.objection(event, old)
-        if sentence:
-            return Declined(event.token, sentence)
-        for line in event.quota:
-            if line.exceeded:
-                return Exceeded(event.token, line)
-        return None
-
     def objection(self, event: Assume, old: Reservation | None) -> str:
+        """Say why a decision cannot be taken up; "" if it can."""
         ledger = self.ledger
         if not ledger.leading:
             return "another replica leads"
@@ -291,27 +317,24 @@ class _Turn:
             if not is_news(version, known.seen):
                 return
             self.miss(key, former)
-        keys = self.ledger.keys.with_(key, uid)
-        self.ledger = replace(self.ledger, keys=keys)
+            former = None
+        if former is None:
+            self.change(self.ledger.keys, key, uid)
         hold = self.ledger.holds.get(uid) or hold_of(claim)
         if told and (not hold.told or is_news(version, hold.told)):
             hold = replace(hold, told=version)
-        if is_news(version, hold.seen):
-            hold = self.advance(hold, claim)
+        if is_news(version, hold.seen):  # which settles every write that was conditioned on an earlier version
+            taken_back = hold.claim.status.allocation is not None and claim.status.allocation is None
+            if claim.status.allocation is None:
+                self.no_rival(hold)
+            hold = replace(
+                hold_of(claim, hold),
+                lost=False,
+                ours=hold.ours and not taken_back,
+                intent=None if taken_back else hold.intent,
+                busy=Busy.IDLE if hold.busy is Busy.READING else hold.busy,
+            )
         self.hold(hold)
-
-    def advance(self, hold: Hold, claim: ResourceClaim) -> Hold:
-        """Answer with a claim at a later version, which settles every write that was conditioned on an earlier one."""
-        taken_back = hold.claim.status.allocation is not None and claim.status.allocation is None
-        if claim.status.allocation is None:
-            self.no_rival(hold)
-        return replace(
-            hold_of(claim, hold),
-            lost=False,
-            ours=hold.ours and not taken_back,
-            intent=None if taken_back else hold.intent,
-            busy=Busy.IDLE if hold.busy is Busy.READING else hold.busy,
-        )
 
     def read(self, claim: ResourceClaim) -> None:
         """Go on after a look that somebody took for us; what is not later than a lost write does not tell its outcome."""
@@ -368,16 +391,17 @@ class _Turn:
         if uid in self.ledger.gone:
             return
         ledger = self.ledger
-        self.ledger = replace(ledger, gone=ledger.gone.with_(uid, self.now))
+        self.change(ledger.gone, uid, self.now)
         if ledger.keys.get(key) == uid:
-            self.ledger = replace(self.ledger, keys=ledger.keys.without(key))
+            self.change(ledger.keys, key, None)
         hold = ledger.holds.get(uid)
         if hold is None:
             return
         self.no_rival(hold)
         self.pods |= hold.users
         self.claims.add(uid)
-        self.ledger = replace(self.ledger, holds=self.ledger.holds.without(uid))
+        self.former.setdefault(uid, hold)
+        self.change(ledger.holds, uid, None)
 
     def no_rival(self, hold: Hold) -> None:
         for rival in sorted(hold.rivals):
@@ -395,16 +419,15 @@ class _Turn:
             claims = fact.claims or old.claims
             fact = replace(fact, node=node, done=done, claims=claims)
         if fact != old:
-            pods = self.ledger.pods.with_(pod, fact)
-            self.ledger = replace(self.ledger, pods=pods)
+            self.change(self.ledger.pods, pod, fact)
         self.pods.add(pod)
 
     def forget_pod(self, pod: str) -> None:
         fact = self.ledger.pods.get(pod)
         if fact is not None:
             self.know(pod, replace(fact, done=True))
-        gone = self.ledger.gone.with_(pod, self.now)
-        self.ledger = replace(self.ledger, pods=self.ledger.pods.without(pod), gone=gone)
+        self.change(self.ledger.pods, pod, None)
+        self.change(self.ledger.gone, pod, self.now)
         self.signal(pod, Signal.DONE)
 
     def contest(self, claims: frozenset[str]) -> None:
@@ -448,11 +471,8 @@ class _Turn:
     def tick(self) -> None:
         now = self.now
         terms = self.ledger.terms
-        gone = self.ledger.gone
-        for uid, went in gone.items():
-            if now - went >= terms.memory:
-                gone = gone.without(uid)
-        self.ledger = replace(self.ledger, gone=gone)
+        for uid in [uid for uid, went in self.ledger.gone.items() if now - went >= terms.memory]:
+            self.change(self.ledger.gone, uid, None)
         for uid, hold in self.ledger.holds.items():
             if now - hold.since < terms.answer:
                 continue
@@ -463,7 +483,7 @@ class _Turn:
         if not self.ledger.leading:
             return
         self.write_again()
-        for reservation in self.ledger.reservations.values():
+        for reservation in list(self.ledger.reservations.values()):
             if now >= reservation.until:
                 self.end_it(reservation, Signal.EXPIRED)
 
@@ -505,12 +525,12 @@ class _Turn:
         """Begin afresh from claims and pods; what may still land is not forgotten."""
         if self.ledger.leading:
             return
-        self.ledger = replace(self.ledger, leading=True)
+        self.ledger.leading = True
         for uid, hold in self.ledger.holds.items():
             if hold.refusals:
                 self.allow(uid)
         bound: set[str] = set()
-        for reservation in self.ledger.reservations.values():
+        for reservation in list(self.ledger.reservations.values()):
             if reservation.state is State.BOUND:
                 bound.add(reservation.pod)
             else:
@@ -524,8 +544,8 @@ class _Turn:
     def follow(self) -> None:
         if not self.ledger.leading:
             return
-        self.ledger = replace(self.ledger, leading=False)
-        for pod in self.ledger.reservations:
+        self.ledger.leading = False
+        for pod in sorted(self.ledger.reservations):
             self.signal(pod, Signal.FOLLOWED)
 
     # Facts become signals.
@@ -551,18 +571,21 @@ class _Turn:
                     break
 
     def users_of(self, claims: set[str]) -> set[str]:
-        """Name the pods that a claim matters to: those that use it, and those that it says it is reserved for."""
+        """Name the pods that a claim matters to: those that use it, and those that it says it is reserved for.
+
+        Not those whose reservation only the pod itself ends.
+        """
         users: set[str] = set()
         for uid in claims:
             hold = self.ledger.holds.get(uid)
             if hold is not None:
                 users |= hold.users | hold.consumers
-        return {pod for pod in users if self.hears_of_claims(pod)}
-
-    def hears_of_claims(self, pod: str) -> bool:
-        """Say whether a claim can signal anything to a pod: not if only the pod itself ends what it has."""
-        reservation = self.ledger.reservations.get(pod)
-        return reservation is None or not self.table[reservation.state].keys() <= _OF_THE_POD
+        reservations = self.ledger.reservations
+        return {
+            pod
+            for pod in users
+            if pod not in reservations or not self.table[reservations[pod].state].keys() <= _OF_THE_POD
+        }
 
     def find(self, pod: str) -> None:
         """Find out from the claims alone that a pod has a reservation, though nobody here made it."""
@@ -616,7 +639,7 @@ class _Turn:
         old = self.ledger.reservations.get(pod)
         if old is None:
             return
-        state = after(old.state, signal, self.table)
+        state = self.table[old.state].get(signal, old.state)  # what a state does not know changes nothing
         if state is old.state and signal not in (Signal.ASSUME, Signal.RETRY):
             return
         terms = self.ledger.terms
@@ -652,18 +675,14 @@ class _Turn:
         self.put(new)
 
     def put(self, reservation: Reservation) -> None:
-        reservations = self.ledger.reservations.with_(reservation.pod, reservation)
-        self.ledger = replace(self.ledger, reservations=reservations)
+        self.change(self.ledger.reservations, reservation.pod, reservation)
         self.pods.add(reservation.pod)
         self.claims.update(reservation.claims)
 
     def remove(self, reservation: Reservation) -> None:
         """Forget a reservation; the holds it used stay."""
-        self.ledger = replace(
-            self.ledger,
-            reservations=self.ledger.reservations.without(reservation.pod),
-            tokens=self.ledger.tokens.without(reservation.token),
-        )
+        self.change(self.ledger.reservations, reservation.pod, None)
+        self.change(self.ledger.tokens, reservation.token, None)
         for uid in reservation.claims:
             hold = self.ledger.holds.get(uid)
             if hold is not None:
@@ -671,10 +690,12 @@ class _Turn:
         self.claims.update(reservation.claims)
 
     def hold(self, hold: Hold) -> None:
-        if hold != self.ledger.holds.get(hold.uid):
-            holds = self.ledger.holds.with_(hold.uid, hold)
-            self.ledger = replace(self.ledger, holds=holds)
-        self.claims.add(hold.uid)
+        uid = hold.claim.metadata.uid
+        old = self.ledger.holds.get(uid)
+        if hold != old:
+            self.former.setdefault(uid, old)
+            self.change(self.ledger.holds, uid, hold)
+        self.claims.add(uid)
 
     # What claims lack becomes writes; what they amount to becomes the overlay.
 
@@ -683,25 +704,79 @@ class _Turn:
             return
         for uid in sorted(self.claims):
             hold = self.ledger.holds.get(uid)
-            wanted = next_write(self.ledger, hold) if hold is not None else None
+            wanted = self.next_write(hold) if hold is not None else None
             if hold is None or wanted is None:
                 continue
             self.effects.append(wanted)
             ours = hold.ours or isinstance(wanted, PatchAllocation)
             self.hold(replace(hold, busy=Busy.WRITING, version=hold.seen, since=self.now, ours=ours))
 
-    def end(self) -> Ledger:
+    def next_write(self, hold: Hold) -> ClaimWrite | None:
+        """Say what has to be written to a claim now: the difference between what its reservations need and what was seen.
+
+        At most one write at a time, conditioned on the version that was seen (rules 1 and 2 of `allocator.reservations.table`).
+        """
+        if hold.busy or hold.refusal:
+            return None
+        claim = hold.claim
+        wanted: list[Reservation] = []
+        leaving: set[str] = set()
+        needed = False
+        for pod in sorted(hold.users):
+            user = self.ledger.reservations[pod]
+            if user.state is not State.RELEASED:
+                needed = True
+            elif not user.started:
+                leaving.add(pod)
+            if user.state in _BEING_WRITTEN and pod not in hold.consumers:
+                wanted.append(user)
+        listed = claim.status.reserved_for
+        staying = tuple(consumer for consumer in listed if consumer.uid not in leaving)
+        finalizers = claim.metadata.finalizers
+        if wanted and not claim.metadata.deletion_timestamp:
+            reserved_for = with_consumers(staying, wanted)
+            if claim.status.allocation is not None:
+                return PatchReservedFor(claim, reserved_for)
+            if hold.intent is None:
+                return None
+            if FINALIZER not in finalizers:
+                return PatchFinalizer(claim, (*finalizers, FINALIZER))
+            return PatchAllocation(claim, hold.intent, reserved_for)
+        if len(staying) < len(listed):
+            if needed and not staying and FINALIZER in finalizers:
+                # The pod that needs it comes in the leaver's place, or goes, too. Until then a new leader could not tell for which pod it is.
+                return None
+            if staying or FINALIZER not in finalizers:
+                return PatchReservedFor(claim, staying)
+            return Unallocate(claim)
+        if needed:
+            return None
+        if hold.ours and claim.status.allocation is not None and not staying:
+            return Unallocate(claim)
+        return fence(claim) if hold.lost else None
+
+    def end(self) -> None:
         """Bring the overlay up to date with what has changed, and note which pools and namespaces did."""
+        ledger = self.ledger
         freed: set[PoolId] = set()
         moved: set[str] = set()
         for uid in sorted(self.claims):
-            hold = self.tidy(uid)
-            was = self.before.claim_as_meant(uid)
-            meant = self.ledger.claim_as_meant(uid)
-            self.lay(uid, hold, meant)
+            hold = ledger.holds.get(uid)
+            if hold is not None and hold.intent is not None and not hold.unsettled and not ledger.needs(hold):
+                hold = replace(hold, intent=None)
+                self.hold(hold)
+            shown = ledger.ahead.get(uid)
+            former = self.former.get(uid, hold)
+            was = shown or (former.claim if former is not None else None)
+            meant = ledger.as_meant(hold) if hold is not None else None
+            as_told = hold is None or (meant is hold.claim and hold.told == hold.seen)
+            ahead = None if as_told else meant
+            if ahead != shown:
+                self.change(ledger.ahead, uid, ahead)
+                self.effects.append(Meant(uid, ahead))
             one = meant or was
-            before = _allocation_of(was)
-            present = _allocation_of(meant)
+            before = None if was is None else was.status.allocation
+            present = None if meant is None else meant.status.allocation
             if one is None or same_devices(before, present):
                 continue
             had = pools_of(before)
@@ -711,34 +786,60 @@ class _Turn:
             moved.update("/".join(pool) for pool in had | has)
         if freed:
             self.effects.append(Freed(frozenset(freed)))
-        if not moved:
-            return self.ledger
-        generation = self.before.generation + 1
-        changed = self.ledger.changed
-        for name in sorted(moved):
-            changed = changed.with_(name, generation)
-        return replace(self.ledger, changed=changed, generation=generation)
-
-    def tidy(self, uid: str) -> Hold | None:
-        """Drop an intent that nobody has any more."""
-        hold = self.ledger.holds.get(uid)
-        if hold is None or hold.intent is None:
-            return hold
-        if hold.unsettled or self.ledger.needs(hold):
-            return hold
-        hold = replace(hold, intent=None)
-        self.hold(hold)
-        return hold
-
-    def lay(self, uid: str, hold: Hold | None, meant: ResourceClaim | None) -> None:
-        """Keep in the overlay what informers do not say yet."""
-        ahead = self.ledger.ahead
-        if hold is None or meant is None or (meant is hold.claim and hold.told == hold.seen):
-            ahead = ahead.without(uid)
-        else:
-            ahead = ahead.with_(uid, meant)
-        self.ledger = replace(self.ledger, ahead=ahead)
+        if moved:
+            ledger.generation += 1
+            for name in moved:
+                self.change(ledger.changed, name, ledger.generation)
 
 
-def _allocation_of(claim: ResourceClaim | None) -> AllocationResult | None:
-    return None if claim is None else claim.status.allocation
+def signals(ledger: Ledger, reservation: Reservation) -> list[Signal]:
+    """List what the facts signal, the weightiest first. What a state does not know, it ignores."""
+    pod = reservation.pod
+    fact = ledger.pods.get(pod)
+    found: list[Signal] = []
+    done = pod in ledger.gone or (fact is not None and fact.done)
+    if done:
+        found.append(Signal.DONE)
+    holds = [ledger.holds.get(uid) for uid in reservation.claims]
+    present = [hold for hold in holds if hold is not None]
+    whole = len(present) == len(holds)
+    held = whole and all(pod in hold.consumers for hold in present)
+    # A pod that has ended is on its node no more. Said together, the two would send a reservation to and fro for ever.
+    if fact is not None and fact.node and not done:
+        if reservation.node not in ("", fact.node):
+            found.append(Signal.ASTRAY)
+        elif held:
+            found.append(Signal.PLACED)
+    moot = not whole
+    for hold in present:  # which cannot become, or is not any more, what the reservation needs
+        allocation = hold.claim.status.allocation
+        must_say_so = reservation.state in (State.RESERVED, State.BINDING) or hold.claim.metadata.deletion_timestamp
+        moot = moot or (must_say_so and pod not in hold.consumers) or hold.intent is None
+        moot = moot or (allocation is not None and not same_devices(allocation, hold.intent))
+    if moot:
+        found.append(Signal.MOOT)
+    if held:
+        found.append(Signal.HELD)
+    found.append(Signal.UNKNOWN if any(hold.lost for hold in present) else Signal.KNOWN)
+    if whole and all(hold.claim.status.allocation is not None for hold in present):
+        found.append(Signal.ALLOCATED)
+    waited_for = any(hold.lost or hold.busy for hold in present)
+    listed = any(pod in hold.consumers for hold in present)
+    if reservation.started or not (waited_for or listed):
+        found.append(Signal.CLEAN)
+    return found
+
+
+def pod_fact(pod: Pod) -> PodFact:
+    """Take from a pod what matters. A pod that is being deleted and has no node will never have one."""
+    namespace = pod.metadata.namespace or "default"
+    claims = tuple(f"{namespace}/{name}" for name in claim_names(pod))
+    return PodFact(pod.metadata.key, pod.spec.node_name, pod.is_done, claims)
+
+
+def fence(claim: ResourceClaim) -> PatchFinalizer | None:
+    """Change the version of a claim, so that an allocation without an answer cannot land any more."""
+    if claim.status.allocation is not None or FINALIZER not in claim.metadata.finalizers:
+        return None
+    left = tuple(name for name in claim.metadata.finalizers if name != FINALIZER)
+    return PatchFinalizer(claim, left)

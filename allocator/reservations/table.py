@@ -2,7 +2,7 @@
 
 Theory of operation
 -------------------
-The API server is the truth; the ledger is a cache with intent. A *reservation* is what one pod was promised: one node, and
+The API server is the truth; the ledger is a cache with intent. A *reservation* is what is held for one pod: one node, and
 the claims it needs there. A *hold* (`allocator.reservations.ledger`) is what the ledger knows of one claim: as it was seen
 last, what we mean it to be allocated, and whether a write of ours may still land. Several reservations may need one
 claim: whoever commits first writes its allocation, the others only reserve it.
@@ -119,8 +119,3 @@ TABLE: Mapping[State, Mapping[Signal, State]] = {
     _S.BOUND: {_W.DONE: _S.RELEASED},
     _S.RELEASED: {_W.CLEAN: _S.PENDING, _W.PLACED: _S.BOUND},
 }
-
-
-def after(state: State, signal: Signal, table: Mapping[State, Mapping[Signal, State]] = TABLE) -> State:
-    """Say what becomes of a reservation; a signal that its state does not know changes nothing."""
-    return table[state].get(signal, state)

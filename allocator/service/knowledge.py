@@ -20,7 +20,7 @@ from dra.stock import Stock
 from runtime.informers import ClusterView
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping
 
     from cluster.objects import Namespace
     from cluster.protocol import Cluster
@@ -108,15 +108,13 @@ class Knowledge(ClusterView):
         """Find a pod, of whatever scheduler."""
         return self.pods.objects.get((namespace, name))
 
-    def mean(self, changes: Iterable[tuple[str, ResourceClaim | None]]) -> None:
-        """Take over how the ledger means claims from now on, by uid; None is one that is as it was seen."""
-        for uid, claim in changes:
-            if claim is not None:
-                self._ahead[uid] = claim
-                self.stock = self.stock.with_(claim)
-            else:
-                left = self._ahead.pop(uid)
-                self._put_as_seen(left)
+    def mean(self, uid: str, claim: ResourceClaim | None) -> None:
+        """Take over how the ledger means a claim from now on; None: as it was seen."""
+        if claim is not None:
+            self._ahead[uid] = claim
+            self.stock = self.stock.with_(claim)
+        else:
+            self._put_as_seen(self._ahead.pop(uid))
 
     def _put_as_seen(self, claim: ResourceClaim) -> None:
         where = claim.metadata.namespace, claim.metadata.name

@@ -21,6 +21,7 @@ from allocator.reservations import (
     Freed,
     Ledger,
     Lost,
+    Meant,
     PatchAllocation,
     PatchFinalizer,
     PatchReservedFor,
@@ -96,11 +97,11 @@ class LiveLedger:
 
     def tell(self, event: Event) -> tuple[Effect, ...]:
         """Tell the ledger what happened, and carry out what it asks for."""
-        before = self.state.ahead
-        self.state, effects = step(self.state, event, self._clock())
-        self._knowledge.mean(self.state.ahead.changes_since(before))
+        effects = step(self.state, event, self._clock())
         for effect in effects:
             match effect:
+                case Meant(uid, claim):
+                    self._knowledge.mean(uid, claim)
                 case PatchFinalizer() | PatchAllocation() | PatchReservedFor() | Unallocate():
                     self.perform(effect)
                 case Reread(claim):

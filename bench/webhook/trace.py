@@ -8,13 +8,13 @@ From the bytes on a TLS connection to the bytes of the answer; comprehensions, t
 from __future__ import annotations
 
 import asyncio
-import itertools
 import os
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from bench.way import Way
 from bench.webhook.admission import LIMITS, _certificate, large_world, pod, review, trusting
 from webhook.service.app import App
 from webhook.service.deciding.gate import Gate
@@ -23,36 +23,13 @@ from webhook.service.metrics import Metrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import CodeType, FrameType
 
-ROOT = Path(__file__).parents[2]
-ROOMS = tuple([f"{ROOT / room}{os.sep}" for room in ("allocator", "cluster", "dra", "runtime", "webhook")])
 REVIEWS = 30  # of each case, the last of which is followed
 CASES: dict[str, Callable[[int], dict[str, str]]] = {
     "TLS bytes -> patch, new GPU pod": lambda number: LIMITS | {"memory": str(number)},
     "the same, a share of a size that is new": lambda number: LIMITS | {"nvidia.com/gpumem": str(3000 + number)},
     "pod without devices": lambda number: {"cpu": str(1 + number)},
 }  # fmt: skip
-
-
-class Way:
-    """The calls that are made while it listens."""
-
-    def __init__(self) -> None:
-        self.calls: list[CodeType] = []
-
-    def __call__(self, frame: FrameType, event: str, _: Any) -> None:
-        """Take note of a call of ours."""
-        code = frame.f_code
-        if event == "call" and code.co_filename.startswith(ROOMS) and not code.co_name.startswith("<"):
-            self.calls.append(code)
-
-    def __str__(self) -> str:
-        files = [code.co_filename for code in self.calls]
-        changes = sum(one != other for one, other in itertools.pairwise(files))
-        return (
-            f"{len(files)} calls, {len(set(self.calls))} functions, {len(set(files))} files, {changes} changes of file"
-        )
 
 
 async def ways() -> dict[str, Way]:
@@ -70,10 +47,9 @@ async def ways() -> dict[str, Way]:
             body = review(pod(limits(number)))
             head = f"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
             way = found[name] = Way()
-            sys.setprofile(way)
-            writer.write(head.encode() + body)
-            answered = await reader.readuntil(b"\r\n\r\n")
-            sys.setprofile(None)
+            with way.followed():
+                writer.write(head.encode() + body)
+                answered = await reader.readuntil(b"\r\n\r\n")
             await reader.readexactly(int(answered.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0]))
     writer.close()
     app.close()
@@ -83,4 +59,4 @@ async def ways() -> dict[str, Way]:
 for case, followed in asyncio.run(ways()).items():
     print(f"{case}: {followed}")
     if "all" in sys.argv:
-        print(*[f"  {Path(one.co_filename).relative_to(ROOT)} {one.co_name}" for one in followed.calls], sep="\n")
+        print(followed.steps())

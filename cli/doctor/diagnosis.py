@@ -11,7 +11,6 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from msgspec.structs import replace
 
 from allocator.reservations import FINALIZER, Hold, Ledger, fence, overlaps, sweep
 from cli.doctor.repair import ConditionRemoval, Release, Removal, Repair, RuleCreation
@@ -167,8 +166,7 @@ def _left_behind(seen: Seen) -> Iterator[Ailment]:
     for claim in seen.claims:
         # An allocation that a scheduler made has the finalizer; one that was made in advance, by hand, need not.
         hold = Hold(claim, ours=FINALIZER in claim.metadata.finalizers)
-        ledger = Ledger(leading=True)
-        ledger = replace(ledger, holds=ledger.holds.with_(claim.metadata.uid, hold))
+        ledger = Ledger(holds={claim.metadata.uid: hold}, leading=True)
         # The allocator repairs what two sweeps find. Here the user is asked before a write, so both sweeps see the same.
         first = sweep(ledger, alive)
         if not first.suspects:

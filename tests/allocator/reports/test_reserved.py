@@ -12,13 +12,8 @@ BARE = replace(WANTED, status=replace(WANTED.status, allocation=None))
 
 
 def ledger(hold, *, node="n", state=State.COMMITTING):
-    one, mine = Ledger(), Reservation("t", "p", "team/p", node, ("c",), state)
-    return replace(
-        one,
-        holds=one.holds.with_("c", hold),
-        ahead=one.ahead.with_("c", WANTED),
-        reservations=one.reservations.with_("p", mine),
-    )
+    mine = Reservation("t", "p", "team/p", node, ("c",), state)
+    return Ledger(holds={"c": hold}, ahead={"c": WANTED}, reservations={"p": mine})
 
 
 def test_what_a_claim_does_not_say_yet_is_promised_on_the_node_of_its_pod():

@@ -41,11 +41,11 @@ from allocator.reservations import (
     Unreserve,
     step,
 )
-from allocator.reservations.facts import pools_of
+from allocator.reservations.ledger import pools_of
 from allocator.reservations.table import TABLE
 from dra.objects import CELDeviceSelector, DeviceSelector, is_reserved_for
 from dra.policy import QuotaLine
-from tests.allocator.reservations.server import WRITES, Server, pod
+from tests.allocator.reservations.server import WRITES, Server, copied, pod
 from tests.dra.samples import DRIVER
 
 QUIET = 10_000.0  # longer than anything may last
@@ -113,7 +113,7 @@ def _devices(one):
 
 
 class World:
-    """One moment. Ledgers are values; the rest is copied before it is changed."""
+    """One moment, copied before it is changed."""
 
     def __init__(self, scene, table=TABLE):
         self.scene, self.table = scene, table
@@ -142,7 +142,7 @@ class World:
         new = World.__new__(World)
         new.__dict__.update(self.__dict__)
         new.server = self.server.copy()
-        new.ledgers, new.clocks = list(self.ledgers), list(self.clocks)
+        new.ledgers, new.clocks = list(map(copied, self.ledgers)), list(self.clocks)
         new.alive, new.placed, new.decided = dict(self.alive), dict(self.placed), dict(self.decided)
         new.sent, new.ghosts = list(self.sent), list(self.ghosts)
         new.looks = [set(one) for one in self.looks]
@@ -155,8 +155,7 @@ class World:
         return pod(name, *self.scene.pods[name], node=node)
 
     def tell(self, replica, event):
-        ledger, effects = step(self.ledgers[replica], event, self.clocks[replica], self.table)
-        self.ledgers[replica] = ledger
+        effects = step(self.ledgers[replica], event, self.clocks[replica], self.table)
         for effect in effects:
             if isinstance(effect, WRITES):
                 self.sent.append((replica, effect))
@@ -514,12 +513,12 @@ class World:
         )
         reservations = tuple(
             (one.pod, one.token, one.claims, one.state, one.asked, one.started, one.due)
-            for one in (ledger.reservations[name] for name in ledger.reservations)
+            for one in (ledger.reservations[name] for name in sorted(ledger.reservations))
         )
         pods = tuple(
             (uid, fact.node, fact.done) for uid, fact in sorted(ledger.pods.items(), key=lambda entry: entry[0])
         )
-        return ledger.leading, holds, reservations, pods, tuple(ledger.gone)
+        return ledger.leading, holds, reservations, pods, tuple(sorted(ledger.gone))
 
     def _sign_decision(self, replica, value):
         parts, basis, _ = value

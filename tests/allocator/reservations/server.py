@@ -1,6 +1,6 @@
 """A model of the API server, as far as claims go: versions, write-once allocations, and whatever else it refuses."""
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from allocator.reservations import (
     FINALIZER,
@@ -19,6 +19,12 @@ from dra.wire import convert
 from tests.dra.samples import DRIVER
 
 WRITES = (PatchFinalizer, PatchAllocation, PatchReservedFor, Unallocate)
+
+
+def copied(ledger):
+    """Make a ledger that says the same and changes by itself."""
+    own = {name: dict(value) for name, value in asdict(ledger).items() if isinstance(value, dict)}
+    return replace(ledger, **own)
 
 
 def claim(name, uid=None, **meta):

@@ -152,7 +152,7 @@ def test_the_search_finds_devices_given_away_while_a_lost_write_may_land(monkeyp
 
 
 def test_the_search_finds_a_lost_write_that_is_not_fenced(monkeypatch):
-    monkeypatch.setattr(import_module("allocator.reservations.writes"), "fence", lambda _: None)
+    monkeypatch.setattr(import_module("allocator.reservations.step"), "fence", lambda _: None)
     assert search_after(LOST, scenes.one_device(moves=0, deaths=0, faults=2))
 
 

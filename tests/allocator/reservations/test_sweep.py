@@ -16,7 +16,7 @@ def reserved(name, *pods):
 def ledger(*events):
     found = Ledger()
     for event in (*events, Led()):
-        found, _ = step(found, event, 0)
+        step(found, event, 0)
     return found
 
 

@@ -1,0 +1,57 @@
+"""The way that an answer takes through the code: which calls, in how many functions and files, and how often it changes the file."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import CodeType, FrameType
+
+ROOT = Path(__file__).parents[1]
+ROOMS = tuple([f"{ROOT / room}{os.sep}" for room in ("allocator", "cluster", "dra", "runtime", "webhook")])
+STORE = f"{ROOT / 'cluster' / 'embedded'}{os.sep}"  # stands for an API server
+
+
+class Way:
+    """The calls that are made while it is followed; comprehensions, the standard library and other packages are left out."""
+
+    def __init__(self) -> None:
+        self.calls: list[CodeType] = []
+
+    @contextmanager
+    def followed(self) -> Iterator[None]:
+        """Take note of every call of ours."""
+        sys.setprofile(self._note)
+        try:
+            yield
+        finally:
+            sys.setprofile(None)
+
+    def _note(self, frame: FrameType, event: str, _: Any) -> None:
+        code = frame.f_code
+        file = code.co_filename
+        if event == "call" and file.startswith(ROOMS) and code.co_name[0] != "<" and not _below_the_store(frame):
+            self.calls.append(code)
+
+    def steps(self) -> str:
+        """List the calls in their order."""
+        return "\n".join(f"  {Path(one.co_filename).relative_to(ROOT)} {one.co_name}" for one in self.calls)
+
+    def __str__(self) -> str:
+        files = [code.co_filename for code in self.calls]
+        changes = sum(one != other for one, other in itertools.pairwise(files))
+        return (
+            f"{len(files)} calls, {len(set(self.calls))} functions, {len(set(files))} files, {changes} changes of file"
+        )
+
+
+def _below_the_store(frame: FrameType | None) -> bool:
+    while frame is not None and not frame.f_code.co_filename.startswith(STORE):
+        frame = frame.f_back
+    return frame is not None
