@@ -108,13 +108,14 @@ def test_a_face_lists_nothing_that_nobody_asks_for():
     assert {folder: names for folder, names in idle.items() if names} == {}
 
 
-def test_the_architecture_page_has_a_row_for_every_room_and_folder():
+def test_the_architecture_page_has_an_item_for_every_room_and_folder():
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    rows = [line.split(" | ") for line in page.splitlines() if line.startswith("| ")]
     room, told = "", set()
-    for first, *cells in rows:
-        room = first.strip("| `/") if first.endswith("/`") else room
-        told.update(f"{room}.{name}" for name in re.findall(r"`([a-z_]+)`", cells[0]))
+    for line in page.splitlines():
+        if first := re.match(r"- `(\w+)/`", line):
+            room = first[1]
+        elif names := re.match(r"  - ((?:`\w+`,? ?)+):", line):
+            told.update(f"{room}.{name}" for name in re.findall(r"`(\w+)`", names[1]))
     assert told >= FOLDERS
     assert {name for name in told if name.partition(".")[0] in ROOMS} <= FOLDERS
 

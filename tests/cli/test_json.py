@@ -15,7 +15,7 @@ pytestmark = pytest.mark.usefixtures("somewhere")
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "manifests" / "examples"
 MODES, PODS, WHY = (str(EXAMPLES / name) for name in ("modes", "pods", "why"))
-ROWS = dict(re.findall(r"^\| (.*?) \| (.*) \|$", (ROOT / "docs" / "json.md").read_text(), re.MULTILINE))
+ROWS = dict(re.findall(r"^- (`.*?): (.*\n(?:  .*\n)*)", (ROOT / "docs" / "json.md").read_text(), re.MULTILINE))
 COMMANDS = {
     "`translate`": ["translate", "-f", PODS],
     "`survey`": ["survey", "-f", PODS],

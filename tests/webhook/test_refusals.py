@@ -9,7 +9,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "translation.md"
 
 
 def test_every_code_is_explained_in_the_docs_and_none_besides():
-    explained = re.findall(r"^\| (R\d{3}) \|", PAGE.read_text(), re.MULTILINE)
+    explained = re.findall(r"^- \*\*(R\d{3})\*\*:", PAGE.read_text(), re.MULTILINE)
     assert explained == sorted(Code)
 
 

@@ -12,9 +12,9 @@ PAGE = Path(__file__).parents[3] / "docs" / "bridge.md"
 
 
 def asked_for_on_the_page():
-    """Each row of the tables under "Asking": a method, and one path or several, the later ones cut short or parameters alone."""
+    """Each item of the lists under "Asking": a method, and one path or several, the later ones cut short or parameters alone."""
     asking = PAGE.read_text(encoding="utf-8").partition("## Asking")[2]
-    for cell in re.findall(r"^\| (`(?:GET|POST) .*?`) \|", asking, re.MULTILINE):
+    for cell in re.findall(r"^- (`(?:GET|POST) .*?`):(?: |$)", asking, re.MULTILINE):
         first, *others = re.findall(r"`(.*?)`", cell)
         method, path = first.partition("?")[0].split()
         yield method, path

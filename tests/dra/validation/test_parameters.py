@@ -164,7 +164,8 @@ def test_the_page_names_every_driver_and_what_was_read_of_it():
     for name, driver in DRIVERS.items():
         version = f"`{driver.version}`" if driver.version else "none"
         kinds = ", ".join(f"`{kind}`" for kind in driver.kinds) or "none"
-        assert f"| `{name}` | {version} | {kinds} | {driver.order.value} | {driver.source} |" in page
+        told = f"- `{name}`\n  - apiVersion: {version}\n  - kinds: {kinds}\n"
+        assert f"{told}  - of several entries for a device: {driver.order.value}\n  - read: {driver.source}\n" in page
 
 
 def test_a_class_is_judged_like_a_claim():
