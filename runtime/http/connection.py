@@ -19,6 +19,7 @@ let go in its own time: to close under it would reset the connection, and what i
 from __future__ import annotations
 
 import asyncio
+import re
 from contextlib import suppress
 from email.utils import formatdate
 from enum import IntEnum
@@ -39,8 +40,6 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Coroutine, Mapping
 
-    from aiohttp.http import RawRequestMessage
-    from aiohttp.streams import StreamReader
 
 MIB = 1 << 20
 MAX_LINE = 4096
@@ -120,6 +119,44 @@ class House(Protocol):
         ...
 
 
+class KnownHead(NamedTuple):
+    """A head that the parser has read on this connection: an API server repeats it with each review, but for the length.
+
+    Equal bytes mean equal requests, so they are compared and not parsed. Only the length is read.
+    """
+
+    before: bytes
+    after: bytes
+    head: Head
+
+    @classmethod
+    def of(cls, data: bytes, head: Head) -> KnownHead | None:
+        """Keep the head that this begins with; None if it has no length, or is too large to be kept."""
+        end = data.find(b"\r\n\r\n", 0, MAX_LINE) + 4
+        lengths = [*_CONTENT_LENGTH.finditer(data, 0, end)]
+        if len(lengths) != 1:
+            return None
+        first, last = lengths[0].span(1)
+        return cls(data[:first], data[last:end], head)
+
+    def read(self, data: bytes) -> tuple[Head, int] | None:
+        """Read a request that begins alike: its head, and where its body begins. None if it is another, or more than one."""
+        before, after, head = self
+        first = len(before)
+        last = data.find(b"\r", first, first + _DIGITS)
+        if not (data.startswith(before) and data.startswith(after, last) and data[first:last].isdigit()):
+            return None
+        length, start = int(data[first:last]), last + len(after)
+        if len(data) - start > length:
+            return None
+        method, path, query, headers, _, certified, name, peer = head
+        return Head(method, path, query, headers, length, certified, name, peer), start
+
+
+_DIGITS = 10
+_CONTENT_LENGTH = re.compile(rb"\r\ncontent-length: ([0-9]{1,9})\r\n", re.IGNORECASE)
+
+
 class PeerConnection(BaseProtocol):
     """A peer, from the moment its connection is taken."""
 
@@ -140,7 +177,11 @@ class PeerConnection(BaseProtocol):
         self.cost = STRANGER
         self._name = ""
         self._head: Head | None = None
-        self._payload: StreamReader | None = None
+        # Of a request whose body is not all there: what there is of it, and whether the peer may still be sending.
+        self._body = bytearray()
+        self._unread = False
+        self._parser: HttpRequestParser | None = None
+        self._known: KnownHead | None = None
         self._counted = 0
         self._close = False
         self._leaves = False
@@ -153,11 +194,6 @@ class PeerConnection(BaseProtocol):
         shown = transport.get_extra_info("peercert")
         self.certified = bool(shown)
         self._name = _common_name(shown) if shown else ""
-        # Bodies are read whole, so the parser never has to wait for us; their length is known and bounded before.
-        limit = 2 * self._house.limits.body
-        self._parser = HttpRequestParser(
-            self, self._loop, limit, max_line_size=MAX_LINE, max_field_size=MAX_LINE, max_headers=MAX_HEADERS, auto_decompress=False
-        )  # fmt: skip
         self._enter(ConnectionPhase.QUIET)
 
     def connection_lost(self, exc: BaseException | None) -> None:
@@ -171,27 +207,29 @@ class PeerConnection(BaseProtocol):
         """Take in what has arrived, as far as the phase allows."""
         match self.phase:
             case ConnectionPhase.ANSWER | ConnectionPhase.CLOSED:
-                # Who goes on talking before the answer is not the API server: this answer is the last one.
+                # A client that sends more before the answer is not the API server: this answer is the last one.
                 self._close = True
-                return
-            case ConnectionPhase.QUIET | ConnectionPhase.IDLE:
-                self._enter(ConnectionPhase.HEAD)
+            case ConnectionPhase.BODY:
+                self._body += data
+                self._read()
+            case ConnectionPhase.HEAD:
+                self._parse(data, is_first=False)
             case _:
-                pass
-        assert self._parser is not None
-        try:
-            messages, upgraded, rest = self._parser.feed_data(data)
-        except LineTooLong:
-            self._reply(text(431, f"a line may have at most {MAX_LINE} bytes", close=True))
-            return
-        except (HttpProcessingError, ValueError):
-            self._reply(text(400, "this is not a request of HTTP/1.1", close=True))
-            return
-        if messages:
-            self._close = bool(upgraded or rest or len(messages) > 1)
-            self._begin(*messages[0])
-        elif self.phase is ConnectionPhase.BODY:
-            self._read()
+                known = None if self._known is None else self._known.read(data)
+                if known is not None:
+                    head, start = known
+                    self._close = False
+                    self._begin(
+                        head, data[start:], self._handler.refuse(head), is_whole=len(data) - start == head.length
+                    )
+                    return
+                self._enter(ConnectionPhase.HEAD)
+                # Bodies are bounded before they are read, so the parser never has to wait.
+                limit = 2 * self._house.limits.body
+                self._parser = HttpRequestParser(
+                    self, self._loop, limit, max_line_size=MAX_LINE, max_field_size=MAX_LINE, max_headers=MAX_HEADERS, auto_decompress=False
+                )  # fmt: skip
+                self._parse(data, is_first=True)
 
     def pause_reading(self) -> None:
         """Never wait: a body is bounded before it is read, and taken whole."""
@@ -201,42 +239,77 @@ class PeerConnection(BaseProtocol):
 
     # ---- one request
 
-    def _begin(self, message: RawRequestMessage, payload: StreamReader) -> None:
+    def _parse(self, data: bytes, *, is_first: bool) -> None:
+        """Read a head, of which this is a part. The rest of the body after it does not pass through the parser."""
+        assert self._parser is not None
+        try:
+            messages, upgraded, rest = self._parser.feed_data(data)
+        except LineTooLong:
+            self._reply(text(431, f"a line may have at most {MAX_LINE} bytes", close=True))
+            return
+        except (HttpProcessingError, ValueError):
+            self._reply(text(400, "this is not a request of HTTP/1.1", close=True))
+            return
+        if not messages:
+            return
+        self._parser = None
+        message, payload = messages[0]
+        path, _, query = message.path.partition("?")
         length = message.headers.get("Content-Length", "0")
         head = Head(
             message.method,
-            *_split(message.path),
+            path,
+            query,
             headers=message.headers,
             length=int(length) if length.isdigit() and len(length) < 19 else 1 << 62,
             certified=self.certified,
             name=self._name,
             peer=self.peer,
         )
-        self._close = self._close or message.should_close
-        refused = _refusal(message) or self._handler.refuse(head)
-        self._head, self._payload = head, payload
+        self._close = bool(upgraded or rest or len(messages) > 1 or message.should_close)
+        if message.chunked or "Transfer-Encoding" in message.headers:
+            refused: Reply | None = text(411, "send Content-Length: chunked bodies are not supported", close=True)
+        elif message.upgrade or message.method == "CONNECT":
+            refused = text(400, "only HTTP/1.1 is supported", close=True)
+        else:
+            refused = self._handler.refuse(head)
+        is_whole = payload.is_eof()
+        if refused is None and "Expect" in message.headers:
+            if not is_whole and message.headers["Expect"].lower() == "100-continue":
+                assert self.transport is not None
+                self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        elif is_first and refused is None and not self._close:
+            self._known = KnownHead.of(data, head)
+        self._begin(head, payload.read_nowait(), refused, is_whole=is_whole)
+
+    def _begin(self, head: Head, body: bytes, refused: Reply | None, *, is_whole: bool) -> None:
+        """Have a request answered, refuse it, or read on."""
         if refused is not None:
             # What was not read is not skipped either: the connection ends with this answer.
-            self._reply(refused if payload.is_eof() else refused._replace(close=True))
-            return
-        self._enter(ConnectionPhase.BODY)
-        if not payload.is_eof() and message.headers.get("Expect", "").lower() == "100-continue":
-            assert self.transport is not None
-            self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        self._read()
+            self._unread = not is_whole
+            self._reply(refused if is_whole else refused._replace(close=True))
+        elif is_whole:
+            self._count(len(body))
+            self._enter(ConnectionPhase.ANSWER)
+            self._house.whole(self, head, body)
+        else:
+            self._enter(ConnectionPhase.BODY)
+            self._unread, self._head, self._body = True, head, bytearray(body)
+            self._count(len(body))
 
     def _read(self) -> None:
-        payload, head = self._payload, self._head
-        assert payload is not None
+        """Take the body if it is all there."""
+        head = self._head
         assert head is not None
-        if not payload.is_eof():
-            self._count(payload.total_bytes)
+        received = len(self._body)
+        if received < head.length:
+            self._count(received)
             return
-        body = payload.read_nowait()
-        self._count(len(body))
-        self._payload = self._head = None
-        self._enter(ConnectionPhase.ANSWER)
-        self._house.whole(self, head, body)
+        self._close = self._close or received > head.length  # nothing may be sent before the answer
+        del self._body[head.length :]
+        body = bytes(self._body)
+        self._unread, self._head, self._body = False, None, bytearray()
+        self._begin(head, body, None, is_whole=True)
 
     def answer(self, head: Head, body: bytes) -> None:
         """Have the request answered, unless the peer has gone meanwhile."""
@@ -270,15 +343,13 @@ class PeerConnection(BaseProtocol):
             or self._paused
         )
         transport.write(_encode(reply, close=close))
-        unread = self._payload is not None and not self._payload.is_eof()
-        self._payload = self._head = None
         if not close:
             self._enter(ConnectionPhase.IDLE)
             return
         self._enter(ConnectionPhase.CLOSED)
-        # Nothing is read any more. The parser keeps what it has read of a body, and who is let go has seconds to go.
-        self._parser = None
-        if not unread:
+        # Nothing is read any more, and a peer that is let go has seconds to go.
+        self._parser, self._head, self._body = None, None, bytearray()
+        if not self._unread:
             transport.close()
 
     # ---- the end
@@ -355,19 +426,6 @@ class PeerConnection(BaseProtocol):
 def _common_name(certificate: Mapping[str, Any]) -> str:
     names = [value for part in certificate.get("subject", ()) for key, value in part if key == "commonName"]
     return str(names[0]) if names else ""
-
-
-def _refusal(message: RawRequestMessage) -> Reply | None:
-    if message.chunked or "Transfer-Encoding" in message.headers:
-        return text(411, "send Content-Length: chunked bodies are not supported", close=True)
-    if message.upgrade or message.method == "CONNECT":
-        return text(400, "only HTTP/1.1 is supported", close=True)
-    return None
-
-
-def _split(target: str) -> tuple[str, str]:
-    path, _, query = target.partition("?")
-    return path, query
 
 
 def _shut(sock: socket.socket) -> None:

@@ -1,18 +1,15 @@
-"""The line: requests that have arrived whole wait here until it is their turn to be answered.
+"""The queue of requests that have arrived whole: in which order they are answered, and how many in one turn of the loop.
 
-All answers are made on one loop, so whoever takes long holds everybody else. Three rules keep that short. After some
-milliseconds of answering, the loop looks at its connections again, so that nobody who has come meanwhile stands unseen. Who has
-been cheap is answered before a stranger. And what may be slow is done one piece a turn: the request of somebody dear, of somebody who has
-waited too long, or what is left to do of a request that was not answered in its turn (`turn`). Such a piece comes last;
-first, where the turn before had no time for it; and between those who are cheap and strangers if that turn was a long one.
-So nobody slow is forgotten, and between two looks at those who are cheap there is one slow piece at most, whoever else has come.
+All answers are made on one loop, so a slow one holds all others. Three rules keep that short. After SHARE seconds of
+answering, the loop looks at its connections again. Clients that have been cheap are answered before unknown ones. And what
+may be slow is done one piece a turn: the request of a dear client, the one that has waited longest, or what is left to do of
+a request that was not answered in its turn (`turn`). Such a piece comes last; first, if the turn before had no time for
+it; and between cheap and unknown clients if that turn was a long one. So nothing slow is forgotten, and between two looks at
+cheap clients there is one slow piece at most.
 
-Who is cheap and who dear is said twice, by what was answered lately: on the connection, and on the account that the request is on
-(for a review its namespace). The cheaper of the two counts. Peers share accounts, an API server puts all accounts on its
-connections, and neither is to pay for the other. Where both are taken to cost
-the same, the connection's own name decides. Nor does a single answer say much: what an honest review costs just after others
-have had a memory emptied, or when the collector runs, is not its own fault.
-What it is not: it reads no request, and ends none (`connection`, and whoever answers).
+What a request is expected to cost is known of its connection and of its account (for a review, the namespace). The smaller
+of the two counts: clients share accounts, an API server puts all accounts on its connections, and neither pays for the other.
+One answer changes little of it: an honest review may be slow just after a cache was emptied, or when the collector runs.
 """
 
 from __future__ import annotations
@@ -21,6 +18,7 @@ import asyncio
 import logging
 from bisect import bisect_left, insort
 from collections import deque
+from math import inf
 from time import thread_time
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -29,25 +27,26 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("drawbridge.door")
 
-# Seconds of the processor: what is answered in one turn of the loop, and what makes a request a dear one.
+# CPU seconds: what is answered in one turn of the loop, and what makes a request a dear one.
 SHARE = 0.01
 DEAR = 0.005
-# A turn of the loop that took longer is followed by one that begins with who is cheap.
+# A turn of the loop that took longer is followed by one that begins with cheap clients.
 LONG = 2 * SHARE
-# What somebody is taken to cost who has asked for nothing yet, and less than which is cheap; how much of it an answer corrects, and the most that it can say.
+# What is expected of an unknown client; cheap is what is expected to cost less. An answer corrects the expectation by
+# LESSON, and counts as LOUDEST at most.
 STRANGER = DEAR
 LESSON = 0.1
 LOUDEST = 0.02
-# Of how many accounts it is remembered.
+# Accounts that are remembered.
 ACCOUNTS = 1024
-# Who has stood here for so long is answered next, whoever is cheaper.
+# A request that has waited for so many seconds is next, whatever is cheaper.
 OVERDUE = 0.1
 
 
-class Guest(Protocol):
-    """Whoever waits: a connection."""
+class Client(Protocol):
+    """The connection that a request came on."""
 
-    # What its requests cost of late, in seconds of the processor.
+    # What its requests have cost of late, in CPU seconds.
     cost: float
 
     def answer(self, head: Head, body: bytes) -> None:
@@ -59,10 +58,10 @@ class Guest(Protocol):
         ...
 
 
-class Place(NamedTuple):
-    """One request in the line; `cost` is what it is taken to cost, `own` what its connection alone says."""
+class Queued(NamedTuple):
+    """One request in the queue; `cost` is what is expected of it, `own` what its connection alone says."""
 
-    guest: Guest
+    client: Client
     account: str
     head: Head
     body: bytes
@@ -75,110 +74,103 @@ class FairQueue:
     """Requests that wait for their turn."""
 
     def __init__(self, *, dear: float = DEAR, overdue: float = OVERDUE) -> None:
-        """What costs more than `dear` seconds of the processor is dear; nobody waits longer than `overdue` for who is cheaper."""
+        """What costs more than `dear` CPU seconds is dear; no request waits longer than `overdue` for cheaper ones."""
         self._loop = asyncio.get_running_loop()
         self._dear_seconds = dear
         self._overdue = overdue
-        # Requests by their number, which is the order in which they came; and the numbers by what they are taken to cost.
-        self._quick: dict[int, Place] = {}
+        # Requests by their number, in the order in which they came; and the numbers by expected cost.
+        self._quick: dict[int, Queued] = {}
         self._ranked: list[tuple[float, float, int]] = []
         self._number = 0
-        self._dear: deque[Place] = deque()
+        self._dear: deque[Queued] = deque()
         self._left: deque[asyncio.Future[None]] = deque()
         self._accounts: dict[str, float] = {}
         self._called = False
-        # By the processor's clock: when this turn began, and when it is over.
-        self._begun = self._until = 0.0
+        # By the clock of this thread's CPU: when this turn began, when it is over, and the last time that was read.
+        self._begun = self._until = self._now = 0.0
         # Whether the last turn was over before it came to what may be slow, and of which kind the next such piece is.
         self._is_owed = False
         self._next_slow = 0
-        # Of the request that is being answered now: how long it has waited, and whether who asks has been cheap.
+        # Of the request that is being answered now: how long it has waited, and whether its client has been cheap.
         self.waited = 0.0
         self.is_cheap = False
 
     def __len__(self) -> int:
-        """How many wait."""
         return len(self._quick) + len(self._dear) + len(self._left)
 
-    def join(self, guest: Guest, account: str, head: Head, body: bytes) -> None:
+    def join(self, client: Client, account: str, head: Head, body: bytes) -> None:
         """Wait for a turn."""
-        now = self._loop.time()
         self._number += 1
-        place = Place(guest, account, head, body, now, self._expect(guest, account), guest.cost)
-        self._stand(place, self._number)
-        self._call()
-
-    def _expect(self, guest: Guest, account: str) -> float:
-        known = self._accounts.get(account, STRANGER)
-        return min(guest.cost, known)
-
-    def _stand(self, place: Place, number: int) -> None:
-        if place.cost > self._dear_seconds:
-            self._quick.pop(number, None)
-            self._dear.append(place)
-            return
-        self._quick[number] = place
-        rank = place.cost, place.own, number
-        insort(self._ranked, rank)
+        cost = min(client.cost, self._accounts.get(account, STRANGER))
+        self._insert(Queued(client, account, head, body, self._loop.time(), cost, client.cost), self._number)
+        if not self._called:
+            self._called = True
+            self._loop.call_soon(self._serve)
 
     async def turn(self) -> None:
         """Wait until there is time for what is left to do of a request that came earlier."""
         future = self._loop.create_future()
         self._left.append(future)
-        self._call()
-        await future
-
-    def _call(self) -> None:
         if not self._called:
             self._called = True
             self._loop.call_soon(self._serve)
+        await future
+
+    def _insert(self, one: Queued, number: int) -> None:
+        if one.cost > self._dear_seconds:
+            self._quick.pop(number, None)
+            self._dear.append(one)
+            return
+        self._quick[number] = one
+        insort(self._ranked, (one.cost, one.own, number))
 
     def _serve(self) -> None:
         """Answer for one turn of the loop."""
         self._called = False
-        now = thread_time()
-        long_ago, self._begun, self._until = self._begun, now, now + SHARE
-        first, second, third = self._serve_cheap, self._serve_strangers, self._serve_slow
-        if self._is_owed or self._find_overdue() is not None:
-            was_long = now - long_ago > LONG
-            first, second, third = (first, third, second) if was_long else (third, first, second)
+        last, now = self._begun, thread_time()
+        self._begun = self._now = now
+        self._until = now + SHARE
+        is_first = self._is_owed or self._find_overdue() is not None
+        was_long = now - last > LONG
         self._is_owed = True
-        for serve in (first, second, third):
-            serve()
+        if is_first and not was_long:
+            self._serve_slow()
+        self._serve_ranked(STRANGER)
+        if is_first and was_long:
+            self._serve_slow()
+        self._serve_ranked(inf)
+        if not is_first:
+            self._serve_slow()
         self._is_owed = self._is_owed and bool(self._dear or self._left)
         if len(self):
-            # A loop does what it was told to do soon before what it hears of at its next look, and what is due after that.
+            # A loop runs what was called soon before it looks at its connections, and what is due by the clock after that.
             self._called = True
             self._loop.call_soon(self._loop.call_later, 0, self._serve)
 
-    def _has_time(self) -> bool:
-        return thread_time() < self._until
-
-    def _serve_cheap(self) -> None:
-        while self._ranked and self._has_time() and self._is_rank_true() and self._ranked[0][0] < STRANGER:
-            self._serve_ranked(0)
-
-    def _serve_strangers(self) -> None:
-        while self._ranked and self._has_time() and self._is_rank_true():
-            self._serve_ranked(0)
-
-    def _is_rank_true(self) -> bool:
-        """See that the first is still taken to cost what it was when it came: a crowd that comes at once is not told by who they were."""
-        while self._ranked:
+    def _serve_ranked(self, below: float) -> None:
+        """Answer the cheapest, as long as there is time and they are expected to cost less than this."""
+        while self._ranked and self._now < self._until:
             known, _, number = self._ranked[0]
-            place = self._quick[number]
-            cost = self._expect(place.guest, place.account)
-            if cost <= known:
-                return True
-            del self._ranked[0]
-            self._stand(place._replace(cost=cost, own=place.guest.cost), number)
-        return False
+            one = self._quick[number]
+            cost = min(one.client.cost, self._accounts.get(one.account, STRANGER))
+            if (
+                cost > known
+            ):  # more is known since it came: many that come at once are not told apart by what was before
+                del self._ranked[0]
+                self._insert(one._replace(cost=cost, own=one.client.cost), number)
+            elif known < below:
+                del self._ranked[0]
+                self._answer(self._quick.pop(number))
+            else:
+                return
 
     def _serve_slow(self) -> None:
         """Do one piece of what may be slow, each kind in its turn."""
-        if not self._has_time():
+        if self._now >= self._until:
             return
         self._is_owed = False
+        if not len(self):
+            return
         kinds = (self._resume_one, self._serve_overdue, self._serve_dear)
         for step in range(len(kinds)):
             kind = (self._next_slow + step) % len(kinds)
@@ -187,7 +179,7 @@ class FairQueue:
                 return
 
     def _find_overdue(self) -> int | None:
-        """Say which number has waited too long, if one has."""
+        """Find the number of the request that has waited too long, if one has."""
         first = next(iter(self._quick), None)
         if first is None or self._loop.time() - self._quick[first].since <= self._overdue:
             return None
@@ -197,14 +189,10 @@ class FairQueue:
         first = self._find_overdue()
         if first is None:
             return False
-        place = self._quick[first]
-        rank = place.cost, place.own, first
-        self._serve_ranked(bisect_left(self._ranked, rank))
+        one = self._quick.pop(first)
+        del self._ranked[bisect_left(self._ranked, (one.cost, one.own, first))]
+        self._answer(one)
         return True
-
-    def _serve_ranked(self, index: int) -> None:
-        _, _, number = self._ranked.pop(index)
-        self._answer(self._quick.pop(number))
 
     def _serve_dear(self) -> bool:
         if not self._dear:
@@ -213,7 +201,7 @@ class FairQueue:
         return True
 
     def _resume_one(self) -> bool:
-        """Let one of them go on, as soon as this turn is over, and that is now. Who has gone meanwhile takes nobody's place."""
+        """Let one go on as soon as this turn is over, and that is now. One that was cancelled takes no turn."""
         while self._left:
             future = self._left.popleft()
             if not future.done():
@@ -222,22 +210,20 @@ class FairQueue:
                 return True
         return False
 
-    def _answer(self, place: Place) -> None:
-        guest, account, head, body, since, cost, _ = place
+    def _answer(self, one: Queued) -> None:
+        client, account, head, body, since, cost, _ = one
         self.waited, self.is_cheap = self._loop.time() - since, cost < STRANGER
-        begun = thread_time()
+        begun = self._now
         try:
-            guest.answer(head, body)
+            client.answer(head, body)
         except Exception:
             # One request may fail; that the others are never answered would be worse.
             logger.exception("a bug while answering; please report it")
-            guest.cut()
+            client.cut()
         self.waited, self.is_cheap = 0.0, False
-        self._learn(guest, account, thread_time() - begun)
-
-    def _learn(self, guest: Guest, account: str, took: float) -> None:
-        took = min(took, LOUDEST)
-        guest.cost += (took - guest.cost) * LESSON
+        self._now = thread_time()
+        took = min(self._now - begun, LOUDEST)
+        client.cost += (took - client.cost) * LESSON
         known = self._accounts.get(account, STRANGER)
         if len(self._accounts) >= ACCOUNTS and account not in self._accounts:
             self._accounts.clear()

@@ -122,11 +122,14 @@ class ClusterView:
     def ages(self) -> dict[str, float]:
         """Say of each collection that is needed how many seconds ago it was last known to be current."""
         now = asyncio.get_running_loop().time()
-        return {one.health.resource: now - one.confirmed_at for one in self._needed}
+        return {one.resource.id: now - one.confirmed_at for one in self._needed}
 
     def age(self) -> float:
         """Say the age of the oldest of them; infinite until everything was read."""
-        return max(self.ages().values(), default=0.0) if self.is_synced else inf
+        if not self.is_synced:
+            return inf
+        now = asyncio.get_running_loop().time()
+        return now - min([one.confirmed_at for one in self._needed], default=now)
 
     def silent_for(self, seconds: float) -> str:
         """Name the collections that were not confirmed in that time; "" if all were."""

@@ -12,6 +12,7 @@ from aiohttp.streams import StreamReader
 
 from runtime.http import ConnectionPhase, Limits, Listener, text
 from runtime.http import listener as doors
+from runtime.http.connection import PeerConnection
 from tests.limits import PATIENCE
 
 
@@ -67,8 +68,13 @@ async def test_a_socket_that_a_dead_process_has_left_is_replaced_and_one_that_so
 def held():
     """Bytes of bodies that are in memory, of whatever connection."""
     gc.collect()
-    bodies = [one for one in gc.get_objects() if type(one) is StreamReader]
-    return sum(len(piece) for one in bodies for piece in one._buffer)
+    parsed, collected = 0, 0
+    for one in gc.get_objects():
+        if type(one) is StreamReader:
+            parsed += sum(len(piece) for piece in one._buffer)
+        elif type(one) is PeerConnection:
+            collected += len(one._body)
+    return parsed + collected
 
 
 @pytest.mark.parametrize("given_up", ["for want of room", "for want of time"])
@@ -106,6 +112,88 @@ class Friend:
     def answer(self, head, body):
         del head, body
         return text(200, "yes")
+
+
+def post(body, *more, length=None):
+    """A request as an API server writes it."""
+    lines = ["POST /mutate?timeout=3s HTTP/1.1", "Host: webhook", f"Content-Length: {length or len(body)}", *more]
+    return "\r\n".join([*lines, "", ""]).encode() + body
+
+
+async def whole(reader):
+    """The lines of an answer, the body last."""
+    async with asyncio.timeout(PATIENCE):
+        head = (await reader.readuntil(b"\r\n\r\n")).split(b"\r\n")[:-2]
+        [length] = [line.partition(b": ")[2] for line in head if line.startswith(b"Content-Length")]
+        return [*head, await reader.readexactly(int(length))]
+
+
+class Echo(Friend):
+    """Answers with what it was asked; bodies of more than a hundred bytes are refused."""
+
+    def refuse(self, head):
+        return text(413, "too large", close=True) if head.length > 100 else None
+
+    def answer(self, head, body):
+        return text(200, f"{head.method} {head.path} {head.query} {head.headers['Host']} {head.length} {body.decode()}")
+
+
+async def test_a_head_that_is_repeated_is_read_as_the_first_one_was_whatever_pieces_it_comes_in(monkeypatch):
+    """A head of bytes that were parsed before is not parsed again; the answers do not tell."""
+    parsed, feed = [], PeerConnection._parse
+    monkeypatch.setattr(
+        PeerConnection, "_parse", lambda one, data, **how: (parsed.append(data), feed(one, data, **how))
+    )
+    listener = Listener(Echo(), Limits(), [].append)
+    reader, writer = await asyncio.open_connection("127.0.0.1", listener.open("127.0.0.1", 0))
+    sent = [b"a", b"bc", b"x" * 99, b"", b"d"]
+    for body in sent:
+        writer.write(post(body))
+        head = await whole(reader)
+        assert head[0] == b"HTTP/1.1 200 OK"
+        assert head[-1] == f"POST /mutate timeout=3s webhook {len(body)} ".encode() + body
+    assert len(parsed) == 1
+    request = post(b"in pieces")
+    for split in (5, 60, len(request) - 3):  # within the head it is parsed, within the body it is not
+        writer.write(request[:split])
+        await asyncio.sleep(0.02)
+        writer.write(request[split:])
+        assert (await whole(reader))[-1].endswith(b" 9 in pieces")
+    assert len(parsed) == 5
+    writer.write(post(b"", length=101))
+    assert (await whole(reader))[0] == b"HTTP/1.1 413 Request Entity Too Large"
+    await listener.end(0.0)
+    writer.close()
+
+
+FOLLOWING = {
+    "another path": (post(b"{}").replace(b"/mutate", b"/other"), b"POST /other timeout=3s webhook 2 {}"),
+    "two at once": (post(b"{}") * 2, b"POST /mutate timeout=3s webhook 2 {}"),
+    "more than its length": (post(b"{}", length=1), b"this is not a request of HTTP/1.1"),
+    "a length that is none": (post(b"{}", length="+2"), b"this is not a request of HTTP/1.1"),
+    "a second length": (post(b"{}", "Content-Length: 3"), b"this is not a request of HTTP/1.1"),
+    "chunks": (post(b"{}", "Transfer-Encoding: chunked"), None),
+    "no more connection": (post(b"{}", "Connection: close"), b"POST /mutate timeout=3s webhook 2 {}"),
+}
+
+
+@pytest.mark.parametrize("case", FOLLOWING)
+async def test_what_follows_a_request_is_read_as_if_it_were_the_first(case):
+    second, said = FOLLOWING[case]
+
+    async def ask(*requests):
+        listener = Listener(Echo(), Limits(), [].append)
+        reader, writer = await asyncio.open_connection("127.0.0.1", listener.open("127.0.0.1", 0))
+        for request in requests:
+            writer.write(request)
+            found = await whole(reader)
+        await listener.end(0.0)
+        writer.close()
+        return [line for line in found if not line.startswith(b"Date")]
+
+    after = await ask(post(b"{}"), second)
+    assert after == await ask(second)
+    assert said is None or after[-1] == said
 
 
 @pytest.mark.parametrize("asked_before", [False, True])
