@@ -64,7 +64,7 @@ def arrivals(documents: Sequence[Document], state: State) -> Arrivals:
                     for number in range(min(one.replicas, MOST))
                 ]
             if done.refusals:
-                reason = "; ".join(done.refusals)
+                reason = "; ".join(map(str, done.refusals))
                 for pod in pods:
                     key = f"{namespace_of(pod)}/{mapping(pod.get('metadata')).get('name', '')}"
                     found.refused[key] = f"refused by the webhook: {reason}"

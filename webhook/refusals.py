@@ -10,6 +10,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final
 
+import msgspec
+
 from dra.finding import Severity
 from dra.validation import Code as Page
 from webhook import names
@@ -60,7 +62,20 @@ INVALID = frozenset((Code.AMOUNT,))
 WAY_OUT = f"to bypass drawbridge, label the pod {names.SKIP_LABEL}=true"
 
 
-def sentence(code: str, what: str, remedy: str = "") -> str:
-    """Say one refusal."""
-    helps = f" ({remedy})" if remedy else ""
-    return f"{what}{helps} [{code}]"
+class Denial(msgspec.Struct, frozen=True, gc=False):
+    """One refusal, with its code and what helps. Only the writers of answers, logs and screens make text of it."""
+
+    code: str
+    text: str
+    remedy: str = ""
+
+    def __str__(self) -> str:
+        helps = f" ({self.remedy})" if self.remedy else ""
+        return f"{self.text}{helps} [{self.code}]"
+
+    def under(self, opening: str) -> Denial:
+        """Say the same behind other words, for a warning."""
+        return msgspec.structs.replace(self, text=f"{opening}{self.text}")
+
+
+Warned = str | Denial

@@ -140,10 +140,10 @@ def _stock(values: Sequence[Any], server: Server = EVERYTHING) -> Stock | None:
 
 def _never(stock: Stock, claim: ResourceClaim) -> list[Problem]:
     from webhook.admission import Feasibility, judge
-    from webhook.refusals import sentence
+    from webhook.refusals import Denial
 
     judgement = judge(stock, [claim])
     if judgement.verdict is not Feasibility.NEVER:
         return []
     # A finding has a place of its own for the remedy; without one it gives the general advice of its code.
-    return [Problem("D315", "/spec", sentence(judgement.code, judgement.text), judgement.remedy)]
+    return [Problem("D315", "/spec", str(Denial(judgement.code, judgement.text)), judgement.remedy)]

@@ -389,7 +389,7 @@ def translator(source: Source) -> Callable[[list[Object], Stock], _Translated]:
                 translated.append(made)
             after = apply_json_patch(obj, done.operations) if done.changed else obj
             translated.append(after)
-            notes += done.refusals
+            notes += map(str, done.refusals)
             notes += done.warnings
         return translated, notes
 

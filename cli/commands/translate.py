@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from cli.quota import Foretold
     from cluster.manifests import Document
+    from webhook.refusals import Warned
     from webhook.state import State
     from webhook.translate import Decision
 
@@ -262,13 +263,13 @@ def _as_report(results: list[Result]) -> None:
 
 
 def _story(result: Result) -> Iterator[str]:
-    from webhook.refusals import sentence
+    from webhook.refusals import Denial
 
     yield f"{_reference(result)}  ({result.document.file}:{result.document.line})"
     for decision in result.translation.decisions:
         where = f"{decision.container or 'pod'}: {decision.key}" if decision.key else decision.container or "pod"
         basis = f" [{decision.basis}]" if decision.basis else ""
-        detail = sentence(decision.code, decision.detail, decision.remedy) if decision.code else decision.detail
+        detail = str(Denial(decision.code, decision.detail, decision.remedy)) if decision.code else decision.detail
         yield f"  {decision.action:<12} {where}{'  ' + detail if detail else ''}{basis}"
     tolerated: dict[str, None] = {}
     for one in result.translation.operations:
@@ -318,7 +319,7 @@ def _reference(result: Result) -> str:
     return name_of(result.document.object)
 
 
-def _named_texts(result: Result, texts: Iterable[str]) -> list[str]:
+def _named_texts(result: Result, texts: Iterable[Warned]) -> list[str]:
     name = _reference(result)
     return [f"{name}: {text}" for text in texts]
 

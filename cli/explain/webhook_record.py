@@ -39,7 +39,7 @@ def words_on(pod: Pod, scene: Scene, configuration: Configuration) -> GateWords:
     state = msgspec.structs.replace(state, uses=uses)
     if not recorded:
         done = decide_object(raw or {}, state)
-        return GateWords(decisions=done.decisions, refusals=done.refusals, foretold=True)
+        return GateWords(decisions=done.decisions, refusals=tuple(map(str, done.refusals)), foretold=True)
 
     original = _decoded(annotations.get(names.ORIGINAL))
     scheduler = original.get("schedulerName")

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from webhook.refusals import Code, sentence
+from webhook.refusals import Code, Denial
 
 PAGE = Path(__file__).parents[2] / "docs" / "translation.md"
 
@@ -14,5 +14,5 @@ def test_every_code_is_explained_in_the_docs_and_none_besides():
 
 
 def test_a_refusal_says_what_it_is_what_helps_and_its_code():
-    assert sentence(Code.TOO_MANY, "nine are asked for", "ask for 4") == "nine are asked for (ask for 4) [R023]"
-    assert sentence(Code.NEVER, "no node does") == "no node does [R020]"
+    assert str(Denial(Code.TOO_MANY, "nine are asked for", "ask for 4")) == "nine are asked for (ask for 4) [R023]"
+    assert str(Denial(Code.NEVER, "no node does")) == "no node does [R020]"

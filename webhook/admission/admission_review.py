@@ -15,16 +15,18 @@ import msgspec
 
 from dra import wire
 from dra.wire import Json, Wire
+from webhook.refusals import Denial
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from webhook.refusals import Warned
 
 API_VERSION = "admission.k8s.io/v1"
 KIND = "AdmissionReview"
 
 # API server and kubectl cut warnings beyond these (apiserver/pkg/warning, net/http headers): we cut first, at a word.
 MAX_WARNING = 250
-_LONGEST_CODE = 8  # of a refusal, a blank and brackets included
 _MORE = "…".encode()
 MAX_WARNINGS = 5
 
@@ -190,7 +192,7 @@ def read(raw: msgspec.Raw) -> dict[str, Json]:
 
 
 def allow(
-    uid: str, *, operations: Sequence[Json] = (), warnings: Sequence[str] = (), audit: dict[str, str] | None = None
+    uid: str, *, operations: Sequence[Json] = (), warnings: Sequence[Warned] = (), audit: dict[str, str] | None = None
 ) -> bytes:
     """Answer yes, with a JSON Patch if there is something to change."""
     patch = b64encode(_encoder.encode(operations)).decode("ascii") if operations else None
@@ -206,21 +208,21 @@ def allow(
     )
 
 
-def warn(answer: bytes, warnings: Sequence[str], audit: dict[str, str]) -> bytes:
+def warn(answer: bytes, warnings: Sequence[Warned], audit: dict[str, str]) -> bytes:
     """Say something more in an answer."""
     response = _answer.decode(answer).response
     all_of_them = shorten((*warnings, *response.warnings))
     return _encode(msgspec.structs.replace(response, warnings=all_of_them, audit_annotations=audit))
 
 
-def deny(uid: str, status: Status, *, warnings: Sequence[str] = (), audit: dict[str, str] | None = None) -> bytes:
+def deny(uid: str, status: Status, *, warnings: Sequence[Warned] = (), audit: dict[str, str] | None = None) -> bytes:
     """Answer no, with what, where and what to do."""
     return _encode(
         Response(uid=uid, allowed=False, status=status, warnings=shorten(warnings), audit_annotations=audit or {})
     )
 
 
-def shorten(warnings: Sequence[str]) -> tuple[str, ...]:
+def shorten(warnings: Sequence[Warned]) -> tuple[str, ...]:
     """Keep at most a few short warnings, each once, and say how many were left out."""
     if not warnings:
         return ()
@@ -231,24 +233,19 @@ def shorten(warnings: Sequence[str]) -> tuple[str, ...]:
     return (*kept, f"drawbridge: {len(distinct) - len(kept)} more; see `drawbridge translate -f` for all of them")
 
 
-def _one_line(text: str) -> str:
+def _one_line(said: Warned) -> str:
     # A Warning is an HTTP header: control characters would make the API server drop it.
-    printable = "".join(c if c.isprintable() else " " for c in text)
+    printable = "".join(c if c.isprintable() else " " for c in str(said))
     line = " ".join(printable.split())
     encoded = line.encode()
     if len(encoded) <= MAX_WARNING:
         return line
-    code = _code_of(line)
+    # What is cut off can be looked up by the code.
+    code = f" [{said.code}]" if isinstance(said, Denial) else ""
     room = MAX_WARNING - len(_MORE) - len(code)
     cut = encoded[:room].decode(errors="ignore")
     words = cut.rsplit(" ", 1)[0]
     return f"{words}…{code}"
-
-
-def _code_of(line: str) -> str:
-    """Find the code that a warning ends in: what was cut off can be looked up by it."""
-    _, bracket, code = line[-_LONGEST_CODE:].rpartition(" [")
-    return f"{bracket}{code}" if code.endswith("]") else ""
 
 
 def _encode(response: Response) -> bytes:

@@ -35,7 +35,7 @@ from webhook.admission.validate import (
 )
 from webhook.claims import upkeep
 from webhook.mixed_fleet import Preference
-from webhook.refusals import INVALID, WAY_OUT, Code, sentence
+from webhook.refusals import INVALID, WAY_OUT, Code, Denial, Warned
 from webhook.state import Mode, doubts, mode_of, workload
 from webhook.translate import Decision, Given, Translation, clean, is_passed_by, replay, translate
 
@@ -117,16 +117,16 @@ class Ruling(msgspec.Struct, frozen=True, kw_only=True):
     """The decision about a review, before its mode is applied."""
 
     outcome: str
-    denials: tuple[str, ...] = ()
+    denials: tuple[Denial, ...] = ()
     invalid: bool = False  # whether the API server would have refused it as well
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[Warned, ...] = ()
     operations: tuple[dict[str, Json], ...] = ()
     # Operations that are applied in mode warn as well.
     restoring: tuple[dict[str, Json], ...] = ()
     decisions: tuple[Decision, ...] = ()
     templates: tuple[str, ...] = ()
     given: tuple[Given, ...] = ()
-    problems: tuple[str, ...] = ()
+    problems: tuple[Warned, ...] = ()
     preference: Preference | None = None
 
 
@@ -231,13 +231,12 @@ def _create(question: Question, state: State, budget: Budget, *, foretell: bool)
     refusals = done.refusals
     if refusals:
         ruling = _ruling(REFUSED, done, denials=refusals, problems=refusals)
-        codes = [decision.code for decision in done.decisions if decision.code]
-        invalid = INVALID.issuperset(codes)
+        invalid = INVALID.issuperset([one.code for one in refusals])
         return msgspec.structs.replace(ruling, invalid=invalid)
     if state.confirmed:
         taken = upkeep.name_conflicts(done.templates, namespace, state)
         if taken:
-            denials = tuple([sentence(Code.TAKEN, text) for text in taken])
+            denials = tuple([Denial(Code.TAKEN, text) for text in taken])
             return _ruling(REFUSED, done, denials=denials, problems=denials)
     if not done.changed:
         outcome = UNTOUCHED
@@ -265,7 +264,7 @@ def _create(question: Question, state: State, budget: Budget, *, foretell: bool)
     return _ruling("translated", done, warnings=warnings, problems=ahead)
 
 
-def _ruling(outcome: str, done: Translation, **more: tuple[str, ...]) -> Ruling:
+def _ruling(outcome: str, done: Translation, **more: tuple[Warned, ...]) -> Ruling:
     ruling = Ruling(
         outcome=outcome,
         warnings=done.warnings,
@@ -310,7 +309,7 @@ def answer(question: Question, ruling: Ruling, mode: Mode) -> Outcome:
     """
     request = question.request
     done = False
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[Warned, ...] = ()
     operations: tuple[dict[str, Json], ...] = ()
     if mode is Mode.ENFORCE:
         done = True
@@ -322,7 +321,7 @@ def answer(question: Question, ruling: Ruling, mode: Mode) -> Outcome:
         operations = ruling.restoring
         if ruling.denials:
             opening = _would_refuse(_kind(question), mode)
-            warnings = (*(opening + text for text in ruling.denials), *warnings)
+            warnings = (*(one.under(opening) for one in ruling.denials), *warnings)
         elif ruling.templates:
             would = f"drawbridge would make this pod ask for its devices by ResourceClaim ({mode})"
             warnings = (would, *warnings)
@@ -345,7 +344,8 @@ def answer(question: Question, ruling: Ruling, mode: Mode) -> Outcome:
         elif not is_passed_by(pod):
             given = brought(pod, ruling.given)
     if mode is Mode.ENFORCE and ruling.denials:
-        texts = [*ruling.denials, WAY_OUT] if _kind(question) == "Pod" else ruling.denials
+        texts = [str(one) for one in ruling.denials]
+        texts += [WAY_OUT] if _kind(question) == "Pod" else []
         status = reviews.Status(message="; ".join(texts))
         if ruling.invalid:  # as the API server would have refused it
             status = msgspec.structs.replace(status, code=422, reason="Invalid")
@@ -404,12 +404,12 @@ def _weigh(outcome: Outcome, state: State, budget: Budget) -> Outcome:
     if found.denials and record.mode == Mode.ENFORCE:
         still = find_legacy(record.decisions, state)
         if still:
-            return _leave(outcome, f"{still}, and no claim would do: {found.denials[0]}")
+            return _leave(outcome, found.denials[0].under(f"{still}, and no claim would do: "))
         named = [msgspec.structs.replace(one, object=record.object) for one in found.decisions]
         refused = msgspec.structs.replace(
-            record, outcome=REFUSED, decisions=(*record.decisions, *named), problems=found.denials
+            record, outcome=REFUSED, decisions=(*record.decisions, *named), problems=tuple(map(str, found.denials))
         )
-        status = reviews.Status(message="; ".join((*found.denials, WAY_OUT)))
+        status = reviews.Status(message="; ".join((*map(str, found.denials), WAY_OUT)))
         audit = {"outcome": REFUSED, "mode": record.mode}
         return Outcome(body=reviews.deny(record.uid, status, warnings=found.warnings, audit=audit), record=refused)
     became = record.outcome
@@ -417,12 +417,12 @@ def _weigh(outcome: Outcome, state: State, budget: Budget) -> Outcome:
         became = _WOULD[REFUSED]
     elif found.warnings and became == UNTOUCHED:
         became = "warned"
-    would = [_would_refuse("Pod", record.mode) + text for text in found.denials]
+    would = [one.under(_would_refuse("Pod", record.mode)) for one in found.denials]
     problems = (*found.denials, *found.warnings)
     return _told(outcome, became, (*would, *found.warnings), problems)
 
 
-def _told(outcome: Outcome, became: str, warnings: tuple[str, ...], problems: tuple[str, ...]) -> Outcome:
+def _told(outcome: Outcome, became: str, warnings: tuple[Warned, ...], problems: tuple[Warned, ...]) -> Outcome:
     """Add warnings to an answer, in modes that warn, and problems to its record."""
     if not problems:
         return outcome
@@ -430,7 +430,7 @@ def _told(outcome: Outcome, became: str, warnings: tuple[str, ...], problems: tu
     audit = {"outcome": became, "mode": record.mode}
     if outcome.side:
         audit["side"] = outcome.side
-    told = msgspec.structs.replace(record, outcome=became, problems=(*record.problems, *problems))
+    told = msgspec.structs.replace(record, outcome=became, problems=(*record.problems, *map(str, problems)))
     return Outcome(body=reviews.warn(outcome.body, () if record.mode == Mode.OBSERVE else warnings, audit), record=told)
 
 
@@ -438,16 +438,20 @@ def _would_refuse(kind: str, mode: str) -> str:
     return f"drawbridge would refuse this {kind} ({mode}): "
 
 
-def _leave(outcome: Outcome, reason: str, *, choice: Choice | None = None) -> Outcome:
+def _leave(outcome: Outcome, why: Warned, *, choice: Choice | None = None) -> Outcome:
     """Leave a pod unchanged after all: a device plugin still serves it, or a node of a mixed fleet does without a claim."""
     before = outcome.record
-    warnings: tuple[str, ...] = (f"left as it is: {reason}",)
+    reason = str(why)
+    kept = "left as it is: "
+    warnings: tuple[Warned, ...] = (why.under(kept) if isinstance(why, Denial) else kept + why,)
     audit = {"outcome": "left", "mode": before.mode}
     if choice is not None:
         audit["side"] = reason
         warnings = () if choice.preferred else warnings
     decisions = leave_all(before.decisions, reason)
-    record = msgspec.structs.replace(before, outcome="left", decisions=decisions, templates=(), problems=warnings)
+    record = msgspec.structs.replace(
+        before, outcome="left", decisions=decisions, templates=(), problems=tuple(map(str, warnings))
+    )
     body = reviews.allow(before.uid, operations=outcome.restoring, warnings=warnings, audit=audit)
     return Outcome(body=body, record=record)
 
@@ -469,7 +473,7 @@ def _record(question: Question, ruling: Ruling, outcome: str, mode: Mode) -> Rec
         dry_run=bool(request.dry_run),
         decisions=ruling.decisions,
         templates=ruling.templates,
-        problems=ruling.problems,
+        problems=tuple([str(one) for one in ruling.problems]),
     )
 
 

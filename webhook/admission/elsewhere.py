@@ -18,7 +18,7 @@ from dra.objects import template_site
 from dra.pointer import escape
 from webhook.admission.remainder import BEYOND, MOST, judge_resource
 from webhook.dialects import Action
-from webhook.refusals import sentence
+from webhook.refusals import Denial
 from webhook.translate import (
     Decision,
     Translation,
@@ -112,7 +112,7 @@ def look_elsewhere(obj: _Object, state: State, *, unknown: bool = False) -> Else
         place = _place(one.where)
         if one.beyond:
             decision = Decision(name, place, "", one.key, Action.NOT_UNDERSTOOD, one.beyond, code="D215")
-            warning = sentence("D215", ": ".join(filter(None, (place, one.key, one.beyond))))
+            warning = str(Denial("D215", ": ".join(filter(None, (place, one.key, one.beyond)))))
             said.append(Translation(decisions=(decision,), warnings=(warning,)))
             continue
         if counted:
@@ -225,7 +225,7 @@ def _not_looked_into(name: str, one: Mention, why: str) -> Translation:
     reason = f"not looked into: {why}"
     place = _place(one.where)
     decision = Decision(name, place, "", one.key, Action.NOT_UNDERSTOOD, reason, code="D211", remedy=_REMEDY)
-    warning = sentence("D211", f"{place}: {one.key}: {reason}", _REMEDY)
+    warning = str(Denial("D211", f"{place}: {one.key}: {reason}", _REMEDY))
     return Translation(decisions=(decision,), warnings=(warning,))
 
 

@@ -22,7 +22,7 @@ from webhook.admission.risk import unheld
 from webhook.claims import template, upkeep
 from webhook.dialects import Action
 from webhook.mixed_fleet import choose, read_preference
-from webhook.refusals import Code, sentence
+from webhook.refusals import Code, Denial, Warned
 from webhook.state import Workload, workload
 from webhook.translate import (
     Decision,
@@ -53,8 +53,8 @@ if TYPE_CHECKING:
 class Found(msgspec.Struct, frozen=True):
     """Why an object is refused, and the warnings about it."""
 
-    denials: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
+    denials: tuple[Denial, ...] = ()
+    warnings: tuple[Warned, ...] = ()
     # The denials in parts.
     decisions: tuple[Decision, ...] = ()
 
@@ -94,7 +94,7 @@ def inspect(request: Request, obj: dict[str, Json], state: State, budget: Budget
             choice = choose_nodes(preference, done.given, namespace, state, budget)
             if choice is not None and not choice.moved:
                 return NOTHING  # its pods stay unchanged: they find a device, or wait where the policy wants them
-            refusals = [f"its pods will be refused: {text}" for text in done.refusals]
+            refusals = [one.under("its pods will be refused: ") for one in done.refusals]
             return Found(warnings=(*refusals, *foresee(done, state, budget), *done.warnings))
         case (("resource.k8s.io" | names.DOMAIN), _):
             return _object(obj, state, budget)
@@ -116,7 +116,7 @@ def _pod(pod: Pod, obj: dict[str, Json], namespace: str, state: State, budget: B
         back = [operation["path"] for operation in operations if operation["op"] == "remove"]
         if back:
             what = f"{', '.join(back)}: another webhook put back what had become a claim, so the pod would ask twice for its devices"
-            return Found(denials=(sentence(Code.TWICE, what, "switch that injection off"),))
+            return Found(denials=(Denial(Code.TWICE, what, "switch that injection off"),))
     annotations = pod.metadata.annotations
     sealed = annotations.get(names.TEMPLATES)
     warnings: tuple[str, ...] = ()
@@ -216,13 +216,13 @@ def _claim_of(one: Given, namespace: str, state: State) -> ResourceClaim | str |
     return f"{kind} {one.template or one.claim} {said}"
 
 
-def foresee(done: Translation, state: State, budget: Budget) -> tuple[str, ...]:
+def foresee(done: Translation, state: State, budget: Budget) -> tuple[Warned, ...]:
     """Say what the claims of a translation would meet, were they asked for now; nothing if there is no time to look."""
     found = _foreseen(done, state, budget)
     opening = "such a pod will be refused"
     if still := find_legacy(done.decisions, state):
         opening = f"such a pod will be left as it is, for {still}"
-    refusals = [f"{opening}: {text}" for text in found.denials]
+    refusals = [one.under(f"{opening}: ") for one in found.denials]
     return (*refusals, *found.warnings)
 
 
@@ -295,8 +295,8 @@ def _object(obj: dict[str, Json], state: State, budget: Budget) -> Found:
     Slices and classes only get warnings: the API server refuses invalid ones itself. Objects of drawbridge's own kinds are refused.
     """
     budget.charge_whole(OBJECT)  # its selectors are compiled by rules that know no budget
-    denials: list[str] = []
-    warnings: list[str] = []
+    denials: list[Denial] = []
+    warnings: list[Warned] = []
     version = str(obj.get("apiVersion", ""))
     ours = version.startswith(f"{names.DOMAIN}/")
     kind = str(obj.get("kind", ""))
@@ -306,7 +306,7 @@ def _object(obj: dict[str, Json], state: State, budget: Budget) -> Found:
         if finding.hint:
             text = f"{text} ({finding.hint})"
         if ours and finding.severity == Severity.ERROR:
-            denials.append(sentence(Code.OBJECT, text))
+            denials.append(Denial(Code.OBJECT, text))
         else:
             warnings.append(text)
     return Found(tuple(denials), tuple(warnings))
@@ -320,12 +320,12 @@ def _fits(claims: Iterable[ResourceClaim], state: State, budget: Budget, given: 
     answer = judge(state.stock, claims, budget=budget, given=ours, memo=state.memo, prospects=state.prospects)
     match answer.verdict:
         case Feasibility.NEVER:
-            text = sentence(answer.code, answer.text, answer.remedy)
+            denial = Denial(answer.code, answer.text, answer.remedy)
             if state.unseen:
                 unseen = f"some {' and '.join(f'{kind} objects' for kind in state.unseen)} could not be read"
-                return Found(warnings=(f"this may never work, but {unseen}: {text}",))
+                return Found(warnings=(denial.under(f"this may never work, but {unseen}: "),))
             if state.configuration.file.impossible == "warn":
-                return Found(warnings=(f"this can never work: {text}",))
+                return Found(warnings=(denial.under("this can never work: "),))
             # The refusal is about the first key of the container whose claim is at fault.
             asker = ours.get(answer.claim)
             container = next(iter(asker.users), "") if asker is not None else ""
@@ -333,7 +333,7 @@ def _fits(claims: Iterable[ResourceClaim], state: State, budget: Budget, given: 
             decision = Decision(
                 "", container, "", key, Action.REFUSED, answer.text, code=answer.code, remedy=answer.remedy
             )
-            return Found(denials=(text,), decisions=(decision,))
+            return Found(denials=(denial,), decisions=(decision,))
         case Feasibility.BUSY:
             return Found(warnings=(answer.text,))
         case Feasibility.UNKNOWN:

@@ -40,7 +40,7 @@ from webhook.admission.validate import (
 )
 from webhook.claims import upkeep
 from webhook.dialects import Action
-from webhook.refusals import Code, sentence
+from webhook.refusals import Code, Denial
 from webhook.state import Mode, mode_of, why_not
 from webhook.translate import (
     Decision,
@@ -97,7 +97,7 @@ def _decide(obj: _Object, state: State, mode: Mode, *, unknown: bool = False) ->
         for other in remainder(at(obj, path), state, one.decisions):
             decisions.append(msgspec.structs.replace(other, object=name))
             if other.code:
-                warnings[sentence(other.code, f"{other.key}: {other.action}: {other.detail}")] = None
+                warnings[str(Denial(other.code, f"{other.key}: {other.action}: {other.detail}"))] = None
         verdict = msgspec.structs.replace(one, decisions=tuple(decisions), warnings=tuple(warnings))
         if mode is not Mode.OFF and not verdict.refusals:
             verdict = _judge(obj, path, verdict, state)
@@ -177,7 +177,7 @@ def _judge(obj: dict[str, Json], path: str, done: Translation, state: State) -> 
     still = find_legacy(done.decisions, state)
     if still and found.denials and done.given:
         return _leave(done, f"{still}, and no claim would do: {found.denials[0]}")
-    decisions, warnings = done.decisions, (*late, *found.warnings, *done.warnings)
+    decisions, warnings = done.decisions, (*late, *map(str, found.warnings), *done.warnings)
     if choice is not None:
         decisions = tell_choice(decisions, choice)
         warnings = warnings if choice.preferred else (choice.why, *warnings)
@@ -189,7 +189,7 @@ def _refuse(done: Translation, decisions: list[Decision]) -> Translation:
     """Refuse for these decisions, if there are any: then nothing is changed."""
     if not decisions:
         return done
-    refusals = tuple([sentence(one.code, one.detail, one.remedy) for one in decisions])
+    refusals = tuple([Denial(one.code, one.detail, one.remedy) for one in decisions])
     return msgspec.structs.replace(
         done,
         decisions=(*done.decisions, *decisions),
@@ -239,7 +239,7 @@ def _in_mode(done: Translation, obj: _Object, mode: Mode, state: State) -> Trans
             continue
         detail = f"{would} {one.action}" + (f": {one.detail}" if one.detail else "")
         decisions.append(msgspec.structs.replace(one, action=Action.LEFT, detail=detail))
-    refused = [f"{would} refused: {text}" for text in done.refusals]
+    refused = [str(one.under(f"{would} refused: ")) for one in done.refusals]
     return Translation(
         decisions=tuple(decisions),
         operations=operations,

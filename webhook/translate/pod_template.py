@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from dra.budget import Budget
     from dra.wire import Json
+    from webhook.refusals import Denial
     from webhook.state import State
     from webhook.translate.report import Decision
     from webhook.translate.workload_kind import Provenance
@@ -148,7 +149,7 @@ def merge(several: Iterable[Translation]) -> Translation:
     decided: list[Decision] = []
     operations: list[dict[str, Json]] = []
     templates: dict[str, Json] = {}
-    refusals: list[str] = []
+    refusals: list[Denial] = []
     warnings: dict[str, None] = {}  # a set that keeps their order
     for one in done:
         decided += one.decisions

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from webhook.dialects import Action, Left, Refusal
-from webhook.refusals import Code, sentence
+from webhook.refusals import Code, Denial
 from webhook.translate.pod_view import equal
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class Report:
         self._approximations = approximations
         self.decisions: list[Decision] = []
         self.warnings: list[str] = []
-        self.refusals: list[str] = []
+        self.refusals: list[Denial] = []
 
     def add(self, verdict: Verdict, whose: Owners) -> None:
         """Report every case, and the known keys that play no part."""
@@ -117,7 +117,7 @@ class Report:
         )
         self.decisions.append(decision)
         what = f"{_who(container)}{refusal.key}: {refusal.reason}"
-        self.refusals.append(sentence(refusal.code, what, refusal.remedy))
+        self.refusals.append(Denial(refusal.code, what, refusal.remedy))
 
     def misread(self, key: str, detail: str) -> None:
         """Report a word of ours that says nothing as it is written."""

@@ -19,6 +19,7 @@ import msgspec
 from dra.wire import Json
 from webhook import names
 from webhook.claims import workshop
+from webhook.refusals import Denial
 from webhook.translate.case import cases
 from webhook.translate.checks import Context, Verdict, judge
 from webhook.translate.limits import too_much
@@ -54,7 +55,7 @@ class Translation(msgspec.Struct, frozen=True, kw_only=True):
     templates: Mapping[str, Json] = {}
     # The pod's claims of ours.
     given: tuple[Given, ...] = ()
-    refusals: tuple[str, ...] = ()
+    refusals: tuple[Denial, ...] = ()
     warnings: tuple[str, ...] = ()
 
     @property

@@ -10,7 +10,7 @@ LIKE = {"nvidia.com/use-gputype": "A10O"}
 
 def refusal(asked) -> str:
     (text,) = decide_object(asked, STATE).refusals
-    return text
+    return str(text)
 
 
 def test_who_wants_half_a_device_is_told_the_keys_for_parts():

@@ -331,8 +331,8 @@ def test_8_a_percentage_without_any_size_is_left_unless_the_administrator_wants_
 def test_9_fractions_are_refused(amount):
     done = became(scheduled(gpu=1, gpumem=amount))
     assert refused(done)
-    assert "nvidia.com/gpumem" in done.refusals[0]
-    assert str(amount) in done.refusals[0]
+    assert "nvidia.com/gpumem" in str(done.refusals[0])
+    assert str(amount) in str(done.refusals[0])
 
 
 def test_10_suffixes_are_quantities():

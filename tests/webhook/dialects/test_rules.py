@@ -210,7 +210,7 @@ def test_what_is_no_whole_number_of_64_bits_is_turned_back(role, unit, text):
     row = {**ANNOTATION, "role": role, "unit": unit}
     done = became(beside("annotation", "our.org/a", text), **rules(row))
     assert refused(done)
-    assert f"{text!r} is not a whole number of {unit}" in done.refusals[0]
+    assert f"{text!r} is not a whole number of {unit}" in str(done.refusals[0])
 
 
 @pytest.mark.parametrize(

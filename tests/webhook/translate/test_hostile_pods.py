@@ -26,7 +26,7 @@ def test_a_hostile_pod_gets_a_short_answer_soon(name, state):
     assert price(ask, PODS[name]) < DEAREST
     done = ask(PODS[name]())
     assert done.decisions or untouched(done)
-    for text in (*done.refusals, *done.warnings, *(decision.detail for decision in done.decisions)):
+    for text in (*map(str, done.refusals), *done.warnings, *(decision.detail for decision in done.decisions)):
         assert len(text) < LETTERS
 
 
