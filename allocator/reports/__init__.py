@@ -9,7 +9,6 @@ from __future__ import annotations
 from allocator.reports.coverage import Seen, look, rule_of, status_of
 from allocator.reports.drift import Drift, drift
 from allocator.reports.nodes import DeviceReport, DeviceState, NodeReport, node_report
-from allocator.reports.quotas import QuotaReport, report_quota
 from allocator.reports.reserved import reserved_on
 from allocator.reports.shares import Share, shares
 
@@ -18,13 +17,11 @@ __all__ = [
     "DeviceState",
     "Drift",
     "NodeReport",
-    "QuotaReport",
     "Seen",
     "Share",
     "drift",
     "look",
     "node_report",
-    "report_quota",
     "reserved_on",
     "rule_of",
     "shares",

@@ -17,8 +17,8 @@ from allocator.service.preemption.evictions import Evictions
 from allocator.service.preemption.extender_preemption import ExtenderPreemption
 from allocator.service.preemption.requeue import ExtenderRequeue
 from allocator.service.queries import Queries, api_routes
-from allocator.service.quota.intake import Intake
-from allocator.service.quota.reviews import PLACE, Reviews
+from allocator.service.quota.admission import QuotaAdmission
+from allocator.service.quota.reviews import PLACE, QuotaReviews
 from allocator.service.schedulers.extender import Extender, extender_routes
 from allocator.service.schedulers.plugin import Plugin, plugin_routes
 from runtime.authentication import TokenReviews
@@ -81,19 +81,19 @@ class Service:
         )
         accounts = TokenReviews(cluster, AUDIENCE, clock)
         self._node_reservations = NodeReservations(self.bridge, accounts, settings.agent, self.election.is_sure)
-        self._intake: Intake | None = None
-        self._reviews: Reviews | None = None
+        self._admission: QuotaAdmission | None = None
+        self._reviews: QuotaReviews | None = None
         if settings.quota is not None and reviewing is not None:
-            self._intake = Intake(cluster, self.bridge, reviewing.wants_of_pod, self.metrics)
-            self._reviews = Reviews(self._intake, self.election, reviewing, settings.quota_trust)
+            self._admission = QuotaAdmission(cluster, self.bridge, reviewing.wants_of_pod, self.metrics)
+            self._reviews = QuotaReviews(self._admission, self.election, reviewing, settings.quota_trust)
         self._gauges()
 
     async def run(self, stop: asyncio.Event, listening: Callable[[Listening], None]) -> None:
         """Serve until told to stop. `listening` learns the ports when the cluster was read."""
         async with self._ports() as ports:
             works = [self.ports.follow(), self.bridge.run(), self._stand(), self._announce(ports, listening)]
-            if self._intake is not None:
-                works.append(self._intake.run())
+            if self._admission is not None:
+                works.append(self._admission.run())
             await run_until(stop, *works)
 
     def place_by(self, rules: PlacementRules) -> None:

@@ -16,7 +16,7 @@ from bench.webhook.admission import LIMITS, large_world, patch_object, pod, revi
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from allocator.intake import Newcomer
+    from allocator.quota import NewObject
     from dra.objects import DeviceQuota
     from dra.stock import Stock
 
@@ -75,37 +75,37 @@ class Door:
     """Who is let in under a quota that has room, as `allocator.service` asks it; without a clock of its own."""
 
     def __init__(self) -> None:
-        from allocator.intake import Book
+        from allocator.quota import PendingUsage
         from dra.policy import Demands
 
-        self._book = Book(remembered=WAITING)
+        self._pending = PendingUsage(remembered=WAITING)
         self._demands = Demands()
         self._quotas = [_quota()]
         self.guests = 0
 
-    def admit(self, newcomer: Newcomer, *, stock: Stock, now: float) -> str:
+    def admit(self, new: NewObject, *, stock: Stock, now: float) -> str:
         """Let somebody in, or say why not."""
-        from allocator.intake import Indoors
+        from allocator.quota import QuotaQuestion
         from dra.policy import held_of_quota
 
-        self._book.expire(now)
+        self._pending.expire(now)
         demand = partial(self._demands.of, stock=stock)
         waiting = partial(
-            self._book.waiting,
+            self._pending.waiting,
             stock=stock,
             demand=demand,
             find_pod=_nobody,
             find_spec=_nothing,
-            but=newcomer.uid,
+            but=new.uid,
         )
         held = partial(held_of_quota, stock=stock, find_pod=_nobody)
-        indoors = Indoors(self._quotas, held, waiting, demand, _nothing)
-        lines = indoors.lines_for(newcomer, indoors.wanted_by(newcomer))
-        if not lines or not newcomer.wants:
+        question = QuotaQuestion(self._quotas, held, waiting, demand, _nothing)
+        lines = question.lines_for(new, question.asked_by(new))
+        if not lines or not new.claims:
             return "no line of the quota is about it"
         crossed = [str(line) for line in lines if line.exceeded]
         if not crossed:
-            self._book.admit(newcomer, now)
+            self._pending.admit(new, now)
             self.guests += 1
         return "; ".join(crossed)
 

@@ -13,7 +13,7 @@ from cli.contract import Broken, Exit, Failed
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from allocator.reports import QuotaReport
+    from allocator.quota import QuotaReport
     from cli.loading import Scene
 
 _COLUMNS = ("LINE", "HARD", "USED", "WAITING", "LEFT")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec.structs import replace
 
-from allocator.intake import Indoors, Newcomer, Wanted
+from allocator.quota import FutureClaim, NewObject, QuotaQuestion
 from cli.arrivals import brings_pods, makings
 from cli.loading import scene_of
 from cli.quota.reporting import find_spec, waiting_in
@@ -65,7 +65,7 @@ class _Arrival(NamedTuple):
 
     number: int
     path: str
-    newcomer: Newcomer
+    new: NewObject
     replicas: int = 1
 
 
@@ -84,7 +84,7 @@ def foretell(objects: Sequence[_Object], around: Sequence[_Object], state: State
         key = quota.metadata.key
         held[key] = held_of_quota(quota, scene.stock, scene.find_pod)
         waiting[key] = waits(quota)
-    indoors = Indoors(
+    question = QuotaQuestion(
         scene.quotas,
         lambda quota: held[quota.metadata.key],
         lambda quota: waiting[quota.metadata.key],
@@ -92,16 +92,16 @@ def foretell(objects: Sequence[_Object], around: Sequence[_Object], state: State
         partial(find_spec, scene),
     )
     told: list[Foretold] = []
-    for number, path, newcomer, replicas in _arrivals(objects, known, state):
-        wanted = indoors.wanted_by(newcomer)
-        lines = indoors.lines_for(newcomer, _times(wanted, replicas))
+    for number, path, new, replicas in _arrivals(objects, known, state):
+        wanted = question.asked_by(new)
+        lines = question.lines_for(new, _times(wanted, replicas))
         if not lines:
             continue
         counted = tuple(replace(line, replicas=replicas) for line in lines)
         foretold = Foretold(number, path, counted)
         told.append(foretold)
         passing = _times(wanted, foretold.passing)
-        for quota in _about(newcomer, scene.quotas):
+        for quota in _about(new, scene.quotas):
             key = quota.metadata.key
             waiting[key] = total((waiting[key], passing))
     return told
@@ -120,11 +120,11 @@ def _times(amounts: Amounts, count: int) -> Amounts:
     return {key: amount * count for key, amount in amounts.items()}
 
 
-def _about(newcomer: Newcomer, quotas: Iterable[DeviceQuota]) -> Iterator[DeviceQuota]:
+def _about(new: NewObject, quotas: Iterable[DeviceQuota]) -> Iterator[DeviceQuota]:
     """List the quotas that are about somebody."""
     for quota in quotas:
-        same = (quota.metadata.namespace or "default") == newcomer.namespace
-        if same and in_scope(quota, newcomer.priority_class):
+        same = (quota.metadata.namespace or "default") == new.namespace
+        if same and in_scope(quota, new.priority_class):
             yield quota
 
 
@@ -152,9 +152,9 @@ def _arrivals(objects: Sequence[_Object], known: dict[str, _Object], state: Stat
             continue  # it has findings of its own
 
 
-def _claim(number: int, obj: _Object) -> Newcomer:
+def _claim(number: int, obj: _Object) -> NewObject:
     claim = convert(versions.upgrade(obj).value, ResourceClaim)
-    return Newcomer(f"{number}", namespace_of(obj), wants={"": Wanted(spec=claim_spec(claim.spec))})
+    return NewObject(f"{number}", namespace_of(obj), claims={"": FutureClaim(spec=claim_spec(claim.spec))})
 
 
 def _pods(number: int, obj: _Object, before: _Object | None, state: State) -> Iterator[_Arrival]:
@@ -171,17 +171,17 @@ def _pods(number: int, obj: _Object, before: _Object | None, state: State) -> It
         wants = _wants(pod, done)
         if wants:
             namespace, priority_class = whose(pod)
-            newcomer = Newcomer(f"{number}{one.path}", namespace, "", priority_class, wants)
-            yield _Arrival(number, one.path, newcomer, replicas)
+            new = NewObject(f"{number}{one.path}", namespace, "", priority_class, wants)
+            yield _Arrival(number, one.path, new, replicas)
 
 
-def _wants(pod: Pod, done: Translation) -> dict[str, Wanted]:
+def _wants(pod: Pod, done: Translation) -> dict[str, FutureClaim]:
     """Say which claims will be made for a pod, those of the translation's templates included."""
-    wants: dict[str, Wanted] = {}
+    wants: dict[str, FutureClaim] = {}
     for entry, wanted in wants_of_pod(pod).items():
         written = done.templates.get(wanted.template)
         spec = _spec(written) if written else wanted.spec
-        wants[entry] = Wanted(wanted.template, spec)
+        wants[entry] = FutureClaim(wanted.template, spec)
     return wants
 
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from allocator.intake import Book
-from allocator.reports import report_quota
+from allocator.quota import PendingUsage, report_quota
 from dra.policy import Demands
 from webhook.admission import wants_of_pod
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from allocator.reports import QuotaReport
+    from allocator.quota import QuotaReport
     from cli.loading import Scene
     from dra.objects import DeviceQuota, ResourceClaimSpec
     from dra.stock import Amounts
@@ -28,13 +27,13 @@ def report(scene: Scene) -> Iterator[QuotaReport]:
 
 def waiting_in(scene: Scene, demands: Demands) -> Callable[[DeviceQuota], Amounts]:
     """Say of a quota how much of what it is about waits for devices."""
-    book = Book()
+    pending = PendingUsage()
     for claim in scene.stock.claims.values():
-        book.see_claim(claim)
+        pending.see_claim(claim)
     for pod in scene.pods.values():
-        book.see_pod(pod, wants_of_pod(pod))
+        pending.see_pod(pod, wants_of_pod(pod))
     return partial(
-        book.waiting,
+        pending.waiting,
         stock=scene.stock,
         demand=partial(demands.of, stock=scene.stock),
         find_pod=scene.find_pod,

@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from allocator import Granted, Reason, Verdict
+from allocator.quota import QuotaReport
 from allocator.reasons import Hint
-from allocator.reports import QuotaReport
 from allocator.simulation import Replay, Simulation
 from cli.explain import OfClaim, OfDevice, OfPod
 from cli.loading import Unread

@@ -3,7 +3,7 @@
 import asyncio
 from itertools import pairwise
 
-from allocator.service.quota.intake import Turns
+from allocator.service.quota.admission import Turns
 
 
 async def test_a_namespace_with_a_crowd_has_every_second_turn_and_no_more():

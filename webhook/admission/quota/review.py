@@ -1,4 +1,4 @@
-"""The reviews of `/quota`: who is at the door, and the answer of whoever counts (`allocator.intake`). Pure.
+"""The reviews of `/quota`: which object is being created, and the answer of the allocator that counts (`allocator.quota`). Pure.
 
 A pod brings its templates: those that the webhook has written on it, each believed as far as its name is the hash of it, and those that are
 stored, which whoever counts looks up. A claim is what it says. Anything else is let in: nothing of it is counted.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from allocator.intake import Newcomer, Wanted
+from allocator.quota import FutureClaim, NewObject
 from dra.objects import Pod, ResourceClaim, ResourceClaimTemplateSpec, claim_spec
 from dra.wire import WireError, convert
 from webhook import names
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from dra.objects import ResourceClaimSpec
 
-    Admit = Callable[[Newcomer], str]  # why not, "" if it may come in
+    Admit = Callable[[NewObject], str]  # why not, "" if it may come in
 
 REASON = "QuotaExceeded"
 
@@ -30,17 +30,17 @@ def review_quota(body: bytes, admit: Admit) -> bytes:
     """Answer a review; raise ReviewError where there is nothing to answer to."""
     request = admission_review.decode(body)
     try:
-        newcomer = newcomer_of(request)
+        new = new_object_of(request)
     except WireError as error:
         return admission_review.allow(request.uid, warnings=[f"drawbridge: not counted for any quota: {error}"])
-    why_not = admit(newcomer) if newcomer is not None and newcomer.wants else ""
+    why_not = admit(new) if new is not None and new.claims else ""
     if not why_not:
         return admission_review.allow(request.uid)
     return admission_review.deny(request.uid, Status(code=403, reason=REASON, message=why_not))
 
 
-def newcomer_of(request: Request) -> Newcomer | None:
-    """Say who is at the door; None if it is nobody who is counted."""
+def new_object_of(request: Request) -> NewObject | None:
+    """Read the object that is being created; None if quotas do not count it."""
     if request.operation != "CREATE" or request.sub_resource:
         return None
     match request.kind.group, request.kind.kind:
@@ -51,10 +51,10 @@ def newcomer_of(request: Request) -> Newcomer | None:
     return None
 
 
-def _pod(request: Request) -> Newcomer:
+def _pod(request: Request) -> NewObject:
     raw = admission_review.read(request.object)
     pod = convert(raw, Pod)
-    return Newcomer(
+    return NewObject(
         # A server gives a uid before it asks. One that does not is asked about once, and the review tells it from others.
         pod.metadata.uid or request.uid,
         request.namespace,
@@ -65,7 +65,7 @@ def _pod(request: Request) -> Newcomer:
     )
 
 
-def wants_of_pod(pod: Pod) -> dict[str, Wanted]:
+def wants_of_pod(pod: Pod) -> dict[str, FutureClaim]:
     """Say which claims will be made for a pod, by its entries."""
     templates = {
         entry.name: entry.resource_claim_template_name
@@ -75,7 +75,7 @@ def wants_of_pod(pod: Pod) -> dict[str, Wanted]:
     if not templates:
         return {}
     written = _written(pod.metadata.annotations)
-    return {entry: Wanted(name, written.get(name)) for entry, name in templates.items()}
+    return {entry: FutureClaim(name, written.get(name)) for entry, name in templates.items()}
 
 
 def _written(annotations: Mapping[str, str]) -> dict[str, ResourceClaimSpec]:
@@ -90,12 +90,12 @@ def _written(annotations: Mapping[str, str]) -> dict[str, ResourceClaimSpec]:
     return found
 
 
-def _claim(request: Request) -> Newcomer:
+def _claim(request: Request) -> NewObject:
     claim = convert(admission_review.read(request.object), ResourceClaim)
-    return Newcomer(
+    return NewObject(
         claim.metadata.uid or request.uid,
         request.namespace,
         claim.metadata.name or claim.metadata.generate_name,
-        wants={"": Wanted(spec=claim_spec(claim.spec))},
+        claims={"": FutureClaim(spec=claim_spec(claim.spec))},
         dry_run=bool(request.dry_run),
     )

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from allocator.intake import Book, Newcomer, Wanted
-from allocator.intake.book import BYTES_AT_THE_DOOR, SHARED_BYTES
+from allocator.quota import FutureClaim, NewObject, PendingUsage
+from allocator.quota.pending_usage import SHARED_BYTES, UNSEEN_BYTES
 from dra.objects import DeviceQuota, Pod, ResourceClaim, ResourceClaimSpec
 from dra.policy import Demands
 from dra.stock import Stock
@@ -29,7 +29,7 @@ def spec(count):
     return convert({"devices": {"requests": [request]}}, ResourceClaimSpec)
 
 
-WANTS = {"gpu": Wanted("one", spec(1)), "nic": Wanted("three", spec(3))}
+WANTS = {"gpu": FutureClaim("one", spec(1)), "nic": FutureClaim("three", spec(3))}
 COUNTS = {"gpu": 1, "nic": 3}
 LASTS = 3  # seconds at the door
 
@@ -58,10 +58,10 @@ def claim(uid, owner=None, *, allocated=False, count=5, namespace="team"):
 
 
 class World:
-    """What is so, beside a book that is told of it."""
+    """What is so, beside a pending that is told of it."""
 
     def __init__(self):
-        self.book = Book(remembered=LASTS)
+        self.pending = PendingUsage(remembered=LASTS)
         self.now = 0
         self.door = {}  # by uid: until, priority class, whether a pod
         self.pods = {}
@@ -70,37 +70,37 @@ class World:
 
     def admit(self, uid, priority_class):
         is_claim = uid in CLAIMS
-        wants = {"": Wanted(spec=spec(5))} if is_claim else WANTS
-        self.book.admit(Newcomer(uid, "team", uid, "" if is_claim else priority_class, wants), self.now)
+        wants = {"": FutureClaim(spec=spec(5))} if is_claim else WANTS
+        self.pending.admit(NewObject(uid, "team", uid, "" if is_claim else priority_class, wants), self.now)
         if uid not in self.pods:
             self.door[uid] = self.now + LASTS, "" if is_claim else priority_class
 
     def pass_time(self, seconds):
         self.now += seconds
-        self.book.expire(self.now)
+        self.pending.expire(self.now)
         self.door = {uid: one for uid, one in self.door.items() if one[0] > self.now}
 
     def see_pod(self, uid, phase, priority_class):
         seen = pod(uid, phase=phase, priority_class=priority_class)
-        self.book.see_pod(seen, WANTS)
+        self.pending.see_pod(seen, WANTS)
         self.door.pop(uid, None)
         self.pods.pop(uid, None)
         if not phase:
             self.pods[uid] = priority_class
 
     def lose_pod(self, uid):
-        self.book.lose_pod(pod(uid))
+        self.pending.lose_pod(pod(uid))
         self.door.pop(uid, None)
         self.pods.pop(uid, None)
 
     def see_claim(self, uid, owner, allocated):
         owner = self.owners.setdefault(uid, owner)
         seen = self.claims[uid] = claim(uid, owner, allocated=allocated)
-        self.book.see_claim(seen)
+        self.pending.see_claim(seen)
         self.door.pop(uid, None)
 
     def lose_claim(self, uid):
-        self.book.lose_claim(claim(uid))
+        self.pending.lose_claim(claim(uid))
         self.claims.pop(uid, None)
         self.owners.pop(uid, None)
         self.door.pop(uid, None)
@@ -108,7 +108,7 @@ class World:
     def counted(self, quota, but=""):
         stock = Stock.of(claims=self.claims.values())
         known = {uid: pod(uid, priority_class=name) for uid, name in self.pods.items()}
-        found = self.book.waiting(
+        found = self.pending.waiting(
             quota,
             stock,
             demand=lambda one: Demands().of(one, stock),
@@ -166,23 +166,23 @@ def test_whatever_happens_each_thing_counts_once_and_nothing_stays_behind(happen
     world.pass_time(100)
     kept = {
         name: value
-        for name, value in vars(world.book).items()
-        if value and name not in ("_specs", "_wishes", "_remembered")
+        for name, value in vars(world.pending).items()
+        if value and name not in ("_specs", "_shared_claims", "_remembered")
     }
     assert kept == {}
 
 
 def test_an_entry_that_needs_no_claim_counts_for_nothing():
     world = World()
-    world.book.see_pod(pod("p", without=("nic",)), WANTS)
+    world.pending.see_pod(pod("p", without=("nic",)), WANTS)
     assert world.counted(QUOTA) == 1
 
 
 def test_a_template_that_is_stored_goes_before_what_a_pod_says_of_it():
-    book = Book()
-    book.admit(Newcomer("p", "team", "p", "", {"gpu": Wanted("one", spec(1))}), 0.0)
+    pending = PendingUsage()
+    pending.admit(NewObject("p", "team", "p", "", {"gpu": FutureClaim("one", spec(1))}), 0.0)
     stock = Stock.of()
-    found = book.waiting(
+    found = pending.waiting(
         QUOTA,
         stock,
         demand=lambda one: Demands().of(one, stock),
@@ -193,22 +193,22 @@ def test_a_template_that_is_stored_goes_before_what_a_pod_says_of_it():
 
 
 def test_a_crowd_at_the_door_is_bounded():
-    book = Book()
+    pending = PendingUsage()
     for at in range(20_000):
-        book.admit(Newcomer(f"{at}", f"n{at % 3}", "p", "", WANTS), 0.0)
-    assert sum(len(vars(room)["_guests"]) for room in vars(book)["_rooms"].values()) == 16384
-    book.expire(31.0)
-    assert not vars(book)["_rooms"]
+        pending.admit(NewObject(f"{at}", f"n{at % 3}", "p", "", WANTS), 0.0)
+    assert sum(len(vars(room)["admitted"]) for room in vars(pending)["_namespaces"].values()) == 16384
+    pending.expire(31.0)
+    assert not vars(pending)["_namespaces"]
 
 
 def test_what_a_crowd_asks_for_in_the_same_words_is_one_question():
-    book = Book()
+    pending = PendingUsage()
     asked = []
     for at in range(50):
-        book.admit(Newcomer(f"door-{at}", "team", "p", "", {"gpu": Wanted("one", spec(1))}), 0.0)
-        book.see_pod(pod(f"pod-{at}", without=("nic",)), {"gpu": Wanted("one", spec(1))})
-        book.see_claim(claim(f"claim-{at}", count=1))
-    found = book.waiting(
+        pending.admit(NewObject(f"door-{at}", "team", "p", "", {"gpu": FutureClaim("one", spec(1))}), 0.0)
+        pending.see_pod(pod(f"pod-{at}", without=("nic",)), {"gpu": FutureClaim("one", spec(1))})
+        pending.see_claim(claim(f"claim-{at}", count=1))
+    found = pending.waiting(
         QUOTA,
         Stock.of(claims=[claim(f"claim-{at}", count=1) for at in range(50)]),
         demand=lambda one: asked.append(one) or {("gpu", "devices"): 10**9},
@@ -218,13 +218,13 @@ def test_what_a_crowd_asks_for_in_the_same_words_is_one_question():
     assert (found["gpu", "devices"], len(asked)) == (150 * 10**9, 1)
 
 
-def waits_in(book, namespace, *claims):
+def waits_in(pending, namespace, *claims):
     """How many devices wait in a namespace."""
     quota = convert(
         {"metadata": {"name": "q", "namespace": namespace}, "spec": {"hard": {"gpu/devices": 99}}}, DeviceQuota
     )
     stock = Stock.of(claims=claims)
-    found = book.waiting(
+    found = pending.waiting(
         quota,
         stock,
         demand=lambda one: Demands().of(one, stock),
@@ -235,27 +235,27 @@ def waits_in(book, namespace, *claims):
 
 
 def test_a_claim_of_another_namespace_that_says_it_was_made_for_a_pod_takes_nothing_off_it():
-    book = Book()
-    book.see_pod(pod("p"), WANTS)
+    pending = PendingUsage()
+    pending.see_pod(pod("p"), WANTS)
     forged = claim("f", ("p", "nic"), namespace="thief")
-    book.see_claim(forged)
-    assert (waits_in(book, "team"), waits_in(book, "thief", forged)) == (4, 5)
+    pending.see_claim(forged)
+    assert (waits_in(pending, "team"), waits_in(pending, "thief", forged)) == (4, 5)
 
 
 def test_a_uid_that_is_said_in_two_namespaces_is_forgotten_in_both():
-    book = Book()
+    pending = PendingUsage()
     for namespace in ("team", "thief"):
-        book.admit(Newcomer("p", namespace, "p", "", WANTS), 0.0)
-    assert (waits_in(book, "team"), waits_in(book, "thief")) == (4, 4)
-    book.expire(31.0)
-    assert (waits_in(book, "team"), waits_in(book, "thief")) == (0, 0)
+        pending.admit(NewObject("p", namespace, "p", "", WANTS), 0.0)
+    assert (waits_in(pending, "team"), waits_in(pending, "thief")) == (4, 4)
+    pending.expire(31.0)
+    assert (waits_in(pending, "team"), waits_in(pending, "thief")) == (0, 0)
 
 
 def test_names_of_templates_that_nobody_asks_for_again_are_not_kept_for_ever():
-    book = Book()
+    pending = PendingUsage()
     for at in range(10_000):
-        book.admit(Newcomer("p", "team", "p", "", {"gpu": Wanted(f"t{at}")}), 0.0)
-    assert len(vars(book)["_wishes"]) <= 4096
+        pending.admit(NewObject("p", "team", "p", "", {"gpu": FutureClaim(f"t{at}")}), 0.0)
+    assert len(vars(pending)["_shared_claims"]) <= 4096
 
 
 def heavy(number, size):
@@ -279,30 +279,30 @@ def traced(work):
 
 def test_claims_that_came_and_went_take_no_memory():
     def come_and_go():
-        book = Book()
+        pending = PendingUsage()
         for number in range(600):
             one = heavy(number, 50_000)
-            book.see_claim(one)
-            book.lose_claim(one)
-        return book
+            pending.see_claim(one)
+            pending.lose_claim(one)
+        return pending
 
     assert traced(come_and_go)[0] < 2 * SHARED_BYTES
 
 
 def test_who_is_at_the_door_takes_no_more_memory_than_there_is_for_all_and_the_latest_counts():
     def crowd():
-        book = Book()
+        pending = PendingUsage()
         for number in range(1500):
             one = heavy(number, 100_000)
-            book.admit(Newcomer(one.metadata.uid, "team", "", "", {"": Wanted("", one.spec)}), 0.0)
-        return book
+            pending.admit(NewObject(one.metadata.uid, "team", "", "", {"": FutureClaim("", one.spec)}), 0.0)
+        return pending
 
-    size, book = traced(crowd)
-    assert size < BYTES_AT_THE_DOOR + 2 * SHARED_BYTES
-    assert 300 <= waits_in(book, "team") < 600
-    book.expire(31.0)
-    assert waits_in(book, "team") == 0
-    assert vars(book)["_door_bytes"] == 0
+    size, pending = traced(crowd)
+    assert size < UNSEEN_BYTES + 2 * SHARED_BYTES
+    assert 300 <= waits_in(pending, "team") < 600
+    pending.expire(31.0)
+    assert waits_in(pending, "team") == 0
+    assert vars(pending)["_unseen_bytes"] == 0
 
 
 @pytest.mark.parametrize(
@@ -319,18 +319,18 @@ def test_what_waits_for_classes_that_a_quota_does_not_name_is_not_looked_at(key,
         )
         return convert({"devices": {"requests": requests}}, ResourceClaimSpec)
 
-    book, claims, templates = Book(), [], {}
+    pending, claims, templates = PendingUsage(), [], {}
     for class_name in ("gpu", "nic"):
         claims.append(
             convert({"metadata": {"name": class_name, "namespace": "team", "uid": class_name}}, ResourceClaim)
         )
         claims[-1] = replace(claims[-1], spec=of(class_name))
-        book.see_claim(claims[-1])
-        book.admit(Newcomer(f"p{class_name}", "team", "", "", {"e": Wanted("", of(class_name))}), 0.0)
+        pending.see_claim(claims[-1])
+        pending.admit(NewObject(f"p{class_name}", "team", "", "", {"e": FutureClaim("", of(class_name))}), 0.0)
         templates["team", class_name] = of(class_name)
-        book.admit(Newcomer(f"q{class_name}", "team", "", "", {"e": Wanted(class_name)}), 0.0)
+        pending.admit(NewObject(f"q{class_name}", "team", "", "", {"e": FutureClaim(class_name)}), 0.0)
     looked = []
-    book.waiting(
+    pending.waiting(
         convert(quota_samples.quota({key: 99}), DeviceQuota),
         Stock.of(claims=claims),
         demand=lambda one: looked.append(one) or {},

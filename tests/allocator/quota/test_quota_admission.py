@@ -2,8 +2,8 @@
 
 import pytest
 
-from allocator.intake import beside_core
-from allocator.intake.core import MOST
+from allocator.quota import core_lines
+from allocator.quota.quota_admission import MOST
 from cluster.objects import ResourceQuota
 from dra.objects import DeviceClass
 from dra.stock import ONE
@@ -30,9 +30,9 @@ def quota(name, hard, used=None, namespace="team", **spec):
     ],
 )
 def test_each_way_in_which_core_counts_devices_is_named_with_what_is_used(key):
-    said = beside_core([quota("core", {key: 4}, {key: 3})], "team", WANTED, CLASSES)
+    said = core_lines([quota("core", {key: 4}, {key: 3})], "team", WANTED, CLASSES)
     assert said == f"core's ResourceQuota counts besides: core: {key} 3 of 4 used"
-    assert beside_core([quota("core", {key: 4})], "team", WANTED, CLASSES).endswith(f"{key} ? of 4 used")
+    assert core_lines([quota("core", {key: 4})], "team", WANTED, CLASSES).endswith(f"{key} ? of 4 used")
 
 
 @pytest.mark.parametrize(
@@ -50,11 +50,11 @@ def test_each_way_in_which_core_counts_devices_is_named_with_what_is_used(key):
     ids=["another class", "another namespace", "scopes", "a selector"],
 )
 def test_what_does_not_count_it_is_not_named(other):
-    assert beside_core([other], "team", WANTED, CLASSES) == ""
+    assert core_lines([other], "team", WANTED, CLASSES) == ""
 
 
 def test_very_many_are_named_in_part():
     many = [quota(f"core-{at}", {"requests.example.com/gpu": 4}) for at in range(50)]
-    said = beside_core(many, "team", WANTED, CLASSES)
+    said = core_lines(many, "team", WANTED, CLASSES)
     assert said.count(" used") == MOST
     assert said.endswith(" and more")

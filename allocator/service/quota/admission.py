@@ -1,10 +1,11 @@
-"""The door under quotas: who is let in, by who leads. A replica that follows hands the question on to the one that leads.
+"""Quotas at creation: the leading replica admits pods and claims, or says which line they would cross.
 
 The first look for a new question goes over all devices, a third of a second on 5,000 nodes. It has a few milliseconds of a turn of the loop, and goes on
-in later ones (`in_turns`), so nobody else is held up; who has waited for its end for too long is counted by what the claim itself says.
+in later ones (`in_turns`), so other calls are answered between; an object that has waited for its end for too long is counted by what the
+claim itself says.
 
-What was let in and has no devices yet is in a book that every replica keeps from what it sees stored; only who was let in a moment ago,
-and is not stored yet, is known to the leader alone. A dry run is answered by the same book, and leaves nothing in it.
+What was admitted and has no devices yet is counted by every replica from what it sees stored (`allocator.quota.PendingUsage`); only what was
+admitted a moment ago, and is not stored yet, is known to the leader alone. A dry run is answered from the same counts, and adds nothing to them.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ import asyncio
 from collections import deque
 from functools import partial
 from http import HTTPStatus
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from allocator.intake import Book, Indoors, beside_core
+from allocator.quota import PendingUsage, QuotaQuestion, core_lines
 from allocator.service.replies import Refusal
 from cluster.resources import RESOURCE_CLAIM_TEMPLATES, RESOURCE_QUOTAS
 from dra.budget import Budget
@@ -26,7 +27,7 @@ from runtime.informers import Informer
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from allocator.intake import Newcomer, Wanted
+    from allocator.quota import FutureClaim, NewObject
     from allocator.service.bridge import Bridge
     from allocator.service.metrics import Metrics
     from cluster.protocol import Cluster
@@ -34,21 +35,17 @@ if TYPE_CHECKING:
     from dra.stock import Amounts
     from runtime.informers import Batch
 
-    WantsOfPod = Callable[[Pod], Mapping[str, Wanted]]
-    DemandIn = Callable[..., Amounts]  # of a spec in a stock
-
 STEPS = 8_000  # of looking at devices in one turn, about a microsecond each
 PATIENCE = 1.5  # seconds for a review; the API server waits for three
 T = TypeVar("T")
-_Line: TypeAlias = "deque[asyncio.Future[None]]"
 
 
 class Turns:
-    """Turns of the event loop for work that is too long for one turn: namespaces take turns, so a crowd in one does not hold up another."""
+    """Turns of the event loop for work that is too long for one turn: namespaces take turns, so many calls of one do not hold up another."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._lines: dict[str, _Line] = {}  # whose turn it is comes first
+        self._lines: dict[str, deque[asyncio.Future[None]]] = {}  # the next namespace is first
         self._called = False
 
     async def wait(self, namespace: str) -> None:
@@ -79,21 +76,21 @@ class Turns:
 
 
 class Unfinished(Exception):  # noqa: N818 - it is no error
-    """There is more to look at for somebody of this namespace than one turn of the loop holds. The next one goes on from there."""
+    """There is more to look at for an object of this namespace than one turn of the loop holds. The next one goes on from there."""
 
     def __init__(self, namespace: str) -> None:
         super().__init__(namespace)
         self.namespace = namespace
 
 
-class Intake:
-    """Lets pods and claims in."""
+class QuotaAdmission:
+    """Admits pods and claims."""
 
     def __init__(
         self,
         cluster: Cluster,
         bridge: Bridge,
-        wants_of_pod: WantsOfPod,
+        wants_of_pod: Callable[[Pod], Mapping[str, FutureClaim]],
         metrics: Metrics,
     ) -> None:
         """`wants_of_pod` says which claims will be made for a pod."""
@@ -104,7 +101,7 @@ class Intake:
         self._demands = Demands()
         self._turns = Turns()
         self.steps, self.patience = STEPS, PATIENCE
-        self.book = Book()
+        self.pending = PendingUsage()
         knowledge = bridge.knowledge
         self._templates = Informer(
             cluster, RESOURCE_CLAIM_TEMPLATES, quarantine=knowledge.quarantine, clock=self._clock
@@ -119,22 +116,18 @@ class Intake:
             group.create_task(self._templates.run())
             group.create_task(self._core.run())
 
-    def admit(self, newcomer: Newcomer) -> str:
-        """Let somebody in, and remember it, or say why not.
+    def admit(self, new: NewObject) -> str:
+        """Admit an object, and remember it, or say why not.
 
         Raise Refusal where that cannot be said now, and Unfinished where there is more to look at than one turn holds.
         """
         try:
-            return self._ask(newcomer, partial(self._demands.look, budget=Budget(self.steps)))
+            return self._ask(new, partial(self._demands.look, budget=Budget(self.steps)))
         except OutOfBudget:
-            raise Unfinished(newcomer.namespace) from None
+            raise Unfinished(new.namespace) from None
 
-    def admit_by_what_is_known(self, newcomer: Newcomer) -> str:
-        """Do the same without another look."""
-        return self._ask(newcomer, self._demands.at_hand)
-
-    async def in_turns(self, namespace: str, ask: Callable[[Callable[[Newcomer], str]], T]) -> T:
-        """Ask turn by turn until there is an answer."""
+    async def in_turns(self, namespace: str, ask: Callable[[Callable[[NewObject], str]], T]) -> T:
+        """Ask turn by turn until there is an answer; when the time is over, by what is known without another look."""
         until = self._clock() + self.patience
         while self._clock() < until:
             await self._turns.wait(namespace)
@@ -142,37 +135,36 @@ class Intake:
                 return ask(self.admit)
             except Unfinished:
                 continue
-        return ask(self.admit_by_what_is_known)
+        return ask(partial(self._ask, demand_in=self._demands.at_hand))
 
-    def _ask(self, newcomer: Newcomer, demand_in: DemandIn) -> str:
+    def _ask(self, new: NewObject, demand_in: Callable[..., Amounts]) -> str:
+        """`demand_in` says the most that a claim with a spec may hold in a stock."""
         self._bridge.lead.demand_ready()
         self._bridge.lead.demand_lead()
         if not self._templates.health.synced:
             raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, "templates were not read yet", "ask again in a moment")
         knowledge = self._bridge.knowledge
         stock = knowledge.stock
-        self.book.expire(self._clock())
+        self.pending.expire(self._clock())
         demand = partial(demand_in, stock=stock)
-        quotas = knowledge.quotas.objects.values()
         held = partial(held_of_quota, stock=stock, find_pod=knowledge.pod)
         waiting = partial(
-            self.book.waiting,
+            self.pending.waiting,
             stock=stock,
             demand=demand,
             find_pod=knowledge.pod,
             find_spec=self._spec,
-            but=newcomer.uid,
+            but=new.uid,
         )
-        indoors = Indoors(quotas, held, waiting, demand, self._spec)
-        wanted = indoors.wanted_by(newcomer)
-        lines = indoors.lines_for(newcomer, wanted)
+        question = QuotaQuestion(knowledge.quotas.objects.values(), held, waiting, demand, self._spec)
+        asked = question.asked_by(new)
+        lines = question.lines_for(new, asked)
         crossed = [str(line) for line in lines if line.exceeded]
         self._metrics.count_review("refused" if crossed else "admitted")
-        if lines and not crossed and not newcomer.dry_run:
-            self.book.admit(newcomer, self._clock())
+        if lines and not crossed and not new.dry_run:
+            self.pending.admit(new, self._clock())
         if crossed:
-            core = self._core.objects.values()
-            crossed.append(beside_core(core, newcomer.namespace, wanted, stock.classes))
+            crossed.append(core_lines(self._core.objects.values(), new.namespace, asked, stock.classes))
         return "; ".join(filter(None, crossed))
 
     def _spec(self, namespace: str, name: str) -> ResourceClaimSpec | None:
@@ -183,14 +175,14 @@ class Intake:
         for delta in batch.deltas:
             old, new = delta.old, delta.new
             if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
-                self.book.lose_pod(old)
+                self.pending.lose_pod(old)
             if new is not None and new.spec.resource_claims:
-                self.book.see_pod(new, self._wants_of_pod(new))
+                self.pending.see_pod(new, self._wants_of_pod(new))
 
     def _take_claims(self, batch: Batch[ResourceClaim]) -> None:
         for delta in batch.deltas:
             old, new = delta.old, delta.new
             if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
-                self.book.lose_claim(old)
+                self.pending.lose_claim(old)
             if new is not None:
-                self.book.see_claim(new)
+                self.pending.see_claim(new)

@@ -1,4 +1,4 @@
-"""The door under quotas, over the embedded store: who is let in, what counts, and what holds when the leader goes."""
+"""The quota listener, over the embedded store: who is let in, what counts, and what holds when the leader goes."""
 
 import asyncio
 import contextlib
@@ -72,15 +72,15 @@ async def ask(one, thing, **how):
 
 def count(one):
     """How much waits of what the quota is about."""
-    intake = one.service._intake
+    admission = one.service._admission
     [found] = one.bridge.knowledge.quotas.objects.values()
     stock = one.bridge.knowledge.stock
-    waits = intake.book.waiting(
+    waits = admission.pending.waiting(
         found,
         stock,
-        demand=lambda spec: intake._demands.of(spec, stock),
+        demand=lambda spec: admission._demands.of(spec, stock),
         find_pod=one.bridge.knowledge.pod,
-        find_spec=intake._spec,
+        find_spec=admission._spec,
     )
     return waits.get(("gpu", "devices"), 0) // 10**9
 
@@ -154,7 +154,7 @@ async def test_who_was_let_in_and_never_stored_is_forgotten_in_time():
     async with running(cluster, **HERE) as one:
         assert await ask(one, using("p", "two")) == ""
         assert "2 of 2 used" in await ask(one, using("q", "two"))
-        one.service._intake.book.expire(float("inf"))
+        one.service._admission.pending.expire(float("inf"))
         assert await ask(one, using("q", "two")) == ""
 
 
@@ -267,7 +267,7 @@ async def test_two_hundred_at_once_at_both_doors_never_overshoot():
     cluster = loaded(*fleet(1, 8), quota(gpu__devices=37), template("one"))
     async with running(cluster, **HERE) as one, running(cluster, identity="two", leads=False, **HERE) as two:
         await until(lambda: two.service.election.holders_notes)
-        one.service._intake.book._remembered = math.inf  # however busy the machine is
+        one.service._admission.pending._remembered = math.inf  # however busy the machine is
         doors = [one, two] * 100
         said = await asyncio.gather(*(ask(door, using(f"p{at}", "one")) for at, door in enumerate(doors)))
         assert said.count("") == 37
@@ -327,15 +327,15 @@ async def test_a_long_first_look_is_made_in_turns_and_others_are_answered_meanwh
     """What a device has is known at the end of the look alone: nobody is let in by what the claim says."""
     cluster = loaded(*large(100, 8), quota(gpu__memory="1Gi"))
     async with running(cluster, **HERE) as one:
-        intake = one.service._intake
-        intake.steps, intake.patience = 500, math.inf
+        admission = one.service._admission
+        admission.steps, admission.patience = 500, math.inf
         turns, go_on = [], asyncio.Event()
 
         async def wait(namespace):
             turns.append(namespace)
             await go_on.wait()
 
-        intake._turns.wait = wait
+        admission._turns.wait = wait
         looking = asyncio.create_task(ask(one, using("p", "little")))
         await until(lambda: turns)
         assert await ask(one, using("q")) == ""
@@ -349,10 +349,10 @@ async def test_a_long_first_look_is_made_in_turns_and_others_are_answered_meanwh
 async def test_who_cannot_wait_for_the_end_of_a_look_is_counted_by_what_the_claim_says():
     cluster = loaded(*large(100, 8), quota(gpu__memory="1Gi"))
     async with running(cluster, **HERE) as one:
-        intake = one.service._intake
-        intake.steps, intake.patience = 500, 0.0
+        admission = one.service._admission
+        admission.steps, admission.patience = 500, 0.0
         assert await ask(one, using("p", "little")) == ""
-        intake.patience = math.inf
+        admission.patience = math.inf
         assert "4Gi asked for, 4Gi of 1Gi used, 4Gi of it by what waits" in await ask(one, using("q", "little"))
 
 

@@ -1,0 +1,227 @@
+"""What was admitted under a quota and has no devices yet. It waits, so it counts, as the most that it may come to hold.
+
+    unseen        a pod or claim that was admitted and is not seen yet, until it is, or its time is over
+    a pod         that is seen and not done: each of its templates of which no claim of its is seen
+    a claim       that is seen and that nothing is allocated to, whoever made it
+
+A claim that has devices counts in the stock, as what it holds, from the moment of its reservation. So each thing counts in one place:
+a pod's template until there is its claim, the claim until it is allocated, and then the allocation. Whatever happens in whatever order,
+what counts follows from what was seen last of each object; only what is unseen is remembered, by uid, and goes by a clock.
+
+A claim may be a megabyte, and a client that makes one and takes it away again a thousand times makes a thousand different ones: what is
+remembered of objects that are not stored is bounded by bytes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from math import inf
+from typing import TYPE_CHECKING, NamedTuple
+
+from allocator.quota.namespace_usage import AdmittedObject, NamespaceUsage, SharedClaim, UnallocatedClaim
+from dra.cache import Cache
+from dra.objects import claim_name
+from dra.policy import concerns, in_scope, limits_of
+from dra.stock import ALL_CLASSES, total
+from dra.wire import encode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from allocator.quota.quota_admission import Demand, FindSpec, FutureClaim, NewObject
+    from dra.objects import DeviceQuota, Pod, ResourceClaim, ResourceClaimSpec
+    from dra.stock import Amounts, Stock
+
+    FindPod = Callable[[str, str], Pod | None]
+
+ENTRY = "resource.kubernetes.io/pod-claim-name"  # of which entry of its pod a claim was made
+# An unseen object is remembered as long as other webhooks may take to refuse it: the API server gives none more than this.
+REMEMBERED = 30.0
+DEFAULT = "default"  # the namespace of an object that names none
+MOST_UNSEEN = 16384
+UNSEEN_BYTES = 64 << 20
+SHARED_BYTES = 8 << 20  # of specs that are one object, and as much of shared claims
+_LEAST = 2048  # bytes of the smallest spec, and of what stands around it
+_EMPTY = NamespaceUsage()  # of a namespace in which nothing waits
+
+
+class _Interned(NamedTuple):
+    """A spec that stands for all with the same words, and about how many bytes it takes with its text."""
+
+    spec: ResourceClaimSpec
+    weight: int
+    classes: frozenset[str]  # that a claim may come to have devices of
+
+
+class PendingUsage:
+    """Knows what waits, namespace by namespace."""
+
+    def __init__(self, remembered: float = REMEMBERED) -> None:
+        """An unseen object is remembered for so many seconds, by a clock that never goes back."""
+        self._remembered = remembered
+        self._namespaces: dict[str, NamespaceUsage] = {}
+        # Namespaces and uids of unseen objects, in the order in which they came and will be forgotten, and the bytes that each brought.
+        self._unseen: dict[tuple[str, str], int] = {}
+        self._unseen_bytes = 0  # of all of them
+        # Specs by their text, and claims by their template and spec: equal ones are one object, one question, however many ask it.
+        self._specs: Cache[_Interned] = Cache(SHARED_BYTES)
+        self._shared_claims: Cache[SharedClaim] = Cache(SHARED_BYTES)
+
+    # ---- objects that come and go
+
+    def admit(self, new: NewObject, now: float) -> None:
+        """Remember an object that is admitted."""
+        uid, namespace = new.uid, new.namespace or DEFAULT
+        here = self._namespace(namespace)
+        known = here.admitted.get(uid)
+        if known is not None and known.until == inf:
+            return
+        claims, weight = self._shared(new.claims)
+        here.admit(AdmittedObject(uid, new.priority_class, claims, now + self._remembered))
+        self._unseen_bytes += weight - self._unseen.pop((namespace, uid), 0)
+        self._unseen[namespace, uid] = weight
+        while len(self._unseen) > MOST_UNSEEN or self._unseen_bytes > UNSEEN_BYTES:
+            self._forget(*next(iter(self._unseen)))
+
+    def expire(self, now: float) -> None:
+        """Forget objects that were not seen in time: the API server, or another webhook, has refused them."""
+        while self._unseen:
+            namespace, uid = next(iter(self._unseen))
+            known = self._namespace(namespace).admitted.get(uid)
+            if known is not None and known.until > now:
+                return
+            self._forget(namespace, uid)
+
+    def see_pod(self, pod: Pod, claims: Mapping[str, FutureClaim]) -> None:
+        """Take a pod as it is stored, and the claims that will be made for it."""
+        if pod.is_done or not claims:
+            self.lose_pod(pod)
+            return
+        meta = pod.metadata
+        entries = [entry for entry in pod.spec.resource_claims if entry.name in claims]
+        shared, _ = self._shared(
+            {entry.name: claims[entry.name] for entry in entries if claim_name(pod, entry) is not None}
+        )
+        namespace = meta.namespace or DEFAULT
+        self._namespace(namespace).admit(AdmittedObject(meta.uid, pod.spec.priority_class_name, shared, inf))
+        self._unseen_bytes -= self._unseen.pop((namespace, meta.uid), 0)
+
+    def lose_pod(self, pod: Pod) -> None:
+        """Forget a pod that is done, or gone."""
+        self._forget(pod.metadata.namespace or DEFAULT, pod.metadata.uid)
+
+    def see_claim(self, claim: ResourceClaim) -> None:
+        """Take a claim as it is stored."""
+        meta = claim.metadata
+        namespace = meta.namespace or DEFAULT
+        self._forget(namespace, meta.uid)  # it was unseen
+        entry = meta.annotations.get(ENTRY)
+        owners = [owner.uid for owner in meta.owner_references if owner.controller and owner.kind == "Pod"]
+        here = self._namespace(namespace)
+        here.make(meta.uid, (owners[0], entry) if owners and entry else None)
+        if claim.status.allocation is not None:
+            here.claims.pop(meta.uid, None)
+        elif meta.uid not in here.claims:
+            same = self._same(claim.spec)
+            here.claims[meta.uid] = UnallocatedClaim(meta.key, same.spec, same.classes)
+        self._clear(namespace)
+
+    def lose_claim(self, claim: ResourceClaim) -> None:
+        """Forget a claim that is gone."""
+        meta = claim.metadata
+        namespace = meta.namespace or DEFAULT
+        self._forget(namespace, meta.uid)
+        here = self._namespace(namespace)
+        here.unmake(meta.uid)
+        here.claims.pop(meta.uid, None)
+        self._clear(namespace)
+
+    # ---- what waits
+
+    def waiting(
+        self, quota: DeviceQuota, stock: Stock, *, demand: Demand, find_pod: FindPod, find_spec: FindSpec, but: str = ""
+    ) -> Amounts:
+        """Say how much of what a quota is about waits, without one pod or claim (a uid): it asks, and is perhaps asked about again.
+
+        A tenant may store any number of objects of classes that it does not name: these are passed by before anything else is looked at.
+        """
+        named = {limit.class_name for limit in limits_of(quota)}
+        namespace = quota.metadata.namespace or DEFAULT
+        here = self._namespaces.get(namespace, _EMPTY)
+        counts: Counter[int] = Counter()
+        specs: dict[int, ResourceClaimSpec] = {}
+        for priority_class, missing, count in here.missing(but):
+            stored = find_spec(namespace, missing.template)
+            spec = stored if stored is not None else missing.spec
+            classes = _classes(stored) if stored is not None else missing.classes
+            if spec is not None and _names(named, classes) and in_scope(quota, priority_class):
+                counts[id(spec)] += count
+                specs[id(spec)] = spec
+        for uid, waits in here.claims.items():
+            if uid == but or not _names(named, waits.classes):
+                continue
+            claim = stock.claims.get(waits.key)
+            if claim is not None and claim.status.allocation is None and concerns(quota, claim, find_pod):
+                counts[id(waits.spec)] += 1
+                specs[id(waits.spec)] = waits.spec
+        parts: list[Amounts] = []
+        for number, count in counts.items():
+            most = demand(specs[number])
+            parts.append({key: amount * count for key, amount in most.items()})
+        return total(parts)
+
+    def _shared(self, claims: Mapping[str, FutureClaim]) -> tuple[dict[str, SharedClaim], int]:
+        """Find the objects that stand for all claims in the same words, and say how many bytes are new."""
+        shared: dict[str, SharedClaim] = {}
+        added = 0
+        for entry, one in claims.items():
+            spec, weight, classes = (None, _LEAST, frozenset[str]()) if one.spec is None else self._same(one.spec)
+            key = one.template, id(spec)  # a shared claim keeps its spec
+            known = self._shared_claims.get(key)
+            if known is None:
+                known = SharedClaim(one.template, spec, classes)
+                self._shared_claims.put(key, known, weight)
+                added += weight
+            shared[entry] = known
+        return shared, added
+
+    def _same(self, spec: ResourceClaimSpec) -> _Interned:
+        """Find the object that stands for all specs with the same words."""
+        text = encode(spec)
+        known = self._specs.get(text)
+        if known is None:
+            known = _Interned(spec, _LEAST + 2 * len(text), _classes(spec))
+            self._specs.put(text, known, known.weight)
+        return known
+
+    # ---- namespaces
+
+    def _namespace(self, namespace: str) -> NamespaceUsage:
+        return self._namespaces.setdefault(namespace, NamespaceUsage())
+
+    def _clear(self, namespace: str) -> None:
+        """Give up a namespace in which nothing waits."""
+        here = self._namespaces.get(namespace)
+        if here is not None and here.is_empty:
+            del self._namespaces[namespace]
+
+    def _forget(self, namespace: str, uid: str) -> None:
+        self._unseen_bytes -= self._unseen.pop((namespace, uid), 0)
+        here = self._namespaces.get(namespace)
+        if here is not None:
+            here.forget(uid)
+            self._clear(namespace)
+
+
+def _classes(spec: ResourceClaimSpec) -> frozenset[str]:
+    """Name the classes that a claim may come to have devices of."""
+    found: set[str] = set()
+    for request in spec.devices.requests:
+        found.update(one.device_class_name for one in request.first_available)
+        if request.exactly is not None:
+            found.add(request.exactly.device_class_name)
+    return frozenset(found)
+
+
+def _names(named: set[str], classes: frozenset[str]) -> bool:
+    return ALL_CLASSES in named or not named.isdisjoint(classes)
