@@ -44,12 +44,21 @@ class ApiError(ClusterError):
     status = 0
     reason = "Unknown"
 
+    retry_after = 0.0  # seconds, where the server says when to try again
+
     def __init__(
-        self, message: str, *, causes: tuple[Cause, ...] = (), status: int | None = None, reason: str | None = None
+        self,
+        message: str,
+        *,
+        causes: tuple[Cause, ...] = (),
+        status: int | None = None,
+        reason: str | None = None,
+        retry_after: float | None = None,
     ) -> None:
         super().__init__(message)
         self.message = message
         self.causes = causes
+        self.retry_after = self.retry_after if retry_after is None else retry_after
         self.status = self.status if status is None else status
         self.reason = reason or self.reason
 
@@ -110,18 +119,7 @@ class Throttled(ApiError):
     """Too many requests: wait `retry_after` seconds."""
 
     status, reason = 429, "TooManyRequests"
-
-    def __init__(
-        self,
-        message: str,
-        *,
-        retry_after: float = 1.0,
-        causes: tuple[Cause, ...] = (),
-        status: int | None = None,
-        reason: str | None = None,
-    ) -> None:
-        super().__init__(message, causes=causes, status=status, reason=reason)
-        self.retry_after = retry_after
+    retry_after = 1.0
 
 
 class Unavailable(ApiError):
@@ -130,18 +128,6 @@ class Unavailable(ApiError):
     """
 
     status, reason = 0, "ServiceUnavailable"
-
-    def __init__(
-        self,
-        message: str,
-        *,
-        retry_after: float = 0.0,
-        causes: tuple[Cause, ...] = (),
-        status: int | None = None,
-        reason: str | None = None,
-    ) -> None:
-        super().__init__(message, causes=causes, status=status, reason=reason)
-        self.retry_after = retry_after
 
 
 class StatusDetails(msgspec.Struct, frozen=True, rename="camel"):
@@ -173,24 +159,16 @@ def from_status(status: Status, *, retry_after: float | None = None) -> ApiError
     """Turn a server's Status into the error a caller can act on."""
     code = status.code
     details = status.details or StatusDetails()
-    causes = details.causes or ()
-    reason = status.reason or None
-    fallback = f"the API server answered {code} {status.reason}".rstrip()
-    message = status.message or fallback
+    message = status.message or f"the API server answered {code} {status.reason}".rstrip()
     seconds = retry_after
     if seconds is None and details.retry_after_seconds:
         seconds = float(details.retry_after_seconds)
     kind = _BY_REASON.get(status.reason) or _BY_CODE.get(code)
-    if kind is Throttled:
-        wait = 1.0 if seconds is None else seconds
-        return Throttled(message, retry_after=wait, causes=causes, status=code, reason=reason)
-    if kind is not None:
-        return kind(message, causes=causes, status=code, reason=reason)
-    # A plain 500 is an answer (a webhook that failed, a check that has no better code), not an absence.
-    if code > HTTPStatus.INTERNAL_SERVER_ERROR or seconds is not None:
-        wait = seconds or 0.0
-        return Unavailable(message, retry_after=wait, causes=causes, status=code, reason=reason)
-    return ApiError(message, causes=causes, status=code, reason=reason)
+    if kind is None:
+        # A plain 500 is an answer (a webhook that failed, a check that has no better code), not an absence.
+        is_absent = code > HTTPStatus.INTERNAL_SERVER_ERROR or seconds is not None
+        kind = Unavailable if is_absent else ApiError
+    return kind(message, causes=details.causes or (), status=code, reason=status.reason or None, retry_after=seconds)
 
 
 def from_response(code: int, body: bytes, *, retry_after: float | None = None) -> ApiError:
@@ -203,13 +181,8 @@ def from_response(code: int, body: bytes, *, retry_after: float | None = None) -
         message = "the server could not find the requested resource"
         status = Status(code=code, reason="NotFound", message=message)
     if not status.code:
-        text = status.message
-        if not text:
-            text = body[:200].decode("utf-8", "replace").strip()
-        message = f"HTTP {code}"
-        if text:
-            message = f"{message}: {text}"
-        status = Status(code=code, reason=status.reason, message=message)
+        text = status.message or body[:200].decode("utf-8", "replace").strip()
+        status = Status(code=code, reason=status.reason, message=f"HTTP {code}: {text}" if text else f"HTTP {code}")
     return from_status(status, retry_after=retry_after)
 
 

@@ -7,9 +7,10 @@ questions (`metadata`, `key`).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import msgspec
+from msgspec.structs import replace
 
 from cluster.objects import (
     ConfigMap,
@@ -80,33 +81,13 @@ class Resource(msgspec.Struct, Generic[T], frozen=True):
     @property
     def raw(self) -> Resource[Raw]:
         """The same resource, its objects read as plain JSON."""
-        return Resource(
-            self.group,
-            self.version,
-            self.plural,
-            self.kind,
-            Raw,
-            self.namespaced,
-            self.status,
-            self.generation,
-            self.page,
-            self.room,
-        )
+        return replace(cast("Resource[Raw]", self), type=Raw, outline=None)
 
     def path(self, namespace: str | None = None, name: str = "", subresource: str = "") -> str:
         """Where the collection (no name) or the object lives on an API server."""
-        root = f"/api/{self.version}"
-        if self.group:
-            root = f"/apis/{self.group}/{self.version}"
-        parts = [root]
-        if self.namespaced and namespace is not None:
-            parts.append(f"namespaces/{namespace}")
-        parts.append(self.plural)
-        if name:
-            parts.append(name)
-        if subresource:
-            parts.append(subresource)
-        return "/".join(parts)
+        root = f"/apis/{self.api_version}" if self.group else f"/api/{self.version}"
+        within = f"namespaces/{namespace}" if self.namespaced and namespace is not None else ""
+        return "/".join(filter(None, (root, within, self.plural, name, subresource)))
 
     def plain(self, obj: T | Raw) -> Raw:
         """An object as plain JSON of our own, apiVersion and kind said."""
@@ -155,142 +136,71 @@ def owner(obj: object) -> str:
     return where
 
 
-def _dra(
-    plural: str, kind: type[T], *, namespaced: bool, status: bool = False, generation: bool = False
+def _table(
+    group_version: str,
+    plural: str,
+    kind: type[T],
+    *,
+    namespaced: bool = True,
+    status: bool = False,
+    generation: bool = False,
+    page: int = 500,
+    room: int = 8 << 20,
+    outline: Callable[[T], T] | None = None,
 ) -> Resource[T]:
-    return Resource("resource.k8s.io", "v1", plural, kind.__name__, kind, namespaced, status, generation)
+    group, _, version = group_version.rpartition("/")
+    return Resource(group, version, plural, kind.__name__, kind, namespaced, status, generation, page, room, outline)
 
 
-def _core(plural: str, kind: type[T], *, namespaced: bool = True, status: bool = False, generation: bool = False) -> Resource[T]:  # fmt: skip  # a line a table entry
-    return Resource("", "v1", plural, kind.__name__, kind, namespaced, status, generation)
+def _untyped(group: str, plural: str, kind: str, *, namespaced: bool = True, stored: bool = True) -> Resource[Raw]:
+    return Resource(group, "v1", plural, kind, Raw, namespaced, status=stored, generation=stored)
 
 
-def _workload(group: str, plural: str, kind: str) -> Resource[Raw]:
-    return Resource(group, "v1", plural, kind, Raw, namespaced=True, status=True, generation=True)
-
-
+_DRA, _OURS, _WEBHOOKS = "resource.k8s.io/v1", "drawbridge.dev/v1alpha1", "admissionregistration.k8s.io/v1"
+# fmt: off
 # A full slice is 100 kB.
-RESOURCE_SLICES: Resource[ResourceSlice] = Resource(
-    "resource.k8s.io",
-    "v1",
-    "resourceslices",
-    "ResourceSlice",
-    ResourceSlice,
-    namespaced=False,
-    generation=True,
-    page=50,
-    room=512 << 20,
-)
-DEVICE_CLASSES = _dra("deviceclasses", DeviceClass, namespaced=False, generation=True)
-DEVICE_TAINT_RULES = _dra("devicetaintrules", DeviceTaintRule, namespaced=False, status=True, generation=True)
-RESOURCE_CLAIMS: Resource[ResourceClaim] = Resource(
-    "resource.k8s.io",
-    "v1",
-    "resourceclaims",
-    "ResourceClaim",
-    ResourceClaim,
-    status=True,
-    room=48 << 20,
-    outline=outline_of_claim,
-)
-RESOURCE_CLAIM_TEMPLATES: Resource[ResourceClaimTemplate] = Resource(
-    "resource.k8s.io", "v1", "resourceclaimtemplates", "ResourceClaimTemplate", ResourceClaimTemplate, room=32 << 20
-)
+RESOURCE_SLICES = _table(_DRA, "resourceslices", ResourceSlice, namespaced=False, generation=True, page=50, room=512 << 20)
+DEVICE_CLASSES = _table(_DRA, "deviceclasses", DeviceClass, namespaced=False, generation=True)
+DEVICE_TAINT_RULES = _table(_DRA, "devicetaintrules", DeviceTaintRule, namespaced=False, status=True, generation=True)
+RESOURCE_CLAIMS = _table(_DRA, "resourceclaims", ResourceClaim, status=True, room=48 << 20, outline=outline_of_claim)
+RESOURCE_CLAIM_TEMPLATES = _table(_DRA, "resourceclaimtemplates", ResourceClaimTemplate, room=32 << 20)
 
-NODES: Resource[Node] = Resource("", "v1", "nodes", "Node", Node, namespaced=False, status=True, room=256 << 20)
-NAMESPACES = _core("namespaces", Namespace, namespaced=False, status=True)
-PODS: Resource[Pod] = Resource(
-    "", "v1", "pods", "Pod", Pod, status=True, generation=True, room=64 << 20, outline=outline_of_pod
-)
-RESOURCE_QUOTAS = _core("resourcequotas", ResourceQuota, status=True)
-LIMIT_RANGES = _core("limitranges", LimitRange)
-SECRETS = _core("secrets", Secret)
-CONFIG_MAPS = _core("configmaps", ConfigMap)
-EVENTS = _core("events", Event)
-LEASES: Resource[Lease] = Resource("coordination.k8s.io", "v1", "leases", "Lease", Lease)
-
-POD_DISRUPTION_BUDGETS: Resource[PodDisruptionBudget] = Resource(
-    "policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", PodDisruptionBudget, status=True, generation=True
-)
-
+NODES = _table("v1", "nodes", Node, namespaced=False, status=True, room=256 << 20)
+NAMESPACES = _table("v1", "namespaces", Namespace, namespaced=False, status=True)
+PODS = _table("v1", "pods", Pod, status=True, generation=True, room=64 << 20, outline=outline_of_pod)
+RESOURCE_QUOTAS = _table("v1", "resourcequotas", ResourceQuota, status=True)
+LIMIT_RANGES = _table("v1", "limitranges", LimitRange)
+SECRETS = _table("v1", "secrets", Secret)
+CONFIG_MAPS = _table("v1", "configmaps", ConfigMap)
+EVENTS = _table("v1", "events", Event)
+LEASES = _table("coordination.k8s.io/v1", "leases", Lease)
+POD_DISRUPTION_BUDGETS = _table("policy/v1", "poddisruptionbudgets", PodDisruptionBudget, status=True, generation=True)
 # Nothing is stored by this one: the server answers whose a token is.
-TOKEN_REVIEWS: Resource[Raw] = Resource(
-    "authentication.k8s.io", "v1", "tokenreviews", "TokenReview", Raw, namespaced=False
-)
+TOKEN_REVIEWS = _untyped("authentication.k8s.io", "tokenreviews", "TokenReview", namespaced=False, stored=False)
 
-DEPLOYMENTS = _workload("apps", "deployments", "Deployment")
-STATEFUL_SETS = _workload("apps", "statefulsets", "StatefulSet")
-DAEMON_SETS = _workload("apps", "daemonsets", "DaemonSet")
-REPLICA_SETS = _workload("apps", "replicasets", "ReplicaSet")
-JOBS = _workload("batch", "jobs", "Job")
-CRON_JOBS = _workload("batch", "cronjobs", "CronJob")
+DEPLOYMENTS = _untyped("apps", "deployments", "Deployment")
+STATEFUL_SETS = _untyped("apps", "statefulsets", "StatefulSet")
+DAEMON_SETS = _untyped("apps", "daemonsets", "DaemonSet")
+REPLICA_SETS = _untyped("apps", "replicasets", "ReplicaSet")
+JOBS = _untyped("batch", "jobs", "Job")
+CRON_JOBS = _untyped("batch", "cronjobs", "CronJob")
 # What has a pod template, of Kubernetes itself.
-WORKLOADS: tuple[Resource[Raw], ...] = (
-    DEPLOYMENTS,
-    STATEFUL_SETS,
-    DAEMON_SETS,
-    REPLICA_SETS,
-    JOBS,
-    CRON_JOBS,
-)
+WORKLOADS = (DEPLOYMENTS, STATEFUL_SETS, DAEMON_SETS, REPLICA_SETS, JOBS, CRON_JOBS)
+
+MUTATING_WEBHOOKS = _table(_WEBHOOKS, "mutatingwebhookconfigurations", MutatingWebhookConfiguration, namespaced=False, generation=True)
+VALIDATING_WEBHOOKS = _table(_WEBHOOKS, "validatingwebhookconfigurations", ValidatingWebhookConfiguration, namespaced=False, generation=True)
+CUSTOM_RESOURCE_DEFINITIONS = _untyped("apiextensions.k8s.io", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False)
+DEVICE_COMPATIBILITIES = _table(_OURS, "devicecompatibilities", DeviceCompatibility, namespaced=False, status=True, generation=True)
+DEVICE_QUOTAS = _table(_OURS, "devicequotas", DeviceQuota, status=True, generation=True)
+# fmt: on
 
 
 def as_workload(kind: Resource[Raw]) -> Resource[StoredWorkload]:
     """The same resource, its objects read as they are kept."""
     return Resource(
-        kind.group,
-        kind.version,
-        kind.plural,
-        kind.kind,
-        StoredWorkload,
-        kind.namespaced,
-        kind.status,
-        kind.generation,
+        kind.group, kind.version, kind.plural, kind.kind, StoredWorkload, kind.namespaced, kind.status, kind.generation
     )
 
-
-MUTATING_WEBHOOKS: Resource[MutatingWebhookConfiguration] = Resource(
-    "admissionregistration.k8s.io",
-    "v1",
-    "mutatingwebhookconfigurations",
-    "MutatingWebhookConfiguration",
-    MutatingWebhookConfiguration,
-    namespaced=False,
-    generation=True,
-)
-VALIDATING_WEBHOOKS: Resource[ValidatingWebhookConfiguration] = Resource(
-    "admissionregistration.k8s.io",
-    "v1",
-    "validatingwebhookconfigurations",
-    "ValidatingWebhookConfiguration",
-    ValidatingWebhookConfiguration,
-    namespaced=False,
-    generation=True,
-)
-CUSTOM_RESOURCE_DEFINITIONS: Resource[Raw] = Resource(
-    "apiextensions.k8s.io",
-    "v1",
-    "customresourcedefinitions",
-    "CustomResourceDefinition",
-    Raw,
-    namespaced=False,
-    status=True,
-    generation=True,
-)
-
-DEVICE_COMPATIBILITIES: Resource[DeviceCompatibility] = Resource(
-    "drawbridge.dev",
-    "v1alpha1",
-    "devicecompatibilities",
-    "DeviceCompatibility",
-    DeviceCompatibility,
-    namespaced=False,
-    status=True,
-    generation=True,
-)
-DEVICE_QUOTAS: Resource[DeviceQuota] = Resource(
-    "drawbridge.dev", "v1alpha1", "devicequotas", "DeviceQuota", DeviceQuota, status=True, generation=True
-)
 
 ALL: tuple[Resource[Any], ...] = (
     RESOURCE_SLICES,

@@ -18,8 +18,8 @@ from cli.node.place import on_node, paths_on
 
 if TYPE_CHECKING:
     from cluster import Cluster
-    from node.audit import Silicon
-    from node.service import AgentSettings, AllocatorPlace, OneLook
+    from node.audit import Hardware
+    from node.service import AgentSettings, AllocatorAddress, AuditResult
     from runtime.http import Address
 
 Answer = dict[str, Any]
@@ -121,9 +121,9 @@ def command(
     return Exit.FINE
 
 
-def _asked(url: str, token_file: str, ca_file: str) -> AllocatorPlace | None:
+def _asked(url: str, token_file: str, ca_file: str) -> AllocatorAddress | None:
     """Read where an allocator is asked. In the clear a token goes nowhere but to this machine."""
-    from node.service import AllocatorPlace
+    from node.service import AllocatorAddress
 
     if not url:
         if token_file or ca_file:
@@ -140,7 +140,7 @@ def _asked(url: str, token_file: str, ca_file: str) -> AllocatorPlace | None:
     for option, file in (("--allocator-token", token_file), ("--allocator-ca", ca_file)):
         if file and not os.access(file, os.R_OK):
             raise Broken(f"{option} {file} cannot be read", "check the path")
-    return AllocatorPlace(url, token_file or TOKEN, ca_file)
+    return AllocatorAddress(url, token_file or TOKEN, ca_file)
 
 
 def _host(url: str) -> str:
@@ -165,7 +165,7 @@ def _print(settings: AgentSettings, kubeconfig: str, context: str, output: str) 
             seen = await agent.look_once()
         finally:
             await as_node.close()
-        return answer_of(seen, agent.watcher.silicon)
+        return answer_of(seen, agent.watcher.hardware)
 
     answer = loop.visit(kubeconfig, context, look, "docs/node-agent.md")
     if output == "json":
@@ -175,20 +175,20 @@ def _print(settings: AgentSettings, kubeconfig: str, context: str, output: str) 
     return Exit.REFUSED if answer["findings"] else Exit.FINE
 
 
-def answer_of(look: OneLook, silicon: Silicon) -> Answer:
+def answer_of(look: AuditResult, hardware: Hardware) -> Answer:
     """Say what one look has seen."""
     marked: set[str] = set()
     for rule in look.marks or ():
         if selector := rule.spec.device_selector:
             marked.add(f"{selector.driver}/{selector.pool}/{selector.device}")
-    sight = look.sight
+    snapshot = look.snapshot
     findings = [
         {"what": one.what.value, "object": one.object, "message": one.message, "remedy": one.remedy}
         for one in look.findings
     ]
     held: list[Answer] = []
-    for given in sight.given:
-        devices = sorted(str(where) for where in silicon.of_plugin(given.resource, given.id))
+    for given in snapshot.given:
+        devices = sorted(str(where) for where in hardware.of_plugin(given.resource, given.id))
         held.append(
             {
                 "resource": given.resource,
@@ -198,8 +198,8 @@ def answer_of(look: OneLook, silicon: Silicon) -> Answer:
                 "marked": [name for name in devices if name in marked],
             }
         )
-    unread = [{"source": name, "reason": why} for name, why in sorted((sight.unread | sight.unknown).items())]
-    return {"node": sight.node, "findings": findings, "held": held, "unread": unread}
+    unread = [{"source": name, "reason": why} for name, why in sorted((snapshot.unread | snapshot.unknown).items())]
+    return {"node": snapshot.node, "findings": findings, "held": held, "unread": unread}
 
 
 def lines_of(answer: Answer) -> list[str]:

@@ -6,6 +6,7 @@ decided by `cluster.embedded.registry` and `cluster.embedded.rest_strategies`, w
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -14,7 +15,6 @@ from cluster import resources
 from cluster.embedded import registry
 from cluster.embedded import rest_strategies as strategies
 from cluster.embedded.apply import server_side_apply
-from cluster.embedded.defaulting import fill_in_defaults
 from cluster.embedded.deletion import Endings
 from cluster.errors import AlreadyExists, BadRequest, Cause, Conflict, Invalid, NotFound, map_exceptions
 from cluster.patch import Apply, Merge, Operations, apply_json_patch, apply_merge_patch, same
@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from cluster.embedded.registry import Identity, Validator
-    from cluster.embedded.storage.store import Record
-    from cluster.embedded.storage.writes import Writes
+    from cluster.embedded.store import Record, Writes
     from cluster.patch import Patch
     from cluster.protocol import Propagation
     from cluster.resources import Key
@@ -62,14 +61,14 @@ class ApiServer:
         self.check(resource)
         kind = resource.id
         new = registry.prepare_for_create(resource, obj, namespace, self._identity)
-        now = self._identity.now()
-        new = strategies.prepare(kind, new, None, now)
-        key = resources.key(new)
+        new = strategies.prepare(kind, new, None, self._identity.now())
+        key = within, name = resources.key(new)
         if resource.namespaced:
-            self._check_namespace(resource, *key)
-        there = self.store.get(kind, key)
-        if there is not None:
-            _, name = key
+            record = self.store.get(NAMESPACES.id, ("", within))
+            if record is None:
+                raise NotFound(f'namespaces "{within}" not found')
+            registry.check_new_namespace(record.plain(), resource, name)
+        if self.store.get(kind, key) is not None:
             raise AlreadyExists(f'{kind} "{name}" already exists')
         self._validate(resource, new, None, "")
         return self._answer(resource, key, new, dry_run=dry_run)
@@ -95,7 +94,14 @@ class ApiServer:
                 return self._apply_new(resource, name, patch, namespace, dry_run=dry_run)
             raise _not_found(resource, name)
         old = record.plain()
-        asked = self._patch(old, patch, subresource)
+        asked: Any
+        match patch:
+            case Merge():
+                asked = apply_merge_patch(old, patch.body)
+            case Operations():
+                asked = apply_json_patch(old, patch.operations)
+            case Apply():
+                asked = server_side_apply(old, patch, subresource, now=self._identity.now())
         if not isinstance(asked, dict):
             raise Invalid(f"the patch leaves no object of {resource.id}, but {asked!r}")
         new = registry.prepare_for_update(resource, old, asked, subresource)
@@ -104,7 +110,10 @@ class ApiServer:
             return record.data
         self._validate(resource, new, old, subresource)
         if new["metadata"].get("deletionTimestamp") and not new["metadata"].get("finalizers"):
-            return self._answer_last(resource, key, new, dry_run=dry_run)
+            # The update took the last finalizer away: it is answered, never stored, and the object goes as it was before.
+            if not dry_run:
+                self._endings.drop(resource, key)
+            return msgspec.json.encode(new)
         return self._answer(resource, key, new, dry_run=dry_run)
 
     def delete(
@@ -149,14 +158,9 @@ class ApiServer:
         if spec.get("schedulingGates"):
             cause = Cause("spec.schedulingGates", "Forbidden: the pod is gated")
             raise registry.invalid(PODS, name, [cause])
+        scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": self._identity.now()}
         before = status.get("conditions") or ()
-        conditions = [one for one in before if one.get("type") != "PodScheduled"]
-        scheduled = {
-            "type": "PodScheduled",
-            "status": "True",
-            "lastTransitionTime": self._identity.now(),
-        }
-        conditions.append(scheduled)
+        conditions = [*(one for one in before if one.get("type") != "PodScheduled"), scheduled]
         pod["spec"] = {**spec, "nodeName": node}
         pod["status"] = {**status, "conditions": conditions}
         self._answer(PODS, (namespace, name), pod, dry_run=dry_run)
@@ -177,53 +181,28 @@ class ApiServer:
         if resource.namespaced:
             namespace = meta.get("namespace") or "default"
             meta["namespace"] = namespace
-            self._ensure_namespace(namespace)
+            if self.store.get(NAMESPACES.id, ("", namespace)) is None:
+                body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
+                self.create(NAMESPACES, body, None, dry_run=False)
         if not meta.get("name"):
-            base = meta.get("generateName") or ""
-            meta["name"] = base + self._identity.suffix()
+            meta["name"] = (meta.get("generateName") or "") + self._identity.suffix()
         loaded = {**obj, "apiVersion": resource.api_version, "metadata": meta}
-        if _is_readable(resource, loaded):
-            loaded = fill_in_defaults(resource.id, loaded, created=True)
-        status = obj.get("status")
-        if status:
-            loaded = {**loaded, "status": status}
-        key = resources.key(loaded)
-        self._writes.put(resource, key, loaded)
-
-    def _ensure_namespace(self, name: str) -> None:
-        if self.store.get(NAMESPACES.id, ("", name)) is None:
-            body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
-            self.create(NAMESPACES, body, None, dry_run=False)
-
-    def _check_namespace(self, resource: Resource[Any], namespace: str, name: str) -> None:
-        record = self.store.get(NAMESPACES.id, ("", namespace))
-        if record is None:
-            raise NotFound(f'namespaces "{namespace}" not found')
-        registry.check_new_namespace(record.plain(), resource, name)
+        with suppress(WireError):  # an object that cannot be read stays as it is
+            convert(loaded, resource.type)
+            loaded = strategies.fill_in_defaults(resource.id, loaded, created=True)
+        if obj.get("status"):
+            loaded = {**loaded, "status": obj["status"]}
+        self._writes.put(resource, resources.key(loaded), loaded)
 
     def _validate(self, resource: Resource[Any], new: Raw, old: Raw | None, subresource: str) -> None:
         kind = resource.id
         within, _ = resources.key(new)
         namespace = self.store.get(NAMESPACES.id, ("", within))
-        labels: Mapping[str, str] = {}
-        if namespace:
-            labels = namespace.meta.labels
-        broken = strategies.check(kind, new, old, labels)
-        registry.require(resource, new, broken)
+        labels = namespace.meta.labels if namespace else {}
+        registry.require(resource, new, strategies.check(kind, new, old, labels))
         validator = self._validators.get(kind)
-        if validator is None:
-            return
-        found = validator(new, old, subresource)
-        registry.require(resource, new, found)
-
-    def _patch(self, old: Raw, patch: Patch, subresource: str) -> Any:
-        match patch:
-            case Merge():
-                return apply_merge_patch(old, patch.body)
-            case Operations():
-                return apply_json_patch(old, patch.operations)
-            case Apply():
-                return server_side_apply(old, patch, subresource, now=self._identity.now())
+        if validator is not None:
+            registry.require(resource, new, validator(new, old, subresource))
 
     def _apply_new(
         self,
@@ -241,28 +220,13 @@ class ApiServer:
         body = resource.plain(patch.body) | {"metadata": metadata}
         if metadata.get("uid"):
             raise _not_found(resource, name)
-        apply = Apply(body, patch.manager)
-        fresh = server_side_apply({}, apply, "", now=self._identity.now())
+        fresh = server_side_apply({}, Apply(body, patch.manager), "", now=self._identity.now())
         return self.create(resource, fresh, namespace, dry_run=dry_run)
 
     def _answer(self, resource: Resource[Any], key: Key, new: Raw, *, dry_run: bool) -> bytes:
         if dry_run:
             return msgspec.json.encode(new)
         return self._writes.put(resource, key, new).data
-
-    def _answer_last(self, resource: Resource[Any], key: Key, new: Raw, *, dry_run: bool) -> bytes:
-        """An update took the last finalizer away: it is answered, never stored, and the object goes as it was before."""
-        if not dry_run:
-            self._endings.drop(resource, key)
-        return msgspec.json.encode(new)
-
-
-def _is_readable(resource: Resource[Any], obj: Raw) -> bool:
-    try:
-        convert(obj, resource.type)
-    except WireError:
-        return False
-    return True
 
 
 def _key(resource: Resource[Any], name: str, namespace: str | None) -> Key:

@@ -16,8 +16,7 @@ from cluster.resources import NAMESPACES
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from cluster.embedded.storage.store import Record
-    from cluster.embedded.storage.writes import Writes
+    from cluster.embedded.store import Record, Writes
     from cluster.resources import Key, Raw, Resource
     from dra.objects import OwnerReference
 

@@ -20,25 +20,24 @@ import msgspec
 
 from cluster import resources
 from cluster.embedded.apiserver import ApiServer
-from cluster.embedded.label_selectors import selector
+from cluster.embedded.journal import REMOVED, Commit, Journal, Written
+from cluster.embedded.label_selectors import View, selector
 from cluster.embedded.registry import Identity
-from cluster.embedded.storage.journal import REMOVED, Commit, Journal, Written
-from cluster.embedded.storage.store import WINDOW, Store
-from cluster.embedded.storage.view import View
-from cluster.embedded.storage.writes import Writes
-from cluster.embedded.validators import VALIDATORS
-from cluster.errors import BadRequest, Gone, Unavailable, map_exceptions
-from cluster.protocol import DELETED, Bookmark, Page, Unreadable
+from cluster.embedded.store import WINDOW, Store, Writes
+from cluster.errors import BadRequest, Cause, ClusterError, Gone, Unavailable, map_exceptions
+from cluster.protocol import ADDED, DELETED, Bookmark, Page, Unreadable
 from cluster.server import Server
+from dra.pointer import field_path
 from dra.server import GATES
+from dra.validation import errors, gates, update_errors
 from dra.wire import WireError, decode
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
     from os import PathLike
 
     from cluster.embedded.registry import Validator
-    from cluster.embedded.storage.store import Entry, Record
+    from cluster.embedded.store import Entry, Record
     from cluster.patch import Patch
     from cluster.protocol import Change, Propagation
     from cluster.resources import Key, Raw, Resource
@@ -59,13 +58,43 @@ class _Continue(msgspec.Struct, frozen=True):
     after: tuple[str, str]
 
 
-def _identity() -> Identity:
-    """Real time, real uids, random suffixes as the API server makes them."""
-    return Identity(
-        now=lambda: datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        uid=lambda: str(uuid.uuid4()),
-        suffix=lambda: "".join(random.choices(_SUFFIX_LETTERS, k=5)),  # noqa: S311  a name, not a secret
-    )
+# Real time, real uids, random suffixes as the API server makes them.
+_REAL = Identity(
+    now=lambda: datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+    uid=lambda: str(uuid.uuid4()),
+    suffix=lambda: "".join(random.choices(_SUFFIX_LETTERS, k=5)),  # noqa: S311  a name, not a secret
+)
+_TOO_DEEP: Mapping[type[Exception], Callable[[Exception], ClusterError]] = {
+    RecursionError: lambda _: BadRequest("the object is nested too deeply")
+}
+# What the API server calls forbidden, and not an invalid value.
+_FORBIDDEN = frozenset({("D116", "/status/reservedFor")})
+
+
+def validate(new: Raw, old: Raw | None, subresource: str) -> list[Cause]:
+    """Find what a write breaks: the rules of `dra.validation`, in the words of an API error."""
+    if old is None:
+        problems = errors(new, gates.ALL)
+    else:
+        problems = update_errors(new, old, gates.ALL, status=subresource == "status")
+    causes: list[Cause] = []
+    for one in problems:
+        if (one.code, one.path) in _FORBIDDEN:
+            causes.append(Cause(field_path(one.path), f"Forbidden: {one.message}", "FieldValueForbidden"))
+        else:
+            causes.append(Cause(field_path(one.path), f"Invalid value: {one.message}", "FieldValueInvalid"))
+    return causes
+
+
+_VALIDATED = (
+    resources.DEVICE_CLASSES,
+    resources.DEVICE_COMPATIBILITIES,
+    resources.DEVICE_TAINT_RULES,
+    resources.RESOURCE_CLAIM_TEMPLATES,
+    resources.RESOURCE_CLAIMS,
+    resources.RESOURCE_SLICES,
+)
+VALIDATORS: Mapping[str, Validator] = {resource.id: validate for resource in _VALIDATED}
 
 
 class Embedded:
@@ -84,14 +113,20 @@ class Embedded:
         journal: Journal | None = None,
     ) -> None:
         self._store = Store(window=window)
-        rules = VALIDATORS if validators is None else validators
         self._writes = Writes(self._store, self._on_commit)
-        self._api = ApiServer(self._writes, identity or _identity(), rules)
+        self._api = ApiServer(self._writes, identity or _REAL, VALIDATORS if validators is None else validators)
         self._changed = asyncio.Event()
         self._turned = 0.0
         self._journal = journal
+        for commit in journal.commits if journal is not None else ():
+            for one in commit.changes:
+                data = bytes(one.object)
+                self._store.restore(
+                    one.resource, (one.namespace, one.name), data if data != REMOVED else None, commit.version
+                )
+            self._store.version = max(self._store.version, commit.version)
         if journal is not None:
-            self._replay(journal.commits)
+            self._store.forget()
         if not self._store.resources():
             self.load({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}} for name in _NAMESPACES)
 
@@ -131,12 +166,18 @@ class Embedded:
         more: str = "",
         resource_version: str = "",
     ) -> Page[T]:
-        """Read one page. Pages are cut from the present state; one that is asked for too late is Gone."""
+        """Pages are cut from the present state; one that is asked for too late is Gone."""
         await self._turn()
         del resource_version  # the present state is at least as new as any version that was ever handed out
         self._api.check(resource)
         view = View(resource, namespace, selector(resource.id, labels, fields))
-        start = self._continue(resource, more) if more else _Continue(self._store.version, ("", ""))
+        start = _Continue(self._store.version, ("", ""))
+        if more:
+            try:
+                start = msgspec.json.decode(bytes.fromhex(more), type=_Continue)
+            except ValueError as error:
+                raise BadRequest("continue key is not valid: it is not one that was handed out here") from error
+            self._store.since(resource.id, start.version, 1)
         behind = (
             one for one in self._store.records(resource.id, namespace, start.after if more else None) if view.has(one)
         )
@@ -163,11 +204,13 @@ class Embedded:
         initial: bool = False,
         timeout: float = 300.0,  # noqa: ASYNC109  the server's own end of a watch, not a deadline on a call
     ) -> AsyncIterator[AsyncIterator[Change[T] | Bookmark | Unreadable]]:
-        """Follow a collection. A reader that falls behind the window is told so by Gone, and nothing is kept for it."""
+        """A reader that falls behind the window gets Gone, and nothing is kept for it."""
         await self._turn()
         self._api.check(resource)
         view = View(resource, namespace, selector(resource.id, labels, fields))
-        version = _version(resource_version)
+        if not (resource_version or "0").isdigit():
+            raise BadRequest(f"invalid resource version {resource_version!r}")
+        version = int(resource_version or "0")  # none is from now on, with the present objects first
         present: Sequence[Record] = []
         if initial or version == 0:
             present = [one for one in self._store.records(resource.id, namespace) if view.has(one)]
@@ -183,7 +226,6 @@ class Embedded:
             await events.aclose()
 
     async def get(self, resource: Resource[T], name: str, namespace: str | None = None) -> T:
-        """Read one object."""
         await self._turn()
         record = self._api.get(resource, name, namespace)
         with map_exceptions(
@@ -199,10 +241,13 @@ class Embedded:
         *,
         dry_run: bool = False,
     ) -> T:
-        """Create an object and return it as stored."""
         await self._turn()
         with self._together():
-            plain = _plain(resource, obj)
+            try:
+                # A copy, as JSON makes one: what is not JSON is found here, not in storage.
+                plain: Raw = msgspec.json.decode(msgspec.json.encode(resource.plain(obj)))
+            except (TypeError, ValueError) as error:
+                raise BadRequest(f"the object cannot be written as JSON: {error}") from error
             data = self._api.create(resource, plain, namespace, dry_run=dry_run)
         return decode(data, resource.type)
 
@@ -216,7 +261,6 @@ class Embedded:
         subresource: str = "",
         dry_run: bool = False,
     ) -> T:
-        """Change an object and return it as stored."""
         await self._turn()
         with self._together():
             data = self._api.patch(resource, name, patch, namespace, subresource, dry_run=dry_run)
@@ -234,7 +278,7 @@ class Embedded:
         grace: int | None = None,
         dry_run: bool = False,
     ) -> None:
-        """Delete an object. No kubelet is here to stop containers, so a pod is gone at once whatever the grace."""
+        """No kubelet is here to stop containers, so a pod is gone at once whatever the grace."""
         del grace
         await self._turn()
         with self._together():
@@ -249,25 +293,21 @@ class Embedded:
             )
 
     async def bind(self, name: str, namespace: str, node: str, *, uid: str = "", dry_run: bool = False) -> None:
-        """Assign a pod to a node."""
         await self._turn()
         with self._together():
             self._api.bind(name, namespace, node, uid=uid, dry_run=dry_run)
 
     async def server(self, *, probe: bool = True) -> Server:
-        """Say what this store speaks, which needs no trying."""
         del probe
         served = frozenset(resource.api_version for resource in resources.ALL)
-        every = dict.fromkeys(GATES, True)
-        return Server(VERSION, MINOR, served, every)
+        return Server(VERSION, MINOR, served, dict.fromkeys(GATES, True))
 
     async def close(self) -> None:
-        """Close the file, if there is one."""
         if self._journal is not None:
             self._journal.close()
 
     async def _turn(self) -> None:
-        """Give everybody else on the loop a turn now and then: a caller that never waits would keep it for itself."""
+        """Give other tasks on the loop a turn now and then: a caller that never waits would keep it for itself."""
         now = asyncio.get_running_loop().time()
         if now - self._turned > TURN:
             await asyncio.sleep(0)
@@ -276,13 +316,16 @@ class Embedded:
     @contextmanager
     def _together(self) -> Iterator[None]:
         """One request's write, whole or not at all."""
-        with map_exceptions({RecursionError: _too_deep}), self._writes.together():
+        with map_exceptions(_TOO_DEEP), self._writes.together():
             yield
 
     def _on_commit(self, entries: Sequence[tuple[str, Entry]]) -> None:
         """Write a write down, then wake the watchers; they run when it is done, since nothing here awaits."""
         if self._journal is not None:
-            self._journal.append(_commit(entries))
+            changes = (
+                _describe_write(of, one.key, None if one.type == DELETED else one.record.data) for of, one in entries
+            )
+            self._journal.append(Commit(entries[-1][1].version, tuple(changes)))
             self._journal.tidy(self._content)
         self._changed.set()
         self._changed = asyncio.Event()
@@ -294,30 +337,11 @@ class Embedded:
                 yield Commit(record.version, (_describe_write(resource, _key(record), record.data),))
         yield Commit(self._store.version, ())
 
-    def _replay(self, commits: Iterable[Commit]) -> None:
-        store = self._store
-        for commit in commits:
-            for one in commit.changes:
-                key = one.namespace, one.name
-                data = bytes(one.object)
-                gone = data == REMOVED
-                store.restore(one.resource, key, None if gone else data, commit.version)
-            store.version = max(store.version, commit.version)
-        store.forget()
-
-    def _continue(self, resource: Resource[T], more: str) -> _Continue:
-        try:
-            start = msgspec.json.decode(bytes.fromhex(more), type=_Continue)
-        except ValueError as error:
-            raise BadRequest("continue key is not valid: it is not one that was handed out here") from error
-        self._store.since(resource.id, start.version, 1)
-        return start
-
     async def _events(
         self, view: View[T], version: int, present: Sequence[Record], *, initial: bool, seconds: float
     ) -> AsyncGenerator[Change[T] | Bookmark | Unreadable, None]:
         for record in present:
-            yield view.present(record)
+            yield view.event(ADDED, record, record.version)
         if initial:
             yield Bookmark(str(version), initial_end=True)
         end = asyncio.get_running_loop().time() + seconds
@@ -332,51 +356,17 @@ class Embedded:
             await asyncio.sleep(0)  # a long backlog must not keep others from their turn
             if not self._store.since(view.resource.id, version, 1):
                 version = max(version, self._store.version)
-                if not await _wait_for(changed, end - asyncio.get_running_loop().time()):
+                try:
+                    async with asyncio.timeout_at(end):
+                        await changed.wait()
+                except TimeoutError:
                     yield Bookmark(str(version))
                     return
-
-
-async def _wait_for(event: asyncio.Event, seconds: float) -> bool:
-    """Wait for an event; say whether it came in time."""
-    try:
-        async with asyncio.timeout(max(seconds, 0.0)):
-            await event.wait()
-    except TimeoutError:
-        return False
-    return True
-
-
-def _commit(entries: Sequence[tuple[str, Entry]]) -> Commit:
-    changes = (_describe_write(of, one.key, None if one.type == DELETED else one.record.data) for of, one in entries)
-    return Commit(entries[-1][1].version, tuple(changes))
 
 
 def _describe_write(resource: str, key: Key, data: bytes | None) -> Written:
     return Written(resource, *key, msgspec.Raw(REMOVED if data is None else data))
 
 
-def _too_deep(_: Exception) -> BadRequest:
-    return BadRequest("the object is nested too deeply")
-
-
-def _plain(resource: Resource[T], obj: T | Raw) -> Raw:
-    """A copy of the caller's object, as JSON makes one: what is not JSON is found here, not in storage."""
-    try:
-        plain: Raw = msgspec.json.decode(msgspec.json.encode(resource.plain(obj)))
-    except (TypeError, ValueError) as error:
-        raise BadRequest(f"the object cannot be written as JSON: {error}") from error
-    except RecursionError as error:
-        raise _too_deep(error) from error
-    return plain
-
-
 def _key(record: Record) -> Key:
     return record.meta.namespace, record.meta.name
-
-
-def _version(text: str) -> int:
-    """Read a resourceVersion that was given back to us; none means from now on, with what is there first."""
-    if not (text or "0").isdigit():
-        raise BadRequest(f"invalid resource version {text!r}")
-    return int(text or "0")

@@ -1,4 +1,4 @@
-"""Label and field selectors as the API server reads them from a query (apimachinery pkg/labels, pkg/fields).
+"""Label and field selectors as the API server reads them from a query (apimachinery pkg/labels, pkg/fields), and views filtered by them.
 
 Only the embedded store evaluates them; a real server gets the text. Fields are the ones that API servers index and we
 use; any other is refused as there.
@@ -8,13 +8,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
 from cluster.errors import BadRequest
+from cluster.protocol import ADDED, DELETED, MODIFIED, Change, Unreadable
+from cluster.resources import Resource
+from dra.wire import WireError
+
+if TYPE_CHECKING:
+    from cluster.embedded.store import Entry, Record
 
 T = TypeVar("T")
+_LONGEST_PROBLEM = 500
 LabelTest = Callable[[Mapping[str, str]], bool]
 FieldTest = Callable[[Mapping[str, Any]], bool]
 
@@ -53,13 +60,8 @@ class Selector(msgspec.Struct, frozen=True):
 
 def selector(resource_id: str, labels: str, fields: str) -> Selector:
     """Read the selectors of a query."""
-    label_test = labels_test(labels)
-    field_test: FieldTest | None = None
-    if fields.strip():
-        parts = fields.split(",")
-        field_tests = [_field(resource_id, part.strip(), fields) for part in parts]
-        field_test = _every(field_tests)
-    return Selector(label_test, field_test)
+    field_tests = [_field(resource_id, part.strip(), fields) for part in fields.split(",")] if fields.strip() else []
+    return Selector(labels_test(labels), _every(field_tests) if field_tests else None)
 
 
 def labels_test(text: str) -> LabelTest | None:
@@ -77,8 +79,7 @@ def _every(tests: list[Callable[[T], bool]]) -> Callable[[T], bool]:
 def _label(part: str, text: str) -> LabelTest:
     if found := _SET.match(part):
         key = found["key"]
-        listed = found["values"].split(",")
-        values = frozenset(map(str.strip, listed))
+        values = frozenset(map(str.strip, found["values"].split(",")))
         if found["operator"] == "in":
             return lambda have: have.get(key) in values
         return lambda have: have.get(key) not in values
@@ -114,3 +115,47 @@ def _field(resource_id: str, part: str, text: str) -> FieldTest:
         return (text == value) == equal
 
     return matches
+
+
+class View(msgspec.Struct, Generic[T], frozen=True):
+    """What one reader sees of a resource: a namespace or all, filtered by a selector, as one type.
+
+    An object that stops matching a selector is DELETED for this reader, and one that begins to match is ADDED, whatever happened to it
+    in the store (k8s.io/apiserver pkg/storage/cacher).
+    """
+
+    resource: Resource[T]
+    namespace: str | None
+    selector: Selector
+
+    def has(self, record: Record) -> bool:
+        if self.namespace is not None and record.meta.namespace != self.namespace:
+            return False
+        return self.selector.matches(record.meta.labels, record.plain)
+
+    def read(self, record: Record) -> T | Unreadable:
+        try:
+            return record.read(self.resource.type)
+        except WireError as error:
+            meta = record.meta
+            return Unreadable(meta.namespace, meta.name, str(record.version), str(error)[:_LONGEST_PROBLEM])
+
+    def change(self, entry: Entry) -> Change[T] | Unreadable | None:
+        """What a change in the store is to this reader; None if nothing."""
+        record, previous = entry.record, entry.previous
+        had = previous is not None and self.has(previous)
+        has = entry.type != DELETED and self.has(record)
+        type_ = MODIFIED
+        if not had:
+            type_ = ADDED
+        if not has:
+            type_ = DELETED
+        if not had and not has:
+            return None
+        return self.event(type_, record, entry.version)
+
+    def event(self, type_: str, record: Record, version: int) -> Change[T] | Unreadable:
+        read = self.read(record)
+        if isinstance(read, Unreadable):
+            return msgspec.structs.replace(read, deleted=type_ == DELETED)
+        return Change(type_, read, str(version))

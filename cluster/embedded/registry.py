@@ -2,7 +2,7 @@
 generations, what belongs to the server and what to the status.
 
 Pure: documents in, documents out, refusals as `ApiError`. What single resources add is in `cluster.embedded.rest_strategies`, defaults
-are in `cluster.embedded.defaulting`, field validation is `dra.validation`'s.
+too, field validation is `dra.validation`'s.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from cluster.embedded.defaulting import fill_in_defaults
+from cluster.embedded.rest_strategies import fill_in_defaults
 from cluster.errors import BadRequest, Cause, Conflict, Forbidden, Invalid
 from cluster.patch import same
 from cluster.resources import BY_ID

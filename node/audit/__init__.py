@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from node.audit.condition import CONDITION, condition_of, stood_by_at, worn_by
-from node.audit.findings import COMPONENT, OVER, Finding, Kind, Patience, examine
-from node.audit.hardware_identity import Silicon
+from node.audit.findings import COMPONENT, OVER, Finding, Kind, Patience, claim_uid, examine
+from node.audit.hardware_identity import Hardware
 from node.audit.holders import ContainerDevice, holders
 from node.audit.kubelet_state import UnreadableState, read_state
 from node.audit.marks import HELD_BY_PLUGIN, MARKED_ON, markable, marks_of, plan, seen_at, sign_of, unmarkable
-from node.audit.names import claim_uid, plain
 from node.audit.other_drivers import BadCheckpoint, UnknownForm, read_other_driver, with_names
-from node.audit.promised import Unlikely, read_promises, that_stood
-from node.audit.snapshot import DeviceId, HandedOut, PreparedThere, Promise, PromisedDevice, Sight
+from node.audit.reservations import Unlikely, in_both, read_reservations
+from node.audit.snapshot import DeviceId, HandedOut, NodeSnapshot, PreparedThere, Reservation, ReservedDevice, plain
 
 __all__ = [
     "COMPONENT",
@@ -24,13 +23,13 @@ __all__ = [
     "DeviceId",
     "Finding",
     "HandedOut",
+    "Hardware",
     "Kind",
+    "NodeSnapshot",
     "Patience",
     "PreparedThere",
-    "Promise",
-    "PromisedDevice",
-    "Sight",
-    "Silicon",
+    "Reservation",
+    "ReservedDevice",
     "UnknownForm",
     "Unlikely",
     "UnreadableState",
@@ -38,17 +37,17 @@ __all__ = [
     "condition_of",
     "examine",
     "holders",
+    "in_both",
     "markable",
     "marks_of",
     "plain",
     "plan",
     "read_other_driver",
-    "read_promises",
+    "read_reservations",
     "read_state",
     "seen_at",
     "sign_of",
     "stood_by_at",
-    "that_stood",
     "unmarkable",
     "with_names",
     "worn_by",

@@ -6,6 +6,7 @@ by itself (a claim that the kubelet has not asked to unprepare yet) is a finding
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from enum import StrEnum
 from itertools import islice
@@ -15,21 +16,22 @@ import msgspec
 from msgspec.structs import replace
 
 from dra.objects import claim_name, results_of
-from node.audit.names import claim_uid, plain
-from node.audit.snapshot import DeviceId
+from node.audit.snapshot import DeviceId, plain, where_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
-    from dra.objects import Device, DeviceRequestAllocationResult
-    from node.audit.hardware_identity import Silicon
-    from node.audit.snapshot import ClaimName, PreparedThere, Promise, PromisedDevice, Sight
+    from dra.objects import Device
+    from node.audit.hardware_identity import Hardware
+    from node.audit.snapshot import ClaimName, NodeSnapshot, PreparedThere, Reservation, ReservedDevice
 
 COMPONENT = "drawbridge-node-agent"  # the source of the events
 OVER = "it is over"  # what an event says then
 MOST = 50  # findings of one sort in one look: many of one sort hide none of another
 _SENTENCE = 900
-_NAMED = 4  # devices of one promise
+_NAMED = 4  # devices of one reservation
+_UID = re.compile(r"(?<![0-9a-f])[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?![0-9a-f-])")
+_CDI_ENDINGS = (".json", ".yaml")
 _UNPREPARED = ("All", "NodePrepareResources")
 
 
@@ -99,18 +101,18 @@ class Patience(msgspec.Struct, frozen=True):
         return now - since >= _WAITS.get(one.what, SOON)
 
 
-def examine(sight: Sight, silicon: Silicon) -> tuple[Finding, ...]:
+def examine(snapshot: NodeSnapshot, hardware: Hardware) -> tuple[Finding, ...]:
     """Find what does not fit, in the order in which it matters."""
-    users = _users(sight)
+    users = _users(snapshot)
     sorts = (
-        _given_twice(sight, silicon, users),
-        _prepared_twice(silicon, users),
-        _promised_elsewhere(sight, silicon),
-        _sums(sight, silicon.devices),
-        _not_allocated(sight),
-        _not_prepared(sight),
-        _left(sight),
-        _in_doubt(sight),
+        _given_twice(snapshot, hardware, users),
+        _prepared_twice(hardware, users),
+        _reserved_elsewhere(snapshot, hardware),
+        _sums(snapshot, hardware.devices),
+        _not_allocated(snapshot),
+        _not_prepared(snapshot),
+        _left(snapshot),
+        _in_doubt(snapshot),
     )
     return tuple(
         # Names in a finding are those of drivers' files, and so are not trusted.
@@ -120,10 +122,10 @@ def examine(sight: Sight, silicon: Silicon) -> tuple[Finding, ...]:
     )
 
 
-def _given_twice(sight: Sight, silicon: Silicon, users: Users) -> Iterator[Finding]:
+def _given_twice(snapshot: NodeSnapshot, hardware: Hardware, users: Users) -> Iterator[Finding]:
     """A container has it from a device plugin, and a claim has it, too."""
-    for given in sight.given:
-        beside = silicon.of_plugin(given.resource, given.id)
+    for given in snapshot.given:
+        beside = hardware.of_plugin(given.resource, given.id)
         for where in sorted(beside & users.keys()):
             for user in sorted(users[where]):
                 yield Finding(
@@ -136,29 +138,29 @@ def _given_twice(sight: Sight, silicon: Silicon, users: Users) -> Iterator[Findi
                 )
 
 
-def _users(sight: Sight) -> Users:
+def _users(snapshot: NodeSnapshot) -> Users:
     """Map each device to the claims that hold it: by the claims' status, and by the kubelet's answer. Admin access holds nothing."""
     users: defaultdict[DeviceId, set[_User]] = defaultdict(set)
-    pods_of = sight.pods_by_claim
+    pods_of = snapshot.pods_by_claim
     with_access: set[tuple[ClaimName, DeviceId]] = set()
     held: list[tuple[ClaimName, DeviceId]] = []
     for name in pods_of:
-        for result in results_of(sight.claims.get(name)):
+        for result in results_of(snapshot.claims.get(name)):
             if result.admin_access:
-                with_access.add((name, _where(result)))
+                with_access.add((name, where_of(result)))
             else:
-                held.append((name, _where(result)))
-    by_kubelet = (((one.namespace, one.claim), one.where) for one in sight.held)
+                held.append((name, where_of(result)))
+    by_kubelet = (((one.namespace, one.claim), one.where) for one in snapshot.held)
     held += (one for one in by_kubelet if one not in with_access)
     for name, where in held:
         users[where].add(_User(name, tuple(sorted(pods_of[name]))))
     return users
 
 
-def _prepared_twice(silicon: Silicon, users: Users) -> Iterator[Finding]:
+def _prepared_twice(hardware: Hardware, users: Users) -> Iterator[Finding]:
     """Two drivers publish the same hardware, and two claims have it."""
     for where in sorted(users):
-        for other in sorted(silicon.of_device(where) & users.keys()):
+        for other in sorted(hardware.of_device(where) & users.keys()):
             if other < where:
                 continue
             names = {one.claim for one in (*users[where], *users[other])}
@@ -173,19 +175,19 @@ def _prepared_twice(silicon: Silicon, users: Users) -> Iterator[Finding]:
             )
 
 
-def _promised_elsewhere(sight: Sight, silicon: Silicon) -> Iterator[Finding]:
+def _reserved_elsewhere(snapshot: NodeSnapshot, hardware: Hardware) -> Iterator[Finding]:
     """An allocator reserves for a claim a device that has another holder. Once the status is written, the device is given twice."""
-    if not sight.promises:
+    if not snapshot.reservations:
         return
-    rivals = _rivals(sight, silicon)
-    for promise in sight.promises:
-        for device in promise.devices:
+    rivals = _rivals(snapshot, hardware)
+    for reservation in snapshot.reservations:
+        for device in reservation.devices:
             for one in rivals[device.where]:
-                if one.hinders(promise, device):
+                if one.hinders(reservation, device):
                     yield Finding(
                         Kind.PROMISED_ELSEWHERE,
                         f"device {device.where}",
-                        f"an allocator has reserved it for ResourceClaim {promise.namespace}/{promise.claim}, and {one.has}",
+                        f"an allocator has reserved it for ResourceClaim {reservation.namespace}/{reservation.claim}, and {one.has}",
                         "end the pod that has it, or delete the pod that it is reserved for, so that it is placed again",
                         one.users,
                         f"{device.where}, or a part of it, which this pod has, is reserved for a claim of another pod",
@@ -193,44 +195,44 @@ def _promised_elsewhere(sight: Sight, silicon: Silicon) -> Iterator[Finding]:
 
 
 class _Rival(NamedTuple):
-    """A holder of a device that excludes a promised device."""
+    """A holder of a device that excludes a reserved device."""
 
     has: str
     users: tuple[tuple[str, str], ...]
     holding: PreparedThere | None = None  # None if it is a device plugin's
 
-    def hinders(self, promise: Promise, device: PromisedDevice) -> bool:
-        """Say whether a promise goes against what is held: not if it is the same claim's, or both have shares."""
+    def hinders(self, reservation: Reservation, device: ReservedDevice) -> bool:
+        """Say whether a reservation conflicts with what is held: not if it is the same claim's, or both have shares."""
         held = self.holding
         if held is None:
             return True
-        if held.uid and promise.uid:
-            is_same = held.uid == promise.uid
+        if held.uid and reservation.uid:
+            is_same = held.uid == reservation.uid
         else:
-            is_same = (held.namespace, held.claim) == (promise.namespace, promise.claim)
+            is_same = (held.namespace, held.claim) == (reservation.namespace, reservation.claim)
         share_it = held.where == device.where and bool(held.share and device.share)
         return not (is_same or share_it)
 
 
-def _rivals(sight: Sight, silicon: Silicon) -> Mapping[DeviceId, list[_Rival]]:
-    """Map each promised device to the holders that exclude it."""
-    beside = {device.where: silicon.beside(device.where) for one in sight.promises for device in one.devices}
+def _rivals(snapshot: NodeSnapshot, hardware: Hardware) -> Mapping[DeviceId, list[_Rival]]:
+    """Map each reserved device to the holders that exclude it."""
+    beside = {device.where: hardware.beside(device.where) for one in snapshot.reservations for device in one.devices}
     found: defaultdict[DeviceId, list[_Rival]] = defaultdict(list)
-    for given in sight.given:
+    for given in snapshot.given:
         rival = _Rival(
             f"pod {given.namespace}/{given.pod} has it as {given} of a device plugin", ((given.namespace, given.pod),)
         )
-        for where in silicon.of_plugin(given.resource, given.id) & beside.keys():
+        for where in hardware.of_plugin(given.resource, given.id) & beside.keys():
             found[where].append(rival)
     near = frozenset().union(*beside.values())
     # A source that knows the claim's uid is believed before one that does not.
-    known = sorted((one for one in sight.known if one.where in near), key=lambda one: not one.uid)
-    pods_of = sight.pods_by_claim
+    known = sorted((one for one in snapshot.known if one.where in near), key=lambda one: not one.uid)
+    pods_of = snapshot.pods_by_claim
     holding: defaultdict[DeviceId, list[_Rival]] = defaultdict(list)
     for one in _once(known):
         name = one.namespace, one.claim
-        results = results_of(sight.claims.get(name))
-        if one.admin or any(_where(result) == one.where for result in results if result.admin_access):
+        results = results_of(snapshot.claims.get(name))
+        if one.admin or any(where_of(result) == one.where for result in results if result.admin_access):
             continue
         whose = _named(name) if one.claim else f"with uid {one.uid}"
         has = f"{one.by} has {one.where} prepared for ResourceClaim {whose}"
@@ -241,26 +243,26 @@ def _rivals(sight: Sight, silicon: Silicon) -> Mapping[DeviceId, list[_Rival]]:
     return found
 
 
-def _in_doubt(sight: Sight) -> Iterator[Finding]:
+def _in_doubt(snapshot: NodeSnapshot) -> Iterator[Finding]:
     """A write that gives a claim its devices has no answer."""
-    for promise in sight.promises:
-        if promise.in_doubt:
-            devices = ", ".join(str(one.where) for one in promise.devices[:_NAMED])
+    for reservation in snapshot.reservations:
+        if reservation.in_doubt:
+            devices = ", ".join(str(one.where) for one in reservation.devices[:_NAMED])
             yield Finding(
                 Kind.IN_DOUBT,
-                f"ResourceClaim {promise.namespace}/{promise.claim}",
+                f"ResourceClaim {reservation.namespace}/{reservation.claim}",
                 f"an allocator has reserved it {devices}, and its write has no answer: it may or may not have them",
                 "is the API server well, and does the allocator reach it? It holds the devices until the claim tells",
             )
 
 
-def _not_allocated(sight: Sight) -> Iterator[Finding]:
+def _not_allocated(snapshot: NodeSnapshot) -> Iterator[Finding]:
     """Something is prepared, and the claim's status does not say so."""
-    for one in _once(sight.known):
-        claim = sight.claims.get((one.namespace, one.claim))
+    for one in _once(snapshot.known):
+        claim = snapshot.claims.get((one.namespace, one.claim))
         if claim is None or (one.uid and claim.metadata.uid != one.uid):
             continue  # gone, which is another finding, or unknown
-        if not one.where.device or one.where in {_where(result) for result in results_of(claim)}:
+        if not one.where.device or one.where in {where_of(result) for result in results_of(claim)}:
             continue
         yield Finding(
             Kind.NOT_ALLOCATED,
@@ -270,12 +272,12 @@ def _not_allocated(sight: Sight) -> Iterator[Finding]:
         )
 
 
-def _not_prepared(sight: Sight) -> Iterator[Finding]:
+def _not_prepared(snapshot: NodeSnapshot) -> Iterator[Finding]:
     """A running container names a claim, and the kubelet knows no device of that claim."""
-    if sight.kubelet is None:
+    if snapshot.kubelet is None:
         return
-    known = {(one.namespace, one.claim, one.where) for one in sight.known}
-    for pod in sight.pods or ():
+    known = {(one.namespace, one.claim, one.where) for one in snapshot.known}
+    for pod in snapshot.pods or ():
         if pod.status.phase != "Running" or pod.metadata.deletion_timestamp:
             continue
         namespace = pod.metadata.namespace
@@ -283,8 +285,8 @@ def _not_prepared(sight: Sight) -> Iterator[Finding]:
         entries = {claim.name for one in pod.spec.containers for claim in one.resources.claims}
         names = (claim_name(pod, entry) for entry in pod.spec.resource_claims if entry.name in entries)
         for name in filter(None, names):
-            results = results_of(sight.claims.get((namespace, name)))
-            needed = [_where(one) for one in results if not set(_UNPREPARED) & set(one.skip_node_operations)]
+            results = results_of(snapshot.claims.get((namespace, name)))
+            needed = [where_of(one) for one in results if not set(_UNPREPARED) & set(one.skip_node_operations)]
             missing = [where for where in needed if (namespace, name, where) not in known]
             if missing:
                 yield Finding(
@@ -297,18 +299,18 @@ def _not_prepared(sight: Sight) -> Iterator[Finding]:
                 )
 
 
-def _sums(sight: Sight, devices: Mapping[DeviceId, Device]) -> Iterator[Finding]:
+def _sums(snapshot: NodeSnapshot, devices: Mapping[DeviceId, Device]) -> Iterator[Finding]:
     """Shares that drivers have prepared: more than the device has, or another amount than the claim's status says."""
     sums: defaultdict[tuple[DeviceId, str], int] = defaultdict(int)
-    for one in sight.prepared:
+    for one in snapshot.prepared:
         if one.admin or not one.consumed:
             continue
         for name, amount in one.consumed.items():
             sums[one.where, name] += amount.nano
-        claim = sight.claims.get((one.namespace, one.claim))
+        claim = snapshot.claims.get((one.namespace, one.claim))
         for result in results_of(claim):
             if (
-                _where(result) == one.where
+                where_of(result) == one.where
                 and result.share_id == one.share
                 and result.consumed_capacity != one.consumed
             ):
@@ -329,32 +331,32 @@ def _sums(sight: Sight, devices: Mapping[DeviceId, Device]) -> Iterator[Finding]
             )
 
 
-def _left(sight: Sight) -> Iterator[Finding]:
+def _left(snapshot: NodeSnapshot) -> Iterator[Finding]:
     """What is prepared for claims that are gone, and CDI files of no claim."""
-    for one in _once(sight.known):
+    for one in _once(snapshot.known):
         name = one.namespace, one.claim
-        claim = sight.claims.get(name)
-        if name in sight.claims and (claim is None or (one.uid and claim.metadata.uid != one.uid)):
+        claim = snapshot.claims.get(name)
+        if name in snapshot.claims and (claim is None or (one.uid and claim.metadata.uid != one.uid)):
             yield Finding(
                 Kind.LEFT,
                 f"ResourceClaim {one.namespace}/{one.claim}",
                 f"it is gone, and {one.by} still has {one.where if one.where.device else 'it'} prepared",
                 "is its driver there? Our drivers forget such a claim after five minutes; restart another's",
             )
-    named = sight.claim_names | sight.pods_by_claim.keys()
-    if sight.pods is None or named - sight.claims.keys():
+    named = snapshot.claim_names | snapshot.pods_by_claim.keys()
+    if snapshot.pods is None or named - snapshot.claims.keys():
         return  # a uid that seems unknown may be that of a claim that was not read
-    for uid, by in sorted({(one.uid, one.by) for one in sight.prepared if not one.claim}):
+    for uid, by in sorted({(one.uid, one.by) for one in snapshot.prepared if not one.claim}):
         yield Finding(
             Kind.LEFT,
             f"claim with the uid {uid}",
             f"{by} has it prepared, and no claim of a pod of this node has that uid",
             "is its driver there? Restart it, so that it looks which of its claims there still are",
         )
-    living = {one.uid for one in sight.known}
-    living.update(claim.metadata.uid for claim in sight.claims.values() if claim is not None)
-    drivers = {one.spec.driver for one in sight.slices} | {one.where.driver for one in sight.known}
-    for file in sight.files:
+    living = {one.uid for one in snapshot.known}
+    living.update(claim.metadata.uid for claim in snapshot.claims.values() if claim is not None)
+    drivers = {one.spec.driver for one in snapshot.slices} | {one.where.driver for one in snapshot.known}
+    for file in snapshot.files:
         uid = claim_uid(file, drivers)
         if uid and uid not in living:
             yield Finding(
@@ -365,16 +367,20 @@ def _left(sight: Sight) -> Iterator[Finding]:
             )
 
 
+def claim_uid(name: str, drivers: Collection[str]) -> str:
+    """Say for which claim a driver of this node wrote a file; "" if it is no such file. GPUs have uuids, too, so a driver has to be named."""
+    uids: list[str] = _UID.findall(name)
+    if not name.endswith(_CDI_ENDINGS) or len(uids) != 1 or not any(driver in name for driver in drivers):
+        return ""
+    return uids[0]
+
+
 def _once(known: Iterable[PreparedThere]) -> list[PreparedThere]:
     """Leave out what several say of one claim and device."""
     found: dict[tuple[str, str, DeviceId], PreparedThere] = {}
     for one in known:
         found.setdefault((one.namespace, one.claim or one.uid, one.where), one)
     return list(found.values())
-
-
-def _where(result: DeviceRequestAllocationResult) -> DeviceId:
-    return DeviceId(result.driver, result.pool, result.device)
 
 
 def _named(name: ClaimName) -> str:

@@ -31,7 +31,7 @@ Counter = tuple[str, str, str, str]  # driver, pool, counter set, counter
 Amounts = dict[Counter, int]
 
 
-class Plate(NamedTuple):
+class ExporterIds(NamedTuple):
     """By what exporters know a device: its uuid, that of the card that it is a part of (its own if it is none), and the PCI address."""
 
     uuid: str = ""
@@ -39,7 +39,7 @@ class Plate(NamedTuple):
     pci: str = ""
 
 
-class Silicon:
+class Hardware:
     """The devices of a node's slices, by what they are made of."""
 
     def __init__(self, slices: Iterable[ResourceSlice]) -> None:
@@ -72,24 +72,24 @@ class Silicon:
         beside = [self._overlapping(where) for where in found]
         return frozenset(found.union(*beside))
 
-    def plate(self, where: DeviceId) -> Plate:
+    def exporter_ids(self, where: DeviceId) -> ExporterIds:
         """Say by what exporters know a device that is published."""
         device = self.devices.get(where)
         if device is None:
-            return Plate()
+            return ExporterIds()
         texts = _texts(device)
         uuid = texts.get("uuid", "")
         address = texts.get("pciBusID", "").lower()
-        return Plate(uuid, texts.get("parentUUID", uuid), _address(address) if _PCI(address) else "")
+        return ExporterIds(uuid, texts.get("parentUUID", uuid), _address(address) if _PCI(address) else "")
 
-    def plate_of_plugin(self, resource: str, id_: str) -> Plate:
+    def exporter_ids_of_plugin(self, resource: str, id_: str) -> ExporterIds:
         """Say by what exporters know what a plugin handed out: as far as the devices that it names agree, else by its id alone."""
-        known = {self.plate(where) for where in self._named(resource, id_)}
+        known = {self.exporter_ids(where) for where in self._named(resource, id_)}
         card = _card(id_)
         if _PCI(card.lower()):
-            known.add(Plate(pci=_address(card.lower())))
+            known.add(ExporterIds(pci=_address(card.lower())))
         uuid = card if _UUID(card) else _only(one.uuid for one in known)
-        return Plate(uuid, _only(one.card for one in known) or uuid, _only(one.pci for one in known))
+        return ExporterIds(uuid, _only(one.card for one in known) or uuid, _only(one.pci for one in known))
 
     def _named(self, resource: str, id_: str) -> set[DeviceId]:
         """Name the devices that share a sign with one of a plugin."""

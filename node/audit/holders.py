@@ -13,15 +13,15 @@ from msgspec.structs import replace
 
 from dra.objects import claim_name, results_of
 from dra.quantity import Quantity
-from node.audit.hardware_identity import Plate
+from node.audit.hardware_identity import ExporterIds
 from node.audit.snapshot import where_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from dra.objects import Pod
-    from node.audit.hardware_identity import Silicon
-    from node.audit.snapshot import Sight
+    from node.audit.hardware_identity import Hardware
+    from node.audit.snapshot import NodeSnapshot
 
 Requests = frozenset[str]
 
@@ -35,27 +35,27 @@ class ContainerDevice(msgspec.Struct, frozen=True):
     pool: str = ""
     share: str = ""
     resource: str = ""
-    plate: Plate = Plate()
+    exporter_ids: ExporterIds = ExporterIds()
     amounts: dict[str, Quantity] = {}
     namespace: str = ""
     pod: str = ""
     container: str = ""
 
 
-def holders(sight: Sight, silicon: Silicon) -> Iterator[ContainerDevice]:
+def holders(snapshot: NodeSnapshot, hardware: Hardware) -> Iterator[ContainerDevice]:
     """Yield a row for each container and each device that it has."""
-    pods = {(one.metadata.namespace, one.metadata.name): one for one in sight.pods or ()}
-    for pod in sight.kubelet.pods if sight.kubelet is not None else ():
+    pods = {(one.metadata.namespace, one.metadata.name): one for one in snapshot.pods or ()}
+    for pod in snapshot.kubelet.pods if snapshot.kubelet is not None else ():
         spec = pods.get((pod.namespace, pod.name))
         for container in pod.containers:
             owner = ContainerDevice("", namespace=pod.namespace, pod=pod.name, container=container.name)
             for plugin in container.devices:
                 for id_ in plugin.ids:
-                    plate = silicon.plate_of_plugin(plugin.resource, id_)
-                    yield replace(owner, device=id_, resource=plugin.resource, plate=plate)
+                    exporter_ids = hardware.exporter_ids_of_plugin(plugin.resource, id_)
+                    yield replace(owner, device=id_, resource=plugin.resource, exporter_ids=exporter_ids)
             for held in container.claims:
                 asked = _requests(spec, container.name, held.claim) if spec is not None else None
-                results = results_of(sight.claims.get((held.namespace, held.claim)))
+                results = results_of(snapshot.claims.get((held.namespace, held.claim)))
                 for one in held.devices:
                     there = one.driver, one.pool, one.device, one.share or ""
                     same = [
@@ -78,7 +78,7 @@ def holders(sight: Sight, silicon: Silicon) -> Iterator[ContainerDevice]:
                             driver=one.driver,
                             pool=one.pool,
                             share=one.share or "",
-                            plate=silicon.plate(where_of(one)),
+                            exporter_ids=hardware.exporter_ids(where_of(one)),
                             amounts=mine[0].consumed_capacity if mine else {},
                         )
 

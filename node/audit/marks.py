@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from dra.objects import Node
-    from node.audit.hardware_identity import Silicon
+    from node.audit.hardware_identity import Hardware
     from node.audit.snapshot import DeviceId, HandedOut
 
 HELD_BY_PLUGIN = "drawbridge.dev/device-plugin"  # the taint's key
@@ -51,11 +51,11 @@ class MarkPlan(msgspec.Struct, frozen=True):
         return not (self.new or self.renewed or self.gone)
 
 
-def marks_of(given: Iterable[HandedOut], silicon: Silicon) -> dict[DeviceId, Holds]:
+def marks_of(given: Iterable[HandedOut], hardware: Hardware) -> dict[DeviceId, Holds]:
     """Say which devices claims must not have, and for what each."""
     found: defaultdict[DeviceId, set[str]] = defaultdict(set)
     for one in given:
-        for where in silicon.of_plugin(one.resource, one.id):
+        for where in hardware.of_plugin(one.resource, one.id):
             found[where].add(str(one))
     return {where: frozenset(sorted(holds)[:MOST_HOLDS]) for where, holds in found.items()}
 

@@ -8,18 +8,25 @@ import msgspec
 
 from dra.objects import Pod, ResourceClaim, ResourceSlice, claim_names
 from dra.quantity import Quantity
-from node.audit.names import plain
 from node.messages import PodHoldings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from dra.objects import DeviceRequestAllocationResult
     from node.messages import ClaimDevice, ContainerHolding, PodHolding
 
 KUBELET = "the kubelet"
 _LONGEST = 200
+_LONGEST_NAME = 300
 ClaimName = tuple[str, str]  # namespace, name
 PodName = tuple[str, str]
+
+
+def plain(text: str, most: int = _LONGEST_NAME) -> str:
+    """Repeat a foreign text in one line of bounded length that does nothing to a terminal."""
+    short = text[:most]
+    return short if short.isprintable() else short.encode("unicode_escape").decode()
 
 
 class DeviceId(NamedTuple):
@@ -59,24 +66,24 @@ class PreparedThere(msgspec.Struct, frozen=True):
     consumed: dict[str, Quantity] = {}
 
 
-class PromisedDevice(NamedTuple):
+class ReservedDevice(NamedTuple):
     """A device, or with `share` a share of one."""
 
     where: DeviceId
     share: str = ""
 
 
-class Promise(msgspec.Struct, frozen=True):
+class Reservation(msgspec.Struct, frozen=True):
     """A reservation: devices of this node that an allocator writes into a claim's status. It is in doubt while that write has no answer."""
 
     namespace: str
     claim: str
     uid: str
     in_doubt: bool
-    devices: tuple[PromisedDevice, ...] = ()
+    devices: tuple[ReservedDevice, ...] = ()
 
 
-class Sight(msgspec.Struct, frozen=True):
+class NodeSnapshot(msgspec.Struct, frozen=True):
     """One look at a node."""
 
     node: str
@@ -86,10 +93,9 @@ class Sight(msgspec.Struct, frozen=True):
     files: tuple[str, ...] = ()  # names of CDI files
     pods: tuple[Pod, ...] | None = None
     slices: tuple[ResourceSlice, ...] = ()
-    promises: tuple[Promise, ...] = ()  # those that stood before and after all the rest was read
-    claims: dict[
-        ClaimName, ResourceClaim | None
-    ] = {}  # None of one that is gone; one that could not be read is not here
+    reservations: tuple[Reservation, ...] = ()  # those that were there before and after the rest was read
+    # None for a claim that is gone; a claim that could not be read is left out.
+    claims: dict[ClaimName, ResourceClaim | None] = {}
     unread: dict[str, str] = {}
     unknown: dict[str, str] = {}  # files in a form that is not known here
 
@@ -145,6 +151,5 @@ class Sight(msgspec.Struct, frozen=True):
                 yield pod, container
 
 
-def where_of(one: ClaimDevice) -> DeviceId:
-    """Name a device of a claim."""
+def where_of(one: ClaimDevice | DeviceRequestAllocationResult) -> DeviceId:
     return DeviceId(one.driver, one.pool, one.device)

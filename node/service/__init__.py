@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from node.service.adapting import Adapter
-from node.service.auditing.agent import Agent, AgentSettings, OneLook
-from node.service.auditing.asker import AllocatorPlace
+from node.service.auditing.agent import Agent, AgentSettings, AuditResult
+from node.service.auditing.allocator_client import AllocatorAddress
 from node.service.disk import Disk
 from node.service.driver import Driver, NodePaths
 from node.service.prepared_store import PreparedStore
@@ -16,11 +16,11 @@ __all__ = [
     "Adapter",
     "Agent",
     "AgentSettings",
-    "AllocatorPlace",
+    "AllocatorAddress",
+    "AuditResult",
     "Disk",
     "Driver",
     "NodePaths",
-    "OneLook",
     "PreparedStore",
     "Preparing",
     "Publisher",

@@ -95,26 +95,24 @@ class Driver:
         self._checkpoint_problem = ""
         self._stopping = False
         self.metrics.readiness = self.readiness
-        for name, help_, value in (
-            ("drawbridge_driver_prepared_claims", "Claims that are prepared.", lambda: self._store.count),
-            (
-                "drawbridge_driver_waiting_claims",
-                "Claims that wait until others, which are gone, are unprepared.",
-                lambda: self._preparing.waiting,
-            ),
-            ("drawbridge_driver_devices", "Devices that there are.", lambda: len(self._machine.devices)),
-            (
-                "drawbridge_driver_unwell_devices",
-                "Devices that do not fare well.",
-                lambda: sum(bool(self._illness(device)) for device in self._machine.devices),
-            ),
-            (
-                "drawbridge_driver_publishes",
-                "1 if this instance publishes, 0 while a later driver of this node does.",
-                lambda: self.publisher.leads,
-            ),
-        ):
-            self.metrics.gauge(name, help_, value)
+        gauge = self.metrics.gauge
+        gauge("drawbridge_driver_prepared_claims", "Claims that are prepared.", lambda: self._store.count)
+        gauge(
+            "drawbridge_driver_waiting_claims",
+            "Claims that wait until others, which are gone, are unprepared.",
+            lambda: self._preparing.waiting,
+        )
+        gauge("drawbridge_driver_devices", "Devices of the node.", lambda: len(self._machine.devices))
+        gauge(
+            "drawbridge_driver_unwell_devices",
+            "Devices that are unhealthy.",
+            lambda: sum(bool(self._illness(device)) for device in self._machine.devices),
+        )
+        gauge(
+            "drawbridge_driver_publishes",
+            "1 if this instance publishes, 0 while a later driver of this node does.",
+            lambda: self.publisher.leads,
+        )
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until told to stop. `Broken` of node.checkpoint if what was prepared cannot be read."""
@@ -149,18 +147,18 @@ class Driver:
     def health(self) -> HealthReport:
         """Say how the devices fare: one that has a taint, or whose file in /dev is gone, does not fare well."""
         now = int(time.time())
-        devices: list[DeviceHealth] = []
-        for device in self._machine.devices:
-            ill = self._illness(device)
-            health = DeviceHealth(
+        devices = tuple(
+            DeviceHealth(
                 device=DeviceIdentifier(pool=self._paths.node, device=device.name),
                 health=NOT_WELL if ill else WELL,
                 updated=now,
                 seconds=BELIEVED,
                 message=ill,
             )
-            devices.append(health)
-        return HealthReport(devices=tuple(devices))
+            for device in self._machine.devices
+            for ill in [self._illness(device)]
+        )
+        return HealthReport(devices=devices)
 
     def readiness(self) -> tuple[dict[str, str], dict[str, str]]:
         """Say what keeps us from our work, and what is only worth knowing."""

@@ -1,24 +1,22 @@
-"""What all connections have in common, on both ends: our messages, and a bound on their length.
+"""gRPC at both ends: our messages, and a bound on their length.
 
-grpclib reads a message whole, however long its head says it is. Here the length is looked at first, so a peer that lies, or has too much to say,
-costs no memory. The library's own connections are made in two places; both have a stream that looks.
+grpclib reads a message whole, however long its head says it is. Here the length is checked first, so a peer that lies, or sends too much,
+costs no memory. The library has no hook for it, so `Stream.recv_data`, by which both ends read, is replaced for the whole process.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from grpclib.client import Channel
 from grpclib.config import Configuration
 from grpclib.const import Status
 from grpclib.exceptions import GRPCError, ProtocolError, StreamTerminatedError
+from grpclib.protocol import Stream
 from grpclib.server import Server
 
 from dra.protobuf import ProtobufError
 from node.messages import decode, encode
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 # The errors of a call that fails. The library does not implement compression, which is not used.
 BROKEN = (GRPCError, ProtocolError, StreamTerminatedError, ProtobufError, OSError, TimeoutError, NotImplementedError)
@@ -50,51 +48,28 @@ class Codec:
 
 
 def channel_to(path: str) -> Any:
-    """Make a way to a server's socket."""
-    return _bounded(Channel(path=path, codec=Codec(), config=_CONFIGURATION))
+    """Connect to a server's socket."""
+    return Channel(path=path, codec=Codec(), config=_CONFIGURATION)
 
 
 def server_of(handler: Any) -> Any:
-    """Make a server for whoever may open our socket."""
-    return _bounded(Server([handler], codec=Codec(), config=_CONFIGURATION))
+    """Make a server for every process that may open our socket."""
+    return Server([handler], codec=Codec(), config=_CONFIGURATION)
 
 
-def _bounded(made: Any) -> Any:
-    """Have all connections of a channel or server make streams that look at lengths."""
-    make = made._protocol_factory  # noqa: SLF001  there is no other way to a connection before its first stream
-
-    def make_protocol() -> Any:
-        protocol = make()
-        connected = protocol.connection_made
-
-        def connection_made(transport: Any) -> None:
-            connected(transport)
-            connection = protocol.connection
-            connection.create_stream = _looking(connection.create_stream)
-
-        protocol.connection_made = connection_made
-        return protocol
-
-    made._protocol_factory = make_protocol  # noqa: SLF001
-    return made
+_read_unbounded = Stream.recv_data
 
 
-def _looking(create: Callable[..., Any]) -> Callable[..., Any]:
-    def create_stream(**named: Any) -> Any:
-        stream = create(**named)
-        receive = stream.recv_data
+async def _read_bounded(stream: Any, size: int) -> bytes:
+    """Read a piece of a message, unless its head says that it is too long."""
+    if size > LONGEST_MESSAGE:
+        most = f"{LONGEST_MESSAGE} are the most that are taken"
+        raise GRPCError(Status.RESOURCE_EXHAUSTED, f"a message has {size} bytes, and {most}")
+    try:
+        data: bytes = await _read_unbounded(stream, size)
+    except AssertionError:
+        raise GRPCError(Status.DATA_LOSS, "a message is cut off") from None
+    return data
 
-        async def recv_data(size: int) -> bytes:
-            if size > LONGEST_MESSAGE:
-                most = f"{LONGEST_MESSAGE} are the most that are taken"
-                raise GRPCError(Status.RESOURCE_EXHAUSTED, f"a message has {size} bytes, and {most}")
-            try:
-                data: bytes = await receive(size)
-            except AssertionError:
-                raise GRPCError(Status.DATA_LOSS, "a message is cut off") from None
-            return data
 
-        stream.recv_data = recv_data
-        return stream
-
-    return create_stream
+Stream.recv_data = _read_bounded

@@ -70,7 +70,7 @@ class Preparing:
         while late:
             self._asked_for.update(reference.uid for reference in late)
             unprepared = self._unprepared
-            claims = await asyncio.gather(*map(self._find, late))
+            claims = await asyncio.gather(*(self._find(reference.name, reference.namespace) for reference in late))
             found = {reference.uid: claim for reference, claim in zip(late, claims, strict=True)}
             async with self._alone:
                 answers |= await asyncio.to_thread(self._store.prepare, late, found)
@@ -137,33 +137,29 @@ class Preparing:
         self.waiting += len(late)
         try:
             async with asyncio.timeout(patience):
-                await self._departure(leaving)
+                while True:
+                    unprepared = self._unprepared
+                    claims = await asyncio.to_thread(self._store.claims)
+                    if not claims.keys() >= leaving:
+                        return True
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(LOOK):
+                            await unprepared.wait()
         except TimeoutError:
             return False
         finally:
             self.waiting -= len(late)
-        return True
-
-    async def _departure(self, leaving: set[str]) -> None:
-        """Wait until one of these is not prepared any more."""
-        while True:
-            unprepared = self._unprepared
-            claims = await asyncio.to_thread(self._store.claims)
-            if not claims.keys() >= leaving:
-                return
-            with suppress(TimeoutError):
-                async with asyncio.timeout(LOOK):
-                    await unprepared.wait()
 
     def _tell_unprepared(self) -> None:
         """Wake the calls that wait for a device."""
         self._unprepared.set()
         self._unprepared = asyncio.Event()
 
-    async def _find(self, reference: ClaimReference) -> ResourceClaim | str | None:
+    async def _find(self, name: str, namespace: str) -> ResourceClaim | str | None:
+        """Read a claim; None if it is gone, and a text why it cannot be read."""
         try:
             async with asyncio.timeout(READING):
-                return await self._cluster.get(RESOURCE_CLAIMS, reference.name, reference.namespace)
+                return await self._cluster.get(RESOURCE_CLAIMS, name, namespace)
         except NotFound:
             return None
         except (ApiError, TimeoutError) as error:
@@ -171,14 +167,10 @@ class Preparing:
 
     async def _is_gone(self, record: Prepared) -> bool:
         """Say whether a claim is deleted, replaced or not allocated: only an answer that says so counts."""
-        try:
-            async with asyncio.timeout(READING):
-                claim = await self._cluster.get(RESOURCE_CLAIMS, record.name, record.namespace)
-        except NotFound:
-            return True
-        except (ApiError, TimeoutError):
-            return False
-        return claim.metadata.uid != record.uid or claim.status.allocation is None
+        claim = await self._find(record.name, record.namespace)
+        if isinstance(claim, ResourceClaim):
+            return claim.metadata.uid != record.uid or claim.status.allocation is None
+        return claim is None
 
     async def _tell(self, claim: ResourceClaim) -> None:
         """Write into a claim's status a member for each device and share; those that are network interfaces say which."""

@@ -71,44 +71,41 @@ class Publisher:
         """Follow the slices and put them right, until cancelled."""
         informer = Informer(self._cluster, RESOURCE_SLICES, fields=self._fields)
         informer.listen(lambda _: self._changed.set())
-        async with asyncio.TaskGroup() as group:
-            group.create_task(informer.run())
-            group.create_task(self._keep())
-
-    async def _keep(self) -> None:
-        """Put right what is not, slower and slower while another client undoes it or the server refuses."""
         failures = 0
         self._changed.set()
-        while True:
-            await self._changed.wait()
-            # As long as a later driver of this node is at work, it publishes.
-            while await asyncio.to_thread(self._overtaken):
-                if self.leads:
-                    logger.info("a later driver of this node publishes from now on")
-                self.leads = False
-                await asyncio.sleep(LOOK)
-            if not self.leads:
-                logger.info("the later driver is gone or stands still, and we publish again")
-            self.leads = True
-            self._changed.clear()
-            error: ApiError | None = None
-            try:
-                wrote = await self.round()
-                self.problem = ""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(informer.run())
+            while True:
+                await self._changed.wait()
+                # As long as a later driver of this node is at work, it publishes.
+                while await asyncio.to_thread(self._overtaken):
+                    if self.leads:
+                        logger.info("a later driver of this node publishes from now on")
+                    self.leads = False
+                    await asyncio.sleep(LOOK)
+                if not self.leads:
+                    logger.info("the later driver is gone or stands still, and we publish again")
+                self.leads = True
+                self._changed.clear()
+                error: ApiError | None = None
+                try:
+                    wrote = await self.round()
+                    self.problem = ""
+                    if wrote:
+                        self._count("written")
+                except ApiError as failed:
+                    error, wrote = failed, True
+                    self.problem = str(failed)
+                    self._count("failed")
+                    logger.warning("not published", extra={"why": str(failed)})
+                    self._changed.set()
+                # Slower and slower while another client undoes it or the server refuses.
+                failures = failures + 1 if wrote else 0
                 if wrote:
-                    self._count("written")
-            except ApiError as failed:
-                error, wrote = failed, True
-                self.problem = str(failed)
-                self._count("failed")
-                logger.warning("not published", extra={"why": str(failed)})
-                self._changed.set()
-            failures = failures + 1 if wrote else 0
-            if wrote:
-                await asyncio.sleep(self._backoff.seconds(failures, random.random(), error))  # noqa: S311
+                    await asyncio.sleep(self._backoff.seconds(failures, random.random(), error))  # noqa: S311
 
     async def round(self) -> bool:
-        """Write what has to be written, and say whether that was anything."""
+        """Write what differs, and say whether anything did."""
         page = await self._cluster.list(RESOURCE_SLICES, fields=self._fields)
         decided = plan(page.items, self._wanted, self._echoes)
         for one in decided.gone:

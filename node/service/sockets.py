@@ -52,18 +52,17 @@ class Registration:
         self.refusal = ""
 
     def __mapping__(self) -> Mapping[str, Any]:
-        """Say which function has which path."""
         service = "/pluginregistration.Registration"
         return {
-            f"{service}/GetInfo": _unary(self._tell, NothingSaid, PluginInfo),
-            f"{service}/NotifyRegistrationStatus": _unary(self._hear, RegistrationStatus, NothingSaid),
+            f"{service}/GetInfo": _unary(self.info, NothingSaid, PluginInfo),
+            f"{service}/NotifyRegistrationStatus": _unary(self.notify, RegistrationStatus, NothingSaid),
         }
 
-    async def _tell(self, request: NothingSaid) -> PluginInfo:
+    async def info(self, request: NothingSaid) -> PluginInfo:
         del request
         return self._info
 
-    async def _hear(self, status: RegistrationStatus) -> NothingSaid:
+    async def notify(self, status: RegistrationStatus) -> NothingSaid:
         if status.registered:
             logger.info("the kubelet has registered us")
             self.registered.set()
@@ -82,7 +81,6 @@ class Plugin:
         self._health = health
 
     def __mapping__(self) -> Mapping[str, Any]:
-        """Say which function has which path."""
         found: dict[str, Any] = {}
         for version in PLUGINS:
             service = f"/k8s.io.kubelet.pkg.apis.dra.{version}.DRAPlugin"
@@ -128,13 +126,9 @@ class Listening:
     async def __aexit__(self, *failure: object) -> None:
         # Without its name the socket gets no new calls; those that were made are answered. A successor may listen by the same name by now.
         if _identity(self._path) == self._ours:
-            _remove(self._path)
+            Path(self._path).unlink(missing_ok=True)  # noqa: ASYNC240  at once
         self._server.close()
         await self._server.wait_closed()
-
-
-def _remove(path: str) -> None:
-    Path(path).unlink(missing_ok=True)
 
 
 def _bind(path: str) -> socket.socket:

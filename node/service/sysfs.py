@@ -14,7 +14,31 @@ _PAGES = re.compile(r"hugepages-(\d+)kB").fullmatch
 
 def pci_devices(sysfs: str) -> list[PciDevice]:
     """List the devices on the PCI bus."""
-    return [_device(path) for path in _folders(Path(sysfs, "bus/pci/devices"))]
+    found: list[PciDevice] = []
+    for path in _folders(Path(sysfs, "bus/pci/devices")):
+        numa_node = _number(path / "numa_node", -1)
+        # The interfaces of a virtual machine are below its virtio device.
+        nets = next(iter(sorted(path.glob("virtio*/net"))), path / "net")
+        physical = path / "physfn"
+        interface = _first(nets)
+        files = [f"/dev/dri/{name}" for name in _names(path / "drm") if name.startswith(("card", "renderD"))]
+        files += [f"/dev/infiniband/{name}" for name in _names(path / "infiniband_verbs")]
+        roots = [part for part in path.resolve().parts if _ROOT(part)]
+        device = PciDevice(
+            address=path.name,
+            kind=_number(path / "class") >> 16,
+            name=f"{_text(path / 'vendor')}:{_text(path / 'device')}".strip(":"),
+            root=roots[0] if roots else "",
+            numa_node=numa_node if numa_node >= 0 else None,
+            memory=_number(path / "mem_info_vram_total"),
+            files=tuple(files),
+            interface=interface,
+            rdma_device=_first(path / "infiniband"),
+            megabits=_number(nets / interface / "speed") if interface else 0,
+            parent=physical.resolve().name if physical.exists() else "",
+        )
+        found.append(device)
+    return found
 
 
 def numa_nodes(sysfs: str) -> list[NumaFound]:
@@ -32,31 +56,6 @@ def numa_nodes(sysfs: str) -> list[NumaFound]:
         node = NumaFound(number=int(match[1]), cpus=_text(path / "cpulist"), pages=pages)
         found.append(node)
     return sorted(found, key=lambda node: node.number)
-
-
-def _device(path: Path) -> PciDevice:
-    numa_node = _number(path / "numa_node", -1)
-    # The interfaces of a virtual machine stand below its virtio device.
-    nets = next(iter(sorted(path.glob("virtio*/net"))), path / "net")
-    physical = path / "physfn"
-    interface = _first(nets)
-    rdma_device = _first(path / "infiniband")
-    files = [f"/dev/dri/{name}" for name in _names(path / "drm") if name.startswith(("card", "renderD"))]
-    files += [f"/dev/infiniband/{name}" for name in _names(path / "infiniband_verbs")]
-    roots = [part for part in path.resolve().parts if _ROOT(part)]
-    return PciDevice(
-        address=path.name,
-        kind=_number(path / "class") >> 16,
-        name=f"{_text(path / 'vendor')}:{_text(path / 'device')}".strip(":"),
-        root=roots[0] if roots else "",
-        numa_node=numa_node if numa_node >= 0 else None,
-        memory=_number(path / "mem_info_vram_total"),
-        files=tuple(files),
-        interface=interface,
-        rdma_device=rdma_device,
-        megabits=_number(nets / interface / "speed") if interface else 0,
-        parent=physical.resolve().name if physical.exists() else "",
-    )
 
 
 def _folders(path: Path) -> list[Path]:

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cluster import Cluster
-    from node.inventory import Machine
     from node.plugins import Lore
     from node.service.driver import NodePaths
 
@@ -46,8 +45,7 @@ class Adapter:
         self.host = PluginHost(folder, self._heard.set)
         loop = asyncio.get_running_loop()
         writer = PluginWriter(name, self.host, loop)
-        nothing = self._machine(())
-        self.driver = Driver(cluster, nothing, paths, self._disk, writer)
+        self.driver = Driver(cluster, machine_of_plugins(name, (), lore), paths, self._disk, writer)
         self._said: tuple[Plugged, ...] = ()
         self.driver.metrics.readiness = self._readiness
         gauge = self.driver.metrics.gauge
@@ -74,14 +72,10 @@ class Adapter:
             self._heard.set()
 
     def _readiness(self) -> tuple[dict[str, str], dict[str, str]]:
-        """What the driver says, and what is wrong with plugins."""
         problems, notes = self.driver.readiness()
         for resource, problem in self.host.problems().items():
             notes[f"plugin {resource}"] = problem
         return problems, notes
-
-    def _machine(self, plugins: tuple[Plugged, ...]) -> Machine:
-        return machine_of_plugins(self._name, plugins, self._lore)
 
     async def _keep(self) -> None:
         """Follow the plugins' devices, each time the last state; at the end the very last."""
@@ -92,6 +86,7 @@ class Adapter:
             over = self._over.is_set()
             plugins = self.host.plugins()
             if plugins != self._said:
+                # Written down first: a restart then takes nothing away until the plugins are back, which may have gone to a later adapter.
                 await asyncio.to_thread(self._remember, plugins)
                 self._follow(plugins)
             with suppress(TimeoutError):
@@ -100,10 +95,9 @@ class Adapter:
 
     def _follow(self, plugins: tuple[Plugged, ...]) -> None:
         self._said = plugins
-        self.driver.offer(self._machine(plugins))
+        self.driver.offer(machine_of_plugins(self._name, plugins, self._lore))
 
     def _remember(self, plugins: tuple[Plugged, ...]) -> None:
-        """Write down what there is, so that a restart takes nothing away until the plugins are back: they may have gone to a later adapter."""
         if self.driver.overtaken():
             return
         steps = written(self._file, msgspec.json.encode(plugins))

@@ -110,7 +110,6 @@ class PluginHost:
         return await session.allocate(devices)
 
     def __mapping__(self) -> dict[str, Handler]:
-        """Say what we serve, as the library wants to know it."""
         register = Handler(self._register, Cardinality.UNARY_UNARY, RegisterRequest, NothingSaid)
         return {"/v1beta1.Registration/Register": register}
 
@@ -126,10 +125,10 @@ class PluginHost:
             logger.warning("a device plugin is not taken", extra={"resource": resource, "problem": problem})
             raise GRPCError(Status.INVALID_ARGUMENT, problem)
         await stream.send_message(NothingSaid())
-        await self._meet(request)
+        await self.begin_session(request)
 
-    async def _meet(self, request: RegisterRequest) -> None:
-        """Begin a session, with the devices of the one that it replaces."""
+    async def begin_session(self, request: RegisterRequest) -> None:
+        """Follow a plugin that has registered. Its session begins with the devices of the one that it replaces."""
         resource = request.resource
         before = self._sessions.get(resource)
         devices = before.plugin.devices if before is not None else ()
@@ -138,7 +137,7 @@ class PluginHost:
         if before is not None:
             await before.close()
         if self._sessions.get(resource) is not session:
-            return  # yet another has registered meanwhile
+            return  # another plugin registered meanwhile
         session.start()
         logger.info("a device plugin registered", extra={"resource": resource, "endpoint": request.endpoint})
 
@@ -174,7 +173,6 @@ class _Session:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin to follow what the plugin says."""
         self._task = asyncio.create_task(self._follow())
 
     async def close(self) -> None:
@@ -188,15 +186,12 @@ class _Session:
         """Ask for devices as the kubelet would before a container starts."""
         containers = [DeviceIds(ids=tuple(ids)) for ids in devices.values()]
         request = AllocateRequest(containers=tuple(containers))
-        requests = tuple(devices)
-        patience = self._patience
-        wants = self._options.before_start
+        wants_start = self._options.before_start
         async with self._turn:
-            answer = await self._ask("Allocate", request, AllocateResponse, patience.answer)
-            edits = read_answer(answer, requests)
-            told = containers if wants else ()
-            for one in told:
-                await self._ask("PreStartContainer", one, NothingSaid, patience.start)
+            answer = await self._ask("Allocate", request, AllocateResponse, self._patience.answer)
+            edits = read_answer(answer, tuple(devices))
+            for one in containers if wants_start else ():
+                await self._ask("PreStartContainer", one, NothingSaid, self._patience.start)
         return edits
 
     async def _ask(self, method: str, request: Any, answers: type[Any], seconds: float) -> Any:

@@ -14,22 +14,21 @@ from prometheus_client import Gauge
 from cluster import ApiError
 from cluster.resources import NODES
 from dra.objects import DeviceTaintRule
-from node.audit import COMPONENT, Finding, HandedOut, Kind, Patience, PreparedThere, Sight, examine, holders
-from node.service.auditing.asker import AllocatorPlace, Asker
-from node.service.auditing.conditioner import Conditioner
-from node.service.auditing.devices import Devices
-from node.service.auditing.event_reporter import EventReporter
+from node.audit import COMPONENT, Finding, HandedOut, Kind, NodeSnapshot, Patience, PreparedThere, examine, holders
+from node.service.auditing.allocator_client import AllocatorAddress, AllocatorClient
+from node.service.auditing.event_reporter import Conditioner, EventReporter
 from node.service.auditing.marker import Marker, Marking
 from node.service.auditing.sources import SOCKET
 from node.service.auditing.watcher import Watcher
 from node.service.driver import NodePaths
+from node.service.metrics import ContainerDevices
 from runtime.controllers import new_recorder
 from runtime.http import Address
 from runtime.metrics import MetricsPort
 from runtime.process import run_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from cluster import Cluster
     from cluster.protocol import Reader
@@ -46,7 +45,7 @@ class AgentSettings(msgspec.Struct, frozen=True):
     socket: str = ""
     marking: Marking = "held"
     condition: bool = False
-    allocator: AllocatorPlace | None = None
+    allocator: AllocatorAddress | None = None
     metrics: Address | None = None
     glance: float = 2.0
     look: float = 30.0
@@ -56,35 +55,34 @@ class AgentSettings(msgspec.Struct, frozen=True):
         return self.socket or f"{self.paths.kubelet}/{SOCKET}"
 
 
-class OneLook(msgspec.Struct, frozen=True):
-    """What one look has seen, and what does not fit. `marks` is None where the API server has none."""
+class AuditResult(msgspec.Struct, frozen=True):
+    """What one look has seen and found. `marks` is None where the API server has no DeviceTaintRules."""
 
-    sight: Sight
+    snapshot: NodeSnapshot
     findings: tuple[Finding, ...]
     marks: tuple[DeviceTaintRule, ...] | None = ()
 
 
 class Agent:
-    """One node's."""
-
     def __init__(self, cluster: Cluster, settings: AgentSettings, as_node: Reader | None = None) -> None:
         """`as_node` reads the node's pods with the rights of the node."""
         self._cluster = cluster
         self._settings = settings
         self._clock = asyncio.get_running_loop().time
         self._node = settings.paths.node
-        asker = _asker(cluster, settings)
-        self.watcher = Watcher(cluster, settings.paths, settings.kubelet_socket, asker, as_node)
+        address = settings.allocator
+        allocator = AllocatorClient(cluster, address, self._node) if address is not None else None
+        self.watcher = Watcher(cluster, settings.paths, settings.kubelet_socket, allocator, as_node)
         self.marker = Marker(cluster, self._node, settings.marking)
         recorder = new_recorder(cluster, COMPONENT, self._node)
-        self._teller = EventReporter(recorder, self._clock)
+        self._reporter = EventReporter(recorder, self._clock)
         self._condition = Conditioner(cluster, self._node, wanted=settings.condition)
         self._patience = Patience()
         self._unread: Mapping[str, str] = {"kubelet": "not asked yet"}
         self._trouble = ""
         self._looked_at = self._again_at = float("-inf")
         self._heard: tuple[tuple[HandedOut, ...], tuple[PreparedThere, ...]] = (), ()
-        self._seen = Sight(self._node)
+        self._seen = NodeSnapshot(self._node)
         self._named: set[str] = set()
         self.findings: tuple[Finding, ...] = ()
         self.metrics = MetricsPort()
@@ -96,58 +94,52 @@ class Agent:
             await run_until(stop, self.watcher.run(), self._go())
         await self._condition.remove()
 
-    async def look_once(self) -> OneLook:
+    async def look_once(self) -> AuditResult:
         """Look at everything once, and write nothing."""
         following = asyncio.create_task(self.watcher.run())
         try:
             await self.watcher.wait_for_sync(READING)
-            sight = await self.watcher.look(await self.watcher.glance())
+            snapshot = await self.watcher.look(await self.watcher.glance())
         finally:
             following.cancel()
             await asyncio.gather(following, return_exceptions=True)
-        found = examine(sight, self.watcher.silicon)
-        return OneLook(sight, found, await self.marker.there())
+        found = examine(snapshot, self.watcher.hardware)
+        return AuditResult(snapshot, found, await self.marker.there())
 
     async def round(self) -> None:
         """Look, mark and tell once; at everything if it is time, or if containers have other devices now."""
         now = self._clock()
-        sight = await self.watcher.glance()
-        heard = sight.given, sight.held
+        snapshot = await self.watcher.glance()
+        heard = snapshot.given, snapshot.held
         whole = heard != self._heard or now - self._looked_at >= self._settings.look
         if whole:
-            sight = await self.watcher.look(sight)
+            snapshot = await self.watcher.look(snapshot)
             self._looked_at = now
-            self._seen = sight
-            self._unread = sight.unread
-            self._name_unknown(sight.unknown)
+            self._seen = snapshot
+            self._unread = snapshot.unread
+            for path in sorted(snapshot.unknown.keys() - self._named):
+                extra = {"file": path, "why": snapshot.unknown[path]}
+                logger.info("a checkpoint in an unknown form is not read", extra=extra)
+            self._named |= snapshot.unknown.keys()
         else:
-            self._unread = {**self._unread, "kubelet": sight.unread.get("kubelet", "")}
+            self._unread = {**self._unread, "kubelet": snapshot.unread.get("kubelet", "")}
         self._heard = heard
         if now < self._again_at:
             return
         self._trouble = ""
         try:
-            await self.marker.keep(sight, self.watcher.silicon, again=whole)
+            await self.marker.keep(snapshot, self.watcher.hardware, again=whole)
             if whole:
-                await self._report(sight, now)
+                found = (*examine(snapshot, self.watcher.hardware), *self.marker.findings)
+                self._patience = self._patience.after(found, now)
+                self.findings = tuple(one for one in found if self._patience.is_old(one, now))
+                node = await self._cluster.get(NODES, self._node)
+                await self._reporter.tell(self.findings, node, self.watcher.pods)
+                await self._condition.keep(self.findings, snapshot.unread.get("kubelet", ""))
         except ApiError as error:
             self._trouble = str(error)
             self._again_at = now + AGAIN * (1 + random.random())  # noqa: S311  so that nodes do not ask all at once
             logger.warning("the API server rejected the write", extra={"why": str(error)})
-
-    def _name_unknown(self, unknown: Mapping[str, str]) -> None:
-        """Name once what is in no form that is known: it is nobody's mistake."""
-        for path in sorted(unknown.keys() - self._named):
-            logger.info("a checkpoint in no form that is known is not read", extra={"file": path, "why": unknown[path]})
-        self._named |= unknown.keys()
-
-    async def _report(self, sight: Sight, now: float) -> None:
-        found = (*examine(sight, self.watcher.silicon), *self.marker.findings)
-        self._patience = self._patience.after(found, now)
-        self.findings = tuple(one for one in found if self._patience.is_old(one, now))
-        node = await self._cluster.get(NODES, self._node)
-        await self._teller.tell(self.findings, node, self.watcher.pods)
-        await self._condition.keep(self.findings, sight.unread.get("kubelet", ""))
 
     async def _go(self) -> None:
         await self.watcher.wait_for_sync()
@@ -190,7 +182,7 @@ class Agent:
         gauge(
             "drawbridge_node_promises",
             "Claims with devices of the node that an allocator has reserved and not written yet.",
-            lambda: len(self._seen.promises),
+            lambda: len(self._seen.reservations),
         )
         gauge(
             "drawbridge_node_look_age_seconds",
@@ -204,14 +196,7 @@ class Agent:
         )
         found = Gauge("drawbridge_node_findings", "What does not fit.", ("what",), registry=self.metrics.registry)
         for kind in Kind:
-            found.labels(kind.value).set_function(self._counter(kind))
-        devices = Devices(self._node, lambda: holders(self._seen, self.watcher.silicon))
-        self.metrics.registry.register(devices)
-
-    def _counter(self, kind: Kind) -> Callable[[], float]:
-        return lambda: sum(one.what is kind for one in self.findings)
-
-
-def _asker(cluster: Cluster, settings: AgentSettings) -> Asker | None:
-    place = settings.allocator
-    return Asker(cluster, place, settings.paths.node) if place is not None else None
+            found.labels(kind.value).set_function(
+                lambda kind=kind: sum(one.what is kind for one in self.findings)  # type: ignore[misc]
+            )
+        self.metrics.registry.register(ContainerDevices(self._node, lambda: holders(self._seen, self.watcher.hardware)))

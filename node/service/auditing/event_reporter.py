@@ -1,17 +1,25 @@
-"""Reports findings: one event for each node and kind of finding, and one for each pod that is touched. A finding that is over gets a last event.
+"""Reports findings as events, and as a condition of the node where that is wanted.
+
+There is one event for each node and kind of finding, and one for each affected pod. A finding that is over gets a last event.
 
 A pod's event names nothing of another namespace. Events are renewed while something is so, and `drawbridge doctor` believes only fresh ones.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from node.audit import OVER
+from cluster import ApiError, Apply
+from cluster.resources import NODES
+from node.audit import COMPONENT, OVER, condition_of, worn_by
+from runtime.controllers import now_of_the_wall
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from cluster import Cluster
     from dra.objects import Node, Pod
     from node.audit import Finding
     from runtime.controllers import Recorder
@@ -21,6 +29,8 @@ MOST = 16  # events of one round
 _LONGEST = 900
 Key = tuple[str, str]  # whose uid, which reason
 PodName = tuple[str, str]
+ENDING = 5.0  # for removing the condition
+logger = logging.getLogger("drawbridge.agent")
 
 
 class _Saying(NamedTuple):
@@ -32,15 +42,13 @@ class _Saying(NamedTuple):
 
 
 class EventReporter:
-    """Writes events, and remembers which."""
-
     def __init__(self, recorder: Recorder, clock: Callable[[], float]) -> None:
         self._recorder = recorder
         self._clock = clock
         self._told: dict[Key, _Saying] = {}
 
     async def tell(self, found: Iterable[Finding], node: Node, pods: Mapping[PodName, Pod]) -> None:
-        """Write what is so now, as far as it was not just written."""
+        """Write the events of what is found now, unless they were just written."""
         wanted = _sentences(found, node, pods)
         over = {key: saying._replace(sentence=OVER) for key, saying in self._told.items()}
         writes = 0
@@ -60,7 +68,7 @@ class EventReporter:
 
 
 def _sentences(found: Iterable[Finding], node: Node, pods: Mapping[PodName, Pod]) -> dict[Key, _Saying]:
-    """Say what is to be said, by the uid of the object and the reason."""
+    """Give what each event says, by the uid of the object and the reason."""
     said: dict[Key, list[str]] = {}
     about: dict[Key, Node | Pod] = {}
     for one in found:
@@ -83,3 +91,46 @@ def _sentences(found: Iterable[Finding], node: Node, pods: Mapping[PodName, Pod]
             left -= 1
         sayings[key] = _Saying(about[key], f"{text}; and {left} more" if left else text)
     return sayings
+
+
+class Conditioner:
+    """Writes one condition of one node, if it is `wanted`, and removes it with the agent: without an agent it would not be renewed.
+
+    `problem` says why the last write failed; that keeps the agent from nothing else.
+    """
+
+    def __init__(self, cluster: Cluster, node: str, *, wanted: bool) -> None:
+        self._cluster = cluster
+        self._node = node
+        self._wanted = wanted
+        self.problem = ""
+
+    async def keep(self, findings: Iterable[Finding], unread: str) -> None:
+        if not self._wanted:
+            return
+        try:
+            node = await self._cluster.get(NODES.raw, self._node)
+            before = worn_by(node)
+            condition = condition_of(findings, unread, before, now_of_the_wall())
+            if before is None or any(before.get(name) != value for name, value in condition.items()):
+                await self._apply([condition])
+            self.problem = ""
+        except ApiError as error:
+            if not self.problem:
+                logger.warning("the node's condition is not written", extra={"why": str(error)})
+            self.problem = str(error)
+
+    async def remove(self) -> None:
+        if not self._wanted:
+            return
+        try:
+            async with asyncio.timeout(ENDING):
+                await self._apply([])
+        except (ApiError, TimeoutError) as error:
+            logger.warning("the node's condition is left behind", extra={"why": str(error)})
+
+    async def _apply(self, conditions: list[dict[str, Any]]) -> None:
+        status: dict[str, Any] = {"conditions": conditions} if conditions else {}
+        body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": self._node}, "status": status}
+        apply = Apply(body, COMPONENT, force=True)
+        await self._cluster.patch(NODES, self._node, apply, subresource="status")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from cluster import Cluster
     from dra.objects import DeviceTaintRule
-    from node.audit import DeviceId, Finding, HandedOut, Sight, Silicon
+    from node.audit import DeviceId, Finding, HandedOut, Hardware, NodeSnapshot
 
 Marking = Literal["held", "offered", "none"]
 
@@ -33,14 +33,14 @@ class Marker:
         self.findings: tuple[Finding, ...] = ()
         self.count = 0
 
-    async def keep(self, sight: Sight, silicon: Silicon, *, again: bool) -> None:
+    async def keep(self, snapshot: NodeSnapshot, hardware: Hardware, *, again: bool) -> None:
         """Put the marks right; with `again` even if nothing has changed. While the kubelet does not answer they stay."""
-        if sight.kubelet is None:
+        if snapshot.kubelet is None:
             return
         given: tuple[HandedOut, ...] = ()
         if self._marking != "none":
-            given = (*sight.given, *sight.offered) if self._marking == "offered" else sight.given
-        wanted = marks_of(given, silicon)
+            given = (*snapshot.given, *snapshot.offered) if self._marking == "offered" else snapshot.given
+        wanted = marks_of(given, hardware)
         if not again and self._done == (given, wanted):
             return
         self._done = None

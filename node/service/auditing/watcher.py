@@ -3,39 +3,47 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec.structs import replace
 
-from cluster.resources import PODS, RESOURCE_SLICES
+from cluster import ApiError
+from cluster.errors import Forbidden, NotFound
+from cluster.resources import PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from dra.objects import claim_names
-from node.audit import Sight, Silicon, plain, that_stood, with_names
-from node.service.auditing.claims import read_claims
-from node.service.auditing.pods import AsNode
+from node.audit import Hardware, NodeSnapshot, in_both, plain, with_names
 from node.service.auditing.sources import KubeletAway, NodeFiles, ask_kubelet, read_files
 from runtime.informers import ClusterView
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
     from cluster import Cluster
-    from cluster.protocol import Reader
-    from dra.objects import Pod, ResourceSlice
-    from node.service.auditing.asker import Asker
+    from cluster.protocol import Bookmark, Change, Page, Reader, Unreadable
+    from cluster.resources import Resource
+    from dra.objects import Pod, ResourceClaim, ResourceSlice
+    from node.service.auditing.allocator_client import AllocatorClient
     from node.service.driver import NodePaths
     from runtime.informers import Batch
 
+    Claims = dict[tuple[str, str], ResourceClaim | None]
+
+T = TypeVar("T")
 PATIENCE = 10.0  # with files
-ClaimName = tuple[str, str]
+MOST_CLAIMS = 2000  # that are read in one look
+AT_ONCE = 8
 
 
 class Watcher(ClusterView):
-    """The eyes on one node. `changed` is set when pods or slices changed."""
+    """Reads the state of one node. `changed` is set when pods or slices changed."""
 
     def __init__(
         self,
         cluster: Cluster,
         paths: NodePaths,
         socket: str,
-        allocator: Asker | None = None,
+        allocator: AllocatorClient | None = None,
         as_node: Reader | None = None,
     ) -> None:
         """`as_node` reads the node's pods with the rights of the node."""
@@ -48,58 +56,46 @@ class Watcher(ClusterView):
         pods = cluster if as_node is None else AsNode(as_node, cluster)
         self._pods = self.informer(PODS, fields=fields, reader=pods)
         self._slices = self.informer(RESOURCE_SLICES, fields=fields)
-        self._pods.listen(self._hear_pods)
+        self._pods.listen(lambda _: self.changed.set())
         self._slices.listen(self._hear_slices)
-        self._silicon: Silicon | None = None
+        self._hardware: Hardware | None = None
         self._patience = PATIENCE
         self._reading: asyncio.Future[NodeFiles] | None = None
 
     @property
-    def silicon(self) -> Silicon:
-        """What the devices of the node are made of."""
-        if self._silicon is None:
-            self._silicon = Silicon(self._slices.objects.values())
-        return self._silicon
+    def hardware(self) -> Hardware:
+        if self._hardware is None:
+            self._hardware = Hardware(self._slices.objects.values())
+        return self._hardware
 
     @property
-    def pods(self) -> dict[ClaimName, Pod]:
-        """The pods of the node."""
+    def pods(self) -> dict[tuple[str, str], Pod]:
         return dict(self._pods.objects)
 
     async def run(self) -> None:
-        """Follow until cancelled."""
         await self.follow((self._pods, self._slices))
 
-    async def glance(self) -> Sight:
+    async def glance(self) -> NodeSnapshot:
         """Ask the kubelet alone: what a round of marks needs."""
         unread: dict[str, str] = {}
         try:
             word = await ask_kubelet(self._socket)
         except KubeletAway as away:
             unread["kubelet"] = str(away)
-            return Sight(self._paths.node, unread=unread)
-        return Sight(self._paths.node, word.holdings, word.offered)
+            return NodeSnapshot(self._paths.node, unread=unread)
+        return NodeSnapshot(self._paths.node, word.holdings, word.offered)
 
-    async def look(self, glance: Sight) -> Sight:
-        """Look at all the rest: promises, files, pods and slices, claims, and promises again.
+    async def look(self, glance: NodeSnapshot) -> NodeSnapshot:
+        """Read all the rest: reservations, files, pods and slices, claims, and reservations again.
 
-        An allocator is asked before and after. What it promised all the while was promised when the holders were asked, so a device that
-        somebody gave back in between is not taken for one that two have.
+        The allocator is asked before and after. A reservation that is in both answers was there when the holders were read, so a device
+        that was given back in between is not reported as held twice. Claims come last, so that those that change meanwhile are found as
+        they are now.
         """
-        asker = self._allocator
-        before = await asker.ask() if asker is not None else None
+        allocator = self._allocator
+        before = await allocator.ask() if allocator is not None else None
         if before is not None:
             glance = await self.glance()
-        seen = await self._look(glance)
-        if asker is None:
-            return seen
-        after = await asker.ask() if before is not None else None
-        if before is None or after is None:
-            return replace(seen, unread=seen.unread | {"allocator": asker.problem})
-        return replace(seen, promises=that_stood(before, after))
-
-    async def _look(self, glance: Sight) -> Sight:
-        """Look at what the cluster and the node say. Claims come last: one that is written meanwhile is found as it has become."""
         files = await self._files()
         seen = replace(
             glance,
@@ -109,11 +105,27 @@ class Watcher(ClusterView):
             pods=tuple(self._pods.objects.values()) if self._pods.health.synced else None,
             slices=tuple(self._slices.objects.values()),
         )
-        named = _claims_named(seen)
-        read = await read_claims(self._cluster, named)
-        unread = glance.unread | files.unread | self._unread_kinds() | self._crowded() | read.unread
-        prepared = with_names(seen.prepared, read.claims)
-        return replace(seen, prepared=prepared, claims=read.claims, unread=unread)
+        # The claims of the node's pods and of the kubelet's answer first, then those that files name, which crowd none of them out.
+        sure = {(one.namespace, one.claim) for one in seen.held}
+        for pod in seen.pods or ():
+            namespace = pod.metadata.namespace
+            sure.update((namespace, name) for name in claim_names(pod))
+        claims, problems = await read_claims(self._cluster, [*sorted(sure), *sorted(seen.claim_names - sure)])
+        healths = [one.health for one in (self._pods, self._slices)]
+        unread = glance.unread | files.unread | problems
+        unread |= {one.resource: one.error or "not read yet" for one in healths if not one.synced}
+        crowded = self.hardware.crowded
+        if crowded:
+            example = plain("/".join(min(crowded)))
+            many = f"{len(crowded)} identities or counters are shared by very many devices, such as {example}"
+            unread["devices"] = f"{many}: not all are compared"
+        seen = replace(seen, prepared=with_names(seen.prepared, claims), claims=claims, unread=unread)
+        if allocator is None:
+            return seen
+        after = await allocator.ask() if before is not None else None
+        if before is None or after is None:
+            return replace(seen, unread=unread | {"allocator": allocator.problem})
+        return replace(seen, reservations=in_both(before, after))
 
     async def _files(self) -> NodeFiles:
         """Read files, for so long; a folder that never answers (a file system whose server is gone) is asked once, and not again."""
@@ -126,33 +138,59 @@ class Watcher(ClusterView):
         folders = f"a folder in {self._paths.kubelet} or {self._paths.cdi} does not answer"
         return NodeFiles(unread={"files": folders})
 
-    def _crowded(self) -> dict[str, str]:
-        crowded = self.silicon.crowded
-        if not crowded:
-            return {}
-        example = plain("/".join(min(crowded)))
-        told = f"{len(crowded)} signs or counters are those of very many, as {example}: not all are looked at"
-        return {"devices": told}
-
-    def _unread_kinds(self) -> dict[str, str]:
-        healths = [one.health for one in (self._pods, self._slices)]
-        return {one.resource: one.error or "not read yet" for one in healths if not one.synced}
-
-    def _hear_pods(self, batch: Batch[Pod]) -> None:
-        del batch
-        self.changed.set()
-
     def _hear_slices(self, batch: Batch[ResourceSlice]) -> None:
         del batch
-        self._silicon = None
+        self._hardware = None
         self.changed.set()
 
 
-def _claims_named(seen: Sight) -> list[ClaimName]:
-    """Name the claims of the node's pods and of the kubelet's word, and then those that files name, which crowd none of them out."""
-    sure = {(one.namespace, one.claim) for one in seen.held}
-    for pod in seen.pods or ():
-        namespace = pod.metadata.namespace
-        sure.update((namespace, name) for name in claim_names(pod))
-    said = seen.claim_names - sure
-    return [*sorted(sure), *sorted(said)]
+async def read_claims(cluster: Cluster, names: Sequence[tuple[str, str]]) -> tuple[Claims, dict[str, str]]:
+    """Read claims by name, for which an agent needs no right to list them: a few at once, of very many the first. None is one that is gone."""
+    claims: Claims = {}
+    unread: dict[str, str] = {}
+    if len(names) > MOST_CLAIMS:
+        unread["claims"] = f"{len(names)} are named here, and {MOST_CLAIMS} are read"
+    turn = asyncio.Semaphore(AT_ONCE)
+
+    async def read(namespace: str, name: str) -> None:
+        async with turn:
+            try:
+                claim = await cluster.get(RESOURCE_CLAIMS, name, namespace)
+                claims[namespace, name] = claim
+            except NotFound:
+                claims[namespace, name] = None
+            except ApiError as error:
+                unread["claims"] = str(error)
+
+    await asyncio.gather(*(read(namespace, name) for namespace, name in names[:MOST_CLAIMS]))
+    return claims, unread
+
+
+class AsNode:
+    """Reads pods as the node where Kubernetes lets an agent do that (from 1.36 on, KEP-5284), and elsewhere as the agent.
+
+    RBAC cannot limit a list to one node's pods; the node authorizer does, and then the agent's own token needs no right to list pods.
+    """
+
+    def __init__(self, node: Reader, agent: Reader) -> None:
+        self._node = node
+        self._agent = agent
+
+    async def list(self, resource: Resource[T], namespace: str | None = None, **query: Any) -> Page[T]:
+        """Read one page of a collection."""
+        try:
+            return await self._node.list(resource, namespace, **query)
+        except Forbidden:
+            return await self._agent.list(resource, namespace, **query)
+
+    @asynccontextmanager
+    async def watch(
+        self, resource: Resource[T], namespace: str | None = None, **query: Any
+    ) -> AsyncIterator[AsyncIterator[Change[T] | Bookmark | Unreadable]]:
+        """Follow a collection."""
+        async with AsyncExitStack() as stack:
+            try:
+                events = await stack.enter_async_context(self._node.watch(resource, namespace, **query))
+            except Forbidden:
+                events = await stack.enter_async_context(self._agent.watch(resource, namespace, **query))
+            yield events

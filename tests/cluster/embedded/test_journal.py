@@ -12,7 +12,7 @@ import pytest
 
 from cluster import Merge
 from cluster.embedded.embedded import Embedded
-from cluster.embedded.storage.journal import Journal
+from cluster.embedded.journal import Journal
 from cluster.errors import Gone, NotFound, StoreError
 from cluster.resources import CONFIG_MAPS, RESOURCE_CLAIMS
 from tests.cluster.objects import claim, config_map, owned_by
@@ -243,7 +243,7 @@ async def test_a_full_disk_refuses_the_write_and_loses_nothing(tmp_path):
 WRITER = """
 import asyncio, os, sys
 from cluster.embedded.embedded import Embedded
-from cluster.embedded.storage.journal import Journal
+from cluster.embedded.journal import Journal
 from cluster.resources import CONFIG_MAPS
 
 async def main():
@@ -284,7 +284,7 @@ async def test_a_write_that_cannot_be_kept_did_not_happen(tmp_path, monkeypatch)
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr("cluster.embedded.storage.journal.os.pwrite", broken)
+        patched.setattr("cluster.embedded.journal.os.pwrite", broken)
         for write in (
             cluster.create(CONFIG_MAPS, config_map("new"), "default"),
             cluster.patch(CONFIG_MAPS, "owner", Merge({"data": {"a": "b"}}), "default"),

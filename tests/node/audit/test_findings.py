@@ -4,16 +4,16 @@ from msgspec.structs import replace
 
 from node.audit import Kind, Patience, examine
 from node.audit.findings import LATE, MOST, SOON
-from tests.node.audit.sights import (
+from tests.node.audit.snapshots import (
     allocated,
     claiming,
+    hardware,
     plugged,
     pod,
     prepared,
     published,
-    sight,
-    silicon,
     slices,
+    snapshot,
 )
 from tests.node.machines import DRIVER
 
@@ -21,7 +21,7 @@ UID = "0f0e0d0c-1111-4222-8333-444455556666"
 
 
 def found(seen):
-    return examine(seen, silicon(seen))
+    return examine(seen, hardware(seen))
 
 
 def kinds(seen):
@@ -29,7 +29,7 @@ def kinds(seen):
 
 
 def test_what_fits_is_no_finding():
-    seen = sight(
+    seen = snapshot(
         plugged("old", "GPU-1"),
         claiming("new", "c", "gpu-0"),
         pods=[pod("new", "c"), pod("old")],
@@ -41,7 +41,7 @@ def test_what_fits_is_no_finding():
 
 
 def test_a_device_of_a_plugin_and_of_a_claim_is_given_twice():
-    seen = sight(
+    seen = snapshot(
         plugged("old", "GPU-0"),
         claiming("new", "c", "gpu-0"),
         pods=[pod("new", "c")],
@@ -56,7 +56,7 @@ def test_a_device_of_a_plugin_and_of_a_claim_is_given_twice():
 
 def test_so_is_one_that_a_claim_has_of_which_the_kubelet_says_nothing_yet():
     """Its pod is on its way: bound to this node, and not prepared."""
-    seen = sight(
+    seen = snapshot(
         plugged("old", "GPU-1"), pods=[pod("new", "c", phase="Pending")], claims=[allocated("c", "gpu-1-1g-2")]
     )
     [one] = found(seen)
@@ -64,17 +64,19 @@ def test_so_is_one_that_a_claim_has_of_which_the_kubelet_says_nothing_yet():
 
 
 def test_so_is_one_by_the_kubelets_word_alone():
-    seen = sight(plugged("old", "GPU-0"), claiming("new", "c", "gpu-0"), pods=None or ())
+    seen = snapshot(plugged("old", "GPU-0"), claiming("new", "c", "gpu-0"), pods=None or ())
     assert kinds(replace(seen, pods=None)) == [Kind.GIVEN_TWICE]
 
 
 def test_a_pod_that_has_ended_has_nothing():
-    seen = sight(plugged("old", "GPU-0"), pods=[pod("new", "c", phase="Succeeded")], claims=[allocated("c", "gpu-0")])
+    seen = snapshot(
+        plugged("old", "GPU-0"), pods=[pod("new", "c", phase="Succeeded")], claims=[allocated("c", "gpu-0")]
+    )
     assert found(seen) == ()
 
 
 def test_admins_may_look_at_what_a_plugin_gave():
-    seen = sight(
+    seen = snapshot(
         plugged("old", "GPU-0"),
         claiming("new", "c", "gpu-0"),
         pods=[pod("new", "c")],
@@ -86,7 +88,7 @@ def test_admins_may_look_at_what_a_plugin_gave():
 def test_two_drivers_that_publish_one_device_and_two_claims():
     mine = published("a.example.com", ("x", {"uuid": {"string": "GPU-7"}}))
     theirs = published("b.example.com", ("y", {"uuid": {"string": "GPU-7"}}))
-    seen = sight(
+    seen = snapshot(
         claiming("p", "c", "x", driver="a.example.com"),
         claiming("q", "d", "y", driver="b.example.com"),
         claims=[allocated("c", "x", driver="a.example.com"), allocated("d", "y", driver="b.example.com")],
@@ -98,7 +100,7 @@ def test_two_drivers_that_publish_one_device_and_two_claims():
 
 
 def test_prepared_and_not_allocated():
-    seen = sight(pods=[], claims=[allocated("c"), allocated("d", "gpu-1")], prepared=(prepared("c", "gpu-0"), prepared("d", "gpu-0")))  # fmt: skip
+    seen = snapshot(pods=[], claims=[allocated("c"), allocated("d", "gpu-1")], prepared=(prepared("c", "gpu-0"), prepared("d", "gpu-0")))  # fmt: skip
     assert [(one.what, one.object) for one in found(seen)] == [
         (Kind.NOT_ALLOCATED, "ResourceClaim ns/c"),
         (Kind.NOT_ALLOCATED, "ResourceClaim ns/d"),
@@ -106,41 +108,41 @@ def test_prepared_and_not_allocated():
 
 
 def test_a_claim_that_could_not_be_read_is_neither_allocated_nor_gone():
-    assert found(sight(prepared=(prepared("c", "gpu-0"),))) == ()
+    assert found(snapshot(prepared=(prepared("c", "gpu-0"),))) == ()
 
 
 def test_allocated_and_running_and_never_prepared():
-    seen = sight(pods=[pod("p", "c")], claims=[allocated("c", "gpu-0")])
+    seen = snapshot(pods=[pod("p", "c")], claims=[allocated("c", "gpu-0")])
     [one] = found(seen)
     assert (one.what, one.users) == (Kind.NOT_PREPARED, (("ns", "p"),))
 
 
 def test_who_is_not_running_or_going_or_needs_no_preparing_is_not_missed():
     for one in (
-        sight(pods=[pod("p", "c", phase="Pending")], claims=[allocated("c", "gpu-0")]),
-        sight(pods=[pod("p", "c")], claims=[allocated("c", "gpu-0", skipNodeOperations=["All"])]),
-        sight(pods=[pod("p", "c")], claims=[allocated("c")]),
+        snapshot(pods=[pod("p", "c", phase="Pending")], claims=[allocated("c", "gpu-0")]),
+        snapshot(pods=[pod("p", "c")], claims=[allocated("c", "gpu-0", skipNodeOperations=["All"])]),
+        snapshot(pods=[pod("p", "c")], claims=[allocated("c")]),
     ):
         assert found(one) == ()
     going = pod("p", "c")
     going = replace(going, metadata=replace(going.metadata, deletion_timestamp="2026-01-01T00:00:00Z"))
-    assert found(sight(pods=[going], claims=[allocated("c", "gpu-0")])) == ()
+    assert found(snapshot(pods=[going], claims=[allocated("c", "gpu-0")])) == ()
 
 
 def test_a_claim_that_no_container_names_is_prepared_unseen():
     """The kubelet tells of containers, and none of this pod's has it."""
     one = pod("p", "c")
     one = replace(one, spec=replace(one.spec, containers=()))
-    assert found(sight(pods=[one], claims=[allocated("c", "gpu-0")])) == ()
+    assert found(snapshot(pods=[one], claims=[allocated("c", "gpu-0")])) == ()
 
 
 def test_a_kubelet_that_says_nothing_accuses_nobody():
-    seen = sight(pods=[pod("p", "c")], claims=[allocated("c", "gpu-0")])
+    seen = snapshot(pods=[pod("p", "c")], claims=[allocated("c", "gpu-0")])
     assert found(replace(seen, kubelet=None)) == ()
 
 
 def test_shares_that_are_more_than_the_device():
-    seen = sight(
+    seen = snapshot(
         claims=[
             allocated("c", "gpu-2-shared", shareID="s", consumedCapacity={"memory": "30Gi"}),
             allocated("d", "gpu-2-shared", shareID="t", consumedCapacity={"memory": "20Gi"}),
@@ -155,7 +157,7 @@ def test_shares_that_are_more_than_the_device():
 
 
 def test_a_share_that_is_not_what_the_status_says():
-    seen = sight(
+    seen = snapshot(
         claims=[allocated("c", "gpu-2-shared", shareID="s", consumedCapacity={"memory": "10Gi"})],
         prepared=(prepared("c", "gpu-2-shared", share="s", memory="30Gi"),),
     )
@@ -166,7 +168,7 @@ def test_a_share_that_is_not_what_the_status_says():
 
 
 def test_what_is_prepared_for_a_claim_that_is_gone_or_is_another_by_now():
-    seen = sight(gone=["c"], claims=[allocated("d", "gpu-1")], prepared=(prepared("c", "gpu-0"), prepared("d", "gpu-1", uid="before")))  # fmt: skip
+    seen = snapshot(gone=["c"], claims=[allocated("d", "gpu-1")], prepared=(prepared("c", "gpu-0"), prepared("d", "gpu-1", uid="before")))  # fmt: skip
     assert [(one.what, one.object) for one in found(seen)] == [
         (Kind.LEFT, "ResourceClaim ns/c"),
         (Kind.LEFT, "ResourceClaim ns/d"),
@@ -174,28 +176,28 @@ def test_what_is_prepared_for_a_claim_that_is_gone_or_is_another_by_now():
 
 
 def test_a_cdi_file_of_nobody():
-    seen = sight(files=(f"drawbridge_{DRIVER}_{UID}.json", "nvidia.yaml", f"k8s.{DRIVER}-claim_{UID}.yaml"))
+    seen = snapshot(files=(f"drawbridge_{DRIVER}_{UID}.json", "nvidia.yaml", f"k8s.{DRIVER}-claim_{UID}.yaml"))
     assert [one.object for one in found(seen)] == [f"CDI file drawbridge_{DRIVER}_{UID}.json", f"CDI file k8s.{DRIVER}-claim_{UID}.yaml"]  # fmt: skip
 
 
 def test_a_file_is_nobodys_only_if_all_claims_could_be_read():
     files = (f"drawbridge_{DRIVER}_{UID}.json",)
-    assert found(sight(files=files, prepared=(prepared("c", "gpu-0"),))) == ()
-    assert found(sight(files=files, pods=[pod("p", "c", phase="Pending")])) == ()
-    assert found(replace(sight(files=files), pods=None)) == ()
-    assert found(sight(files=files, claims=[allocated("c", "gpu-0")], prepared=(prepared("c", "gpu-0", uid=UID),)))[0].object == "ResourceClaim ns/c"  # fmt: skip
+    assert found(snapshot(files=files, prepared=(prepared("c", "gpu-0"),))) == ()
+    assert found(snapshot(files=files, pods=[pod("p", "c", phase="Pending")])) == ()
+    assert found(replace(snapshot(files=files), pods=None)) == ()
+    assert found(snapshot(files=files, claims=[allocated("c", "gpu-0")], prepared=(prepared("c", "gpu-0", uid=UID),)))[0].object == "ResourceClaim ns/c"  # fmt: skip
 
 
 def test_a_node_that_is_all_wrong_has_an_end():
     gone = [f"c{number}" for number in range(MOST + 50)]
-    seen = sight(gone=gone, prepared=tuple(prepared(name, "gpu-0") for name in gone))
+    seen = snapshot(gone=gone, prepared=tuple(prepared(name, "gpu-0") for name in gone))
     assert len(found(seen)) == MOST
 
 
 def test_what_comes_right_by_itself_is_not_said():
-    [left] = found(sight(gone=["c"], prepared=(prepared("c", "gpu-0"),)))
-    [missing] = found(sight(pods=[pod("p", "c")], claims=[allocated("c", "gpu-0")]))
-    [twice] = found(sight(plugged("old", "GPU-0"), claiming("p", "c", "gpu-0")))
+    [left] = found(snapshot(gone=["c"], prepared=(prepared("c", "gpu-0"),)))
+    [missing] = found(snapshot(pods=[pod("p", "c")], claims=[allocated("c", "gpu-0")]))
+    [twice] = found(snapshot(plugged("old", "GPU-0"), claiming("p", "c", "gpu-0")))
     patience = Patience().after([left, missing, twice], 100.0)
     assert [patience.is_old(one, 100.0) for one in (twice, missing, left)] == [True, False, False]
     patience = patience.after([left, missing], 100.0 + SOON)

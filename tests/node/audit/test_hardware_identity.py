@@ -5,14 +5,14 @@ from msgspec.structs import replace
 
 from dra.objects import Counter, CounterSet, DeviceAttribute, DeviceCounterConsumption
 from dra.quantity import parse
-from node.audit import Silicon
+from node.audit import Hardware
 from node.audit.hardware_identity import MOST_BESIDE
-from tests.node.audit.sights import RESOURCE, device, published, slices
+from tests.node.audit.snapshots import RESOURCE, device, published, slices
 
 
 @pytest.fixture(scope="module")
 def described():
-    return Silicon(slices())
+    return Hardware(slices())
 
 
 def names(found):
@@ -46,7 +46,7 @@ def test_what_nobody_publishes_is_nothing(described, id_):
 def test_a_number_means_a_device_of_the_same_vendor_only():
     first = published("gpu.example.com", ("a", {"index": {"int": 0}}))
     other = published("nic.other.org", ("b", {"index": {"int": 0}}))
-    found = Silicon([first, other])
+    found = Hardware([first, other])
     assert names(found.of_plugin("example.com/gpu", "0")) == ["a"]
     assert names(found.of_plugin("gpu.example.com/card", "00")) == ["a"]
     assert names(found.of_plugin("com/gpu", "0")) == []
@@ -54,13 +54,13 @@ def test_a_number_means_a_device_of_the_same_vendor_only():
 
 
 def test_a_number_is_no_uuid():
-    found = Silicon([published("nic.other.org", ("b", {"uuid": {"string": "0"}}))])
+    found = Hardware([published("nic.other.org", ("b", {"uuid": {"string": "0"}}))])
     assert found.of_plugin("example.com/gpu", "0") == frozenset()
 
 
 def test_what_our_adapter_publishes_is_the_plugins_device_by_its_own_id():
     attributes = {"resource": {"string": RESOURCE}, "id": {"string": "Dev:1"}}
-    found = Silicon([published("plugins.drawbridge.dev", ("d", attributes))])
+    found = Hardware([published("plugins.drawbridge.dev", ("d", attributes))])
     assert names(found.of_plugin(RESOURCE, "Dev:1")) == ["d"]
     assert names(found.of_plugin("example.com/other", "Dev:1")) == []
 
@@ -68,7 +68,7 @@ def test_what_our_adapter_publishes_is_the_plugins_device_by_its_own_id():
 def test_two_drivers_may_publish_one_device():
     mine = published("a.example.com", ("x", {"uuid": {"string": "GPU-7"}}))
     theirs = published("b.example.com", ("y", {"b.example.com/uuid": {"string": "GPU-7"}}), ("z", {}))
-    found = Silicon([mine, theirs])
+    found = Hardware([mine, theirs])
     assert found.of_device(device("x", "a.example.com")) == {device("y", "b.example.com")}
     assert found.of_device(device("z", "b.example.com")) == frozenset()
     assert found.of_device(device("w", "b.example.com")) == frozenset()
@@ -76,7 +76,7 @@ def test_two_drivers_may_publish_one_device():
 
 @pytest.mark.parametrize("address", ["", "zz:00.0", "3b:00", ":::", "3b:00.0 ", "1" * 64])
 def test_an_address_that_is_none_is_no_sign(address):
-    found = Silicon([published("a.example.com", ("x", {"pciBusID": {"string": address}}))])
+    found = Hardware([published("a.example.com", ("x", {"pciBusID": {"string": address}}))])
     assert found.of_plugin(RESOURCE, address) == frozenset()
 
 
@@ -92,7 +92,7 @@ def test_a_pool_of_very_many_devices_of_one_card_is_not_followed_through_all_pai
         named = replace(devices[0], attributes={"uuid": DeviceAttribute(string="GPU-7")})
         sets = (CounterSet(name="s", counters=amounts),)
         one = replace(one, spec=replace(one.spec, devices=(named, *devices[1:]), shared_counters=sets))
-    silicon = Silicon([one])
-    assert len(silicon.of_plugin("example.com/gpu", "GPU-7")) == MOST_BESIDE
-    assert len(silicon.crowded) == 1
-    assert Silicon(slices()).crowded == set()
+    hardware = Hardware([one])
+    assert len(hardware.of_plugin("example.com/gpu", "GPU-7")) == MOST_BESIDE
+    assert len(hardware.crowded) == 1
+    assert Hardware(slices()).crowded == set()

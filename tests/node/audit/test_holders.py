@@ -3,31 +3,31 @@
 from dra.objects import Pod, ResourceClaim
 from dra.quantity import parse
 from dra.wire import convert
-from node.audit import Silicon, holders
-from node.audit.hardware_identity import Plate
+from node.audit import Hardware, holders
+from node.audit.hardware_identity import ExporterIds
 from node.messages import ClaimDevice, ClaimHolding, ContainerHolding, PluginHolding, PodHolding
-from tests.node.audit.sights import RESOURCE, allocated, claiming, plugged, pod, published, sight, silicon
+from tests.node.audit.snapshots import RESOURCE, allocated, claiming, hardware, plugged, pod, published, snapshot
 from tests.node.machines import DRIVER, NODE, result
 
 CARD = "GPU-01234567-89ab-cdef-0123-456789abcdef"
 
 
 def rows(*held, **more):
-    seen = sight(*held, **more)
-    return list(holders(seen, silicon(seen)))
+    seen = snapshot(*held, **more)
+    return list(holders(seen, hardware(seen)))
 
 
 def test_a_device_of_a_claim_has_the_names_that_exporters_know():
     [one] = rows(claiming("p", "c", "gpu-0"), pods=[pod("p", "c")], claims=[allocated("c", "gpu-0")])
     assert (one.namespace, one.pod, one.container) == ("ns", "p", "c")
     assert (one.claim, one.driver, one.pool, one.device, one.share, one.resource) == ("c", DRIVER, NODE, "gpu-0", "", "")  # fmt: skip
-    assert one.plate == Plate("GPU-0", "GPU-0", "0000:3b:00.0")
+    assert one.exporter_ids == ExporterIds("GPU-0", "GPU-0", "0000:3b:00.0")
     assert one.amounts == {}
 
 
 def test_a_partition_has_the_uuid_of_its_card_beside_its_own():
     [one] = rows(claiming("p", "c", "gpu-1-1g-0"), claims=[allocated("c", "gpu-1-1g-0")])
-    assert one.plate == Plate("GPU-1/1g/0", "GPU-1", "")
+    assert one.exporter_ids == ExporterIds("GPU-1/1g/0", "GPU-1", "")
 
 
 def test_a_share_says_how_much_it_is_and_another_share_of_the_device_does_not_count():
@@ -70,22 +70,24 @@ def test_an_admin_who_looks_at_a_device_has_nothing():
 
 
 def test_a_plugins_device_is_known_by_what_is_published_of_it_or_by_its_id():
-    plates = {one.device: one.plate for one in rows(plugged("p", "GPU-0", "GPU-0::3", f"{CARD}::1", "3B:00.0", "thing"))}  # fmt: skip
-    whole = Plate("GPU-0", "GPU-0", "0000:3b:00.0")
-    assert plates["GPU-0"] == plates["GPU-0::3"] == plates["3B:00.0"] == whole
-    assert plates[f"{CARD}::1"] == Plate(CARD, CARD, "")
-    assert plates["thing"] == Plate()
+    known = {one.device: one.exporter_ids for one in rows(plugged("p", "GPU-0", "GPU-0::3", f"{CARD}::1", "3B:00.0", "thing"))}  # fmt: skip
+    whole = ExporterIds("GPU-0", "GPU-0", "0000:3b:00.0")
+    assert known["GPU-0"] == known["GPU-0::3"] == known["3B:00.0"] == whole
+    assert known[f"{CARD}::1"] == ExporterIds(CARD, CARD, "")
+    assert known["thing"] == ExporterIds()
 
 
 def test_two_devices_that_a_plugins_could_be_give_it_no_name():
     twice = [published(driver, ("d", {"index": {"int": 0}, "uuid": {"string": f"GPU-of-{driver}"}})) for driver in ("a.example.com", "b.example.com")]  # fmt: skip
-    assert Silicon(twice).plate_of_plugin(RESOURCE, "0") == Plate()
-    assert Silicon(twice[:1]).plate_of_plugin(RESOURCE, "0") == Plate("GPU-of-a.example.com", "GPU-of-a.example.com")
+    assert Hardware(twice).exporter_ids_of_plugin(RESOURCE, "0") == ExporterIds()
+    assert Hardware(twice[:1]).exporter_ids_of_plugin(RESOURCE, "0") == ExporterIds(
+        "GPU-of-a.example.com", "GPU-of-a.example.com"
+    )
 
 
 def test_a_kubelet_that_is_away_has_no_rows():
-    seen = sight()
-    assert list(holders(type(seen)(NODE), silicon(seen))) == []
+    seen = snapshot()
+    assert list(holders(type(seen)(NODE), hardware(seen))) == []
 
 
 def shared(share):

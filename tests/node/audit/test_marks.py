@@ -11,7 +11,7 @@ from node.audit import (
     HELD_BY_PLUGIN,
     MARKED_ON,
     HandedOut,
-    Silicon,
+    Hardware,
     markable,
     marks_of,
     plan,
@@ -21,7 +21,7 @@ from node.audit import (
 )
 from node.audit.findings import MOST
 from node.audit.marks import MOST_MARKS
-from tests.node.audit.sights import RESOURCE, device, owner, slices
+from tests.node.audit.snapshots import RESOURCE, device, owner, slices
 from tests.node.machines import NODE
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -29,7 +29,7 @@ HELD = HandedOut(RESOURCE, "GPU-0", "ns", "p")
 
 
 def wanted(*given):
-    return marks_of(given, Silicon(slices()))
+    return marks_of(given, Hardware(slices()))
 
 
 def made(*given, now=NOW):

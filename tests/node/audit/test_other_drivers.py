@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from node.audit import BadCheckpoint, DeviceId, UnknownForm, examine, read_other_driver, with_names
 from node.audit.other_drivers import MOST_BYTES, MOST_DEVICES, sum_of
 from node.checkpoint import Broken, decode
-from tests.node.audit.sights import allocated, claiming, pod, sight, silicon
+from tests.node.audit.snapshots import allocated, claiming, hardware, pod, snapshot
 from tests.node.machines import DRIVER, NODE
 
 UID = "0f0e0d0c-1111-4222-8333-444455556666"
@@ -150,8 +150,8 @@ def test_whatever_stands_in_a_file_of_ours_only_broken_is_raised(body, right):
 
 def test_a_device_that_a_driver_prepared_and_the_claim_has_not_is_found():
     there = read_other_driver(second({"uid-c": completed("gpu-1", namespace="ns", name="c")}), DRIVER)
-    seen = sight(claiming("p", "c", "gpu-0"), pods=[pod("p", "c")], claims=[allocated("c", "gpu-0")], prepared=there)
-    [one] = examine(seen, silicon(seen))
+    seen = snapshot(claiming("p", "c", "gpu-0"), pods=[pod("p", "c")], claims=[allocated("c", "gpu-0")], prepared=there)
+    [one] = examine(seen, hardware(seen))
     assert (one.what.value, one.object) == ("prepared, not allocated", "ResourceClaim ns/c")
     assert f"the driver {DRIVER} has {DRIVER}/{NODE}/gpu-1" in one.message
 
@@ -161,12 +161,12 @@ def test_a_claim_without_a_name_gets_it_from_its_uid_or_is_left_over():
     claims = [allocated("c", "gpu-0")]
     named = with_names(there, {("ns", "c"): claims[0]})
     assert where(named) == [("ns", "c", "uid-c", "gpu-1", ""), ("", "", UID, "gpu-0", "")]
-    seen = sight(claiming("p", "c", "gpu-0"), pods=[pod("p", "c")], claims=claims, prepared=named)
-    assert [(one.what.value, one.object) for one in examine(seen, silicon(seen))] == [
+    seen = snapshot(claiming("p", "c", "gpu-0"), pods=[pod("p", "c")], claims=claims, prepared=named)
+    assert [(one.what.value, one.object) for one in examine(seen, hardware(seen))] == [
         ("prepared, not allocated", "ResourceClaim ns/c"),
         ("left on the node", f"claim with the uid {UID}"),
     ]
     unread = msgspec.structs.replace(seen, claims={})
-    assert [one for one in examine(unread, silicon(unread)) if one.what.value == "left on the node"] == [], (
+    assert [one for one in examine(unread, hardware(unread)) if one.what.value == "left on the node"] == [], (
         "it may be one that could not be read"
     )

@@ -7,7 +7,7 @@ import pytest
 
 from node.audit import UnreadableState, claim_uid, read_state
 from node.messages import PodHoldings, decode, encode
-from tests.node.audit.sights import claiming, device, plugged
+from tests.node.audit.snapshots import claiming, device, plugged
 
 UID = "0f0e0d0c-1111-4222-8333-444455556666"
 

@@ -21,18 +21,18 @@ from node.audit import COMPONENT, CONDITION, OVER, ContainerDevice, Kind, condit
 from node.audit import marks as audit_marks
 from node.checkpoint import Checkpoint, HeldDevice, Prepared, encode
 from node.messages import PluginHolding, PluginsOffer
-from node.service import Agent, AgentSettings, AllocatorPlace, NodePaths
-from node.service.auditing import claims, devices, sources, watcher
-from node.service.auditing.devices import Devices
+from node.service import Agent, AgentSettings, AllocatorAddress, NodePaths, metrics
+from node.service.auditing import sources, watcher
 from node.service.auditing.sources import KubeletAway, ask_kubelet, read_files
+from node.service.metrics import ContainerDevices
 from runtime.http import Head
 from runtime.metrics import POD_DEVICE
 from tests.limits import PATIENCE
-from tests.node.audit.sights import RESOURCE, allocated, claiming, plugged, pod, prepared, sight, silicon, slices
+from tests.node.audit.snapshots import RESOURCE, allocated, claiming, hardware, plugged, pod, prepared, slices, snapshot
 from tests.node.audit.test_other_drivers import completed, first
 from tests.node.machines import DRIVER, NODE, result
 from tests.node.service.fake_kubelet import PodResources
-from tests.node.service.test_asker import Allocator
+from tests.node.service.test_allocator_client import Allocator
 
 UID = "0f0e0d0c-1111-4222-8333-444455556666"
 
@@ -149,26 +149,26 @@ async def test_another_agents_mark_is_taken_over_and_one_more_round_asks_nothing
 async def test_without_a_change_the_api_server_is_not_asked(cluster, kubelet, paths, monkeypatch):
     async with followed(cluster, paths) as agent:
         kubelet.have(plugged("old", "GPU-0"))
-        sight = await agent.watcher.glance()
-        await agent.marker.keep(sight, agent.watcher.silicon, again=False)
+        snapshot = await agent.watcher.glance()
+        await agent.marker.keep(snapshot, agent.watcher.hardware, again=False)
 
         async def nobody(*_, **__):
             raise AssertionError("asked without need")
 
         monkeypatch.setattr(cluster, "list", nobody)
-        sight = await agent.watcher.glance()
-        await agent.marker.keep(sight, agent.watcher.silicon, again=False)
+        snapshot = await agent.watcher.glance()
+        await agent.marker.keep(snapshot, agent.watcher.hardware, again=False)
         kubelet.have()
-        sight = await agent.watcher.glance()
+        snapshot = await agent.watcher.glance()
         with pytest.raises(AssertionError):
-            await agent.marker.keep(sight, agent.watcher.silicon, again=False)
+            await agent.marker.keep(snapshot, agent.watcher.hardware, again=False)
 
 
 async def test_a_mark_that_somebody_bent_is_made_anew_in_the_next_round_without_other_news(cluster, kubelet, paths):
     async with followed(cluster, paths) as agent:
         kubelet.have(plugged("old", "GPU-0"))
-        sight = await agent.watcher.glance()
-        await agent.marker.keep(sight, agent.watcher.silicon, again=True)
+        snapshot = await agent.watcher.glance()
+        await agent.marker.keep(snapshot, agent.watcher.hardware, again=True)
         [mark] = (await cluster.list(DEVICE_TAINT_RULES)).items
         await cluster.delete(DEVICE_TAINT_RULES, mark.metadata.name)
         bent = replace(mark, spec=replace(mark.spec, taint=replace(mark.spec.taint, key="example.com/else")))
@@ -176,7 +176,7 @@ async def test_a_mark_that_somebody_bent_is_made_anew_in_the_next_round_without_
             DEVICE_TAINT_RULES, replace(bent, metadata=ObjectMeta(name=mark.metadata.name, labels=mark.metadata.labels))
         )
         for again, names in ((True, []), (False, ["gpu-0"])):
-            await agent.marker.keep(sight, agent.watcher.silicon, again=again)
+            await agent.marker.keep(snapshot, agent.watcher.hardware, again=again)
             assert await marks(cluster) == names
 
 
@@ -194,8 +194,8 @@ async def test_a_mark_that_goes_while_it_is_renewed_is_made_anew_in_the_next_rou
     async with followed(cluster, paths) as agent:
         for had, names in ((["GPU-0"], ["gpu-0"]), (["GPU-0", "GPU-0::1"], []), (["GPU-0", "GPU-0::1"], ["gpu-0"])):
             kubelet.have(*(plugged("old", one) for one in had))
-            sight = await agent.watcher.glance()
-            await agent.marker.keep(sight, agent.watcher.silicon, again=False)
+            snapshot = await agent.watcher.glance()
+            await agent.marker.keep(snapshot, agent.watcher.hardware, again=False)
             assert await marks(cluster) == names
 
 
@@ -275,7 +275,7 @@ async def test_what_is_promised_to_one_while_another_has_it_is_told_and_over_whe
     await cluster.create(PODS, pod("old"))
     kubelet.have(plugged("old", "GPU-0"))
     there = Allocator(lambda _: promising("gpu-0"))
-    async with there.open() as url, followed(cluster, paths, allocator=AllocatorPlace(url)) as agent:
+    async with there.open() as url, followed(cluster, paths, allocator=AllocatorAddress(url)) as agent:
         await agent.round()
         assert [one.what for one in agent.findings] == [Kind.PROMISED_ELSEWHERE]
         reason = Kind.PROMISED_ELSEWHERE.reason
@@ -300,7 +300,7 @@ async def test_what_was_given_back_before_it_was_promised_is_nobodys_twice(clust
 
     async with (
         Allocator(promise_what_came_back).open() as url,
-        followed(cluster, paths, allocator=AllocatorPlace(url)) as agent,
+        followed(cluster, paths, allocator=AllocatorAddress(url)) as agent,
     ):
         await agent.round()
         assert agent.findings == ()
@@ -310,14 +310,14 @@ async def test_what_was_given_back_and_promised_while_all_was_read_is_nobodys_tw
     kubelet.have(plugged("old", "GPU-0"))
     answers = [web.json_response({"node": NODE, "promises": []}), promising("gpu-0")]
     there = Allocator(lambda _: answers.pop(0))
-    async with there.open() as url, followed(cluster, paths, allocator=AllocatorPlace(url)) as agent:
+    async with there.open() as url, followed(cluster, paths, allocator=AllocatorAddress(url)) as agent:
         await agent.round()
         assert (agent.findings, len(there.asked)) == ((), 2)
 
 
 async def test_an_allocator_that_is_away_is_named_and_keeps_the_agent_from_nothing(cluster, kubelet, paths):
     kubelet.have(plugged("old", "GPU-0"))
-    async with followed(cluster, paths, allocator=AllocatorPlace("http://127.0.0.1:1")) as agent:
+    async with followed(cluster, paths, allocator=AllocatorAddress("http://127.0.0.1:1")) as agent:
         await agent.round()
         assert await marks(cluster) == ["gpu-0"]
         problems, notes = agent.metrics.readiness()
@@ -370,14 +370,16 @@ async def test_who_has_what_is_shown_with_the_labels_of_the_clusters_metric_and_
 
 
 def test_series_are_few_and_short_and_none_stands_twice(monkeypatch):
-    monkeypatch.setattr(devices, "MOST", 3)
-    monkeypatch.setattr(devices, "LONGEST", 4)
+    monkeypatch.setattr(metrics, "MOST_SERIES", 3)
+    monkeypatch.setattr(metrics, "LONGEST_LABEL", 4)
     names = ["a", "a", "toolong-1", "toolong-2", "b", "c", "d"]
-    family, _, left_out = Devices(NODE, lambda: [ContainerDevice(name, resource="r") for name in names]).collect()
+    family, _, left_out = ContainerDevices(
+        NODE, lambda: [ContainerDevice(name, resource="r") for name in names]
+    ).collect()
     assert [one.labels["device"] for one in family.samples] == ["a", "tool", "b"]
     assert [one.value for one in left_out.samples] == [2]
     amounts = {f"capacity-{number}": parse("1") for number in range(4)}
-    family, capacities, left_out = Devices(NODE, lambda: [ContainerDevice("a", amounts=amounts)]).collect()
+    family, capacities, left_out = ContainerDevices(NODE, lambda: [ContainerDevice("a", amounts=amounts)]).collect()
     assert (family.samples, capacities.samples, left_out.samples[0].value) == ([], [], 1)
 
 
@@ -394,7 +396,7 @@ async def test_no_broken_source_ends_another(cluster, kubelet, root, agent):
     (whole / "checkpoint").write_bytes(encode(Checkpoint().with_(record)))
     kubelet.said = None
     look = await agent.look_once()
-    assert set(look.sight.unread) == {"kubelet", str(root / "dra_manager_state"), str(broken / "checkpoint")}
+    assert set(look.snapshot.unread) == {"kubelet", str(root / "dra_manager_state"), str(broken / "checkpoint")}
     assert [(one.what, one.object) for one in look.findings] == [(Kind.LEFT, "ResourceClaim ns/gone")]
 
 
@@ -409,7 +411,7 @@ async def test_a_form_that_nobody_knows_is_named_once_and_is_no_mistake(root, ag
     named = [one for one in caplog.records if getattr(one, "file", "") == str(file)]
     assert [one.levelname for one in named] == ["INFO"]
     look = await agent.look_once()
-    assert (set(look.sight.unknown), look.sight.unread) == ({str(file)}, {})
+    assert (set(look.snapshot.unknown), look.snapshot.unread) == ({str(file)}, {})
     assert not agent.metrics.readiness()[1]["sources"]
 
 
@@ -429,7 +431,7 @@ async def test_what_another_vendors_driver_has_prepared_is_held_against_the_clai
     look = await agent.look_once()
     assert [(one.what, one.object) for one in look.findings] == [(Kind.NOT_ALLOCATED, "ResourceClaim ns/c")]
     (folder / "checkpoint.json").write_bytes(first({uid: completed("gpu-1")}).replace(b"gpu-1", b"gpu-0"))
-    assert "checksum" in (await agent.look_once()).sight.unread[str(folder / "checkpoint.json")]
+    assert "checksum" in (await agent.look_once()).snapshot.unread[str(folder / "checkpoint.json")]
 
 
 async def test_claims_that_cannot_be_read_accuse_nobody(cluster, kubelet, agent, monkeypatch):
@@ -441,14 +443,14 @@ async def test_claims_that_cannot_be_read_accuse_nobody(cluster, kubelet, agent,
     await agent.round()
     look = await agent.look_once()
     assert look.findings == ()
-    assert "the server is gone" in look.sight.unread["claims"]
+    assert "the server is gone" in look.snapshot.unread["claims"]
 
 
 async def test_pods_and_slices_that_were_not_read_yet_are_named_and_not_taken_for_none(cluster, kubelet, paths):
     watcher = Agent(cluster, AgentSettings(paths)).watcher  # which follows nothing yet
-    sight = await watcher.look(await watcher.glance())
-    assert sight.unread == {"pods": "not read yet", "resourceslices.resource.k8s.io": "not read yet"}
-    assert sight.pods is None
+    snapshot = await watcher.look(await watcher.glance())
+    assert snapshot.unread == {"pods": "not read yet", "resourceslices.resource.k8s.io": "not read yet"}
+    assert snapshot.pods is None
 
 
 @pytest.mark.parametrize("said", [None, "never", "cut"])
@@ -537,16 +539,16 @@ async def test_names_that_do_things_to_a_terminal_are_written_out(cluster, kubel
         await agent.round()
     assert {one.what for one in look.findings} >= {Kind.NOT_ALLOCATED, Kind.LEFT}
     texts = [text for one in look.findings for text in (one.object, one.message, one.told)]
-    texts += [text for pair in look.sight.unread.items() for text in pair]
+    texts += [text for pair in look.snapshot.unread.items() for text in pair]
     assert any("all is well" in text for text in texts)
-    assert any("udcff" in text for text in look.sight.unread)
+    assert any("udcff" in text for text in look.snapshot.unread)
     for text in texts:
         assert text.isprintable(), text
         assert len(text) < 5000
 
 
 async def test_a_driver_that_makes_up_claims_crowds_out_none_that_a_pod_has(cluster, kubelet, root, paths, monkeypatch):
-    monkeypatch.setattr(claims, "MOST_CLAIMS", 20)
+    monkeypatch.setattr(watcher, "MOST_CLAIMS", 20)
     await cluster.create(RESOURCE_CLAIMS, allocated("c"))
     await cluster.patch(RESOURCE_CLAIMS, "c", status("gpu-0"), "ns", subresource="status")
     await cluster.create(PODS, pod("new", "c"))
@@ -555,15 +557,15 @@ async def test_a_driver_that_makes_up_claims_crowds_out_none_that_a_pod_has(clus
     async with followed(cluster, paths) as agent:
         look = await agent.look_once()
     assert Kind.GIVEN_TWICE in {one.what for one in look.findings}
-    assert "51 are named here" in look.sight.unread["claims"]
+    assert "51 are named here" in look.snapshot.unread["claims"]
 
 
 def test_a_driver_that_makes_up_findings_hides_none_of_another_sort():
     lies = tuple(prepared("c", f"made-up-{number}") for number in range(5000))
-    seen = sight(
+    seen = snapshot(
         pods=[pod("p", "d")], claims=[allocated("c", "gpu-0"), allocated("d", "gpu-1")], gone=["e"], prepared=(*lies, prepared("e", "gpu-0"))
     )  # fmt: skip
-    kinds = {one.what for one in examine(seen, silicon(seen))}
+    kinds = {one.what for one in examine(seen, hardware(seen))}
     assert kinds == {Kind.NOT_ALLOCATED, Kind.NOT_PREPARED, Kind.LEFT}
 
 

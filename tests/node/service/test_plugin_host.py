@@ -134,7 +134,7 @@ async def test_of_many_that_register_at_once_the_last_is_followed_and_nobody_els
         await plugin.register()
         await until(changed, lambda: ids(host) == [(THING, True, ["a"])])
         asked = [RegisterRequest(version="v1beta1", endpoint="thing.sock", resource=THING) for _ in range(8)]
-        await asyncio.gather(*map(host._meet, asked))
+        await asyncio.gather(*map(host.begin_session, asked))
         await until(changed, lambda: ids(host) == [(THING, True, ["a"])])
         followed = [task for task in asyncio.all_tasks() if "_Session._follow" in str(task.get_coro())]
         assert len(followed) == 1

@@ -5,7 +5,7 @@ import pytest
 from cluster.embedded import Embedded
 from cluster.errors import Forbidden, Unavailable
 from cluster.resources import NAMESPACES, PODS
-from node.service.auditing.pods import AsNode
+from node.service.auditing.watcher import AsNode
 
 
 class Refusing:

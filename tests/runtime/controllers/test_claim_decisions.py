@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from cluster import Change, Unreadable
 from cluster.embedded.label_selectors import selector
-from cluster.embedded.storage.store import Store
+from cluster.embedded.store import Store
 from cluster.errors import (
     BadRequest,
     Cause,

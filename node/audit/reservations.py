@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from node.audit.snapshot import DeviceId, Promise, PromisedDevice
+from node.audit.snapshot import DeviceId, Reservation, ReservedDevice
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -42,7 +42,7 @@ class _Told(msgspec.Struct, frozen=True):
     promises: tuple[_ClaimRow, ...]
 
 
-def read_promises(data: bytes, node: str) -> tuple[Promise, ...]:
+def read_reservations(data: bytes, node: str) -> tuple[Reservation, ...]:
     """Read an allocator's answer about a node; Unlikely if it is not such an answer."""
     try:
         answer = msgspec.json.decode(data, type=_Told)
@@ -52,14 +52,14 @@ def read_promises(data: bytes, node: str) -> tuple[Promise, ...]:
         raise Unlikely(f"the answer is about {answer.node[:LONGEST]!r}, and not about this node")
     if sum(1 + len(row.devices) for row in answer.promises) > MOST:
         raise Unlikely(f"the answer is about more than {MOST} claims and devices")
-    found: list[Promise] = []
+    found: list[Reservation] = []
     for row in answer.promises:
         _demand_names(row.namespace, row.claim, row.uid)
-        devices: list[PromisedDevice] = []
+        devices: list[ReservedDevice] = []
         for one in row.devices:
             _demand_names(one.driver, one.pool, one.device, one.share_id or "-")
-            devices.append(PromisedDevice(DeviceId(one.driver, one.pool, one.device), one.share_id))
-        found.append(Promise(row.namespace, row.claim, row.uid, row.in_doubt, tuple(devices)))
+            devices.append(ReservedDevice(DeviceId(one.driver, one.pool, one.device), one.share_id))
+        found.append(Reservation(row.namespace, row.claim, row.uid, row.in_doubt, tuple(devices)))
     return tuple(found)
 
 
@@ -69,10 +69,10 @@ def _demand_names(*names: str) -> None:
             raise Unlikely(f"the answer has an invalid name: {name[:LONGEST]!r}")
 
 
-def that_stood(before: Iterable[Promise], after: Iterable[Promise]) -> tuple[Promise, ...]:
-    """Keep what was promised in both answers; in doubt is what was in doubt in both."""
+def in_both(before: Iterable[Reservation], after: Iterable[Reservation]) -> tuple[Reservation, ...]:
+    """Keep the reservations of both answers; in doubt is what was in doubt in both."""
     earlier = {(one.uid, one.devices): one for one in before}
-    found: list[Promise] = []
+    found: list[Reservation] = []
     for one in after:
         known = earlier.get((one.uid, one.devices))
         if known is not None:

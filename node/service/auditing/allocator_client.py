@@ -1,4 +1,4 @@
-"""Asks an allocator what it has promised on this node. It may be away, slow, or anybody: nothing it does keeps the agent from the rest."""
+"""Asks an allocator for its reservations on this node. It may be absent, slow or an impostor: nothing it does stops the agent's other work."""
 
 from __future__ import annotations
 
@@ -16,13 +16,11 @@ import aiohttp
 
 from cluster import ApiError
 from cluster.resources import MUTATING_WEBHOOKS
-from node.audit import Unlikely, plain, read_promises
+from node.audit import Unlikely, plain, read_reservations
 
 if TYPE_CHECKING:
-    from urllib.parse import SplitResult
-
     from cluster import Cluster
-    from node.audit import Promise
+    from node.audit import Reservation
 
 PATH = "/promises"
 PATIENCE = 2.0  # for one question, whoever answers: marks wait meanwhile
@@ -35,7 +33,7 @@ _TOKEN = 16 << 10
 logger = logging.getLogger("drawbridge.agent")
 
 
-class AllocatorPlace(NamedTuple):
+class AllocatorAddress(NamedTuple):
     """Where an allocator is asked, what it is shown, and by which authorities it is known: by default those that API servers go by."""
 
     url: str
@@ -47,11 +45,11 @@ class Unanswered(Exception):  # noqa: N818  what the question is
     """There is no answer; the message says why."""
 
 
-class Asker:
-    """Asks for one node. `problem` says why there was no answer last."""
+class AllocatorClient:
+    """Asks for one node. `problem` says why the last question had no answer."""
 
     def __init__(
-        self, cluster: Cluster, place: AllocatorPlace, node: str, *, patience: float = PATIENCE, rest: float = REST
+        self, cluster: Cluster, place: AllocatorAddress, node: str, *, patience: float = PATIENCE, rest: float = REST
     ) -> None:
         """`patience` is for one question, `rest` after one without an answer."""
         self._cluster = cluster
@@ -64,7 +62,7 @@ class Asker:
         self._context: ssl.SSLContext | None = None
         self.problem = ""
 
-    async def ask(self) -> tuple[Promise, ...] | None:
+    async def ask(self) -> tuple[Reservation, ...] | None:
         """Read the reservations; None if there is no answer."""
         if self._clock() < self._again_at:
             return None
@@ -83,27 +81,31 @@ class Asker:
         return found
 
     def _tell(self, problem: str) -> None:
-        """Say once that promises are not seen, and once that they are again."""
+        """Log once that reservations cannot be read, and once that they can be again."""
         if problem and not self.problem:
             logger.warning("the allocator's reservations cannot be read", extra={"why": problem})
         elif self.problem and not problem:
             logger.info("the allocator's reservations can be read again")
         self.problem = problem
 
-    async def _ask(self) -> tuple[Promise, ...]:
+    async def _ask(self) -> tuple[Reservation, ...]:
         """Ask the replicas one after the other until one leads."""
         place = urlsplit(self._place.url)
         if place.scheme == "https" and self._context is None:
             self._context = await self._trust()
+        headers = {"Accept-Encoding": "identity", "Host": place.netloc}
+        token_file = self._place.token_file
+        if token_file:
+            headers["Authorization"] = f"Bearer {_token(token_file)}"
+        port = place.port or (443 if place.scheme == "https" else 80)
+        found = await asyncio.get_running_loop().getaddrinfo(place.hostname, port, type=SOCK_STREAM)
+        addresses = [f"[{address[0]}]" if ":" in str(address[0]) else str(address[0]) for *_, address in found]
         problem: Exception = Unanswered(f"{place.hostname} has no address")
         connecting = aiohttp.ClientTimeout(total=None, sock_connect=self._patience / 4)
         async with aiohttp.ClientSession(trust_env=False, auto_decompress=False, timeout=connecting) as session:
-            for where in await _addresses(place):
-                headers = {"Accept-Encoding": "identity", "Host": place.netloc}
-                if self._place.token_file:
-                    headers["Authorization"] = f"Bearer {_token(self._place.token_file)}"
+            for where in list(dict.fromkeys(addresses))[:REPLICAS]:
                 asking = session.get(
-                    f"{place.scheme}://{where}{PATH}",
+                    f"{place.scheme}://{where}:{port}{PATH}",
                     headers=headers,
                     ssl=self._context or True,
                     server_hostname=place.hostname if self._context else None,
@@ -125,11 +127,10 @@ class Asker:
                     words = said[:LONGEST].decode(errors="replace")
                     problem = Unanswered(f"{response.status} {words!r}")
                 else:
-                    return read_promises(bytes(said), self._node)
+                    return read_reservations(bytes(said), self._node)
         raise problem
 
     async def _trust(self) -> ssl.SSLContext:
-        """Find out whom to believe."""
         if self._place.ca_file:
             return ssl.create_default_context(cafile=self._place.ca_file)
         configuration = await self._cluster.get(MUTATING_WEBHOOKS, GATE)
@@ -139,15 +140,6 @@ class Asker:
             raise Unanswered(f"the MutatingWebhookConfiguration {GATE} names no authority yet")
         authorities = b64decode(bundle).decode()
         return ssl.create_default_context(cadata=authorities)
-
-
-async def _addresses(place: SplitResult) -> list[str]:
-    """Find out where a name is, with the port."""
-    port = place.port or (443 if place.scheme == "https" else 80)
-    found = await asyncio.get_running_loop().getaddrinfo(place.hostname, port, type=SOCK_STREAM)
-    addresses = [str(address[0]) for *_, address in found]
-    once = list(dict.fromkeys(addresses))
-    return [f"[{one}]:{port}" if ":" in one else f"{one}:{port}" for one in once[:REPLICAS]]
 
 
 def _token(path: str) -> str:

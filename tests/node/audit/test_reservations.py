@@ -4,20 +4,30 @@ import json
 
 import pytest
 
-from node.audit import DeviceId, Kind, Promise, PromisedDevice, Unlikely, examine, read_promises, that_stood
-from node.audit.promised import LONGEST, MOST
-from tests.node.audit.sights import allocated, claiming, device, plugged, pod, prepared, published, sight, silicon
+from node.audit import DeviceId, Kind, Reservation, ReservedDevice, Unlikely, examine, in_both, read_reservations
+from node.audit.reservations import LONGEST, MOST
+from tests.node.audit.snapshots import (
+    allocated,
+    claiming,
+    device,
+    hardware,
+    plugged,
+    pod,
+    prepared,
+    published,
+    snapshot,
+)
 from tests.node.machines import DRIVER, NODE
 
 
 def promised(claim, *names, in_doubt=False, share="", driver=DRIVER, uid=""):
-    devices = tuple(PromisedDevice(device(name, driver), share) for name in names)
-    return Promise("ns", claim, uid or f"uid-{claim}", in_doubt, devices)
+    devices = tuple(ReservedDevice(device(name, driver), share) for name in names)
+    return Reservation("ns", claim, uid or f"uid-{claim}", in_doubt, devices)
 
 
 def found(*held, **more):
-    seen = sight(*held, **more)
-    return examine(seen, silicon(seen))
+    seen = snapshot(*held, **more)
+    return examine(seen, hardware(seen))
 
 
 def kinds(*held, **more):
@@ -25,18 +35,18 @@ def kinds(*held, **more):
 
 
 def test_a_promise_of_what_nobody_has_is_no_finding():
-    assert found(plugged("old", "GPU-1"), promises=(promised("c", "gpu-0"),)) == ()
+    assert found(plugged("old", "GPU-1"), reservations=(promised("c", "gpu-0"),)) == ()
 
 
 def test_a_commit_on_its_way_is_no_finding():
     """The claim is allocated and prepared meanwhile, by the kubelet's word, which has no uid, and by the driver's, which has."""
-    seen = {"promises": (promised("c", "gpu-0"),), "claims": [allocated("c", "gpu-0")], "pods": [pod("p", "c")]}
+    seen = {"reservations": (promised("c", "gpu-0"),), "claims": [allocated("c", "gpu-0")], "pods": [pod("p", "c")]}
     assert found(claiming("p", "c", "gpu-0"), prepared=(prepared("c", "gpu-0"),), **seen) == ()
     assert found(claiming("p", "c", "gpu-0"), **seen) == ()
 
 
 def test_what_a_plugin_gave_is_promised_elsewhere():
-    [one] = found(plugged("old", "GPU-0"), promises=(promised("c", "gpu-0"),))
+    [one] = found(plugged("old", "GPU-0"), reservations=(promised("c", "gpu-0"),))
     assert (one.what, one.object) == (Kind.PROMISED_ELSEWHERE, f"device {device('gpu-0')}")
     assert one.users == (("ns", "old"),)
     assert "reserved it for ResourceClaim ns/c, and pod ns/old has it as example.com/gpu GPU-0" in one.message
@@ -44,7 +54,7 @@ def test_what_a_plugin_gave_is_promised_elsewhere():
 
 
 def test_a_part_of_what_a_plugin_gave_is_promised_elsewhere_too():
-    assert kinds(plugged("old", "GPU-1"), promises=(promised("c", "gpu-1-1g-2"),)) == [Kind.PROMISED_ELSEWHERE]
+    assert kinds(plugged("old", "GPU-1"), reservations=(promised("c", "gpu-1-1g-2"),)) == [Kind.PROMISED_ELSEWHERE]
 
 
 @pytest.mark.parametrize(
@@ -61,37 +71,39 @@ def test_what_another_claim_has_is_promised_elsewhere(seen):
     held = [seen.pop("held")] if "held" in seen else []
     claims = [allocated("d", "gpu-0")]
     pods = [pod("q", "d")]
-    assert Kind.PROMISED_ELSEWHERE in kinds(*held, pods=pods, claims=claims, promises=(promised("c", "gpu-0"),), **seen)
+    assert Kind.PROMISED_ELSEWHERE in kinds(
+        *held, pods=pods, claims=claims, reservations=(promised("c", "gpu-0"),), **seen
+    )
 
 
 def test_a_partition_beside_the_whole_and_another_drivers_name_for_it_are_the_same_hardware():
     whole = prepared("d", "gpu-1")
-    assert kinds(claims=[allocated("d", "gpu-1")], pods=[pod("q", "d")], prepared=(whole,), promises=(promised("c", "gpu-1-1g-2"),)).count(Kind.PROMISED_ELSEWHERE) == 1  # fmt: skip
+    assert kinds(claims=[allocated("d", "gpu-1")], pods=[pod("q", "d")], prepared=(whole,), reservations=(promised("c", "gpu-1-1g-2"),)).count(Kind.PROMISED_ELSEWHERE) == 1  # fmt: skip
     twin = published("b.example.com", ("y", {"uuid": {"string": "GPU-7"}}))
     mine = published(DRIVER, ("x", {"uuid": {"string": "GPU-7"}}))
     other = promised("c", "y", driver="b.example.com")
-    assert Kind.PROMISED_ELSEWHERE in kinds(prepared=(prepared("d", "x"),), slices=(mine, twin), promises=(other,))
+    assert Kind.PROMISED_ELSEWHERE in kinds(prepared=(prepared("d", "x"),), slices=(mine, twin), reservations=(other,))
 
 
 def test_two_partitions_that_fit_beside_each_other_are_no_finding():
     there = prepared("d", "gpu-1-1g-2")
-    assert found(claims=[allocated("d", "gpu-1-1g-2")], pods=[], prepared=(there,), promises=(promised("c", "gpu-1-1g-3"),)) == ()  # fmt: skip
+    assert found(claims=[allocated("d", "gpu-1-1g-2")], pods=[], prepared=(there,), reservations=(promised("c", "gpu-1-1g-3"),)) == ()  # fmt: skip
 
 
 def test_shares_are_promised_beside_shares_and_not_beside_the_whole():
     there = prepared("d", "gpu-2-shared", share="s-1")
     claims = [allocated("d", "gpu-2-shared", shareID="s-1")]
     for share, expected in (("s-2", []), ("", [Kind.PROMISED_ELSEWHERE])):
-        assert kinds(claims=claims, prepared=(there,), promises=(promised("c", "gpu-2-shared", share=share),)) == expected  # fmt: skip
+        assert kinds(claims=claims, prepared=(there,), reservations=(promised("c", "gpu-2-shared", share=share),)) == expected  # fmt: skip
 
 
 def test_an_admin_who_looks_at_a_device_has_it_not():
     looking = allocated("d", "gpu-0", adminAccess=True)
-    assert found(claiming("q", "d", "gpu-0"), pods=[pod("q", "d")], claims=[looking], promises=(promised("c", "gpu-0"),)) == ()  # fmt: skip
+    assert found(claiming("q", "d", "gpu-0"), pods=[pod("q", "d")], claims=[looking], reservations=(promised("c", "gpu-0"),)) == ()  # fmt: skip
 
 
 def test_doubt_is_a_finding():
-    [one] = found(promises=(promised("c", "gpu-0", in_doubt=True), promised("d", "gpu-1")))
+    [one] = found(reservations=(promised("c", "gpu-0", in_doubt=True), promised("d", "gpu-1")))
     assert (one.what, one.object) == (Kind.IN_DOUBT, "ResourceClaim ns/c")
     assert str(device("gpu-0")) in one.message
 
@@ -100,9 +112,9 @@ def test_only_what_stood_all_the_while_counts():
     """What was given up in between, or promised anew, may have been somebody else's when it was looked at."""
     kept, went, moved = promised("kept", "gpu-0"), promised("went", "gpu-1"), promised("moved", "gpu-2")
     came, doubted = promised("moved", "gpu-1"), promised("kept", "gpu-0", in_doubt=True)
-    assert that_stood((kept, went, moved), (came, doubted)) == (kept,), "and it was in doubt for a part of it only"
-    assert that_stood((doubted,), (kept,)) == (kept,)
-    assert that_stood((doubted,), (doubted,)) == (doubted,)
+    assert in_both((kept, went, moved), (came, doubted)) == (kept,), "and it was in doubt for a part of it only"
+    assert in_both((doubted,), (kept,)) == (kept,)
+    assert in_both((doubted,), (doubted,)) == (doubted,)
 
 
 ROW = {"namespace": "ns", "claim": "c", "uid": "u", "inDoubt": True}
@@ -114,8 +126,8 @@ def answer(**changes):
 
 
 def test_an_answer_is_read():
-    [one] = read_promises(json.dumps(answer()).encode(), NODE)
-    assert one == Promise("ns", "c", "u", True, (PromisedDevice(DeviceId(DRIVER, NODE, "gpu-0"), "s"),))
+    [one] = read_reservations(json.dumps(answer()).encode(), NODE)
+    assert one == Reservation("ns", "c", "u", True, (ReservedDevice(DeviceId(DRIVER, NODE, "gpu-0"), "s"),))
 
 
 @pytest.mark.parametrize(
@@ -140,6 +152,6 @@ def test_an_answer_is_read():
 )
 def test_what_no_allocator_says_is_refused_as_a_whole(data):
     with pytest.raises(Unlikely) as refused:
-        read_promises(data if isinstance(data, bytes) else data.encode(), NODE)
+        read_reservations(data if isinstance(data, bytes) else data.encode(), NODE)
     assert len(str(refused.value)) < 600
     assert str(refused.value).isprintable()

@@ -7,6 +7,7 @@ import json
 import logging
 import zlib
 from base64 import b64encode
+from socket import AF_INET, SOCK_STREAM
 
 import pytest
 from aiohttp import web
@@ -14,9 +15,9 @@ from aiohttp import web
 from certs import authority, reload
 from cluster.embedded import Embedded
 from cluster.resources import MUTATING_WEBHOOKS
-from node.service.auditing import asker
-from node.service.auditing.asker import AllocatorPlace, Asker
-from tests.node.audit.test_promised import answer
+from node.service.auditing import allocator_client
+from node.service.auditing.allocator_client import AllocatorAddress, AllocatorClient
+from tests.node.audit.test_reservations import answer
 from tests.node.machines import NODE
 from tests.webhook import tls
 
@@ -64,13 +65,13 @@ def token(tmp_path):
 
 
 async def ask(cluster, url, token, **more):
-    return await Asker(cluster, AllocatorPlace(url, token, **more), NODE).ask()
+    return await AllocatorClient(cluster, AllocatorAddress(url, token, **more), NODE).ask()
 
 
 async def test_it_is_asked_with_the_token_of_the_moment(cluster, token, tmp_path):
     there = Allocator()
     async with there.open() as url:
-        one = Asker(cluster, AllocatorPlace(url, token), NODE)
+        one = AllocatorClient(cluster, AllocatorAddress(url, token), NODE)
         [promise] = await one.ask()
         assert (promise.claim, one.problem) == ("c", "")
         (tmp_path / "token").write_text("renewed")
@@ -108,7 +109,7 @@ async def test_a_renewed_authority_is_found_after_a_question_that_failed(cluster
     file.write_bytes(first[0].certificate)
     shown = tls.server(first[1])
     async with Allocator().open(shown) as url:
-        one = Asker(cluster, AllocatorPlace(url, token, str(file)), NODE, rest=0.0)
+        one = AllocatorClient(cluster, AllocatorAddress(url, token, str(file)), NODE, rest=0.0)
         assert await one.ask() is not None
         reload.load(shown, second[1])
         file.write_bytes(second[0].certificate)
@@ -158,10 +159,10 @@ async def test_who_answers_nothing_that_can_be_used_ends_nothing(cluster, token,
     says, words = LIES[lie]
     patience = 0.3 if "no answer" in words else 20.0
     async with Allocator(says).open() as url:
-        one = Asker(cluster, AllocatorPlace(url, token), NODE, patience=patience)
+        one = AllocatorClient(cluster, AllocatorAddress(url, token), NODE, patience=patience)
         assert await one.ask() is None
         assert words in one.problem
-        assert 0 < len(one.problem) <= asker.LONGEST
+        assert 0 < len(one.problem) <= allocator_client.LONGEST
         assert one.problem.isprintable()
 
 
@@ -173,7 +174,7 @@ async def test_what_is_not_there_is_said_by_its_name(cluster, token, tmp_path):
         ("http://127.0.0.1:1", "/dev/zero", "holds no token"),
         ("https://127.0.0.1:1", token, "not found"),
     ):
-        one = Asker(cluster, AllocatorPlace(url, file), NODE)
+        one = AllocatorClient(cluster, AllocatorAddress(url, file), NODE)
         assert await one.ask() is None
         assert one.problem
         assert words in one.problem
@@ -183,7 +184,7 @@ async def test_it_is_said_once_that_nothing_is_seen_and_once_that_it_is_again(cl
     caplog.set_level(logging.INFO, "drawbridge.agent")
     there = Allocator(lambda _: web.Response(status=503, body=b"another replica leads"))
     async with there.open() as url:
-        one = Asker(cluster, AllocatorPlace(url, token), NODE, rest=0.0)
+        one = AllocatorClient(cluster, AllocatorAddress(url, token), NODE, rest=0.0)
         for _ in range(3):
             assert await one.ask() is None
         there.says = lambda _: web.Response(body=TRUTH)
@@ -197,7 +198,7 @@ async def test_it_is_said_once_that_nothing_is_seen_and_once_that_it_is_again(cl
 async def test_who_does_not_answer_is_left_alone_for_a_while(cluster, token):
     there = Allocator(lambda _: web.Response(status=503))
     async with there.open() as url:
-        one = Asker(cluster, AllocatorPlace(url, token), NODE)
+        one = AllocatorClient(cluster, AllocatorAddress(url, token), NODE)
         for _ in range(3):
             assert await one.ask() is None
     assert len(there.asked) == 1
@@ -208,9 +209,9 @@ async def test_of_several_replicas_the_one_that_leads_is_found(cluster, token, m
     answers = [web.Response(status=503), web.Response(body=TRUTH)]
     there = Allocator(lambda _: answers.pop(0))
 
-    async def all_three(place):
-        return [f"127.0.0.{last}:{place.port}" for last in (9, 1, 1)]
+    async def all_three(_, port, **__):
+        return [(AF_INET, SOCK_STREAM, 6, "", (address, port)) for address in ("127.0.0.9", "127.0.0.1", "0.0.0.0")]
 
-    monkeypatch.setattr(asker, "_addresses", all_three)
     async with there.open() as url:
+        monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", all_three)
         assert len(await ask(cluster, url, token)) == 1

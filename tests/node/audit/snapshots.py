@@ -3,7 +3,7 @@
 from dra.objects import Node, ObjectMeta, Pod, ResourceClaim, ResourceSlice
 from dra.quantity import parse
 from dra.wire import convert
-from node.audit import DeviceId, PreparedThere, Sight, Silicon
+from node.audit import DeviceId, Hardware, NodeSnapshot, PreparedThere
 from node.messages import ClaimDevice, ClaimHolding, ContainerHolding, PluginHolding, PodHolding, PodHoldings
 from node.slices import pages_of
 from tests.node.machines import DRIVER, LAYOUT, NODE, gpu, machine, result
@@ -79,14 +79,14 @@ def prepared(claim, name, *, uid="", share="", driver=DRIVER, **consumed):
     )
 
 
-def sight(*held, pods=(), claims=(), gone=(), **more):
+def snapshot(*held, pods=(), claims=(), gone=(), **more):
     known = {("ns", one.metadata.name): one for one in claims} | {("ns", name): None for name in gone}
     more.setdefault("slices", slices())
-    return Sight(NODE, PodHoldings(pods=held), pods=tuple(pods), claims=known, **more)
+    return NodeSnapshot(NODE, PodHoldings(pods=held), pods=tuple(pods), claims=known, **more)
 
 
-def silicon(seen):
-    return Silicon(seen.slices)
+def hardware(seen):
+    return Hardware(seen.slices)
 
 
 def owner():
