@@ -63,6 +63,8 @@ def main() -> None:
     of_functions(trees)
     of_names(trees)
     of_words(root, files)
+    of_docs(root)
+    of_messages(root)
 
 
 def private(trees: dict[Path, ast.Module]) -> tuple[int, int, int]:
@@ -122,6 +124,26 @@ def of_words(root: Path, files: list[Path]) -> None:
     texts = [*files, *(root / "docs").glob("*.md"), root / "README.md"]
     found = Counter(re.findall(r"[a-z]+", " ".join(path.read_text(encoding="utf-8").lower() for path in texts)))
     print("words: " + ", ".join(f"{word} {found[word] + found[word + 's']}" for word in WORDS))
+
+
+def of_docs(root: Path) -> None:
+    """Count the words of the pages that people write and of those that are generated, and lines over 120 characters."""
+    pages = {path: path.read_text(encoding="utf-8") for path in [*(root / "docs").glob("*.md"), *root.glob("*.md")]}
+    words = {path.name: len(text.split()) for path, text in pages.items()}
+    made = {name: words.pop(name, 0) for name in ("messages.md", "vocabularies.md", "findings.md", "CHANGELOG.md")}
+    long = sum(len(line) > 120 for path, text in pages.items() if path.name in words for line in text.splitlines())
+    print(f"words of {len(words)} pages: {sum(words.values()):,}; lines over 120 characters: {long}")
+    print("  longest: " + ", ".join(f"{name} {words[name]:,}" for name in sorted(words, key=words.__getitem__)[:-6:-1]))
+    print("  generated, and the changelog: " + ", ".join(f"{name} {count:,}" for name, count in made.items()))
+
+
+def of_messages(root: Path) -> None:
+    """Count messages, and those of more than 25 words."""
+    sys.path.insert(0, str(ROOT))
+    from docs import messages
+
+    said = [one for _, found in messages.collected(root) for one in found]
+    print(f"messages: {len(said):,}; of more than 25 words: {sum(len(one.split()) > 25 for one in said)}")
 
 
 def tokens_by_line(source: str) -> Counter[int]:

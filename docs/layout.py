@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 WIDTH = 120
 ITEM = re.compile(r"(\s*)([-*]|\d+\.) +(?=\S)")
@@ -26,15 +26,15 @@ def main() -> None:
         page.write_text(laid_out(page.read_text(encoding="utf-8")), encoding="utf-8")
 
 
-def laid_out(text: str) -> str:
-    """Wrap paragraphs and items with a line that is too long, and write tables with such a row as lists."""
+def laid_out(text: str, item: Callable[[list[str], list[str]], Iterable[str]] | None = None) -> str:
+    """Wrap paragraphs and items with a line that is too long, and tables with such a row, or all where `item` is given, as lists."""
     lines: list[str] = []
     for kind, block in groupby(blocks(text), key=lambda one: one[0]):
         part = [line for _, line in block]
-        if kind == "table" and too_wide(part):
-            lines += items_of(part)
+        if kind == "table" and (item or too_wide(part)):
+            lines += items_of(part, item or item_of)
         elif kind == "prose":
-            lines += (line for item in items(part) for line in (wrapped(item) if too_wide(item) else item))
+            lines += (line for one in items(part) for line in (wrapped(one) if too_wide(one) else one))
         else:
             lines += part
     return "\n".join(lines) + "\n"
@@ -88,21 +88,23 @@ def cells(row: str) -> list[str]:
     return [cell.strip().replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", row.strip().strip("|"))]
 
 
-def items_of(table: Sequence[str]) -> list[str]:
-    """Write the rows of a table as items: the first cell, and below it the others with the names of their columns."""
-    _, *names = cells(table[0])
-    made: list[str] = []
-    for row in table[2:]:
-        first, *others = cells(row)
-        name = first if first.startswith(("`", "[")) or not first else f"**{first}**"
-        if len(names) == 1:
-            made += wrapped([f"- {name}: {others[0]}" if others[0] else f"- {name}"])
-        else:
-            made += wrapped([f"- {name}"])
-            for column, cell in zip(names, others, strict=True):
-                if cell:
-                    made += wrapped([f"  - {column}: {cell}" if column else f"  - {cell}"])
-    return made
+def items_of(table: Sequence[str], item: Callable[[list[str], list[str]], Iterable[str]]) -> list[str]:
+    """Write the rows of a table as items."""
+    names = cells(table[0])
+    return [line for row in table[2:] for one in item(names, cells(row)) for line in wrapped([one])]
+
+
+def item_of(names: list[str], row: list[str]) -> Iterator[str]:
+    """Write the first cell of a row, and below it the others with the names of their columns."""
+    first, *others = row
+    name = first if first.startswith(("`", "[")) or not first else f"**{first}**"
+    if len(others) == 1:
+        yield f"- {name}: {others[0]}" if others[0] else f"- {name}"
+        return
+    yield f"- {name}"
+    for column, cell in zip(names[1:], others, strict=True):
+        if cell:
+            yield f"  - {column}: {cell}" if column else f"  - {cell}"
 
 
 if __name__ == "__main__":

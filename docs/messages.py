@@ -1,7 +1,7 @@
 """Collects what drawbridge says to people, for docs/messages.md: refusals, warnings, findings, events, log lines, helps of metrics.
 
-A message is a text of three words or more that is handed to a call, stands in a table or is returned; `…` stands for what is filled in.
-What has a page or a help of its own is left out: rows of vocabularies, options of commands.
+A message is a text of three words or more that is passed to a call, assigned, yielded, returned, or a part of a table, a list or a
+choice; `…` stands for what is filled in. Rows of vocabularies and options of commands have pages and helps of their own.
 """
 
 from __future__ import annotations
@@ -11,29 +11,42 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from docs.layout import wrapped
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = Path(__file__).parent.parent
 ROOMS = ("webhook", "allocator", "node", "certs", "runtime", "cluster", "dra", "cli")
+MARKUP = ("<", "|", "body{")
 ELSEWHERE = {"Row", "Dialect", "WorkloadKind", "option", "argument", "compile", "re", "Path"}
 HEAD = """# Messages
 
-For writers and reviewers of messages: every text that drawbridge says to people, as it stands in the code, by file. `…` stands
-for what is filled in. `make generate` writes this page. How a message is written is in [CONTRIBUTING.md](../CONTRIBUTING.md).
+For writers and reviewers of messages: every text that drawbridge says to people, as it stands in the code, by file. `…`
+stands for what is filled in. `make generate` writes this page. How a message is written:
+[CONTRIBUTING.md](../CONTRIBUTING.md#house-style).
 """
 
 
 def page() -> str:
     """Write the page."""
     parts = [HEAD]
-    for room in ROOMS:
-        parts.append(f"\n## {room}\n")
-        for path in sorted((ROOT / room).rglob("*.py")):
-            if found := sorted(set(messages(ast.parse(path.read_text(encoding="utf-8"))))):
-                parts.append(f"\n`{path.relative_to(ROOT)}`\n\n")
-                parts += [f"- {one}\n" for one in found]
+    room = ""
+    for path, found in collected():
+        if path.parts[0] != room:
+            room = path.parts[0]
+            parts.append(f"\n## {room}\n")
+        parts.append(f"\n`{path}`\n\n")
+        parts += [f"{line}\n" for one in found for line in wrapped([f"- {one}"])]
     return "".join(parts)
+
+
+def collected(root: Path = ROOT) -> Iterator[tuple[Path, list[str]]]:
+    """List the files that say something, with what they say."""
+    for room in ROOMS:
+        for path in sorted((root / room).rglob("*.py")):
+            if found := sorted(set(messages(ast.parse(path.read_text(encoding="utf-8"))))):
+                yield path.relative_to(root), found
 
 
 def messages(tree: ast.Module) -> Iterator[str]:
@@ -41,18 +54,26 @@ def messages(tree: ast.Module) -> Iterator[str]:
     for node in ast.walk(tree):
         for one in said_by(node):
             said = re.sub(r"\s+", " ", text_of(one)).strip()
-            if len(said.split()) > 2 and re.search(r"[a-z]{2,} [a-z]{2,}", said):
+            if len(said.split()) > 2 and not said.startswith(MARKUP) and re.search(r"[a-z]{2,} [a-z]{2,}", said):
                 yield re.sub(r"([*_<>\[\]`|\\])", r"\\\1", said)
 
 
 def said_by(node: ast.AST) -> list[ast.expr]:
-    """List what a node hands on: arguments of a call, values of a table, what a function answers."""
+    """List what a node hands on: arguments of a call, members of a table or a list, choices, and what a function answers."""
     match node:
         case ast.Call(func=function, args=arguments, keywords=keywords) if name_of(function) not in ELSEWHERE:
             return [*arguments, *(keyword.value for keyword in keywords)]
         case ast.Dict(values=values):
             return values
-        case ast.Return(value=ast.expr() as value):
+        case ast.List(elts=members) | ast.Tuple(elts=members) | ast.Set(elts=members) | ast.BoolOp(values=members):
+            return members
+        case ast.IfExp(body=body, orelse=orelse):
+            return [body, orelse]
+        case ast.ListComp(elt=value) | ast.SetComp(elt=value) | ast.GeneratorExp(elt=value) | ast.Lambda(body=value):
+            return [value]
+        case ast.Return(value=ast.expr() as value) | ast.Yield(value=ast.expr() as value):
+            return [value]
+        case ast.Assign(value=value) | ast.AnnAssign(value=ast.expr() as value) | ast.AugAssign(value=value):
             return [value]
     return []
 

@@ -1,4 +1,4 @@
-"""The house keeps its order: faces, floors, names, and a picture that is true."""
+"""The house keeps its order: faces, floors, names, plain words, narrow pages, and a picture that is true."""
 
 import ast
 import re
@@ -10,6 +10,7 @@ from typing import NamedTuple
 import pytest
 
 from cli.schemas.schema import NAMES
+from docs import layout, messages
 from docs import map as picture
 from docs.generate import generated
 
@@ -156,6 +157,63 @@ TRANSLATED = re.compile(
 
 
 def test_messages_are_written_in_plain_words():
-    page = (ROOT / "docs" / "messages.md").read_text(encoding="utf-8")
-    found = [line for line in page.splitlines() if line.startswith("- ") and TRANSLATED.search(line)]
+    found = [f"{path}: {one}" for path, said in messages.collected() for one in said if TRANSLATED.search(one)]
     assert not found, "\n" + "\n".join(found)
+
+
+PAGES = sorted([*(ROOT / "docs").glob("*.md"), *ROOT.glob("[CRS]*.md"), ROOT / "e2e" / "README.md"])
+PAGES.remove(ROOT / "CHANGELOG.md")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_page_is_narrow(page):
+    """Lines of 120 characters, tables of five columns: what a diff and a terminal show; shown output and single words are as long as they are."""
+    text = re.sub(r"```\n *(?:\$ |Warning: ).*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    lines = text.splitlines()
+    assert [line for line in lines if len(line) > layout.WIDTH and len(line.split()) > 1] == []
+    assert [line for line in lines if line.startswith("|") and len(layout.cells(line)) > 5] == []
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page != ROOT / "README.md"], ids=lambda page: page.name)
+def test_a_page_says_first_for_whom_and_what_for(page):
+    title, first, *_ = (part for part in page.read_text(encoding="utf-8").split("\n\n") if part)
+    assert title.startswith("# ")
+    assert re.match(r"For [^:]+: ", first.replace("\n", " ")), first
+
+
+def met():
+    """The classes of equal names that one file meets: its own, and those of the modules it imports from."""
+    names = {dotted(path): path for path in modules()}
+
+    def defining(module, name):
+        if f"{module}.{name}" in names:
+            return f"{module}.{name}"
+        if module not in names or names[module].name != "__init__.py" or name in read(names[module]).at_the_top:
+            return module
+        for node in read(names[module]).imports:
+            if any((one.asname or one.name) == name for one in node.names):
+                return defining(node.module, name)
+        return module
+
+    for own, path in names.items():
+        if path.name != "__init__.py":
+            near = {own} | {defining(node.module, one.name) for node in read(path).imports for one in node.names}
+            places = defaultdict(set)
+            for module in near & set(names):
+                for name in read(names[module]).at_the_top:
+                    places[name].add(module)
+            yield from ((name, own) for name, found in places.items() if len(found) > 1 and not name.startswith("_"))
+
+
+# Each of these stands twice within sight of one file. The list only becomes shorter.
+HOMONYMS = {
+    "Broken", "Cause", "Change", "Code", "Kubernetes", "Page", "Reason", "Scope", "Server", "Stage", "Unreadable",
+}  # fmt: skip
+
+
+def test_a_file_meets_no_two_classes_of_one_name():
+    found = defaultdict(list)
+    for name, own in met():
+        found[name].append(own)
+    assert {name: files for name, files in found.items() if name not in HOMONYMS} == {}
+    assert HOMONYMS - set(found) == set(), "these are gone: take them off the list"

@@ -65,7 +65,7 @@ def _misspelt_mode(value: _Object) -> Finding | None:
         return None
     labels = mapping(mapping(value.get("metadata")).get("labels"))
     word = labels.get(MODE_LABEL, "")
-    wrong = f"its label {MODE_LABEL} is no text (YAML reads a bare off as false)"
+    wrong = f"its label {MODE_LABEL} is not a string (YAML reads a bare off as false)"
     if isinstance(word, str):
         wrong = mistake_of(word)
     if not wrong:

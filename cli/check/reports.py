@@ -262,9 +262,10 @@ def page_of_codes(codes: Mapping[str, Code]) -> str:
     lines = [
         "# Findings",
         "",
-        "Every code that `drawbridge check` can print. A code never changes its meaning. Errors are what the API server of",
-        "Kubernetes 1.37 would answer, by itself (D) or because the webhook refuses it (R); warnings are accepted by it and do",
-        "not work, or not as meant. Those with M are what `translate` and `survey` say in formats that know only findings.",
+        "For authors of manifests: every code that `drawbridge check` can print, and what helps. A code never changes its",
+        "meaning. Errors are what the API server of Kubernetes 1.37 would answer, by itself (D) or because the webhook refuses",
+        "it (R); warnings are accepted by it and do not work, or not as meant. Those with M are what `translate` and `survey`",
+        "say in formats that know only findings.",
         "",
         "Written by `drawbridge check --explain all -o markdown`.",
     ]

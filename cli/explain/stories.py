@@ -23,7 +23,7 @@ class Keeper(StrEnum):
     BRIDGE = "bridge"
     DRIVER = "driver"
     KUBELET = "kubelet"
-    USER = "whoever made it"
+    USER = "its author"
     NOBODY = ""
 
 

@@ -137,7 +137,7 @@ def unmarkable(node: str, wanted: Mapping[DeviceId, Holds], *, served: bool) -> 
     found: list[Finding] = []
     for where in left[:MOST]:
         if not served:
-            why, remedy = "this API server has no DeviceTaintRules", "turn the gate DRADeviceTaintRules on"
+            why, remedy = "this API server has no DeviceTaintRules", "turn the feature gate DRADeviceTaintRules on"
         elif where.pool != node:
             why, remedy = f"its pool is not called as the node is, {node}", "name the pool after the node"
         else:

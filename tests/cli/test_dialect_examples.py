@@ -118,7 +118,7 @@ def test_what_a_target_says_of_its_driver_is_published_in_the_inventory(target):
     named |= {target.profile} if target.profile not in ("profile", "") else set()
     assert named <= {name.removeprefix(f"{target.driver}/") for name in published}
     page = (DRIVERS.parents[2] / "docs" / "vocabularies.md").read_text()
-    assert f"| `{target.driver}` |" in page
+    assert f"- `{target.driver}`\n" in page
 
 
 def test_the_drivers_inventory_is_one_that_an_api_server_takes():

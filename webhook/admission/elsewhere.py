@@ -126,7 +126,7 @@ def look_elsewhere(obj: _Object, state: State, *, unknown: bool = False) -> Else
             said.append(_not_looked_into(name, one, f"drawbridge does not know what a {kind} makes of it"))
             continue
         resources = _resources(obj, one)
-        reader = known.reads or f"whoever makes pods of a {both[1]}"
+        reader = known.reads or f"the controller that makes pods of a {both[1]}"
         if resources is None:
             said.append(_left(name, one, f"it stays, and asks for nothing by itself: it is read by {reader}"))
         elif place not in pods:

@@ -112,7 +112,7 @@ def _unanswered(view: PodView, state: State) -> Iterator[Decision]:
             meant = "" if field in _FIELDS else shape.nearest(field, list(_FIELDS))
             for key in mapping(amounts) if meant else ():
                 if configuration.resource(key):
-                    detail = f"it stands under {field}, which is no field of resources: did you mean {meant}?"
+                    detail = f"it stands under {field}, which is not a field of resources: did you mean {meant}?"
                     yield _decision(Action.NOT_UNDERSTOOD, key, detail, slot.name, code="D211")
         for key in {**slot.limits, **slot.requests}:
             if configuration.resource(key):

@@ -86,7 +86,7 @@ def wrong_templates(templates: Sequence[NodeTemplate]) -> Iterable[Mistake]:
         if template.max_nodes is not None and template.max_nodes < 0:
             yield Mistake(f"{path}/maxNodes", f"{template.max_nodes} is not a number of nodes", "write 0 or more")
         if template.max_nodes and not template.labels:
-            reason = "without labels nobody can tell how many of the nodes there are of this template"
+            reason = "without labels the nodes of this template cannot be counted"
             yield Mistake(f"{path}/labels", reason, "write labels that all of its nodes have, and no others")
         if not template.devices:
             yield Mistake(f"{path}/devices", "no devices are given", "say what a node of it publishes, or leave it out")

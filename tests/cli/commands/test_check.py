@@ -249,7 +249,11 @@ def test_what_stands_in_no_pod_template_is_placed_where_it_stands():
 
 @pytest.mark.parametrize(
     ("word", "says"),
-    [("disabled", "'disabled', which is not one of off, observe, warn, enforce"), ("Off", "is no text"), ('"off"', "")],
+    [
+        ("disabled", "'disabled', which is not one of off, observe, warn, enforce"),
+        ("Off", "is not a string"),
+        ('"off"', ""),
+    ],
 )
 def test_a_misspelt_mode_of_a_namespace_is_found(word, says):
     text = f"apiVersion: v1\nkind: Namespace\nmetadata:\n  name: team\n  labels:\n    drawbridge.dev/mode: {word}\n"

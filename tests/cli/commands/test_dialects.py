@@ -15,7 +15,7 @@ def test_every_key_of_every_dialect_is_on_the_page():
     page = PAGE.read_text(encoding="utf-8")
     keys = [row.name for vocabulary in VOCABULARIES for row in vocabulary.table.keys]
     assert keys
-    assert [key for key in keys if f"| `{key}` |" not in page] == []
+    assert [key for key in keys if f"- `{key}` (" not in page] == []
 
 
 @pytest.mark.parametrize(

@@ -168,7 +168,7 @@ def test_the_gate_warns_of_a_skip_label_that_skips_nothing():
 def test_a_key_under_a_field_that_the_api_server_drops_is_told():
     asked = pod({})
     asked["spec"]["containers"][0]["resources"] = {"limit": {GPU: 1}}
-    assert told(asked)[GPU] == ("not understood", "it stands under limit, which is no field of resources: did you mean limits?")  # fmt: skip
+    assert told(asked)[GPU] == ("not understood", "it stands under limit, which is not a field of resources: did you mean limits?")  # fmt: skip
 
 
 def test_a_key_of_the_pod_as_a_whole_is_left_to_what_the_api_server_says():

@@ -31,9 +31,7 @@ def _beside(name: str, meaning: str, place: Position = Position.ANNOTATION, beca
     return Row(name=name, place=place, unit=Unit.TEXT, meaning=meaning, action=Action.LEFT, because=because)
 
 
-_FRACTION = (
-    "a fraction of a GPU that nobody has chosen yet has no size, and KAI would go on placing it by its annotation"
-)
+_FRACTION = "a fraction of a GPU that is not chosen yet has no size, and KAI would go on placing it by its annotation"
 _MEMORY = "KAI's webhook and scheduler would go on serving the annotation beside a claim: ask by claim, or by HAMi's nvidia.com/gpumem"
 
 KAI = Dialect(
