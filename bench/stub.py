@@ -1,7 +1,7 @@
 """A stub of an API server, for programs that are measured by themselves: its own work is not what is asked about.
 
 Collections are files of watch events (`write_collection`), listed page by page, or streamed and then silent, as a real server does it. Single objects
-may be stored: created, read, and patched if their version is the one that was seen. Nobody is told of that, and nothing is validated.
+may be stored: created, read, and patched if their version is the one that was seen. No watch shows that, and nothing is validated.
 
     python -m bench.stub DIRECTORY prints its port.
 """
@@ -66,7 +66,7 @@ def write_object(directory: Path, plural: str, name: str, obj: Object) -> None:
 
 
 def compiled(directory: Path) -> dict[str, str]:
-    """An environment as in the image: modules are compiled before anybody starts, which the first start does for the others."""
+    """An environment as in the image: modules are compiled before any start, which the first start does for the others."""
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     return kept | {"PYTHONPYCACHEPREFIX": str(directory / "bytecode")}
 

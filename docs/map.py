@@ -3,7 +3,7 @@
 A band is a room, rooms stand on what they use. A box is a folder with the number of its files, or the
 files of a floor that stand at the top of the room. From left to right the floors: a box stands one floor to the right of
 the last box that it uses, and a line leads back to each one that no other line already leads to. Green is pure; orange touches the world. Imports for type checkers count, too:
-whoever reads the code follows them.
+readers of the code follow them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ROOT = Path(__file__).parent.parent
 PICTURE = ROOT / "docs" / "architecture.svg"
 # From the top of the house to its ground, as .importlinter has them.
 ROOMS = ("cli", "webhook", "allocator", "node", "certs", "runtime", "cluster", "dra")
-# Whoever imports one of these touches the world.
+# A module that imports one of these has effects.
 WORLD = frozenset(
     {"aiohttp", "asyncio", "kubernetes", "logging", "os", "random", "socket", "ssl", "time", "subprocess"}
 )

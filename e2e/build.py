@@ -151,7 +151,7 @@ def link(module: Module, name: str, path: Path, lock: int) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     say(f"build: {name} ...")
     begun = time.monotonic()
-    for stale in path.parent.glob(f".{name}-*"):  # of a build that was killed; nobody is at it, we hold the lock
+    for stale in path.parent.glob(f".{name}-*"):  # of a build that was killed; none is running, we hold the lock
         shutil.rmtree(stale, ignore_errors=True)
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{name}-") as scratch:
         made = Path(scratch) / name

@@ -32,7 +32,7 @@ def webhook(control_plane):
     running = Webhook(control_plane)
     try:
         return running.install()
-    except BaseException:  # whoever needs no webhook goes on
+    except BaseException:  # tests without a webhook go on
         running.remove()
         raise
 
@@ -50,7 +50,7 @@ def gated(webhook, namespace, control_plane):
 def is_empty(cluster, namespace):
     """Whether nothing makes pods in a namespace any more and none is left; what does is taken away, as often as it takes.
 
-    Nobody runs the pods of a fake node, so nobody would ever end them; and a ReplicaSet, which outlives its Deployment, makes
+    No kubelet runs the pods of a fake node, so none would ever end them; and a ReplicaSet, which outlives its Deployment, makes
     others in place of those that are taken away.
     """
     places = [f"/apis/apps/v1/namespaces/{namespace}/{kind}" for kind in ("deployments", "replicasets")]

@@ -8,7 +8,7 @@ T = TypeVar("T")
 # Four times the input takes four times as long if the work is linear, and sixteen times if it is quadratic.
 FACTOR = 4
 ALLOWED = 9
-# Nanoseconds a character of the longer text that nobody need compare: work that grows faster takes far more.
+# Nanoseconds a character of the longer text that need not be compared: work that grows faster takes far more.
 QUICK = 100
 # What a price is told in: counting so far, which takes a dozen milliseconds on a common machine.
 COUNTED = range(1_000_000)

@@ -7,9 +7,9 @@ in its message; and if that leads nowhere, because the interpreter sits in a cal
 prints every stack from a thread that needs no interpreter and ends the process. Then xdist names the test, or the journal does,
 which `tests.suite` reads.
 
-**Turns.** A loop that works for `TURN` seconds without coming round keeps everybody else in its process waiting; a test in which
+**Turns.** A loop that works for `TURN` seconds without coming round keeps all others in its process waiting; a test in which
 that happens fails, and is told where the loop was. What is measured is the processor time of the loop's thread, so that a
-machine busy with other things makes nobody fail. `@pytest.mark.slow_turn(seconds, reason)` changes it for one test.
+machine busy with other things makes no test fail. `@pytest.mark.slow_turn(seconds, reason)` changes it for one test.
 
 It is our own and not pytest-timeout, which knows the first half of the first part only: its signal leaves a call in C alone, and
 its thread method ends the run without saying which test was lost.
@@ -75,7 +75,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Take what was loaded out of the collector's sight: a look at all of it would count as the work of whoever is at it."""
+    """Take what was loaded out of the collector's sight: a look at all of it would count as the work of the running test."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(YOUNG)
@@ -245,7 +245,7 @@ class Turns:
 
     def install(self) -> None:
         """Have every loop watched while it runs; those of uvloop, which no test uses, are not."""
-        if not hasattr(time, "pthread_getcpuclockid"):  # macOS: nobody can tell there how long a thread has worked
+        if not hasattr(time, "pthread_getcpuclockid"):  # macOS has no CPU clock of a thread
             return
         original = self.original
 
@@ -295,7 +295,7 @@ TURNS = Turns()
 
 
 class Journal:
-    """Which test began and which ended, line by line, for whoever watches or counts from outside."""
+    """Which test began and which ended, line by line, for watchers from outside."""
 
     def __init__(self, path: Path) -> None:
         self.file = path.open("w", encoding="utf-8", buffering=1)

@@ -130,7 +130,7 @@ def test_a_mode_that_the_configuration_names_is_installed_as_it_is_written(tmp_p
 
 
 def test_the_image_in_the_base_can_be_pulled_from_nowhere():
-    """Whoever forgets to name one must not run somebody else's."""
+    """Without a name no other image may run."""
     images = {o["spec"]["template"]["spec"]["containers"][0]["image"] for o in of("Deployment")}
     assert {image.partition("/")[0] for image in images} == {"drawbridge.invalid"}
 

@@ -67,7 +67,7 @@ def test_the_drivers_that_are_managed_are_those_of_the_bridge(tmp_path):
 
 
 def test_a_guard_that_is_without_its_list_stops_nobody():
-    """A ConfigMap that somebody deletes at night must not keep drivers from publishing, or claims from being written."""
+    """A deleted ConfigMap must not keep drivers from publishing, or claims from being written."""
     for one in added().values():
         if "paramRef" in one.get("spec", {}):
             assert one["spec"]["paramRef"]["parameterNotFoundAction"] == "Allow"

@@ -48,7 +48,7 @@ def test_the_plugin_asks_where_the_allocator_listens(profile, containers):
 
 
 def test_both_containers_see_the_folder_of_the_socket_and_the_allocator_makes_it(profile, containers):
-    """A volume is open to everybody; the folder below it is made with 0700 by the process that listens."""
+    """A volume is open to every user; the folder below it is made with 0700 by the process that listens."""
     socket = Path(profile["pluginConfig"][0]["args"]["socket"])
     mounts = [mount["mountPath"] for one in containers.values() for mount in one["volumeMounts"]]
     assert mounts == [str(socket.parent.parent)] * 2

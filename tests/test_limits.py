@@ -174,7 +174,7 @@ WAITS_BY_NAME = {"wait", "wait_for", "communicate"}  # and say so: `timeout=…`
 
 
 def test_no_test_waits_at_most_for_less_than_a_crowded_machine_needs():
-    """A number in the code is somebody's guess at how fast a machine is: PATIENCE is for all."""
+    """A number in the code is a guess at how fast a machine is: PATIENCE is for all."""
     for path in sorted((suite.ROOT / "tests").rglob("*.py")):
         for node in calls(path, *WAITS_AT_MOST, *WAITS_BY_NAME):
             assert waited_at_most(node) >= PATIENCE, f"{path.relative_to(suite.ROOT)}:{node.lineno}"

@@ -1,7 +1,7 @@
 """What our NetworkPolicies let through, by the rules of networking.k8s.io/v1, for our own pods as our Deployments make them.
 
 No network here holds policies: that a CNI plugin obeys them is not shown. What is shown is what they say, by a small reader of
-their rules (k8s.io/api/networking/v1/types.go: pods that no policy selects are open, a rule without `from` is for everybody,
+their rules (k8s.io/api/networking/v1/types.go: pods that no policy selects are open, a rule without `from` is for all,
 a rule without ports for all of them); e2e/webhook/test_hostile.py shows that an API server stores them as they are.
 """
 
@@ -41,7 +41,7 @@ def matches(selector, labels):
 
 
 def is_meant(one, peer):
-    """Whether one entry of `from` or `to` means somebody."""
+    """Whether one entry of `from` or `to` means any peer."""
     if "ipBlock" in one:
         block = one["ipBlock"]
         address = ip_address(peer.address)
@@ -53,8 +53,8 @@ def is_meant(one, peer):
     return own and matches(one.get("namespaceSelector", {}), peer.namespace) and matches(one.get("podSelector", {}), peer.pod)  # fmt: skip
 
 
-def allows(policies, labels, direction, peer, port, protocol="TCP"):  # noqa: PLR0917  a sentence: who, which way, with whom, by what
-    """Whether a pod with these labels may be reached from, or may reach, somebody on a port."""
+def allows(policies, labels, direction, peer, port, protocol="TCP"):  # noqa: PLR0917  a sentence: pod, direction, peer, port
+    """Whether a pod with these labels may be reached from, or may reach, a peer on a port."""
     kind, key = ("Ingress", "from") if direction == "in" else ("Egress", "to")
     about = [one["spec"] for one in policies if matches(one["spec"]["podSelector"], labels)]
     held = [spec for spec in about if kind in spec["policyTypes"]]

@@ -122,7 +122,7 @@ def name(node: int) -> str:
 
 
 def gpu(node: int, at: int, *, last: bool) -> dict[str, Any]:
-    """Describe a GPU whose serial number nobody asks for."""
+    """Describe a GPU whose serial number no selector reads."""
     attributes = {
         "model": {"string": "H100" if last else "A100"},
         hard.ROOT: {"string": f"r{at // 2}"},
@@ -132,7 +132,7 @@ def gpu(node: int, at: int, *, last: bool) -> dict[str, Any]:
 
 
 def read(case: dict[str, Any]) -> tuple[dict[str, Any], list[ResourceClaim]]:
-    """Turn a fleet's JSON into objects; the stock is built by whoever times it."""
+    """Turn a fleet's JSON into objects; the stock is built by the caller that times it."""
     objects = {
         "slices": [convert(one, ResourceSlice) for one in case["slices"]],
         "classes": [convert(one, DeviceClass) for one in case["classes"]],

@@ -1,9 +1,9 @@
 """Packing: how much more a fleet serves than with first-fit, and how much room it keeps for pods that want whole devices.
 
 Generated workloads (allocator/simulation/generate.py) come to 16 GPUs, the same pods in the same order for every strategy:
-  calm    asked for 60% of the fleet: nearly everybody is served, so the fleets carry the same pods; what differs is how many
+  calm    asked for 60% of the fleet: nearly every pod is served, so the fleets carry the same pods; what differs is how many
           GPUs are wholly idle on average, and that is how many more of the largest pods would fit at any moment
-  crowded asked for 130%: whoever finds no place goes away; what differs is how much hardware is put to use
+  crowded asked for 130%: pods without a place go away; what differs is how much hardware is put to use
 Two baselines: `first-fit` takes nodes in order, which is packing of a kind; `in-tree` takes first-fit's devices on a node
 drawn by lot, since kube-scheduler has no opinion on devices when it chooses among nodes.
 `python -m bench.allocator.fragmentation` draws docs/plots/fragmentation.svg and prints the table (some minutes).

@@ -1,7 +1,7 @@
 """Pods with claims from creation to binding: kube-scheduler as it is, ours with the plugin, a stock one with our extender, and the floor.
 
 The floor is a program that places pods without thinking (`bench.allocator.floor`): what is above it is the price of a scheduler, what is
-below it is the API server's, kube-controller-manager's and the client's, whoever schedules.
+below it is the API server's, kube-controller-manager's and the client's, whichever scheduler is used.
 
 All four on one real control plane, in rounds that alternate. Nodes and devices are objects of the API and nothing runs on them. Only the
 programs of the way that is measured run: a scheduler that has nothing to do reads every event all the same. Schedulers are

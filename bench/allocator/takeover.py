@@ -1,7 +1,7 @@
 """From the death of a leader to the first answer of the replica that stood by: 5,000 nodes of eight devices, and 30,000 claims that are held.
 
 Both are processes as they are installed (`drawbridge allocator`); the first is killed with SIGKILL as soon as it leads and the other is ready. What
-passes until the lease runs out is told apart: nobody can shorten it but by a shorter lease. The API server is a stub with pages as long and compressed
+passes until the lease runs out is told apart: only a shorter lease shortens it. The API server is a stub with pages as long and compressed
 as a real one's, because its own work is not what is measured.
 
     python -m bench.allocator.takeover [--nodes 5000] [--claims 30000] [--rounds 2]
@@ -51,7 +51,7 @@ class TakeOver(NamedTuple):
 
 
 def rows() -> Iterator[Row]:
-    """Do it twice; the quicker says what it takes where nobody is in the way."""
+    """Do it twice; the quicker says what it takes on a quiet machine."""
     best = min(take_overs(NODES, CLAIMS, ROUNDS))
     yield Row(
         what=f"take-over to first decision, {NODES:,} nodes, {CLAIMS:,} claims held, by the clock",

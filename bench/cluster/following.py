@@ -37,7 +37,7 @@ def rows() -> Iterator[Row]:
 
 
 def decoding(what: str, resource: Any, model: str, objects: list[Any], target: str = "") -> Row:
-    """Decode the same watch both ways: ours from chunks of bytes, theirs from lines that somebody split already."""
+    """Decode the same watch both ways: ours from chunks of bytes, theirs from lines that are split already."""
     from kubernetes.aio.client import ApiClient, Configuration
     from kubernetes.aio.watch import Watch
 

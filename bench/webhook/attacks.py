@@ -1,4 +1,4 @@
-"""A live webhook while somebody wants to close it without asking it anything: `python -m bench.webhook.attacks`.
+"""A live webhook while attackers want to close it without a request: `python -m bench.webhook.attacks`.
 
 Each attack lasts some seconds and stops by itself. Beside it two processes ask for one small honest review after the other, one on a connection
 that it keeps, one on a new connection each time. A line an attack says how many honest reviews were answered, how many were lost, and
@@ -43,7 +43,7 @@ PAUSE = 0.1  # after a connection that was refused
 
 
 class Target(NamedTuple):
-    """Whom to attack, until when, and from where."""
+    """The address to attack, until when, and from where."""
 
     address: tuple[str, int]
     until: float
@@ -168,7 +168,7 @@ def greet(sock: socket.socket, said: bytes) -> bool:
 
 
 class Line(NamedTuple):
-    """A connection on which somebody may say something."""
+    """A connection that may be written to."""
 
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter

@@ -1,7 +1,7 @@
 """The least that any webhook costs which gives a pod its claims: one that answers at once, with bytes that were there before the pod was.
 
 It is called as ours is, for the same objects, under the same conditions and over TLS, and it knows a single pod: its patch takes that pod's old
-keys away and names a template that exists. It decides, proves, logs and records nothing, nobody checks after it, and nobody follows a cluster for it. What
+keys away and names a template that exists. It decides, proves, logs and records nothing, nothing checks after it, and nothing follows a cluster for it. What
 an API server spends with it, it spends with any webhook of this kind; what it spends more with ours is ours.
 
     python -m bench.webhook.floor CERTIFICATE KEY PATCH PORT serves
@@ -50,12 +50,14 @@ def registration(url: str, bundle: bytes) -> dict[str, Any]:
     options = Registration(url=url, ca_bundle=base64.b64encode(bundle).decode())
     made: dict[str, Any] = json.loads(json.dumps(configurations(Configuration().dialects, options)[0]))
     made["metadata"]["name"] = NAME
-    made["webhooks"][0]["timeoutSeconds"] = 20  # as the webhook's beside it: nobody fails because the machine is busy
+    made["webhooks"][0]["timeoutSeconds"] = (
+        20  # as the webhook's beside it: no review fails because the machine is busy
+    )
     return made
 
 
 class Peer(asyncio.Protocol):
-    """One connection. It trusts who is there: nobody else reaches it."""
+    """One connection. It trusts its peer: no other reaches it."""
 
     def __init__(self, encoded: bytes) -> None:
         self.encoded = encoded

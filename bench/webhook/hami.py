@@ -1,6 +1,6 @@
 """HAMi-DRA's webhook, to be measured beside ours: a Go program in the cache, and a server that says yes to the claims which it creates.
 
-In front of that server it has what a cluster would not give it: claims are created at once, by somebody who does nothing else. What an API server
+In front of that server it has what a cluster would not give it: claims are created at once, by a server that does nothing else. What an API server
 spends on those claims, twice what the webhook does, is not in such figures. Its client has no limit anywhere.
 
 The program is built on first use: from the source in HAMI_DRA_SOURCE, else from the Go module of that name. Where neither is to be had, `program()`

@@ -84,7 +84,7 @@ class Door:
         self.guests = 0
 
     def admit(self, new: NewObject, *, stock: Stock, now: float) -> str:
-        """Let somebody in, or say why not."""
+        """Admit an object, or say why not."""
         from allocator.quota import QuotaQuestion
         from dra.policy import held_of_quota
 

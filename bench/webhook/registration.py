@@ -1,6 +1,6 @@
 """What a plain pod pays for our registration: CPU of a real API server with the webhook configurations and without, in turns.
 
-Nobody answers behind them, and nobody is asked: what is measured are the conditions. Pods are created as dry runs, so that
+No server answers behind them, and none is asked: what is measured are the conditions. Pods are created as dry runs, so that
 neither storage nor controllers add their noise. Further configurations to measure beside ours are named on the command line.
 Before that, what Kubernetes' own evaluator alone spends on each condition for pods: these figures scatter little on a busy machine.
 
@@ -78,7 +78,7 @@ def evaluated(cases: Mapping[str, Sequence[Any]]) -> None:
 
 
 def reachable(configuration: dict[str, Any]) -> dict[str, Any]:
-    """A configuration that the API server takes as it stands, for nobody to answer."""
+    """A configuration that the API server takes as it stands, without a server."""
     for webhook in configuration["webhooks"]:
         webhook["clientConfig"] = {"url": "https://127.0.0.1:9/", "caBundle": ""}
         webhook["failurePolicy"] = "Ignore"

@@ -6,8 +6,8 @@ words with us, with the least webhook that could do it (`bench.webhook.floor`), 
 one: a steady state. Nothing is scheduled, because no way has anything to do with that.
 
 A busy machine bends the rates more than the CPU time that a pod costs, and that more than what the API server allocates for a pod, so all
-three are told, with what the rest of the machine used meanwhile. Rounds are short and many, and each ratio is the median of the rounds' own ratios. What the programs use while nobody
-creates anything is taken off, or whoever is slow would pay more of it.
+three are told, with what the rest of the machine used meanwhile. Rounds are short and many, and each ratio is the median of the rounds' own ratios. What the programs use while no client
+creates anything is taken off, or a slow way would pay more of it.
 
     python -m bench.webhook.throughput [ROUNDS [WAY ...]]
 """
@@ -67,7 +67,7 @@ class Way(NamedTuple):
 
 
 class HasPid(Protocol):
-    """A process that runs, whoever started it."""
+    """A process that runs, whatever started it."""
 
     @property
     def pid(self) -> int:

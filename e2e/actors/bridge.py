@@ -66,7 +66,7 @@ class Bridge:
         self.made += made
 
     def is_fenced(self, pod: str = "nobody") -> bool:
-        """Whether the API server lets a pod of that name write no claim, as it does once the policy is in force and it has heard that somebody else leads."""
+        """Whether the API server lets a pod of that name write no claim, as it does once the policy is in force and it has heard that another replica leads."""
         claim = {
             "apiVersion": "resource.k8s.io/v1",
             "kind": "ResourceClaim",

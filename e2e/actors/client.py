@@ -79,7 +79,7 @@ class Client:
         try:
             code, answer = self.send(method, target, payload, headers)
         except (http.client.HTTPException, OSError):
-            # A connection that broke is of no use to anybody; a fresh one is made once, and reads may be repeated safely.
+            # A connection that broke is of no use; a fresh one is made once, and reads may be repeated safely.
             self.close_connection()
             if method != "GET":
                 raise
@@ -231,7 +231,7 @@ class Client:
         return [f"{e['reason']}: {e['message']}" for e in found["items"]]
 
     def until_may(self, who: str, verb: str, resource: str, namespace: str = "", group: str = "") -> None:
-        """Wait until somebody may do something: a role counts some moments after it was given, and what may not be is no answer before."""
+        """Wait until an account may do something: a role counts some moments after it was given, and what may not be is no answer before."""
         asked = {"verb": verb, "resource": resource, "namespace": namespace, "group": group}
         review = {
             "apiVersion": "authorization.k8s.io/v1",

@@ -53,7 +53,7 @@ class Proxy:
     """Listens on `port` until `close()`."""
 
     def __init__(self, url: str, ca: Path, token: str = "") -> None:
-        """With a token, everybody who comes this way shows it: Go's client shows none of its own where there is no TLS."""
+        """With a token, every request shows it: Go's client shows none of its own where there is no TLS."""
         parts = urllib.parse.urlsplit(url)
         self.target = (str(parts.hostname), int(parts.port or 443))
         self.context = ssl.create_default_context(cafile=str(ca))
@@ -150,7 +150,7 @@ class Relay(socketserver.BaseRequestHandler):
             proxy.broken.set()
             return
         try:
-            # Wrapped before it is connected: a server that dies right after it took the connection would leave it open for nobody.
+            # Wrapped before it is connected: a server that dies right after it took the connection would leave it open for no peer.
             with proxy.context.wrap_socket(socket.socket(), server_hostname=proxy.target[0]) as server:
                 server.connect(proxy.target)
                 server.sendall(request)

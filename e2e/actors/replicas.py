@@ -2,7 +2,7 @@
 
 A connection goes to one of the endpoints and stays there; endpoints are the replicas whose readiness was last found good.
 Nothing is tried again on the way: who comes upon a replica that is gone and still listed is refused, as by kube-proxy. A probe that
-nobody has answered in time takes nobody off the list: on a busy machine all of them would go.
+no answer in time takes none off the list: on a busy machine all of them would go.
 """
 
 import asyncio
@@ -75,7 +75,7 @@ class Replicas:
         self.processes.pop(name).stop(hard=hard)
 
     def forget(self, name: str) -> None:
-        """Wait until a replica that has gone is no endpoint any more, and nobody is connected with it."""
+        """Wait until a replica that has gone is no endpoint any more, and no client is connected with it."""
         port = self.ports.pop(name)
         self.until(f"{name} is no endpoint", lambda: port not in self.ready and not self.carried[port])
 

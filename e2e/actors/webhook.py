@@ -39,7 +39,7 @@ class Webhook:
     """Start it with `install()`, end it with `remove()`."""
 
     def __init__(self, cluster: ControlPlane, *, sweep_after: int = 2) -> None:
-        """Templates that nobody uses go after `sweep_after` seconds: sooner than anybody would want it but a test."""
+        """Unused templates go after `sweep_after` seconds: sooner than anywhere but in a test."""
         self.cluster = cluster
         self.sweep_after = sweep_after
         self.port = free_port()
@@ -47,7 +47,7 @@ class Webhook:
         self.controller_ports: dict[str, int] = {}
         self.config = cluster.run.data / "drawbridge.yaml"
         self.processes: dict[str, Process] = {}
-        self.trusted = ""  # the bundle of a certificate that somebody else keeps; else what the Secret says
+        self.trusted = ""  # the bundle of a certificate that others keep; else what the Secret says
 
     def install(self) -> "Webhook":
         self.configure(CONFIGURATION)
@@ -91,7 +91,7 @@ class Webhook:
     def register(self, *options: str) -> None:
         """Apply the generated webhook configurations, for callers by URL."""
         made = self.drawbridge("manifests", "--only=webhooks", f"--url=https://127.0.0.1:{self.port}", *options)
-        # Three seconds are enough in a cluster; here nobody is to fail because the machine is busy with ten other things.
+        # Three seconds are enough in a cluster; here no test is to fail because the machine is busy with ten other things.
         assert "timeoutSeconds: 3\n" in made
         made = made.replace("timeoutSeconds: 3\n", "timeoutSeconds: 20\n")
         self.cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", input=made)
@@ -179,7 +179,7 @@ class Webhook:
         return read(http.client.HTTPConnection("127.0.0.1", port, timeout=60), path)
 
     def post(self, path: str, review: Any) -> Any:
-        """Post a review as anybody could who reaches the port."""
+        """Post a review as any caller could that reaches the port."""
         connection = http.client.HTTPSConnection("127.0.0.1", self.port, context=self.trust(), timeout=60)
         try:
             connection.request("POST", path, json.dumps(review), {"Content-Type": "application/json"})

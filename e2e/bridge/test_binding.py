@@ -121,7 +121,7 @@ class Trial:
         self.begun = time.monotonic()
 
     def look(self, claims, pods):
-        """Be the driver, and whoever comes between; see what has become of the pods."""
+        """Be the driver, and another client in between; see what has become of the pods."""
         now = time.monotonic()
         for name in self.pods:
             found = pods.get(name)

@@ -47,7 +47,7 @@ def gpus(control_plane, bridge):
 
 @pytest.fixture
 def ours(control_plane, bridge, namespace):
-    """A namespace whose pods are gone when the test is over: nobody runs them, so nobody would end them. The next test finds all devices free."""
+    """A namespace whose pods are gone when the test is over: no kubelet runs them, so none would end them. The next test finds all devices free."""
     yield namespace
     control_plane.delete(f"/api/v1/namespaces/{namespace}/pods", gracePeriodSeconds=0)
     control_plane.until("the service knows that all is free", lambda: held(bridge) == 0, 60)
@@ -158,7 +158,7 @@ def test_a_pod_waits_for_its_claim_and_for_its_class(control_plane, gpus, ours, 
 
 
 def test_a_pod_without_claims_is_bound_and_one_that_asks_by_an_extended_resource_is_not(control_plane, gpus, ours, created):  # fmt: skip
-    """With DynamicResources off nobody would give it the device."""
+    """With DynamicResources off no component would give it the device."""
     created(fleet.device_class("bridge-extended", f"device.driver == '{fleet.NVIDIA}'", "bridge.example.com/gpu"))
     control_plane.create(
         wanting("plain", ours),
@@ -236,7 +236,7 @@ def test_a_namespace_says_how_its_pods_are_placed_and_a_pod_that_names_no_strate
 
 
 def strategy_is_known(bridge, item, known):
-    """Whether the service has an answer for a pod whose claim is not there, and which: that it waits for it, or that nobody knows its strategy."""
+    """Whether the service has an answer for a pod whose claim is not there, and which: that it waits for it, or that its strategy is unknown."""
     said = repr(bridge.ask("/extender/filter", bridge.port, {"Pod": item, "NodeNames": [*NODES]}))
     return ("waiting for claim nothing" if known else "there is no strategy") in said
 
@@ -323,7 +323,7 @@ def test_what_a_pod_is_told_names_nobody_of_another_namespace(control_plane, gpu
 
 @pytest.mark.parametrize("moments", [BETWEEN, pytest.param(BEFORE, marks=pytest.mark.long)], ids=["after", "before"])
 def test_a_service_that_is_killed_at_a_write_is_repaired_by_the_next_start(control_plane, bridge, gpus, ours, moments):
-    """The line breaks at the write, and the process is killed. Every pod is placed, and no device is held twice or for nobody."""
+    """The line breaks at the write, and the process is killed. Every pod is placed, and no device is held twice or without a pod."""
     proxy = Proxy(control_plane.url, control_plane.ca)
     way = f"http://127.0.0.1:{proxy.port}"
     try:

@@ -13,7 +13,7 @@ from e2e.actors.workloads import claim, pod, request, template, using
 from webhook.claims import taint_rule
 
 pytestmark = pytest.mark.real
-# The form of our names, with content that is not what the name says: nobody waits an hour for that.
+# The form of our names, with content that is not what the name says: no test waits an hour for that.
 OURS = f"drawbridge-{'0' * 32}"
 DRIVER = "doctor.example.com"
 NODE = "doctor-0"

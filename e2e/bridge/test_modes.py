@@ -49,7 +49,7 @@ def schedulers(control_plane, bridge):
 
 @pytest.fixture(params=FORMS)
 def form(request, control_plane, bridge, schedulers, created):
-    """One form of the example, known to everybody who decides."""
+    """One form of the example, known to every component that decides."""
     created(*example(*FORMS[request.param]))
     rules = request.param == "rules"
 
@@ -85,7 +85,7 @@ def device(cluster, namespace, name):
 
 @pytest.fixture
 def free(control_plane, namespace):
-    """A namespace whose pods are gone when the test is over: nobody runs them, so nobody would end them."""
+    """A namespace whose pods are gone when the test is over: no kubelet runs them, so none would end them."""
     yield namespace
     control_plane.delete(f"/api/v1/namespaces/{namespace}/pods", gracePeriodSeconds=0)
 

@@ -54,7 +54,7 @@ def plugin(control_plane, bridge):
 
 @pytest.fixture
 def free(control_plane, namespace):
-    """A namespace whose pods are gone when the test is over: nobody runs them, so nobody would end them."""
+    """A namespace whose pods are gone when the test is over: no kubelet runs them, so none would end them."""
     yield namespace
     control_plane.delete(f"/api/v1/namespaces/{namespace}/pods", gracePeriodSeconds=0)
 

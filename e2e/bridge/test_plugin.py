@@ -43,7 +43,7 @@ def scheduler(control_plane, bridge):
 
 @pytest.fixture
 def ours(control_plane, scheduler, namespace):
-    """A namespace whose pods are gone when the test is over: nobody runs them, so nobody would end them."""
+    """A namespace whose pods are gone when the test is over: no kubelet runs them, so none would end them."""
     yield namespace
     control_plane.delete(f"/api/v1/namespaces/{namespace}/pods", gracePeriodSeconds=0)
     control_plane.until("the devices are free", lambda: not held(control_plane, namespace), 30)
@@ -113,7 +113,7 @@ def test_a_pod_that_names_no_strategy_waits_and_goes_on_as_soon_as_it_names_one(
 
 
 def test_a_pod_that_asks_by_an_extended_resource_is_refused_with_a_way_out(control_plane, ours):
-    """With DynamicResources off nobody would give it the device; a pod that asks for nothing is bound."""
+    """With DynamicResources off no component would give it the device; a pod that asks for nothing is bound."""
     device = container(**limits(**{"plugin.example.com/gpu": 1}))
     control_plane.create(wanting("plain", ours), wanting("named", ours, containers=[device]))
     control_plane.wait_scheduled(ours, "plain")

@@ -118,7 +118,7 @@ def test_a_claim_for_an_extended_resource_takes_two_writes_and_goes_with_the_pod
 
 
 def waiting(cluster, namespace):
-    """The claim of a pod that nobody schedules."""
+    """The claim of a pod that no scheduler places."""
     cluster.create(pod("p", namespace, schedulerName=NOBODY, resourceClaims=[using_template("gpu")]))
     [made] = cluster.until("the claim is there", lambda: claims(cluster, namespace))
     assert made["metadata"]["finalizers"] == [FINALIZER]

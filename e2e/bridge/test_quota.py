@@ -70,7 +70,7 @@ def configuration(name, port, shown):
     made = at_quotas(Registration(url=f"https://127.0.0.1:{port}", ca_bundle=bundle, failure_policy="Fail"))
     made["metadata"]["name"] = f"quota-{name}"
     for webhook in made["webhooks"]:
-        # Three seconds are enough in a cluster; here nobody is to fail because the machine is busy with ten other things.
+        # Three seconds are enough in a cluster; here no test is to fail because the machine is busy with ten other things.
         webhook["timeoutSeconds"] = 20
         webhook["objectSelector"] = {"matchLabels": {LABEL: name}}
     return made

@@ -1,4 +1,4 @@
-"""Claims that a patch as JSON would spell anew, and claims that nobody may write, through extender and plugin on a real control plane."""
+"""Claims that a patch as JSON would spell anew, and claims that no account may write, through extender and plugin on a real control plane."""
 
 import json
 
@@ -140,7 +140,7 @@ def is_refused(cluster, one):
 
 @pytest.fixture
 def refusing(spelled, ours):
-    """A policy, in force, by which nobody writes claims with a label."""
+    """A policy, in force, by which no account writes claims with a label."""
     policy = {
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": "ValidatingAdmissionPolicy",

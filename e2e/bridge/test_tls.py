@@ -71,7 +71,7 @@ def shown(world):
 
 @pytest.fixture
 def ours(control_plane, namespace):
-    """A namespace whose pods are gone when the test is over: nobody runs them, so nobody would end them."""
+    """A namespace whose pods are gone when the test is over: no kubelet runs them, so none would end them."""
     yield namespace
     control_plane.delete(f"/api/v1/namespaces/{namespace}/pods", gracePeriodSeconds=0)
 

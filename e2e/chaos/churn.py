@@ -1,6 +1,6 @@
 """Pods that come, are placed, stay a while and go, always a few more than the devices can serve.
 
-Nobody runs them: a pod that has a node is deleted, or says that it has succeeded and is deleted later. Requests that fail because the
+No kubelet runs them: a pod that has a node is deleted, or says that it has succeeded and is deleted later. Requests that fail because the
 API server is away are made again in the next round; nothing else is remembered than what a list shows.
 """
 
@@ -64,7 +64,7 @@ def crowd(nodes: int) -> int:
 
 
 class Churn:
-    """Goes on in a thread from `start()` to `stop()`; `drain()` sees everybody through."""
+    """Goes on in a thread from `start()` to `stop()`; `drain()` sees every pod through."""
 
     def __init__(self, cluster: Client, namespace: str, scheduler: str, *, pods: int, seed: int, **fields: Any) -> None:
         """`pods` are there at a time; `fields` are added to every request for devices."""

@@ -72,7 +72,7 @@ def mixed(on: Stage, *, fenced: bool, seconds: float, seed: int) -> Mixed:
 
 @contextmanager
 def fence(on: Stage) -> Iterator[None]:
-    """Keep everybody else from the devices, from when the other scheduler has heard of it."""
+    """Keep other schedulers from the devices, from when the other scheduler has heard of it."""
     rules = [taint_rule(driver) for driver in (fleet.NVIDIA, fleet.HAMI, PARTS)]
     on.cluster.create(*rules)
     try:

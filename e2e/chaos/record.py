@@ -13,7 +13,7 @@ Object = dict[str, Any]
 # Arguments of an API server whose whole history can be read afterwards.
 KEPT = ("--storage-media-type=application/json", "--etcd-compaction-interval=0")
 ROOT = "/registry/"
-END = "/registry/~"  # after every resource: nobody follows it. Written when the record is read, which ends there
+END = "/registry/~"  # after every resource: no watch follows it. Written when the record is read, which ends there
 KINDS = {"resourceslices": "ResourceSlice", "resourceclaims": "ResourceClaim", "pods": "Pod"}
 TIMEOUT = 60.0
 

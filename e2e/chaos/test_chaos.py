@@ -108,7 +108,7 @@ def namespace(on, scarce, cut_after):
 
 @pytest.mark.parametrize("cut_after", EVICTION)
 def test_an_eviction_whose_allocator_is_killed_between_its_writes_is_gone_through_with_by_the_next(on, namespace, cut_after):  # fmt: skip
-    """After the condition alone both writes come again; after the deletion neither does, and nobody else has to go."""
+    """After the condition alone both writes come again; after the deletion neither does, and no other pod has to go."""
     path = f"/api/v1/namespaces/{namespace}/pods"
 
     def create(name, **spec):
@@ -145,7 +145,7 @@ def test_an_eviction_whose_allocator_is_killed_between_its_writes_is_gone_throug
     assert sorted(one["metadata"]["name"] for one in on.cluster.get(path)["items"]) == ["urgent", "usual"]
 
 
-# Without the fence what is held twice may be over before anybody looks (once a second), so that a few go unnamed, or none.
+# Without the fence what is held twice may be over before the next look (once a second), so that a few go unnamed, or none.
 @pytest.mark.parametrize(
     "fenced", [pytest.param(True, id="fenced"), pytest.param(False, id="not fenced", marks=pytest.mark.long)]
 )

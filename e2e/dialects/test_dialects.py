@@ -1,7 +1,7 @@
 """The manifests of manifests/examples on a real API server, with the webhook before it and the inventory of public drivers behind it.
 
 One of each dialect that is translated is created: kube-controller-manager makes its claims, and the stock scheduler places it on nodes that
-nobody runs. All others are put to the server as a dry run, and so is what is made of pods that are made up.
+no kubelet runs. All others are put to the server as a dry run, and so is what is made of pods that are made up.
 """
 
 import random
@@ -35,7 +35,7 @@ BESIDE = [
 
 
 def chosen() -> dict[str, str]:
-    """The first of each dialect whose claims are all that it asks for, so that a node which nobody runs can take it."""
+    """The first of each dialect whose claims are all that it asks for, so that a node without a kubelet can take it."""
     first: dict[str, str] = {}
     for name, one in EXAMPLES.items():
         if one.devices and not one.left and len(pods_of(one.object)) == 1:
@@ -44,7 +44,7 @@ def chosen() -> dict[str, str]:
 
 
 def pods(one, namespace):
-    """Its pods in a namespace of the test, without the owners that nobody made."""
+    """Its pods in a namespace of the test, without the owners that do not exist."""
     found = []
     for made in pods_of(one.object):
         metadata = {
@@ -65,7 +65,7 @@ def drivers(control_plane, webhook):
     objects = [value for value in every if value["kind"] != "Node"] + BESIDE
     for slice_ in objects:
         if slice_["kind"] == "ResourceSlice":
-            slice_["spec"]["nodeName"] += "0"  # nodes that nobody runs are numbered
+            slice_["spec"]["nodeName"] += "0"  # nodes without a kubelet are numbered
     try:
         webhook.follow(CONFIGURATION.read_text())
         for node in nodes:
@@ -182,7 +182,7 @@ def refusal(cluster, value):
 
 @pytest.fixture(scope="module")
 def world():
-    """The inventory of all drivers. What no node could serve is another question, so nobody asks it here."""
+    """The inventory of all drivers. What no node could serve is another question, so it is not asked here."""
     configuration = configured(approximations="allow", meanings=WHOLE, nvidia={"consumableShares": True})
     known = state_of([], manifests.read([DRIVERS]), configuration)
     return msgspec.structs.replace(known, stock=None)

@@ -65,7 +65,7 @@ class Death(threading.local):
         def work(store, *arguments):
             with self.at(name):
                 answer = WORKS[name](store, *arguments)
-                # The kubelet asks to forget what nobody knows, too.
+                # The kubelet asks to forget unknown claims, too.
                 if self.took or any(not one.error for one in (answer or {}).values()):
                     self.meet("answer", "")
             return answer

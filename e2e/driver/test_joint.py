@@ -1,7 +1,7 @@
 """Webhook, bridge and our own driver on one node: unmodified pods get a GPU and a virtual function of one PCIe root, and see nothing else.
 
 The driver has the names that the webhook's words ask for, one process for each; the machine it describes has its only network card
-beside the second GPU, so whoever takes the first GPU that would do has the wrong one.
+beside the second GPU, so the first GPU that would do is the wrong one.
 """
 
 import contextlib
@@ -161,7 +161,7 @@ def pools(bridge):
 
 
 def asking(drivers, name, namespace, amounts, scheduler, **annotations):
-    """Create a pod of somebody who never heard of claims, once the webhook would hand it to the bridge."""
+    """Create a pod in legacy words, once the webhook would hand it to the bridge."""
     node = drivers[fleet.NVIDIA].node
     control_plane = node.cluster
     item = pod(name, namespace, container(command=SPEAK, **limits(**amounts)), node=node.name, schedulerName=scheduler)
@@ -282,7 +282,7 @@ def test_gpu_nic_cpus_and_huge_pages_of_one_numa_node(control_plane, joint, gate
 
 
 def test_a_pod_that_asks_for_one_numa_node_gets_its_cpus_and_huge_pages_with_its_devices(control_plane, joint, gated):
-    """The same without a claim of anybody's: the only network card is on the second node. What the pod requests itself stays."""
+    """The same without a claim by hand: the only network card is on the second node. What the pod requests itself stays."""
     amounts = {"koordinator.sh/gpu": 100, "koordinator.sh/rdma": 100, "cpu": "1"}
     hints = {"numa-topology-spec": ONE_NODE, "device-allocate-hint": FUNCTIONS_ONLY}
     made = asking(joint, "aligned", gated, amounts, "koord-scheduler", **hints)

@@ -1,4 +1,4 @@
-"""The runbook (docs/migrate.md), run as it stands: a real node moves from a device plugin to DRA and back, and nobody edits a workload."""
+"""The runbook (docs/migrate.md), run as it stands: a real node moves from a device plugin to DRA and back, and no workload is edited."""
 
 import contextlib
 import json

@@ -19,7 +19,7 @@ def cache() -> Path:
 
 @contextmanager
 def locked(name: str) -> Iterator[int]:
-    """Hold a lock that ends with this process, however it ends; say so if somebody else holds it.
+    """Hold a lock that ends with this process, however it ends; say so if another process holds it.
 
     A child that is given the yielded file descriptor holds the lock too, as long as it lives.
     """

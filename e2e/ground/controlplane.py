@@ -120,7 +120,7 @@ class ControlPlane(Client):
         if self.detached:
             return
         with ThreadPoolExecutor() as several:
-            # Nobody needs what these processes would still write: a hard end is a second faster.
+            # What these processes would still write is not needed: a hard end is a second faster.
             list(several.map(lambda process: process.stop(hard=True), reversed(self.processes)))
         self.processes.clear()
         self.run.end()
@@ -349,7 +349,7 @@ class ControlPlane(Client):
         labels: Mapping[str, str] | None = None,
         allocatable: Object | None = None,
     ) -> list[str]:
-        """Make nodes that are API objects only: ready, schedulable, and nobody runs their pods."""
+        """Make nodes that are API objects only: ready, schedulable, and without a kubelet."""
         names = [f"{prefix}{index}" for index in range(count)]
         amounts = {"cpu": "64", "memory": "512Gi", "pods": "110", "ephemeral-storage": "1Ti"} | (allocatable or {})
 
@@ -387,7 +387,7 @@ NODE = "127.0.0.1"
 def free_port() -> int:
     """Return a free port of loopback, outside the range from which outgoing connections take theirs.
 
-    No other process that asks here is given it while this one lives: between the answer and the moment at which somebody
+    No other process that asks here is given it while this one lives: between the answer and the moment at which a process
     listens there are seconds, and runs may start side by side.
     """
     while True:
@@ -406,7 +406,7 @@ GIVEN: set[int] = set()
 
 
 def reserve(number: int) -> bool:
-    """Take a number that nobody else has who asks here: lock its byte in a file of the cache, until this process ends."""
+    """Take a number that no other caller of this has: lock its byte in a file of the cache, until this process ends."""
     if number in GIVEN:
         return False
     try:

@@ -10,11 +10,11 @@ OVERRIDE = "DRAWBRIDGE_BESIDE_OTHERS"
 
 
 class ForeignError(RuntimeError):
-    """Somebody else's node runs on this machine."""
+    """Another node runs on this machine."""
 
 
 def refuse() -> None:
-    """Raise if this machine is somebody's node already."""
+    """Raise if this machine is a node already."""
     found = running()
     if found and os.environ.get(OVERRIDE) != "1":
         names = ", ".join(f"{name} (pid {pid})" for pid, name in found.items())

@@ -22,7 +22,7 @@ Find = Callable[[], Awaitable[tuple[str, int] | None]]
 
 
 async def serve(address: str, port: int, find: Find) -> None:
-    """Pass on what comes to a port to whoever is found for it."""
+    """Pass on what comes to a port to the server that is found for it."""
 
     async def lead(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):

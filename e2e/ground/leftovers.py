@@ -84,7 +84,7 @@ def lock_file(root: Path) -> Path:
 def end(root: Path) -> None:
     """End all processes of the run, then remove its mounts, control groups and data.
 
-    The end is hard: nobody needs what these processes would still write.
+    The end is hard: what these processes would still write is not needed.
     """
     found = processes(root)
     for pid in found:

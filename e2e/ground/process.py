@@ -1,6 +1,6 @@
 """One supervised process: its command line, its log and its pid file.
 
-The pid file holds pid and start time, because a pid alone may belong to somebody else by the time it is read.
+The pid file holds pid and start time, because a pid alone may belong to another process by the time it is read.
 It is written by the starter right after the start; between the two lies no point where a kill could lose a child
 that matters: leftovers.py also looks for processes by the run's directory in their environment.
 """
@@ -97,7 +97,7 @@ class Process:
 
     @property
     def failed(self) -> bool:
-        """Tell whether the process has ended though nobody stopped it."""
+        """Tell whether the process has ended without being stopped."""
         return not self.stopped and not self.alive
 
     def check(self) -> None:

@@ -169,7 +169,7 @@ def _standard(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
 
 
 def _plain(entry: tarfile.TarInfo) -> tarfile.TarInfo:
-    """For everybody to read, whoever owns it here."""
+    """For every user to read, whatever its owner here."""
     entry.uid = entry.gid = 0
     entry.uname = entry.gname = ""
     entry.mode |= 0o755 if entry.isdir() or entry.mode & 0o100 else 0o444

@@ -19,7 +19,7 @@ class Run:
     def __init__(self, name: str) -> None:
         """Make the directory and take its lock."""
         runs = folder()
-        with locked("runs"):  # a directory without its lock would look like a leftover to somebody else
+        with locked("runs"):  # a directory without its lock would look like a leftover to another run
             leftovers.sweep(runs)
             self.root = Path(tempfile.mkdtemp(dir=runs, prefix=f"{time.strftime('%m%d-%H%M%S')}-{name}-"))
             self.root.chmod(0o755)

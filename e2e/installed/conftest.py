@@ -61,6 +61,6 @@ def on_nodes(cluster):
 
 
 def of_a_vendor():
-    """A device plugin that nobody of us wrote, behind the adapter, and the class that stands for its resource."""
+    """A device plugin that is not ours, behind the adapter, and the class that stands for its resource."""
     plugin = daemon_set("kube-system", "vendor-plugin", "/var/lib/kubelet/adapted-plugins")
     return [plugin, *objects(product.run([PROGRAM, "driver", "--classes", RESOURCE]))]

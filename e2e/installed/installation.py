@@ -1,7 +1,7 @@
 """An installation on a real node: what ships is applied as it is, and stands as pods.
 
 Nothing runs beside the cluster. What differs from an installation elsewhere is only the way to the API server, which listens on
-loopback here and has no Service address, and to Services, which nobody routes: pods are told another, and the server finds the webhook by its endpoints.
+loopback here and has no Service address, and to Services, which are not routed: pods are told another, and the server finds the webhook by its endpoints.
 """
 
 import ipaddress
@@ -80,7 +80,7 @@ class Installation:
         self.cluster.spawn("gateway", gateway)
 
     def apply(self, made):
-        """Apply objects, as everybody does it who has no Helm: first kinds, and then what is of these kinds."""
+        """Apply objects, as is done without Helm: first kinds, and then what is of these kinds."""
         told = [self.led(item) for item in made]
         for _ in range(2):
             self.cluster.kubectl("apply", "--server-side", "-f", "-", input=dump(told))

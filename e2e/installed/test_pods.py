@@ -22,7 +22,7 @@ def test_an_unmodified_pod_gets_its_gpu_from_what_was_installed(node, installati
 
 
 def test_a_device_plugin_goes_on_behind_the_adapter(node, tenants):
-    """Kubernetes' sample plugin, as it is; the pod asks in the old way and nobody translates it."""
+    """Kubernetes' sample plugin, as it is; the pod asks in the old way and is not translated."""
     item = pod("adapted", tenants, container(command=HOLD, **limits(**{RESOURCE: 1})))
     node.cluster.create(item)
     node.cluster.wait_phase(tenants, "adapted", "Running")

@@ -26,7 +26,7 @@ PLUGIN = "volumes/kubernetes.io~empty-dir/run/allocator"
 def reserved(node, installation):
     """A reservation for a pod that its scheduler leaves alone, and the address of the replica that made it."""
     cluster = node.cluster
-    # Whoever made the leader go before has left a pod that is only starting.
+    # The test that ended the leader before has left a pod that is only starting.
     cluster.until("both replicas are ready", lambda: len(addresses(cluster)) == 2, PATIENCE)
     name = cluster.namespace("promised")
     gated = {"schedulerName": "drawbridge", "schedulingGates": [{"name": "example.com/later"}]}
@@ -66,7 +66,7 @@ def said_at_the_plugins_socket(node, uid, call, body):
 
 
 def test_the_agents_pod_sees_what_the_leading_allocators_pod_has_promised(node, installation, reserved):
-    """Nobody resolves names here: its pod is told the addresses that the headless Service has, and to heed more than the first."""
+    """There is no DNS here: its pod is told the addresses that the headless Service has, and to heed more than the first."""
     cluster = node.cluster
     path = f"/apis/apps/v1/namespaces/{AGENTS}/daemonsets/drawbridge-node-agent"
     both = addresses(cluster)

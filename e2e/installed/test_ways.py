@@ -101,7 +101,7 @@ def test_at_the_allocators_service_who_shows_no_certificate_of_the_schedulers_is
 
 
 def asked(address, context):
-    """The first line of what the allocator answers at its Service to a question that nobody asks. In TLS 1.3 a client is turned away when it reads."""
+    """The first line of what the allocator answers at its Service to an unknown question. In TLS 1.3 a client is turned away when it reads."""
     with socket.create_connection((address, ALLOCATOR_PORT), timeout=30) as line:
         try:
             with context.wrap_socket(line, server_hostname=ALLOCATOR) as talk:

@@ -39,7 +39,7 @@ def drawbridge(kubeconfig, *words):
 
 
 def test_a_pod_that_waits_is_told_who_has_its_device(control_plane, namespace, created, node):
-    """One device, two pods: the stock scheduler gives it to the first, and with the rights of the role the second is told to whom."""
+    """One device, two pods: the stock scheduler gives it to the first, and with the rights of the role the second is told to which pod."""
     device_class = fleet.device_class("e2e-why", f"device.driver == '{DRIVER}'")
     created(*fleet.slices(DRIVER, node, [fleet.device("only", {"mode": "whole"})]), device_class)
     created(*asking("first", namespace, node))

@@ -1,4 +1,4 @@
-"""No node is started beside somebody else's."""
+"""No node is started beside another one."""
 
 import shutil
 import subprocess

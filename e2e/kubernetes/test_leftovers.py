@@ -32,7 +32,7 @@ cp.wait_phase('ns', 'p', 'Running')
 def killed(script, after=None):
     """Run a script in a process of its own, kill it when it is ready or some seconds after its run began; give the run.
 
-    Whoever starts a run cleans up after others, with the lock that is taken here: before the end of one that is ready, and of
+    A run that starts cleans up after others, with the lock that is taken here: before the end of one that is ready, and of
     one that may still hold it, after.
     """
     before = set(run.folder().iterdir())

@@ -47,7 +47,7 @@ def asked(kubeconfig, *words):
 
 
 def looker(control_plane, namespace, created, role):
-    """Somebody with this role in one namespace, and nowhere else."""
+    """An account with this role in one namespace, and nowhere else."""
     metadata = {"name": "narrow", "namespace": namespace}
     rights = role | {"kind": "Role", "metadata": metadata}
     binding = {
@@ -87,7 +87,7 @@ def test_rights_in_one_namespace_do_there_and_elsewhere_it_is_said_what_is_missi
     code, said, complaint = asked(narrow, "-n", team)
     assert code == 0
     assert [LINE, "8", "1", "3", "4"] in [line.split() for line in said.splitlines()]
-    assert "deviceclasses" in complaint  # which belong to nobody's namespace, and are not read
+    assert "deviceclasses" in complaint  # which belong to no namespace, and are not read
     assert "claims" not in complaint
     for words in ((), ("-A",), ("-n", "default")):
         code, said, complaint = asked(narrow, *words)

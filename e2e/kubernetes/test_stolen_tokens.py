@@ -46,7 +46,7 @@ def cluster(request):
 
 @contextlib.contextmanager
 def thief(cluster, account, namespace, node=HERE):
-    """Whoever has the token of an account of ours as a pod on a node has it; without a node one that is bound to no pod."""
+    """A thief with the token of an account of ours as a pod on a node has it; without a node one that is bound to no pod."""
     path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}"
     cluster.until("the account", lambda: cluster.get(path))
     spec = {}
@@ -208,7 +208,7 @@ def in_force(cluster, client, lie):
 
 
 class AsNode(Client):
-    """The API server is asked to take whoever asks for a node."""
+    """The API server is asked to take the caller for a node."""
 
     node = HERE
 
@@ -217,7 +217,7 @@ class AsNode(Client):
 
 
 def pods_of(client, path="/api/v1/pods", **query):
-    """The nodes whose pods somebody is shown, with the environment of their containers; "" if none are."""
+    """The nodes whose pods an account is shown, with the environment of their containers; "" if none are."""
     try:
         items = client.get(path, **query)["items"]
     except ApiError as error:
@@ -228,7 +228,7 @@ def pods_of(client, path="/api/v1/pods", **query):
 
 
 def unread(client, path):
-    """Why somebody may not read something."""
+    """Why an account may not read something."""
     with pytest.raises(ApiError) as refused:
         client.get(path)
     return refused.value.message

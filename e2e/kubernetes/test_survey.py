@@ -49,7 +49,7 @@ def survey(kubeconfig, namespace):
 
 
 def started(control_plane, namespace):
-    """A Deployment with its ReplicaSet and three pods; nobody runs them, and that is enough."""
+    """A Deployment with its ReplicaSet and three pods; no kubelet runs them, and that is enough."""
     control_plane.create(deployment(namespace))
     pods = f"/api/v1/namespaces/{namespace}/pods"
     control_plane.until("three pods", lambda: len(control_plane.get(pods)["items"]) == 3, 30)
@@ -119,7 +119,7 @@ class Markers:
 
 
 def secretive(namespace, mark):
-    """Objects with a marker wherever people put what is nobody else's business."""
+    """Objects with a marker wherever people put private content."""
     about = {
         "namespace": namespace,
         "annotations": {"vault.example.com/role": mark()},

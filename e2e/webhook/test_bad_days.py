@@ -16,7 +16,7 @@ from e2e.ground.process import send
 pytestmark = pytest.mark.real
 
 # What is begun so long after a death was noticed may still be hurt: as long as an API server waits for a webhook of ours in
-# a cluster (`timeoutSeconds`; the tests' own waits longer, so that nobody is hurt by a busy machine).
+# a cluster (`timeoutSeconds`; the tests' own waits longer, so that no test fails on a busy machine).
 PATIENCE = 3.0
 # What a crowded machine may add to what is measured by the clock.
 BUSY = 15.0

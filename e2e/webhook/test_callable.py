@@ -1,6 +1,6 @@
-"""A webhook configuration that has no bundle yet calls nobody, however it is applied, and stays callable once it is.
+"""A webhook configuration that has no bundle yet calls no webhook, however it is applied, and stays callable once it is.
 
-Nobody answers behind these configurations and their failurePolicy is Fail: what reaches them is refused.
+No server answers behind these configurations and their failurePolicy is Fail: what reaches them is refused.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ BASE = "/apis/admissionregistration.k8s.io/v1"
 
 @pytest.fixture
 def generated(control_plane, namespace):
-    """Both configurations as generated, for one namespace and under a name of its own; nobody has applied them yet."""
+    """Both configurations as generated, for one namespace and under a name of its own; they are not applied yet."""
     made = configurations(
         Configuration().dialects, Registration(url=f"https://127.0.0.1:{free_port()}", failure_policy="Fail")
     )

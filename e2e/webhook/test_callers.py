@@ -43,7 +43,7 @@ class Shown(NamedTuple):
 
 @pytest.fixture(scope="module")
 def shown(tmp_path_factory):
-    """A control plane that shows the certificate to the Service, and a token to everybody else it calls."""
+    """A control plane that shows the certificate to the Service, and a token to all others it calls."""
     folder = tmp_path_factory.mktemp("callers")
     commands, files = documented()
     subprocess.run(["sh", "-ec", commands.replace(PLACE, str(folder))], check=True, capture_output=True)
@@ -75,7 +75,7 @@ def again(webhook, *options):
 
 
 def stranger(webhook, host, port):
-    """What somebody is answered who shows nothing."""
+    """The answer to a caller without credentials."""
     connection = http.client.HTTPSConnection(host, port, context=webhook.trust(), timeout=60)
     connection._context.check_hostname = False
     try:

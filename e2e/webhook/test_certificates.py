@@ -122,7 +122,7 @@ def served(webhook):
 
 
 def succeed(control_plane, webhook, calls):
-    """One authority after the other; the calls go on while each step is seen by everybody."""
+    """One authority after the other; the calls go on while each step is seen by all."""
     first = held(control_plane)
     both = take(control_plane, Step.INTRODUCE)
     control_plane.until("both are believed", lambda: believed(control_plane) == {both.bundle}, 40)

@@ -1,4 +1,4 @@
-"""The generated webhook configurations on a real API server, while nobody answers behind them.
+"""The generated webhook configurations on a real API server, while no server answers behind them.
 
 failurePolicy Fail and a closed port make the match conditions visible: what matches is refused for want of an answer, what
 does not is admitted, and an expression that cannot be evaluated would be refused with other words.
@@ -39,7 +39,7 @@ def container(name="main", **resources):
 
 @pytest.fixture
 def unanswered(control_plane, namespace, created):
-    """Both configurations, for one namespace only, with nobody there."""
+    """Both configurations, for one namespace only, without a server."""
     now = dt.datetime.now(dt.UTC)
     bundle = authority.authority("nobody", now=now, life=dt.timedelta(hours=1)).certificate
     options = Registration(
@@ -184,7 +184,7 @@ GIVEN = {"name": "drawbridge-main-gpu", "resourceClaimTemplateName": "drawbridge
 
 @pytest.fixture
 def unasked(control_plane, namespace, created):
-    """The webhook that looks at pods once more, for one namespace only, with nobody there; and none before it."""
+    """The webhook that looks at pods once more, for one namespace only, without a server; and none before it."""
     now = dt.datetime.now(dt.UTC)
     bundle = authority.authority("nobody", now=now, life=dt.timedelta(hours=1)).certificate
     options = Registration(

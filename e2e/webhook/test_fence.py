@@ -86,7 +86,7 @@ def placed_by_each(replicas, cluster, namespace, when):
 
 
 def behind(cluster, namespace, config):
-    """Whom of a namespace the doctor calls behind the fence."""
+    """The pods of a namespace that the doctor calls behind the fence."""
     found = [one["object"] for one in examine(cluster, "--config", str(config)) if one["what"] == "behind the fence"]
     return [one for one in found if one.startswith(f"Pod {namespace}/")]
 
@@ -134,7 +134,7 @@ def test_two_gates_take_the_bridge_and_its_fence_over_by_the_steps_of_the_page(c
     control_plane.until("all webhooks follow it", lambda: shown(replicas) == {"one": [new], "two": [new]}, PATIENCE)
     let_go(control_plane, gated, "before")
     control_plane.wait_scheduled(gated, "before")
-    # The third: the rule. Who was translated by the old word and waits is behind it, and nobody else.
+    # The third: the rule. Pods that were translated by the old configuration and wait are behind it, and no others.
     repaired = examine(control_plane, "--repair", "--yes", "--config", str(one))
     assert [found["repaired"] for found in repaired if found["what"] == "without fence"] == [True]
     control_plane.until("kube-scheduler has heard of it", lambda: is_turned_back(control_plane, outside), PATIENCE)
@@ -148,7 +148,7 @@ def test_two_gates_take_the_bridge_and_its_fence_over_by_the_steps_of_the_page(c
     assert create(control_plane, gated, "late") == SCHEDULER
     control_plane.wait_scheduled(gated, "late")
     assert behind(control_plane, gated, one) == []
-    # The other way round: the rule first, and nobody waits whose webhook still has the word, or has it no more.
+    # The other way round: the rule first, and no pod waits, whichever configuration its webhook has.
     control_plane.kubectl(*TAKE_AWAY.replace("DRIVER", fleet.NVIDIA).split())
     bring(CONFIGURATION, one)
     control_plane.until("they differ again", lambda: shown(replicas)["one"] != [new], PATIENCE)

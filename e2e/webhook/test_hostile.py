@@ -232,13 +232,13 @@ def unbound(control_plane):
 
 
 def is_turned_back(cluster):
-    """Whether nobody may write another word for a mode."""
+    """Whether no account may write another word for a mode."""
     misspelt = ("label", "namespace", "default", f"{MODE}=nonsense", "--dry-run=server")
     return cluster.kubectl(*misspelt, check=False).returncode != 0
 
 
 def test_where_a_misspelt_mode_stands_nothing_is_done(control_plane, fleet_node, gated, unbound):
-    """The webhooks here are for namespaces that opted in, which this one has not: the webhook is not asked, and so tells nobody."""
+    """The webhooks here are for namespaces that opted in, which this one has not: the webhook is not asked, and so does not warn."""
     control_plane.create(gpu("before", gated, nodeSelector=NOWHERE))
     misspelt = ("label", "namespace", gated, f"{MODE}=Off", "--overwrite")
     control_plane.until("the label stands", lambda: control_plane.kubectl(*misspelt, check=False).returncode == 0, 30)
@@ -315,7 +315,7 @@ def test_no_stored_object_keeps_the_controller_from_other_peoples_templates(cont
 
 
 def test_a_forged_seal_spares_nobody_the_verdict(control_plane, fleet_node, gated):
-    """Who bears our seal is not asked about a second time; so nobody else can bear it that far."""
+    """Who bears our seal is not asked about a second time; so no other author can bear it that far."""
     control_plane.create(template("mine", gated, request("gpu", fleet.NVIDIA, count=6)))
     content = json.dumps({"spec": {"devices": {"requests": []}}}, separators=(",", ":"))
     for name in ("mine", "drawbridge-0123456789abcdef0123456789abcdef"):

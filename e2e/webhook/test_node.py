@@ -25,7 +25,7 @@ CASES = {
 
 @pytest.fixture(scope="module")
 def drivers(control_plane, node_cluster, webhook):
-    """Slices of three drivers on the real node, and somebody who prepares their devices."""
+    """Slices of three drivers on the real node, and a driver that prepares their devices."""
     made = fleet.classes(extended=False)
     for driver, devices in (
         (fleet.NVIDIA, fleet.whole_gpus(2)),

@@ -1,4 +1,4 @@
-"""Everything off in one command, and what then happens to whom, as docs/operating.md tells it."""
+"""Everything off in one command, and what then happens to which pods, as docs/operating.md tells it."""
 
 import json
 

@@ -17,7 +17,7 @@ DATA = {"release": base64.b64encode(b"forged").decode()}
 
 @contextlib.contextmanager
 def thief(cluster, account, namespace=SYSTEM):
-    """Whoever has the token of an account of ours."""
+    """A thief with the token of an account of ours."""
     path = f"/api/v1/namespaces/{namespace}/serviceaccounts/drawbridge-{account}/token"
     asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
     client = Client(cluster.url, cluster.post(path, asked)["status"]["token"], cluster.ca)

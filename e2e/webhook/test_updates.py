@@ -1,4 +1,4 @@
-"""What somebody may do to a translated pod afterwards, by every door of the API: none opens what admission closed, none is closed."""
+"""What users may do to a translated pod afterwards, by every subresource: none opens what admission closed, none is closed."""
 
 import json
 

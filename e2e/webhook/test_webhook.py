@@ -350,7 +350,7 @@ def test_a_squatted_name_that_is_labelled_as_ours_is_taken_back(control_plane, f
 
 
 def test_a_forged_annotation_makes_nothing(control_plane, fleet_node, gated):
-    """What a pod author copied and changed is taken off, and the pod asks for a template that nobody makes."""
+    """What a pod author copied and changed is taken off, and the pod asks for a template that is never made."""
     [planned] = control_plane.create(gpu("p", gated), dryRun="All")
     forged = copy.deepcopy(planned)
     forged["metadata"] = {
@@ -368,7 +368,7 @@ def test_a_forged_annotation_makes_nothing(control_plane, fleet_node, gated):
 
 
 def test_a_forged_record_stops_no_later_update(control_plane, fleet_node, gated):
-    """Whoever may update a pod writes a record on one that was never translated; its finalizers still come and go."""
+    """A user who may update a pod writes a record on one that was never translated; its finalizers still come and go."""
     item = gpu("p", gated, nodeName="nowhere")  # bound pods are left as they are
     item["metadata"]["finalizers"] = ["example.com/hold"]
     [stored] = control_plane.create(item)
@@ -403,7 +403,7 @@ def test_a_killed_controller_is_mended_by_its_next_start(control_plane, fleet_no
 
 
 def test_a_second_controller_takes_over_when_the_first_is_killed(control_plane, fleet_node, gated, webhook):
-    """Nobody takes the lease away here: it runs out."""
+    """The lease is not taken away here: it runs out."""
     first = control_plane.until("somebody leads", lambda: holder(control_plane), 20)
     second = webhook.start_controller("second-controller")
     webhook.processes["controller"].stop(hard=True)
@@ -417,7 +417,7 @@ def test_a_second_controller_takes_over_when_the_first_is_killed(control_plane, 
 
 
 def holder(cluster):
-    """Who leads, if anybody does."""
+    """The replica that leads, if one does."""
     try:
         return cluster.get(LEASE)["spec"].get("holderIdentity") or ""
     except ApiError as error:

@@ -269,7 +269,7 @@ def waiting_for(looks):
 
 
 def test_a_look_at_many_nodes_ends_when_nobody_waits_and_the_next_goes_on_there():
-    """Pages that nobody had read yet were all read first: 5,000 nodes took 34 ms of who gave them 7."""
+    """Unread pages were all read first: 5,000 nodes took 34 ms of a budget of 7."""
     stock = fleets.fleet({f"n{n:03}": [fleets.gpu("a")] for n in range(300)})
     claims, memo = [fleets.claim("c", fleets.exactly("gpu"))], FleetMemo()
     decided = [0]
@@ -305,7 +305,7 @@ def a_hundred_long_selectors():
 def test_what_expressions_read_is_paid_for_before_any_device_is_looked_at(ask, monkeypatch):
     compiled = []
     real = selector._compile
-    monkeypatch.setattr(attributes, "_READ", Cache(8 << 20))  # nobody has asked before
+    monkeypatch.setattr(attributes, "_READ", Cache(8 << 20))  # nothing is remembered
     monkeypatch.setattr(selector, "_compile", lambda *key: compiled.append(key[0]) or real(*key))
     named = {"metadata": {"name": "gpu"}, "spec": {}}
     stock = Stock.of(nodes=[convert({"metadata": {"name": "n0"}}, Node)], slices=[slice_("a", "x")], classes=[convert(named, DeviceClass)])  # fmt: skip

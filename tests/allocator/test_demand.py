@@ -75,7 +75,7 @@ def gpus(node, *sizes):
 @pytest.mark.parametrize(("spec", "expected"), [(GPU, 80), (EVERY, 160)], ids=["one", "all"])
 @pytest.mark.parametrize("lie", [(), ("80",), ("9223372036854775807",) * 9, ("0",), ("-9223372036854775808",)])
 def test_what_a_single_node_publishes_makes_nobodys_claim_larger(spec, expected, lie):
-    """A stolen node would else fill every quota of memory, of whoever waits for devices."""
+    """A stolen node would else fill every quota of memory."""
     slices = [gpus(node, "80", "80") for node in ("n1", "n2", "n3")]
     stock = Stock.of(slices=[*slices, gpus("n0", *lie)], classes=[convert({"metadata": {"name": "gpu"}}, DeviceClass)])
     held = Demands().of(spec, stock)

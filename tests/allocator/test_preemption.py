@@ -63,7 +63,7 @@ def victims(wanted, stock, pods, budgets=()):
 
 
 def crowd(*holders, nodes=1, each=4, want=1):
-    """A fleet whose devices are held: (pod, devices) each; and somebody important who wants some."""
+    """A fleet whose devices are held: (pod, devices) each; and an important pod that wants some."""
     stock = stock_of(sidecar.claim("want", want), nodes=nodes, each=each)
     for one, count in holders:
         stock = running(stock, f"c-{one.metadata.name}", count, one.metadata.name, node=one.spec.node_name)
@@ -232,7 +232,7 @@ def incompatible_devices(rng):
 
 
 def crowded(devices, rng):
-    """A node, pods that hold what they could get of it, some two of them one claim, and somebody important who wants some."""
+    """A node, pods that hold what they could get of it, some two of them one claim, and an important pod that wants some."""
     stock, requests = devices(rng)
     [node] = stock.nodes
     pods = []
@@ -269,7 +269,7 @@ def test_of_devices_no_choice_does_that_disrupts_less(devices, seed):
 
 
 def test_it_can_be_ended_at_any_time_and_answers_with_what_does():
-    """With sixteen pods there is more to look at than anybody waits for; whatever was found so far is no less than enough."""
+    """With sixteen pods there are too many choices to examine; what was found so far suffices."""
     holders = [holder(f"p{at}", 1, age=at % 7, priority=at % 3) for at in range(16)]
     stock, urgent = crowd(*holders, each=16, want=5)
     crowded_by = settle(holders_below(urgent, [one for one, _ in holders], stock))

@@ -13,7 +13,7 @@ from tests.webhook import tls
 
 
 def certificate(name, signer=None):
-    """A certificate for clients and its key, signed by somebody or by itself: then it is an authority."""
+    """A certificate for clients and its key, signed by an authority or by itself: then it is one."""
     key, now = ec.generate_private_key(ec.SECP256R1()), dt.datetime.now(dt.UTC)
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     issuer, signing = (signer[0].subject, signer[1]) if signer else (subject, key)

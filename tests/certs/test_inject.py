@@ -1,4 +1,4 @@
-"""A configuration calls nobody before it has its bundle; what somebody else keeps is left to them."""
+"""A configuration calls no webhook before it has its bundle; a bundle that others keep is left to them."""
 
 import asyncio
 import json

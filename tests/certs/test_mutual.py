@@ -1,4 +1,4 @@
-"""Files of mutual TLS as somebody else keeps them: written one after the other, broken, and exchanged."""
+"""Files of mutual TLS as another program keeps them: written one after the other, broken, and exchanged."""
 
 import datetime as dt
 

@@ -57,7 +57,7 @@ async def test_a_broken_pair_is_refused_and_the_old_leaf_stays(echo):
 
 
 def test_a_connection_has_one_handshake_and_no_tickets():
-    """Whoever asked for another one on the same connection would have it without standing in line."""
+    """A second request on the same connection would be answered without standing in line."""
     options = reload.context().options
     assert options & ssl.OP_NO_RENEGOTIATION
     assert options & ssl.OP_NO_TICKET

@@ -124,7 +124,7 @@ async def test_a_lost_leaf_is_signed_anew_and_the_other_stays(cluster, lost):
 
 
 class Interrupted:
-    """A cluster as somebody sees it who is interrupted before his call of that number."""
+    """A cluster as a process sees it that is interrupted before its call of that number."""
 
     def __init__(self, cluster, at, meanwhile):
         self._cluster, self._at, self._meanwhile = cluster, at, meanwhile

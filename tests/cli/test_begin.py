@@ -22,7 +22,7 @@ def started(script, **pipes):
 
 @pytest.mark.parametrize("name", ["click", "cli.main"])
 def test_who_is_told_to_stop_while_it_imports_ends_at_once(name):
-    """The import stands still until somebody answers on standard input, and nobody does."""
+    """The import stands still until there is an answer on standard input, and none comes."""
     stuck = (
         "import sys\n"
         "class Stuck:\n"

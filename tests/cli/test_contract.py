@@ -130,7 +130,7 @@ def test_a_defect_is_called_one_and_shows_its_trace():
 
 
 def test_what_several_tasks_failed_with_is_told_once_each_and_is_no_defect():
-    """Two doors of one process, and neither may stand where somebody else listens."""
+    """Two listeners of one process, and neither may take the address of another process."""
     used = "Address already in use (127.0.0.1:1)"
     both = [ExceptionGroup("door", [OSError(errno.EADDRINUSE, used)]) for _ in range(2)]
     result = CliRunner().invoke(command(ExceptionGroup("tasks", [*both, Failed("no kubeconfig", "name one")])), [])

@@ -38,7 +38,7 @@ COMMANDS = {
 }
 
 
-# Members whose names somebody else chose, and objects of the API.
+# Members with names that are not ours, and objects of the API.
 CHOSEN = ("items", "allocations", "nodes", "strategies", "features", "classes", "modes", "removed", "share", "capacity", "available", "attributes")  # fmt: skip
 
 
@@ -49,7 +49,7 @@ def names(text):
 
 
 def keys(value):
-    """Every key of an answer that is ours: objects of the API, and names that somebody chose, are left out."""
+    """Every key of an answer that is ours: objects of the API, and names that are not ours, are left out."""
     if isinstance(value, list):
         return {key for one in value for key in keys(one)}
     if not isinstance(value, dict):

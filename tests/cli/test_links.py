@@ -178,7 +178,7 @@ def test_pipes_sockets_and_loops_hold_nobody(tree):
 
 @pytest.mark.parametrize("come", ["link", "pipe", "folder"])
 def test_a_link_that_comes_after_the_look_is_not_followed(tree, come, monkeypatch):
-    """Between the look at a path and its opening somebody puts a link to elsewhere, or a pipe, in its place."""
+    """Between the check of a path and its opening another process puts a link to elsewhere, or a pipe, in its place."""
     file = tree / "app" / "good.yaml"
     settled = places.settled
 

@@ -224,7 +224,7 @@ def test_a_mode_for_everybody_can_be_asked_for():
 
 
 def test_a_canary_covers_in_files_whom_it_covers_at_the_gate():
-    """By the name that a pod gives its controller; of a CronJob's pods nobody knows it yet."""
+    """By the name that a pod gives its controller; of a CronJob's pods it is not known yet."""
     covered = set()
     for number in range(40):
         template = {"spec": PODS["one"]["spec"]}

@@ -41,7 +41,7 @@ def test_an_input_without_objects_is_told_and_is_no_error(verb):
 
 @pytest.mark.parametrize("verb", ["translate", "survey"])
 def test_a_kind_with_pods_whose_name_is_misspelt_is_told_once_and_where(verb, tmp_path):
-    """`check` has a finding for it (D004); nobody else may pass it over in silence."""
+    """`check` has a finding for it (D004); no other command may skip it silently."""
     good = POD.replace("NAME", "p")
     bad = good.replace("kind: Pod", "kind: pod")
     (tmp_path / "p.yaml").write_text(f"{good}---\n{bad}---\n{bad}")

@@ -40,7 +40,7 @@ async def cluster(connect: Callable[[], Cluster]) -> AsyncIterator[Cluster]:
 
 @pytest.fixture
 async def home(cluster: Cluster) -> AsyncIterator[str]:
-    """A namespace of the test's own; nothing in it acts on anybody afterwards."""
+    """A namespace of the test's own; nothing in it has an effect afterwards."""
     name = f"conformance-{next(_numbers)}"
     await cluster.create(NAMESPACES, {"metadata": {"name": name}})
     yield name

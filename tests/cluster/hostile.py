@@ -1,4 +1,4 @@
-"""Objects that no process may stumble over: deep, absurd and odd in every field that somebody may write."""
+"""Objects that no process may stumble over: deep, absurd and odd in every field that a user may write."""
 
 import copy
 from collections.abc import Iterator

@@ -29,7 +29,7 @@ class Exchange:
         await self.send("\r\n".join([*lines, "", ""]).encode() + body)
 
     async def reply_in_pieces(self, status: str, body: bytes) -> None:
-        """Send the head and half of the body, and the rest when whoever asks has had a hundred turns of the loop to read that."""
+        """Send the head and half of the body, and the rest when the client has had a hundred turns of the loop to read that."""
         half = len(body) // 2
         await self.send(f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body[:half])
         for _ in range(100):

@@ -241,7 +241,7 @@ def as_much_as_is_read_of_pairs() -> dict:
 
 
 def nested(levels: int) -> list:
-    """Lists in lists: as a value, so that whoever copies or walks it by recursion meets it."""
+    """Lists in lists: as a value, so that a copy or a walk by recursion meets it."""
     inner: list = []
     for _ in range(levels):
         inner = [inner]

@@ -67,7 +67,7 @@ def test_one_large_charge_is_followed_by_a_look_at_once():
         budget.charge(5000)
     assert budget.is_out
     assert not waits
-    with pytest.raises(OutOfBudget):  # and nobody is asked again
+    with pytest.raises(OutOfBudget):  # and nothing is asked again
         budget.charge(1)
 
 

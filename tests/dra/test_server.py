@@ -89,7 +89,7 @@ def test_what_a_server_tells_goes_before_what_was_declared_and_that_before_its_v
     assert not told.likely.on(gates.COUNTERS)
     assert told.likely.on(gates.TAINTS)  # by default
     assert not told.likely.on(gates.LISTS)
-    assert told.server.on(gates.LISTS)  # nobody is refused for a guess
+    assert told.server.on(gates.LISTS)  # no claim is refused for a guess
     assert told.likely.on(gates.ADMIN_ACCESS)
     assert told.assumed == {gates.COUNTERS: False}
     assert told.overruled == (f"{SHARES}=true: it is false",)

@@ -148,7 +148,7 @@ def test_a_claim_that_somebody_else_had_made_of_a_template_is_named_with_whose_i
 
 
 def test_a_device_that_takes_cpu_of_the_node_is_given_to_nobody_with_the_reason_and_a_way_out():
-    """Nobody would count it: the plugin that does is off where we decide."""
+    """It would not be counted: the plugin that counts is off where we decide."""
     stock = stock_of(convert(sidecar.claim("a"), ResourceClaim), nodes=1, each=1)
     [slice_] = stock.slices.values()
     assert isinstance(Decider().serve(pod("p", "a"), "n0", stock), Serving)

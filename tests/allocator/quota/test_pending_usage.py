@@ -259,7 +259,7 @@ def test_names_of_templates_that_nobody_asks_for_again_are_not_kept_for_ever():
 
 
 def heavy(number, size):
-    """A claim of as many bytes as somebody likes."""
+    """A claim of any number of bytes."""
     selectors = [{"cel": {"expression": f"device.driver != '{number}{'x' * size}'"}}]
     request = {"name": "r", "exactly": {"deviceClassName": "gpu", "count": 1, "selectors": selectors}}
     meta = {"name": f"heavy{number}", "namespace": "team", "uid": f"heavy{number}"}
@@ -309,7 +309,7 @@ def test_who_is_at_the_door_takes_no_more_memory_than_there_is_for_all_and_the_l
     ("key", "asked"), [("gpu/devices", 3), ("*/devices", 6), ("nic/devices", 3), ("fpga/devices", 0)]
 )
 def test_what_waits_for_classes_that_a_quota_does_not_name_is_not_looked_at(key, asked):
-    """As many of them may wait as somebody likes to store, and nobody else is to wait while they are added up."""
+    """Any number of them may be stored, and other reviews do not wait while they are added up."""
 
     def of(class_name):
         exactly = {"deviceClassName": class_name, "count": 1}

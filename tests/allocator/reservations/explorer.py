@@ -2,7 +2,7 @@
 
 A `World` is the API server, two replicas with a ledger each, and what is on its way between them. `explore` walks breadth-first through
 all worlds that differ (`World.sign`), up to a number of faults; in each the invariants must hold, and from each a quiet time must lead
-to a world in which nothing is held that nobody needs. Decisions are made by the real allocator on the real overlay.
+to a world in which nothing is held without need. Decisions are made by the real allocator on the real overlay.
 
 What is taken for granted, and no more: resourceVersions work; the policy of the lease refuses a write of who does not hold it; a
 leader reads all claims before it begins; a write does not take so long that the lease moves away from who sent it and

@@ -28,7 +28,7 @@ def copied(ledger):
 
 
 def claim(name, uid=None, **meta):
-    """Make a claim that nobody was given anything for."""
+    """Make a claim without an allocation."""
     body = {"name": name, "namespace": "team", "uid": uid or name, "resourceVersion": "1", **meta}
     return convert({"metadata": body}, ResourceClaim)
 
@@ -73,7 +73,7 @@ class Server:
         return Server(*self.claims.values(), version=self.version)
 
     def put(self, one):
-        """Change a claim, whoever does it."""
+        """Change a claim, as any client does."""
         uid = one.metadata.uid
         old = self.claims.get(uid)
         if old is not None:

@@ -252,7 +252,7 @@ def test_a_claim_that_somebody_else_allocated_sends_the_pod_back():
 
 @pytest.mark.parametrize("comes", [True, False])
 def test_who_leaves_a_claim_that_another_pod_needs_stays_in_it_until_that_one_comes_or_goes(comes):
-    """Else it would be allocated, and reserved for nobody: a leader that came then would not know whose it is."""
+    """Else it would be allocated and not reserved: a new leader would not know its pod."""
     world = World(claim("c"))
     world.assume("a", part(claim("c"), granted("d0")))
     world.tell(Commit("t-a"))
@@ -541,7 +541,7 @@ def test_what_was_refused_is_forgotten_with_a_write_that_lands_with_the_claim_an
 
 
 def test_another_version_of_a_claim_is_no_reason_to_write_it_at_once():
-    """Whoever owns it could have us write as often as they like."""
+    """Its owner could have us write any number of times."""
     world = World(claim("c"))
     for _ in range(2):
         world.assume("a", part(claim("c"), granted("d0")))

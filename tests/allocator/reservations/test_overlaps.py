@@ -1,4 +1,4 @@
-"""Claims that hold together what nobody may hold together, whoever gave it to them."""
+"""Claims that hold together what may not be held together, whichever scheduler gave it."""
 
 import pytest
 from msgspec.structs import replace

@@ -163,7 +163,7 @@ def test_a_device_that_its_slice_puts_on_a_node_by_itself_is_on_it():
 
 
 def test_a_device_in_a_pool_that_is_just_being_published_anew_goes_on_being_in_use():
-    """The driver is halfway: nobody gets devices of the pool, but whoever has one has it."""
+    """The driver is halfway: no claim gets devices of the pool, but a claim that has one keeps it."""
     slices = [
         slice_("a1", mode("mig-0", "mig"), pool="p"),
         slice_("a2", mode("mig-1", "mig"), pool="p", generation=2, count=2),
@@ -186,7 +186,7 @@ def test_nodes_that_differ_only_in_who_is_in_use_in_the_other_pool_are_told_apar
 
 
 def test_a_further_share_of_what_is_in_use_joins_whoever_came_since():
-    """Whoever shares a device is not judged again: the device is in use already."""
+    """A claim that shares a device is not judged again: the device is in use already."""
     slices = [
         slice_("a", mode("mig-0", "mig"), pool="p"),
         slice_("b", mode("full-0", "full", allowMultipleAllocations=True), pool="q"),

@@ -53,7 +53,7 @@ def test_many_hundred_devices_in_one_question_need_no_deep_recursion():
 
 
 def bins():
-    """Bin packing with many different sizes: hard for everybody."""
+    """Bin packing with many different sizes: hard for every solver."""
     sizes = [(7 * n * n + 13 * n) % 61 + 20 for n in range(32)]
     return hard.shares(8, sum(sizes) // 8 + 1, sizes)
 

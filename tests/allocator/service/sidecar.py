@@ -1,4 +1,4 @@
-"""A fleet on the embedded store, the allocator's service beside it, and somebody who asks it over its own ports."""
+"""A fleet on the embedded store, the allocator's service beside it, and a client that asks it over its own ports."""
 
 import asyncio
 import contextlib

@@ -128,7 +128,7 @@ async def test_what_a_leader_finds_failed_is_taken_back_when_the_pod_is_asked_ab
 
 
 def allocated(name, node, *, since="2026-01-01T00:00:00Z", consumers=(), **more):
-    """A claim that somebody else allocated."""
+    """A claim that another scheduler allocated."""
     result = {"request": "r", "driver": DRIVER, "pool": node, "device": "gpu-0"} | more
     term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
     allocation = {

@@ -308,7 +308,7 @@ async def test_a_claim_that_somebody_else_wrote_is_read_again_and_then_written()
 
 
 def taken(device, *consumers):
-    """The status of a claim that somebody has given a device of n0."""
+    """The status of a claim that has a device of n0."""
     results = [{"request": "r", "driver": "gpu.example.com", "pool": "n0", "device": device}]
     uids = [{"resource": "pods", "name": uid, "uid": uid} for uid in consumers]
     return {"allocation": {"devices": {"results": results}}, "reservedFor": uids}
@@ -344,7 +344,7 @@ async def told(cluster, words):
 
 
 class Preceded(Embedded):
-    """A store in which, once, something is written just before an allocation, and nobody hears of claims while they do not flow."""
+    """A store in which, once, something is written just before an allocation, and no watcher hears of claims while they do not flow."""
 
     def __init__(self):
         super().__init__()
@@ -609,7 +609,7 @@ async def test_only_one_of_two_replicas_decides_and_the_other_takes_over_with_al
 
 @pytest.mark.parametrize("number", [1, 2])
 async def test_a_service_that_dies_between_two_writes_leaves_what_the_next_one_finishes(number):
-    """After the finalizer; after the allocation. The pod comes again, and no device is held twice or for nobody."""
+    """After the finalizer; after the allocation. The pod comes again, and no device is held twice or without a pod."""
     cluster = faulty(*fleet(1, 2), claim("a"), claim("b"), pod("p", "a"), pod("q", "b"))
     cluster.last = number
     async with running(cluster, identity="one") as one:

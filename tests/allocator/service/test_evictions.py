@@ -1,4 +1,4 @@
-"""Room for important pods, over the embedded store: who is evicted, where the pod is sent, and when nobody has to go."""
+"""Room for important pods, over the embedded store: who is evicted, where the pod is sent, and when no pod has to go."""
 
 import asyncio
 
@@ -276,7 +276,7 @@ def elsewhere(obj, namespace):
 
 
 def crowd(*names, want=2):
-    """Pods on one node, each with a device, and somebody important who wants some."""
+    """Pods on one node, each with a device, and an important pod that wants some."""
     lows = [pod(name, name, priority=1) for name in names]
     claims = [claim(name) for name in names]
     return [*fleet(1, len(names)), *claims, *lows, claim("urgent", want), important("urgent", "urgent")]
@@ -430,7 +430,7 @@ async def test_nobody_is_evicted_on_the_word_of_copies_that_nobody_has_confirmed
 
 
 async def test_pods_of_other_namespaces_are_not_named_to_those_who_read_an_event():
-    """Neither who had to go to whom it was for, nor the other way round; the log and the answer's victims are the admin's."""
+    """Neither victim nor beneficiary is told of the other; the log and the answer's victims are the administrator's."""
     theirs = elsewhere(pod("secret", "secret", priority=1), "theirs")
     cluster = loaded(*fleet(1, 1), elsewhere(claim("secret"), "theirs"), theirs, claim("urgent"), important("urgent", "urgent"))  # fmt: skip
     async with running(cluster) as one:
@@ -527,7 +527,7 @@ async def test_a_pod_of_the_extender_has_another_evicted_where_that_was_chosen_a
 
 
 async def outbid(cluster, one):
-    """Have `late` refused for the sake of `urgent`, to which the device was promised that nobody has any more; answer with the number of the last news."""
+    """Have `late` refused for the sake of `urgent`, for which a free device is reserved; answer with the number of the last news."""
     await started(one, "a", "n0")
     await wait_for(one, "urgent", "n0")
     await until(lambda: one.bridge.pods.find("pod-a") is None)

@@ -15,7 +15,7 @@ SHARES, PARTITIONS = "DRAConsumableCapacity", "DRAPartitionableDevices"
 
 
 class Server(Embedded):
-    """A cluster whose version and gates are what somebody says."""
+    """A cluster whose version and gates are what the test says."""
 
     minor = 36
     gates = {SHARES: True}

@@ -1,4 +1,4 @@
-"""The door of the audit agents: what is promised on a node and not written yet is told to the agent of that node, and to nobody else."""
+"""The port of the audit agents: reservations of a node that are not written yet are shown to the agent of that node alone."""
 
 import asyncio
 import contextlib
@@ -200,7 +200,7 @@ async def test_garbage_is_neither_sent_on_in_masses_nor_kept(monkeypatch):
 
 
 async def test_who_asks_what_is_promised_has_nothing_to_send():
-    """Agents of nodes ask with a token alone; whatever else comes is not taken in, of nobody."""
+    """Agents of nodes ask with a token alone; nothing else is read, of any caller."""
     async with serving(*fleet(1, 1)) as one, aiohttp.ClientSession() as session:
         async with session.get(f"http://{one.listening.promises}/promises", data=b"x") as answer:
             assert (answer.status, (await answer.json())["error"]) == (413, "a body has at most 0 bytes")

@@ -1,4 +1,4 @@
-"""Who reaches the allocator over an address: who shows a certificate, and nobody else, also after the files have changed."""
+"""Only callers with a certificate reach the allocator over an address, also after the files have changed."""
 
 import asyncio
 import contextlib

@@ -221,7 +221,7 @@ async def test_a_replica_that_follows_hands_a_review_on_and_one_that_was_handed_
 
 @pytest.mark.parametrize("size", [2000, 2 << 20])
 async def test_an_answer_of_the_leader_is_handed_back_whole_or_not_at_all(size):
-    """In how many packets it comes is nobody's business."""
+    """The number of its packets does not matter."""
     said = json.dumps({"response": {"status": {"message": "x" * size}}}).encode()
     async with peer(lambda exchange: exchange.reply_in_pieces("200 OK", said)) as leader:
         cluster = loaded(*fleet(1, 8), quota(gpu__devices=2), template("two", 2))
@@ -324,7 +324,7 @@ def large(nodes, each):
 
 
 async def test_a_long_first_look_is_made_in_turns_and_others_are_answered_meanwhile():
-    """What a device has is known at the end of the look alone: nobody is let in by what the claim says."""
+    """What a device has is known at the end of the look: no claim is admitted by its own amounts."""
     cluster = loaded(*large(100, 8), quota(gpu__memory="1Gi"))
     async with running(cluster, **HERE) as one:
         admission = one.service._admission

@@ -1,4 +1,4 @@
-"""Quotas at the reservation, over the embedded store: nobody gets past a line, and who was turned back comes again."""
+"""Quotas at the reservation, over the embedded store: no pod gets past a line, and refused pods are tried again."""
 
 import asyncio
 import logging
@@ -138,7 +138,7 @@ class Late(Embedded):
 
 
 async def test_nothing_is_decided_before_quotas_were_read():
-    """However long that takes: who began without them would let everybody pass."""
+    """However long that takes: a process without them would admit every pod."""
     cluster = Late()
     cluster.load([*fleet(1, 4), quota(gpu__devices=1)])
     nothing = {"on_claim": print, "on_pod": print, "on_devices": list, "on_quota": list, "on_namespace": str}

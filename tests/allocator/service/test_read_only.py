@@ -1,4 +1,4 @@
-"""Beside somebody else's scheduler: what pods are told, how often, and who has what as a metric. Nothing but events is written."""
+"""Beside another scheduler: what pods' events say, how often, and which pod has which device as a metric. Nothing but events is written."""
 
 import asyncio
 import contextlib

@@ -100,7 +100,7 @@ def test_compact_first_keeps_one_request_on_one_gpu():
 
 
 def test_least_fragmentation_leaves_room_for_the_largest_partition():
-    # Slot 0 and 4 are where halves begin: whoever takes slot 0 or 1 spoils the same half, so the half in use is filled up.
+    # Slot 0 and 4 are where halves begin: a device in slot 0 or 1 spoils the same half, so the half in use is filled up.
     stock = fleet({"n0": partitions("gpu-0")}, taken("n0", "gpu-0-1g-4"))
     (found,) = devices(ask(stock, claim("a", exactly("1g")), strategy="least-fragmentation"))
     assert found in ("gpu-0-1g-5", "gpu-0-1g-6", "gpu-0-1g-7")

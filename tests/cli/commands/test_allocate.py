@@ -9,7 +9,7 @@ from tests.allocator.fleets import DRIVER, exactly, gpu, shared
 from tests.cli.running import manifest, modes, run, run_json
 
 KINDS = ("exclusive", "fractioning", "mps", "mig")
-# In groups.yaml's comment: whom each way of using the GPU tolerates beside it.
+# In groups.yaml's comment: what each way of using the GPU tolerates beside it.
 TOGETHER = {("fractioning", "fractioning"), ("fractioning", "mps"), ("mps", "mps"), ("mig", "mig")}
 PROPOSALS = {
     "groups as Kubernetes reads them": ("groups",),
@@ -215,7 +215,7 @@ def test_what_ends_the_in_tree_allocator_with_an_error_is_exit_2(tmp_path, broke
 
 
 def test_a_budget_that_is_too_small_is_undecided_and_exit_3(tmp_path):
-    # Eight bins to be filled to the brim with 31 sizes that hardly go together: nobody does that in a millisecond.
+    # Eight bins to be filled to the brim with 31 sizes that hardly go together: no solver does that in a millisecond.
     sizes = [97 + 13 * at + at * at for at in range(31)]
     bins = [shared(f"gpu-{at}", f"{-(-sum(sizes) // 8)}Mi") for at in range(8)]
     wanted = claim("a", *(exactly("gpu", name=f"r{at:02}", memory=f"{size}Mi") for at, size in enumerate(sizes)))

@@ -1,4 +1,4 @@
-"""How `drawbridge allocator` reads what it is told, before it asks anybody anything."""
+"""How `drawbridge allocator` reads what it is told, before it asks any server."""
 
 import pytest
 

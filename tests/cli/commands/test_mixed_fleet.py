@@ -84,7 +84,7 @@ def test_translate_says_which_side_and_why(tmp_path, full, side):
     configuration = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", "mixed": {GPU: PLUGIN}}
     config = manifest(tmp_path / "config.yaml", configuration)
     asked = manifest(tmp_path / "pod.yaml", pod())
-    idle = pod("idle", 1, on="new-1")  # so that somebody is known to be on nodes
+    idle = pod("idle", 1, on="new-1")  # so that a pod is known to be on nodes
     fleet = manifest(tmp_path / "fleet.yaml", CLASS, *MIXED, *full, idle)
     said = run("translate", "-f", asked, "--inventory", fleet, "--config", config, "-o", "report").stdout
     assert side in said

@@ -162,7 +162,7 @@ def test_a_check_warns_of_a_gate_that_a_configuration_misspells():
 
 
 class Older(Embedded):
-    """A cluster of 1.36 that nobody may try anything on."""
+    """A cluster of 1.36 that permits no dry run."""
 
     async def server(self, *, probe=True):
         found = await super().server(probe=probe)

@@ -287,7 +287,7 @@ MARK = "m4rk3d"
 
 
 def marked(value, draw):
-    """A copy with a member that nobody knows in one of its mappings, and how deep it stands."""
+    """A copy with an unknown member in one of its mappings, and how deep it stands."""
     value = json.loads(json.dumps(value))
     places = [value]
     for one in places:

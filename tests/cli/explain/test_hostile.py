@@ -1,4 +1,4 @@
-"""No object that somebody stores or sends ends an explanation: each odd one beside a sound fleet, one after the other."""
+"""No stored or sent object ends an explanation: each odd one beside a sound fleet, one after the other."""
 
 import copy
 

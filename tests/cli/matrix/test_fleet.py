@@ -160,7 +160,7 @@ def test_a_rule_that_holds_across_pools_is_told_of_each_and_pools_that_look_alik
 
 
 def hostile():
-    """Names that no API server takes, in a file that somebody sends."""
+    """Names that no API server takes, in a file from elsewhere."""
     objects = fleet(1, 2)
     slice_ = objects[-1]
     slice_["spec"]["pool"]["name"] = f"pool-{EVIL}"

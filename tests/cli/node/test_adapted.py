@@ -1,4 +1,4 @@
-"""What `drawbridge driver --adapt` reads and prints, before it asks anybody anything."""
+"""What `drawbridge driver --adapt` reads and prints, before it asks any server."""
 
 import pytest
 import yaml

@@ -1,4 +1,4 @@
-"""How `drawbridge node-agent` reads what it is told, before it asks anybody anything."""
+"""How `drawbridge node-agent` reads what it is told, before it asks any server."""
 
 import pytest
 

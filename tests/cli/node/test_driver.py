@@ -1,4 +1,4 @@
-"""How `drawbridge driver` reads what it is told, before it asks anybody anything."""
+"""How `drawbridge driver` reads what it is told, before it asks any server."""
 
 import tempfile
 from pathlib import Path

@@ -319,7 +319,7 @@ async def test_a_watch_that_is_not_read_holds_the_peer_back(tmp_path):
         reached.watch(RESOURCE_CLAIMS, resource_version="1") as events,
     ):
         await anext(events)
-        for _ in range(5000):  # turns in which a peer whom nothing holds back sends all of it
+        for _ in range(5000):  # turns in which a peer that nothing holds back sends all of it
             await asyncio.sleep(0)
         held = sent
         assert held < much // 2
@@ -817,7 +817,7 @@ NOTHING = b'{"metadata":{},"items":[]}'
 
 
 async def test_a_file_of_passwords_for_other_programs_is_not_read_for_the_api_server(tmp_path, monkeypatch):
-    """A ~/.netrc with an entry for everybody: together with a token the HTTP library would refuse to send anything."""
+    """A ~/.netrc with an entry for every host: together with a token the HTTP library would refuse to send anything."""
     (tmp_path / "netrc").write_text("default login somebody password secret\n")
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
     async with connected(lambda exchange: exchange.reply(body=NOTHING), tmp_path, token="ours") as (reached, made):  # fmt: skip

@@ -1,4 +1,4 @@
-"""Manifests that somebody broke on purpose, or a disk did: a clear error soon, or the right objects, never a crash."""
+"""Manifests that were broken on purpose, or by a disk: a clear error soon, or the right objects, never a crash."""
 
 import json
 import time

@@ -111,7 +111,7 @@ def test_patterns_are_compiled_at_the_expense_of_the_budget():
         ("(a{0,1000}){0,1}" * 300, 0),
         (r"\\pL" * 2_000, 0),
         ("(((a{1,10}){1,10}){1,10})" * 300, 0),
-        (r"(\\pL{1,100})", 1),  # nobody sees how much memory it takes before it was tried with little
+        (r"(\\pL{1,100})", 1),  # its memory is not known before it was tried with little
         ("(?s).{1000}" * 300, 0),
     ],
     ids=lambda text: str(text)[:12],

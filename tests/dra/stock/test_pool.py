@@ -212,7 +212,7 @@ def test_slices_of_other_nodes_may_be_what_a_pool_lacks():
 
 
 def test_a_device_name_that_is_there_for_all_nodes_is_not_a_nodes_to_use():
-    """The node that uses it makes the pool invalid for itself, and for nobody else."""
+    """The node that uses it makes the pool invalid for itself alone."""
     pool = [slice_("a", "x", count=2), slice_("b", "x", count=2, **SHARED)]
     assert kept(usable, *pool) == ["b"]
     assert pools(*pool)[0].status is PoolStatus.INVALID

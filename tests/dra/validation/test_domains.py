@@ -100,7 +100,7 @@ def test_an_entry_names_a_domain_by_the_uid_that_a_cluster_gave_it():
     assert "let the pods use the template that the ComputeDomain makes: channel" in " ".join(
         messages(join(claim(channel()), domain()))
     )
-    # The driver refuses claims of other namespaces; a domain elsewhere is otherwise nobody's business.
+    # The driver refuses claims of other namespaces; a domain elsewhere does not matter otherwise.
     assert of_domains(claim(channel(), namespace="other"), domain(uid=UID)) == {at}
     assert not of_domains(claim(channel(), namespace="other"), domain())
     assert not of_domains(claim(channel()))

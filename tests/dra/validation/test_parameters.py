@@ -222,7 +222,7 @@ def test_what_was_most_likely_meant_is_said():
 def test_parameters_for_a_driver_whose_devices_no_request_can_get():
     text = asked("gpu.intel.com", {})
     assert ("D706", "/spec/devices/config/0/opaque/driver") in found(text, GPU_CLASS)
-    # A driver that nobody knows is judged as well: the class says it.
+    # An unknown driver is judged as well: the class says it.
     assert codes(asked("gpu.example.com", {}), GPU_CLASS) == {"D706"}
     # The request's own selectors count, and a class that may pick from several drivers.
     wide = class_("c", "selectors: []")

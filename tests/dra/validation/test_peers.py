@@ -134,7 +134,7 @@ def test_the_work_grows_with_the_devices_and_not_with_their_pairs():
         mixed = (("mig", "set-0"), ("mps", "set-0"), ("mig", "set-1"))
         fleet = pool(*[device(f"d-{n}", *mixed[n % 3]) for n in range(size)])
         mine = only("true")
-        # Each permits all of its own, so nobody disagrees with anybody and all of them are looked at.
+        # Each permits all of its own, so no pair disagrees and all of them are examined.
         theirs = only("true", selector=MIG).replace("name: rule", "name: other")
         found = []
         counted = lines_of(lambda: found.extend(codes(join(mine, theirs), fleet)), peers)
@@ -159,7 +159,7 @@ def test_devices_that_all_share_a_counter_set_are_judged_without_looking_at_each
 
 
 def test_what_is_beyond_the_bounds_of_the_work_is_said(monkeypatch):
-    """The sixty-fifth rule of a driver was compared with nothing, and nobody was told."""
+    """The sixty-fifth rule of a driver was compared with nothing, without a word."""
     monkeypatch.setattr(peers, "_MAX_RULES", 2)
     monkeypatch.setattr(peers, "_MAX_DEVICES", 3)
     two, three = (

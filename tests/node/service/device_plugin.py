@@ -102,7 +102,7 @@ class DevicePlugin:
 
 
 async def serve(folder, resource, *ids):
-    """Be a plugin until somebody ends this process."""
+    """Be a plugin until this process is ended."""
     plugin = DevicePlugin(Path(folder), resource, *ids)
     await plugin.start()
     await plugin.register()

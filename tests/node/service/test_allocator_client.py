@@ -26,7 +26,7 @@ TRUTH = json.dumps(answer()).encode()
 
 
 class Allocator:
-    """Whoever answers at the address. `says` gives the answer to a request, or never."""
+    """The server at the address. `says` gives the answer to a request, or never."""
 
     def __init__(self, says=None):
         self.says = says or (lambda _: web.Response(body=TRUTH))

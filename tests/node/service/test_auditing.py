@@ -474,7 +474,7 @@ async def test_a_socket_that_is_none(root):
 
 
 def test_a_monstrous_file_is_not_read_and_a_cdi_file_never(root, paths, monkeypatch):
-    """Sparse files of a gigabyte, a pipe that nobody writes, a link out of the folder, a folder where a file should be."""
+    """Sparse files of a gigabyte, a pipe without a writer, a link out of the folder, a folder where a file should be."""
     os.truncate(touched(root / "cdi" / f"drawbridge_{DRIVER}_{UID}.json"), 1 << 30)
     for name in ("large", "pipe", "link", "folder", "zeros"):
         (root / "plugins" / name).mkdir()
@@ -514,7 +514,7 @@ def a_record(name, *names, **more):
 
 
 def lie(root, driver, *records, broken=False):
-    """A checkpoint as anybody writes it who may write into the kubelet's folder."""
+    """A checkpoint as any program may write it into the kubelet's folder."""
     folder = root / "plugins" / driver
     folder.mkdir()
     (folder / "checkpoint").write_bytes(encode(Checkpoint().with_(*records))[: 30 if broken else None])

@@ -322,7 +322,7 @@ async def test_a_later_driver_counts_while_it_answers(folder):
         dead.bind(str(folder / "dra-3.sock"))
         alive.bind(str(folder / "dra-2.sock"))
         alive.listen(0)
-        # It stands still: nobody takes these calls, and after some there is no room for more.
+        # It stands still: these calls are not taken, and after some there is no room for more.
         with contextlib.suppress(BlockingIOError):
             for _ in range(64):
                 caller = callers.enter_context(socket.socket(socket.AF_UNIX))
@@ -585,7 +585,7 @@ async def given(cluster, name, *results):
 async def test_a_claim_that_is_given_devices_again_while_we_look_for_what_is_gone_stays_prepared(
     cluster, kubelet, seed
 ):
-    """Somebody's claim stays when its pod goes, and the next pod comes just when the first was gone for long enough."""
+    """A claim stays when its pod goes, and the next pod comes just when the first was gone for long enough."""
     chance = random.Random(seed)
 
     class Crowded:
@@ -642,7 +642,7 @@ async def test_an_api_server_that_says_nothing_is_named_in_the_answer(cluster, k
 
 
 async def test_a_claim_that_is_deleted_between_reading_and_writing_is_held_by_nobody_in_the_end(cluster, kubelet):
-    """Its pod was deleted by force. Either the kubelet asks to unprepare it, or nobody ever does."""
+    """Its pod was deleted by force. The kubelet asks to unprepare it, or never does."""
 
     class Late:
         """A cluster in which a claim is gone as soon as it has been read."""

@@ -1,4 +1,4 @@
-"""What is heard of somebody who says much."""
+"""What is heard of a source that says much."""
 
 import asyncio
 

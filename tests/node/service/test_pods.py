@@ -1,4 +1,4 @@
-"""Pods are read as the node, and as the agent where the API server lets nobody be a node."""
+"""Pods are read as the node, and as the agent where the API server permits no impersonation."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from node.service.auditing.watcher import AsNode
 
 
 class Refusing:
-    """A cluster that lets nobody read."""
+    """A cluster that permits no reads."""
 
     def __init__(self, error):
         self.error = error

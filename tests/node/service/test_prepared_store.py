@@ -16,7 +16,7 @@ MACHINE = machine(gpus=[gpu(0), gpu(1)])
 
 
 class Killed(BaseException):
-    """Not an error that anybody would handle: the process is gone."""
+    """Not an error to handle: the process is gone."""
 
 
 class Mortal(Disk):
@@ -103,7 +103,7 @@ def test_a_kill_at_any_step_of_preparing_is_mended_and_the_kubelet_gets_the_same
             break
         except Killed:
             kills += 1
-        # Nobody else gets the device unless the first has not got it, whenever the next request comes.
+        # No other claim gets the device unless the first has not got it, whenever the next request comes.
         answer = prepare(store(folder), B)["uid-b"]
         held = store(folder).claims()
         assert len(held) == 1

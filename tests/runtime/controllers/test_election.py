@@ -10,7 +10,7 @@ from cluster.patch import Merge
 from runtime.controllers.election import Election, Term
 from tests.limits import PATIENCE
 
-# Terms that end while the test goes on, for one candidate; where there are several, a machine that stalls must end nobody's.
+# Terms that end while the test goes on, for one candidate; where there are several, a machine that stalls must end none.
 QUICK = Term(duration=0.2, retry=0.01)
 SLOW = Term(duration=3600, retry=0.01)
 
@@ -126,7 +126,7 @@ async def test_who_lost_to_another_rests_before_it_leads_again_and_keeps_nobody_
     await until(lambda: leading == {"second"})
     await give_lease_to(cluster, "other")
     await until(lambda: not leading)
-    await give_lease_to(cluster, "first")  # and whoever nobody has followed since leads at once
+    await give_lease_to(cluster, "first")  # and a candidate without a successor leads at once
     await until(lambda: leading == {"first"})
     await first.leave()
     await second.leave()

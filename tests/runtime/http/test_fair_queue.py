@@ -1,4 +1,4 @@
-"""The line: nobody waits for a whole crowd, and nobody is forgotten."""
+"""The queue: no caller waits for a whole crowd, and none is forgotten."""
 
 import asyncio
 import os
@@ -267,7 +267,7 @@ class Working(Guest):
 
 
 class Honest(Guest):
-    """Asks through a pipe, when nobody is looking, and writes down what it was held for."""
+    """Asks through a pipe, from a process of its own, and writes down what it was held for."""
 
     def __init__(self, log, clock, line, seconds):
         super().__init__(log, "honest")
@@ -297,7 +297,7 @@ class Honest(Guest):
 
 
 # What one review holds the loop for at most (the alarm rings in ticks, and a list of a million numbers is given back afterwards: 105 ms
-# were measured where 75 were allowed), what is left of one of 7 MiB that nobody decided, and what an attacked process gives strangers.
+# were measured where 75 were allowed), what is left of one of 7 MiB that no worker decided, and what an attacked process gives unknown peers.
 LONGEST, LATE, BRIEF = 1.4 * DecisionLimits().hold, 0.036, 0.01
 
 

@@ -1,4 +1,4 @@
-"""The door: whoever comes while it shuts is sent away, and nobody is forgotten in it."""
+"""The listener: a peer that comes while it closes is sent away, and none is forgotten."""
 
 import asyncio
 import gc
@@ -17,7 +17,7 @@ from tests.limits import PATIENCE
 
 
 class Nobody:
-    """Answers nothing: nobody gets that far here."""
+    """Answers nothing: no request gets that far here."""
 
     def refuse(self, head):
         raise AssertionError(head)
@@ -28,7 +28,7 @@ class Nobody:
 
 @pytest.mark.parametrize("turns", range(6))
 async def test_who_comes_while_the_door_shuts_is_let_go(turns):
-    """However far taking the connection has come: a socket that nobody holds would be closed by the collector, some day."""
+    """However far taking the connection has come: a socket without an owner would be closed by the collector, some day."""
     gc.collect()
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
@@ -51,7 +51,7 @@ async def test_who_comes_while_the_door_shuts_is_let_go(turns):
 
 
 async def test_a_socket_that_a_dead_process_has_left_is_replaced_and_one_that_somebody_answers_is_not(tmp_path):
-    """The first would go on without being found by anybody, and would not notice."""
+    """The first would go on without being found, and would not notice."""
     path = tmp_path / "s" / "door.sock"
     first, second = (Listener(Nobody(), Limits(), [].append) for _ in range(2))
     first.open_socket(path)
@@ -104,7 +104,7 @@ REQUEST = b"POST /mutate HTTP/1.1\r\nHost: gate\r\nContent-Length: 2\r\n\r\n{}"
 
 
 class Friend:
-    """Answers everybody."""
+    """Answers every request."""
 
     def refuse(self, head):
         del head
@@ -199,7 +199,7 @@ async def test_what_follows_a_request_is_read_as_if_it_were_the_first(case):
 @pytest.mark.parametrize("asked_before", [False, True])
 @pytest.mark.parametrize("going", ["end", "renew"])
 async def test_a_request_that_has_arrived_unseen_is_answered_before_its_connection_is_closed(going, asked_before):
-    """Nobody repeats a POST for us: what came in the moment before the end would be lost."""
+    """No client repeats a POST for us: what came in the moment before the end would be lost."""
     door = Listener(Friend(), Limits(), [].append)
     port = door.open("127.0.0.1", 0)
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -260,7 +260,7 @@ async def test_of_requests_behind_one_another_the_first_is_answered_and_the_conn
         writer.write(REQUEST * 3)
     assert b"Connection: close" in await answer(reader)
     async with asyncio.timeout(PATIENCE):
-        with suppress(ConnectionResetError):  # there was something that nobody will read
+        with suppress(ConnectionResetError):  # there was something that is never read
             assert await reader.read() == b""
         await (ending if unseen else door.end(PATIENCE))
     assert not door.connections
@@ -306,7 +306,7 @@ async def closed(reader):
 
 @pytest.mark.parametrize("why", ["they are too many", "their time to read is over"])
 async def test_who_makes_room_in_the_middle_of_a_body_is_gone_in_the_end_whatever_he_does(monkeypatch, why):
-    """Each held a descriptor for as long as he liked, and a few hundred of one peer shut everybody out."""
+    """Each held a descriptor without end, and a few hundred of one peer shut all others out."""
     soon = why == "their time to read is over"
     if not soon:
         monkeypatch.setattr(doors, "PARTING", 2)
@@ -339,7 +339,7 @@ def knock(port, count):
 
 
 async def test_of_a_crowd_many_are_taken_at_one_look(monkeypatch):
-    """One a turn left the others to the kernel, which drops whom it has no room for: an honest one came through after seconds."""
+    """One a turn left the others to the kernel, which drops what it has no room for: an honest one came through after seconds."""
     looks = []
     accept = Listener._accept
     monkeypatch.setattr(Listener, "_accept", lambda door, listener: (looks.append(1), accept(door, listener)))

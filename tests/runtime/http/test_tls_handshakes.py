@@ -1,4 +1,4 @@
-"""Handshakes: whoever says hello how often and in how many pieces, a turn of the loop begins a few, and who is known is among them."""
+"""Handshakes: however many there are and in however many pieces, a turn of the loop begins a few, known peers among them."""
 
 import asyncio
 import socket
@@ -25,7 +25,7 @@ HELLO = hello()
 
 
 class Guest:
-    """Somebody who has said hello, or part of it."""
+    """A peer that has sent a hello, or part of it."""
 
     def __init__(self, peer, said=HELLO):
         self.peer = peer

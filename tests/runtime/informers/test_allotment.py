@@ -1,4 +1,4 @@
-"""A copy takes so much memory and no more: what there is no room for is counted by owner, and keeps out nobody else's."""
+"""A copy takes so much memory and no more: what there is no room for is counted by owner, and keeps out no other owner's."""
 
 import asyncio
 import logging

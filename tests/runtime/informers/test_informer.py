@@ -299,7 +299,7 @@ async def test_a_storm_of_changes_ends_in_the_right_copy():
     informer = Informer(cluster, CONFIG_MAPS, "default", backoff=QUICK)
     async with running(informer):
         await informer.wait_for_sync(PATIENCE)
-        cluster._turned = float("inf")  # nobody has a turn but where this says so, however slow the machine
+        cluster._turned = float("inf")  # no turn but where this says so, however slow the machine
         for number in range(2000):
             name = f"c-{number % 7}"
             if number % 14 < 7:

@@ -96,7 +96,7 @@ def answer(outcome):
 
 
 def applied(obj, outcome):
-    """The object with the answer's patch applied by somebody else's code."""
+    """The object with the answer's patch applied by another library."""
     response = answer(outcome)
     if "patch" not in response:
         return obj
@@ -195,7 +195,7 @@ def test_a_refusal_names_container_key_and_remedy():
 
 
 def test_a_name_that_somebody_else_holds_with_other_content_is_refused_with_its_owner():
-    """Whoever takes the name of a pod's template in advance must not decide what the pod gets."""
+    """A template made in advance under the name of a pod's must not decide what the pod gets."""
     (name,) = mutated(pod())[1].record.templates
     other = wire.convert(
         {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": GPU, "count": 7}}]}}, ResourceClaimSpec
@@ -213,7 +213,7 @@ def test_a_name_that_somebody_else_holds_with_other_content_is_refused_with_its_
 
 @pytest.mark.parametrize("mode", ["off", "observe", "warn"])
 def test_nothing_is_sealed_for_a_namespace_that_does_not_enforce(mode):
-    """Anybody who reaches the port may post a review, and name a namespace."""
+    """Any caller that reaches the port may post a review, and name a namespace."""
     world = msgspec.structs.replace(ENFORCE, namespaces={"ns": {"drawbridge.dev/mode": mode}})
     outcome = mutated(pod(), world)[1]
     assert "patch" not in answer(outcome)
@@ -819,7 +819,7 @@ def test_what_is_off_or_observed_stays_so_where_something_is_not_known():
 
 
 def test_a_pod_that_was_translated_stays_so_when_its_namespace_cannot_be_read_any_more():
-    """Its update would be refused by the API server: giving back what it asked for takes nothing from anybody."""
+    """Its update would be refused by the API server: giving back what it asked for takes nothing away."""
     before, _ = mutated(pod())
     kept, outcome = mutated(pod(), UNSURE, operation="UPDATE", old=before)
     known, _ = mutated(pod(), ENFORCE, operation="UPDATE", old=before)

@@ -115,7 +115,7 @@ def test_a_name_without_a_domain_is_the_controllers_own():
     ids=range(9),
 )
 def test_what_stands_in_the_text_that_pods_are_patched_with_is_named_and_not_looked_into(patch, key):
-    """Argo's podSpecPatch may hold templates of its own, so nobody can read it before Argo has."""
+    """Argo's podSpecPatch may hold templates of its own, so it cannot be read before Argo has."""
     for spec, place in (({"podSpecPatch": patch}, "spec"), ({"templates": [{"podSpecPatch": patch}]}, "templates/0")):
         workflow = obj("argoproj.io/v1alpha1", "Workflow", spec)
         done = decide_object(workflow, STATE)
@@ -173,7 +173,7 @@ def test_what_asks_for_nothing_is_not_mentioned(silent):
 
 
 def unseen(asked, **more):
-    """Say where looking ended, and that everybody who reads the decision or the warnings is told."""
+    """Say where looking ended, and that the decision and the warnings say so."""
     done = decide_object(asked, STATE, **more)
     found = [(one.container, one.key) for one in done.decisions if one.code == "D215"]
     assert len([one for one in done.warnings if "[D215]" in one]) == len(found)

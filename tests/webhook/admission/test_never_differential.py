@@ -1,4 +1,4 @@
-"""No false denial: whom the webhook turns back for good, Kubernetes' own allocator cannot serve either, with nothing in use."""
+"""No false denial: a pod that the webhook refuses, Kubernetes' own allocator cannot serve either, with nothing in use."""
 
 import os
 from collections import Counter
@@ -19,7 +19,7 @@ FIRST = int(os.environ.get("DRAWBRIDGE_FIRST_CASE", "0"))
 def compare(oracle, family, seeds):
     """Compare a stretch of cases; answers with how often which verdicts met.
 
-    Nothing is said of whom the webhook lets pass: what fits beside a device in use, of which a further share is free, need not fit an idle fleet.
+    Nothing is asserted of pods that the webhook admits: what fits beside a device in use, of which a further share is free, need not fit an idle fleet.
     """
     met = Counter()
     cases = [case_of(family, seed) for seed in seeds]

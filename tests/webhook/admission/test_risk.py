@@ -1,4 +1,4 @@
-"""What a scheduler that knows no DeviceCompatibility may do is told to who creates the pod, and nobody is turned back for it."""
+"""What a scheduler that knows no DeviceCompatibility may do is a warning for the pod's creator, and no pod is refused for it."""
 
 import msgspec
 import pytest
@@ -63,7 +63,7 @@ SAID = "on gpu-node it may give gpu-0-mig-0 beside gpu-0-mps-0, against DeviceCo
         (["plain", "expressions"], [], "mig", ""),
         (["plain"], BESIDE_MPS, "mig", ""),
         (["groups"], BESIDE_MPS, "mig", ""),  # Kubernetes keeps groups apart by itself
-        (["plain", "expressions"], BESIDE_MPS, "exclusive", ""),  # the counters keep everybody from that
+        (["plain", "expressions"], BESIDE_MPS, "exclusive", ""),  # the counters keep every claim from that
     ],
 )
 def test_a_risk_is_what_the_rule_keeps_apart_and_nothing_else_does(files, held, mode, said):

@@ -1,4 +1,4 @@
-"""Which pods are looked at once more: the label that the webhook gives, against whoever would rather not have it."""
+"""Which pods are looked at once more: the label that the webhook gives, against authors who would rather not have it."""
 
 import pytest
 

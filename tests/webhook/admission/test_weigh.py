@@ -76,7 +76,7 @@ def test_what_is_busy_is_told_and_done_all_the_same():
 
 
 def test_a_pod_that_comes_with_our_seal_is_judged_again():
-    """A manifest that was read from a cluster, or the second round after a neighbour: nobody else asks about it."""
+    """A manifest that was read from a cluster, or the second round after a neighbour: no other caller asks about it."""
     after, _ = mutated(TOO_MANY)
     assert not answer(given(after))["allowed"]
     fine, _ = mutated(pod())

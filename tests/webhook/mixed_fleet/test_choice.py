@@ -405,7 +405,7 @@ def test_a_choice_looks_at_each_node_once_for_each_question():
 
 
 def test_a_pod_with_very_many_words_about_its_node_stays_on_the_preferred_side():
-    """They are read for each node: what would take too long is not found out, and nobody else waits for it."""
+    """They are read for each node: what would take too long is not found out, and no other review waits for it."""
     expressions = [{"key": "pool", "operator": "NotIn", "values": [f"v-{i}" for i in range(50)]}] * 8
     terms = {"nodeSelectorTerms": [{"matchExpressions": expressions}] * 8}
     wordy = pod(affinity={"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}})

@@ -203,7 +203,7 @@ async def test_a_decision_that_never_ends_is_taken_off_the_loop_and_ended_and_th
 
 @pytest.mark.parametrize("running", [DecisionLimits(inline=0, patience=30)], indirect=True)
 async def test_the_slow_reviews_of_one_namespace_leave_a_worker_to_others(running, tmp_path):
-    """They had them all, and whoever else had a large pod was let in as he was."""
+    """They had them all, and other large pods were admitted unchanged."""
     running.gate.release = tmp_path / "release"
     slow = [asyncio.create_task(running.post(named("held", namespace="theirs"))) for _ in range(6)]
     await until(lambda: running.app._waiting == 6)
@@ -216,7 +216,7 @@ async def test_the_slow_reviews_of_one_namespace_leave_a_worker_to_others(runnin
 
 @asynccontextmanager
 async def peer_at(running, address):
-    """Somebody who asks from another address."""
+    """A caller from another address."""
     connector = aiohttp.TCPConnector(ssl=running.tls, local_addr=(address, 0))
     async with aiohttp.ClientSession(connector=connector) as session:
         yield Running(session=session, url=running.url)
@@ -597,7 +597,7 @@ async def test_curl_asks_first_whether_it_may_send_a_large_body(running):
 
 @pytest.mark.parametrize("limits", [{}, {"patience": -1.0}], ids=["second looks", "late answers"])
 async def test_what_comes_back_of_many_reviews_at_once_is_done_one_a_turn_of_the_loop(running, limits, monkeypatch):
-    """A crowd that was refused in one moment comes back in one; all at a time they would hold whoever comes meanwhile."""
+    """A crowd that was refused in one moment comes back in one; all at a time they would hold other callers."""
     loop, app, turn, done = asyncio.get_running_loop(), running.app, 0, []
 
     def count():

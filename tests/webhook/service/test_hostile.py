@@ -1,4 +1,4 @@
-"""A live webhook over TLS between honest reviews and hostile ones: nobody honest is held or lost."""
+"""A live webhook over TLS between honest reviews and hostile ones: no honest review is held or lost."""
 
 import asyncio
 import gc

@@ -90,7 +90,7 @@ def test_no_line_is_longer_than_a_collector_takes_and_each_is_still_json(stream)
 
 @pytest.fixture
 def pipe(stream):
-    """Both ends of a pipe that nobody reads from: to read is the test's business."""
+    """Both ends of a pipe without a reader: to read is the test's business."""
     theirs, ours = os.pipe()
     with os.fdopen(theirs, "rb", 0) as reader, os.fdopen(ours, "wb") as writer:
         yield reader, writer

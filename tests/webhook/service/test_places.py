@@ -6,7 +6,7 @@ from webhook.service.deciding.places import LATELY, PEERS, Asker, Crowded, Place
 
 
 class Waiting:
-    """Whoever wants places, in order; each says when it has one."""
+    """Callers that want places, in order; each says when it has one."""
 
     def __init__(self, places):
         self.places, self.served, self.tasks = places, [], {}

@@ -157,7 +157,7 @@ class World:
 
 
 class Authors:
-    """Whoever sends pods: honest, forging, or sending again what was answered before."""
+    """A sender of pods: honest, forging, or sending again what was answered before."""
 
     def __init__(self, chance):
         self.chance = chance

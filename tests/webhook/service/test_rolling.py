@@ -42,7 +42,7 @@ class Endpoints:
     async def ask(self, body):
         """As an API server: a kept connection that was closed before the answer began is no failure, another is taken.
 
-        Nor is it the replica's failure if nobody has probed it for as long as it gives notice: the machine stood still.
+        Nor is it the replica's failure if it was not probed for as long as it gives notice: the machine stood still.
         """
         tries = 0
         while tries < 2:

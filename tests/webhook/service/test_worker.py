@@ -109,7 +109,7 @@ async def test_the_memory_of_a_worker_is_enough_for_the_largest_pod_that_can_be_
 
 
 async def test_what_a_worker_was_asked_that_was_killed_while_it_was_idle_is_asked_of_another(pool):
-    """The kernel takes workers first where memory runs out, and whoever comes next has done nothing."""
+    """The kernel takes workers first where memory runs out, and the next review has done nothing."""
     pid, _ = await ask(pool)
     os.kill(pid, signal.SIGKILL)
     other, _ = await ask(pool, b"honest")
@@ -139,7 +139,7 @@ async def test_a_review_whose_worker_is_killed_under_it_is_decided_by_another(po
 
 @pytest.mark.parametrize("idle", [True, False])
 async def test_what_a_worker_was_asked_that_is_stopped_and_stays_so_is_decided_by_another(pool, tmp_path, idle):
-    """It passed undecided when its time was over, though nobody had looked at it."""
+    """It passed undecided when its time was over, though it was not looked at."""
     first = tmp_path / "first"
 
     def decide(path, body):
@@ -326,7 +326,7 @@ def test_the_alarm_leaves_work_that_is_in_time_alone_and_never_rings_after_it():
 
 
 def test_an_alarm_that_rings_too_early_is_not_heard_and_rings_again():
-    """The kernel counts a whole tick for whoever is at work when it comes: in a crowd 10 ms were over after 5, for honest work as well."""
+    """The kernel counts a whole tick for the process at work when it comes: in a crowd 10 ms were over after 5, for honest work as well."""
     alarm = Alarm()
     alarm.install()
 
@@ -379,7 +379,7 @@ def test_wherever_the_alarm_rings_it_ends_the_work_or_nothing(request):
     alarm = Alarm()
     alarm.install()
     endings = set()
-    # What rings while the collector calls somebody back is lost, and rung again 5 ms later; here it rings once.
+    # What rings while the collector runs a callback is lost, and rung again 5 ms later; here it rings once.
     gc.disable()
     request.addfinalizer(gc.enable)
     for position in range(200):
@@ -466,7 +466,7 @@ def test_what_the_collector_calls_inside_of_the_work_is_ended_by_itself():
 
 
 def test_what_others_have_the_collector_call_is_left_alone(request):
-    """It swallows what is raised in it, too, and whoever asked for it would miss half of what it counts."""
+    """It swallows what is raised in it, too, and its caller would miss half of what it counts."""
     gc.collect()
     alarm = Alarm()
     alarm.install()
@@ -528,7 +528,7 @@ class Ended(list):
 
 @pytest.mark.parametrize("going", [in_a_circle, in_a_weak_reference, at_once])
 def test_what_goes_inside_of_the_work_goes_whole(going):
-    """What is raised in a destructor or while the collector is at work never reaches the work, and whoever tells of it fails."""
+    """What is raised in a destructor or while the collector is at work never reaches the work, and a report of it fails."""
     gc.collect()
     alarm = Alarm()
     alarm.install()

@@ -180,7 +180,7 @@ def test_devices_are_judged_by_the_allocator_of_the_server():
     made = settled(CLASS, SLICE, NODE)
     whole = made.state(fresh=True).stock
     made.learn(features=Features(minor=37))
-    assert made.state(fresh=True).stock is whole  # gates that nobody told are taken to be on
+    assert made.state(fresh=True).stock is whole  # gates that were not told are taken to be on
     made.learn(features=Features.seen(36, {"DRAConsumableCapacity": False}))
     assert (
         made.state(fresh=True).stock is whole

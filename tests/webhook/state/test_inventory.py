@@ -465,7 +465,7 @@ VOUCHED = {"node-restriction.kubernetes.io/vouched": "yes"}
 
 
 def believed(*, evidence, slices=None, nodes=()):
-    """The example fleet as it is seen where not everybody counts."""
+    """The example fleet as it is seen where only some nodes count."""
     example = given()
     return Inventory.of(
         example.of(DeviceClass),
@@ -481,7 +481,7 @@ def vouched(name):
 
 @pytest.mark.parametrize("old", OLD)
 def test_many_old_nodes_that_nobody_vouches_for_change_nothing(old):
-    """More of them than there are others: with everybody's word they would decide."""
+    """More of them than there are others: if all nodes counted they would decide."""
     names = sorted({s.spec.node_name for s in given().of(ResourceSlice)})
     honest = [vouched(name) for name in names]
     stolen = [node(f"stolen-{i}", **old) for i in range(20)]
@@ -547,7 +547,7 @@ def kinds(count: int) -> ResourceSlice:
 
 
 def test_a_dear_class_and_many_kinds_of_device_take_no_time_and_nothing_from_other_classes():
-    """Without a bound a look took 5.8 s for 512 kinds and 32 such selectors, and the webhook answers nobody meanwhile at its start."""
+    """Without a bound a look took 5.8 s for 512 kinds and 32 such selectors, and the webhook answers no review meanwhile at its start."""
     plain = "device.driver == 'made.up' && device.attributes['made.up'].productName.matches('^P[0-9]+$')"
     classes = [device_class("dear", *[DEAR] * 32), device_class("plain", plain)]
     facts = fleet(classes=classes, slices=[kinds(20_000)])

@@ -65,7 +65,7 @@ def test_a_kind_that_nobody_publishes_is_not_asked_for(key, nodes, reason):
 
 
 def gpus(*policies: dict | None) -> Inventory:
-    """Nodes with one GPU each, by what a claim takes of its four shares if it does not say; a plain one is nobody else's."""
+    """Nodes with one GPU each, by what a claim takes of its four shares if it does not say; a plain one is not shared."""
     slices = []
     for number, policy in enumerate(policies):
         capacity = {

@@ -1,4 +1,4 @@
-"""Kinds of other projects: their templates are found, and stay where somebody reads the keys in them; queues and schedulers count."""
+"""Kinds of other projects: their templates are found, and stay where a controller reads the keys in them; queues and schedulers count."""
 
 import copy
 
