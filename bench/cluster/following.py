@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from bench.row import Row, median_seconds, side_by_side
 from cluster import resources
 from cluster.embedded.embedded import Embedded
-from cluster.kubernetes.stream import Stream
+from cluster.kubernetes.answers import Stream
 from cluster.patch import Merge
 from runtime.informers.informer import Informer
 

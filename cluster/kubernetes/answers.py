@@ -1,4 +1,4 @@
-"""Answers of an API server as values: a list's page, a watch's line. Pure, and the hot path of every informer.
+"""Answers of an API server as values: a list's page, a watch's events. Pure, and the hot path of every informer.
 
 Each answer is decoded in one pass as what it nearly always is. Only if that fails is it taken apart, so that one object
 that is not what it should be is named (`Unreadable`) and the others arrive.
@@ -6,24 +6,29 @@ that is not what it should be is named (`Unreadable`) and the others arrive.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
-from cluster.errors import Status, Unavailable, from_status
-from cluster.kubernetes.members import elements, members
+from cluster.errors import ClusterError, Status, Unavailable, from_status
 from cluster.protocol import ADDED, DELETED, MODIFIED, Bookmark, Change, Page, Unreadable
-from cluster.resources import is_plain, key
+from cluster.resources import is_plain, key, version_of
 from dra.wire import WireError, decode
 
 if TYPE_CHECKING:
-    from cluster.resources import Raw, Resource
-    from dra.objects import ObjectMeta
+    from collections.abc import Iterator
+
+    from cluster.resources import Resource
 
 T = TypeVar("T")
 _INITIAL_END = "k8s.io/initial-events-end"
 _QUOTED = 120
 _LONGEST_PROBLEM = 500
+# An object in etcd is at most 1.5 MiB by default and 8 MiB where an admin insisted; more than that is no API server.
+LONGEST_LINE = 16 * 1024 * 1024
+# A string as a whole, or one of the characters that give a document its shape.
+_TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[{}\[\],:]', re.DOTALL)
 
 
 class _ListMeta(msgspec.Struct, frozen=True, rename="camel"):
@@ -40,6 +45,11 @@ class _List(msgspec.Struct, Generic[T], frozen=True):
 class _Line(msgspec.Struct, Generic[T], frozen=True):
     type: str
     object: T
+
+
+# Making a generic alias costs as much as decoding a small object, so each is made once.
+_LISTS: dict[type, Any] = {}
+_LINES: dict[type, Any] = {}
 
 
 class _Meta(msgspec.Struct, frozen=True, rename="camel"):
@@ -68,8 +78,9 @@ def one(data: bytes, resource: Resource[T]) -> T:
 
 def page(data: bytes, resource: Resource[T]) -> Page[T]:
     """Read one page of a list."""
+    type_ = resource.type
     try:
-        found = decode(data, _list_of(resource.type))
+        found: _List[T] = decode(data, _LISTS.get(type_) or _LISTS.setdefault(type_, _List[type_]))  # type: ignore[valid-type]
     except WireError:
         return _item_by_item(data, resource)
     items = found.items or ()
@@ -81,22 +92,30 @@ def page(data: bytes, resource: Resource[T]) -> Page[T]:
 
 def line(data: bytes, resource: Resource[T]) -> Change[T] | Bookmark | Unreadable:
     """Read one line of a watch; an ERROR line is raised as the error it tells."""
+    type_ = resource.type
     try:
-        event = decode(data, _line_of(resource.type))
+        event: _Line[T] = decode(data, _LINES.get(type_) or _LINES.setdefault(type_, _Line[type_]))  # type: ignore[valid-type]
     except WireError as error:
         return _odd_line(data, resource, error)
-    type_, obj = event.type, event.object
-    if type_ in (ADDED, MODIFIED, DELETED):
-        version = _version(obj)
+    if event.type in (ADDED, MODIFIED, DELETED):
+        version = version_of(event.object)
         if version:
-            return Change(type_, obj, version)
+            return Change(event.type, event.object, version)
     return _odd_line(data, resource, None)
 
 
 def _odd_line(data: bytes, resource: Resource[T], error: WireError | None) -> Bookmark | Unreadable:
     """A line that is not a change of an object we can read."""
     try:
-        type_, body = _event(data)
+        # The type of the event and its object as it stands, whatever that is.
+        try:
+            event = decode(data, _Line[msgspec.Raw])
+            type_, body = event.type, bytes(event.object)
+        except WireError as inner:
+            parts = members(data)
+            if not {"type", "object"} <= parts.keys():
+                raise inner from None
+            type_, body = decode(parts["type"], str), parts["object"]
         match type_:
             case "ERROR":
                 raise from_status(decode(body, Status))
@@ -112,21 +131,17 @@ def _odd_line(data: bytes, resource: Resource[T], error: WireError | None) -> Bo
     raise Unavailable(f"a line of the watch of {resource.id} makes no sense ({why}): {quoted}")
 
 
-def _event(data: bytes) -> tuple[str, bytes]:
-    """The type of an event and its object as it stands, whatever stands in it."""
-    try:
-        event = decode(data, _Line[msgspec.Raw])
-    except WireError as error:
-        parts = members(data)
-        if not {"type", "object"} <= parts.keys():
-            raise error from None
-        return decode(parts["type"], str), parts["object"]
-    return event.type, bytes(event.object)
-
-
 def _item_by_item(data: bytes, resource: Resource[T]) -> Page[T]:
+    # The head of the list and its items as they stand, whatever they are.
     try:
-        meta, raw = _collection(data)
+        try:
+            found = decode(data, _List[msgspec.Raw])
+            meta, raw = found.metadata, [bytes(item) for item in found.items or ()]
+        except WireError as error:
+            parts = members(data)
+            if not {"metadata", "items"} <= parts.keys():
+                raise error from None
+            meta, raw = decode(parts["metadata"], _ListMeta), elements(parts["items"])
     except WireError as error:
         raise Unavailable(f"the answer is not a list of {resource.id}: {error}") from error
     items: list[T] = []
@@ -143,19 +158,6 @@ def _item_by_item(data: bytes, resource: Resource[T]) -> Page[T]:
         for one_ in items:
             _name_type(resource, one_)
     return Page(tuple(items), meta.resource_version, meta.continue_, tuple(unreadable))
-
-
-def _collection(data: bytes) -> tuple[_ListMeta, list[bytes]]:
-    """The head of a list and its items as they stand, whatever stands in them."""
-    try:
-        found = decode(data, _List[msgspec.Raw])
-    except WireError as error:
-        parts = members(data)
-        if not {"metadata", "items"} <= parts.keys():
-            raise error from None
-        meta = decode(parts["metadata"], _ListMeta)
-        return meta, elements(parts["items"])
-    return found.metadata, [bytes(item) for item in found.items or ()]
 
 
 def _unreadable(data: bytes, error: WireError, *, deleted: bool = False) -> Unreadable:
@@ -184,24 +186,112 @@ def _name_type(resource: Resource[T], item: Any) -> None:
     item["apiVersion"], item["kind"] = resource.api_version, resource.kind
 
 
-def _version(obj: Any) -> str:
-    if isinstance(obj, dict):
-        plain: Raw = obj.get("metadata") or {}
-        return str(plain.get("resourceVersion") or "")
-    meta: ObjectMeta = obj.metadata
-    return meta.resource_version
+class Lines:
+    """Cuts bytes into lines; a full ResourceSlice is longer than an HTTP library's line limit. Holds at most one unfinished line."""
+
+    def __init__(self, longest: int = LONGEST_LINE) -> None:
+        self._longest = longest
+        self._pieces: list[bytes] = []
+        self._size = 0
+
+    @property
+    def unfinished(self) -> int:
+        """How many bytes of a line have come without its end."""
+        return self._size
+
+    def feed(self, chunk: bytes) -> Iterator[bytes]:
+        """Take a chunk and give the lines it completes."""
+        *whole, rest = chunk.split(b"\n")
+        if whole:
+            whole[0] = b"".join((*self._pieces, whole[0]))
+            self._pieces.clear()
+            self._size = 0
+        if rest:
+            self._pieces.append(rest)
+            self._size += len(rest)
+        yield from (one for one in whole if one and not one.isspace())
+        if self._size > self._longest:
+            raise Unavailable(
+                f"a line of the watch exceeds {self._longest} bytes: this is not the watch of an API server"
+            )
 
 
-# Making a generic alias costs as much as decoding a small object, so each is made once.
-_LISTS: dict[type, Any] = {}
-_LINES: dict[type, Any] = {}
+class Stream(Generic[T]):
+    """The bytes of a watch become its events: a state machine without I/O, fed with chunks as they come, cut anywhere.
+
+    What arrived whole before a failure is delivered: `feed` returns the events before it. Once `failure` is set, the stream is over.
+    """
+
+    def __init__(self, resource: Resource[T], *, longest: int = LONGEST_LINE) -> None:
+        self._resource = resource
+        self._lines = Lines(longest)
+        self.failure: ClusterError | None = None
+
+    def feed(self, chunk: bytes) -> list[Change[T] | Bookmark | Unreadable]:
+        """Take a chunk and give the events it completes, up to the first failure."""
+        events: list[Change[T] | Bookmark | Unreadable] = []
+        if self.failure is not None:
+            return events
+        try:
+            for data in self._lines.feed(chunk):
+                events.append(line(data, self._resource))  # noqa: PERF401  what came before a failure must be kept
+        except ClusterError as error:
+            self.failure = error
+        return events
+
+    def end(self) -> None:
+        """The response ended. In the middle of a line that is a broken connection, not an end."""
+        if self._lines.unfinished and self.failure is None:
+            self.failure = Unavailable(
+                f"the watch of {self._resource.id} ended in the middle of a line ({self._lines.unfinished} bytes of it)"
+            )
 
 
-def _list_of(type_: type[T]) -> type[_List[T]]:
-    made: type[_List[T]] = _LISTS.get(type_) or _LISTS.setdefault(type_, _List[type_])  # type: ignore[valid-type]  # made at run time
-    return made
+def members(data: bytes) -> dict[str, bytes]:
+    """Give the members of a JSON object, their values as they stand.
+
+    Cut out by brackets, one level at a time and without recursion, for documents that a decoder gives up on: an API server stores an object
+    nested ten thousand levels deep, and sends it in a list with a thousand others. Much slower than a decoder.
+    """
+    found: dict[str, bytes] = {}
+    for part in json_parts(data, b"{", b"}"):
+        quoted = _TOKEN.match(part)
+        colon = part.find(b":", quoted.end()) if quoted is not None else -1
+        if quoted is None or colon < 0:
+            raise WireError("not JSON: a member without a name or a value")
+        try:
+            found[msgspec.json.decode(quoted.group(), type=str)] = part[colon + 1 :].strip()
+        except msgspec.DecodeError as error:
+            raise WireError(f"not JSON: {error}") from error
+    return found
 
 
-def _line_of(type_: type[T]) -> type[_Line[T]]:
-    made: type[_Line[T]] = _LINES.get(type_) or _LINES.setdefault(type_, _Line[type_])  # type: ignore[valid-type]  # made at run time
-    return made
+def elements(data: bytes) -> list[bytes]:
+    """Give the elements of a JSON array as they stand."""
+    return list(json_parts(data, b"[", b"]"))
+
+
+def json_parts(data: bytes, opening: bytes, closing: bytes) -> Iterator[bytes]:
+    """What stands between the commas of the outermost brackets."""
+    text = data.strip()
+    if not (text.startswith(opening) and text.endswith(closing)):
+        raise WireError(f"not JSON: expected {opening.decode()}...{closing.decode()}")
+    depth = 0
+    begin = 1
+    for token in _TOKEN.finditer(text):
+        match token.group():
+            case b"{" | b"[":
+                depth += 1
+            case b"}" | b"]":
+                depth -= 1
+                if depth == 0 and token.end() != len(text):
+                    raise WireError("not JSON: something follows the end")
+            case b"," if depth == 1:
+                yield text[begin : token.start()].strip()
+                begin = token.end()
+            case _:
+                pass
+    if depth:
+        raise WireError("not JSON: it ends early")
+    if last := text[begin:-1].strip():
+        yield last

@@ -1,13 +1,12 @@
 """The `Cluster` protocol over a real API server: which path, which query, which content type, and what comes back.
 
-Connections and credentials are `cluster.kubernetes.connection`'s business, bytes to values `cluster.kubernetes.answers`'s and
-`cluster.kubernetes.stream`'s. Imported by name only: it brings the official client and aiohttp along.
+Connections and credentials are `cluster.kubernetes.connection`'s business, bytes to values `cluster.kubernetes.answers`'s. Imported by name only: it brings the official client and aiohttp along.
 """
 
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar, assert_never
 from urllib.parse import quote
 
@@ -17,9 +16,8 @@ from msgspec.structs import replace
 from cluster.errors import ApiError, BadRequest, Conflict, Invalid
 from cluster.kubernetes import answers as reading
 from cluster.kubernetes import protobuf
+from cluster.kubernetes.answers import Lines, Stream
 from cluster.kubernetes.connection import LARGEST_ANSWER, Call, Connection, TooLarge, default, impersonating
-from cluster.kubernetes.pages import LARGEST_PAGE, PageSizes
-from cluster.kubernetes.stream import Lines, Stream
 from cluster.patch import Apply, Merge, Operations
 from cluster.resources import BY_KIND, PODS, RESOURCE_CLAIMS
 from cluster.server import METRICS, PROBES, Probe, Server, gate_told, survives
@@ -40,6 +38,10 @@ _DRA = "resource.k8s.io/v1"
 # The metrics of a server of thousands of nodes have some ten MiB; what has more is not read to its end.
 METRICS_SECONDS = 20.0
 LARGEST_METRICS = 128 << 20
+# Above what a page of honest objects takes. A single object may be larger, and is read all the same.
+LARGEST_PAGE = 8 << 20
+_ROOMY = LARGEST_PAGE // 8
+_ALL = 400
 
 
 class _Version(msgspec.Struct, frozen=True, rename="camel"):
@@ -59,6 +61,31 @@ class _Group(msgspec.Struct, frozen=True):
 
 class _Groups(msgspec.Struct, frozen=True):
     groups: tuple[_Group, ...] = ()
+
+
+class PageSizes:
+    """How many objects to ask for at once, by collection, so that an answer is of bounded size.
+
+    A server counts objects and not bytes: five hundred of 1.5 MiB make 750 MiB. So a page that is too large is given up and asked for
+    again with a quarter of the objects. What fits is remembered for each collection, and doubled where pages stay small.
+    """
+
+    def __init__(self) -> None:
+        self._most: dict[str, int] = {}
+
+    def limit(self, collection: str, wanted: int) -> int:
+        """Say how many objects to ask for. No caller gets more than it wants; 0 is all."""
+        most = self._most.get(collection, 0)
+        return min(wanted or most, most or wanted)
+
+    def shrink(self, collection: str, asked: int) -> None:
+        """Note that a page of so many objects is too large."""
+        self._most[collection] = max(1, (asked or _ALL) // 4)
+
+    def learn(self, collection: str, size: int) -> None:
+        """Note the size of a page that was read."""
+        if collection in self._most and size < _ROOMY:
+            self._most[collection] *= 2
 
 
 class Kubernetes:
@@ -86,7 +113,6 @@ class Kubernetes:
         more: str = "",
         resource_version: str = "",
     ) -> Page[T]:
-        """Read one page of a collection; without a namespace, of all namespaces."""
         while True:
             asked = self._pages.limit(resource.id, limit)
             query = _query(
@@ -119,7 +145,6 @@ class Kubernetes:
         initial: bool = False,
         timeout: float = 300.0,  # noqa: ASYNC109  the server's own end of a watch, not a deadline on a call
     ) -> AsyncIterator[AsyncIterator[Change[T] | Bookmark | Unreadable]]:
-        """Follow a collection from a version on; with `initial`, from its present content, streamed first."""
         query = _query(
             watch="1",
             allowWatchBookmarks="true",
@@ -139,7 +164,6 @@ class Kubernetes:
                 await events.aclose()
 
     async def get(self, resource: Resource[T], name: str, namespace: str | None = None) -> T:
-        """Read one object."""
         return reading.one(await self._call("GET", _path(resource, namespace, name)), resource)
 
     async def create(
@@ -147,10 +171,7 @@ class Kubernetes:
     ) -> T:
         """Create an object and return it as stored."""
         body = resource.plain(obj)
-        where = None
-        if resource.namespaced:
-            metadata = body.get("metadata", {})
-            where = namespace or metadata.get("namespace")
+        where = namespace or body.get("metadata", {}).get("namespace") if resource.namespaced else None
         data = await self._call("POST", _path(resource, where), _dry(dry_run), body)
         return reading.one(data, resource)
 
@@ -164,7 +185,6 @@ class Kubernetes:
         subresource: str = "",
         dry_run: bool = False,
     ) -> T:
-        """Change an object and return it as stored."""
         query = _dry(dry_run)
         path = _path(resource, namespace, name, subresource)
         match patch:
@@ -174,7 +194,8 @@ class Kubernetes:
                 request = Call("PATCH", path, query, [*patch.operations], "application/json-patch+json")
             case Apply():
                 query += _query(fieldManager=patch.manager, force="true" if patch.force else "false")
-                body = _complete(resource, name, patch.body)
+                # An applied object says what it is and its name, which the caller has said already.
+                body = resource.plain(patch.body) | {"metadata": {"name": name} | (patch.body.get("metadata") or {})}
                 request = Call("PATCH", path, query, body, "application/apply-patch+yaml")
             case _:
                 assert_never(patch)
@@ -200,7 +221,7 @@ class Kubernetes:
             try:
                 return await self._connection.call(replace(put, body=body, content_type=protobuf.CONTENT_TYPE))
             except Conflict:
-                # Somebody wrote in between. Whether the patch is for what it is by now is found out above.
+                # Another client wrote in between. Whether the patch is for what it is by now is found out above.
                 if attempt == PATCH_ATTEMPTS:
                     raise
             attempt += 1
@@ -217,7 +238,6 @@ class Kubernetes:
         grace: int | None = None,
         dry_run: bool = False,
     ) -> None:
-        """Delete an object, if it is still the one of that uid and version."""
         body: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions"}
         preconditions = {"uid": uid} if uid else {}
         preconditions |= {"resourceVersion": resource_version} if resource_version else {}
@@ -228,36 +248,24 @@ class Kubernetes:
         await self._call("DELETE", _path(resource, namespace, name), body=body)
 
     async def bind(self, name: str, namespace: str, node: str, *, uid: str = "", dry_run: bool = False) -> None:
-        """Assign a pod to a node."""
-        metadata = {"name": name, "namespace": namespace}
-        if uid:
-            metadata["uid"] = uid
         body = {
             "apiVersion": "v1",
             "kind": "Binding",
-            "metadata": metadata,
+            "metadata": {"name": name, "namespace": namespace} | ({"uid": uid} if uid else {}),
             "target": {"apiVersion": "v1", "kind": "Node", "name": node},
         }
-        path = _path(PODS, namespace, name, "binding")
-        await self._call("POST", path, _dry(dry_run), body)
+        await self._call("POST", _path(PODS, namespace, name, "binding"), _dry(dry_run), body)
 
     async def server(self, *, probe: bool = True) -> Server:
         """Find out what the server is and what it can do. Creates nothing: what is tried is tried in dry runs."""
-        said = await self._call("GET", "/version")
-        version = msgspec.json.decode(said, type=_Version)
-        said = await self._call("GET", "/apis")
-        groups = msgspec.json.decode(said, type=_Groups)
-        versions = {"v1"}
-        for group in groups.groups:
-            for one in group.versions:
-                versions.add(one.group_version)
+        version = msgspec.json.decode(await self._call("GET", "/version"), type=_Version)
+        groups = msgspec.json.decode(await self._call("GET", "/apis"), type=_Groups)
+        versions = {"v1", *(one.group_version for group in groups.groups for one in group.versions)}
         gates: dict[str, bool] = {}
         if probe and _DRA in versions:
             gates = await self._told() or await self._tried()
-        minor = version.emulation_minor or version.minor
-        digits = "".join(filter(str.isdigit, minor))
-        number = int(digits or 0)
-        return Server(version.git_version, number, frozenset(versions), gates)
+        digits = "".join(filter(str.isdigit, version.emulation_minor or version.minor))
+        return Server(version.git_version, int(digits or 0), frozenset(versions), gates)
 
     async def _told(self) -> dict[str, bool]:
         """Read from its metrics which gates a server has on; empty where that is not allowed."""
@@ -281,28 +289,26 @@ class Kubernetes:
 
     async def _tried(self) -> dict[str, bool]:
         """Find out by dry runs which gates a server has on, as far as that is allowed."""
-        trying: dict[str, asyncio.Task[bool | None]] = {}
+        found: dict[str, bool] = {}
+
+        async def attempt(probe: Probe) -> None:
+            resource = BY_KIND[_DRA.partition("/")[0], probe.object["kind"]].raw
+            with suppress(ApiError):
+                try:
+                    found[probe.gate] = survives(probe, await self.create(resource, probe.object, dry_run=True))
+                except Invalid:
+                    found[probe.gate] = False  # without the dropped field, what is left may be incomplete
+
         async with asyncio.TaskGroup() as tasks:
             for probe in PROBES:
-                trying[probe.gate] = tasks.create_task(self._probe(probe))
-        answers = {gate: task.result() for gate, task in trying.items()}
-        return {gate: on for gate, on in answers.items() if on is not None}
+                tasks.create_task(attempt(probe))
+        return {probe.gate: found[probe.gate] for probe in PROBES if probe.gate in found}
 
     async def close(self) -> None:
-        """Close every connection."""
         await self._connection.close()
 
     async def _call(self, method: str, path: str, query: Query | None = None, body: Any = None) -> bytes:
         return await self._connection.call(Call(method, path, query or [], body))
-
-    async def _probe(self, probe: Probe) -> bool | None:
-        resource = BY_KIND[_DRA.partition("/")[0], probe.object["kind"]].raw
-        try:
-            return survives(probe, await self.create(resource, probe.object, dry_run=True))
-        except Invalid:
-            return False  # without the dropped field, what is left may be incomplete
-        except ApiError:
-            return None
 
 
 async def _events(
@@ -324,16 +330,8 @@ def _path(resource: Resource[T], namespace: str | None, name: str = "", subresou
     for part in (namespace, name):
         if part in (".", ".."):
             raise BadRequest(f"{part!r} is not a name")
-    where = None
-    if namespace is not None:
-        where = quote(namespace, safe="")
-    what = quote(name, safe="")
-    return resource.path(where, what, subresource)
-
-
-def _complete(resource: Resource[T], name: str, body: Raw) -> Raw:
-    """An applied object says what it is and its name, which the caller has said already."""
-    return resource.plain(body) | {"metadata": {"name": name} | (body.get("metadata") or {})}
+    where = quote(namespace, safe="") if namespace is not None else None
+    return resource.path(where, quote(name, safe=""), subresource)
 
 
 def _query(**parameters: str) -> Query:

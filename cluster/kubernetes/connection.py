@@ -98,7 +98,7 @@ class Call(msgspec.Struct, frozen=True):
 
 
 class _Session:
-    """A client with one set of credentials. It is closed when others have taken their place and nobody uses it any more."""
+    """A client with one set of credentials. It is closed when others have replaced them and no request uses it any more."""
 
     def __init__(self, client: ApiClient) -> None:
         self.client = client
@@ -161,8 +161,9 @@ class Connection:
             if status >= HTTPStatus.BAD_REQUEST:
                 with map_exceptions(_FOREIGN):
                     text = await _beginning(response.content, _ERROR_BODY)
-                seconds = _retry_after(response)
-                raise from_response(status, text, retry_after=seconds)
+                # The date form of Retry-After is not used by API servers and means the default here.
+                said = response.headers.get("Retry-After", "")
+                raise from_response(status, text, retry_after=float(said) if said.isdigit() else None)
             yield response
 
     @asynccontextmanager
@@ -185,7 +186,7 @@ class Connection:
             return self._current
 
     async def _renew(self, refused: _Session) -> bool:
-        """Load the credentials afresh, unless somebody did since the request was sent; say if it is worth a retry."""
+        """Load the credentials again, unless that was done since the request was sent; say if a retry makes sense."""
         async with self._lock:
             if self._current is not refused:
                 return True
@@ -200,22 +201,16 @@ class Connection:
     async def _new_session(self) -> _Session:
         with map_exceptions(_FOREIGN):
             access = await self._load()
-            client = ApiClient(_settled(access.configuration))
+            configuration = access.configuration
+            # Left to itself the HTTP library asks one thread for the environment's proxy for each request, and another for a password in
+            # ~/.netrc: more than half of the CPU of a write. Where there is such a password, a request with a token is not sent at all.
+            configuration.client_session_kwargs = {"trust_env": False}
+            configuration.proxy = configuration.proxy or _proxy_of(configuration.host)
+            client = ApiClient(configuration)
         client.user_agent = _AGENT
         for name, value in access.headers.items():
             client.set_default_header(name, value)  # type: ignore[no-untyped-call]  # the library has no annotations
         return _Session(client)
-
-
-def _settled(configuration: Configuration) -> Configuration:
-    """Find the proxy that the environment names now, and not for each request.
-
-    Left to itself the HTTP library asks one thread for it each time and another for a password in ~/.netrc, which was more than half of the
-    CPU of a write; and where there is such a password, a request that shows a token is not sent at all.
-    """
-    configuration.client_session_kwargs = {"trust_env": False}
-    configuration.proxy = configuration.proxy or _proxy_of(configuration.host)
-    return configuration
 
 
 def _proxy_of(server: str) -> str | None:
@@ -227,22 +222,18 @@ def _proxy_of(server: str) -> str | None:
     if left_out or not said:
         return None
     proxy = said if "://" in said else f"http://{said}"
-    if not _is_address(proxy):
-        # It may hold a password, so it is not said again.
+    try:
+        parts = urlsplit(proxy)
+        by_http = parts.scheme in ("http", "https")
+        is_address = by_http and bool(parts.hostname) and parts.port != 0 and parts.path in ("", "/")
+    except ValueError:
+        is_address = False
+    if not is_address:
+        # It may hold a password, so it is not repeated.
         raise ConfigError(
             f"{where.scheme}_proxy in the environment is not the address of a proxy: write http://HOST:PORT"
         )
     return proxy
-
-
-def _is_address(proxy: str) -> bool:
-    try:
-        parts = urlsplit(proxy)
-        port = parts.port
-    except ValueError:
-        return False
-    by_http = parts.scheme in ("http", "https")
-    return by_http and bool(parts.hostname) and parts.path in ("", "/") and port != 0
 
 
 def _is_in(host: str, ranges: str) -> bool:
@@ -277,22 +268,16 @@ async def _send(
     try:
         yield answer.response
     finally:
-        _let_go(answer.response)
+        # One that was not read to its end, as a watch that is left, takes its connection along at once: the polite end of TLS would wait
+        # for the peer's last word, and not even `close` would wait for that.
+        connection = answer.response.connection
+        if connection is not None and connection.transport is not None:
+            connection.transport.abort()
+        answer.response.close()
 
 
 async def _close(client: ApiClient) -> None:
     await client.close()  # type: ignore[no-untyped-call]  # the library has no annotations
-
-
-def _let_go(response: aiohttp.ClientResponse) -> None:
-    """Be done with an answer. One that was not read to its end, as a watch that is left, takes its connection along at once.
-
-    The polite end of TLS would wait for the peer's last word, and nobody would wait for that: not even `close`.
-    """
-    connection = response.connection
-    if connection is not None and connection.transport is not None:
-        connection.transport.abort()
-    response.close()
 
 
 async def _chunks(response: aiohttp.ClientResponse) -> AsyncGenerator[bytes, None]:
@@ -304,18 +289,12 @@ async def _chunks(response: aiohttp.ClientResponse) -> AsyncGenerator[bytes, Non
         yield chunk
 
 
-def _retry_after(response: aiohttp.ClientResponse) -> float | None:
-    """Seconds from a Retry-After header. The date form is not used by API servers and means the default here."""
-    text = response.headers.get("Retry-After", "")
-    return float(text) if text.isdigit() else None
-
-
 def kubeconfig(path: str = "", context: str = "") -> Load:
     """Load from a kubeconfig as kubectl finds it: the path given, $KUBECONFIG (several files merge), ~/.kube/config."""
 
     async def load() -> Access:
         files = path or os.environ.get("KUBECONFIG", "") or "~/.kube/config"
-        if not _exists(files):
+        if not any(Path(one).expanduser().exists() for one in files.split(os.pathsep) if one):  # noqa: ASYNC240  once
             raise ConfigError(f"no kubeconfig at {files}: name one with --kubeconfig or in $KUBECONFIG")
         configuration = Configuration()
         try:
@@ -328,10 +307,6 @@ def kubeconfig(path: str = "", context: str = "") -> Load:
         return Access(configuration, _user(loader, configuration, files))
 
     return load
-
-
-def _exists(files: str) -> bool:
-    return any(Path(one).expanduser().exists() for one in files.split(os.pathsep) if one)
 
 
 def _user(loader: Any, configuration: Configuration, files: str) -> dict[str, str]:

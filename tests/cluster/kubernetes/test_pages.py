@@ -3,7 +3,7 @@
 import json
 from urllib.parse import parse_qs
 
-from cluster.kubernetes.pages import LARGEST_PAGE, PageSizes
+from cluster.kubernetes.client import LARGEST_PAGE, PageSizes
 from cluster.resources import CONFIG_MAPS
 from tests.cluster.kubernetes.test_client import connected
 

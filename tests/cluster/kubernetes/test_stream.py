@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from cluster import Bookmark, Change, Unreadable
 from cluster.errors import ApiError, Gone, Throttled, Unavailable
-from cluster.kubernetes.answers import line, one, page
-from cluster.kubernetes.stream import Lines, Stream
+from cluster.kubernetes.answers import Lines, Stream, line, one, page
 from cluster.resources import CONFIG_MAPS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from tests.cluster.objects import claim
 

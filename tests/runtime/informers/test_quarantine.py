@@ -12,7 +12,7 @@ from cluster import Apply, Merge
 from cluster.embedded.embedded import Embedded
 from cluster.errors import ApiError, BadRequest, ConfigError
 from cluster.kubernetes import Kubernetes, answers
-from cluster.kubernetes.members import elements, members
+from cluster.kubernetes.answers import elements, members
 from cluster.protocol import Unreadable
 from cluster.resources import ALL, CONFIG_MAPS, PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
 from cluster.resources import of as resource_of
