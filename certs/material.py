@@ -11,7 +11,7 @@ the second, under another key and other names: whoever has one cannot answer in 
 | previous.crt | the authority that signed before (SWITCHED) |
 | since | when the phase last changed, RFC 3339 |
 
-| serving, and the door's | hold |
+| serving, and the allocator's | hold |
 |---|---|
 | tls.crt, tls.key | the leaf that its replicas serve |
 | ca.crt | the bundle: every authority that is trusted now |
@@ -53,10 +53,10 @@ ENTRIES = AUTHORITYS | SERVING
 
 
 class Names(NamedTuple):
-    """What leaves are for: the webhook's, and the door's, which has none without names."""
+    """What leaves are for: the webhook's, and the allocator's, which has none without names."""
 
-    gate: Sequence[str]
-    door: Sequence[str] = ()
+    webhook: Sequence[str]
+    allocator: Sequence[str] = ()
 
 
 class Seals(NamedTuple):
@@ -81,7 +81,7 @@ class Material(NamedTuple):
     previous: bytes | None = None
     since: dt.datetime | None = None
     seals: Seals = Seals()
-    door: Pair | None = None  # the leaf that an allocator shows
+    allocator: Pair | None = None  # the leaf that an allocator shows
 
     @property
     def phase(self) -> Phase:
@@ -100,11 +100,11 @@ class Material(NamedTuple):
 
 def view(material: Material, names: Names, *, bundle_everywhere: bool) -> View:
     """Reduce material to what `rotation.step` decides on."""
-    signer, leaf, door = material.authority, material.leaf, material.door
-    spans = [authority.span(one.certificate) for one in (leaf, door) if one is not None]
-    sound = _is_sound(leaf, names.gate, signer, never=names.door)
-    if names.door:
-        sound = sound and _is_sound(door, names.door, signer, never=names.gate)
+    signer, leaf, allocator = material.authority, material.leaf, material.allocator
+    spans = [authority.span(one.certificate) for one in (leaf, allocator) if one is not None]
+    sound = _is_sound(leaf, names.webhook, signer, never=names.allocator)
+    if names.allocator:
+        sound = sound and _is_sound(allocator, names.allocator, signer, never=names.webhook)
     return View(
         phase=material.phase,
         authority=signer and authority.span(signer.certificate),
@@ -118,7 +118,7 @@ def view(material: Material, names: Names, *, bundle_everywhere: bool) -> View:
 def _is_sound(leaf: Pair | None, names: Sequence[str], signer: Pair | None, *, never: Sequence[str]) -> bool:
     """Say whether a leaf is for these names, and the present authority signed it.
 
-    An older version had one leaf for gate and door, and mounted its key in both: whoever had it could answer for both.
+    An older version had one leaf for webhook and allocator, and mounted its key in both: whoever had it could answer for both.
     """
     if signer is None or leaf is None:
         return False
@@ -162,11 +162,11 @@ def apply(
 def _sign(material: Material, names: Names, now: dt.datetime, policy: Policy) -> Material:
     """Have the present authority sign the leaves that are not there, each with a key of its own."""
     signer = _there(material.authority)
-    leaf = material.leaf or _leaf(signer, names.gate, now, policy)
-    door = None
-    if names.door:
-        door = material.door or _leaf(signer, names.door, now, policy)
-    return material._replace(leaf=leaf, door=door)
+    leaf = material.leaf or _leaf(signer, names.webhook, now, policy)
+    allocator = None
+    if names.allocator:
+        allocator = material.allocator or _leaf(signer, names.allocator, now, policy)
+    return material._replace(leaf=leaf, allocator=allocator)
 
 
 def _keep_leaves(material: Material, names: Names, now: dt.datetime, policy: Policy) -> Material:
@@ -176,16 +176,16 @@ def _keep_leaves(material: Material, names: Names, now: dt.datetime, policy: Pol
     leaf and not yet the second, and who reads in between must find the first as good as its writer does.
     """
     signer = material.authority
-    gate, door = names
+    webhook, allocator = names
     kept = material
-    if not _is_sound(kept.leaf, gate, signer, never=door):
+    if not _is_sound(kept.leaf, webhook, signer, never=allocator):
         kept = kept._replace(leaf=None)
-    if not _is_sound(kept.door, door, signer, never=gate):
-        kept = kept._replace(door=None)
+    if not _is_sound(kept.allocator, allocator, signer, never=webhook):
+        kept = kept._replace(allocator=None)
     if not _lasts(kept.leaf, now, policy):
         kept = kept._replace(leaf=None)
-    if not _lasts(kept.door, now, policy):
-        kept = kept._replace(door=None)
+    if not _lasts(kept.allocator, now, policy):
+        kept = kept._replace(allocator=None)
     return kept
 
 
@@ -212,7 +212,7 @@ class Data(NamedTuple):
     serving: Mapping[str, bytes] | None = None
     authoritys: Mapping[str, bytes] | None = None
     sealing: Mapping[str, bytes] | None = None
-    door: Mapping[str, bytes] | None = None
+    allocator: Mapping[str, bytes] | None = None
 
 
 def decode(data: Data) -> Material:
@@ -226,7 +226,7 @@ def decode(data: Data) -> Material:
         previous=_certificate(held.get("previous.crt", b"")),
         since=_instant(held.get("since", b"")),
         seals=_seals(held, data.sealing or {}, serving),
-        door=_pair(data.door or {}, "tls"),
+        allocator=_pair(data.allocator or {}, "tls"),
     )
 
 
@@ -241,9 +241,9 @@ def encode(material: Material) -> Data:
         **_entries("tls", material.leaf),
         "ca.crt": material.bundle,
     }
-    door = {
-        **_entries("tls", material.door),
-        "ca.crt": material.bundle if material.door else b"",
+    allocator = {
+        **_entries("tls", material.allocator),
+        "ca.crt": material.bundle if material.allocator else b"",
     }
     since = b""
     if material.since:
@@ -255,7 +255,7 @@ def encode(material: Material) -> Data:
         "previous.crt": material.previous or b"",
         "since": since,
     }
-    return Data(*map(_leave_out_empty, (serving, authoritys, seals, door)))
+    return Data(*map(_leave_out_empty, (serving, authoritys, seals, allocator)))
 
 
 def _entries(name: str, pair: Pair | None) -> dict[str, bytes]:

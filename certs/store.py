@@ -64,11 +64,11 @@ class Store:
         seals_secret = seals_name(name)
         for _ in range(ATTEMPTS):
             configurations = await inject.read(self._cluster, self._webhooks)
-            door = await self._read(door_name(name)) if self._names.door else None
+            allocator = await self._read(allocators_name(name)) if self._names.allocator else None
             serving = await self._read(name)
             sealing = await self._read(seals_secret)
             authoritys = await self._read(authoritys_secret)
-            data = material.Data(_decode(serving), _decode(authoritys), _decode(sealing), _decode(door))
+            data = material.Data(_decode(serving), _decode(authoritys), _decode(sealing), _decode(allocator))
             held = material.decode(data)
             everywhere = False
             if held.bundle:
@@ -83,9 +83,14 @@ class Store:
                 continue
             if not await self._write(serving, name, due.serving or {}):
                 continue
-            if self._names.door and not await self._write(door, door_name(name), due.door or {}):
+            if self._names.allocator and not await self._write(allocator, allocators_name(name), due.allocator or {}):
                 continue
-            read = {authoritys_secret: authoritys, seals_secret: sealing, name: serving, door_name(name): door}
+            read = {
+                authoritys_secret: authoritys,
+                seals_secret: sealing,
+                name: serving,
+                allocators_name(name): allocator,
+            }
             if wanted == held and await self._stand(read):
                 return held
         raise Conflict(f"Secret {self._namespace}/{name} keeps changing under us; is another program writing it?")
@@ -179,7 +184,7 @@ def seals_name(name: str) -> str:
     return f"{name}-seal"
 
 
-def door_name(name: str) -> str:
+def allocators_name(name: str) -> str:
     """The name of the Secret with what an allocator shows where API servers ask about quotas; it is mounted."""
     return f"{name}-quota"
 

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from allocator.service.node_reservations import AUDIENCE
 from certs import authority
-from certs.store import authoritys_name, door_name, seals_name
+from certs.store import allocators_name, authoritys_name, seals_name
 from cli.commands.manifests import command
 from cli.commands.webhook import names_of
 from cli.contract import Exit
@@ -167,7 +167,7 @@ def test_beside_objects_the_metrics_are_read_by_who_has_to_know_the_feature_gate
 
 
 SERVING, AUTHORITYS, SEALING = "drawbridge", authoritys_name("drawbridge"), seals_name("drawbridge")
-DOOR = door_name("drawbridge")
+DOOR = allocators_name("drawbridge")
 READS = {
     "drawbridge-webhook": [SERVING, SEALING],
     "drawbridge-controller": [SEALING],
@@ -354,7 +354,7 @@ def test_the_certificate_of_the_allocators_doors_names_both_of_its_services(monk
     monkeypatch.setattr("cli.commands.webhook._run", lambda *given: started.append(given[1]) or Exit.FINE)
     assert run("webhook", "--namespace", "elsewhere").exit_code == 0
     [settings] = started
-    assert {"drawbridge-quota.elsewhere.svc", f"{PROMISES}.elsewhere.svc"} <= set(settings.door_names)
+    assert {"drawbridge-quota.elsewhere.svc", f"{PROMISES}.elsewhere.svc"} <= set(settings.allocator_names)
 
 
 def test_promises_are_between_an_allocator_and_agents_and_shown_by_whoever_keeps_the_certificates():
@@ -385,7 +385,7 @@ def test_what_may_be_created_under_any_name_the_policies_hold_to_the_names_that_
         for rule in of("Role", role)[0]["rules"]
         if "patch" in rule["verbs"]
     }
-    ours = ["drawbridge", authoritys_name("drawbridge"), seals_name("drawbridge"), door_name("drawbridge")]
+    ours = ["drawbridge", authoritys_name("drawbridge"), seals_name("drawbridge"), allocators_name("drawbridge")]
     assert sorted(named["secrets"]) == sorted(ours)
     [secrets] = of("ValidatingAdmissionPolicy", "drawbridge-secrets")
     first, *_ = secrets["spec"]["validations"]

@@ -92,7 +92,7 @@ def watch(recorder: Recorder) -> None:
     from runtime.http.listener import Listener
     from webhook.service import app
     from webhook.service.deciding import worker
-    from webhook.service.deciding.gate import Gate
+    from webhook.service.deciding.decider import ReviewDecider
 
     around = recorder.stand_around
     around(PeerConnection, "data_received", lambda _, data: f"reading {len(data)} bytes")
@@ -100,10 +100,10 @@ def watch(recorder: Recorder) -> None:
     around(PeerConnection, "_reply", lambda _, reply: f"writing {reply.status} and {len(reply.body)} bytes")
     around(FairQueue, "_serve", lambda _: "a turn of the line")
     around(Listener, "_accept", lambda *_: "taking connections")
-    around(app.App, "_at_once", lambda _, review: f"a {review.path} review of {len(review.body)} bytes on the loop")
-    around(app, "answer_late", lambda path, body, *_: f"answering undecided: a {path} review of {len(body)} bytes")
-    around(Gate, "decide", lambda _, path, body, *__: f"deciding a {path} review of {len(body)} bytes")
-    around(Gate, "forget", lambda *_: "forgetting what was half remembered")
+    around(app.App, "_review", lambda _, review: f"a {review.path} review of {len(review.body)} bytes on the loop")
+    around(app, "answer_timeout", lambda path, body, *_: f"answering undecided: a {path} review of {len(body)} bytes")
+    around(ReviewDecider, "decide", lambda _, path, body, *__: f"deciding a {path} review of {len(body)} bytes")
+    around(ReviewDecider, "forget", lambda *_: "forgetting what was half remembered")
     around(worker._Worker, "__init__", lambda *_: "forking a worker")  # noqa: SLF001
     around(worker, "_encode", lambda _: "handing a review to a worker")
     later = Listener.later

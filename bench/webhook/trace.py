@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from bench.way import Way
 from bench.webhook.admission import LIMITS, _certificate, large_world, pod, review, trusting
 from webhook.service.app import App
-from webhook.service.deciding.gate import Gate
+from webhook.service.deciding.decider import ReviewDecider
 from webhook.service.log import Decisions
 from webhook.service.metrics import Metrics
 
@@ -37,7 +37,7 @@ async def ways() -> dict[str, Way]:
     world, _ = large_world(20)
     now = world.state(fresh=True)
     follower: Any = SimpleNamespace(state=lambda: now, fresh=lambda: True)
-    webhook = Gate(world, follower, lambda: "")
+    webhook = ReviewDecider(world, follower, lambda: "")
     app = App(webhook, Metrics(), decisions=Decisions(Path(os.devnull).open("wb")))  # noqa: SIM115, ASYNC230
     port = await app.start("127.0.0.1", 0, _certificate())
     reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trusting())

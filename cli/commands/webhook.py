@@ -110,7 +110,7 @@ def command(
         identity=f"{os.environ.get('POD_NAME') or socket.gethostname()}_{os.getpid()}",
         namespace=space,
         names=(*names_of(service, space), *names),
-        door_names=(*names_of(QUOTA, space), *names_of(PROMISES, space)),
+        allocator_names=(*names_of(QUOTA, space), *names_of(PROMISES, space)),
         reviews=reviews,
         controllers=controllers,
         authority=controllers if authority is None else authority,

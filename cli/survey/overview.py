@@ -13,7 +13,7 @@ from cli.survey.fleet import DriverStock, PluginStock, Use, held, published, use
 from cli.survey.obstacles import Obstacle, obstacles
 from cli.survey.verdicts import STAYING, Foreteller, Judged, Key, Outlook, is_moved
 from webhook import names
-from webhook.admission import asks_elsewhere
+from webhook.admission import asks_in_unknown_kind
 from webhook.mixed_fleet import Standing, standings
 from webhook.translate import at, mapping, paths
 
@@ -110,7 +110,7 @@ def overview(gathered: Gathered, configuration: Configuration, features: Feature
     wanted: set[str] = set()
     moving: Counter[Use] = Counter()
     staying: Counter[Use] = Counter()
-    for family in families(gathered.objects, lambda obj: asks_elsewhere(obj, state)):
+    for family in families(gathered.objects, lambda obj: asks_in_unknown_kind(obj, state)):
         judged = foreteller.judge(family)
         if judged is None:
             continue

@@ -82,7 +82,7 @@ def take(cluster, step):
         (AUTHORITYS, due.authoritys),
         (SEALING, due.sealing),
         (SERVING, due.serving),
-        (DOOR, due.door),
+        (DOOR, due.allocator),
     ):
         gone = dict.fromkeys(name for name in material.ENTRIES if name not in wanted)
         data = {name: base64.b64encode(value).decode() for name, value in wanted.items()} | gone
@@ -99,11 +99,11 @@ def take(cluster, step):
 
 def is_signed(now):
     """Whether the leaves are signed by the authority that signs now; they are never signed by one that is not trusted."""
-    for leaf in (now.leaf, now.door):
+    for leaf in (now.leaf, now.allocator):
         assert any(
             authority.signed_by(leaf.certificate, one) for one in (now.authority.certificate, now.previous) if one
         )
-    return all(authority.signed_by(leaf.certificate, now.authority.certificate) for leaf in (now.leaf, now.door))
+    return all(authority.signed_by(leaf.certificate, now.authority.certificate) for leaf in (now.leaf, now.allocator))
 
 
 def believed(cluster):
@@ -136,7 +136,7 @@ def succeed(control_plane, webhook, calls):
     control_plane.until("calls go on", lambda: calls.answered > answered + 20, 20)
     assert held(control_plane).phase is Phase.STEADY
     assert first.authority.certificate not in last.bundle
-    for leaf in (last.leaf, last.door):
+    for leaf in (last.leaf, last.allocator):
         assert authority.signed_by(leaf.certificate, last.authority.certificate)
     assert last.seals.keys == (new.seals.current, first.seals.current)
 
@@ -214,7 +214,9 @@ def test_whatever_happens_to_the_secrets_reviews_are_answered_again_without_a_pe
 def at_rest(cluster):
     try:
         now = held(cluster)
-        return now.authority and now.leaf and now.door and not data_of(cluster, SERVING).keys() & material.AUTHORITYS
+        return (
+            now.authority and now.leaf and now.allocator and not data_of(cluster, SERVING).keys() & material.AUTHORITYS
+        )
     except ApiError:
         return False
 

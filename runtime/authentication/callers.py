@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from runtime.http import Head
 
-logger = logging.getLogger("drawbridge.door")
+logger = logging.getLogger("drawbridge.listener")
 # A token file is mounted, and changes under us.
 LOOK_SECONDS = 10.0
 

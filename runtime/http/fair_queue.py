@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 if TYPE_CHECKING:
     from runtime.http.messages import Head
 
-logger = logging.getLogger("drawbridge.door")
+logger = logging.getLogger("drawbridge.listener")
 
 # CPU seconds: what is answered in one turn of the loop, and what makes a request a dear one.
 SHARE = 0.01

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     Stand = tuple[PeerConnection, ConnectionPhase, float]  # somebody, and since when where
 
-logger = logging.getLogger("drawbridge.door")
+logger = logging.getLogger("drawbridge.listener")
 
 TICK = 0.25
 # Descriptors that are not for peers: watches, files, workers.
@@ -100,7 +100,7 @@ class Listener:
         most = min(limits.connections, _descriptors())
         self.limits = limits._replace(connections=most)
         self.draining = False
-        self.line = FairQueue()
+        self.queue = FairQueue()
         self.bytes = 0
         self.connections: set[PeerConnection] = set()
         self._by_peer: dict[str, set[PeerConnection]] = {}
@@ -220,7 +220,7 @@ class Listener:
     def whole(self, connection: PeerConnection, head: Head, body: bytes) -> None:
         """Have a request answered when it is its turn."""
         self._know(connection.peer)
-        self.line.join(connection, self._account(body), head, body)
+        self.queue.join(connection, self._account(body), head, body)
 
     def _know(self, peer: str) -> None:
         self._known.pop(peer, None)

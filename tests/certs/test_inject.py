@@ -8,7 +8,7 @@ import pytest
 
 from certs import inject
 from certs.annotations import BUNDLE_KEEPER, CERT_MANAGER, RULES
-from certs.bell import Bell
+from certs.change_watch import ChangeWatch
 from cluster import resources
 from cluster.embedded.embedded import Embedded
 from cluster.errors import Forbidden
@@ -84,7 +84,7 @@ async def test_rules_that_a_policy_holds_keep_no_certificate_from_being_renewed(
 
 async def test_the_bell_rings_when_a_bundle_is_wiped_and_not_for_somebody_elses_objects():
     cluster = Embedded.of([configuration(bundle=TEXT), configuration() | {"metadata": {"name": "other"}}])
-    bell = Bell(cluster, namespace="default", secrets=["drawbridge"], webhooks=["drawbridge"])
+    bell = ChangeWatch(cluster, namespace="default", secrets=["drawbridge"], webhooks=["drawbridge"])
     async with asyncio.TaskGroup() as group:
         ringing = group.create_task(bell.run())
         await eventually(lambda: asyncio.sleep(0, bell._rung.is_set()))

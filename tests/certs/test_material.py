@@ -48,7 +48,7 @@ def test_an_empty_secret_is_filled_in_one_step():
     held, taken = advance(Material(), NOW)
     assert taken == [Step.REMAKE]
     assert held.phase is Phase.STEADY
-    assert authority.names(held.leaf.certificate) == set(NAMES.gate)
+    assert authority.names(held.leaf.certificate) == set(NAMES.webhook)
     assert trusts(held.bundle, held.leaf.certificate)
 
 
@@ -110,21 +110,23 @@ def test_a_seal_key_survives_the_loss_of_any_secret_and_a_new_authority():
 def test_what_a_replica_serves_with_does_not_hold_the_authoritys_key():
     held, _ = advance(Material(), NOW)
     introduced = apply(held, Step.INTRODUCE, NAMES, now=NOW)
-    serving, authoritys, sealing, door = material.encode(introduced)
+    serving, authoritys, sealing, allocator = material.encode(introduced)
     assert {"authority.key", "next.key"} <= authoritys.keys()
     keys = (introduced.authority.key, introduced.next.key)
-    assert not any(key in value for value in (*serving.values(), *sealing.values(), *door.values()) for key in keys)
-    assert serving.keys() == door.keys() == {"tls.crt", "tls.key", "ca.crt"}
+    assert not any(
+        key in value for value in (*serving.values(), *sealing.values(), *allocator.values()) for key in keys
+    )
+    assert serving.keys() == allocator.keys() == {"tls.crt", "tls.key", "ca.crt"}
     assert sealing.keys() == {"seal.key", "seal-next.key"}
 
 
 def test_the_one_secret_and_the_two_secrets_of_older_versions_are_read():
     held, _ = advance(Material(), NOW)
-    serving, authoritys, sealing, door = material.encode(held)
-    assert material.decode(material.Data({**serving, **authoritys, **sealing}, door=door)) == held
-    assert material.decode(material.Data({**serving, **sealing}, authoritys, door=door)) == held
-    gate = material.decode(material.Data({**serving, **sealing}, {}))
-    assert gate.seals == held.seals, "a new webhook beside an old controller"
+    serving, authoritys, sealing, allocator = material.encode(held)
+    assert material.decode(material.Data({**serving, **authoritys, **sealing}, allocator=allocator)) == held
+    assert material.decode(material.Data({**serving, **sealing}, authoritys, allocator=allocator)) == held
+    webhook = material.decode(material.Data({**serving, **sealing}, {}))
+    assert webhook.seals == held.seals, "a new webhook beside an old controller"
 
 
 def test_what_somebody_puts_beside_a_leaf_does_not_become_an_authority():
@@ -173,23 +175,25 @@ def test_a_certificate_beside_somebody_elses_key_is_replaced():
 
 def test_a_new_name_to_serve_under_gets_a_new_leaf():
     held, _ = advance(Material(), NOW)
-    seen = material.view(held, NAMES._replace(gate=[*NAMES.gate, "drawbridge.elsewhere.svc"]), bundle_everywhere=True)
+    seen = material.view(
+        held, NAMES._replace(webhook=[*NAMES.webhook, "drawbridge.elsewhere.svc"]), bundle_everywhere=True
+    )
     assert step(seen, now=NOW, policy=POLICY) is Step.SIGN
 
 
-@pytest.mark.parametrize("other", ["gate", "door"])
+@pytest.mark.parametrize("other", ["webhook", "allocator"])
 def test_of_two_leaves_the_one_that_is_due_is_signed_anew(other):
     held, _ = advance(Material(), NOW)
     later, _ = advance(held, NOW + POLICY.leaf_life * 0.7)
-    one = held._replace(leaf=later.leaf) if other == "door" else held._replace(door=later.door)
+    one = held._replace(leaf=later.leaf) if other == "allocator" else held._replace(allocator=later.allocator)
     mended, taken = advance(one, NOW + POLICY.leaf_life * 0.8)
     assert taken == [Step.SIGN]
-    assert (mended.leaf == one.leaf, mended.door == one.door) == (other == "door", other == "gate")
+    assert (mended.leaf == one.leaf, mended.allocator == one.allocator) == (other == "allocator", other == "webhook")
 
 
 def test_a_leaf_never_outlives_its_authority():
     signer = authority.authority("a", now=NOW, life=dt.timedelta(days=10))
-    made = authority.leaf(signer, NAMES.gate, now=NOW, life=dt.timedelta(days=90))
+    made = authority.leaf(signer, NAMES.webhook, now=NOW, life=dt.timedelta(days=90))
     assert authority.span(made.certificate).end == authority.span(signer.certificate).end
 
 
@@ -204,31 +208,34 @@ def test_openssl_accepts_the_pair_for_serving_and_the_bundle_for_trust(tmp_path)
 
 def test_the_door_has_a_leaf_and_a_key_of_its_own_under_the_same_authority():
     held, _ = advance(Material(), NOW)
-    assert authority.names(held.door.certificate) == set(NAMES.door)
-    assert not set(NAMES.door) & authority.names(held.leaf.certificate)
-    assert trusts(held.bundle, held.door.certificate)
-    serving, authoritys, sealing, door = material.encode(held)
-    for key, others in ((held.door.key, (serving, authoritys, sealing)), (held.leaf.key, (authoritys, sealing, door))):
+    assert authority.names(held.allocator.certificate) == set(NAMES.allocator)
+    assert not set(NAMES.allocator) & authority.names(held.leaf.certificate)
+    assert trusts(held.bundle, held.allocator.certificate)
+    serving, authoritys, sealing, allocator = material.encode(held)
+    for key, others in (
+        (held.allocator.key, (serving, authoritys, sealing)),
+        (held.leaf.key, (authoritys, sealing, allocator)),
+    ):
         assert not any(key in value for data in others for value in data.values())
 
 
 @pytest.mark.parametrize("lost", [None, {}, {"tls.crt": b"x"}], ids=["gone", "empty", "damaged"])
 def test_a_door_without_a_leaf_is_given_one_and_one_that_nobody_asks_at_has_none(lost):
     held, _ = advance(Material(), NOW)
-    whole = material.encode(held)._replace(door=lost)
+    whole = material.encode(held)._replace(allocator=lost)
     mended, taken = advance(material.decode(whole), NOW)
     assert taken == [Step.SIGN]
-    assert trusts(mended.bundle, mended.door.certificate)
-    assert apply(held, Step.SIGN, Names(NAMES.gate), now=NOW).door is None
-    assert not material.encode(Material(leaf=held.leaf)).door
+    assert trusts(mended.bundle, mended.allocator.certificate)
+    assert apply(held, Step.SIGN, Names(NAMES.webhook), now=NOW).allocator is None
+    assert not material.encode(Material(leaf=held.leaf)).allocator
 
 
-@pytest.mark.parametrize("name", ["leaf", "door"])
+@pytest.mark.parametrize("name", ["leaf", "allocator"])
 def test_of_two_leaves_the_one_that_ends_first_says_when_both_are_made_anew(name):
     held, _ = advance(Material(), NOW)
     aged = authority.leaf(
         held.authority,
-        NAMES.gate if name == "leaf" else NAMES.door,
+        NAMES.webhook if name == "leaf" else NAMES.allocator,
         now=NOW - dt.timedelta(days=70),
         life=POLICY.leaf_life,
     )

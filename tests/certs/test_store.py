@@ -70,7 +70,7 @@ def cluster():
 
 async def test_a_first_start_makes_everything_and_tells_every_webhook(cluster):
     held = await store(cluster, Clock()).sync()
-    assert authority.names(held.leaf.certificate) == set(NAMES.gate)
+    assert authority.names(held.leaf.certificate) == set(NAMES.webhook)
     assert held.seals.keys == (b"k" * 32,)
     assert await bundles(cluster) == [held.bundle] * 4
 
@@ -109,7 +109,7 @@ async def test_replicas_that_start_together_agree(cluster, seed):
 
 
 async def test_names_that_are_for_both_are_no_reason_to_sign_for_ever(cluster):
-    names = Names((*NAMES.gate, *NAMES.door), NAMES.door)
+    names = Names((*NAMES.webhook, *NAMES.allocator), NAMES.allocator)
     held = await store(cluster, Clock(), names=names).sync()
     assert await store(cluster, Clock(), names=names).sync() == held
 
@@ -120,7 +120,10 @@ async def test_a_lost_leaf_is_signed_anew_and_the_other_stays(cluster, lost):
     before = await one.sync()
     await cluster.delete(resources.SECRETS, lost, "default")
     after = await one.sync()
-    assert (after.leaf == before.leaf, after.door == before.door) == (lost != "drawbridge", lost == "drawbridge")
+    assert (after.leaf == before.leaf, after.allocator == before.allocator) == (
+        lost != "drawbridge",
+        lost == "drawbridge",
+    )
 
 
 class Interrupted:
@@ -351,7 +354,7 @@ async def test_the_authoritys_key_the_servers_and_the_seals_stand_in_secrets_of_
 async def test_the_secrets_of_older_versions_become_four_and_nothing_but_leaves_is_made_anew(cluster, count):
     expected = Embedded.of([])
     await store(expected, Clock()).sync()
-    names = Names((*NAMES.gate, *NAMES.door))  # one leaf was for both
+    names = Names((*NAMES.webhook, *NAMES.allocator))  # one leaf was for both
     before = await store(cluster, Clock(), names=names).sync()
     serving, authoritys, sealing = [await data_of(cluster, name) for name in list(NAMED)[:3]]
     older = [secret("drawbridge", serving | sealing | authoritys)]
@@ -359,7 +362,7 @@ async def test_the_secrets_of_older_versions_become_four_and_nothing_but_leaves_
         older = [secret("drawbridge", serving | sealing), secret("drawbridge-authority", authoritys)]
     other = Embedded.of([*older, webhooks("MutatingWebhookConfiguration"), webhooks("ValidatingWebhookConfiguration")])
     after = await store(other, Clock()).sync()
-    assert after._replace(leaf=before.leaf, door=before.door) == before
+    assert after._replace(leaf=before.leaf, allocator=before.allocator) == before
     assert after.leaf != before.leaf, (
         "whoever showed the webhook's certificate where quotas are asked about had its key"
     )

@@ -5,12 +5,12 @@ from __future__ import annotations
 from webhook.admission import decide, registration
 from webhook.admission.admission_review import ReviewError
 from webhook.admission.decide import REFUSED, UNDECIDED, Outcome, Record
-from webhook.admission.elsewhere import asks_elsewhere
 from webhook.admission.feasibility import Feasibility, judge
-from webhook.admission.late import answer_late
 from webhook.admission.quota import review_quota, wants_of_pod
 from webhook.admission.registration import Registration, configurations
 from webhook.admission.risk import unheld
+from webhook.admission.timeout_answer import answer_timeout
+from webhook.admission.unknown_kinds import asks_in_unknown_kind
 from webhook.admission.validate import refuses
 from webhook.admission.verdict import answer_of_api_server, decide_object
 
@@ -22,9 +22,9 @@ __all__ = [
     "Record",
     "Registration",
     "ReviewError",
-    "answer_late",
     "answer_of_api_server",
-    "asks_elsewhere",
+    "answer_timeout",
+    "asks_in_unknown_kind",
     "configurations",
     "decide",
     "decide_object",

@@ -185,7 +185,7 @@ def _review(path: str, body: bytes, state: State, impatient: Impatient, longest:
             "so what may be done there is not known"
         )
         ruling = msgspec.structs.replace(ruling, warnings=(*ruling.warnings, text), problems=(*ruling.problems, text))
-    return msgspec.structs.replace(answer(question, ruling, mode), is_late=budget.is_late)
+    return answer(question, ruling, mode, is_late=budget.is_late)
 
 
 def concerns_us(path: str, request: Request) -> bool:
@@ -297,7 +297,7 @@ def give_up(question: Question, state: State, why: str) -> Ruling:
 # What is said and done about it
 
 
-def answer(question: Question, ruling: Ruling, mode: Mode) -> Outcome:
+def answer(question: Question, ruling: Ruling, mode: Mode, *, is_late: bool = False) -> Outcome:
     """Answer a review in a mode.
 
     | decided | enforce | warn | observe | off |
@@ -364,6 +364,7 @@ def answer(question: Question, ruling: Ruling, mode: Mode) -> Outcome:
         scheduler=str(scheduler or DEFAULT_SCHEDULER),
         restoring=ruling.restoring if given else (),
         preference=ruling.preference if given else None,
+        is_late=is_late,
     )
 
 

@@ -26,8 +26,8 @@ from dra.budget import Budget
 from dra.errors import OutOfBudget
 from dra.finding import Severity
 from dra.pointer import split
-from webhook.admission.elsewhere import look_elsewhere
-from webhook.admission.remainder import remainder
+from webhook.admission.unanswered_requests import unanswered_requests
+from webhook.admission.unknown_kinds import decide_unknown_kind
 from webhook.admission.validate import (
     NOTHING,
     choose_nodes,
@@ -94,7 +94,7 @@ def _decide(obj: _Object, state: State, mode: Mode, *, unknown: bool = False) ->
         # The keys that no table has.
         decisions = list(one.decisions)
         warnings = dict.fromkeys(one.warnings)
-        for other in remainder(at(obj, path), state, one.decisions):
+        for other in unanswered_requests(at(obj, path), state, one.decisions):
             decisions.append(msgspec.structs.replace(other, object=name))
             if other.code:
                 warnings[str(Denial(other.code, f"{other.key}: {other.action}: {other.detail}"))] = None
@@ -103,7 +103,7 @@ def _decide(obj: _Object, state: State, mode: Mode, *, unknown: bool = False) ->
             verdict = _judge(obj, path, verdict, state)
         judged.append(_in_mode(verdict, obj, mode, state))
     # Requests outside of pod templates: the object keeps them, and its pods are decided about as they will be made.
-    found = look_elsewhere(obj, state, unknown=unknown)
+    found = decide_unknown_kind(obj, state, unknown=unknown)
     judged.append(_in_mode(found.said, obj, mode, state))
     for place, pod in found.pods.items():
         of_pod = _decide(pod, state, mode)

@@ -1,7 +1,7 @@
 """The rim of admission: requests on one side, bytes to a webhook on the other. It decides nothing.
 
 Its one promise is that the API server always gets an answer fast: a decision, or a status that lets its failurePolicy
-act. A small review is decided at once, under an alarm clock; a large one, and one that the clock ended, in a worker that can
+act. A small review is decided at once, under a CPU timer; a large one, and one that the clock ended, in a worker that can
 be killed; what no worker decides in time is allowed as it is, with a warning. So no review holds another for longer than
 `DecisionLimits.hold`, and who asks for much waits behind the others for a while (`runtime.http.fair_queue`). When more comes than can
 be decided, the answer is 503 at once; a bug of ours is 500 with a log line.
@@ -19,11 +19,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from runtime.authentication import Callers, Credentials
 from runtime.http import Limits, Listener, Reply, text
 from runtime.metrics import readiness
-from webhook.admission import REFUSED, UNDECIDED, ReviewError, answer_late
-from webhook.service.deciding.alarm import Alarm, Overtime
-from webhook.service.deciding.allowance import Allowance
-from webhook.service.deciding.limits import DecisionLimits
-from webhook.service.deciding.places import Asker
+from webhook.admission import REFUSED, UNDECIDED, ReviewError, answer_timeout
+from webhook.service.deciding.cpu_timer import CpuTimer, Overtime
+from webhook.service.deciding.fair_semaphore import Asker
+from webhook.service.deciding.limits import DecisionLimits, TokenBucket
 from webhook.service.deciding.worker import Bug, Pool, Undecided
 from webhook.service.log import Decisions
 
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("drawbridge.webhook")
 
-# How long after an interrupted review the alarm rings earlier, and searches are asked to end earlier than it rings.
+# How long after an interrupted review the timer rings earlier, and searches are asked to end earlier than it rings.
 ATTACK_SECONDS = 10.0
 PATIENCE = 0.66
 # How many of the reviews that may wait are of one peer, at most.
@@ -70,9 +69,9 @@ class Decider(Protocol):
 
 
 class _OpenReview(NamedTuple):
-    """A review on its way; `came` is when it was whole, `started` when its turn had come, `is_cheap` what is known of who asks.
+    """A review on its way; `came` is when it was whole, `started` when its turn had come, `is_cheap` what is known of its client.
 
-    The loop's own clock counts milliseconds where it is uvloop's, and most reviews take less than one.
+    By `monotonic`: uvloop's clock counts milliseconds, and most reviews take less than one.
     """
 
     path: str
@@ -88,47 +87,45 @@ class App:
 
     def __init__(
         self,
-        gate: Decider,
+        decider: Decider,
         metrics: Metrics,
         *,
         decisions: Decisions | None = None,
         callers: Callers | None = None,
         limits: DecisionLimits | None = None,
-        door: Limits | None = None,
+        connections: Limits | None = None,
     ) -> None:
-        """`limits` are of what is decided at a time, `door` of what is let in."""
+        """`limits` are of what is decided at a time, `connections` of what is let in."""
         self._callers = callers or Callers(Credentials())
         self._decisions = decisions or Decisions()
-        self._gate = gate
+        self._decider = decider
         self._metrics = metrics
         self._limits = limits or DecisionLimits()
-        self._alarm = Alarm()
-        self._door = Listener(self, door or Limits(), metrics.count_closure, _namespace)
-        self._pool = Pool(self._limits.workers, turn=self._door.line.turn)
+        self._timer = CpuTimer()
+        self._listener = Listener(self, connections or Limits(), metrics.count_closure, _namespace)
+        self._pool = Pool(self._limits.workers, turn=self._listener.queue.turn)
         self._waiting = 0
         self._waiting_of_peer: Counter[str] = Counter()
-        self._allowance = Allowance(self._limits.hold - self._limits.hold_under_attack)
-        self._idle = asyncio.Event()
-        self._idle.set()
+        self._tokens = TokenBucket(self._limits.hold - self._limits.hold_under_attack)
         self._attacked_until = 0.0
         # The longest that one review has held the loop, in seconds.
         self.longest_hold = 0.0
 
     async def start(self, host: str, port: int, tls: ssl.SSLContext) -> int:
         """Listen; return the port."""
-        self._alarm.install()
+        self._timer.install()
         self._callers.prepare(tls)
-        return self._door.open(host, port, tls)
+        return self._listener.open(host, port, tls)
 
     async def drain(self, *, notice: float, grace: float) -> None:
         """Say unready, serve on for `notice` seconds while others notice, then finish what is in flight.
 
-        From the first moment each answer closes its connection, so that hardly one is idle when the door shuts.
+        From the first moment each answer closes its connection, so that hardly one is idle when the listener closes.
         """
-        self._door.draining = True
-        if self._door.is_open:
+        self._listener.draining = True
+        if self._listener.is_open:
             await asyncio.sleep(notice)
-        await self._door.end(grace)
+        await self._listener.end(grace)
         self._pool.close()
 
     @property
@@ -138,7 +135,7 @@ class App:
 
     def close(self) -> None:
         """Take no new connection any more."""
-        self._door.close()
+        self._listener.close()
 
     # ---- one request
 
@@ -149,12 +146,15 @@ class App:
                 return None
             return text(405 if head.path in _PATHS else 404, "no body is expected here", close=True)
         refused = None
-        most = self._door.limits.body
+        most = self._listener.limits.body
         if not self._callers.may_ask(head):
             refused = text(401, "authentication required: reviews are answered for the API server only", close=True)
         elif head.length > most:
             refused = text(413, f"a review has at most {most} bytes", close=True)
-        elif not _is_json(head.headers):
+        elif (
+            head.headers.get("Content-Type", "").partition(";")[0].strip().lower() != "application/json"
+            or "Content-Encoding" in head.headers
+        ):
             refused = text(415, "send a review as application/json, not compressed", close=True)
         if refused is not None:
             self._metrics.count_refusal(head.path, refused.status)
@@ -166,9 +166,8 @@ class App:
         if path in ("/mutate", "/validate"):
             if method != "POST":
                 return text(405, f"{path} takes POST only", ("Allow", "POST"))
-            now, line = monotonic(), self._door.line
-            review = _OpenReview(path[1:], body, head.peer, line.is_cheap, now - line.waited, now)
-            return self._review(review)
+            now, queue = monotonic(), self._listener.queue
+            return self._review(_OpenReview(path[1:], body, head.peer, queue.is_cheap, now - queue.waited, now))
         if path not in _PATHS:
             return text(404, "not found: this port serves /mutate, /validate, /livez and /readyz")
         if method not in ("GET", "HEAD"):
@@ -176,43 +175,38 @@ class App:
         if path == "/livez":
             reply = text(200, "ok")
         else:
-            reply = self._ready(verbose="verbose" in head.query)
+            checks = dict(self._decider.unready())
+            if self._listener.draining:
+                checks["serving"] = "shutting down"
+            reply = readiness(checks, self._decider.notes(), verbose="verbose" in head.query)
         if method == "HEAD":
             return reply._replace(body=b"")
         return reply
 
-    def _ready(self, *, verbose: bool) -> Reply:
-        checks = dict(self._gate.unready())
-        if self._door.draining:
-            checks["serving"] = "shutting down"
-        return readiness(checks, self._gate.notes(), verbose=verbose)
-
     # ---- reviews
 
     def _review(self, review: _OpenReview) -> Reply | Coroutine[None, None, Reply]:
-        try:
-            return self._at_once(review)
-        finally:
-            self.longest_hold = max(self.longest_hold, monotonic() - review.started)
-
-    def _at_once(self, review: _OpenReview) -> Reply | Coroutine[None, None, Reply]:
-        if self._is_late(review):
+        """Decide a small review now, for as long as it may hold the loop; have a worker decide any other."""
+        limits = self._limits
+        # A process that was not given the machine for a while has a slow queue, too, but a short one.
+        if review.started - review.came > limits.line and len(self._listener.queue) >= limits.crowd:
             return self._turn_away(review.path)
-        if len(review.body) > self._limits.inline:
+        if len(review.body) > limits.inline:
             return self._later(review, self._aside(review))
-        hold = self._hold(review)
-        patience = hold * PATIENCE
-        state = self._gate.state()
-
-        def decide() -> Outcome:
-            return self._gate.decide(review.path, review.body, state, patience)
-
+        hold = limits.hold
+        if review.started < self._attacked_until:
+            hold = limits.hold_under_attack
+            if review.is_cheap:
+                hold += self._tokens.left(review.started)
+        state = self._decider.state()
         begun = thread_time()
         try:
-            outcome = self._alarm.within(hold, decide)
+            outcome = self._timer.within(
+                hold, lambda: self._decider.decide(review.path, review.body, state, hold * PATIENCE)
+            )
         except Overtime:
             self._attacked_until = monotonic() + ATTACK_SECONDS
-            self._gate.forget(state)
+            self._decider.forget(state)
             self._metrics.count_closure("overtime")
             return self._later(review, self._aside(review))
         except ReviewError as error:
@@ -222,99 +216,80 @@ class App:
             logger.exception("a bug while deciding; please report it", extra={"path": review.path})
             return self._fail(review.path, text(500, BUG))
         finally:
-            self._allowance.spend(thread_time() - begun - self._limits.hold_under_attack)
-        if 2 * (self._waiting + 1) > self._limits.reviews:
-            return self._record_decision(review, outcome)
-        if outcome.record.outcome == REFUSED:
-            return self._later(review, self._again(review, outcome, state))
-        if outcome.record.outcome == UNDECIDED:
-            # Here it may take little, and nothing in one piece; a worker may take its time.
             held = monotonic() - review.started
-            if held > self._limits.hold_under_attack:
-                self._attacked_until = monotonic() + ATTACK_SECONDS
-            return self._later(review, self._aside(review, outcome))
+            self.longest_hold = max(self.longest_hold, held)
+            if held > limits.hold_under_attack:  # less CPU than that was used otherwise
+                self._tokens.spend(thread_time() - begun - limits.hold_under_attack)
+        if 2 * (self._waiting + 1) <= limits.reviews:
+            if outcome.record.outcome == REFUSED:
+                return self._later(review, self._again(review, outcome, state))
+            if outcome.record.outcome == UNDECIDED:
+                # Here it may take little, and nothing in one piece; a worker may take its time.
+                if held > limits.hold_under_attack:
+                    self._attacked_until = monotonic() + ATTACK_SECONDS
+                return self._later(review, self._aside(review, outcome))
         return self._record_decision(review, outcome)
-
-    def _hold(self, review: _OpenReview) -> float:
-        """Say how long a review may hold the loop."""
-        if review.started >= self._attacked_until:
-            return self._limits.hold
-        hold = self._limits.hold_under_attack
-        if review.is_cheap:
-            hold += self._allowance.left(review.started)
-        return hold
-
-    def _is_late(self, review: _OpenReview) -> bool:
-        """Whether it has stood in a line that does not get shorter."""
-        # A process that was not given the machine for a while has a slow line, too, but a short one.
-        waited = review.started - review.came
-        return waited > self._limits.line and len(self._door.line) >= self._limits.crowd
 
     def _later(self, review: _OpenReview, answer: Coroutine[None, None, Reply]) -> Reply | Coroutine[None, None, Reply]:
         """Answer when there is an answer, unless too many wait already, or too many of this peer."""
-        if self._is_crowded(review.peer):
+        most, peer = self._limits.reviews, review.peer
+        if self._waiting >= most or self._waiting_of_peer[peer] >= PEER_SHARE * most:
             answer.close()
             return self._turn_away(review.path)
         # Now, not when the work begins: of many that arrive in one turn each would find the others not there.
         self._waiting += 1
-        self._waiting_of_peer[review.peer] += 1
-        return self._wait_for(review, answer)
+        self._waiting_of_peer[peer] += 1
 
-    def _is_crowded(self, peer: str) -> bool:
-        most = self._limits.reviews
-        return self._waiting >= most or self._waiting_of_peer[peer] >= PEER_SHARE * most
+        async def wait() -> Reply:
+            try:
+                return await answer
+            except Exception:
+                logger.exception("a bug while deciding; please report it", extra={"path": review.path})
+                return self._fail(review.path, text(500, BUG))
+            finally:
+                self._waiting -= 1
+                self._waiting_of_peer[peer] -= 1
+                if not self._waiting_of_peer[peer]:
+                    del self._waiting_of_peer[peer]
 
-    async def _wait_for(self, review: _OpenReview, answer: Coroutine[None, None, Reply]) -> Reply:
-        path, peer = review.path, review.peer
-        try:
-            return await answer
-        except Exception:
-            logger.exception("a bug while deciding; please report it", extra={"path": path})
-            return self._fail(path, text(500, BUG))
-        finally:
-            self._waiting -= 1
-            self._waiting_of_peer[peer] -= 1
-            if not self._waiting_of_peer[peer]:
-                del self._waiting_of_peer[peer]
+        return wait()
 
     async def _again(self, review: _OpenReview, outcome: Outcome, seen: object) -> Reply:
         """Look a second time at what is refused: a class may have come just before its first pod.
 
-        Where nothing has come, what was `seen` the first time stands; where it had no time to say what would do instead, a worker has.
+        Where nothing has come, the first refusal stands; where there was no time to say what would fit, a worker does.
         """
         await asyncio.sleep(self._limits.second_look)
         # All that were refused in one turn come back in one; each is a piece of work for the loop.
-        await self._door.line.turn()
-        if self._gate.state() is seen:
-            if outcome.is_late:
-                return await self._aside(review, outcome)
-            return self._record_decision(review, outcome)
-        return await self._aside(review) if len(review.body) > self._limits.inline else await self._second(review)
+        await self._listener.queue.turn()
+        if self._decider.state() is seen:
+            return await self._aside(review, outcome) if outcome.is_late else self._record_decision(review, outcome)
+        return await self._second(review)
 
     async def _second(self, review: _OpenReview) -> Reply:
-        state = self._gate.state()
-        hold = self._limits.hold_under_attack
+        if len(review.body) > self._limits.inline:
+            return await self._aside(review)
+        state, hold = self._decider.state(), self._limits.hold_under_attack
         try:
-            outcome = self._alarm.within(
-                hold, lambda: self._gate.decide(review.path, review.body, state, hold * PATIENCE)
+            outcome = self._timer.within(
+                hold, lambda: self._decider.decide(review.path, review.body, state, hold * PATIENCE)
             )
         except Overtime:
-            self._gate.forget(state)
+            self._decider.forget(state)
             return await self._aside(review)
         if outcome.record.outcome == UNDECIDED or outcome.is_late:
-            return await self._aside(
-                review, outcome
-            )  # it was refused, and is not told anything else because this look was shorter
+            # It was refused, and is not told anything else because this look was shorter.
+            return await self._aside(review, outcome)
         return self._record_decision(review, outcome)
 
     async def _aside(self, review: _OpenReview, otherwise: Outcome | None = None) -> Reply:
         """Decide in a worker; `otherwise` is the answer if it does not, where there is one."""
-        state = self._gate.state()
+        state = self._decider.state()
         patience = self._limits.patience
         path, whole = review.path, review.body
 
         def decide(path: str, body: bytes) -> Outcome:
-            return self._gate.decide(path, body, state, patience * PATIENCE)
+            return self._decider.decide(path, body, state, patience * PATIENCE)
 
         try:
             asker = Asker(_namespace(whole), review.peer)
@@ -324,9 +299,9 @@ class App:
             note = {"path": path, "bytes": len(whole), "problem": why}
             logger.warning("a review was not decided", extra=note)
             # Workers end together, and to answer for one is to read its review again.
-            await self._door.line.turn()
+            await self._listener.queue.turn()
             try:
-                outcome = otherwise or answer_late(path, whole, why, state)
+                outcome = otherwise or answer_timeout(path, whole, why, state)
             except ReviewError as broken:
                 return self._unreadable(path, broken)
         except ReviewError as error:
@@ -366,8 +341,3 @@ def _namespace(body: bytes) -> str:
     """Say on whose account a review is, without reading it. It need not be true: it decides who waits for whom."""
     found = _NAMESPACE.search(body, 0, _OPENING)
     return found[1].decode("latin-1") if found else ""
-
-
-def _is_json(headers: Mapping[str, str]) -> bool:
-    kind = headers.get("Content-Type", "").partition(";")[0].strip().lower()
-    return kind == "application/json" and "Content-Encoding" not in headers

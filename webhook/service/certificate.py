@@ -19,7 +19,7 @@ from webhook.service.pace import Pace
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from certs.bell import Bell
+    from certs.change_watch import ChangeWatch
     from certs.rotation import Span
     from certs.store import Store
 
@@ -87,14 +87,14 @@ class Certificate:
     def __init__(
         self,
         origin: Origin,
-        bell: Bell,
+        bell: ChangeWatch,
         learned: Callable[[tuple[bytes, ...]], None],
         pace: Pace = Pace(),  # noqa: B008  a value
     ) -> None:
         """`learned` is told the seal keys whenever they change; the bell says when to look."""
         self.context = reload.context()
         self._origin = origin
-        self._bell = bell
+        self._changes = bell
         self._pace = pace
         self._learned = learned
         self._pair: Pair | None = None
@@ -105,10 +105,10 @@ class Certificate:
     async def run(self) -> None:
         """Look again for ever; what fails is said and tried again, the last good certificate stays."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._bell.run())
+            group.create_task(self._changes.run())
             while True:
                 good = await self.look()
-                await self._bell.wait(self._pace.certificate if good else self._pace.certificate_retry)
+                await self._changes.wait(self._pace.certificate if good else self._pace.certificate_retry)
 
     async def look(self) -> bool:
         """Look once; say whether all is well."""

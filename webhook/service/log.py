@@ -6,16 +6,19 @@ they leave out is the look for the calling line, which is always the same one.
 
 from __future__ import annotations
 
+import fcntl
 import logging
+import os
+import select
+import stat
 import sys
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import lru_cache
 from time import time
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import msgspec
-
-from webhook.service.outlet import Outlet
 
 if TYPE_CHECKING:
     from webhook.admission import Record
@@ -25,6 +28,13 @@ _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", 
 LONGEST = 16 * 1024
 MOST = 32  # decisions of one pod
 _encoder = msgspec.json.Encoder(enc_hook=str)
+
+
+# A pipe with room has room for so many bytes. Some have less than a tenth of a second's lines in all, and can be made larger.
+PIECE = select.PIPE_BUF
+ROOM = 1 << 20
+# Milliseconds that a line waits for room. Where lines are lost already, none waits.
+PATIENCE = 10
 
 
 class JsonFormatter(logging.Formatter):
@@ -41,6 +51,48 @@ class JsonFormatter(logging.Formatter):
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
         return _shorten_line(_encoder.encode(line)).decode()
+
+
+class Outlet:
+    """Writes whole lines to a descriptor, for a collector that may be slow, have stopped reading, or be gone. It never fails.
+
+    A write to a full pipe waits for its reader, and with it every review; a write to a broken one fails. So a line is written
+    if there is room for it within a moment, and is lost otherwise. The next line that is written says how many were lost.
+    A disk cannot be asked whether it has time.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._poll = select.poll()
+        self._poll.register(descriptor, select.POLLOUT)
+        self._lost = 0
+        self._is_torn = False  # whether a line was lost in its middle
+        if stat.S_ISFIFO(os.fstat(descriptor).st_mode):
+            with suppress(OSError, AttributeError):
+                fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, ROOM)
+
+    def write(self, line: bytes) -> None:
+        """Write a line, or lose it."""
+        if self._lost:
+            lost = {"level": "warning", "logger": "drawbridge.log", "msg": "lines were lost", "lines": self._lost}
+            line = (b"\n" if self._is_torn else b"") + _encoder.encode(lost) + b"\n" + line
+        for start in range(0, len(line), PIECE):
+            if not self._put(line[start : start + PIECE]):
+                self._lost += 1
+                self._is_torn = self._is_torn or start > 0
+                return
+        self._lost = 0
+        self._is_torn = False
+
+    def flush(self) -> None:
+        """Do nothing: nothing is kept back."""
+
+    def _put(self, piece: bytes) -> bool:
+        patience = 0 if self._lost else PATIENCE
+        try:
+            return bool(self._poll.poll(patience)) and os.write(self._descriptor, piece) == len(piece)
+        except OSError:
+            return False
 
 
 class Decisions:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import secrets
 from typing import TYPE_CHECKING, NamedTuple
 
-from certs.bell import Bell
+from certs.change_watch import ChangeWatch
 from certs.material import SEAL_BYTES, Names
-from certs.store import Store, authoritys_name, door_name, seals_name
+from certs.store import Store, allocators_name, authoritys_name, seals_name
 from runtime.authentication import Callers, Credentials
 from runtime.controllers import Election, Term
 from runtime.http import Address
@@ -21,7 +21,7 @@ from webhook import names
 from webhook.admission import registration
 from webhook.service.app import App
 from webhook.service.certificate import Certificate, Files, Sealing, Shared
-from webhook.service.deciding.gate import Gate
+from webhook.service.deciding.decider import ReviewDecider
 from webhook.service.follower import Follower
 from webhook.service.metrics import Metrics
 from webhook.service.pace import Pace
@@ -61,7 +61,7 @@ class Settings(NamedTuple):
     # What the certificate is for: the Service's names, and an address in tests and on a laptop.
     names: tuple[str, ...] = ()
     # Likewise of the allocator's, where API servers ask about quotas.
-    door_names: tuple[str, ...] = ()
+    allocator_names: tuple[str, ...] = ()
     reviews: bool = True
     controllers: bool = True
     # Keep the certificates, the keys of the seal and the bundle in the webhook configurations.
@@ -100,10 +100,10 @@ class Service:
         self.follower = Follower(cluster, self.world, settings.pace, holders=settings.reviews)
         self.quarantine = Quarantine()  # of the templates controller
         self.certificate = Certificate(
-            self._origin(), self._bell(), lambda keys: self.world.learn(keys=keys), settings.pace
+            self._origin(), self._changes(), lambda keys: self.world.learn(keys=keys), settings.pace
         )
         self.app = App(
-            Gate(self.world, self.follower, self.certificate.unready, source.notes),
+            ReviewDecider(self.world, self.follower, self.certificate.unready, source.notes),
             self.metrics,
             decisions=decisions,
             callers=Callers(settings.credentials),
@@ -175,7 +175,7 @@ class Service:
             self._cluster,
             namespace=settings.namespace,
             name=settings.secret,
-            names=Names(settings.names, settings.door_names),
+            names=Names(settings.names, settings.allocator_names),
             webhooks=CONFIGURATIONS,
             policy=settings.policy,
             new_seal=lambda: secrets.token_bytes(SEAL_BYTES),
@@ -190,7 +190,7 @@ class Service:
         shared = Shared(store, keep=settings.authority)
         return Files(*settings.files, shared) if settings.files else shared
 
-    def _bell(self) -> Bell:
+    def _changes(self) -> ChangeWatch:
         """The authority looks at everything it keeps; whoever serves or verifies, at what it does that with."""
         settings = self._settings
         secrets = [seals_name(settings.secret)]
@@ -198,9 +198,9 @@ class Service:
             secrets.append(settings.secret)
         if settings.authority:
             secrets.append(authoritys_name(settings.secret))
-            secrets.append(door_name(settings.secret))
+            secrets.append(allocators_name(settings.secret))
         webhooks = CONFIGURATIONS if settings.authority else ()
-        return Bell(self._cluster, namespace=settings.namespace, secrets=secrets, webhooks=webhooks)
+        return ChangeWatch(self._cluster, namespace=settings.namespace, secrets=secrets, webhooks=webhooks)
 
     def _readiness(self) -> tuple[Mapping[str, str], Mapping[str, str]]:
         """What keeps this process from its work, and what is only worth knowing."""

@@ -254,7 +254,7 @@ class Working(Guest):
 
     def __init__(self, log, name, clock, line, seconds, *, account="tenant"):
         super().__init__(log, name)
-        self.clock, self.line, self.lasts, self.account = clock, line, seconds, account
+        self.clock, self.queue, self.lasts, self.account = clock, line, seconds, account
         self.is_over = False
 
     def answer(self, _head, _body):
@@ -263,7 +263,7 @@ class Working(Guest):
             asyncio.get_running_loop().call_soon(self.ask)
 
     def ask(self):
-        self.line.join(self, self.account, None, b"")
+        self.queue.join(self, self.account, None, b"")
 
 
 class Honest(Guest):
@@ -271,7 +271,7 @@ class Honest(Guest):
 
     def __init__(self, log, clock, line, seconds):
         super().__init__(log, "honest")
-        self.clock, self.line, self.seconds = clock, line, seconds
+        self.clock, self.queue, self.seconds = clock, line, seconds
         self.came = None
         self.ours, self.theirs = os.pipe()
         asyncio.get_running_loop().add_reader(self.ours, self.arrive)
@@ -283,7 +283,7 @@ class Honest(Guest):
 
     def arrive(self):
         os.read(self.ours, 1)
-        self.line.join(self, "tenant", None, b"")
+        self.queue.join(self, "tenant", None, b"")
 
     def answer(self, _head, _body):
         self.clock.now += self.seconds

@@ -14,7 +14,7 @@ from tests.webhook.admission.test_feasibility import DRIVER, claim, class_, stoc
 from tests.webhook.admission.test_parameters import WRONG, bringing, spec
 from webhook.admission import decide as admission
 from webhook.admission.feasibility import NO_TIME, UNKNOWN, Feasibility, judge
-from webhook.service.deciding.gate import Gate
+from webhook.service.deciding.decider import ReviewDecider
 
 MORE = class_("none", "false")
 TAINT = wire.convert(
@@ -128,7 +128,7 @@ def test_a_slow_machine_says_the_same_of_a_pod_or_that_it_was_not_decided(name, 
     late = 0
     assert bool(whole.record.problems) == (name in ("too many", "parameters that a driver refuses"))
     for step in SPEEDS:
-        gate = Gate(None, None, str, clock=Clock(step))
+        gate = ReviewDecider(None, None, str, clock=Clock(step))
         for _ in range(3):
             told = gate.decide("mutate", body, on, 1.0)
             late += told.is_late

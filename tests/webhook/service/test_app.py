@@ -19,8 +19,7 @@ from tests.webhook import tls
 from webhook.admission import Outcome, Record
 from webhook.admission import admission_review as reviews
 from webhook.service.app import App, _OpenReview
-from webhook.service.deciding.allowance import Allowance
-from webhook.service.deciding.limits import DecisionLimits
+from webhook.service.deciding.limits import DecisionLimits, TokenBucket
 from webhook.service.metrics import Metrics
 from webhook.state.configuration import DEFAULT, Configuration
 from webhook.state.state import State
@@ -102,7 +101,7 @@ class Running(SimpleNamespace):
 async def running(request):
     authority, leaf = tls.pair()
     asked = getattr(request, "param", None)
-    kept = {"door" if isinstance(asked, Limits) else "limits": asked}
+    kept = {"connections" if isinstance(asked, Limits) else "limits": asked}
     gate, metrics = Allowing(), Metrics()
     app = App(gate, metrics, **kept)
     port = await app.start("127.0.0.1", 0, tls.server(leaf))
@@ -242,22 +241,22 @@ async def test_while_an_attack_lasts_who_has_been_cheap_has_more_time_than_a_str
     for _ in range(5):
         await running.post()
     holds, brief = [], running.app._limits.hold_under_attack
-    monkeypatch.setattr(running.app._alarm, "within", lambda seconds, work: (holds.append(seconds), work())[1])
+    monkeypatch.setattr(running.app._timer, "within", lambda seconds, work: (holds.append(seconds), work())[1])
     running.app._attacked_until = float("inf")
-    running.app._allowance = Allowance(0.5)
+    running.app._tokens = TokenBucket(0.5)
     await running.post()
     async with peer_at(running, "127.0.0.2") as stranger:
         await stranger.post(named("p", namespace="unheard of"))
-    running.app._allowance = Allowance(0.0)  # there is a purse for all of them, and it is empty
+    running.app._tokens = TokenBucket(0.0)  # there is a purse for all of them, and it is empty
     await running.post()
     assert holds == [brief + 0.5, brief, brief]
 
 
 async def test_what_who_has_been_cheap_used_is_taken_from_the_purse(running):
-    running.app._allowance = Allowance(0.5)
+    running.app._tokens = TokenBucket(0.5)
     running.app._limits = running.app._limits._replace(hold_under_attack=0.0, hold=PATIENCE)
     await running.post(named("busy"))
-    assert running.app._allowance._left <= 0.5 - 0.03
+    assert running.app._tokens._left <= 0.5 - 0.03
 
 
 async def test_a_bug_in_what_is_decided_later_is_answered_too(running, monkeypatch):
@@ -285,7 +284,7 @@ async def until(true):
 
 
 def phases(running):
-    return Counter(one.phase.name for one in running.app._door.connections)
+    return Counter(one.phase.name for one in running.app._listener.connections)
 
 
 HEAD = b"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n"
@@ -336,12 +335,12 @@ async def test_who_has_stood_in_a_long_line_is_told_to_come_again(running):
 async def test_when_bodies_on_their_way_are_too_many_bytes_the_oldest_is_given_up(running):
     long = HEAD.replace(b"99", b"4000") + b" " * 3000
     (old,) = await spoken(running, 1, long)
-    await until(lambda: running.app._door.bytes == 3000)
+    await until(lambda: running.app._listener.bytes == 3000)
     (new,) = await spoken(running, 1, long)
     assert (await old[0].readline()).startswith(b"HTTP/1.1 503")
     new[1].write(b" " * 1000)
     assert (await new[0].readline()).startswith(b"HTTP/1.1 400")
-    assert running.app._door.bytes == 0
+    assert running.app._listener.bytes == 0
 
 
 @pytest.mark.parametrize("running", [Limits(bytes=5000, deadline=60)], indirect=True)
@@ -349,10 +348,10 @@ async def test_the_body_that_is_given_up_is_of_the_peer_that_has_most_of_them(ru
     long = HEAD.replace(b"99", b"4000")
     reader, writer = await running.connect()
     writer.write(HEAD.replace(b"99", b"1600") + b" " * 1500)
-    await until(lambda: running.app._door.bytes == 1500)
+    await until(lambda: running.app._listener.bytes == 1500)
     others = [await running.connect("127.0.0.2") for _ in range(2)]
     others[0][1].write(long + b" " * 3000)
-    await until(lambda: running.app._door.bytes == 4500)
+    await until(lambda: running.app._listener.bytes == 4500)
     others[1][1].write(long + b" " * 3000)
     assert (await others[0][0].readline()).startswith(b"HTTP/1.1 503")
     writer.write(b" " * 100)
@@ -367,7 +366,7 @@ async def test_what_does_not_arrive_is_given_up_at_the_deadline(running, words):
         assert (await reader.readline()).startswith(b"HTTP/1.1 408")
         await reader.read()
     writer.close()
-    await until(lambda: not running.app._door.connections)
+    await until(lambda: not running.app._listener.connections)
 
 
 @pytest.mark.parametrize("running", [Limits(deadline=0.05)], indirect=True)
@@ -383,7 +382,7 @@ async def test_who_is_still_sending_when_the_answer_is_there_can_read_it(running
     async with asyncio.timeout(PATIENCE):
         assert (await reader.readline()).startswith(b"HTTP/1.1 408")
     writer.close()
-    await until(lambda: not running.app._door.connections)
+    await until(lambda: not running.app._listener.connections)
 
 
 @pytest.mark.parametrize("running", [Limits(quiet=3, idle=3, handshake=3)], indirect=True)
@@ -397,14 +396,14 @@ async def test_connections_that_say_nothing_are_closed_before_and_after_the_hand
         for reader in (raw, quiet, idle):
             with suppress(ConnectionError):
                 await reader.read()
-    await until(lambda: not running.app._door.connections)
+    await until(lambda: not running.app._listener.connections)
 
 
 @pytest.mark.parametrize("running", [Limits(connections=8, peer=100, deadline=60)], indirect=True)
 async def test_a_crowd_of_strangers_shuts_nobody_out(running):
     assert (await running.post())[0] == 200
     await spoken(running, 8, HEAD + b"{")
-    assert len(running.app._door.connections) <= 8
+    assert len(running.app._listener.connections) <= 8
     for _ in range(5):
         assert (await running.post())[0] == 200
     async with (
@@ -412,13 +411,13 @@ async def test_a_crowd_of_strangers_shuts_nobody_out(running):
         other.post(f"{running.url}/mutate", data=REVIEW, headers=JSON) as response,
     ):
         assert response.status == 200
-    assert len(running.app._door.connections) <= 8
+    assert len(running.app._listener.connections) <= 8
 
 
 @pytest.mark.parametrize("running", [Limits(peer=4, deadline=60)], indirect=True)
 async def test_one_address_has_a_share_of_the_connections(running):
     await spoken(running, 9, HEAD + b"{")
-    assert len(running.app._door.connections) <= 4
+    assert len(running.app._listener.connections) <= 4
     assert (await running.post())[0] == 200
 
 
@@ -428,8 +427,8 @@ async def test_who_has_just_come_is_heard_while_others_of_the_same_address_are_i
     idle = await spoken(running, 3, b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
     for reader, _ in idle:
         assert (await reader.readline()).startswith(b"HTTP/1.1 200")
-    await until(lambda: [one.phase for one in running.app._door.connections] == [ConnectionPhase.IDLE] * 3)
-    for one in running.app._door.connections:
+    await until(lambda: [one.phase for one in running.app._listener.connections] == [ConnectionPhase.IDLE] * 3)
+    for one in running.app._listener.connections:
         one.since -= 10.0  # time has passed
     ((reader, writer),) = await spoken(running, 1, HEAD + b"{")
     await spoken(running, 2, HEAD + b"{")
@@ -490,7 +489,7 @@ async def test_a_review_that_is_in_flight_when_the_door_shuts_is_still_answered(
     ((reader, writer),) = await spoken(running, 1, head + REVIEW[:9])
     await until(lambda: phases(running)["BODY"] == 1)
     drain = asyncio.create_task(running.app.drain(notice=0, grace=5))
-    await until(lambda: not running.app._door.is_open)
+    await until(lambda: not running.app._listener.is_open)
     writer.write(REVIEW[9:])
     assert (await reader.readline()).startswith(b"HTTP/1.1 200")
     writer.close()
@@ -523,7 +522,7 @@ async def test_rubbish_on_a_connection_hurts_nobody_else(running, rubbish, caplo
 async def test_a_connection_that_is_cut_in_the_middle_of_a_review_leaves_nothing_behind(running):
     for _, writer in await spoken(running, 3, HEAD + b"{"):
         writer.transport.abort()
-    await until(lambda: not running.app._door.connections and running.app._door.bytes == 0)
+    await until(lambda: not running.app._listener.connections and running.app._listener.bytes == 0)
     assert (await running.post())[0] == 200
 
 
@@ -579,9 +578,9 @@ async def test_a_peer_that_does_not_read_is_not_waited_for_for_ever(running):
     _, writer = await running.connect()
     writer.write(words)
     await until(lambda: phases(running)["CLOSED"] == 1)
-    (connection,) = running.app._door.connections
-    connection.sweep(asyncio.get_running_loop().time() + running.app._door.limits.flush + 1)
-    await until(lambda: not running.app._door.connections)
+    (connection,) = running.app._listener.connections
+    connection.sweep(asyncio.get_running_loop().time() + running.app._listener.limits.flush + 1)
+    await until(lambda: not running.app._listener.connections)
     writer.close()
 
 
@@ -612,7 +611,7 @@ async def test_what_comes_back_of_many_reviews_at_once_is_done_one_a_turn_of_the
     counting = [loop.call_soon(count)]
     app._limits = app._limits._replace(second_look=0.0, **limits)
     monkeypatch.setattr(running.gate, "decide", decide)
-    monkeypatch.setattr("webhook.service.app.answer_late", decide)
+    monkeypatch.setattr("webhook.service.app.answer_timeout", decide)
     first = Outcome(body=b"{}", record=Record(path="mutate", uid="u", outcome="refused"))
     come_back = app._aside if limits else partial(app._again, outcome=first, seen=None)
     review = _OpenReview("mutate", REVIEW, "", False, loop.time(), loop.time())

@@ -11,7 +11,7 @@ from runtime.informers.quarantine import REMEMBERED
 from tests.limits import PATIENCE
 from tests.webhook.pods import configured
 from tests.webhook.state.test_builder import claim
-from webhook.service.deciding.gate import Gate
+from webhook.service.deciding.decider import ReviewDecider
 from webhook.service.follower import NAMED, Follower
 from webhook.service.pace import Pace
 from webhook.state.builder import StateBuilder
@@ -181,7 +181,7 @@ async def test_a_kind_is_incomplete_as_long_as_an_object_of_it_cannot_be_read():
     cluster = Embedded.of([unreadable])
     world = StateBuilder(Configuration())
     follower = Follower(cluster, world)
-    gate = Gate(world, follower, lambda: "")
+    gate = ReviewDecider(world, follower, lambda: "")
     task = asyncio.create_task(follower.run())
     async with asyncio.timeout(PATIENCE):
         await follower.wait_for_sync()
@@ -212,7 +212,7 @@ async def test_in_a_namespace_of_which_something_cannot_be_read_nothing_is_done_
     cluster = Embedded.of([{"apiVersion": "v1", "kind": resource.kind, **odd}])
     world = StateBuilder(Configuration(msgspec.structs.replace(DEFAULT, mode="enforce")))
     follower = Follower(cluster, world)
-    gate = Gate(world, follower, lambda: "")
+    gate = ReviewDecider(world, follower, lambda: "")
 
     def mode(namespace):
         return mode_of(gate.state(), Workload(namespace, "Pod", "p"))
@@ -286,7 +286,7 @@ class Silent(Embedded):
 
 async def test_readiness_names_the_gates_that_are_a_guess():
     async def check(follower):
-        gate = Gate(follower._world, follower, str)
+        gate = ReviewDecider(follower._world, follower, str)
         assert gate.notes()["server"] == ""  # nothing was asked yet
         await follower.wait_for_sync()
         assert "DRAConsumableCapacity (on by default)" in gate.notes()["server"]

@@ -13,7 +13,7 @@ import pytest
 from tests.webhook.admission.test_decide import pod, review
 from tests.webhook.hostile import CORPUS, REVIEWS
 from tests.webhook.service.test_service import cluster, running, trust  # noqa: F401  a fixture
-from webhook.admission import answer_late, decide
+from webhook.admission import answer_timeout, decide
 
 JSON = {"Content-Type": "application/json"}
 PROMISE = 0.1
@@ -41,7 +41,7 @@ def held(app, monkeypatch):
         return do
 
     monkeypatch.setattr(app, "_at_once", timed(app._at_once))
-    monkeypatch.setattr("webhook.service.app.answer_late", timed(answer_late))
+    monkeypatch.setattr("webhook.service.app.answer_timeout", timed(answer_timeout))
     return took
 
 

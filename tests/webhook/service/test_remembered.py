@@ -21,7 +21,7 @@ from dra.objects import DeviceClass, Node, ResourceClaim, ResourceClaimTemplate,
 from tests.webhook.admission.test_decide import review
 from tests.webhook.pods import EXAMPLES, WHOLE, configured
 from webhook import names
-from webhook.service.deciding.gate import Gate
+from webhook.service.deciding.decider import ReviewDecider
 from webhook.state import StateBuilder
 
 CLAIMS = 16  # that come and go
@@ -280,7 +280,7 @@ def forget_everything():
 
 
 def webhook():
-    return Gate(None, None, lambda: "")
+    return ReviewDecider(None, None, lambda: "")
 
 
 GPU_CONTAINER = {"name": "c0", "resources": {"limits": {GPU: "1"}}}

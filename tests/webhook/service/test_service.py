@@ -217,7 +217,9 @@ async def test_the_authority_sees_nothing_but_secrets_and_registrations_and_the_
     keeper = Only(cluster, secrets=four, kinds=registrations, writes=("Secret", *registrations))
     maker = Only(cluster, secrets={"drawbridge-seal"}, writes=("ResourceClaimTemplate", "Lease"))
     reader = Only(cluster, secrets={"drawbridge", "drawbridge-seal"})
-    async with running(keeper, reviews=False, controllers=False, door_names=("drawbridge-quota.svc",)) as authority:
+    async with running(
+        keeper, reviews=False, controllers=False, allocator_names=("drawbridge-quota.svc",)
+    ) as authority:
         assert await text(f"http://{authority.metrics}/readyz") == (200, "[+]certificate ok\n")
         _, shown = await text(f"http://{authority.metrics}/metrics")
         assert "drawbridge_certificate_days" in shown

@@ -15,9 +15,9 @@ from tests.limits import PATIENCE
 from tests.webhook.admission.test_decide import ENFORCE, pod, review
 from webhook.admission import Outcome, Record, ReviewError
 from webhook.admission.decide import mutate
-from webhook.service.deciding import alarm as alarm_module
-from webhook.service.deciding.alarm import Alarm, Overtime, _guard
-from webhook.service.deciding.places import Asker
+from webhook.service.deciding import cpu_timer as timer_module
+from webhook.service.deciding.cpu_timer import CpuTimer, Overtime, _guard
+from webhook.service.deciding.fair_semaphore import Asker
 from webhook.service.deciding.worker import Bug, Pool, Undecided
 
 
@@ -195,7 +195,7 @@ async def test_a_process_is_copied_in_a_turn_of_its_own_and_who_has_gone_meanwhi
     turns = asyncio.Semaphore(0)
     pool = Pool(1, turn=turns.acquire)
     gone, asked = [asyncio.create_task(ask(pool, account=name)) for name in ("gone", "asked")]
-    await until(lambda: pool._places._free == 0)
+    await until(lambda: pool._semaphore._free == 0)
     assert pool.counts["forked"] == 0
     gone.cancel()
     await asyncio.gather(gone, return_exceptions=True)
@@ -295,54 +295,54 @@ async def test_no_worker_outlives_its_pool(pool):
 
 
 def test_the_alarm_ends_work_that_catches_every_exception():
-    alarm = Alarm()
-    alarm.install()
+    timer = CpuTimer()
+    timer.install()
 
     def stubborn():
         while True:
             with suppress(Exception):
                 sum(range(100))
 
-    started = time.process_time()  # the alarm counts what this process works
+    started = time.process_time()  # the timer counts what this process works
     with pytest.raises(Overtime):
-        alarm.within(0.02, stubborn)
+        timer.within(0.02, stubborn)
     assert time.process_time() - started < 1
 
 
 def spin(seconds):
-    """Use some CPU, which is what the alarm counts."""
+    """Use some CPU, which is what the timer counts."""
     end = time.process_time() + seconds
     while time.process_time() < end:
         pass
 
 
 def test_the_alarm_leaves_work_that_is_in_time_alone_and_never_rings_after_it():
-    alarm = Alarm()
-    alarm.install()
-    assert alarm.within(0.01, lambda: 3) == 3
+    timer = CpuTimer()
+    timer.install()
+    assert timer.within(0.01, lambda: 3) == 3
     with pytest.raises(KeyError):
-        alarm.within(0.01, lambda: {}["x"])
+        timer.within(0.01, lambda: {}["x"])
     spin(0.05)
 
 
 def test_an_alarm_that_rings_too_early_is_not_heard_and_rings_again():
     """The kernel counts a whole tick for the process at work when it comes: in a crowd 10 ms were over after 5, for honest work as well."""
-    alarm = Alarm()
-    alarm.install()
+    timer = CpuTimer()
+    timer.install()
 
     def work():
         for _ in range(50):
             signal.raise_signal(signal.SIGPROF)
         return "done"
 
-    assert alarm.within(60, work) == "done"
+    assert timer.within(60, work) == "done"
     with pytest.raises(Overtime):
-        alarm.within(0.01, lambda: work() and spin(10))
+        timer.within(0.01, lambda: work() and spin(10))
 
 
 def test_what_other_threads_do_meanwhile_is_not_on_the_works_account():
-    alarm = Alarm()
-    alarm.install()
+    timer = CpuTimer()
+    timer.install()
     go, done = threading.Event(), threading.Event()
 
     def toil():
@@ -353,21 +353,21 @@ def test_what_other_threads_do_meanwhile_is_not_on_the_works_account():
     thread = threading.Thread(target=toil)
     thread.start()
     try:
-        assert alarm.within(0.1, lambda: go.set() or done.wait(PATIENCE))
+        assert timer.within(0.1, lambda: go.set() or done.wait(PATIENCE))
     finally:
         thread.join()
 
 
 def test_a_timer_that_was_left_on_ends_nobody_and_is_switched_off():
     """Another signal's exception may come between the work and its end."""
-    Alarm().install()
+    CpuTimer().install()
     signal.setitimer(signal.ITIMER_PROF, 0.005, 0.005)
     spin(0.05)
     assert signal.getitimer(signal.ITIMER_PROF) == (0.0, 0.0)
 
 
 def test_one_alarm_of_several_in_a_process_rings_for_its_own_work():
-    first, second = Alarm(), Alarm()
+    first, second = CpuTimer(), CpuTimer()
     first.install()
     second.install()
     with pytest.raises(Overtime):
@@ -376,14 +376,14 @@ def test_one_alarm_of_several_in_a_process_rings_for_its_own_work():
 
 def test_wherever_the_alarm_rings_it_ends_the_work_or_nothing(request):
     """It is rung at each instruction before, in and after the work, one after the other."""
-    alarm = Alarm()
-    alarm.install()
+    timer = CpuTimer()
+    timer.install()
     endings = set()
     # What rings while the collector runs a callback is lost, and rung again 5 ms later; here it rings once.
     gc.disable()
     request.addfinalizer(gc.enable)
     for position in range(200):
-        told, rung_in_work, passed = rung_at(position, alarm)
+        told, rung_in_work, passed = rung_at(position, timer)
         assert (told == "ended") is rung_in_work
         assert signal.getitimer(signal.ITIMER_PROF) == (0.0, 0.0)
         if passed <= position:
@@ -393,7 +393,7 @@ def test_wherever_the_alarm_rings_it_ends_the_work_or_nothing(request):
     assert endings == {("done", False), ("ended", True)}
 
 
-def rung_at(position, alarm):
+def rung_at(position, timer):
     """Ring at an instruction of `asked` and what it calls; return what became of the work, and whether the work was rung at."""
     passed, rung_in_work = 0, False
 
@@ -414,7 +414,7 @@ def rung_at(position, alarm):
 
     def call():
         try:
-            return alarm.within(0.0, lambda: "done")  # its time is over, and it is rung at by hand
+            return timer.within(0.0, lambda: "done")  # its time is over, and it is rung at by hand
         except Overtime:
             return "ended"
 
@@ -432,8 +432,8 @@ def test_an_import_inside_of_the_work_is_ended_by_itself(tmp_path, monkeypatch):
         "import time\nbegun = True\nend = time.process_time() + 0.1\nwhile time.process_time() < end: pass\nwhole = True\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    alarm = Alarm()
-    alarm.install()
+    timer = CpuTimer()
+    timer.install()
 
     def work():
         import brought_late  # noqa: F401  as a library may do
@@ -441,14 +441,14 @@ def test_an_import_inside_of_the_work_is_ended_by_itself(tmp_path, monkeypatch):
         spin(10)
 
     with pytest.raises(Overtime):
-        alarm.within(0.02, work)
+        timer.within(0.02, work)
     assert sys.modules.pop("brought_late").whole
 
 
 def test_what_the_collector_calls_inside_of_the_work_is_ended_by_itself():
-    """What is raised there is swallowed, and said on standard error; the alarm rings again for the work itself."""
-    alarm = Alarm()
-    alarm.install()
+    """What is raised there is swallowed, and said on standard error; the timer rings again for the work itself."""
+    timer = CpuTimer()
+    timer.install()
     forgetting = WeakSet()._remove
     ended = []
 
@@ -461,15 +461,15 @@ def test_what_the_collector_calls_inside_of_the_work_is_ended_by_itself():
         spin(10)
 
     with pytest.raises(Overtime):
-        alarm.within(0.02, work)
+        timer.within(0.02, work)
     assert ended == [True]
 
 
 def test_what_others_have_the_collector_call_is_left_alone(request):
     """It swallows what is raised in it, too, and its caller would miss half of what it counts."""
     gc.collect()
-    alarm = Alarm()
-    alarm.install()
+    timer = CpuTimer()
+    timer.install()
     ended = []
 
     def counted(phase, _):
@@ -477,7 +477,7 @@ def test_what_others_have_the_collector_call_is_left_alone(request):
         ended.append(phase)
 
     gc.callbacks.append(counted)
-    alarm.install()  # ours stand around all others
+    timer.install()  # ours stand around all others
     request.addfinalizer(lambda: gc.callbacks.remove(counted))
 
     def work():
@@ -485,7 +485,7 @@ def test_what_others_have_the_collector_call_is_left_alone(request):
         spin(10)
 
     with pytest.raises(Overtime):
-        alarm.within(0.02, work)
+        timer.within(0.02, work)
     assert ended[:2] == ["start", "stop"]
 
 
@@ -530,8 +530,8 @@ class Ended(list):
 def test_what_goes_inside_of_the_work_goes_whole(going):
     """What is raised in a destructor or while the collector is at work never reaches the work, and a report of it fails."""
     gc.collect()
-    alarm = Alarm()
-    alarm.install()
+    timer = CpuTimer()
+    timer.install()
     ended = Ended()
     go = going(ended)
 
@@ -540,7 +540,7 @@ def test_what_goes_inside_of_the_work_goes_whole(going):
         spin(10)
 
     with pytest.raises(Overtime):
-        alarm.within(0.02, work)
+        timer.within(0.02, work)
     assert ended == ["gone"]
 
 
@@ -549,8 +549,8 @@ def test_a_collection_in_another_thread_that_does_not_end_silences_nothing(reque
     gc.collect()
     gc.disable()  # here it is at work where it is called, and nowhere else
     request.addfinalizer(gc.enable)
-    alarm = Alarm()
-    alarm.install()
+    timer = CpuTimer()
+    timer.install()
     go, begun, over = (threading.Event() for _ in range(3))
 
     class Lasting:
@@ -574,15 +574,15 @@ def test_a_collection_in_another_thread_that_does_not_end_silences_nothing(reque
     thread.start()
     try:
         with pytest.raises(Overtime):
-            alarm.within(0.1, work)
+            timer.within(0.1, work)
     finally:
         over.set()
         thread.join()
 
 
 def test_callbacks_that_are_taken_away_in_the_middle_silence_one_piece_of_work_at_most(monkeypatch):
-    alarm = Alarm()
-    alarm.install()
-    monkeypatch.setattr(alarm_module._COLLECTION, "goes_on", True)
+    timer = CpuTimer()
+    timer.install()
+    monkeypatch.setattr(timer_module._COLLECTION, "goes_on", True)
     with pytest.raises(Overtime):
-        alarm.within(0.02, lambda: spin(10))
+        timer.within(0.02, lambda: spin(10))

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from webhook.admission import Outcome, ReviewError
-from webhook.service.deciding.places import Asker, Crowded, Places
+from webhook.service.deciding.fair_semaphore import Asker, Crowded, FairSemaphore
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -84,7 +84,7 @@ class Pool:
         """A process is copied in a `turn` of the loop that is for slow things, if there are such."""
         self._turn = turn
         self._memory = memory
-        self._places = Places(size, QUEUE)
+        self._semaphore = FairSemaphore(size, QUEUE)
         self._idle: list[_Worker] = []
         self._busy: set[_Worker] = set()
         # Processes that were killed and are not gone yet, on whose account each still has a place, and when to look for them again.
@@ -136,13 +136,13 @@ class Pool:
         self, decide: Decide, state: object, path: str, body: bytes, asker: Asker, *, is_new: bool = False
     ) -> Outcome:
         """Have a worker decide, a new one if need be; raise _Ended if it ended by itself."""
-        await self._places.take(asker)
+        await self._semaphore.take(asker)
         try:
             worker = self._find(state, is_new=is_new)
             if worker is None:
                 worker = await self._make(decide, state)
         except BaseException:
-            self._places.leave(asker)
+            self._semaphore.leave(asker)
             raise
         self._busy.add(worker)
         self._keep_watch()
@@ -177,7 +177,7 @@ class Pool:
     def _rest(self, worker: _Worker, asker: Asker) -> None:
         self._busy.discard(worker)
         self._idle.append(worker)
-        self._places.leave(asker)
+        self._semaphore.leave(asker)
 
     def _find(self, state: object, *, is_new: bool) -> _Worker | None:
         while self._idle:
@@ -212,7 +212,7 @@ class Pool:
                 continue
             asker = self._dying.pop(pid)
             if asker is not None:
-                self._places.leave(asker)
+                self._semaphore.leave(asker)
         if self._dying:
             self._look = asyncio.get_running_loop().call_later(BURIAL, self._bury)
 

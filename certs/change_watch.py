@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 LEAST_SECONDS = 0.2
 
 
-class Bell:
+class ChangeWatch:
     """Listens to Secrets of one namespace, and to webhook configurations, by their names."""
 
     def __init__(self, cluster: Cluster, *, namespace: str, secrets: Sequence[str], webhooks: Sequence[str]) -> None:

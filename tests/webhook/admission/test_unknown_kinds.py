@@ -6,9 +6,9 @@ import pytest
 
 from tests.growth import assert_linear
 from tests.webhook.admission.test_verdict import GPU, STATE, pod, state
-from webhook.admission import asks_elsewhere, decide_object
-from webhook.admission.elsewhere import VALUES
-from webhook.admission.remainder import MOST
+from webhook.admission import asks_in_unknown_kind, decide_object
+from webhook.admission.unanswered_requests import MOST
+from webhook.admission.unknown_kinds import VALUES
 from webhook.state.state import State
 from webhook.translate.workload_kind import KINDS
 
@@ -153,7 +153,7 @@ def test_what_counts_a_key_asks_for_nothing_and_is_told(version, kind, spec):
     counting = obj(version, kind, spec)
     assert list(told(counting).values()) == ["left"]
     assert decide_object(counting, STATE).warnings == ()
-    assert not asks_elsewhere(counting, STATE)
+    assert not asks_in_unknown_kind(counting, STATE)
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_what_counts_a_key_asks_for_nothing_and_is_told(version, kind, spec):
 )
 def test_what_asks_for_nothing_is_not_mentioned(silent):
     assert told(silent) == {}
-    assert not asks_elsewhere(silent, STATE)
+    assert not asks_in_unknown_kind(silent, STATE)
 
 
 def unseen(asked, **more):
@@ -191,12 +191,12 @@ def test_of_a_large_object_it_is_said_where_looking_ended():
     assert list(told(obj("x.io/v1", "Odd", late)).values()) == ["not understood"], "a map's own members come first"
     hidden = obj("x.io/v1", "Odd", {"a": [0] * VALUES, "b": {"gpus": 1}})
     assert unseen(hidden) == [("b", "")]
-    assert asks_elsewhere(hidden, STATE), "nobody can say that it does not"
+    assert asks_in_unknown_kind(hidden, STATE), "nobody can say that it does not"
     assert unseen(obj("x.io/v1", "Odd", {"a": [0] * VALUES, "b": 1})) == [], "what has no members was seen with its map"
     deep = {"gpus": 1}
     for _ in range(3000):
         deep = {"a": deep}
-    assert asks_elsewhere(obj("x.io/v1", "Odd", deep), STATE)
+    assert asks_in_unknown_kind(obj("x.io/v1", "Odd", deep), STATE)
     assert told(obj("x.io/v1", "Odd", deep))
 
 
@@ -284,7 +284,7 @@ def test_a_key_with_an_amount_in_a_text_is_named(both, field):
         asked = obj(*both, spec)
         assert told(asked) == {(where, GPU): "not understood"}
         assert f"not looked into: it stands in {text}, a text" in decide_object(asked, STATE).warnings[0]
-        assert asks_elsewhere(asked, STATE)
+        assert asks_in_unknown_kind(asked, STATE)
 
 
 @pytest.mark.parametrize(

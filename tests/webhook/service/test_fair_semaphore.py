@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from webhook.service.deciding.places import LATELY, PEERS, Asker, Crowded, Places
+from webhook.service.deciding.fair_semaphore import LATELY, PEERS, Asker, Crowded, FairSemaphore
 
 
 class Waiting:
@@ -32,7 +32,7 @@ async def turn():
 
 
 async def test_one_account_never_has_all_places_and_another_finds_one():
-    waiting = Waiting(Places(2, 16))
+    waiting = Waiting(FairSemaphore(2, 16))
     for name in ("a1", "a2", "a3", "b1"):
         await waiting.ask(name)
     assert waiting.served == ["a1", "b1"]
@@ -42,7 +42,7 @@ async def test_one_account_never_has_all_places_and_another_finds_one():
 
 
 async def test_a_single_place_is_for_everybody():
-    waiting = Waiting(Places(1, 16))
+    waiting = Waiting(FairSemaphore(1, 16))
     for name in ("a1", "a2"):
         await waiting.ask(name)
     waiting.places.leave(who("a"))
@@ -51,7 +51,7 @@ async def test_a_single_place_is_for_everybody():
 
 
 async def test_accounts_take_turns_however_many_wait_for_one_of_them():
-    waiting = Waiting(Places(1, 16))
+    waiting = Waiting(FairSemaphore(1, 16))
     for name in ("a1", "a2", "a3", "a4", "b1", "c1", "b2"):
         await waiting.ask(name)
     for _ in range(6):
@@ -61,7 +61,7 @@ async def test_accounts_take_turns_however_many_wait_for_one_of_them():
 
 
 async def test_in_a_crowd_the_last_of_who_wants_most_goes():
-    waiting = Waiting(Places(1, 3))
+    waiting = Waiting(FairSemaphore(1, 3))
     tasks = [await waiting.ask(name) for name in ("a1", "a2", "a3", "a4", "b1")]
     with pytest.raises(Crowded):
         await tasks[3]
@@ -77,7 +77,7 @@ async def test_in_a_crowd_the_last_of_who_wants_most_goes():
 
 @pytest.mark.parametrize("when", ["before", "in the same moment", "after it was granted"])
 async def test_who_has_gone_leaves_the_place_to_the_next(when):
-    waiting = Waiting(Places(1, 16))
+    waiting = Waiting(FairSemaphore(1, 16))
     tasks = [await waiting.ask(name) for name in ("a1", "b1", "b2")]
     if when == "after it was granted":
         waiting.places.leave(who("a"))
@@ -95,7 +95,7 @@ async def test_who_has_gone_leaves_the_place_to_the_next(when):
 
 
 async def test_who_is_sent_away_in_the_moment_in_which_he_goes_gives_back_no_place():
-    waiting = Waiting(Places(1, 3))
+    waiting = Waiting(FairSemaphore(1, 3))
     tasks = [await waiting.ask(name) for name in ("a1", "a2", "a3", "a4")]
     coming = asyncio.create_task(waiting.wait("b1"))  # in whose stead the last of them is sent away
     asyncio.get_running_loop().call_soon(tasks[3].cancel)
@@ -108,7 +108,7 @@ async def test_who_is_sent_away_in_the_moment_in_which_he_goes_gives_back_no_pla
 
 
 async def test_room_that_is_made_of_one_who_is_going_is_room():
-    waiting = Waiting(Places(1, 2))
+    waiting = Waiting(FairSemaphore(1, 2))
     tasks = [await waiting.ask(name) for name in ("a1", "a2", "a3")]
     tasks[2].cancel()
     await waiting.ask("b1")
@@ -120,7 +120,7 @@ async def test_room_that_is_made_of_one_who_is_going_is_room():
 
 
 async def test_a_peer_that_names_many_namespaces_has_not_all_places_once_another_was_heard_of():
-    waiting = Waiting(Places(2, 16))
+    waiting = Waiting(FairSemaphore(2, 16))
     for name in ("h1@api", "a1@mallory", "b1@mallory", "c1@mallory"):
         await waiting.ask(name)
     assert waiting.served == ["h1@api", "a1@mallory"]
@@ -132,7 +132,7 @@ async def test_a_peer_that_names_many_namespaces_has_not_all_places_once_another
 
 
 async def test_the_only_peer_there_is_has_all_places(monkeypatch):
-    waiting = Waiting(Places(2, 16))
+    waiting = Waiting(FairSemaphore(2, 16))
     await waiting.ask("x1@probe")
     waiting.places.leave(who("x1@probe"))
     now = asyncio.get_running_loop().time()
@@ -156,7 +156,7 @@ class Later:
 
 
 async def test_of_those_who_wait_the_peer_with_fewer_places_goes_first():
-    waiting = Waiting(Places(4, 16))
+    waiting = Waiting(FairSemaphore(4, 16))
     for name in ("a1@mallory", "b1@mallory", "c1@mallory", "h1@api", "d1@mallory", "e1@mallory", "i1@api"):
         await waiting.ask(name)
     assert waiting.served == ["a1@mallory", "b1@mallory", "c1@mallory", "h1@api"]
@@ -166,7 +166,7 @@ async def test_of_those_who_wait_the_peer_with_fewer_places_goes_first():
 
 
 async def test_in_a_crowd_a_peer_of_many_namespaces_makes_room_and_takes_nobody_elses():
-    waiting = Waiting(Places(1, 4))
+    waiting = Waiting(FairSemaphore(1, 4))
     tasks = [await waiting.ask(name) for name in ("z0@mallory", "a1@mallory", "b1@mallory", "c1@mallory", "h1@api")]
     late = await waiting.ask("h2@api")
     with pytest.raises(Crowded):
@@ -183,7 +183,7 @@ async def test_in_a_crowd_a_peer_of_many_namespaces_makes_room_and_takes_nobody_
 
 
 async def test_peers_that_are_remembered_are_bounded():
-    waiting = Waiting(Places(2, 16))
+    waiting = Waiting(FairSemaphore(2, 16))
     for number in range(PEERS + 10):
         name = f"a{number}@{number}"
         await waiting.ask(name)

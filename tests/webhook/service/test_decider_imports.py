@@ -12,10 +12,10 @@ from types import SimpleNamespace
 from tests.webhook.admission.test_decide import ENFORCE, pod, review
 from tests.webhook.hostile import CORPUS, REVIEWS
 from webhook.admission import ReviewError
-from webhook.service.deciding.gate import Gate
+from webhook.service.deciding.decider import ReviewDecider
 
 reviews = [("mutate", review(pod())), *((path, make()) for path, make in (REVIEWS | CORPUS).values())]
-gate = Gate(SimpleNamespace(), SimpleNamespace(), lambda: "")
+gate = ReviewDecider(SimpleNamespace(), SimpleNamespace(), lambda: "")
 before, decided = set(sys.modules), 0
 for path, body in reviews:
     if len(body) <= 64 * 1024:

@@ -4,7 +4,7 @@ import pytest
 
 from tests.webhook.admission.test_verdict import FLEET, GPU, MEM, STATE, pod
 from webhook.admission import decide_object
-from webhook.admission.remainder import MOST
+from webhook.admission.unanswered_requests import MOST
 from webhook.state.state import State
 from webhook.translate import translate
 

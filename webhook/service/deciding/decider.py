@@ -1,4 +1,4 @@
-"""The webhook: what `webhook.service.app` asks, `webhook.admission.decide` decides, on the world as it is followed now."""
+"""Decides for `webhook.service.app`, by `webhook.admission.decide`, on the cluster as it is followed now."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ logger = logging.getLogger("drawbridge.webhook")
 # A selector that needs every module which `dra.cel` loads late, for a command line's sake.
 WHOLE_LANGUAGE = "['a'].all(text, text.matches('a'))"
 
-# A step of a budget is about a microsecond. What nobody can end halfway may take so much of the patience.
+# A step of a budget is about a microsecond. One call that cannot be interrupted may take this share of the patience.
 STEPS_A_SECOND = 1_000_000
 PIECE = 0.4
 
 
-class Gate:
+class ReviewDecider:
     """Decides reviews by the state of the moment."""
 
     def __init__(
@@ -47,7 +47,7 @@ class Gate:
         self._certificate = certificate
         self._configuration = configuration
         self._clock = clock
-        # Now, for no decision is to import: the alarm has to wait for that.
+        # Now, for no decision is to import: the timer has to wait for that.
         cel.compile(WHOLE_LANGUAGE)
         # A state that may not refuse is made once for each that may, so that it is known again.
         self._old: tuple[State, State] | None = None
@@ -66,26 +66,27 @@ class Gate:
 
         A failure may be due to what was remembered of earlier reviews, so the review is decided once more without it.
         """
-        try:
-            return self._decide(path, body, state, patience)
-        except ReviewError:
-            raise
-        except Exception:
-            logger.exception("a bug while deciding; the review is decided again with nothing remembered")
-            self.forget(state)
-            return self._decide(path, body, state, patience)
-
-    def _decide(self, path: str, body: bytes, state: State, patience: float) -> Outcome:
         until = self._clock() + patience
         longest = int(patience * STEPS_A_SECOND * PIECE)
 
         def impatient() -> bool:
             return self._clock() > until
 
-        if path == "validate":
-            return admission.validate(body, state, impatient=impatient, longest=longest)
-        outcome = admission.mutate(body, state, impatient=impatient, longest=longest)
-        return admission.weigh(outcome, state, impatient=impatient, longest=longest)
+        def attempt() -> Outcome:
+            if path == "validate":
+                return admission.validate(body, state, impatient=impatient, longest=longest)
+            outcome = admission.mutate(body, state, impatient=impatient, longest=longest)
+            return admission.weigh(outcome, state, impatient=impatient, longest=longest)
+
+        try:
+            return attempt()
+        except ReviewError:
+            raise
+        except Exception:
+            logger.exception("a bug while deciding; the review is decided again with nothing remembered")
+            self.forget(state)
+            until = self._clock() + patience
+            return attempt()
 
     def forget(self, state: State) -> None:
         """Drop what a decision that did not end may have left half remembered."""
@@ -93,7 +94,7 @@ class Gate:
 
     def unready(self) -> Mapping[str, str]:
         """Say what keeps us from deciding well."""
-        # An old view is said in the metrics and takes no pod off the Service: every replica would have the same one.
+        # An old view is a matter of metrics and takes no pod off the Service: every replica would have the same one.
         return {"cluster": self._follower.what_is_unread(), "certificate": self._certificate()}
 
     def notes(self) -> Mapping[str, str]:

@@ -2,11 +2,11 @@
 
 import pytest
 
-from webhook.service.deciding.allowance import SHARE, Allowance
+from webhook.service.deciding.limits import SHARE, TokenBucket
 
 
 def test_what_was_spent_comes_back_slowly_and_never_more_than_there_was():
-    purse = Allowance(0.05)
+    purse = TokenBucket(0.05)
     assert purse.left(100.0) == 0.05
     purse.spend(0.04)
     assert purse.left(100.0) == pytest.approx(0.01)
@@ -15,7 +15,7 @@ def test_what_was_spent_comes_back_slowly_and_never_more_than_there_was():
 
 
 def test_a_purse_owes_nothing_and_gains_nothing_by_who_was_quick():
-    purse = Allowance(0.05)
+    purse = TokenBucket(0.05)
     purse.left(0.0)
     purse.spend(1.0)
     assert purse.left(0.0) == 0.0

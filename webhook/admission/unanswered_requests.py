@@ -82,7 +82,7 @@ _SKIPPED = Decision("", "", "", SKIP_LABEL, Action.LEFT, "the pod asks not to be
 _BOUND = "nodeName is set: the pod has its node, and no scheduler would allocate a claim for it"
 
 
-def remainder(pod: Json, state: State, decided: tuple[Decision, ...]) -> list[Decision]:
+def unanswered_requests(pod: Json, state: State, decided: tuple[Decision, ...]) -> list[Decision]:
     """Report every key that the translation did not decide about."""
     view = look(pod, state.configuration)
     if view.passed_by:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dra.objects import template_site
 from dra.pointer import escape
-from webhook.admission.remainder import BEYOND, MOST, judge_resource
+from webhook.admission.unanswered_requests import BEYOND, MOST, judge_resource
 from webhook.dialects import Action
 from webhook.refusals import Denial
 from webhook.translate import (
@@ -99,7 +99,7 @@ class Elsewhere(NamedTuple):
     pods: dict[str, _Object]  # by where the requests stand, as people say it
 
 
-def look_elsewhere(obj: _Object, state: State, *, unknown: bool = False) -> Elsewhere:
+def decide_unknown_kind(obj: _Object, state: State, *, unknown: bool = False) -> Elsewhere:
     """Look outside of an object's pod templates; those of kinds we do not know are looked into only if `unknown`."""
     words = list(find_elsewhere(obj, state, paths(obj, unknown=unknown)))
     name = name_of(obj)
@@ -144,7 +144,7 @@ def look_elsewhere(obj: _Object, state: State, *, unknown: bool = False) -> Else
     return Elsewhere(merge(said), pods)
 
 
-def asks_elsewhere(obj: _Object, state: State) -> bool:
+def asks_in_unknown_kind(obj: _Object, state: State) -> bool:
     """Say whether an object asks for devices outside of pod templates."""
     return group_kind(obj) not in _COUNTING and any(find_elsewhere(obj, state))
 

@@ -1,14 +1,13 @@
-"""An alarm clock for work that holds the loop: whatever the work is doing, it ends when the time is over.
+"""A timer of CPU for work that holds the loop: whatever the work is doing, it ends with `Overtime` when its time is over.
 
-It does not trust the work to look at a clock. The kernel's timer interrupts the interpreter between two of its
-instructions, wherever it is, and what was asked for ends with `Overtime`. The timer counts the CPU of this process, so a
-crowded machine makes nobody late. It counts in ticks, each in full for whoever is at work when it comes: on a crowded machine 10 ms were
-over after 5. So when it rings the exact clock is asked, of this thread alone, and it rings again soon. The interrupted work must be pure: what it had begun to remember is to be forgotten by
-who catches Overtime. A single instruction that takes long cannot be interrupted, so the input must be small, and numbers
-bounded, for that not to happen (`DecisionLimits.inline`).
+It does not rely on the work looking at a clock. The kernel's timer interrupts the interpreter between two of its
+instructions, wherever it is. The kernel counts the CPU of this process, in ticks, each in full for whatever runs when the tick
+comes: on a crowded machine 10 ms were over after 5. So when the timer fires, the exact clock of this thread is asked, and
+the timer fires again soon. The interrupted work must be pure: the catcher of Overtime drops what it had begun to remember. A
+single instruction that takes long cannot be interrupted, so inputs must be small and numbers bounded (`DecisionLimits.inline`).
 
-Nothing but the work is ever interrupted. No flag says whether it goes on, for between the work and the flag there is always
-one more instruction in which the clock may ring; the stack says it: where `_guard` is not on it, the ringing is nobody's.
+Only the work is interrupted. No flag says whether it goes on, for between the work and the flag there is always one more
+instruction at which the timer may fire; the stack says it: where `_guard` is not on it, the signal is ignored.
 """
 
 from __future__ import annotations
@@ -28,25 +27,25 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# Some code, a destructor for one, cannot be ended, and an import is not to be; then the clock rings again.
+# Seconds until the timer fires again: a destructor cannot be ended, and an import is not to be.
 AGAIN = 0.005
 
 
 class Overtime(BaseException):
-    """The work took too long. No Exception, so that nothing in between takes it for a fault of its own."""
+    """The work took too long. No Exception, so that no handler in between takes it for a fault of its own."""
 
 
-class Alarm:
-    """The process's alarm clock, for one piece of work at a time. Only the main thread can be woken; elsewhere work is not timed."""
+class CpuTimer:
+    """The process's timer, for one piece of work at a time. Signals come to the main thread; elsewhere work is not timed."""
 
     def __init__(self) -> None:
         self._works = False
 
     def install(self) -> None:
-        """Have the alarm's signal come to this object."""
+        """Have the timer's signal handled here."""
         if threading.current_thread() is threading.main_thread():
             _COLLECTION.watch()
-            signal.signal(signal.SIGPROF, _ring)
+            signal.signal(signal.SIGPROF, _fire)
             self._works = True
 
     def within(self, seconds: float, work: Callable[[], T]) -> T:
@@ -54,7 +53,7 @@ class Alarm:
         if not self._works:
             return work()
         _DUE.at = thread_time() + seconds
-        _COLLECTION.goes_on = False  # also where somebody took the callbacks away in the middle of one
+        _COLLECTION.goes_on = False  # also where the callbacks were taken away in the middle of one
         try:
             signal.setitimer(signal.ITIMER_PROF, seconds, AGAIN)
             return _guard(work)
@@ -67,8 +66,8 @@ def _guard(work: Callable[[], T]) -> T:
     return work()
 
 
-def _ring(number: int, frame: FrameType | None) -> None:
-    """End the work that this frame belongs to. It is looked for on each ringing only, and a stack is walked in microseconds."""
+def _fire(number: int, frame: FrameType | None) -> None:
+    """End the work that this frame belongs to. A stack is walked in microseconds, and only when the timer fires."""
     del number
     if _COLLECTION.goes_on:
         return
@@ -81,7 +80,7 @@ def _ring(number: int, frame: FrameType | None) -> None:
         if code in _LEFT_ALONE or code.co_name == "__del__":
             return
         frame = frame.f_back
-    # Somebody else's exception came between the work and its end, and left the timer on.
+    # An exception of another signal came between the work and its end, and left the timer on.
     signal.setitimer(signal.ITIMER_PROF, 0.0)
 
 
@@ -95,14 +94,14 @@ class _Due:
 class _Collection:
     """Whether the collector is at work. All that it calls swallows what is raised there: destructors, callbacks, the hook that tells of them.
 
-    What another thread has it do concerns nobody here: signals come to the main thread alone.
+    What another thread has it do does not matter: signals come to the main thread alone.
     """
 
     def __init__(self) -> None:
         self.goes_on = False
 
     def watch(self) -> None:
-        """Stand around whatever else the collector calls: first at its start, and last at its end."""
+        """Be the first callback at its start, and the last at its end."""
         for told in (self._begins, self._ends):
             if told in gc.callbacks:
                 gc.callbacks.remove(told)

@@ -58,7 +58,7 @@ class _Head(Wire, frozen=True, kw_only=True):
 _head = msgspec.json.Decoder(_Head)
 
 
-def answer_late(path: str, body: bytes, why: str, state: State) -> Outcome:
+def answer_timeout(path: str, body: bytes, why: str, state: State) -> Outcome:
     """Answer a review that took too long; raise ReviewError if it is not a review.
 
     The object is not read, since that could not be interrupted. Only forged annotations of drawbridge are looked for and removed: a
