@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from dra.errors import NodeSelectorError
 
 
+MAX_RESULTS = 32  # resourceapi.AllocationResultsMaxSize: devices a claim may hold
+
+
 class Verdict(StrEnum):
     FEASIBLE = "feasible"
     INFEASIBLE = "infeasible"

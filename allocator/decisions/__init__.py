@@ -10,15 +10,7 @@ from allocator.decisions.advice import advice
 from allocator.decisions.compact_answer import KnownNodes, OtherNodes, known_nodes, other_nodes
 from allocator.decisions.decider import Decider, Hindrance, Outlook, Outlooks, Serving, Unserved, shape_of
 from allocator.decisions.nominated import reaches_shared_pool, with_pods
-from allocator.decisions.placement import (
-    STRATEGY,
-    Placement,
-    PlacementRules,
-    UnknownStrategy,
-    full_nodes,
-    placement_of,
-    read_placement,
-)
+from allocator.decisions.placement import STRATEGY, PlacementRules, full_nodes, placement_of
 from allocator.decisions.pod_claims import find_claims
 from allocator.decisions.readiness import devices_ready, latest_binding, unusable
 from allocator.decisions.redaction import name_pods, redact
@@ -34,10 +26,8 @@ __all__ = [
     "OtherNodes",
     "Outlook",
     "Outlooks",
-    "Placement",
     "PlacementRules",
     "Serving",
-    "UnknownStrategy",
     "Unreplaceable",
     "Unserved",
     "advice",
@@ -52,7 +42,6 @@ __all__ = [
     "placement_of",
     "plan_replacement",
     "reaches_shared_pool",
-    "read_placement",
     "redact",
     "shape_of",
     "try_out",

@@ -17,18 +17,14 @@ from allocator.problem.candidates import (
     values_of,
 )
 from allocator.problem.compiler import compile  # noqa: A004  the verb for what it does
-from allocator.problem.disjoint import Disjoint
 from allocator.problem.occupancy import PoolState, Vicinity, pool_state
-from allocator.problem.packing import bitset, members, spans, union
 from allocator.problem.problem import Item, Problem, Unit, Value
-from allocator.problem.question import MAX_RESULTS, Leaf, Question, question_of
+from allocator.problem.question import Leaf, Question, question_of
 
 __all__ = [
-    "MAX_RESULTS",
     "OPTIONAL_OPERATIONS",
     "Candidate",
     "CompileCache",
-    "Disjoint",
     "Fault",
     "Item",
     "Judge",
@@ -46,15 +42,11 @@ __all__ = [
     "Values",
     "Vicinity",
     "answers",
-    "bitset",
     "candidates_of",
     "compile",
-    "members",
     "numbered",
     "pool_state",
     "question_of",
     "signature_of",
-    "spans",
-    "union",
     "values_of",
 ]

@@ -10,15 +10,14 @@ import msgspec
 
 from allocator.problem.attributes import PageCache, attributes_read
 from allocator.problem.candidates import Fault, Offer, attribute_of, is_singular
-from allocator.problem.occupancy import unfit
 from allocator.problem.unit import Amounts, Leaves, Pattern, Takes, pattern
 from dra.server import LISTS
 
 if TYPE_CHECKING:
     from allocator.problem.attributes import Reads
     from allocator.problem.candidates import Candidate, Judge, Judgement
-    from allocator.problem.question import Leaf, Question
-    from allocator.problem.unit import Member, Pair
+    from allocator.problem.question import Question
+    from allocator.problem.unit import Member
     from dra.budget import Budget
     from dra.policy import Rules
 
@@ -55,8 +54,9 @@ class CompileCache:
         for leaf in question.leaves:
             claims.append(leaf.claim)
             admins.append(leaf.admin)
-            sign = _sign(leaf, question)
-            self._signs.append(sign)
+            attributes = tuple(question.constraints[at].attribute for at in leaf.constraints)
+            # Leaves with the same sign judge every device alike, but for the names in what they say.
+            self._signs.append((leaf.ask.index, attributes, tuple(sorted(leaf.derived.items()))))
         self._leaves = Leaves(tuple(claims), tuple(admins))
         self._kinds: dict[object, int] = {}
         self._patterns: dict[object, Pattern] = {}
@@ -93,8 +93,12 @@ class CompileCache:
         )
         found = self._kinds.get(key)
         if found is None:
-            judged = self._judge(judge, candidate)
             found = self._kinds[key] = len(self.judged)
+            by_sign: dict[object, Judgement] = {}
+            for leaf, sign in zip(self.question.leaves, self._signs, strict=True):
+                if sign not in by_sign:
+                    by_sign[sign] = judge.ask(leaf, candidate)
+            judged = tuple([by_sign[sign] for sign in self._signs])
             self.judged.append(judged)
             self.takes.append(_takes(self.question, judged, shareable=candidate.multi))
         return found
@@ -112,62 +116,70 @@ class CompileCache:
         return None
 
     def pattern(self, unit: tuple[Member, ...], budget: Budget) -> Pattern:
-        """Find the pattern of a unit."""
+        """Find the pattern of a unit. Every member looks at the fields of all others, which is paid for."""
         found = self._patterns.get(unit)
-        if found is not None:
-            return found
-        price = _price_of_pattern(len(unit), len(self._signs))
-        budget.charge(price)
-        number = len(self._patterns)
-        found = pattern(number, unit, self._leaves)
-        self._patterns[unit] = found
+        if found is None:
+            budget.charge(len(unit) * (1 + len(self._signs)) * (2 + len(unit) // 8))
+            found = self._patterns[unit] = pattern(len(self._patterns), unit, self._leaves)
         return found
 
     def interchangeable(self, unit: Pattern, kinds: tuple[int, ...]) -> tuple[int, Siblings]:
-        """Number the unit among those that are the same in every respect, and group its interchangeable members."""
+        """Number the unit among those that are the same in every respect, and group its interchangeable members.
+
+        Members are interchangeable if they differ in nothing but where their own fields stand.
+        """
         key = unit.id, kinds
-        found = self._full.get(key)
-        if found is None:
-            found = self._full[key] = len(self._full), _siblings(unit, kinds)
+        known = self._full.get(key)
+        if known is not None:
+            return known
+        groups: dict[object, list[Sibling]] = {}
+        for at, own in enumerate(unit.own):
+            start = (own & -own).bit_length() - 1 if own else 0
+            row: list[object] = []
+            for pair in unit.rows[at]:
+                if pair is None:
+                    row.append(None)
+                    continue
+                flag, once, join, again, join_again = pair
+                costs = tuple([(bits & ~own, (bits & own) >> start) for bits in (flag, once, again)])
+                row.append((costs, join, join_again))
+            groups.setdefault((tuple(row), kinds[at], own >> start), []).append((at, own, start))
+        found = self._full[key] = len(self._full), tuple(map(tuple, groups.values()))
         return found
 
-    def unfit(self, found: Pattern, left: int, common: int) -> tuple[tuple[int, ...], ...]:
+    def unfit(self, found: Pattern, left: int, common: int) -> _Unfit:
         """List per leaf the members of a unit in this state that cannot be taken from the start."""
         key = found.id, left, common
-        lost = self._unfit.get(key)
-        if lost is None:
-            lost = self._unfit[key] = unfit(found, left, common)
-        return lost
-
-    def _judge(self, judge: Judge, candidate: Candidate) -> _Judged:
-        """Judge a device for every leaf, once for leaves that ask the same of it."""
-        by_sign: dict[object, Judgement] = {}
-        judged: list[Judgement] = []
-        for leaf, sign in zip(self.question.leaves, self._signs, strict=True):
-            known = by_sign.get(sign)
-            if known is None:
-                known = judge.ask(leaf, candidate)
-                by_sign[sign] = known
-            judged.append(known)
-        return tuple(judged)
-
-
-def _sign(leaf: Leaf, question: Question) -> object:
-    """Leaves with the same sign judge every device alike, but for the names in what they say."""
-    attributes = tuple(question.constraints[at].attribute for at in leaf.constraints)
-    return leaf.ask.index, attributes, tuple(sorted(leaf.derived.items()))
+        known = self._unfit.get(key)
+        if known is not None:
+            return known
+        lost: list[tuple[int, ...]] = []
+        for leaf in range(len(found.rows[0])):
+            out: list[int] = []
+            for at, row in enumerate(found.rows):
+                pair = row[leaf]
+                if pair is None:
+                    continue
+                mark, first_cost, first_join, cost, join = pair
+                if left & mark:
+                    cost, join = first_cost, first_join
+                still = (left - cost) & found.guards
+                open_still = ((common & join) + found.open) & found.common_guards
+                if still != found.guards or open_still != found.common_guards:
+                    out.append(at)
+            lost.append(tuple(out))
+        self._unfit[key] = tuple(lost)
+        return self._unfit[key]
 
 
-def _takes(question: Question, judged: tuple[Judgement, ...], *, shareable: bool) -> Takes:
+def _takes(question: Question, judged: _Judged, *, shareable: bool) -> Takes:
+    """Say what the leaves would take of a device that was judged so."""
     amounts: list[Amounts | None] = []
     declared: dict[str, int] = {}
     faults: list[bool] = []
     for leaf, one in zip(question.leaves, judged, strict=True):
         faults.append(isinstance(one, Fault))
-        if not isinstance(one, Offer) or one.barred:
-            amounts.append(None)
-            continue
-        if one.missing >= 0 and not leaf.all:
+        if not isinstance(one, Offer) or one.barred or (one.missing >= 0 and not leaf.all):
             amounts.append(None)
             continue
         taken: list[tuple[str, int]] = []
@@ -175,36 +187,5 @@ def _takes(question: Question, judged: tuple[Judgement, ...], *, shareable: bool
             if amount and shareable:
                 taken.append((name, amount))
                 declared[name] = value
-        taken.sort()
-        amounts.append(tuple(taken))
-    room = tuple(sorted(declared.items()))
-    return Takes(tuple(amounts), tuple(faults), room)
-
-
-def _siblings(unit: Pattern, kinds: tuple[int, ...]) -> Siblings:
-    """Group members that differ in nothing but where their own fields stand."""
-    groups: dict[object, list[Sibling]] = {}
-    for at, own in enumerate(unit.own):
-        start = 0
-        if own:
-            lowest = own & -own
-            start = lowest.bit_length() - 1
-        row = [_without_position(pair, own, start) for pair in unit.rows[at]]
-        width = own >> start
-        likeness = tuple(row), kinds[at], width
-        group = groups.setdefault(likeness, [])
-        group.append((at, own, start))
-    return tuple(map(tuple, groups.values()))
-
-
-def _without_position(pair: Pair | None, own: int, start: int) -> object:
-    if pair is None:
-        return None
-    flag, once, join, again, join_again = pair
-    costs = tuple((bits & ~own, (bits & own) >> start) for bits in (flag, once, again))
-    return costs, join, join_again
-
-
-def _price_of_pattern(members: int, leaves: int) -> int:
-    """Say what laying out a unit costs: every member looks at the fields of all others."""
-    return members * (1 + leaves) * (2 + members // 8)
+        amounts.append(tuple(sorted(taken)))
+    return Takes(tuple(amounts), tuple(faults), tuple(sorted(declared.items())))

@@ -11,14 +11,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from allocator.answer import Cause, Fatal
+from allocator.answer import MAX_RESULTS, Cause, Fatal
+from allocator.packing import Fields, bitset, side_by_side
 from allocator.problem.candidates import Fault, Judge, Offer, candidates_of
-from allocator.problem.layout import Lineup, irregular_counters, look_at_pools, units_of
+from allocator.problem.layout import irregular_counters, units_of
 from allocator.problem.matching import Matching, constrained_values, match, narrow_by_values, number_alike
-from allocator.problem.occupancy import Vicinity
-from allocator.problem.packing import Fields, bitset, side_by_side
+from allocator.problem.occupancy import Lineup, Vicinity, look_at_pools
 from allocator.problem.problem import Problem, share_fields
-from allocator.problem.question import MAX_RESULTS
 from dra.stock import PoolStatus
 
 if TYPE_CHECKING:
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
     from allocator.problem.cache import CompileCache
     from allocator.problem.candidates import Candidate
-    from allocator.problem.question import Leaf, Question
+    from allocator.problem.question import Question
     from dra.budget import Budget
     from dra.objects import Node
     from dra.stock import Pool, PoolId, PoolUse
@@ -58,7 +57,12 @@ def compile(  # noqa: A001  the verb for what it does
     lineup = _line_up(pools, judge, cache, budget, arrange)
     counts = _count(question, pools, lineup, cache, judge)
 
-    wanted = _list_wanted(lineup, cache)
+    kinds: set[int] = set()  # those that some leaf may take, or trip over
+    for kind in lineup.by_kind:
+        takes = cache.takes[kind]
+        if any(amounts is not None for amounts in takes.amounts) or any(takes.faults):
+            kinds.add(kind)
+    wanted = [place for place, kind in enumerate(lineup.kinds) if kind in kinds]
     budget.charge(len(wanted))
     rules = cache.rules
     across = rules.conflicts_across(pools, node.metadata.name, budget)
@@ -132,8 +136,7 @@ def _line_up(
         kinds += [cache.kind(judge, candidate) for candidate in some]
     by_kind: dict[int, list[int]] = {}
     for place, kind in enumerate(kinds):
-        alike = by_kind.setdefault(kind, [])
-        alike.append(place)
+        by_kind.setdefault(kind, []).append(place)
     strict = [leaf.index for leaf in judge.question.leaves if leaf.all and leaf.constraints]
     ordered: set[int] = set()
     if strict:
@@ -154,9 +157,25 @@ def _count(
     """Count what each leaf needs, and raise what is wrong before anything is tried."""
     counts: list[int] = []
     for leaf in question.leaves:
-        count = leaf.count
-        if leaf.all:
-            count = _count_all(leaf, pools, lineup, cache, judge)
+        if not leaf.all:
+            counts.append(leaf.count)
+            continue
+        for pool in pools:
+            if pool.status is not PoolStatus.OK:
+                name = "/".join(pool.id)
+                cause = Cause.INVALID_POOL if pool.status is PoolStatus.INVALID else Cause.INCOMPLETE_POOL
+                what = f"asks for all devices, but pool {name} is {pool.status.value}: {pool.reason}"
+                raise Fatal(leaf.where, what, cause)
+        count = 0
+        for kind, places in lineup.by_kind.items():
+            judged = cache.judged[kind][leaf.index]
+            if isinstance(judged, Fault):
+                # Judged again, so that the message names this device and this leaf.
+                fault = judge.ask(leaf, lineup.candidates[places[0]])
+                assert isinstance(fault, Fault)
+                raise fault.as_fatal()
+            if isinstance(judged, Offer):
+                count += len(places)
         counts.append(count)
     least: dict[int, int] = {}
     for request in question.requests:
@@ -170,40 +189,3 @@ def _count(
     if any(total < 0 for total in least.values()):
         raise Fatal("ResourceClaim", "asks for a negative number of devices")
     return counts
-
-
-def _count_all(leaf: Leaf, pools: Sequence[Pool], lineup: Lineup, cache: CompileCache, judge: Judge) -> int:
-    """Count the devices that a leaf of mode All must get."""
-    for pool in pools:
-        if pool.status is not PoolStatus.OK:
-            name = "/".join(pool.id)
-            invalid = pool.status is PoolStatus.INVALID
-            cause = Cause.INVALID_POOL if invalid else Cause.INCOMPLETE_POOL
-            what = f"asks for all devices, but pool {name} is {pool.status.value}: {pool.reason}"
-            raise Fatal(leaf.where, what, cause)
-    count = 0
-    for kind, places in lineup.by_kind.items():
-        judged = cache.judged[kind][leaf.index]
-        if isinstance(judged, Fault):
-            # Judged again, so that the message names this device and this leaf.
-            fault = judge.ask(leaf, lineup.candidates[places[0]])
-            assert isinstance(fault, Fault)
-            raise fault.as_fatal()
-        if isinstance(judged, Offer):
-            count += len(places)
-    return count
-
-
-def _list_wanted(lineup: Lineup, cache: CompileCache) -> list[int]:
-    """List the places that some leaf may take, or trip over."""
-    kinds: set[int] = set()
-    for kind in lineup.by_kind:
-        takes = cache.takes[kind]
-        taken = any(amounts is not None for amounts in takes.amounts)
-        if taken or any(takes.faults):
-            kinds.add(kind)
-    wanted: list[int] = []
-    for place, kind in enumerate(lineup.kinds):
-        if kind in kinds:
-            wanted.append(place)
-    return wanted

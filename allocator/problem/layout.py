@@ -1,4 +1,4 @@
-"""The layout: devices of one node tied into units, what is in use there, and where each unit's fields lie."""
+"""The layout: devices of one node tied into units, and each unit's fields with what is in use as their initial state."""
 
 from __future__ import annotations
 
@@ -6,44 +6,30 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from allocator.packing import Disjoint
 from allocator.problem.cache import Alone
-from allocator.problem.candidates import Candidate
-from allocator.problem.occupancy import PoolState, Vicinity, held_share, pool_state, start, tie, unit_members
+from allocator.problem.occupancy import others_apart
 from allocator.problem.problem import Unit
-from dra.stock import PoolId
+from allocator.problem.unit import Member
+from dra.policy import NO_GROUPS
+from dra.stock import CounterUse, PoolId
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
+    from allocator.packing import Fields
     from allocator.problem.cache import CompileCache
-    from allocator.problem.packing import Fields
+    from allocator.problem.candidates import Candidate
+    from allocator.problem.occupancy import Lineup, Occupancy, PoolState
     from allocator.problem.problem import Shared
-    from allocator.problem.unit import Takes
+    from allocator.problem.unit import Pattern, Takes
     from dra.budget import Budget
-    from dra.policy import Rules
-    from dra.stock import Pool
+    from dra.stock import Consumption, PoolUse
+
+    SetId = tuple[PoolId, str]  # a counter set, and whose
 
 
 _LAID_OUT = 3  # steps of a microsecond for a device's part in its unit
-
-
-class Lineup(msgspec.Struct, frozen=True, eq=False):
-    """The devices of a node in the order in which they are tried; a place is a position in this list."""
-
-    candidates: list[Candidate]
-    kinds: list[int]  # by place
-    by_kind: dict[int, list[int]]  # kind → places
-    # Where All meets constraints, it depends on the order of its devices whether the end is fatal or not.
-    ordered: set[int]
-
-
-class Occupancy(msgspec.Struct, frozen=True, eq=False):
-    """What is in use: the state of every pool with candidates, and what that means for places."""
-
-    states: dict[PoolId, PoolState]
-    held: set[int]  # somebody has the whole device
-    blocked: set[int]  # counters, groups or rules are in the way
-    used: dict[int, dict[str, int]]  # what shares have taken of a device's capacities
 
 
 class Layout(msgspec.Struct, frozen=True, eq=False):
@@ -52,38 +38,6 @@ class Layout(msgspec.Struct, frozen=True, eq=False):
     units: list[Unit]
     unit_of: list[tuple[int, int]]  # place → unit, member; (-1, -1) for places that nobody wants
     unfit: list[set[int]]  # per leaf: places that cannot be taken from the start; empty if there are none
-
-
-def look_at_pools(
-    lineup: Lineup,
-    wanted: list[int],
-    pools: Sequence[Pool],
-    vicinity: Vicinity,
-    rules: Rules,
-    *,
-    budget: Budget,
-) -> Occupancy:
-    """Find the state of every pool with candidates, and the places it takes out of the game."""
-    by_pool: dict[PoolId, list[int]] = {}
-    for place in wanted:
-        by_pool.setdefault(lineup.candidates[place].pool.id, []).append(place)
-    found = Occupancy({}, set(), set(), {})
-    for pool in pools:
-        places = by_pool.get(pool.id)
-        if places is None:
-            continue
-        candidates = [lineup.candidates[place] for place in places]
-        state = found.states[pool.id] = pool_state(pool, vicinity, rules, candidates, budget)
-        if state.is_untouched:
-            continue
-        for place, candidate in zip(places, candidates, strict=True):
-            if candidate.name in state.use.dedicated:
-                found.held.add(place)
-            if state.blocks(candidate):
-                found.blocked.add(place)
-            if candidate.name in state.use.used:
-                found.used[place] = state.use.used[candidate.name]
-    return found
 
 
 def units_of(
@@ -165,6 +119,119 @@ def _alone(
 def _exchangeable(lineup: Lineup, place: int) -> int:
     """Say whom a device may be exchanged for: its kind, or nobody."""
     return -1 - place if place in lineup.ordered else lineup.kinds[place]
+
+
+def tie(places: Sequence[Candidate], wanted: list[int], states: dict[PoolId, PoolState]) -> list[list[int]]:
+    """Group the wanted places that share a counter set or a rule, each group and all groups in place order."""
+    sets = Disjoint()
+    drawing: dict[object, int] = {}  # counter set → the first place that draws on it
+    by_name: dict[object, int] = {}
+    loose = True
+    for place in wanted:
+        where = places[place]
+        for use in where.body.consumption:
+            sets.join(place, drawing.setdefault((where.pool.id, use.counter_set), place))
+            loose = False
+        state = states[where.pool.id]
+        if not state.conflicts and not state.across:
+            continue
+        loose = False
+        by_name[where.id] = place
+        for other in others_apart(where, state):
+            at = by_name.get(other)
+            if at is not None:
+                sets.join(place, at)
+    return [[place] for place in wanted] if loose else sets.groups(wanted)
+
+
+def unit_members(
+    group: list[int],
+    places: Sequence[Candidate],
+    takes: Callable[[int], Takes],
+    states: Mapping[PoolId, PoolState],
+) -> tuple[tuple[Member, ...], list[SetId]]:
+    """Describe a unit's devices in terms that do not depend on their names; also names its counter sets in order."""
+    first = places[group[0]]
+    if len(group) == 1 and not first.body.consumption:
+        return (_member(first, takes(group[0]), states[first.pool.id], (), ()),), []
+    position = {places[number].id: at for at, number in enumerate(group)}
+    sets: dict[SetId, str] = {}
+    members: list[Member] = []
+    for number in group:
+        place = places[number]
+        pool = place.pool.id
+        state = states[pool]
+        consumption: list[CounterUse] = []
+        for use in place.body.consumption:
+            renamed = sets.setdefault((pool, use.counter_set), str(len(sets)))
+            counters = () if state.irregular else use.counters
+            groups = use.groups or (() if state.goes_with_all(place) else tuple(NO_GROUPS))
+            consumption.append(CounterUse(renamed, counters, groups))
+        apart = sorted(position[other] for other in others_apart(place, state) if other in position)
+        members.append(_member(place, takes(number), state, tuple(consumption), tuple(apart)))
+    return tuple(members), list(sets)
+
+
+def _member(
+    place: Candidate, takes: Takes, state: PoolState, consumption: Consumption, apart: tuple[int, ...]
+) -> Member:
+    """Describe a device; consumption below zero, which a claim should not have, adds to what is declared."""
+    used = state.use.used.get(place.name)
+    declared = takes.declared
+    if used and min(used.values()) < 0:
+        declared = tuple((name, value - min(0, used.get(name, 0))) for name, value in declared)
+    return Member(place.multi, takes.amounts, takes.faults, declared, consumption, apart)
+
+
+def start(
+    pattern: Pattern,
+    sets: list[SetId],
+    group: list[int],
+    places: Sequence[Candidate],
+    states: Mapping[PoolId, PoolState],
+) -> tuple[int, int]:
+    """Compute a unit's initial state from what is in use."""
+    left = pattern.ready
+    for at, number in enumerate(group):
+        place = places[number]
+        use = states[place.pool.id].use
+        if use.dedicated or use.shared:
+            left -= held_share(pattern, at, place, use)
+    for (counter_set, name), (begin, unit, most) in pattern.counters.items():
+        whose, set_name = sets[int(counter_set)]
+        there = states[whose].left[set_name][name]
+        whole_units = max(0, there // unit)
+        left |= min(most, whole_units) << begin
+    common = pattern.open
+    for counter_set, (begin, names) in pattern.groups.items():
+        whose, set_name = sets[int(counter_set)]
+        admitted = states[whose].groups.get(set_name)
+        if admitted is None or admitted.isdisjoint(names):
+            continue
+        for bit, name in enumerate(names, begin):
+            if name not in admitted:
+                common &= ~(1 << bit)
+    return left, common
+
+
+def held_share(pattern: Pattern, at: int, place: Candidate, use: PoolUse) -> int:
+    """Compute what is in use of one member's own fields."""
+    name = place.name
+    if not place.multi:
+        if name in use.dedicated:
+            return 1 << pattern.token[at]
+        return 0
+    held = 0
+    if name in use.shared and pattern.first[at] >= 0:
+        held = 1 << pattern.first[at]
+    used = use.used.get(name, {})
+    for capacity, (begin, unit) in pattern.capacity[at].items():
+        whole = place.device.capacity[capacity].value.nano
+        taken = used.get(capacity, 0)
+        declared = whole - min(0, taken)
+        there = max(0, whole - taken)
+        held += (declared // unit - there // unit) << begin
+    return held
 
 
 def irregular_counters(

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from allocator.packing import bitset, members
 from allocator.problem.cache import CompileCache
 from allocator.problem.candidates import Offer
-from allocator.problem.layout import Lineup, Occupancy
-from allocator.problem.packing import bitset, members
+from allocator.problem.occupancy import Lineup, Occupancy
 from allocator.problem.problem import Item, LeafDemand
 from allocator.problem.question import Question
 
@@ -63,26 +63,16 @@ def match(matching: Matching, leaf: Leaf, count: int, budget: Budget) -> LeafDem
     if lost or occupancy.used:
         candidates = [place for place in candidates if place not in lost and not _too_little(matching, leaf, place)]
     if leaf.all:
-        demand.items = _items(matching, leaf)
+        for place, kind in enumerate(lineup.kinds):
+            one = cache.judged[kind][leaf.index]
+            if isinstance(one, Offer):
+                held = place in occupancy.held and not leaf.admin
+                refused = one.barred is not None or place in occupancy.blocked or held
+                breaks = one.missing >= 0 or one.failing >= 0
+                demand.items.append(Item(place, refused, breaks, _too_little(matching, leaf, place)))
     demand.candidates = bitset(candidates, size)
     demand.faulty = bitset(faulty, size)
     return demand
-
-
-def _items(matching: Matching, leaf: Leaf) -> list[Item]:
-    """List the devices that a leaf of mode All must get."""
-    occupancy = matching.occupancy
-    items: list[Item] = []
-    for place, kind in enumerate(matching.lineup.kinds):
-        offer = matching.cache.judged[kind][leaf.index]
-        if not isinstance(offer, Offer):
-            continue
-        held = place in occupancy.held and not leaf.admin
-        refused = offer.barred is not None or place in occupancy.blocked or held
-        breaks = offer.missing >= 0 or offer.failing >= 0
-        lacks = _too_little(matching, leaf, place)
-        items.append(Item(place, refused, breaks, lacks))
-    return items
 
 
 def _too_little(matching: Matching, leaf: Leaf, place: int) -> bool:
@@ -90,15 +80,10 @@ def _too_little(matching: Matching, leaf: Leaf, place: int) -> bool:
     used = matching.occupancy.used.get(place)
     if used is None:
         return False
-    kind = matching.lineup.kinds[place]
-    offer = matching.cache.judged[kind][leaf.index]
+    offer = matching.cache.judged[matching.lineup.kinds[place]][leaf.index]
     if not isinstance(offer, Offer):
         return False
-    for name, amount, declared in offer.amounts:
-        so_far = used.get(name, 0)
-        if so_far + amount > declared:
-            return True
-    return False
+    return any(used.get(name, 0) + amount > declared for name, amount, declared in offer.amounts)
 
 
 def narrow_by_values(matching: Matching, demands: list[LeafDemand]) -> None:
@@ -120,8 +105,7 @@ def narrow_by_values(matching: Matching, demands: list[LeafDemand]) -> None:
             for place in members(demand.candidates):
                 offer = matching.offer(leaf, place)
                 for value in offer.values[number]:
-                    places = having.setdefault(value, [])
-                    places.append(place)
+                    having.setdefault(value, []).append(place)
             enough: set[int] = set()
             for places in having.values():
                 if len(places) >= count:
@@ -165,12 +149,6 @@ def constrained_values(
             offer = matching.offer(leaf, place)
             budget.charge(2 * len(offer.values))
             for at, values in zip(leaf.constraints, offer.values, strict=False):
-                places_of = found[at]
                 for value in sorted(values, key=repr):
-                    places = places_of.setdefault(value, [])
-                    places.append(place)
-    ordered: list[dict[Value, list[int]]] = []
-    for places_of in found:
-        entries = sorted(places_of.items(), key=lambda entry: min(entry[1]))
-        ordered.append(dict(entries))
-    return ordered
+                    found[at].setdefault(value, []).append(place)
+    return [dict(sorted(places_of.items(), key=lambda entry: min(entry[1]))) for places_of in found]

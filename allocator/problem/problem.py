@@ -20,7 +20,7 @@ from allocator.problem.question import Question
 from allocator.problem.unit import Pair, Pattern
 
 if TYPE_CHECKING:
-    from allocator.problem.packing import Fields
+    from allocator.packing import Fields
     from allocator.problem.question import Constraint
 
 
@@ -116,25 +116,6 @@ class Problem(msgspec.Struct, eq=False):
             return found
         if len(pairs) * self.weight > _CACHED:
             pairs.clear()
-        found = self._pair(leaf, place)
-        pairs[place] = found
-        return found
-
-    def token(self, place: int) -> int:
-        """Find the bit that says that nobody has the device; -1 if it has none."""
-        number, member = self.unit_of[place]
-        unit = self.units[number]
-        bit = unit.pattern.token[member]
-        return bit + unit.base if bit >= 0 else -1
-
-    def admin_token(self, claim: int, place: int) -> int:
-        """Find the bit that says that a claim does not have the device yet; -1 if it may have it several times."""
-        number, member = self.unit_of[place]
-        unit = self.units[number]
-        bit = unit.pattern.admin[member].get(claim, -1)
-        return bit + unit.base if bit >= 0 else -1
-
-    def _pair(self, leaf: int, place: int) -> Pair:
         number, member = self.unit_of[place]
         unit = self.units[number]
         row = unit.pattern.rows[member][leaf]
@@ -150,21 +131,36 @@ class Problem(msgspec.Struct, eq=False):
         if not flag:
             if dedicated:
                 later += counters
-            return 0, 0, 0, later, later_join
+            pairs[place] = 0, 0, 0, later, later_join
+            return pairs[place]
         # An admin request that comes second still charges the counters, a further share does not.
         if dedicated and self.question.leaves[leaf].admin:
             later += counters
         first = (once << base) + cost + counters
         first_join = (join << common_base | outside) & within
-        return flag << base, first, first_join, later, later_join
+        pairs[place] = flag << base, first, first_join, later, later_join
+        return pairs[place]
+
+    def token(self, place: int) -> int:
+        """Find the bit that says that nobody has the device; -1 if it has none."""
+        number, member = self.unit_of[place]
+        unit = self.units[number]
+        bit = unit.pattern.token[member]
+        return bit + unit.base if bit >= 0 else -1
+
+    def admin_token(self, claim: int, place: int) -> int:
+        """Find the bit that says that a claim does not have the device yet; -1 if it may have it several times."""
+        number, member = self.unit_of[place]
+        unit = self.units[number]
+        bit = unit.pattern.admin[member].get(claim, -1)
+        return bit + unit.base if bit >= 0 else -1
 
     def _global(self, leaf: int, place: int) -> tuple[int, int]:
         """What a leaf takes of the constraints' fields."""
         kind = self.kinds[place]
         key = leaf, kind
-        found = self.globals.get(key)
-        if found is not None:
-            return found
+        if key in self.globals:
+            return self.globals[key]
         offer = self.judged[kind][leaf]
         assert isinstance(offer, Offer)
         constraints = self.question.leaves[leaf].constraints
@@ -175,15 +171,12 @@ class Problem(msgspec.Struct, eq=False):
                 mine = 0
                 for value in values:
                     mine |= 1 << bits[value]
-                whole = (1 << width) - 1
-                others = ~(whole << start)
-                within &= others | mine
+                within &= ~(((1 << width) - 1) << start) | mine
             elif at in self.shared.distinct:
                 tokens = self.shared.distinct[at]
                 cost += sum(1 << tokens[value] for value in values)
-        found = cost, within
-        self.globals[key] = found
-        return found
+        self.globals[key] = cost, within
+        return cost, within
 
 
 def share_fields(

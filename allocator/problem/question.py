@@ -18,11 +18,9 @@ from dra.quantity import Quantity
 from dra.stock import Reading
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
-    from dra.objects import DeviceConstraint, DeviceRequest, DeviceSelector, DeviceSubRequest, ExactDeviceRequest
-
-MAX_RESULTS = 32  # resourceapi.AllocationResultsMaxSize: devices a claim may hold
+    from dra.objects import DeviceConstraint, DeviceRequest, DeviceSubRequest, ExactDeviceRequest
 
 
 class Check(msgspec.Struct, frozen=True):
@@ -106,7 +104,20 @@ class _Reader:
 
     def read(self, claims: Sequence[ResourceClaim]) -> Question:
         for index, claim in enumerate(claims):
-            self._claim(index, claim)
+            where = f"ResourceClaim/{claim.metadata.key}"
+            first = len(self.constraints)
+            devices = claim.spec.devices
+            for given in devices.constraints:
+                match = given.match_attribute is not None
+                attribute = given.match_attribute if match else given.distinct_attribute
+                self.constraints.append(Constraint(index, match, attribute or ""))
+            for request in devices.requests:
+                self._request(index, where, request, devices.constraints, first)
+            for number, given in enumerate(devices.constraints):
+                if given.match_attribute is None and given.distinct_attribute is None:
+                    raise Fatal(f"{where}, constraint #{number}", "has neither matchAttribute nor distinctAttribute")
+                if given.match_attribute is None and self.reading.stable:
+                    raise _closed(f"{where}, constraint #{number}", "has distinctAttribute", gates.CAPACITY)
         return Question(
             tuple(claims),
             tuple(self.requests),
@@ -116,36 +127,38 @@ class _Reader:
             self.reading,
         )
 
-    def _claim(self, index: int, claim: ResourceClaim) -> None:
-        where = f"ResourceClaim/{claim.metadata.key}"
-        first = len(self.constraints)
-        devices = claim.spec.devices
-        self.constraints += [_constraint(index, constraint) for constraint in devices.constraints]
-        for request in devices.requests:
-            self._request(index, where, request, devices.constraints, first)
-        for number, constraint in enumerate(devices.constraints):
-            if constraint.match_attribute is None and constraint.distinct_attribute is None:
-                raise Fatal(f"{where}, constraint #{number}", "has neither matchAttribute nor distinctAttribute")
-            if constraint.match_attribute is None and self.reading.stable:
-                raise _closed(f"{where}, constraint #{number}", "has distinctAttribute", gates.CAPACITY)
-
     def _request(
         self, claim: int, where: str, request: DeviceRequest, constraints: tuple[DeviceConstraint, ...], first: int
     ) -> None:
+        """Read a request, and refuse what a server with a gate off would have left out, as the in-tree allocator refuses it."""
+        reading = self.reading
         bodies: tuple[ExactDeviceRequest | DeviceSubRequest, ...] = request.first_available
         if not bodies:
             if request.exactly is None:
                 raise Fatal(f"{where}, request {request.name}", "has neither exactly nor firstAvailable")
             bodies = (request.exactly,)
-        if request.first_available and not self.reading.on(gates.ALTERNATIVES):
+        if request.first_available and not reading.on(gates.ALTERNATIVES):
             raise _closed(f"{where}, request {request.name}", "has firstAvailable", gates.ALTERNATIVES)
-        position = len(self.requests)
         leaves: list[Leaf] = []
         for number, body in enumerate(bodies):
             name = f"{request.name}/{body.name}" if request.first_available else request.name  # type: ignore[union-attr]  # firstAvailable holds subrequests only
             label = f"{where}, request {name}"
-            self._permit(label, body)
-            class_ = self._class(label, body)
+            admin_access = getattr(body, "admin_access", None)
+            # The oldest of the allocators takes no notice of capacity.
+            if body.capacity is not None and not reading.stable and not reading.on(gates.CAPACITY):
+                raise _closed(label, "asks for capacity", gates.CAPACITY)
+            if body.derived_attributes and reading.newest and not reading.on(gates.DERIVED):
+                raise _closed(label, "has derivedAttributes", gates.DERIVED)
+            if admin_access is not None and not reading.on(gates.ADMIN_ACCESS):
+                raise _closed(label, "has adminAccess", gates.ADMIN_ACCESS)
+            for at, selector in enumerate(body.selectors):
+                if selector.cel is None:
+                    raise Fatal(label, f"selector #{at} has no CEL expression")
+            if not body.device_class_name:
+                raise Fatal(label, "deviceClassName is missing")
+            class_ = self.classes.get(body.device_class_name)
+            if class_ is None:
+                raise Fatal(label, f"DeviceClass/{body.device_class_name} does not exist", Cause.MISSING_OBJECT)
             if body.allocation_mode not in ("ExactCount", "All"):
                 raise Fatal(label, f"allocationMode {body.allocation_mode!r} is neither ExactCount nor All")
             covering = tuple(
@@ -153,84 +166,42 @@ class _Reader:
                 for at, constraint in enumerate(constraints)
                 if not constraint.requests or name in constraint.requests or request.name in constraint.requests
             )
+            derived = {one.name: one.expression for one in body.derived_attributes}
             leaf = Leaf(
                 len(self.leaves),
                 claim,
-                position,
+                len(self.requests),
                 number,
                 name,
                 label,
                 self._ask(body, class_),
                 body.allocation_mode == "All",
-                bool(getattr(body, "admin_access", None)),
+                bool(admin_access),
                 body.count,
                 class_,
                 body.tolerations,
                 covering,
-                _derived(body) if self.reading.on(gates.DERIVED) else {},
+                derived if reading.on(gates.DERIVED) else {},
             )
             self.leaves.append(leaf)
             leaves.append(leaf)
         self.requests.append(Request(claim, request.name, tuple(leaves), bool(request.first_available)))
 
-    def _permit(self, label: str, body: ExactDeviceRequest | DeviceSubRequest) -> None:
-        """Refuse what a server with a webhook off would have left out, as the in-tree allocator refuses it."""
-        reading = self.reading
-        admin_access = getattr(body, "admin_access", None)
-        said = (
-            # The oldest of the allocators takes no notice of capacity.
-            (body.capacity is not None and not reading.stable, "asks for capacity", gates.CAPACITY),
-            (body.derived_attributes and reading.newest, "has derivedAttributes", gates.DERIVED),
-            (admin_access is not None, "has adminAccess", gates.ADMIN_ACCESS),
-        )
-        for is_said, what, gate in said:
-            if is_said and not reading.on(gate):
-                raise _closed(label, what, gate)
-
-    def _class(self, label: str, body: ExactDeviceRequest | DeviceSubRequest) -> DeviceClass:
-        for number, selector in enumerate(body.selectors):
-            if selector.cel is None:
-                raise Fatal(label, f"selector #{number} has no CEL expression")
-        if not body.device_class_name:
-            raise Fatal(label, "deviceClassName is missing")
-        class_ = self.classes.get(body.device_class_name)
-        if class_ is None:
-            raise Fatal(label, f"DeviceClass/{body.device_class_name} does not exist", Cause.MISSING_OBJECT)
-        return class_
-
     def _ask(self, body: ExactDeviceRequest | DeviceSubRequest, class_: DeviceClass) -> Ask:
-        checks = [
-            *_checks(class_.spec.selectors, of_class=True),
-            *_checks(body.selectors, of_class=False),
-        ]
+        """Find what others ask alike, or begin it."""
+        checks: list[Check] = []
+        for selectors, of_class in ((class_.spec.selectors, True), (body.selectors, False)):
+            for number, selector in enumerate(selectors):
+                checks.append(Check(selector.cel.expression if selector.cel else "", number, of_class))
         wanted = body.capacity.requests if body.capacity and self.reading.on(gates.CAPACITY) else {}
-        amounts = [(name, str(amount), amount.format) for name, amount in wanted.items()]
-        amounts.sort()
-        expressions = [(check.expression, check.of_class) for check in checks]
-        tolerations = body.tolerations
-        key = tuple(expressions), tolerations, tuple(amounts)
+        amounts = sorted((name, str(amount), amount.format) for name, amount in wanted.items())
+        expressions = tuple((check.expression, check.of_class) for check in checks)
+        key = expressions, body.tolerations, tuple(amounts)
         found = self.asks.get(key)
         if found is None:
-            number = len(self.asks)
-            found = Ask(number, tuple(checks), tolerations, wanted)
-            self.asks[key] = found
+            found = self.asks[key] = Ask(len(self.asks), tuple(checks), body.tolerations, wanted)
         return found
 
 
 def _closed(where: str, what: str, gate: str) -> Fatal:
     return Fatal(where, f"{what}, but the feature gate {gate} is off", Cause.GATE_OFF)
-
-
-def _derived(body: ExactDeviceRequest | DeviceSubRequest) -> dict[str, str]:
-    return {derived.name: derived.expression for derived in body.derived_attributes}
-
-
-def _checks(selectors: Sequence[DeviceSelector], *, of_class: bool) -> Iterator[Check]:
-    for number, selector in enumerate(selectors):
-        expression = selector.cel.expression if selector.cel else ""
-        yield Check(expression, number, of_class)
-
-
-def _constraint(claim: int, given: DeviceConstraint) -> Constraint:
-    match = given.match_attribute is not None
-    return Constraint(claim, match, (given.match_attribute if match else given.distinct_attribute) or "")

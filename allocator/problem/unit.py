@@ -19,7 +19,7 @@ from math import gcd
 
 import msgspec
 
-from allocator.problem.packing import Fields, spans
+from allocator.packing import Fields, spans
 from dra.stock import Consumption
 
 # flag, cost, join, cost2, join2: see above. It stays a plain tuple: the walk unpacks one for every candidate it looks at,
@@ -105,8 +105,24 @@ class _Builder:
 
     def build(self, id_: int) -> Pattern:
         own = [self._own_fields(member) for member in self.members]
-        self._counter_fields()
-        self._group_fields()
+        # One field a counter, as wide as all members together could need; admin access may charge a device again.
+        again = 1 + sum(self.leaves.admin)
+        amounts: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
+        group_names: dict[str, dict[str, None]] = {}
+        for member in self.members:
+            for use in member.consumption:
+                for name, amount in use.counters:
+                    amounts[use.counter_set, name].append(amount)
+                group_names.setdefault(use.counter_set, {}).update(dict.fromkeys(use.groups))
+        for key, all_amounts in amounts.items():
+            unit = gcd(*all_amounts)
+            if unit:
+                most = sum(all_amounts) // unit * again
+                self.counters[key] = self.left.add(most.bit_length()), unit, most
+        for counter_set, found in group_names.items():
+            groups = tuple(found)
+            if groups not in ((), ("",)):
+                self.groups[counter_set] = self.common.add(len(groups)), groups
         guards = self.left.guards
         opened = ((1 << self.common.width) - 1) & ~self.common.guards
         rows = tuple(
@@ -139,18 +155,17 @@ class _Builder:
         token = first = apart = -1
         if not member.multi:
             token = self._field(1, 1)
-            claims: set[int] = set()
-            for leaf, taken in enumerate(member.takes):
-                uses = taken is not None or member.faults[leaf]
-                if uses and self.leaves.admin[leaf]:
-                    claims.add(self.leaves.claims[leaf])
+            claims = {
+                self.leaves.claims[leaf]
+                for leaf, taken in enumerate(member.takes)
+                if self.leaves.admin[leaf] and (taken is not None or member.faults[leaf])
+            }
             for claim in sorted(claims):
                 admins[claim] = self._field(1, 1)
         elif member.consumption or member.apart:
             first = self._field(1, 1)
         if member.apart:
-            others = len(member.apart)
-            apart = self._field(others.bit_length(), others)
+            apart = self._field(len(member.apart).bit_length(), len(member.apart))
         capacities: dict[str, tuple[int, int]] = {}
         for name, value in member.capacity:
             amounts = [dict(taken).get(name, 0) for taken in member.takes if taken is not None]
@@ -171,45 +186,33 @@ class _Builder:
         self.ready |= value << start
         return start
 
-    def _counter_fields(self) -> None:
-        """One field a counter, as wide as all members together could need; admin access may charge a device again."""
-        again = 1 + sum(self.leaves.admin)
-        amounts: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
-        for member in self.members:
-            for use in member.consumption:
-                for name, amount in use.counters:
-                    key = use.counter_set, name
-                    amounts[key].append(amount)
-        for key, all_amounts in amounts.items():
-            unit = gcd(*all_amounts)
-            if unit:
-                most = sum(all_amounts) // unit * again
-                self.counters[key] = self.left.add(most.bit_length()), unit, most
-
-    def _group_fields(self) -> None:
-        names: dict[str, dict[str, None]] = {}
-        for member in self.members:
-            for use in member.consumption:
-                known = names.setdefault(use.counter_set, {})
-                known.update(dict.fromkeys(use.groups))
-        for counter_set, found in names.items():
-            groups = tuple(found)
-            if groups in ((), ("",)):
-                continue
-            begin = self.common.add(len(groups))
-            self.groups[counter_set] = begin, groups
-
     def _pair(self, at: int, leaf: int, opened: int) -> Pair | None:
+        """Say what a leaf takes of a member: see above."""
         member = self.members[at]
         taken = member.takes[leaf]
         if taken is None:
             return None
-        once, join = self._charged_once(member, opened)
+        # Counters and groups are charged once, whoever has how many shares.
+        once, join = 0, opened
+        for counter_set, counters, groups in member.consumption:
+            for name, amount in counters:
+                if (counter_set, name) in self.counters:
+                    start, unit, _ = self.counters[counter_set, name]
+                    once += amount // unit << start
+            if groups and counter_set in self.groups:
+                start, names = self.groups[counter_set]
+                for bit, name in enumerate(names, start):
+                    if name not in groups:
+                        join &= ~(1 << bit)
         share = 0
         for name, amount in taken:
             begin, unit = self.capacity[at][name]
             share += amount // unit << begin
-        first_time = share + once + self._stand_off(at)
+        first_time = share + once
+        if member.apart:
+            # The own stand-off field is emptied, and one taken from that of each device this one must not be in use with.
+            first_time += len(member.apart) << self.apart[at]
+            first_time += sum(1 << self.apart[other] for other in member.apart)
         if member.multi:
             first = self.first[at]
             if first < 0:
@@ -217,36 +220,12 @@ class _Builder:
             mark = 1 << first
             return mark, first_time + mark, join, share, opened
         token = 1 << self.token[at]
-        claim = self.leaves.claims[leaf]
-        mine = self.admin[at].get(claim, -1)
+        mine = self.admin[at].get(self.leaves.claims[leaf], -1)
         mark = 1 << mine if mine >= 0 else 0
         dedicated = first_time + token + mark
         if self.leaves.admin[leaf]:
-            again = share + once + mark
-            return token, dedicated, join, again, join
+            return token, dedicated, join, share + once + mark, join
         return 0, 0, 0, dedicated, join
-
-    def _charged_once(self, member: Member, opened: int) -> tuple[int, int]:
-        cost, join = 0, opened
-        for counter_set, counters, groups in member.consumption:
-            for name, amount in counters:
-                counter = counter_set, name
-                if counter in self.counters:
-                    start, unit, _ = self.counters[counter]
-                    cost += amount // unit << start
-            if groups and counter_set in self.groups:
-                start, names = self.groups[counter_set]
-                for bit, name in enumerate(names, start):
-                    if name not in groups:
-                        join &= ~(1 << bit)
-        return cost, join
-
-    def _stand_off(self, at: int) -> int:
-        """Empty the own stand-off field and take one from that of each device this one must not be in use with."""
-        others = self.members[at].apart
-        if not others:
-            return 0
-        return (len(others) << self.apart[at]) + sum(1 << self.apart[other] for other in others)
 
 
 def _keeps(

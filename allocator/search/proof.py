@@ -20,14 +20,17 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from allocator.problem import MAX_RESULTS, Disjoint, Unit, bitset, members, union
-from allocator.search.supply import Cap, Caps, Limits, Outer, Spends, Supply, Type
+from allocator.answer import MAX_RESULTS
+from allocator.packing import Disjoint, bitset, members, union
+from allocator.search.supply import Caps, Limits, Outer, Spends, Supply, Type
 from allocator.search.vectors import WIDTH, covers, guard_bits
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
-    from allocator.problem import Leaf, Problem, Value
+    from allocator.problem import Leaf, Problem, Unit, Value
+
+    _Group = tuple[tuple[Unit, ...], int]  # units, bits of their places
 
 MOST = 2000  # devices in one demand; more would not fit a vector's fields when summed
 
@@ -38,9 +41,6 @@ class Portion(msgspec.Struct, frozen=True, gc=False):
     leaf: int
     count: int
     bits: int
-
-
-_Group = tuple[tuple[Unit, ...], int]  # units, bits of their places
 
 
 class _Grouping(msgspec.Struct, frozen=True):
@@ -94,13 +94,15 @@ class Proof:
         self.value_bits: list[dict[Value, int]] = []
         self.viable: list[tuple[Leaf, ...]] = []
         for request in problem.question.requests:
-            leaves = [leaf for leaf in request.leaves if self._may_serve(leaf)]
-            self.viable.append(tuple(leaves))
+            viable: list[Leaf] = []
+            for leaf in request.leaves:
+                taken = problem.leaves[leaf.index]
+                if taken.candidates.bit_count() >= taken.count and (not leaf.all or taken.items):
+                    viable.append(leaf)
+            self.viable.append(tuple(viable))
         self.limited = limited
         # Beyond this a proof costs more than it can save: bits for every value of every constraint.
-        values = sum(map(len, problem.shared.values))
-        bits = values * len(problem.places)
-        self.too_large = bits > limits.bits
+        self.too_large = sum(map(len, problem.shared.values)) * len(problem.places) > limits.bits
 
     def possible(  # noqa: PLR0917 - the hot path passes its state as plain integers
         self,
@@ -146,20 +148,11 @@ class Proof:
     def _exceeds(self, picked: list[int], request: int, held: int) -> bool:
         """Say whether some claim would get more devices than it may hold."""
         question = self.problem.question
-        total: dict[int, int] = {}
-        if question.requests:
-            claim = question.requests[request].claim
-            total[claim] = held
+        total = {question.requests[request].claim: held} if question.requests else {}
         for one in picked:
             claim = question.leaves[one].claim
-            count = self.problem.leaves[one].count
-            so_far = total.get(claim, 0)
-            total[claim] = so_far + count
+            total[claim] = total.get(claim, 0) + self.problem.leaves[one].count
         return any(count > MAX_RESULTS for count in total.values())
-
-    def _may_serve(self, leaf: Leaf) -> bool:
-        taken = self.problem.leaves[leaf.index]
-        return taken.candidates.bit_count() >= taken.count and (not leaf.all or bool(taken.items))
 
     def _picks(self, ahead: list[tuple[Leaf, ...]]) -> Iterator[list[int]]:
         """Choose alternatives; requests with equal alternatives choose a multiset."""
@@ -169,8 +162,12 @@ class Proof:
         several: dict[object, list[tuple[Leaf, ...]]] = {}
         for leaves in ahead:
             if len(leaves) > 1:
-                kind = tuple(self._alike(leaf) for leaf in leaves)
-                several.setdefault(kind, []).append(leaves)
+                kind: list[object] = []
+                for leaf in leaves:
+                    taken = self.problem.leaves[leaf.index]
+                    claim = leaf.claim if leaf.constraints or self.limited else -1
+                    kind.append((taken.likeness, taken.count, leaf.all, claim, leaf.constraints))
+                several.setdefault(tuple(kind), []).append(leaves)
         combinations = 1
         for requests in several.values():
             combinations *= comb(len(requests) + len(requests[0]) - 1, len(requests))
@@ -186,11 +183,6 @@ class Proof:
                 for at, alternative in enumerate(alternatives)
             ]
 
-    def _alike(self, leaf: Leaf) -> object:
-        taken = self.problem.leaves[leaf.index]
-        claim = leaf.claim if leaf.constraints or self.limited else -1
-        return taken.likeness, taken.count, leaf.all, claim, leaf.constraints
-
     # ---- constraints
 
     def _prepare(self) -> None:
@@ -198,18 +190,13 @@ class Proof:
         shared = problem.shared
         size = len(problem.places)
         values = sum(map(len, shared.values))
-        cells = len(problem.units) + size * values
-        self.budget.spend(cells >> 10)
-        self.spans = {}
-        for at, (start, width, _) in shared.match.items():
-            self.spans[at] = start, width
+        self.budget.spend((len(problem.units) + size * values) >> 10)
+        self.spans = {at: (start, width) for at, (start, width, _) in shared.match.items()}
         for at, tokens in shared.distinct.items():
-            start = min(tokens.values(), default=0)
-            self.spans[at] = start, 2 * len(tokens)
-        self.value_bits = []
-        for places_of in shared.values:
-            bits = {value: bitset(places, size) for value, places in places_of.items()}
-            self.value_bits.append(bits)
+            self.spans[at] = min(tokens.values(), default=0), 2 * len(tokens)
+        self.value_bits = [
+            {value: bitset(places, size) for value, places in places_of.items()} for places_of in shared.values
+        ]
         self.groupings = list(self._group_units())
 
     def _group_units(self) -> Iterator[_Grouping]:
@@ -318,20 +305,14 @@ class Proof:
         shared = self.problem.shared
         match = constraint in shared.match
         fields = common if match else left
-        whole = (1 << width) - 1
-        state = fields >> start & whole
+        state = fields >> start & (1 << width) - 1
         key = constraint, state
         known = self.open.get(key)
         if known is not None:
             return known
         bits = shared.match[constraint][2] if match else shared.distinct[constraint]
-        having: list[int] = []
-        for value, places in self.value_bits[constraint].items():
-            bit = bits[value] - start
-            if state >> bit & 1:
-                having.append(places)
-        known = _Open(having)
-        self.open[key] = known
+        having = [places for value, places in self.value_bits[constraint].items() if state >> bits[value] - start & 1]
+        known = self.open[key] = _Open(having)
         return known
 
     # ---- packing
@@ -368,12 +349,13 @@ class Proof:
             if not within:
                 continue
             # Of many units few may be in reach.
-            reached = units if len(units) == 1 else self._units_with(within)
-            ids: list[int] = []
-            for unit in reached:
-                mine = split[unit.number]
-                given = supply.of_unit(unit, types, left, common, clip, guards, sign, mine)
-                ids.append(given)
+            reached: Iterable[Unit] = units
+            if len(units) > 1:
+                numbers = {self.problem.unit_of[place][0] for place in members(within)}
+                reached = (self.problem.units[number] for number in numbers)
+            ids = [
+                supply.of_unit(unit, types, left, common, clip, guards, sign, split[unit.number]) for unit in reached
+            ]
             ids.sort()
             caps: Caps = ()
             if grouping.attribute is not None:
@@ -464,11 +446,8 @@ class Proof:
         covering: dict[int, list[int]] = {}
         for at, one in enumerate(types):
             for constraint in one.covered:
-                dimensions = covering.setdefault(constraint, [])
-                dimensions.append(at)
-        caps: list[Cap] = []
-        for constraint, dimensions in covering.items():
-            values = self._open(constraint, left, 0)
-            unused = values.within(bits)
-            caps.append((tuple(dimensions), unused))
-        return tuple(caps)
+                covering.setdefault(constraint, []).append(at)
+        return tuple(
+            (tuple(dimensions), self._open(constraint, left, 0).within(bits))
+            for constraint, dimensions in covering.items()
+        )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from allocator.problem import spans, union
+from allocator.packing import spans, union
 from allocator.search.vectors import WIDTH, best, field, guard_bits, largest_within, smaller_of_each
 
 if TYPE_CHECKING:

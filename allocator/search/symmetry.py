@@ -23,15 +23,14 @@ def twins(problem: Problem) -> list[int]:
     whole: dict[object, int] = {}
     for claim, requests in enumerate(by_claim):
         if requests:
-            ours = _Claim(problem, claim, requests)
-            ours.find(found, whole)
+            _ClaimRequests(problem, claim, requests).find(found, whole)
     return found
 
 
 _Cover = tuple[tuple[bool, ...], ...]  # by request, by leaf: is it bound by a constraint?
 
 
-class _Claim:
+class _ClaimRequests:
     def __init__(self, problem: Problem, claim: int, requests: list[int]) -> None:
         self.problem = problem
         self.requests = requests
@@ -45,51 +44,45 @@ class _Claim:
                 self.common.add(at)
 
     def find(self, found: list[int], whole: dict[object, int]) -> None:
-        last: dict[object, int] = {}
+        # Requests are tied by constraints that do not cover the whole claim.
+        group = {at: {at} for at in self.requests}
         others = [number for number in self.constraints if number not in self.common]
-        for tied in self._tie():
-            sign = self._sign(tied, others)
-            first = tied[0]
-            found[first] = last.get(sign, -1)
-            last[sign] = first
-        requests = self.requests
-        sign = self._sign(requests, self.constraints)
-        first = requests[0]
+        for constraint in others:
+            merged: set[int] = set()
+            for at in self.requests:
+                if any(self._cover(constraint, at)):
+                    merged |= group[at]
+            for at in merged:
+                group[at] = merged
+        last: dict[object, int] = {}
+        for first in self.requests:
+            if min(group[first]) == first:
+                sign = self._sign(sorted(group[first]), others)
+                found[first] = last.get(sign, -1)
+                last[sign] = first
+        first = self.requests[0]
+        sign = self._sign(self.requests, self.constraints)
         found[first] = whole.get(sign, -1)
         whole[sign] = first
 
-    def _tie(self) -> list[list[int]]:
-        """Group requests tied by constraints that do not cover the whole claim, by their first."""
-        group = {at: {at} for at in self.requests}
-        for constraint in self.constraints:
-            if constraint not in self.common:
-                merged: set[int] = set()
-                for at in self.requests:
-                    if any(self._cover(constraint, at)):
-                        merged |= group[at]
-                for at in merged:
-                    group[at] = merged
-        return [sorted(group[at]) for at in self.requests if min(group[at]) == at]
-
     def _sign(self, tied: list[int], constraints: list[int]) -> object:
-        bodies = [self._body(at) for at in tied]
+        """Say what there is to these requests, whatever their names and places."""
+        taken = self.problem.leaves
+        bodies = [
+            tuple(
+                (taken[leaf.index].likeness, taken[leaf.index].count, leaf.all)
+                for leaf in self.problem.question.requests[at].leaves
+            )
+            for at in tied
+        ]
         covers: list[tuple[bool, str, _Cover]] = []
         for number in constraints:
             cover = tuple(self._cover(number, at) for at in tied)
-            if not any(map(any, cover)):
-                continue
-            constraint = self.problem.question.constraints[number]
-            entry = constraint.match, constraint.attribute, cover
-            covers.append(entry)
+            if any(map(any, cover)):
+                constraint = self.problem.question.constraints[number]
+                covers.append((constraint.match, constraint.attribute, cover))
         covers.sort()
         return tuple(bodies), tuple(covers)
-
-    def _body(self, at: int) -> object:
-        taken = self.problem.leaves
-        return tuple(
-            (taken[leaf.index].likeness, taken[leaf.index].count, leaf.all)
-            for leaf in self.problem.question.requests[at].leaves
-        )
 
     def _cover(self, constraint: int, at: int) -> tuple[bool, ...]:
         return tuple(constraint in leaf.constraints for leaf in self.problem.question.requests[at].leaves)

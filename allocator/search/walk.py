@@ -27,8 +27,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from allocator.answer import Cause, Fatal
-from allocator.problem import MAX_RESULTS
+from allocator.answer import MAX_RESULTS, Cause, Fatal
 from allocator.search.budget import Patience, Recall, Steps
 from allocator.search.proof import Proof
 from allocator.search.supply import Limits
@@ -120,7 +119,10 @@ class Walk:
         size = len(requests)
         self.horizon = size
         for at, request in enumerate(requests):
-            if self._may_end(request.leaves):
+            taken = [problem.leaves[leaf.index] for leaf in request.leaves]
+            if any(one.faulty or one.failing for one in taken) or any(
+                leaf.all and leaf.constraints for leaf in request.leaves
+            ):
                 self.horizon = at
                 break
         regular = not problem.irregular
@@ -153,8 +155,11 @@ class Walk:
 
     def solve(self) -> Solution | None:
         """Find the first solution; None if there is none. Raises Fatal and OutOfBudget."""
-        if self.cuts.counts and self._short():
-            return None
+        taken = self.problem.leaves
+        if self.cuts.counts:
+            for request in self.problem.question.requests[: self.horizon]:
+                if all(taken[leaf.index].count > taken[leaf.index].candidates.bit_count() for leaf in request.leaves):
+                    return None
         provable = self.cuts.proof and not self.problem.irregular
         self.guided = False
         try:
@@ -165,20 +170,6 @@ class Walk:
             return None
         self.guided = True
         return self._run(Patience(-1))
-
-    def _may_end(self, leaves: tuple[Leaf, ...]) -> bool:
-        taken = self.problem.leaves
-        return any(
-            taken[leaf.index].faulty or taken[leaf.index].failing or (leaf.all and leaf.constraints) for leaf in leaves
-        )
-
-    def _short(self) -> bool:
-        requests = self.problem.question.requests[: self.horizon]
-        taken = self.problem.leaves
-        return any(
-            all(taken[leaf.index].count > taken[leaf.index].candidates.bit_count() for leaf in one.leaves)
-            for one in requests
-        )
 
     # ---- the loop
 
@@ -296,14 +287,31 @@ class Walk:
             if step is Step.EXCEEDED:
                 return self._give_up(slot, Step.EXCEEDED)
             if step is Step.FAILED:
-                self._refuse(slot)
+                if self.patience.refuse():
+                    raise _Impatient
+                if self.siblings:
+                    if slot.seen is None:
+                        slot.seen = set()
+                    slot.seen.add(self._sibling(slot.at, slot))
             found = self._next(slot)
             if found is None:
                 return self._give_up(slot, Step.FAILED)
             slot.at, after, agreed = found
             if slot.wanted == self.problem.leaves[slot.leaf].count:
                 self.first[slot.request] = slot.at
-            step = self._descend(slot, after, agreed)
+            taken = slot.taken | ((1 << slot.at) & self.problem.dedicated)
+            wanted, held = slot.wanted - 1, slot.held + 1
+            if (
+                self.guided
+                and self.patience.wants_proof()
+                and not self.proof.possible(slot.request, slot.leaf, wanted, slot.at + 1, after, agreed, taken, held)
+            ):
+                self.patience.caught += 1
+                step = Step.FAILED
+            elif wanted:
+                step = self._fill(slot.request, slot.leaf, wanted, slot.at + 1, after, agreed, taken, held, fresh=False)
+            else:
+                step = self._open(slot.request + 1, after, agreed, taken, held)
             if step is Step.DOWN or step is None:
                 return step
 
@@ -344,54 +352,6 @@ class Walk:
             return at, after, agreed
         slot.bits = 0
         return None
-
-    def _descend(self, slot: _Slot, after: int, agreed: int) -> Step | None:
-        """Go on with a candidate taken."""
-        mine = (1 << slot.at) & self.problem.dedicated
-        taken = slot.taken | mine
-        if self._hopeless(slot, after, agreed, taken):
-            self.patience.caught += 1
-            return Step.FAILED
-        wanted = slot.wanted - 1
-        held = slot.held + 1
-        if not wanted:
-            return self._open(slot.request + 1, after, agreed, taken, held)
-        return self._fill(
-            slot.request,
-            slot.leaf,
-            wanted,
-            slot.at + 1,
-            after,
-            agreed,
-            taken,
-            held,
-            fresh=False,
-        )
-
-    def _hopeless(self, slot: _Slot, after: int, agreed: int, taken: int) -> bool:
-        """Ask for a proof, where one is worth it."""
-        if not self.guided or not self.patience.wants_proof():
-            return False
-        possible = self.proof.possible(
-            slot.request,
-            slot.leaf,
-            slot.wanted - 1,
-            slot.at + 1,
-            after,
-            agreed,
-            taken,
-            slot.held + 1,
-        )
-        return not possible
-
-    def _refuse(self, slot: _Slot) -> None:
-        """Remember that a candidate led nowhere, and lose patience in the end."""
-        if self.patience.refuse():
-            raise _Impatient
-        if self.siblings:
-            if slot.seen is None:
-                slot.seen = set()
-            slot.seen.add(self._sibling(slot.at, slot))
 
     def _give_up(self, slot: _Slot, step: Step) -> Step:
         self.stack.pop()

@@ -6,18 +6,20 @@ import asyncio
 from time import time
 from typing import TYPE_CHECKING
 
-from allocator.decisions import Outlook, UnknownStrategy, find_claims, placement_of, redact, shape_of, unusable
+from allocator.decisions import Outlook, find_claims, placement_of, redact, shape_of, unusable
 from allocator.reservations import PodGone, PodSeen
 from allocator.service.preemption.nominations import Nominations
 from allocator.service.requeue_events import RefusedPods
+from allocator.strategies import UnknownStrategy
 from dra.objects import claim_names, is_later
 
 if TYPE_CHECKING:
-    from allocator.decisions import Placement, PlacementRules
+    from allocator.decisions import PlacementRules
     from allocator.reservations import Event
     from allocator.service.knowledge import Knowledge
     from allocator.service.requeue_events import RequeueEvents
     from allocator.service.settings import Settings
+    from allocator.strategies import Placement
     from dra.objects import Pod, ResourceClaim
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from allocator.strategies.choose import Chosen, best, serve
 from allocator.strategies.hardware import HardwareUnit, Room, fragmentation, room, scale_of, units, utilisation
 from allocator.strategies.node_view import LooksAt, StrategyCache, told_apart
+from allocator.strategies.placement import Placement, UnknownStrategy, read_placement
 from allocator.strategies.strategy import DEFAULT, STRATEGIES
 
 __all__ = [
@@ -13,10 +14,13 @@ __all__ = [
     "Chosen",
     "HardwareUnit",
     "LooksAt",
+    "Placement",
     "Room",
     "StrategyCache",
+    "UnknownStrategy",
     "best",
     "fragmentation",
+    "read_placement",
     "room",
     "scale_of",
     "serve",

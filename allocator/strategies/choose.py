@@ -12,17 +12,16 @@ from allocator.answer import Answer, Fatal, Granted, Verdict, fail, with_allocat
 from allocator.one_node import Options, compose, find
 from allocator.problem import CompileCache, question_of
 from allocator.strategies.node_view import NodeView, StrategyCache
-from allocator.strategies.strategy import DEFAULT, STRATEGIES, Plan, Strategy
+from allocator.strategies.strategy import DEFAULT, STRATEGIES, Plan
 from dra.errors import NodeSelectorError
 from dra.policy import Rules
 from dra.wire import encode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from allocator.problem import Candidate
-    from allocator.strategies.node_view import DeviceId
-    from allocator.strategies.strategy import Cost
+    from allocator.strategies.strategy import Cost, Order
     from dra.objects import DeviceRequest, DeviceRequestAllocationResult, ResourceClaim
     from dra.stock import Stock
 
@@ -46,7 +45,7 @@ def serve(
     kept: StrategyCache | None = None,
 ) -> Chosen:
     """Serve claims on one node as a strategy likes it best; whoever asks often keeps a `StrategyCache` for it."""
-    ask = _Node(stock, node, options or Options(), kept or StrategyCache())
+    ask = _NodeSearch(stock, node, options or Options(), kept or StrategyCache())
     first = ask.solve(claims)
     if not first.feasible:
         return Chosen(first)
@@ -56,22 +55,29 @@ def serve(
     view = NodeView(stock, node, ask.kept, chosen.looks_at)
     narrowed = _narrow(claims, first)
     found = [first]
-    for arrange in _arrangements(view, chosen):
-        answer = ask.solve(narrowed, arrange)
-        found.append(answer)
+    for key in chosen.orders(view):
+
+        def order(place: Candidate, key: Order = key) -> Cost:
+            return key(place.id)
+
+        found.append(ask.solve(narrowed, partial(sorted, key=order)))
     admin = any(result.admin_access for result in _results(first))
     if len(claims) > 1 and not admin:
-        answer = ask.one_by_one(narrowed, strategy)
-        found.append(answer)
-    plans = [_plan(view, one) for one in found if one.feasible]
+        found.append(ask.one_by_one(narrowed, strategy))
+    plans: list[Plan] = []
+    for one in found:
+        if one.feasible:
+            results = tuple(_results(one))
+            plans.append(Plan(one, results, view.after(results)))
     best = min(plans, key=lambda plan: chosen.cost(view, plan))
-    score = _score(chosen, view, best, claims)
-    steps = sum(one.steps for one in found)
-    answer = replace(best.answer, steps=steps)
-    return Chosen(answer, score)
+    score = min(100.0, max(0.0, chosen.score(view, best)))
+    if any(request.first_available for claim in claims for request in claim.spec.devices.requests):
+        # Alternatives that the claim likes better weigh more than the strategy's own liking.
+        score = 0.75 * _preference(claims, best.answer) + 0.25 * score
+    return Chosen(replace(best.answer, steps=sum(one.steps for one in found)), score)
 
 
-class _Node:
+class _NodeSearch:
     """One node to which questions are put."""
 
     def __init__(self, stock: Stock, node: str, options: Options, kept: StrategyCache) -> None:
@@ -83,9 +89,15 @@ class _Node:
     def solve(self, claims: Sequence[ResourceClaim], arrange: Arrange | None = None) -> Answer:
         """Search under an order of devices; every order is searched exactly."""
         stock = self.stock
+
+        def begin() -> CompileCache:
+            rules = Rules(stock.compatibilities.values())
+            return CompileCache(question_of(claims, stock.classes, stock.reading), rules)
+
+        asked = [(claim.metadata.namespace, claim.metadata.name, claim.spec) for claim in claims]
         try:
             pools = stock.pools(self.node)
-            cache = self._cache(claims)
+            cache = self.kept.cache_for(encode(asked), begin)
         except (Fatal, NodeSelectorError) as error:
             return fail(error)
         target = stock.nodes[self.node]
@@ -98,36 +110,13 @@ class _Node:
         stock, steps = self.stock, 0
         granted: list[Granted] = []
         for claim in claims:
-            chosen = serve(
-                stock,
-                self.node,
-                [claim],
-                strategy=strategy,
-                options=self.options,
-                kept=self.kept,
-            )
-            found = chosen.answer
+            found = serve(stock, self.node, [claim], strategy=strategy, options=self.options, kept=self.kept).answer
             if not found.feasible:
                 return found
             granted += found.allocations
             steps += found.steps
-            allocation = found.allocations[0].allocation
-            stock = stock.with_(with_allocation(claim, allocation))
+            stock = stock.with_(with_allocation(claim, found.allocations[0].allocation))
         return Answer(Verdict.FEASIBLE, tuple(granted), steps=steps)
-
-    def _cache(self, claims: Sequence[ResourceClaim]) -> CompileCache:
-        stock = self.stock
-
-        def begin() -> CompileCache:
-            rules = Rules(stock.compatibilities.values())
-            question = question_of(claims, stock.classes, stock.reading)
-            return CompileCache(question, rules)
-
-        asked: list[object] = []
-        for claim in claims:
-            meta = claim.metadata
-            asked.append((meta.namespace, meta.name, claim.spec))
-        return self.kept.cache_for(encode(asked), begin)
 
 
 def best(choices: Mapping[str, Chosen]) -> str | None:
@@ -136,24 +125,11 @@ def best(choices: Mapping[str, Chosen]) -> str | None:
     return max(fitting, key=lambda node: choices[node].score, default=None)
 
 
-def _score(chosen: Strategy, view: NodeView, plan: Plan, claims: Sequence[ResourceClaim]) -> float:
-    """Let alternatives that the claim likes better weigh more than the strategy's own liking."""
-    score = chosen.score(view, plan)
-    own = min(100.0, max(0.0, score))
-    for claim in claims:
-        for request in claim.spec.devices.requests:
-            if request.first_available:
-                liked = _preference(claims, plan.answer)
-                return 0.75 * liked + 0.25 * own
-    return own
-
-
 def _preference(claims: Sequence[ResourceClaim], answer: Answer) -> float:
     """Say how well a fit meets the order of alternatives: 100 if every request got its first."""
     ranks: list[float] = []
     for claim, granted in zip(claims, answer.allocations, strict=True):
-        results = granted.allocation.devices.results
-        got = {result.request for result in results}
+        got = {result.request for result in granted.allocation.devices.results}
         for request in claim.spec.devices.requests:
             subs = request.first_available
             for at, sub in enumerate(subs):
@@ -161,24 +137,7 @@ def _preference(claims: Sequence[ResourceClaim], answer: Answer) -> float:
                     ranks.append(at / len(subs))
     if not ranks:
         return 0.0
-    mean = sum(ranks) / len(ranks)
-    return 100 * (1 - mean)
-
-
-def _arrangements(view: NodeView, strategy: Strategy) -> Iterator[Arrange]:
-    def arrange_by(key: Callable[[DeviceId], Cost]) -> Arrange:
-        def key_of(place: Candidate) -> Cost:
-            return key(place.id)
-
-        return partial(sorted, key=key_of)
-
-    for key in strategy.orders(view):
-        yield arrange_by(key)
-
-
-def _plan(view: NodeView, answer: Answer) -> Plan:
-    results = tuple(_results(answer))
-    return Plan(answer, results, view.after(results))
+    return 100 * (1 - sum(ranks) / len(ranks))
 
 
 def _results(answer: Answer) -> Iterable[DeviceRequestAllocationResult]:
@@ -189,20 +148,13 @@ def _results(answer: Answer) -> Iterable[DeviceRequestAllocationResult]:
 def _narrow(claims: Sequence[ResourceClaim], answer: Answer) -> list[ResourceClaim]:
     """Leave of each firstAvailable request only the alternative that first-fit chose: a strategy chooses devices."""
     narrowed: list[ResourceClaim] = []
-    grants = zip(claims, answer.allocations, strict=True)
-    for claim, granted in grants:
-        results = granted.allocation.devices.results
-        got = {result.request for result in results}
-        asked = claim.spec.devices
-        requests = [_chosen_only(request, got) for request in asked.requests]
-        devices = replace(asked, requests=tuple(requests))
-        spec = replace(claim.spec, devices=devices)
-        narrow = replace(claim, spec=spec)
-        narrowed.append(narrow)
+    for claim, granted in zip(claims, answer.allocations, strict=True):
+        got = {result.request for result in granted.allocation.devices.results}
+        requests: list[DeviceRequest] = []
+        for request in claim.spec.devices.requests:
+            kept = tuple(sub for sub in request.first_available if f"{request.name}/{sub.name}" in got)
+            # An alternative of no devices leaves no trace; the search finds it again.
+            requests.append(replace(request, first_available=kept or request.first_available))
+        devices = replace(claim.spec.devices, requests=tuple(requests))
+        narrowed.append(replace(claim, spec=replace(claim.spec, devices=devices)))
     return narrowed
-
-
-def _chosen_only(request: DeviceRequest, got: set[str]) -> DeviceRequest:
-    kept = tuple(sub for sub in request.first_available if f"{request.name}/{sub.name}" in got)
-    # An alternative of no devices leaves no trace; the search finds it again.
-    return replace(request, first_available=kept or request.first_available)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Scale = dict[tuple[str, str], int]  # (driver, name of a counter or capacity) → the largest unit's value
 
 
-class Part(msgspec.Struct, frozen=True, eq=False):
+class UnitPart(msgspec.Struct, frozen=True, eq=False):
     """A device as a part of a unit: how much of the unit it is, and what it draws from the unit's counters."""
 
     device: Device
@@ -35,7 +35,7 @@ class HardwareUnit(msgspec.Struct, frozen=True, eq=False):
 
     pool: PoolId
     name: str
-    parts: tuple[Part, ...]
+    parts: tuple[UnitPart, ...]
     declared: dict[str, int] = {}
     weight: float = 1.0
     shape: tuple[object, ...] = ()  # equal for units that are partitioned in the same way
@@ -72,25 +72,25 @@ def units(pool: Pool, scale: Scale | None = None) -> tuple[HardwareUnit, ...]:
     """Put the devices of a pool together into units, in the order in which they are first met."""
     if scale is None:
         scale = scale_of(pool.pages())
-    parts: dict[tuple[bool, str], list[Part]] = {}
+    parts: dict[tuple[bool, str], list[UnitPart]] = {}
     for page in pool.pages():
         for device in page.devices:
             if not device.consumes_counters:
-                key = False, device.name
-                parts[key] = [Part(device, 1.0)]
+                parts[False, device.name] = [UnitPart(device, 1.0)]
             for consumption in device.consumes_counters:
                 declared = pool.counters[consumption.counter_set]
-                drawn = consumption.counters
-                needs = {name: counter.value.nano for name, counter in drawn.items()}
-                share = _mean(needs, declared)
-                key = True, consumption.counter_set
-                of_set = parts.setdefault(key, [])
-                of_set.append(Part(device, share, needs))
+                needs = {name: counter.value.nano for name, counter in consumption.counters.items()}
+                part = UnitPart(device, _mean(needs, declared), needs)
+                parts.setdefault((True, consumption.counter_set), []).append(part)
     found: list[HardwareUnit] = []
     for (counted, name), of_unit in parts.items():
         counters = pool.counters[name] if counted else {}
-        unit = _hardware_unit(pool, name, tuple(of_unit), counters, scale)
-        found.append(unit)
+        capacities = of_unit[0].device.capacity
+        sizes = counters or {key: capacity.value.nano for key, capacity in capacities.items()}
+        top = {key: scale.get((pool.id[0], key), 0) for key in sizes}
+        weight = _mean(sizes, top) if any(top.values()) else 1.0
+        shape = tuple((part.size, *sorted(part.needs.items())) for part in of_unit)
+        found.append(HardwareUnit(pool.id, name, tuple(of_unit), counters, weight, shape))
     return tuple(found)
 
 
@@ -99,17 +99,19 @@ def room(unit: HardwareUnit, use: PoolUse) -> Room:
     busy = any(use.holds(part.device.name) for part in unit.parts)
     if not busy:
         return Room(1.0, 1.0, busy=False)
-    left = _subtract_use(unit, use)
+    left = dict(unit.declared)
+    for part in unit.parts:
+        if use.holds(part.device.name):
+            for name, amount in part.needs.items():
+                left[name] -= amount
     shares: list[float] = []
     options: list[float] = []
     for part in unit.parts:
         if use.holds(part.device.name):
             shares.append(part.size * _share_left(part.device, use))
-        elif _fits(part, left):
+        elif all(left[name] >= amount for name, amount in part.needs.items()):
             options.append(part.size**2)
-    counted = 0.0
-    if unit.declared:
-        counted = _mean(left, unit.declared)
+    counted = _mean(left, unit.declared) if unit.declared else 0.0
     free = min(1.0, counted + sum(shares))
     to_be_had = sum(options) + sum(share**2 for share in shares)
     every = sum(part.size**2 for part in unit.parts) or 1.0
@@ -134,38 +136,6 @@ def utilisation(rooms: Iterable[tuple[HardwareUnit, Room]]) -> float:
     return used / every if every else 0.0
 
 
-def _hardware_unit(
-    pool: Pool, name: str, parts: tuple[Part, ...], declared: dict[str, int], scale: Scale
-) -> HardwareUnit:
-    sizes = declared
-    if not sizes:
-        capacities = parts[0].device.capacity
-        sizes = {key: capacity.value.nano for key, capacity in capacities.items()}
-    driver = pool.id[0]
-    top = {key: scale.get((driver, key), 0) for key in sizes}
-    weight = 1.0
-    if any(top.values()):
-        weight = _mean(sizes, top)
-    shape: list[object] = []
-    for part in parts:
-        needs = sorted(part.needs.items())
-        shape.append((part.size, *needs))
-    return HardwareUnit(pool.id, name, parts, declared, weight, tuple(shape))
-
-
-def _subtract_use(unit: HardwareUnit, use: PoolUse) -> dict[str, int]:
-    left = dict(unit.declared)
-    for part in unit.parts:
-        if use.holds(part.device.name):
-            for name, amount in part.needs.items():
-                left[name] -= amount
-    return left
-
-
-def _fits(part: Part, left: Mapping[str, int]) -> bool:
-    return all(left[name] >= amount for name, amount in part.needs.items())
-
-
 def _share_left(device: Device, use: PoolUse) -> float:
     """Say how much of a device that is in use can still be had as a share."""
     if device.name in use.dedicated or not device.allow_multiple_allocations:
@@ -173,12 +143,8 @@ def _share_left(device: Device, use: PoolUse) -> float:
     if not device.capacity:
         return 1.0
     used = use.used.get(device.name, {})
-    total: dict[str, int] = {}
-    left: dict[str, int] = {}
-    for name, capacity in device.capacity.items():
-        total[name] = capacity.value.nano
-        left[name] = total[name] - used.get(name, 0)
-    return _mean(left, total)
+    total = {name: capacity.value.nano for name, capacity in device.capacity.items()}
+    return _mean({name: whole - used.get(name, 0) for name, whole in total.items()}, total)
 
 
 def _mean(amounts: Mapping[str, int], of: Mapping[str, int]) -> float:

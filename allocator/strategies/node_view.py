@@ -3,23 +3,35 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from itertools import combinations
 from typing import TYPE_CHECKING
 
-from allocator.strategies import topology
+from allocator.problem import values_of
 from allocator.strategies.hardware import HardwareUnit, Room, Scale, room, scale_of, units
 from dra.stock import FREE, PoolId, PoolUse
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from allocator.problem import CompileCache
-    from allocator.strategies.topology import Site
-    from dra.objects import DeviceRequestAllocationResult, Node
+    from dra.objects import Device, DeviceRequestAllocationResult, Node
     from dra.stock import Page, Pool, Stock
 
 _QUESTIONS = 64  # questions that are remembered
 _ENTRIES = 1 << 16  # entries that are remembered of each sort
 DeviceId = tuple[str, str, str]  # driver, pool, device
+Site = tuple[frozenset[object], ...]  # values per level
+
+# How near devices are: there is no one attribute for buses, links and memory nodes. Names are compared without their domain, so that a
+# GPU and a NIC of different drivers can be neighbours. A device that says nothing at a level is no further from others for it.
+# Nearest first, with what it costs two devices not to share the level.
+LEVELS: tuple[tuple[float, frozenset[str]], ...] = (
+    (8.0, frozenset({"nvlinkdomain", "nvlinkclique", "cliqueid", "nvlink", "xgmihive", "hiveid", "fabricid"})),
+    (4.0, frozenset({"pcieswitch", "pciswitch", "pcieroot", "pciroot", "pcierootcomplex", "pciebusroot"})),
+    (2.0, frozenset({"numanode", "numanodeid", "numa", "numaid"})),
+    (1.0, frozenset({"socket", "socketid", "cpusocketid", "cpusocket"})),
+)
+_WORST = sum(cost for cost, _ in LEVELS)
 
 
 class LooksAt(IntEnum):
@@ -87,8 +99,37 @@ class StrategyCache:
         if found is None:
             if len(self._sites) > _ENTRIES:
                 self._sites.clear()
-            found = self._sites[page] = tuple([topology.site(device) for device in page.devices])
+            found = self._sites[page] = tuple([site_of(device) for device in page.devices])
         return found
+
+
+def site_of(device: Device) -> Site:
+    """Say where a device sits."""
+    by_name = {name.rpartition("/")[2].lower(): attribute for name, attribute in device.attributes.items()}
+    return tuple(
+        frozenset(value for name in names & by_name.keys() for _, value in values_of(by_name[name]))
+        for _, names in LEVELS
+    )
+
+
+def apart(one: Site, other: Site) -> float:
+    """Say what it costs two devices to be used together."""
+    return sum(cost for (cost, _), a, b in zip(LEVELS, one, other, strict=True) if a and b and not a & b)
+
+
+def spread(sites: Sequence[Site]) -> float:
+    """Add up the costs of all pairs."""
+    return sum(apart(one, other) for one, other in combinations(sites, 2))
+
+
+def most_apart(sites: Sequence[Site]) -> float:
+    """Say what the same number of devices could cost at most."""
+    return _WORST * len(sites) * (len(sites) - 1) / 2
+
+
+def seeds_of(sites: Iterable[Site], most: int = 16) -> list[Site]:
+    """List the different places devices sit at, in order of appearance."""
+    return [one for one in dict.fromkeys(sites) if any(one)][:most]
 
 
 def told_apart(stock: Stock, nodes: Sequence[str], looks_at: LooksAt, kept: StrategyCache) -> list[list[str]]:
@@ -121,25 +162,20 @@ class NodeView:
         self.kept = kept
         self._node = stock.nodes[node]
         self._looks_at = looks_at
-        self.use: dict[PoolId, PoolUse] = {}
-        for pool in pools:
-            self.use[pool.id] = stock.use(pool.id)
+        self.use: dict[PoolId, PoolUse] = {pool.id: stock.use(pool.id) for pool in pools}
         self.units = kept.units(pools)
         self.rooms: list[Room] = []
         self.homes: dict[DeviceId, list[int]] = {}
         self._sites: dict[DeviceId, Site] = {}
         self.shareable: set[DeviceId] = set()
         for at, unit in enumerate(self.units):
-            use = self.use[unit.pool]
-            left = room(unit, use)
-            self.rooms.append(left)
+            self.rooms.append(room(unit, self.use[unit.pool]))
             for part in unit.parts:
                 device = part.device
                 id_ = (*unit.pool, device.name)
-                homes = self.homes.setdefault(id_, [])
-                homes.append(at)
+                self.homes.setdefault(id_, []).append(at)
                 if looks_at >= LooksAt.SITES:
-                    self._sites[id_] = topology.site(device)
+                    self._sites[id_] = site_of(device)
                 if device.allow_multiple_allocations:
                     self.shareable.add(id_)
 
@@ -175,12 +211,8 @@ class NodeView:
         use = self.use[driver, pool]
 
         def work_out() -> float:
-            dedicated = use.dedicated | {device}
-            taken = PoolUse(dedicated, use.shared, use.used)
-            left = room(unit, taken)
-            before = self.value(at, self.rooms[at])
-            after = self.value(at, left)
-            return before - after
+            left = room(unit, PoolUse(use.dedicated | {device}, use.shared, use.used))
+            return self.value(at, self.rooms[at]) - self.value(at, left)
 
         # Equal units with the same parts in use lose the same. Of shares the amounts would matter too.
         if use.shared:
@@ -201,11 +233,7 @@ class NodeView:
             use[pool] = _with(before, result)
             homes = self.homes.get((*pool, result.device), ())
             touched.update(dict.fromkeys(homes))
-        rooms: dict[int, Room] = {}
-        for at in touched:
-            unit = self.units[at]
-            rooms[at] = room(unit, use[unit.pool])
-        return rooms
+        return {at: room(self.units[at], use[self.units[at].pool]) for at in touched}
 
 
 def _with(use: PoolUse, result: DeviceRequestAllocationResult) -> PoolUse:
@@ -213,11 +241,8 @@ def _with(use: PoolUse, result: DeviceRequestAllocationResult) -> PoolUse:
         return use
     device = result.device
     if result.share_id is None:
-        dedicated = use.dedicated | {device}
-        return PoolUse(dedicated, use.shared, use.used)
+        return PoolUse(use.dedicated | {device}, use.shared, use.used)
     amounts = dict(use.used.get(device, {}))
     for name, amount in result.consumed_capacity.items():
         amounts[name] = amounts.get(name, 0) + amount.nano
-    shared = use.shared | {device}
-    used = {**use.used, device: amounts}
-    return PoolUse(use.dedicated, shared, used)
+    return PoolUse(use.dedicated, use.shared | {device}, {**use.used, device: amounts})

@@ -17,25 +17,23 @@ there is none nor lose one, and is never worse by its own measure than first-fit
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import msgspec
 
 from allocator.answer import Answer
-from allocator.strategies import topology
 from allocator.strategies.hardware import Room, utilisation
-from allocator.strategies.node_view import LooksAt
+from allocator.strategies.node_view import LooksAt, apart, most_apart, seeds_of, spread
 from dra.objects import DeviceRequestAllocationResult
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from allocator.strategies.node_view import DeviceId, NodeView
-    from allocator.strategies.topology import Site
+    from allocator.strategies.node_view import DeviceId, NodeView, Site
 
-    Order = Callable[[DeviceId], "Cost"]
 
 Cost = tuple[float, ...]
+Order: TypeAlias = "Callable[[DeviceId], Cost]"
 _Level = tuple[int, object]  # of the topology, and a value there
 
 DEFAULT = "first-fit"
@@ -170,16 +168,9 @@ class LeastFragmentation:
         return _loss(view, plan), *_neighbours(view, plan)
 
     def score(self, view: NodeView, plan: Plan) -> float:
-        most = 0.0
-        for at in plan.rooms:
-            weight = view.units[at].weight
-            most += weight**2
-        lost = _loss(view, plan) / (most or 1.0)
-        share = min(1.0, max(0.0, lost))
-        kept = 1 - share
-        whole = 1 - _breakage(view, plan)
-        load = _load(view, plan)
-        return 60 * kept + 30 * whole + 10 * load
+        most = sum(view.units[at].weight ** 2 for at in plan.rooms) or 1.0
+        kept = 1 - min(1.0, max(0.0, _loss(view, plan) / most))
+        return 60 * kept + 30 * (1 - _breakage(view, plan)) + 10 * _load(view, plan)
 
 
 class Topology:
@@ -189,26 +180,21 @@ class Topology:
 
     def orders(self, view: NodeView) -> Iterator[Order]:
         def around(seed: Site) -> Callable[[DeviceId], Cost]:
-            def key(id_: DeviceId) -> Cost:
-                distance = topology.apart(seed, view.sites[id_])
-                first_home = float(view.homes[id_][0])
-                return distance, view.free(id_), first_home
+            return lambda id_: (apart(seed, view.sites[id_]), view.free(id_), float(view.homes[id_][0]))
 
-            return key
-
-        seeds = topology.seeds(view.sites.values())
+        seeds = seeds_of(view.sites.values())
         for seed in seeds:
             yield around(seed)
         if not seeds:
             yield from CompactFirst().orders(view)
 
     def cost(self, view: NodeView, plan: Plan) -> Cost:
-        return topology.spread(_sites(view, plan)), *_neighbours(view, plan), *CompactFirst().cost(view, plan)
+        return spread(_sites(view, plan)), *_neighbours(view, plan), *CompactFirst().cost(view, plan)
 
     def score(self, view: NodeView, plan: Plan) -> float:
         sites = _sites(view, plan)
-        worst = topology.worst(sites)
-        near = 1 - topology.spread(sites) / worst if worst else 1.0
+        most = most_apart(sites)
+        near = 1 - spread(sites) / most if most else 1.0
         return 90 * near + 10 * _load(view, plan)
 
 
@@ -246,15 +232,11 @@ def _sites(view: NodeView, plan: Plan) -> list[Site]:
 def _neighbourhoods(view: NodeView, rooms: Sequence[Room]) -> dict[_Level, list[float]]:
     """Gather how free the units are that share a value at some level of the topology."""
     found: dict[_Level, list[float]] = {}
-    units = zip(view.units, rooms, strict=True)
-    for unit, left in units:
-        first = unit.parts[0]
-        site = view.sites[*unit.pool, first.device.name]
+    for unit, left in zip(view.units, rooms, strict=True):
+        site = view.sites[*unit.pool, unit.parts[0].device.name]
         for level, values in enumerate(site):
             for value in values:
-                place = level, value
-                free = found.setdefault(place, [])
-                free.append(left.free)
+                found.setdefault((level, value), []).append(left.free)
     return found
 
 
@@ -267,18 +249,13 @@ def _neighbours(view: NodeView, plan: Plan) -> Cost:
 
 def _breakage(view: NodeView, plan: Plan) -> float:
     """Say how whole the neighbourhoods were that a plan breaks into, from 0 (in use already, or none) to 1."""
-    rooms = list(view.rooms)
-    for at, left in plan.rooms.items():
-        rooms[at] = left
-    before = _neighbourhoods(view, view.rooms)
-    after = _neighbourhoods(view, rooms)
-    lost: list[float] = []
-    for key, free in before.items():
-        if free != after[key]:
-            lost.append(_square_of_mean(free) - _square_of_mean(after[key]))
-    if not lost:
-        return 0.0
-    return sum(lost) / len(lost)
+    after = _neighbourhoods(view, [plan.rooms.get(at, one) for at, one in enumerate(view.rooms)])
+    lost = [
+        _square_of_mean(free) - _square_of_mean(after[key])
+        for key, free in _neighbourhoods(view, view.rooms).items()
+        if free != after[key]
+    ]
+    return sum(lost) / len(lost) if lost else 0.0
 
 
 def _square_of_mean(free: Sequence[float]) -> float:
@@ -287,18 +264,9 @@ def _square_of_mean(free: Sequence[float]) -> float:
 
 def _crowding(view: NodeView) -> dict[DeviceId, float]:
     """Say per device how free its neighbourhood is; small means that others are at work there already."""
-    means: dict[_Level, float] = {}
-    neighbourhoods = _neighbourhoods(view, view.rooms)
-    for place, free in neighbourhoods.items():
-        means[place] = sum(free) / len(free)
+    means = {place: sum(free) / len(free) for place, free in _neighbourhoods(view, view.rooms).items()}
     crowd: dict[DeviceId, float] = {}
     for id_, site in view.sites.items():
-        around: list[float] = []
-        for level, values in enumerate(site):
-            for value in values:
-                mean = means.get((level, value), 1.0)
-                around.append(mean)
-        crowd[id_] = 1.0
-        if around:
-            crowd[id_] = sum(around) / len(around)
+        around = [means.get((level, value), 1.0) for level, values in enumerate(site) for value in values]
+        crowd[id_] = sum(around) / len(around) if around else 1.0
     return crowd

@@ -27,8 +27,9 @@ from cli.contract import AddressType, Broken, Exit, Failed, is_loopback
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from allocator.decisions import Placement, PlacementRules
+    from allocator.decisions import PlacementRules
     from allocator.service import Listening
+    from allocator.strategies import Placement
     from certs.mutual import Files
     from dra.stock import Stock
     from runtime.http import Address
@@ -63,7 +64,7 @@ class StrategyType(click.ParamType["Placement"]):
     name = "strategy"
 
     def convert(self, value: str | Placement, param: click.Parameter | None, ctx: click.Context | None) -> Placement:
-        from allocator.decisions import UnknownStrategy, read_placement
+        from allocator.strategies import UnknownStrategy, read_placement
 
         if not isinstance(value, str):
             return value
@@ -347,7 +348,8 @@ def rules_of(
     configuration: Configuration, strategy: Placement | None = None, most_pods: int | None = None
 ) -> PlacementRules:
     """Read how pods are placed; what was said on the command line goes before the file."""
-    from allocator.decisions import PlacementRules, read_placement
+    from allocator.decisions import PlacementRules
+    from allocator.strategies import read_placement
     from webhook.state import Placing
 
     bridge = configuration.file.bridge

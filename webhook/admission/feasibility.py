@@ -18,7 +18,7 @@ import msgspec
 
 from allocator import FleetMemo, Options, Stage, allocate, best, fleet
 from allocator import Verdict as Found
-from allocator.problem import MAX_RESULTS
+from allocator.answer import MAX_RESULTS
 from allocator.reasons import Hint, Kind, distance, nearest, sentence, spots, with_count
 from dra import cel
 from dra.budget import Budget

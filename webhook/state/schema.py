@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from allocator.decisions import UnknownStrategy, read_placement
 from allocator.strategies import DEFAULT as ALLOCATORS_DEFAULT
+from allocator.strategies import UnknownStrategy, read_placement
 from dra.errors import QuantityError
 from dra.objects import DeviceAttribute, DeviceCapacity
 from dra.pointer import escape

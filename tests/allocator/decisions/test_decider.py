@@ -10,12 +10,11 @@ from allocator.decisions import (
     Unserved,
     devices_ready,
     find_claims,
-    read_placement,
     with_pods,
 )
 from allocator.one_node import Options
 from allocator.preemption import without_pods
-from allocator.strategies import DEFAULT, STRATEGIES, LooksAt, serve
+from allocator.strategies import DEFAULT, STRATEGIES, LooksAt, read_placement, serve
 from dra.objects import Device, DeviceClass, Node, Pod, ResourceClaim, ResourceSlice
 from dra.stock import Stock
 from dra.wire import convert

@@ -6,12 +6,10 @@ from msgspec.structs import replace
 from allocator.decisions import (
     Decider,
     Outlook,
-    Placement,
     PlacementRules,
-    UnknownStrategy,
     placement_of,
-    read_placement,
 )
+from allocator.strategies import Placement, UnknownStrategy, read_placement
 from tests.allocator.decisions.test_decider import granted, pod, stock_of
 from tests.allocator.service import sidecar
 

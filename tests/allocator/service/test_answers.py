@@ -13,9 +13,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from allocator.decisions import Decider, Outlook, Outlooks, known_nodes, other_nodes, read_placement
+from allocator.decisions import Decider, Outlook, Outlooks, known_nodes, other_nodes
 from allocator.decisions.decider import Hindrance
 from allocator.service.schedulers.plugin import LONGEST_REASONS, Plugin
+from allocator.strategies import read_placement
 from dra.objects import Node, Pod, ResourceSlice
 from dra.wire import convert, encode
 from tests.allocator.decisions.test_decider import granted, stock_of

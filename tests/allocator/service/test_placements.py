@@ -1,6 +1,7 @@
 """Strategies by pod and Namespace, and as many pods on a node as may be, over the embedded store."""
 
-from allocator.decisions import PlacementRules, read_placement
+from allocator.decisions import PlacementRules
+from allocator.strategies import read_placement
 from cluster import resources
 from cluster.patch import Merge
 from tests.allocator.service.sidecar import claim, fleet, loaded, pod, running, until

@@ -2,7 +2,8 @@
 
 import pytest
 
-from allocator.decisions import PlacementRules, read_placement
+from allocator.decisions import PlacementRules
+from allocator.strategies import read_placement
 from cli.commands.allocator import rules_of
 from tests.cli.running import run
 from webhook.state.configuration import Configuration, read

@@ -1,0 +1,58 @@
+"""Strategies as they are written: one name, or several with weights, `topology=3,CompactFirst=1`.
+
+The first chooses devices, and a node's score is the weighted mean of what all make of it.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from allocator.strategies.strategy import DEFAULT, STRATEGIES
+
+MOST_WEIGHT = 100
+_LONGEST = 60  # characters of a wrong name that are said back
+
+
+class UnknownStrategy(Exception):  # noqa: N818  input of a user, answered in words
+    """A strategy that nobody knows, or weights that are none."""
+
+
+class Weighted(msgspec.Struct, frozen=True):
+    """One strategy among those that judge a node."""
+
+    strategy: str
+    weight: int = 1
+
+
+class Placement(msgspec.Struct, frozen=True):
+    """The strategies that place a pod; the first of them chooses devices."""
+
+    parts: tuple[Weighted, ...] = (Weighted(DEFAULT),)
+
+    @property
+    def is_default(self) -> bool:
+        return self.parts == (Weighted(DEFAULT),)
+
+
+def read_placement(text: str) -> Placement:
+    """Read strategies as they are written: a name, or names with weights."""
+    parts: list[Weighted] = []
+    for one in text.split(","):
+        name, equals, weight = one.strip().partition("=")
+        if name not in STRATEGIES:
+            known = ", ".join(sorted(STRATEGIES))
+            raise UnknownStrategy(f"there is no strategy {name[:_LONGEST]!r}; there are {known}")
+        if name in (part.strategy for part in parts):
+            raise UnknownStrategy(f"strategy {name} is named twice")
+        number = 1
+        if equals:
+            digits = weight.isascii() and weight.isdigit() and len(weight) <= len(str(MOST_WEIGHT))
+            number = int(weight) if digits else 0
+            if not 1 <= number <= MOST_WEIGHT:
+                raise UnknownStrategy(
+                    f"the weight of {name} is {weight[:_LONGEST]!r}, and has to be a whole number from 1 to {MOST_WEIGHT}"
+                )
+        parts.append(Weighted(name, number))
+    if len(parts) == 1:
+        return Placement((Weighted(parts[0].strategy),))
+    return Placement(tuple(parts))
