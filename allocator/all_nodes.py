@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -38,9 +37,8 @@ from dra.wire import encode
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from allocator.problem import Candidate, Leaf, Question
     from dra.objects import Node, ResourceClaim, ResourceClaimSpec
-    from dra.stock import Page, PoolId, PoolUse, Stock
+    from dra.stock import Page, PoolId, Stock
 
     Columns = Callable[[Page], list[tuple[object, ...]]]
 
@@ -102,11 +100,6 @@ class FleetAnswer(Mapping[str, Answer]):
             groups.setdefault(id(found), []).append(node)
         return list(groups.values())
 
-    @property
-    def looks(self) -> int:
-        """Say how many different nodes there were."""
-        return len({id(found) for found in self._found.values()})
-
 
 class FleetMemo:
     """What was found out about fleets, for the next question and the next stock; owned by who asks often.
@@ -117,7 +110,7 @@ class FleetMemo:
     def __init__(self, questions: int = 64) -> None:
         self._most = questions
         self._queries: dict[object, _Query] = {}
-        self._pages = PageCache()
+        self.pages = PageCache()
         self._targets: dict[Page, dict[str, tuple[Node, bool]]] = {}
         # Claims as texts, by the spec itself, which is held here; and the stock that was looked at last.
         self._texts: Cache[tuple[ResourceClaimSpec, bytes]] = Cache(_TEXTS)
@@ -129,15 +122,22 @@ class FleetMemo:
     def clear(self) -> None:
         """Forget everything."""
         self._queries.clear()
-        self._pages = PageCache()
+        self.pages = PageCache()
         self._targets.clear()
         self._texts.clear()
         self._stock = None
 
     def query(self, stock: Stock, claims: Sequence[ResourceClaim], options: Options, *, idle: bool) -> _Query:
         """Find a question that was asked before, or begin it."""
+        texts: list[bytes] = []  # the claims, whatever they are called
+        for claim in claims:
+            known = self._texts.get(id(claim.spec))
+            if known is None:
+                known = claim.spec, encode(claim.spec)
+                self._texts.put(id(claim.spec), known, 4 * len(known[1]))
+            texts.append(known[1])
         key = (
-            tuple([self._text(claim.spec) for claim in claims]),  # whatever they are called
+            tuple(texts),
             tuple(map(id, stock.classes.values())),
             tuple(map(id, stock.compatibilities.values())),
             stock.reading,
@@ -151,20 +151,14 @@ class FleetMemo:
             found = _Query(self, stock, claims, idle=idle)
         self._queries[key] = found
         if is_new or stock is not self._stock:  # else nothing has grown
-            self._make_room(stock)
             self._stock = stock
+            size = sum(query.size for query in self._queries.values())
+            while len(self._queries) > 1 and (size > _SIZE or len(self._queries) > self._most):
+                size -= self._queries.pop(next(iter(self._queries))).size
+            self.pages.keep(stock.pages.values())
+            if len(self._targets) > 2 * len(stock.pages_on.get("", ())) + 64:
+                self._targets.clear()
         return found
-
-    def _text(self, spec: ResourceClaimSpec) -> bytes:
-        known = self._texts.get(id(spec))
-        if known is None:
-            known = spec, encode(spec)
-            self._texts.put(id(spec), known, 4 * len(known[1]))
-        return known[1]
-
-    def cache_for(self, question: Question, rules: Rules) -> CompileCache:
-        """Begin what the problems of a question have in common."""
-        return CompileCache(question, rules, self._pages)
 
     def targets(self, page: Page, node: Node) -> bool:
         """Say whether a slice that names no node has something for this one."""
@@ -177,20 +171,6 @@ class FleetMemo:
             known = node, targets(page, node)
             kept[name] = known
         return known[1]
-
-    def _make_room(self, stock: Stock) -> None:
-        size = sum(query.size for query in self._queries.values())
-        while len(self._queries) > 1:
-            if size <= _SIZE and len(self._queries) <= self._most:
-                break
-            oldest = next(iter(self._queries))
-            forgotten = self._queries.pop(oldest)
-            size -= forgotten.size
-        self._pages.keep(stock.pages.values())
-        shared = stock.pages_on.get("", ())
-        most = 2 * len(shared) + 64
-        if len(self._targets) > most:
-            self._targets.clear()
 
 
 def fleet(
@@ -250,8 +230,7 @@ class _Query:
         except Fatal as error:
             self.fault = Found(Verdict.ERROR, error=str(error), cause=error.cause)
             question = question_of((), stock.classes, stock.reading)
-        rules = Rules(self.compatibilities)
-        self.cache = memo.cache_for(question, rules)
+        self.cache = CompileCache(question, Rules(self.compatibilities), memo.pages)
 
     @property
     def size(self) -> int:
@@ -268,15 +247,15 @@ class _Query:
         except OutOfBudget as reason:
             self.found, self.seen = dict.fromkeys(nodes, Found(Verdict.UNDECIDED, error=str(reason))), None
             return
-        most = max(_LOOKS, 2 * len(nodes))
-        if len(self.by_look) > most:
+        if len(self.by_look) > max(_LOOKS, 2 * len(nodes)):
             self.by_look.clear()
             self.pinned.clear()
-        changed = None
-        if self.seen is not None:
-            changed = stock.changed_since(self.seen)
+        changed = stock.changed_since(self.seen) if self.seen is not None else None
         # A node with very many devices, which it may make up, is looked at when the others were: the budget is for all of them.
-        due = sorted(nodes if changed is None else changed | self.unanswered, key=partial(_devices_on, stock))
+        due = sorted(
+            nodes if changed is None else changed | self.unanswered,
+            key=lambda name: sum(len(page.devices) for page in stock.pages_on.get(name, ())),
+        )
         if changed is None:
             signature = signature_of(reads, stock.pages.values(), self.cache.pages)
             if signature != self.signature:
@@ -286,38 +265,34 @@ class _Query:
         unanswered: set[str] = set()
         abandoned = False
         for number, name in enumerate(due):
-            abandoned = abandoned or (number % _PIECE == 0 and _is_abandoned(options))
+            if options.budget is not None and number % _PIECE == 0:
+                abandoned = abandoned or options.budget.is_abandoned()
             node = nodes.get(name)
             if node is None:
                 self.found.pop(name, None)
             elif abandoned:
                 self.found[name] = _UNSEEN
                 unanswered.add(name)
-            elif not self._look_at(stock, name, node, options):
-                unanswered.add(name)
+            elif self.fault is not None:
+                self.found[name] = self.fault
+            else:
+                look: object = None
+                with suppress(OutOfBudget):  # a node that takes too long to be told from others is searched by itself
+                    look = self._look(stock, name, node, options)
+                found = self.by_look.get(look)
+                if found is None:
+                    found = self.find(stock, node, options)
+                    # Where the caller has stopped waiting, the answer may be another one another time.
+                    out = options.budget is not None and options.budget.is_out
+                    if found.verdict is Verdict.UNDECIDED and out:
+                        unanswered.add(name)
+                    elif look is not None:
+                        self.by_look[look] = found
+                self.found[name] = found
         if changed is None:
             self.found = {name: self.found[name] for name in nodes}
         self.seen = stock
         self.unanswered = frozenset(unanswered)
-
-    def _look_at(self, stock: Stock, name: str, node: Node, options: Options) -> bool:
-        """Answer for one node; False if the caller did not wait for it."""
-        if self.fault is not None:
-            self.found[name] = self.fault
-            return True
-        look: object = None
-        with suppress(OutOfBudget):  # a node that takes too long to be told from others is searched by itself
-            look = self._look(stock, name, node, options)
-        found = self.by_look.get(look)
-        if found is None:
-            found = self.find(stock, node, options)
-            if found.verdict is Verdict.UNDECIDED and _has_stopped(options):
-                self.found[name] = found
-                return False
-            if look is not None:
-                self.by_look[look] = found
-        self.found[name] = found
-        return True
 
     def find(self, stock: Stock, node: Node, options: Options) -> Found:
         """Search one node."""
@@ -325,7 +300,7 @@ class _Query:
             pools = stock.pools(node.metadata.name)
         except NodeSelectorError as error:
             return Found(Verdict.ERROR, error=str(error))
-        return find(self.cache, node, pools, self._use(stock), options)
+        return find(self.cache, node, pools, (lambda _: FREE) if self.idle else stock.use, options)
 
     def answer(
         self,
@@ -345,20 +320,12 @@ class _Query:
         question = question_of(claims, stock.classes, stock.reading)
         leaves = question.leaves
         here = candidates_of(stock.pools(name))
-        chosen: list[tuple[Leaf, Candidate]] = []
-        for (leaf, _), at in zip(found.chosen, found.at, strict=True):
-            chosen.append((leaves[leaf.index], here[at]))
-        selected = [leaves[leaf.index] for leaf in found.selected]
         named = msgspec.structs.replace(
             found,
-            chosen=tuple(chosen),
-            selected=tuple(selected),
+            chosen=tuple((leaves[leaf.index], here[at]) for (leaf, _), at in zip(found.chosen, found.at, strict=True)),
+            selected=tuple(leaves[leaf.index] for leaf in found.selected),
         )
-        node = stock.nodes[name]
-        return compose(question, node, named, options)
-
-    def _use(self, stock: Stock) -> Callable[[PoolId], PoolUse]:
-        return (lambda _: FREE) if self.idle else stock.use
+        return compose(question, stock.nodes[name], named)
 
     # ---- looks
 
@@ -374,18 +341,24 @@ class _Query:
             return name
         pools: dict[PoolId, list[Page]] = {}
         for page in (*own, *reached):
-            pages = pools.setdefault(page.pool, [])
-            pages.append(page)
+            pools.setdefault(page.pool, []).append(page)
         far = {
             pool
             for pool, pages in pools.items()
             if not (all(page.node_name for page in pages) and _is_all_there(pages, stock.pages_of[pool]))
         }
         columns = self._columns(options, alone=not far)
-        return tuple(
-            self._far(stock, pool, pages, node) if pool in far else self._near(stock, pages, node, columns)
-            for pool, pages in sorted(pools.items(), key=_in_bytes)
-        )
+        looks: list[object] = []
+        for pool in sorted(pools, key=lambda id_: (id_[0].encode(), id_[1].encode())):
+            pages = pools[pool]
+            if pool not in far:
+                looks.append(self._near(stock, pages, node, columns))
+                continue
+            # A pool that others have a part in looks like itself only.
+            known = (*pages, stock.pages_of[pool], FREE if self.idle else stock.use(pool))
+            self.pinned.update((id(one), one) for one in known)
+            looks.append((tuple(map(id, known)), tuple(_reach(page, node) for page in pages)))
+        return tuple(looks)
 
     def _columns(self, options: Options, *, alone: bool = True) -> Columns:
         """Make what tells the devices of one node's pages apart; `alone` if the node shares no pool with another."""
@@ -411,45 +384,31 @@ class _Query:
         if not self.idle:
             use = stock.use(first.pool)
             if use is not FREE:
-                held = _positions_in_use(pages, use)
+                held = tuple(
+                    (
+                        number,
+                        at,
+                        device.name in use.dedicated,
+                        device.name in use.shared,
+                        tuple(sorted(use.used.get(device.name, {}).items())),
+                    )
+                    for number, page in enumerate(pages)
+                    for at, device in enumerate(page.devices)
+                    if use.holds(device.name)
+                )
         if len(pages) == 1:
-            look = self._page(first, node, columns)
-            return (*look, held)
-        encoded = [page.name.encode() for page in pages]
-        order = sorted(range(len(pages)), key=encoded.__getitem__)
-        names: list[str] = []
-        for page in pages:
-            names += [device.name for device in page.devices]
-        distinct = len(set(names)) == len(names)
+            return (*self._page(first, node, columns), held)
+        order = sorted(range(len(pages)), key=[page.name.encode() for page in pages].__getitem__)
+        names = [device.name for page in pages for device in page.devices]
         looks = [self._page(page, node, columns) for page in pages]
-        return tuple(order), distinct, *looks, held
-
-    def _far(self, stock: Stock, pool: PoolId, pages: list[Page], node: Node) -> object:
-        """A pool that others have a part in: by identity."""
-        use = FREE
-        if not self.idle:
-            use = stock.use(pool)
-        whole = stock.pages_of[pool]
-        known = (*pages, whole, use)
-        for one in known:
-            self.pinned[id(one)] = one
-        identity = tuple(map(id, known))
-        reach = [_reach(page, node) for page in pages]
-        return identity, tuple(reach)
+        return tuple(order), len(set(names)) == len(names), *looks, held
 
     def _page(self, page: Page, node: Node, columns: Columns) -> tuple[object, ...]:
         spec = page.slice.spec
         look: object = page.content
         if spec.skip_node_operations or spec.per_device_node_selection:
-            declared = node.status.declared_features
-            optional = OPTIONAL_OPERATIONS in declared
-            look = look, optional, _reach(page, node)
+            look = look, OPTIONAL_OPERATIONS in node.status.declared_features, _reach(page, node)
         return look, *columns(page)
-
-
-def _devices_on(stock: Stock, node: str) -> int:
-    """Count the devices of slices that name a node."""
-    return sum(len(page.devices) for page in stock.pages_on.get(node, ()))
 
 
 def _is_all_there(pages: Sequence[Page], whole: Sequence[Page]) -> bool:
@@ -460,36 +419,6 @@ def _is_all_there(pages: Sequence[Page], whole: Sequence[Page]) -> bool:
     return one_generation and len(pages) == pages[0].slice.spec.pool.resource_slice_count
 
 
-def _positions_in_use(pages: Sequence[Page], use: PoolUse) -> object:
-    """Say what is in use, by position."""
-    return tuple(
-        (
-            number,
-            at,
-            device.name in use.dedicated,
-            device.name in use.shared,
-            tuple(sorted(use.used.get(device.name, {}).items())),
-        )
-        for number, page in enumerate(pages)
-        for at, device in enumerate(page.devices)
-        if use.holds(device.name)
-    )
-
-
-def _has_stopped(options: Options) -> bool:
-    """Say whether the caller has stopped waiting, so that another time the answer may be another."""
-    if options.budget is not None:
-        return options.budget.is_out
-    return _is_abandoned(options)
-
-
-def _is_abandoned(options: Options) -> bool:
-    """Say whether nobody waits any more, whatever is left of a budget."""
-    if options.budget is not None:
-        return options.budget.is_abandoned()
-    return options.cancelled is not None and options.cancelled()
-
-
 def _reach(page: Page, node: Node) -> object:
     if not page.slice.spec.per_device_node_selection:
         return None
@@ -497,8 +426,3 @@ def _reach(page: Page, node: Node) -> object:
         return tuple(reaches(device, node) for device in page.devices)
     except NodeSelectorError:
         return node.metadata.name
-
-
-def _in_bytes(entry: tuple[PoolId, list[Page]]) -> tuple[bytes, bytes]:
-    (driver, pool), _ = entry
-    return driver.encode(), pool.encode()

@@ -11,11 +11,10 @@ import msgspec
 from allocator.answer import Answer, Cause, Fatal, Reason, Stage, Verdict, fail
 from allocator.problem import Candidate, CompileCache, Fault, Judge, Leaf, Offer, compile, question_of  # noqa: A004  the verb
 from allocator.reasons import losses
-from allocator.result import grant, share_id
+from allocator.result import grant
 from allocator.search import MICROSECONDS, Cuts, Walk
 from dra.budget import Budget
 from dra.errors import NodeSelectorError, OutOfBudget
-from dra.objects import ResourceClaim
 from dra.policy import Rules
 from dra.stock import PoolStatus
 
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from allocator.problem import Question
-    from dra.objects import Node
+    from dra.objects import Node, ResourceClaim
     from dra.stock import Pool, PoolId, PoolUse, Stock
 
 STEPS = 120_000  # less than a second, compiling and proofs included
@@ -34,11 +33,9 @@ class Options(msgspec.Struct, frozen=True):
 
     # For one node, in steps of the search; what comes before it is paid from them, too.
     steps: int = STEPS
-    cancelled: Callable[[], bool] | None = None
     # What all questions of a caller may cost together. When it is spent, whatever is still asked is undecided at once.
     budget: Budget | None = None
     cuts: Cuts = Cuts()
-    new_share_id: Callable[[ResourceClaim, str, Candidate], str] = share_id
     # Another order in which devices are tried, for strategies: any order is searched exactly. None is the in-tree one.
     arrange: Callable[[list[Candidate]], list[Candidate]] | None = None
 
@@ -54,7 +51,6 @@ class Found(msgspec.Struct, frozen=True):
     at: tuple[int, ...] = ()  # the positions of the chosen devices among the node's
     selected: tuple[Leaf, ...] = ()  # of every request, the alternative that is served
     error: str | None = None
-    node_only: bool = False
     steps: int = 0
     cause: Cause | None = None  # of the error
 
@@ -69,7 +65,7 @@ def budget_of(options: Options) -> Budget:
     steps = MICROSECONDS * options.steps
     if options.budget is not None:
         return options.budget.part(steps)
-    return Budget(steps, options.cancelled)
+    return Budget(steps)
 
 
 def find(
@@ -80,18 +76,17 @@ def find(
     judge = Judge(cache.question, node, budget)
     walk: Walk | None = None
     try:
-        problem = compile(
-            cache,
-            node,
-            pools,
-            use,
-            budget=budget,
-            arrange=options.arrange,
-            narrow=options.cuts.values,
-        )
+        problem = compile(cache, node, pools, use, budget=budget, arrange=options.arrange, narrow=options.cuts.values)
 
         def fault(leaf: Leaf, place: int) -> Fatal:
-            return _fault(judge, leaf, problem.places[place])
+            """Say what is wrong with a device that the in-tree allocator would stop at."""
+            device = problem.places[place]
+            found = judge.ask(leaf, device)
+            if isinstance(found, Fault):
+                return found.as_fatal()
+            if isinstance(found, Offer) and found.failure is not None:
+                return found.failure.as_fatal()
+            return Fatal(leaf.where, f"asks for all devices, but a constraint does not let it have {device}")
 
         walk = Walk(problem, options.cuts, budget, fault)
         solution = walk.solve()
@@ -114,8 +109,7 @@ def find(
     invalid = next((pool for pool in pools if pool.status is PoolStatus.INVALID), None)
     if invalid is not None:
         why = f"pool {'/'.join(invalid.id)} is invalid: {invalid.reason}"
-        node_only = not cache.question.reading.oldest
-        return Found(Verdict.ERROR, error=why, node_only=node_only, steps=steps, cause=Cause.INVALID_POOL)
+        return Found(Verdict.ERROR, error=why, steps=steps, cause=Cause.INVALID_POOL)
     return Found(Verdict.INFEASIBLE, steps=steps)
 
 
@@ -129,10 +123,8 @@ def decide(stock: Stock, node: str, claims: Sequence[ResourceClaim], options: Op
         pools = stock.pools(node)
     except (Fatal, NodeSelectorError) as error:
         return fail(error)
-    rules = Rules(stock.compatibilities.values())
-    cache = CompileCache(question, rules)
-    found = find(cache, target, pools, stock.use, options)
-    return compose(question, target, found, options)
+    cache = CompileCache(question, Rules(stock.compatibilities.values()))
+    return compose(question, target, find(cache, target, pools, stock.use, options))
 
 
 def explain(
@@ -152,25 +144,18 @@ def explain(
     try:
         found = losses(stock, node, claims, serve=serve, budget=whole)
     except OutOfBudget as error:
-        text = f"what is in the way was not found out: {error}"
-        reason = Reason(Stage.SEARCH, text=text)
+        reason = Reason(Stage.SEARCH, text=f"what is in the way was not found out: {error}")
         return msgspec.structs.replace(refused, reasons=(reason,), explained=False)
     return msgspec.structs.replace(refused, reasons=found)
 
 
-def compose(question: Question, node: Node, found: Found, options: Options) -> Answer:
+def compose(question: Question, node: Node, found: Found) -> Answer:
     """Compose an answer from what was found for a question."""
     verdict, steps = found.verdict, found.steps
     if verdict is not Verdict.FEASIBLE:
-        return Answer(verdict, error=found.error, node_only=found.node_only, steps=steps, cause=found.cause)
+        return Answer(verdict, error=found.error, steps=steps, cause=found.cause)
     try:
-        allocations = grant(
-            question,
-            found.chosen,
-            found.selected,
-            node.metadata.name,
-            options.new_share_id,
-        )
+        allocations = grant(question, found.chosen, found.selected, node.metadata.name)
     except Fatal as error:
         return fail(error, steps)
     return Answer(verdict, allocations, steps=steps)
@@ -183,13 +168,3 @@ def _count_steps(walk: Walk | None) -> int:
     with suppress(OutOfBudget):
         walk.steps.pay()
     return walk.steps.spent
-
-
-def _fault(judge: Judge, leaf: Leaf, place: Candidate) -> Fatal:
-    """Say what is wrong with a device that the in-tree allocator would stop at."""
-    found = judge.ask(leaf, place)
-    if isinstance(found, Fault):
-        return found.as_fatal()
-    if isinstance(found, Offer) and found.failure is not None:
-        return found.failure.as_fatal()
-    return Fatal(leaf.where, f"asks for all devices, but a constraint does not let it have {place}")

@@ -16,7 +16,7 @@ from dra.wire import WireError, convert
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-    from dra.objects import Container, Pod, ResourceClaim, Taint, Toleration
+    from dra.objects import Container, Pod, ResourceClaim
     from dra.quantity import Quantity
 
 Amounts = dict[str, int]  # resource → nano-units
@@ -67,12 +67,30 @@ def refusal(pod: Pod, node: Node, used: Mapping[str, int], ignored: Collection[s
         if taint.effect not in ("NoSchedule", "NoExecute"):
             continue
         if not _tolerates(pod, taint.key, taint.value, taint.effect):
-            return f"untolerated taint {_taint(taint)}"
+            said = f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"
+            return f"untolerated taint {said}"
     labels = node.metadata.labels
     for key, value in pod.spec.node_selector.items():
         if labels.get(key) != value:
             return f"nodeSelector {key}={value} does not match"
-    return _affinity(pod, node) or _resources(pod, node, used, ignored)
+    affinity = pod.spec.affinity
+    required = affinity.value() if affinity is not None else None
+    for step in ("nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution"):
+        required = required.get(step) if isinstance(required, dict) else None
+    if required is not None:
+        try:
+            if not matches(convert(required, NodeSelector), node):
+                return "node affinity does not match"
+        except (WireError, NodeSelectorError) as error:
+            return f"node affinity cannot be read: {error}"
+    allocatable = node.status.allocatable
+    for name, amount in requests(pod).items() if allocatable else ():
+        have = allocatable[name].nano if name in allocatable else None
+        if name in ignored or (have is None and name in ("pods", "ephemeral-storage")):
+            continue
+        if amount and amount > (have or 0) - used.get(name, 0):
+            return f"insufficient {name}"
+    return ""
 
 
 def requests(pod: Pod) -> Amounts:
@@ -108,46 +126,13 @@ def _add(total: Amounts, container: Container) -> None:
         total[name] = total.get(name, 0) + amount.nano
 
 
-def _affinity(pod: Pod, node: Node) -> str:
-    affinity = pod.spec.affinity
-    required = affinity.value() if affinity is not None else None
-    for step in ("nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution"):
-        required = required.get(step) if isinstance(required, dict) else None
-    if required is None:
-        return ""
-    try:
-        return "" if matches(convert(required, NodeSelector), node) else "node affinity does not match"
-    except (WireError, NodeSelectorError) as error:
-        return f"node affinity cannot be read: {error}"
-
-
-def _resources(pod: Pod, node: Node, used: Mapping[str, int], ignored: Collection[str]) -> str:
-    allocatable = node.status.allocatable
-    if not allocatable:
-        return ""
-    for name, amount in requests(pod).items():
-        have = allocatable[name].nano if name in allocatable else None
-        if name in ignored or (have is None and name in ("pods", "ephemeral-storage")):
-            continue
-        if amount and amount > (have or 0) - used.get(name, 0):
-            return f"insufficient {name}"
-    return ""
-
-
 def _tolerates(pod: Pod, key: str, value: str, effect: str) -> bool:
-    return any(_matches(toleration, key, value, effect) for toleration in pod.spec.tolerations)
-
-
-def _matches(toleration: Toleration, key: str, value: str, effect: str) -> bool:
-    if toleration.effect and toleration.effect != effect:
-        return False
-    if toleration.key and toleration.key != key:
-        return False
-    return toleration.operator == "Exists" or toleration.value == value
-
-
-def _taint(taint: Taint) -> str:
-    return f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"
+    return any(
+        (not one.effect or one.effect == effect)
+        and (not one.key or one.key == key)
+        and (one.operator == "Exists" or one.value == value)
+        for one in pod.spec.tolerations
+    )
 
 
 def total(pods: Iterable[Pod]) -> dict[str, Amounts]:

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from contextlib import suppress
 from heapq import heappop, heappush
-from itertools import filterfalse
 from operator import itemgetter
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
@@ -32,7 +31,7 @@ from dra.stock import PoolId
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Sequence
 
-    from dra.objects import ResourceClaim, ResourceClaimConsumerReference
+    from dra.objects import ResourceClaim
     from dra.stock import Stock
 
 T = TypeVar("T")
@@ -93,7 +92,10 @@ class Holders(msgspec.Struct, frozen=True):
         here = list(self.by_node.get(node, ()))
         for pool in stock.pools(node):
             here += self.by_pool.get(pool.id, ())
-        return _crowd_of(node, here)
+        near = sorted({pod.metadata.uid: pod for pod in here}.values(), key=importance)
+        staying = tuple(pod for pod in near if not pod.metadata.deletion_timestamp)
+        leaving = tuple(pod for pod in near if pod.metadata.deletion_timestamp)
+        return Crowd(node, staying, leaving)
 
     def guards(self, pod: Pod) -> _Guards:
         """List the budgets that protect a pod."""
@@ -106,7 +108,16 @@ class Holders(msgspec.Struct, frozen=True):
     def disruption(self, pods: Sequence[Pod]) -> Disruption:
         """Say how much it disrupts to evict some pods; less is better."""
         highest = max(map(priority, pods), default=-(1 << 31))
-        ages = sorted(map(_youth, pods), reverse=True)
+        # Times are digits at fixed places: nine less each digit is the less the younger a pod is.
+        ages = sorted(
+            (
+                "".join(
+                    str(9 - int(one)) for one in pod.metadata.creation_timestamp if one.isdecimal() and one.isascii()
+                )
+                for pod in pods
+            ),
+            reverse=True,
+        )
         return self._violations(pods), highest, len(pods), tuple(ages)
 
     def _violations(self, pods: Iterable[Pod]) -> int:
@@ -115,11 +126,8 @@ class Holders(msgspec.Struct, frozen=True):
         for pod in pods:
             for guard in self.guards(pod):
                 key = guard.metadata.key
-                allowed = guard.status.disruptions_allowed
-                before = left.get(key, allowed)
-                left[key] = before - 1
-        beyond = (max(0, -one) for one in left.values())
-        return sum(beyond)
+                left[key] = left.get(key, guard.status.disruptions_allowed) - 1
+        return sum(max(0, -one) for one in left.values())
 
     def protected(self, pods: Iterable[Pod]) -> list[Pod]:
         """List those whose eviction alone is beyond what budgets allow."""
@@ -154,15 +162,13 @@ def holders_below(
         running = other.spec.node_name and not other.has_ended
         if not running or priority(other) >= limit:
             continue
-        here = by_node.setdefault(other.spec.node_name, [])
-        here.append(other)
-        for pool in sorted(_pools(other, stock)):
-            users = by_pool.setdefault(pool, [])
-            users.append(other)
+        by_node.setdefault(other.spec.node_name, []).append(other)
+        pools = {(one.driver, one.pool) for key in _claim_keys(other) for one in results_of(stock.claims.get(key))}
+        for pool in sorted(pools):
+            by_pool.setdefault(pool, []).append(other)
     by_namespace: dict[str, list[PodDisruptionBudget]] = {}
     for budget in budgets:
-        mine = by_namespace.setdefault(budget.metadata.namespace or "default", [])
-        mine.append(budget)
+        by_namespace.setdefault(budget.metadata.namespace or "default", []).append(budget)
     return Holders(by_pool, by_node, by_namespace, {})
 
 
@@ -216,9 +222,11 @@ def without_pods(stock: Stock, pods: Iterable[Pod]) -> Stock:
     free: list[ResourceClaim] = []
     for key in sorted(keys):
         claim = stock.claims.get(key)
-        if claim is not None and _is_left_by(claim, leaving):
-            released = _release(claim)
-            free.append(released)
+        if claim is None or claim.status.allocation is None:
+            continue
+        consumers = {consumer.uid for consumer in claim.status.reserved_for}
+        if consumers and consumers <= leaving:
+            free.append(_release(claim))
     return stock.with_all(free) if free else stock
 
 
@@ -235,9 +243,15 @@ def without_the_gone(stock: Stock, keys: Iterable[str], find: Find) -> Asking[St
         if claim is None or claim.status.allocation is None:
             continue
         consumers = claim.status.reserved_for
-        if consumers and not any(_is_alive(one, claim, find) for one in consumers):
-            released = _release(claim)
-            free.append(released)
+        if not consumers:
+            continue
+        for one in consumers:
+            pod = find(claim.metadata.namespace, one.name) if one.resource == "pods" else None
+            # What is no pod cannot be looked up, and counts as there.
+            if one.resource != "pods" or (pod is not None and pod.metadata.uid == one.uid and not pod.has_ended):
+                break
+        else:
+            free.append(_release(claim))
     return stock.with_all(free) if free else stock
 
 
@@ -261,8 +275,7 @@ def _make_room_on(crowd: Crowd, holders: Holders) -> Asking[Victims | None]:
     gone = staying
     for pod in (*protected, *others):
         left = tuple(one for one in gone if one is not pod)
-        does = yield from crowd.ask(left)
-        if does:
+        if (yield from crowd.ask(left)):
             gone = left
     return Victims(crowd.node, gone)
 
@@ -305,39 +318,16 @@ def _hopeless(crowd: Crowd, holders: Holders) -> Asking[list[frozenset[str]]]:
     staying = crowd.staying
     found: list[frozenset[str]] = [frozenset()]
     protected = holders.protected(staying)
+    levels = sorted({priority(pod) for pod in staying})
     choices = [tuple(pod for pod in staying if pod not in protected)]
-    levels = {priority(pod) for pod in staying}
-    for level in sorted(levels):
-        below = tuple(pod for pod in staying if priority(pod) < level)
-        choices.append(below)
+    choices += [tuple(pod for pod in staying if priority(pod) < level) for level in levels]
     for choice in choices:
         uids = _uids(choice)
         if _is_within(uids, found):
             continue
-        does = yield from crowd.ask(choice)
-        if not does:
+        if not (yield from crowd.ask(choice)):
             found.append(uids)
     return found
-
-
-def _crowd_of(node: str, pods: Iterable[Pod]) -> Crowd:
-    found = {pod.metadata.uid: pod for pod in pods}
-    near = sorted(found.values(), key=importance)
-    leaving = tuple(filter(_is_leaving, near))
-    staying = tuple(filterfalse(_is_leaving, near))
-    return Crowd(node, staying, leaving)
-
-
-def _is_alive(consumer: ResourceClaimConsumerReference, claim: ResourceClaim, find: Find) -> bool:
-    """Say whether somebody a claim is reserved for is there; of who is no pod nobody knows."""
-    if consumer.resource != "pods":
-        return True
-    pod = find(claim.metadata.namespace, consumer.name)
-    return pod is not None and pod.metadata.uid == consumer.uid and not pod.has_ended
-
-
-def _is_leaving(pod: Pod) -> bool:
-    return bool(pod.metadata.deletion_timestamp)
 
 
 def _uids(pods: Iterable[Pod]) -> frozenset[str]:
@@ -346,20 +336,6 @@ def _uids(pods: Iterable[Pod]) -> frozenset[str]:
 
 def _is_within(uids: frozenset[str], choices: Iterable[frozenset[str]]) -> bool:
     return any(uids <= choice for choice in choices)
-
-
-def _youth(pod: Pod) -> str:
-    """Turn a time of creation into what is the less the younger the pod is: times are digits at fixed places."""
-    return "".join(str(9 - int(one)) for one in pod.metadata.creation_timestamp if one.isdecimal() and one.isascii())
-
-
-def _pools(pod: Pod, stock: Stock) -> set[PoolId]:
-    found: set[PoolId] = set()
-    for key in _claim_keys(pod):
-        for result in results_of(stock.claims.get(key)):
-            pool = result.driver, result.pool
-            found.add(pool)
-    return found
 
 
 def _claim_keys(pod: Pod) -> list[str]:
@@ -372,8 +348,3 @@ def _namespace(pod: Pod) -> str:
 
 def _release(claim: ResourceClaim) -> ResourceClaim:
     return replace(claim, status=ResourceClaimStatus())
-
-
-def _is_left_by(claim: ResourceClaim, leaving: set[str]) -> bool:
-    consumers = {consumer.uid for consumer in claim.status.reserved_for}
-    return claim.status.allocation is not None and bool(consumers) and consumers <= leaving

@@ -20,7 +20,7 @@ from dra.objects import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from allocator.problem import Candidate, Leaf, Question
     from dra.objects import DeviceClaimConfiguration, DeviceClass, DeviceClassConfiguration, ResourceClaim
@@ -30,21 +30,11 @@ if TYPE_CHECKING:
 _UNCONDITIONAL = Device(name="")
 
 
-def share_id(claim: ResourceClaim, request: str, place: Candidate) -> str:
-    """Make a share ID that only this result can have: the same question gets the same answer."""
-    parts = (claim.metadata.uid, claim.metadata.key, request, *place.id)
-    seed = "\0".join(parts)
-    digest = sha256(seed.encode()).hexdigest()
-    variant = "89ab"[int(digest[16], 16) % 4]
-    return f"{digest[:8]}-{digest[8:12]}-5{digest[13:16]}-{variant}{digest[17:20]}-{digest[20:32]}"
-
-
 def grant(
     question: Question,
     chosen: Sequence[tuple[Leaf, Candidate]],
     selected: Sequence[Leaf],
     node: str,
-    new_share_id: Callable[[ResourceClaim, str, Candidate], str] = share_id,
 ) -> tuple[Granted, ...]:
     """Compose one allocation a claim."""
     by_claim: list[list[tuple[Leaf, Candidate]]] = [[] for _ in question.claims]
@@ -55,7 +45,7 @@ def grant(
             claim.metadata.key,
             AllocationResult(
                 devices=DeviceAllocationResult(
-                    results=tuple(_result(claim, one, question.reading, new_share_id) for one in by_claim[at]),
+                    results=tuple(_result(claim, one, question.reading) for one in by_claim[at]),
                     config=_config(claim, [leaf for leaf in selected if leaf.claim == at], question.reading),
                 ),
                 node_selector=_node_selector(claim, [place for _, place in by_claim[at]], node, question.reading),
@@ -65,12 +55,7 @@ def grant(
     )
 
 
-def _result(
-    claim: ResourceClaim,
-    choice: tuple[Leaf, Candidate],
-    reading: Reading,
-    new_share_id: Callable[[ResourceClaim, str, Candidate], str],
-) -> DeviceRequestAllocationResult:
+def _result(claim: ResourceClaim, choice: tuple[Leaf, Candidate], reading: Reading) -> DeviceRequestAllocationResult:
     leaf, place = choice
     device = place.device
     consumed = reading.charges(leaf.ask.capacity, device) if place.multi else None
@@ -84,10 +69,19 @@ def _result(
         tolerations=() if reading.oldest else leaf.tolerations,
         binding_conditions=conditions.binding_conditions or (),
         binding_failure_conditions=conditions.binding_failure_conditions or (),
-        share_id=new_share_id(claim, leaf.name, place) if place.multi else None,
+        share_id=_share_id(claim, leaf.name, place) if place.multi else None,
         consumed_capacity=consumed or {},
         skip_node_operations=place.page.slice.spec.skip_node_operations if reading.operations else (),
     )
+
+
+def _share_id(claim: ResourceClaim, request: str, place: Candidate) -> str:
+    """Make a share ID that only this result can have: the same question gets the same answer."""
+    parts = (claim.metadata.uid, claim.metadata.key, request, *place.id)
+    seed = "\0".join(parts)
+    digest = sha256(seed.encode()).hexdigest()
+    variant = "89ab"[int(digest[16], 16) % 4]
+    return f"{digest[:8]}-{digest[8:12]}-5{digest[13:16]}-{variant}{digest[17:20]}-{digest[20:32]}"
 
 
 # ---- configuration
@@ -101,23 +95,22 @@ def _config(claim: ResourceClaim, selected: list[Leaf], reading: Reading) -> tup
     for leaf in selected:
         class_name = leaf.class_.metadata.name
         classes[class_name] = leaf.class_
-        names = names_of.setdefault(class_name, [])
-        names.append(leaf.name)
+        names_of.setdefault(class_name, []).append(leaf.name)
         known.update(_names(leaf))
     for class_name, class_ in classes.items():
         requests = tuple(names_of[class_name])
-        for of_class in class_.spec.config:
-            entry = _entry("FromClass", requests, of_class)
-            entries.append(entry)
+        entries += [_entry("FromClass", requests, of_class) for of_class in class_.spec.config]
     for config in claim.spec.devices.config:
         times = 1
         if config.requests and not reading.newest:  # an older one writes it once for each request that it is for
             times = sum(1 for leaf in selected if set(_names(leaf)).intersection(config.requests))
         if not config.requests or known.intersection(config.requests):
-            entry = _entry("FromClaim", config.requests, config)
-            entries += [entry] * times
+            entries += [_entry("FromClaim", config.requests, config)] * times
     if reading.newest:
-        entries = [_clear(entry, selected) for entry in entries]
+        # A list that names every request is written as an empty one, which means all.
+        for at, entry in enumerate(entries):
+            if entry.requests and all(set(_names(leaf)).intersection(entry.requests) for leaf in selected):
+                entries[at] = DeviceAllocationConfiguration(source=entry.source, opaque=entry.opaque)
     return tuple(entries)
 
 
@@ -130,13 +123,6 @@ def _entry(
     source: str, requests: tuple[str, ...], config: DeviceClassConfiguration | DeviceClaimConfiguration
 ) -> DeviceAllocationConfiguration:
     return DeviceAllocationConfiguration(source=source, requests=requests, opaque=config.opaque)
-
-
-def _clear(entry: DeviceAllocationConfiguration, selected: list[Leaf]) -> DeviceAllocationConfiguration:
-    """Clear a list that names every request: empty means all."""
-    if entry.requests and all(set(_names(leaf)).intersection(entry.requests) for leaf in selected):
-        return DeviceAllocationConfiguration(source=entry.source, opaque=entry.opaque)
-    return entry
 
 
 # ---- node selector

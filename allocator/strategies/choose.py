@@ -103,7 +103,7 @@ class _NodeSearch:
         target = stock.nodes[self.node]
         options = replace(self.options, arrange=arrange)
         found = find(cache, target, pools, stock.use, options)
-        return compose(cache.question, target, found, options)
+        return compose(cache.question, target, found)
 
     def one_by_one(self, claims: Sequence[ResourceClaim], strategy: str) -> Answer:
         """Let the strategy choose for one claim after the other, each seeing what those before it took."""

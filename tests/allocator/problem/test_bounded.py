@@ -40,7 +40,7 @@ def test_a_deadline_that_has_passed_ends_compiling_within_a_few_hundred_devices(
     monkeypatch.setattr(Judge, "ask", lambda self, leaf, place: judged.append(place) or ask(self, leaf, place))
     stock = crowd(size)
     claims = [fleets.claim("c", fleets.exactly("gpu", selector=SELECT))]
-    answer = allocate(stock, "n0", claims, options=Options(cancelled=Patience(1)))
+    answer = allocate(stock, "n0", claims, options=Options(budget=Budget(impatient=Patience(1))))
     assert answer.verdict is Verdict.UNDECIDED
     assert len(judged) < 500
 
