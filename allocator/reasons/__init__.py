@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from allocator.reasons.amounts import largest_amount
 from allocator.reasons.explain import alike, distance, lines, loss, sentence, summary, tally
 from allocator.reasons.losses import losses
-from allocator.reasons.matrix import Matrix, Row, matrix
+from allocator.reasons.matrix import Matrix, MatrixRow, matrix
 from allocator.reasons.nearest import Hint, Kind, nearest
-from allocator.reasons.relax import Spot, spots, with_amount, with_count
+from allocator.reasons.relax import Spot, largest_amount, spots, with_amount, with_count
 
 __all__ = [
     "Hint",
     "Kind",
     "Matrix",
-    "Row",
+    "MatrixRow",
     "Spot",
     "alike",
     "distance",

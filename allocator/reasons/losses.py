@@ -41,7 +41,8 @@ if TYPE_CHECKING:
 
     from dra.budget import Budget
     from dra.objects import DeviceRequestAllocationResult, ResourceClaim
-    from dra.stock import Page, Pool, PoolId, Stock
+    from dra.policy import DeviceId
+    from dra.stock import Page, PoolId, Stock
 
     Serve = Callable[[Stock, Sequence[ResourceClaim]], Answer]
 
@@ -69,28 +70,22 @@ def losses(
     Raises OutOfBudget where that is not known in the end.
     """
     now = stock
-    asked: dict[str, str] = {}
-    for claim in claims:
-        metadata = claim.metadata
-        asked[metadata.key] = metadata.key if metadata.namespace else metadata.name
+    asked = {
+        claim.metadata.key: claim.metadata.key if claim.metadata.namespace else claim.metadata.name for claim in claims
+    }
     for claim in claims:
         answer = serve(now, [claim])
         _demand_decision(answer)
         if answer.verdict is Verdict.ERROR:
-            reason = Reason(Stage.SEARCH, claim.metadata.key, text=answer.error or "")
-            return (reason,)
+            return (Reason(Stage.SEARCH, claim.metadata.key, text=answer.error or ""),)
         if not answer.feasible:
-            found = _of_claim(now, node, claim, asked, serve=serve, budget=budget)
-            return tuple(found)
-        allocation = answer.allocations[0].allocation
-        held = with_allocation(claim, allocation)
-        now = now.with_(held)
-    text = "each claim fits after the others, but not all of them at once"
-    return (Reason(Stage.SEARCH, text=text),)
+            return tuple(_of_claim(now, node, claim, asked, serve=serve, budget=budget))
+        now = now.with_(with_allocation(claim, answer.allocations[0].allocation))
+    return (Reason(Stage.SEARCH, text="each claim fits after the others, but not all of them at once"),)
 
 
 def _demand_decision(answer: Answer) -> None:
-    """Give up where the allocator did: half of a look would be a reason that nobody knows to be one."""
+    """Give up where the allocator did: what was not decided is no reason."""
     if answer.verdict is Verdict.UNDECIDED:
         raise OutOfBudget(answer.error or str(answer.verdict))
 
@@ -125,11 +120,9 @@ def _of_claim(
             refusal = answer
     if refusal.verdict is Verdict.INFEASIBLE:
         some = _first_requests(claim, failing)
-        refused = _RefusedRequest(now, node, some, held, asked, budget=budget)
-        yield from refused.reasons()
+        yield from _RefusedRequest(now, node, some, held, asked, budget=budget).reasons()
     else:
-        text = refusal.error or str(refusal.verdict)
-        yield Reason(Stage.SEARCH, claim.metadata.key, text=text)
+        yield Reason(Stage.SEARCH, claim.metadata.key, text=refusal.error or str(refusal.verdict))
 
 
 def _first_requests(claim: ResourceClaim, number: int) -> ResourceClaim:
@@ -167,8 +160,27 @@ class _RefusedRequest:
             pool.id: pool_state(pool, vicinity, rules, [p for p in self.places if p.pool is pool], budget)
             for pool in self.pools
         }
-        self.holders = _holders(stock, self.pools, claim.metadata.key, asked)
-        self.agreed = self._agreement(held)
+        # Claims of the stock hold devices, claims of the same question were given theirs just now.
+        self.holders: dict[DeviceId, list[str]] = {}
+        for pool in self.pools:
+            for key, results in stock.held.get(pool.id, {}).items():
+                name = f"given to {asked[key]}" if key in asked else f"held by {key}"
+                for result in results:
+                    if key == claim.metadata.key:
+                        name = f"given to request {result.request} of the same claim"
+                    self.holders.setdefault((*pool.id, result.device), []).append(name)
+        # Per constraint what the devices chosen so far have in common, or have used up.
+        self.agreed: dict[int, Values] = {}
+        by_id = {place.id: place for place in self.places}
+        leaves = {leaf.name: leaf for leaf in self.question.leaves}
+        for result in held:
+            leaf = leaves[result.request]
+            offer = self._judge(leaf, by_id[result.driver, result.pool, result.device])
+            if not isinstance(offer, Offer):
+                continue
+            for at, values in zip(leaf.constraints, offer.values, strict=False):
+                before = self.agreed.get(at, values)
+                self.agreed[at] = before & values if self.question.constraints[at].match else before | values
 
     def reasons(self) -> Iterator[Reason]:
         """Give the losses of every alternative of the request."""
@@ -177,7 +189,15 @@ class _RefusedRequest:
 
     def _of_leaf(self, leaf: Leaf) -> Iterator[Reason]:
         key = self.claim.metadata.key
-        yield from self._unusable(leaf, key)
+        for pool in self.pools:
+            if pool.status is not PoolStatus.OK:
+                lost = _count_devices(self.stock.pages_of[pool.id])
+                text = f"pool {'/'.join(pool.id)} is {pool.status.value}: {pool.reason}"
+                yield Reason(Stage.POOL, key, leaf.name, lost, lost, text=text)
+        if not self.pools:
+            elsewhere = _count_devices(self.stock.pages.values())
+            text = "no ResourceSlice offers this node anything" if elsewhere else "there are no devices at all"
+            yield Reason(Stage.NODE, key, leaf.name, elsewhere, elsewhere, text=text)
         found: dict[Stage, dict[str, list[str]]] = {}
         left = 0
         self.budget.charge(_LOOKED_AT * len(self.places))
@@ -191,28 +211,27 @@ class _RefusedRequest:
         for stage in Stage:
             causes = found.get(stage, {})
             lost = sum(map(len, causes.values()))
-            if lost:
-                yield Reason(stage, key, leaf.name, lost, of, *_choose_examples(causes))
-                of -= lost
-        if left:
-            yield Reason(Stage.SEARCH, key, leaf.name, left, left, text=_together(leaf, left))
-
-    def _unusable(self, leaf: Leaf, key: str) -> Iterator[Reason]:
-        """Tell of pools that count for nothing, and of a node without any devices."""
-        for pool in self.pools:
-            if pool.status is PoolStatus.OK:
+            if not lost:
                 continue
-            lost = _count_devices(self.stock.pages_of[pool.id])
-            name = "/".join(pool.id)
-            text = f"pool {name} is {pool.status.value}: {pool.reason}"
-            yield Reason(Stage.POOL, key, leaf.name, lost, lost, text=text)
-        if self.pools:
+            examples = [f"{names[0]}: {cause}" for cause, names in islice(causes.items(), EXAMPLES)]
+            text = ""
+            if len(causes) == 1:  # the cause is the same for all, and said once
+                ((text, names),) = causes.items()
+                examples = names[:EXAMPLES]
+            yield Reason(stage, key, leaf.name, lost, of, tuple(examples), text)
+            of -= lost
+        if not left:
             return
-        elsewhere = _count_devices(self.stock.pages.values())
-        text = "there are no devices at all"
-        if elsewhere:
-            text = "no ResourceSlice offers this node anything"
-        yield Reason(Stage.NODE, key, leaf.name, elsewhere, elsewhere, text=text)
+        are = f"{left} {'is' if left == 1 else 'are'} left"
+        if leaf.all:
+            text = f"{are}, but all that match are asked for"
+        elif left < leaf.count:
+            text = f"{left} of the {leaf.count} devices asked for {'is' if left == 1 else 'are'} left"
+        elif leaf.count > 1:
+            text = f"{are}, but no {leaf.count} of them can be had together"
+        else:
+            text = f"{are}, but none that goes with what the claim's other requests get"
+        yield Reason(Stage.SEARCH, key, leaf.name, left, left, text=text)
 
     # ---- one device
 
@@ -221,6 +240,7 @@ class _RefusedRequest:
         return self.cache.judged[self.cache.kind(self.judge, place)][leaf.index]
 
     def _loss(self, leaf: Leaf, place: Candidate) -> _Loss | None:
+        """Say why a device will not do for a leaf; None if it would, by itself."""
         judged = self._judge(leaf, place)
         if isinstance(judged, Fault):
             return _Loss(Stage.SELECTOR, f"{judged.where}: {judged.what}")
@@ -228,20 +248,39 @@ class _RefusedRequest:
             if judged.stage is Stage.CAPACITY:
                 return _Loss(Stage.CAPACITY, _too_small(leaf, place))
             return _Loss(judged.stage, judged.text or f"not for node {self.node.metadata.name}")
-        return (
-            (judged.barred and _Loss(judged.barred.stage, judged.barred.text))
-            or self._in_use(leaf, place)
-            or self._hardware(leaf, place)
-            or self._capacity(place, judged)
-            or self._constraint(leaf, judged)
-        )
+        if judged.barred:
+            return _Loss(judged.barred.stage, judged.barred.text)
+        use = self.states[place.pool.id].use
+        if not leaf.admin and place.name in use.dedicated:
+            return _Loss(Stage.IN_USE, self._holder(place.pool.id, place.name))
+        if lost := self._hardware(place):
+            return lost
+        used = use.used.get(place.name, {})
+        for name, amount, declared in judged.amounts:
+            left = declared - used.get(name, 0)
+            if amount > left:
+                whole = place.device.capacity[name].value
+                want = Quantity.from_nano(amount, whole.format)
+                have = Quantity.from_nano(max(0, left), whole.format)
+                who = self._holder(place.pool.id, place.name)
+                return _Loss(Stage.CAPACITY, f"{name}: {want} asked for, {have} of {whole} left ({who})")
+        for number, at in enumerate(leaf.constraints):
+            constraint = self.question.constraints[at]
+            kind = "matchAttribute" if constraint.match else "distinctAttribute"
+            if number == judged.missing:
+                return _Loss(Stage.CONSTRAINT, f"lacks attribute {constraint.attribute} ({kind})")
+            agreed = self.agreed.get(at)
+            if number >= len(judged.values) or agreed is None:
+                continue
+            mine = judged.values[number]
+            if constraint.match and not agreed & mine:
+                text = f"{constraint.attribute} is {_values(mine)}, not {_values(agreed)} ({kind})"
+                return _Loss(Stage.CONSTRAINT, text)
+            if not constraint.match and agreed & mine:
+                return _Loss(Stage.CONSTRAINT, f"{constraint.attribute} {_values(agreed & mine)} is taken ({kind})")
+        return None
 
-    def _in_use(self, leaf: Leaf, place: Candidate) -> _Loss | None:
-        if leaf.admin or place.name not in self.states[place.pool.id].use.dedicated:
-            return None
-        return _Loss(Stage.IN_USE, self._holder(place.pool.id, place.name))
-
-    def _hardware(self, leaf: Leaf, place: Candidate) -> _Loss | None:
+    def _hardware(self, place: Candidate) -> _Loss | None:
         """Look at what devices share with others: groups, rules about each other, counters."""
         state = self.states[place.pool.id]
         if state.is_shared(place):
@@ -251,9 +290,14 @@ class _RefusedRequest:
             if not admits(state.groups.get(name), own_state(groups, wild=wild)):
                 own = f"is in {', '.join(groups)}" if groups else "names no group"
                 return _Loss(Stage.GROUPS, f"{own}; on counter set {name} is {self._on(state, name)}")
-        apart = self._apart(place, state)
-        if apart:
-            return _Loss(Stage.COMPATIBILITY, apart)
+        here = in_the_way(place.name, state.conflicts, state.use)
+        beside = [*((*place.pool.id, name) for name in here), *state.away.get(place.name, ())]
+        if beside:
+            driver, pool, name = beside[0]
+            rule = self.rules.between(place.id, beside[0], self.pools)
+            where = "" if (driver, pool) == place.pool.id else f" of pool {pool}"
+            text = f"{rule} keeps it apart from {name}{where} ({self._holder((driver, pool), name)})"
+            return _Loss(Stage.COMPATIBILITY, text)
         for name, counters, _ in place.body.consumption:
             for counter, amount in counters:
                 have = state.left[name][counter]
@@ -262,136 +306,23 @@ class _RefusedRequest:
                     return _Loss(Stage.COUNTERS, f"{text} beside {self._on(state, name)}")
         if state.overdrawn and place.body.consumption:
             return _Loss(Stage.COUNTERS, "a counter of the pool is below zero, which blocks all its partitions")
-        del leaf
         return None
 
-    def _apart(self, place: Candidate, state: PoolState) -> str:
-        """Name a device in use that a rule keeps this one apart from, the rule, and who has it; "" if there is none."""
-        own = place.pool.id
-        here = in_the_way(place.name, state.conflicts, state.use)
-        beside = [(*own, name) for name in here]
-        beside += state.away.get(place.name, ())
-        if not beside:
-            return ""
-        first = beside[0]
-        driver, pool, name = first
-        there = driver, pool
-        rule = self.rules.between(place.id, first, self.pools)
-        holder = self._holder(there, name)
-        where = "" if there == own else f" of pool {pool}"
-        return f"{rule} keeps it apart from {name}{where} ({holder})"
-
-    def _capacity(self, place: Candidate, offer: Offer) -> _Loss | None:
-        state = self.states[place.pool.id]
-        used = state.use.used.get(place.name, {})
-        for name, amount, declared in offer.amounts:
-            left = declared - used.get(name, 0)
-            if amount <= left:
-                continue
-            whole = place.device.capacity[name].value
-            want = Quantity.from_nano(amount, whole.format)
-            have = Quantity.from_nano(max(0, left), whole.format)
-            who = self._holder(place.pool.id, place.name)
-            cause = f"{name}: {want} asked for, {have} of {whole} left ({who})"
-            return _Loss(Stage.CAPACITY, cause)
-        return None
-
-    def _constraint(self, leaf: Leaf, offer: Offer) -> _Loss | None:
-        for number, at in enumerate(leaf.constraints):
-            constraint = self.question.constraints[at]
-            kind = "matchAttribute" if constraint.match else "distinctAttribute"
-            if number == offer.missing:
-                return _Loss(Stage.CONSTRAINT, f"lacks attribute {constraint.attribute} ({kind})")
-            if number >= len(offer.values) or self.agreed.get(at) is None:
-                continue
-            agreed, mine = self.agreed[at], offer.values[number]
-            if constraint.match and not agreed & mine:
-                return _Loss(
-                    Stage.CONSTRAINT, f"{constraint.attribute} is {_values(mine)}, not {_values(agreed)} ({kind})"
-                )
-            if not constraint.match and agreed & mine:
-                return _Loss(Stage.CONSTRAINT, f"{constraint.attribute} {_values(agreed & mine)} is taken ({kind})")
-        return None
-
-    # ---- who is in the way
-
-    def _agreement(self, held: Sequence[DeviceRequestAllocationResult]) -> dict[int, Values]:
-        """Say per constraint what the devices chosen so far have in common, or have used up."""
-        by_id = {place.id: place for place in self.places}
-        leaves = {leaf.name: leaf for leaf in self.question.leaves}
-        agreed: dict[int, Values] = {}
-        for result in held:
-            leaf = leaves[result.request]
-            place = by_id[result.driver, result.pool, result.device]
-            offer = self._judge(leaf, place)
-            if not isinstance(offer, Offer):
-                continue
-            for at, values in zip(leaf.constraints, offer.values, strict=False):
-                before = agreed.get(at)
-                if before is None:
-                    agreed[at] = values
-                elif self.question.constraints[at].match:
-                    agreed[at] = before & values
-                else:
-                    agreed[at] = before | values
-        return agreed
+    # ---- which claims are in the way
 
     def _holder(self, pool: PoolId, device: str) -> str:
         return _few(self.holders.get((*pool, device), [])) or "in use"
 
     def _on(self, state: PoolState, counter_set: str) -> str:
         """Name what is in use on a counter set."""
-        found = [
-            f"{device.name} ({self._holder(state.pool.id, device.name)}{_groups(device.consumes_counters, counter_set)})"
-            for page in state.pool.pages()
-            for device in page.devices
-            if state.use.holds(device.name)
-            and any(consumption.counter_set == counter_set for consumption in device.consumes_counters)
-        ]
+        found: list[str] = []
+        for page in state.pool.pages():
+            for device in page.devices:
+                drawn = next((one for one in device.consumes_counters if one.counter_set == counter_set), None)
+                if drawn is not None and state.use.holds(device.name):
+                    groups = f", in {', '.join(drawn.compatibility_groups)}" if drawn.compatibility_groups else ""
+                    found.append(f"{device.name} ({self._holder(state.pool.id, device.name)}{groups})")
         return _few(found, 2)
-
-
-def _together(leaf: Leaf, left: int) -> str:
-    """Say why devices that are free for themselves are not enough."""
-    are = f"{left} {'is' if left == 1 else 'are'} left"
-    if leaf.all:
-        return f"{are}, but all that match are asked for"
-    if left < leaf.count:
-        return f"{left} of the {leaf.count} devices asked for {'is' if left == 1 else 'are'} left"
-    if leaf.count > 1:
-        return f"{are}, but no {leaf.count} of them can be had together"
-    return f"{are}, but none that goes with what the claim's other requests get"
-
-
-def _groups(consumes: Sequence[msgspec.Struct], counter_set: str) -> str:
-    for consumption in consumes:
-        if getattr(consumption, "counter_set", "") == counter_set:
-            groups = getattr(consumption, "compatibility_groups", ())
-            return f", in {', '.join(groups)}" if groups else ""
-    return ""
-
-
-def _holders(
-    stock: Stock,
-    pools: Sequence[Pool],
-    own: str,
-    asked: Mapping[str, str],
-) -> dict[tuple[str, str, str], list[str]]:
-    """Say who has which device: claims of the stock hold it, claims of the same question were given it just now."""
-    found: dict[tuple[str, str, str], list[str]] = {}
-    for pool in pools:
-        held = stock.held.get(pool.id, {})
-        for key, results in held.items():
-            name = f"held by {key}"
-            if key in asked:
-                name = f"given to {asked[key]}"
-            for result in results:
-                if key == own:
-                    name = f"given to request {result.request} of the same claim"
-                device = (*pool.id, result.device)
-                names = found.setdefault(device, [])
-                names.append(name)
-    return found
 
 
 def _too_small(leaf: Leaf, place: Candidate) -> str:
@@ -402,19 +333,6 @@ def _too_small(leaf: Leaf, place: Candidate) -> str:
         if wanted > capacity.value:
             return f"{name}: {wanted} asked for, the device has {capacity.value}"
     return "its request policy does not allow the amount asked for"
-
-
-def _choose_examples(causes: Mapping[str, list[str]]) -> tuple[tuple[str, ...], str]:
-    """Choose examples, and say the cause once if it is the same for all."""
-    if len(causes) == 1:
-        ((cause, names),) = causes.items()
-        shown = names[:EXAMPLES]
-        return tuple(shown), cause
-    examples: list[str] = []
-    for cause, names in islice(causes.items(), EXAMPLES):
-        example = f"{names[0]}: {cause}"
-        examples.append(example)
-    return tuple(examples), ""
 
 
 def _few(names: Sequence[str], most: int = 3) -> str:

@@ -34,7 +34,7 @@ class Cell(msgspec.Struct, frozen=True):
         return self.stage is None
 
 
-class Row(msgspec.Struct, frozen=True):
+class MatrixRow(msgspec.Struct, frozen=True):
     """Devices that stand alike to all others, and their cells: one per row of the matrix, this one included."""
 
     devices: tuple[str, ...]
@@ -46,7 +46,7 @@ class Matrix(msgspec.Struct, frozen=True):
 
     driver: str
     pool: str
-    rows: tuple[Row, ...]
+    rows: tuple[MatrixRow, ...]
     notes: tuple[str, ...] = ()
 
 
@@ -58,46 +58,31 @@ def matrix(pool: Pool, rules: Rules, *, only: Sequence[str] = ()) -> Matrix:
         for device in page.devices
         if not only or any(consumption.counter_set in only for consumption in device.consumes_counters)
     ]
-    judge = _Pairs(pool, rules, peers)
+    judge = _DevicePairs(pool, rules, peers)
     groups = judge.alike()
     # One pair of devices speaks for all pairs of their groups; within a group, two different ones if there are two.
     rows = tuple(
-        Row(
+        MatrixRow(
             tuple(peers[at].name for at in mine),
-            tuple(judge.cell(mine[0], other[-1 if other is mine else 0]) for other in groups),
+            tuple(judge.cells[mine[0]][other[-1 if other is mine else 0]] for other in groups),
         )
         for mine in groups
     )
     return Matrix(*pool.id, rows, tuple(judge.one_sided(groups)))
 
 
-class _Pairs:
+class _DevicePairs:
     def __init__(self, pool: Pool, rules: Rules, peers: Sequence[Peer]) -> None:
         self.pool = pool
         self.peers = peers
         self.devices: list[Device] = [peer.device for peer in peers]
         devices = self.devices
         self.driver = driver = pool.id[0]
-        self.carried: list[list[Rule]] = []
-        self.wild: list[bool] = []
-        declared = rules.by_driver.get(driver, ())
-        mine = [rule for rule in declared if rule.restricts]
-        for device in devices:
-            carried = [rule for rule in mine if rule.carried_by(driver, device)]
-            self.carried.append(carried)
-            wild = rules.wild(driver, device)
-            self.wild.append(wild)
-        self.cells: list[list[Cell]] = []
-        for used in range(len(devices)):
-            row: list[Cell] = []
-            for candidate in range(len(devices)):
-                cell = self._cell(used, candidate)
-                row.append(cell)
-            self.cells.append(row)
-
-    def cell(self, used: int, candidate: int) -> Cell:
-        """Look up what was judged of a candidate while another device is in use."""
-        return self.cells[used][candidate]
+        mine = [rule for rule in rules.by_driver.get(driver, ()) if rule.restricts]
+        self.carried = [[rule for rule in mine if rule.carried_by(driver, device)] for device in devices]
+        self.wild = [rules.wild(driver, device) for device in devices]
+        # What was judged of a candidate (second) while another device (first) is in use.
+        self.cells = [[self._cell(used, at) for at in range(len(devices))] for used in range(len(devices))]
 
     def alike(self) -> list[list[int]]:
         """Gather devices that draw alike and stand alike to all others, in the order in which they are tried."""
@@ -143,7 +128,20 @@ class _Pairs:
                 where = f"DeviceCompatibility/{rule.name}"
                 names = f"{self.devices[bearer].name} forbids {self.devices[beside].name}"
                 return Cell(Stage.COMPATIBILITY, where, f"{where}: {names}")
-        return self._counters(one, other)
+        for mine in other.consumes_counters:
+            declared = self.pool.counters[mine.counter_set]
+            held = {
+                name: counter.value.nano
+                for theirs in one.consumes_counters
+                if theirs.counter_set == mine.counter_set
+                for name, counter in theirs.counters.items()
+            }
+            for name, counter in mine.counters.items():
+                if held.get(name, 0) + counter.value.nano > declared[name]:
+                    left = (declared[name] - held.get(name, 0)) / 10**9
+                    told = f"{other.name} needs {counter.value} {name} of {mine.counter_set}, beside {one.name} {left:g} are left"
+                    return Cell(Stage.COUNTERS, f"{name} of {mine.counter_set}", told)
+        return Cell()
 
     def _groups(
         self, used: int, theirs: DeviceCounterConsumption, candidate: int, mine: DeviceCounterConsumption
@@ -168,40 +166,19 @@ class _Pairs:
                 return rule
         return None
 
-    def _counters(self, one: Device, other: Device) -> Cell:
-        for mine in other.consumes_counters:
-            declared = self.pool.counters[mine.counter_set]
-            held = {
-                name: counter.value.nano
-                for theirs in one.consumes_counters
-                if theirs.counter_set == mine.counter_set
-                for name, counter in theirs.counters.items()
-            }
-            for name, counter in mine.counters.items():
-                if held.get(name, 0) + counter.value.nano > declared[name]:
-                    left = (declared[name] - held.get(name, 0)) / 10**9
-                    told = f"{other.name} needs {counter.value} {name} of {mine.counter_set}, beside {one.name} {left:g} are left"
-                    return Cell(Stage.COUNTERS, f"{name} of {mine.counter_set}", told)
-        return Cell()
-
     def _interchangeable(self, one: int, other: int) -> bool:
         cells = self.cells
-        mine = body(self.devices[one])
-        theirs = body(self.devices[other])
-        if mine.consumption != theirs.consumption:
+        if body(self.devices[one]).consumption != body(self.devices[other]).consumption:
             return False
-        if not _same(cells[one][one], cells[other][other]):
-            return False
-        if not _same(cells[one][other], cells[other][one]):
-            return False
-        for at, row in enumerate(cells):
-            if at in (one, other):
-                continue
-            if not _same(cells[one][at], cells[other][at]):
-                return False
-            if not _same(row[one], row[other]):
-                return False
-        return True
+        return (
+            _same(cells[one][one], cells[other][other])
+            and _same(cells[one][other], cells[other][one])
+            and all(
+                _same(cells[one][at], cells[other][at]) and _same(row[one], row[other])
+                for at, row in enumerate(cells)
+                if at not in (one, other)
+            )
+        )
 
 
 def _same(one: Cell, other: Cell) -> bool:

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from allocator.reasons import relax
-from allocator.reasons.amounts import largest, largest_amount
 from dra.errors import NodeSelectorError
 from dra.objects import DeviceTaint, DeviceToleration, blocks
 from dra.quantity import Quantity
@@ -146,7 +145,11 @@ class _Finder:
 
     def _releases(self) -> Iterator[Hint]:
         """Find who would have to end: each claim that alone is enough, else a smallest group of them."""
-        holders = self._holders()
+        held: dict[str, int] = {}  # claims that hold something in a pool this node can reach
+        for pool in self.stock.pools(self.node):
+            for key, results in self.stock.held.get(pool.id, {}).items():
+                held[key] = held.get(key, 0) + len(results)
+        holders = sorted(held, key=lambda key: (held[key], key))  # those that hold least first
         alone = [
             key for key in islice(holders, HOLDERS) if self.fits(self.stock.without("ResourceClaim", key), self.claims)
         ]
@@ -182,18 +185,6 @@ class _Finder:
         if names:
             yield Hint(Kind.CLAIM, f"the other claims would fit without {_either(names)}", claims=tuple(names))
 
-    def _holders(self) -> list[str]:
-        """List the claims that hold something in a pool this node can reach, those that hold least first."""
-        held: dict[str, int] = {}
-        for pool in self.stock.pools(self.node):
-            holders = self.stock.held.get(pool.id, {})
-            for key, results in holders.items():
-                before = held.get(key, 0)
-                held[key] = before + len(results)
-        by_name = sorted(held)
-        by_name.sort(key=held.__getitem__)
-        return by_name
-
     def _less(self, stock: Stock) -> Iterator[Hint]:
         for spot in self.spots:
             body = spot.body
@@ -201,24 +192,17 @@ class _Finder:
                 for name, amount in body.capacity.requests.items():
                     yield from _decided(self._amount(stock, spot, name, amount))
             if body.allocation_mode == "ExactCount" and body.count > 1:
-                yield from _decided(self._count(stock, spot))
+                with suppress(_Undecided):
 
-    def _count(self, stock: Stock, spot: Spot) -> Iterator[Hint]:
-        def fits(count: int) -> bool:
-            fewer = relax.with_count(self.claims, spot, count)
-            return self.fits(stock, fewer)
+                    def fits(count: int, spot: Spot = spot) -> bool:
+                        return self.fits(stock, relax.with_count(self.claims, spot, count))
 
-        asked = spot.body.count
-        most = largest(asked - 1, fits)
-        if most:
-            text = f"{most} of {asked} devices would fit now"
-            yield Hint(Kind.COUNT, text, spot.claim_name, spot.name, str(most))
+                    if most := relax.largest(body.count - 1, fits):
+                        text = f"{most} of {body.count} devices would fit now"
+                        yield Hint(Kind.COUNT, text, spot.claim_name, spot.name, str(most))
 
     def _amount(self, stock: Stock, spot: Spot, name: str, amount: Quantity) -> Iterator[Hint]:
-        def fits(claims: Claims) -> bool:
-            return self.fits(stock, claims)
-
-        most = largest_amount(self.claims, spot, name, amount, fits)
+        most = relax.largest_amount(self.claims, spot, name, amount, lambda claims: self.fits(stock, claims))
         if most is None:
             return
         text = f"the most {name} that fits now is {most}, not {amount}"
@@ -241,20 +225,15 @@ class _Finder:
             yield from self._taints(stock, spot)
         for at, claim in enumerate(claims):
             for number, constraint in enumerate(claim.spec.devices.constraints):
-                relaxed = relax.without_constraint(claims, at, number)
-                if not self.fits(stock, relaxed):
+                if not self.fits(stock, relax.without_constraint(claims, at, number)):
                     continue
-                kind = "distinctAttribute"
-                named = constraint.distinct_attribute or ""
-                if constraint.match_attribute:
-                    kind = "matchAttribute"
-                    named = constraint.match_attribute
+                kind = "matchAttribute" if constraint.match_attribute else "distinctAttribute"
+                named = constraint.match_attribute or constraint.distinct_attribute or ""
                 text = f"would fit without the constraint {kind} {named}"
                 yield Hint(Kind.CONSTRAINT, text, claim=claim.metadata.key, value=named)
         for spot in self.spots:
             for number, selector in enumerate(spot.body.selectors):
-                relaxed = relax.without_selector(claims, spot, number)
-                if not self.fits(stock, relaxed):
+                if not self.fits(stock, relax.without_selector(claims, spot, number)):
                     continue
                 expression = selector.cel.expression if selector.cel else ""
                 text = f"would fit without the selector {expression}"
@@ -262,11 +241,9 @@ class _Finder:
             asked = spot.body.device_class_name
             # By name, for in which order they were heard of is chance.
             others = (name for name in sorted(self.stock.classes) if name != asked)
-            fitting: list[str] = []
-            for name in islice(others, CLASSES):
-                relaxed = relax.with_class(claims, spot, name)
-                if self.fits(stock, relaxed):
-                    fitting.append(name)
+            fitting = [
+                name for name in islice(others, CLASSES) if self.fits(stock, relax.with_class(claims, spot, name))
+            ]
             if fitting:
                 text = f"would fit with the class {_either(fitting)} instead of {asked}"
                 yield Hint(Kind.CLASS, text, spot.claim_name, spot.name, fitting[0])
@@ -282,16 +259,13 @@ class _Finder:
                         if blocks(taint, tolerated):
                             met.setdefault(key, taint)
         every = list(met.values())
-        trials = [[taint] for taint in every]
-        if len(every) > 1:
-            trials.append(every)
-        for taints in trials:
-            tolerations = tuple(map(_toleration, taints))
-            relaxed = relax.with_tolerations(self.claims, spot, tolerations)
-            if self.fits(stock, relaxed):
-                words = _all([_taint(taint) for taint in taints])
-                text = f"would fit if it tolerated {words}"
-                yield Hint(Kind.TAINT, text, spot.claim_name, spot.name, words)
+        for taints in [*([taint] for taint in every), *([every] if len(every) > 1 else [])]:
+            tolerations = tuple(
+                DeviceToleration(key=one.key, operator="Equal", value=one.value, effect=one.effect) for one in taints
+            )
+            if self.fits(stock, relax.with_tolerations(self.claims, spot, tolerations)):
+                words = _all([f"{one.key}{one.value and f'={one.value}'}:{one.effect}" for one in taints])
+                yield Hint(Kind.TAINT, f"would fit if it tolerated {words}", spot.claim_name, spot.name, words)
                 return
 
 
@@ -299,14 +273,6 @@ def _decided(some: Iterator[Hint]) -> Iterator[Hint]:
     """Pass on hints up to a try that was not decided."""
     with suppress(_Undecided):
         yield from some
-
-
-def _toleration(taint: DeviceTaint) -> DeviceToleration:
-    return DeviceToleration(key=taint.key, operator="Equal", value=taint.value, effect=taint.effect)
-
-
-def _taint(taint: DeviceTaint) -> str:
-    return f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"
 
 
 def _either(names: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""Claims made a little easier: each function answers with the same claims, changed in one spot.
+"""Claims made a little easier: each function answers with the same claims, changed in one spot; and how much would fit.
 
 What the nearest fit is found with. A spot is an exact request or one alternative of a firstAvailable request. Nothing here
 knows whether a change helps; that is tried with the allocator.
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from dra.objects import CapacityRequirements, DeviceRequest, DeviceSubRequest, ExactDeviceRequest, ResourceClaim
+from dra.objects import CapacityRequirements, DeviceSubRequest, ExactDeviceRequest, ResourceClaim
 from dra.quantity import NANO, Quantity
 
 if TYPE_CHECKING:
@@ -101,30 +101,53 @@ def grain(amount: Quantity) -> int:
     return NANO if amount.nano % NANO == 0 else NANO // 1000
 
 
+def largest(top: int, fits: Callable[[int], bool]) -> int:
+    """Find the largest number from 1 to top that fits, if the smallest does; 0 if not even that one."""
+    if top < 1 or not fits(1):
+        return 0
+    low, high = 1, top + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        if fits(middle):
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def largest_amount(
+    claims: Claims, spot: Spot, name: str, below: Quantity, fits: Callable[[Claims], bool]
+) -> Quantity | None:
+    """Find the most of a capacity, less than an amount, that a request could ask for; None if not even the least."""
+    step = grain(below)
+
+    def of(steps: int) -> Quantity:
+        return Quantity.from_nano(steps * step, below.format)
+
+    def fits_with(steps: int) -> bool:
+        smaller = with_amount(claims, spot, name, of(steps))
+        return fits(smaller)
+
+    most = (below.nano - 1) // step
+    steps = largest(most, fits_with)
+    return of(steps) if steps else None
+
+
 def _with(claims: Claims, spot: Spot, change: _Easing) -> Claims:
-    claim = claims[spot.claim]
-    old = claim.spec.devices
+    """Change one body of a request."""
+    old = claims[spot.claim].spec.devices
     requests = list(old.requests)
-    at = spot.request
-    requests[at] = _request(requests[at], spot.alternative, change)
-    devices = replace(old, requests=tuple(requests))
-    return _with_devices(claims, spot.claim, devices)
+    request = requests[spot.request]
+    if spot.alternative is None:
+        assert request.exactly is not None
+        requests[spot.request] = replace(request, exactly=change(request.exactly))
+    else:
+        subs: list[Body] = list(request.first_available)
+        subs[spot.alternative] = change(subs[spot.alternative])
+        requests[spot.request] = replace(request, first_available=tuple(subs))
+    return _with_devices(claims, spot.claim, replace(old, requests=tuple(requests)))
 
 
 def _with_devices(claims: Claims, at: int, devices: DeviceClaim) -> Claims:
-    claim = claims[at]
-    spec = replace(claim.spec, devices=devices)
-    changed = list(claims)
-    changed[at] = replace(claim, spec=spec)
-    return tuple(changed)
-
-
-def _request(request: DeviceRequest, alternative: int | None, change: _Easing) -> DeviceRequest:
-    if alternative is None:
-        assert request.exactly is not None
-        exactly = change(request.exactly)
-        return replace(request, exactly=exactly)
-    subs: list[Body] = list(request.first_available)
-    old = subs[alternative]
-    subs[alternative] = change(old)
-    return replace(request, first_available=tuple(subs))
+    changed = replace(claims[at], spec=replace(claims[at].spec, devices=devices))
+    return (*claims[:at], changed, *claims[at + 1 :])

@@ -9,7 +9,7 @@ from cli.terminal import few
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from allocator.reasons import Row
+    from allocator.reasons import MatrixRow
     from cli.matrix.fleet import EqualPools
 
 MOST_ROWS = 60
@@ -80,7 +80,7 @@ def name_of(devices: Sequence[str]) -> str:
     return devices[0] if len(devices) == 1 else f"{devices[0]} .. {devices[-1]} ({len(devices)})"
 
 
-def heading(kind: EqualPools, row: Row) -> str:
+def heading(kind: EqualPools, row: MatrixRow) -> str:
     """Name the devices of a row, with how many are in use if any is."""
     name = name_of(row.devices)
     return f"{name}, {kind.used(row.devices)} in use" if kind.is_used else name
