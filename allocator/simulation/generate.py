@@ -7,42 +7,21 @@ GPUs with a NIC on the same PCIe root. Randomness comes from the caller, as a fu
 from __future__ import annotations
 
 from math import log
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from allocator.simulation.replay import Arrival
 from allocator.simulation.workload import Workload
-from dra.objects import (
-    CapacityRequirements,
-    CELDeviceSelector,
-    Counter,
-    CounterSet,
-    Device,
-    DeviceAttribute,
-    DeviceCapacity,
-    DeviceClaim,
-    DeviceClass,
-    DeviceClassSpec,
-    DeviceConstraint,
-    DeviceCounterConsumption,
-    DeviceRequest,
-    DeviceSelector,
-    ExactDeviceRequest,
-    Node,
-    ObjectMeta,
-    ResourceClaim,
-    ResourceClaimSpec,
-    ResourcePool,
-    ResourceSlice,
-    ResourceSliceSpec,
-)
+from dra.objects import DeviceClass, Node, ResourceClaim, ResourceSlice
 from dra.quantity import parse
 from dra.stock import Stock
+from dra.wire import convert
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     Draw = Callable[[], float]
     Mix = Sequence[tuple[float, str]]
+    Object = dict[str, Any]
 
 GPU, NIC = "gpu.example.com", "nic.example.com"
 PCIE_ROOT = "resource.kubernetes.io/pcieRoot"
@@ -62,211 +41,156 @@ PAIRS_MIX = ((0.35, "gpu"), (0.15, "nic"), (0.35, "pair"), (0.15, "quad"))
 
 def mig(draw: Draw, *, nodes: int, pods: int, load: float = 1.0) -> Workload:
     """Make nodes of four partitionable GPUs, and pods that ask for one partition each."""
-    slices = [part for number in range(nodes) for part in _mig_node(f"node-{number:02}")]
-    sizes = {profile: PROFILES[profile][0] / 8 for profile in PROFILES}
-    return _workload(
-        "mig",
-        draw,
-        slices=slices,
-        nodes=nodes,
-        pods=pods,
-        load=load,
-        mix=MIG_MIX,
-        claim=_mig_claim,
-        sizes=sizes,
-        hardware=nodes * 4,
-    )
+    slices: list[ResourceSlice] = []
+    for number in range(nodes):
+        node = f"node-{number:02}"
+        gpus = [f"gpu-{at}" for at in range(4)]
+        sets = [{"name": gpu, "counters": _mig_counters(range(8), 98)} for gpu in gpus]
+        devices: list[Object] = [
+            {
+                "name": f"{gpu}-{profile}-{start}",
+                "attributes": {"profile": {"string": profile}},
+                "consumesCounters": [
+                    {
+                        "counterSet": gpu,
+                        "counters": _mig_counters(range(start, start + memory), multiprocessors),
+                    }
+                ],
+            }
+            for gpu in gpus
+            for profile, (memory, multiprocessors, starts) in PROFILES.items()
+            for start in starts
+        ]
+        slices.append(_slice(node, GPU, [], counters=sets, page="counters", pages=2))
+        slices.append(_slice(node, GPU, devices, pages=2))
+
+    def claim(profile: str) -> Object:
+        return {"requests": [_request("gpu", f'device.attributes["{GPU}"].profile == "{profile}"')]}
+
+    sizes = {profile: memory / 8 for profile, (memory, _, _) in PROFILES.items()}
+    coming = _Coming(MIG_MIX, sizes, claim, hardware=nodes * 4)
+    return coming.workload("mig", draw, slices, nodes=nodes, pods=pods, load=load)
 
 
 def shares(draw: Draw, *, nodes: int, pods: int, load: float = 1.0) -> Workload:
     """Make nodes of four shareable GPUs of 80Gi, and pods that ask for a share of memory each."""
-    gpu = DeviceCapacity(value=parse("80Gi"))
-    slices = []
-    for number in range(nodes):
-        devices = tuple(
-            Device(name=f"gpu-{at}", capacity={"memory": gpu}, allow_multiple_allocations=True) for at in range(4)
-        )
-        slices.append(_slice(f"node-{number:02}", GPU, devices))
+    devices: list[Object] = [
+        {"name": f"gpu-{at}", "capacity": {"memory": {"value": "80Gi"}}, "allowMultipleAllocations": True}
+        for at in range(4)
+    ]
+    slices = [_slice(f"node-{number:02}", GPU, devices) for number in range(nodes)]
+
+    def claim(memory: str) -> Object:
+        return {"requests": [_request("gpu", capacity={"requests": {"memory": memory}})]}
+
     sizes = {name: parse(name).as_float() / parse("80Gi").as_float() for _, name in SHARES_MIX}
-    return _workload(
-        "shares",
-        draw,
-        slices=slices,
-        nodes=nodes,
-        pods=pods,
-        load=load,
-        mix=SHARES_MIX,
-        claim=_share_claim,
-        sizes=sizes,
-        hardware=nodes * 4,
-    )
+    coming = _Coming(SHARES_MIX, sizes, claim, hardware=nodes * 4)
+    return coming.workload("shares", draw, slices, nodes=nodes, pods=pods, load=load)
 
 
 def pairs(draw: Draw, *, nodes: int, pods: int, load: float = 1.0) -> Workload:
     """Make nodes of eight GPUs and four NICs on four PCIe roots; pods ask for a GPU, a NIC, both, or a root's worth."""
-    slices = []
+
+    def devices(node: str, kind: str, count: int, per_root: int) -> list[Object]:
+        return [
+            {"name": f"{kind}-{at}", "attributes": {PCIE_ROOT: {"string": f"pci-{node}-{at // per_root}"}}}
+            for at in range(count)
+        ]
+
+    slices: list[ResourceSlice] = []
     for number in range(nodes):
         node = f"node-{number:02}"
-        gpus = tuple(Device(name=f"gpu-{at}", attributes=_root(node, at // 2)) for at in range(8))
-        nics = tuple(Device(name=f"nic-{at}", attributes=_root(node, at)) for at in range(4))
-        slices += [_slice(node, GPU, gpus), _slice(node, NIC, nics)]
+        slices += [_slice(node, GPU, devices(node, "gpu", 8, 2)), _slice(node, NIC, devices(node, "nic", 4, 1))]
+
+    def claim(kind: str) -> Object:
+        if kind in ("gpu", "nic"):
+            return {"requests": [_request(kind)]}
+        gpu = _request("gpu", count=2 if kind == "quad" else 1)
+        return {"requests": [gpu, _request("nic")], "constraints": [{"matchAttribute": PCIE_ROOT}]}
+
     sizes = {"gpu": 1 / 12, "nic": 1 / 12, "pair": 2 / 12, "quad": 3 / 12}
-    return _workload(
-        "pairs",
-        draw,
-        slices=slices,
-        nodes=nodes,
-        pods=pods,
-        load=load,
-        mix=PAIRS_MIX,
-        claim=_pair_claim,
-        sizes=sizes,
-        hardware=nodes,
-    )
+    coming = _Coming(PAIRS_MIX, sizes, claim, hardware=nodes)
+    return coming.workload("pairs", draw, slices, nodes=nodes, pods=pods, load=load)
 
 
 KINDS: dict[str, Callable[..., Workload]] = {"mig": mig, "shares": shares, "pairs": pairs}
 
 
-def _workload(
-    name: str,
-    draw: Draw,
-    *,
-    slices: Sequence[ResourceSlice],
-    nodes: int,
-    pods: int,
-    load: float,
-    mix: Mix,
-    claim: Callable[[str, str], ResourceClaim],
-    sizes: dict[str, float],
-    hardware: float,
-) -> Workload:
-    """Let pods come so often that on average they ask for `load` times the hardware; each stays 100 on average."""
-    classes = [
-        DeviceClass(
-            metadata=ObjectMeta(name=kind), spec=DeviceClassSpec(selectors=(_cel(f'device.driver == "{driver}"'),))
-        )
-        for kind, driver in (("gpu", GPU), ("nic", NIC))
-    ]
-    stock = Stock.of(
-        slices=slices,
-        classes=classes,
-        nodes=[Node(metadata=ObjectMeta(name=f"node-{number:02}")) for number in range(nodes)],
-    )
-    mean_size = sum(weight * sizes[kind] for weight, kind in mix) / sum(weight for weight, _ in mix)
-    between = 100 * mean_size / (load * hardware)
-    arrivals, now = [], 0.0
-    for number in range(pods):
-        now += _exponential(draw, between)
-        pod = f"pod-{number:05}"
-        arrivals.append(Arrival(pod, now, (claim(pod, _pick(draw, mix)),), _exponential(draw, 100)))
-    return Workload(name, stock, tuple(arrivals))
+class _Coming:
+    """Who comes: how often each kind of pod, how much of the hardware it takes, and what it claims."""
+
+    def __init__(self, mix: Mix, sizes: dict[str, float], claim: Callable[[str], Object], *, hardware: float) -> None:
+        self.mix = mix
+        self.sizes = sizes
+        self.claim = claim
+        self.hardware = hardware
+
+    def workload(
+        self, name: str, draw: Draw, slices: Sequence[ResourceSlice], *, nodes: int, pods: int, load: float
+    ) -> Workload:
+        """Let pods come so often that on average they ask for `load` times the hardware; each stays 100 on average."""
+        classes = [
+            convert(
+                {
+                    "metadata": {"name": kind},
+                    "spec": {"selectors": [{"cel": {"expression": f'device.driver == "{driver}"'}}]},
+                },
+                DeviceClass,
+            )
+            for kind, driver in (("gpu", GPU), ("nic", NIC))
+        ]
+        every = [convert({"metadata": {"name": f"node-{number:02}"}}, Node) for number in range(nodes)]
+        whole = sum(weight for weight, _ in self.mix)
+        mean_size = sum(weight * self.sizes[kind] for weight, kind in self.mix) / whole
+        between = 100 * mean_size / (load * self.hardware)
+        arrivals: list[Arrival] = []
+        now = 0.0
+        for number in range(pods):
+            now += _exponential(draw, between)
+            pod = f"pod-{number:05}"
+            point = draw() * whole
+            asked = self.mix[-1][1]
+            for weight, kind in self.mix:
+                point -= weight
+                if point < 0:
+                    asked = kind
+                    break
+            spec = {"metadata": {"name": pod, "namespace": "default"}, "spec": {"devices": self.claim(asked)}}
+            arrivals.append(Arrival(pod, now, (convert(spec, ResourceClaim),), _exponential(draw, 100)))
+        return Workload(name, Stock.of(slices=slices, classes=classes, nodes=every), tuple(arrivals))
 
 
-def _mig_counters(slices: range, multiprocessors: int) -> dict[str, Counter]:
-    counters = {f"memory-slice-{at}": Counter(value=parse("1")) for at in slices}
-    counters["multiprocessors"] = Counter(value=parse(str(multiprocessors)))
-    return counters
+def _mig_counters(slices: range, multiprocessors: int) -> Object:
+    counters = {f"memory-slice-{at}": {"value": "1"} for at in slices}
+    return {**counters, "multiprocessors": {"value": str(multiprocessors)}}
 
 
-def _mig_node(node: str) -> tuple[ResourceSlice, ResourceSlice]:
-    sets: list[CounterSet] = []
-    devices: list[Device] = []
-    for gpu in range(4):
-        name = f"gpu-{gpu}"
-        counters = _mig_counters(range(8), 98)
-        sets.append(CounterSet(name=name, counters=counters))
-        for profile, (memory, multiprocessors, starts) in PROFILES.items():
-            attributes = {"profile": DeviceAttribute(string=profile)}
-            for start in starts:
-                drawn = _mig_counters(range(start, start + memory), multiprocessors)
-                consumption = DeviceCounterConsumption(counter_set=name, counters=drawn)
-                device = Device(
-                    name=f"{name}-{profile}-{start}",
-                    attributes=attributes,
-                    consumes_counters=(consumption,),
-                )
-                devices.append(device)
-    return (
-        _slice(node, GPU, (), counters=tuple(sets), page="counters", pages=2),
-        _slice(node, GPU, tuple(devices), page="devices", pages=2),
-    )
-
-
-def _mig_claim(pod: str, profile: str) -> ResourceClaim:
-    return _claim(pod, _request("gpu", "gpu", f'device.attributes["{GPU}"].profile == "{profile}"'))
-
-
-def _share_claim(pod: str, memory: str) -> ResourceClaim:
-    return _claim(pod, _request("gpu", "gpu", capacity=CapacityRequirements(requests={"memory": parse(memory)})))
-
-
-def _pair_claim(pod: str, kind: str) -> ResourceClaim:
-    if kind in ("gpu", "nic"):
-        return _claim(pod, _request(kind, kind))
-    count = 2 if kind == "quad" else 1
-    gpu = _request("gpu", "gpu", count=count)
-    nic = _request("nic", "nic")
-    near = DeviceConstraint(match_attribute=PCIE_ROOT)
-    return _claim(pod, gpu, nic, constraints=(near,))
-
-
-def _claim(pod: str, *requests: DeviceRequest, constraints: tuple[DeviceConstraint, ...] = ()) -> ResourceClaim:
-    return ResourceClaim(
-        metadata=ObjectMeta(name=pod, namespace="default"),
-        spec=ResourceClaimSpec(devices=DeviceClaim(requests=requests, constraints=constraints)),
-    )
-
-
-def _request(
-    name: str, class_: str, selector: str = "", *, count: int = 1, capacity: CapacityRequirements | None = None
-) -> DeviceRequest:
-    exactly = ExactDeviceRequest(
-        device_class_name=class_,
-        selectors=(_cel(selector),) if selector else (),
-        allocation_mode="ExactCount",
-        count=count,
-        capacity=capacity,
-    )
-    return DeviceRequest(name=name, exactly=exactly)
+def _request(kind: str, selector: str = "", *, count: int = 1, capacity: Object | None = None) -> Object:
+    exactly: Object = {"deviceClassName": kind, "allocationMode": "ExactCount", "count": count}
+    if selector:
+        exactly["selectors"] = [{"cel": {"expression": selector}}]
+    if capacity:
+        exactly["capacity"] = capacity
+    return {"name": kind, "exactly": exactly}
 
 
 def _slice(
     node: str,
     driver: str,
-    devices: tuple[Device, ...],
+    devices: Sequence[Object],
     *,
-    counters: tuple[CounterSet, ...] = (),
+    counters: Sequence[Object] = (),
     page: str = "devices",
     pages: int = 1,
 ) -> ResourceSlice:
-    return ResourceSlice(
-        metadata=ObjectMeta(name=f"{node}-{driver}-{page}"),
-        spec=ResourceSliceSpec(
-            driver=driver,
-            pool=ResourcePool(name=node, generation=1, resource_slice_count=pages),
-            node_name=node,
-            devices=devices,
-            shared_counters=counters,
-        ),
-    )
-
-
-def _root(node: str, number: int) -> dict[str, DeviceAttribute]:
-    return {PCIE_ROOT: DeviceAttribute(string=f"pci-{node}-{number}")}
-
-
-def _cel(expression: str) -> DeviceSelector:
-    return DeviceSelector(cel=CELDeviceSelector(expression=expression))
-
-
-def _pick(draw: Draw, mix: Mix) -> str:
-    point = draw() * sum(weight for weight, _ in mix)
-    for weight, name in mix:
-        point -= weight
-        if point < 0:
-            return name
-    return mix[-1][1]
+    spec = {
+        "driver": driver,
+        "pool": {"name": node, "generation": 1, "resourceSliceCount": pages},
+        "nodeName": node,
+        "devices": devices,
+        "sharedCounters": counters,
+    }
+    return convert({"metadata": {"name": f"{node}-{driver}-{page}"}, "spec": spec}, ResourceSlice)
 
 
 def _exponential(draw: Draw, mean: float) -> float:
