@@ -86,6 +86,9 @@ class Answer(msgspec.Struct, frozen=True):
     allocations: tuple[Granted, ...] = ()
     reasons: tuple[Reason, ...] = ()
     error: str | None = None
+    node_only: bool = (
+        False  # the error rules out this node, not the scheduling attempt; tests compare it with Kubernetes
+    )
     steps: int = 0
     cause: Cause | None = None  # of the error
     explained: bool = True  # False if there was no time to find out what is in the way

@@ -51,6 +51,7 @@ class Found(msgspec.Struct, frozen=True):
     at: tuple[int, ...] = ()  # the positions of the chosen devices among the node's
     selected: tuple[Leaf, ...] = ()  # of every request, the alternative that is served
     error: str | None = None
+    node_only: bool = False
     steps: int = 0
     cause: Cause | None = None  # of the error
 
@@ -109,7 +110,8 @@ def find(
     invalid = next((pool for pool in pools if pool.status is PoolStatus.INVALID), None)
     if invalid is not None:
         why = f"pool {'/'.join(invalid.id)} is invalid: {invalid.reason}"
-        return Found(Verdict.ERROR, error=why, steps=steps, cause=Cause.INVALID_POOL)
+        node_only = not cache.question.reading.oldest
+        return Found(Verdict.ERROR, error=why, node_only=node_only, steps=steps, cause=Cause.INVALID_POOL)
     return Found(Verdict.INFEASIBLE, steps=steps)
 
 
@@ -153,7 +155,7 @@ def compose(question: Question, node: Node, found: Found) -> Answer:
     """Compose an answer from what was found for a question."""
     verdict, steps = found.verdict, found.steps
     if verdict is not Verdict.FEASIBLE:
-        return Answer(verdict, error=found.error, steps=steps, cause=found.cause)
+        return Answer(verdict, error=found.error, node_only=found.node_only, steps=steps, cause=found.cause)
     try:
         allocations = grant(question, found.chosen, found.selected, node.metadata.name)
     except Fatal as error:

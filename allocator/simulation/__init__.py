@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from allocator.simulation.chart import draw_replays
 from allocator.simulation.generate import KINDS
 from allocator.simulation.placement import Ask
-from allocator.simulation.plot import drawing
 from allocator.simulation.replay import Replay, replay
 from allocator.simulation.snapshot import PodOutcome, Simulation, Snapshot, simulate
 from allocator.simulation.workload import KIND, Workload, is_workload, name_of, read_arrivals
@@ -18,7 +18,7 @@ __all__ = [
     "Simulation",
     "Snapshot",
     "Workload",
-    "drawing",
+    "draw_replays",
     "is_workload",
     "name_of",
     "read_arrivals",

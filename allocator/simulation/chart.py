@@ -13,12 +13,15 @@ from xml.sax.saxutils import escape
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
+
+    from allocator.simulation.replay import Replay, Sample
 
 Point = tuple[float, float]
 Points = tuple[Point, ...]
 
 WIDTH, HEIGHT = 720, 340
+_POINTS = 400  # a line of more points than pixels says no more
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 16, 60, 44
 # Told apart by people who cannot tell red from green, on white and on dark grey.
 COLOURS = ("#3b76c4", "#d9822b", "#3d9a6c", "#b0509e", "#8a8a2e", "#d0514a")
@@ -54,17 +57,9 @@ def lines(
     log: bool = False,
 ) -> str:
     """Draw lines over a common axis; `log` makes both axes logarithmic, and leaves out what is not above zero."""
-    shown: list[list[Point]] = []
-    xs: list[float] = []
-    ys: list[float] = []
-    for line in series:
-        points = list(line.points)
-        if log:
-            points = [point for point in points if min(point) > 0]
-        shown.append(points)
-        for across_, up_ in points:
-            xs.append(across_)
-            ys.append(up_)
+    shown = [[point for point in line.points if not log or min(point) > 0] for line in series]
+    xs = [x_value for points in shown for x_value, _ in points]
+    ys = [y_value for points in shown for _, y_value in points]
     if top:
         ys.append(top)
     across = _Axis(xs, _LEFT, WIDTH - _RIGHT, log=log)
@@ -72,13 +67,15 @@ def lines(
     body = list(_frame(title, x, y))
     body += _grid(across, up)
     for number, (line, points) in enumerate(zip(series, shown, strict=True)):
-        colour = _colour(number)
-        path = _path(points, across, up, steps=line.steps)
-        name = escape(line.name)
-        start = f'<path class="l" stroke="{colour}" d="{path}">'
-        body.append(f"{start}<title>{name}</title></path>")
-    names = [line.name for line in series]
-    body += _legend(names)
+        path = ""
+        for x_value, y_value in points:
+            at = _n(across.place(x_value))
+            if path and line.steps:
+                path += f"H{at}V{_n(up.place(y_value))}"
+            else:
+                path += f"{'L' if path else 'M'}{at} {_n(up.place(y_value))}"
+        body.append(f'<path class="l" stroke="{_colour(number)}" d="{path}"><title>{escape(line.name)}</title></path>')
+    body += _legend([line.name for line in series])
     return _svg(title, body)
 
 
@@ -111,6 +108,41 @@ def bars(title: str, names: Sequence[str], groups: Sequence[Bars], *, y: str) ->
     return _svg(title, body)
 
 
+def draw_replays(name: str, found: Sequence[Replay]) -> str:
+    """Draw hardware in use, what is broken up, and pods that wait, over the same time, one line a strategy."""
+
+    def each(value: Callable[[Sample], float]) -> list[Line]:
+        return [
+            Line(one.strategy, tuple((sample.at, value(sample)) for sample in thin(one.samples)), steps=True)
+            for one in found
+        ]
+
+    used = each(lambda sample: 100 * sample.utilisation)
+    broken = each(lambda sample: 100 * sample.fragmentation)
+    waiting = each(lambda sample: float(sample.pending))
+    charts = [
+        lines(f"{name}: hardware in use, %", used, x="time", y="%", top=100),
+        lines(f"{name}: free, but broken up, %", broken, x="time", y="%", top=100),
+        lines(f"{name}: pods waiting", waiting, x="time", y="pods"),
+    ]
+    return stack(charts)
+
+
+def stack(charts: Sequence[str]) -> str:
+    """Put charts below each other into one picture."""
+    inner = "".join(
+        one.replace("<svg ", f'<svg x="0" y="{at * HEIGHT}" width="{WIDTH}" height="{HEIGHT}" ', 1)
+        for at, one in enumerate(charts)
+    )
+    return f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT * len(charts)}">\n{inner}</svg>\n'
+
+
+def thin(samples: Sequence[Sample]) -> list[Sample]:
+    """Keep at most so many samples, evenly by number, the last one always."""
+    step = max(1, len(samples) // _POINTS)
+    return [*samples[:-1:step], *samples[-1:]]
+
+
 class _Axis:
     """Places values between two coordinates, with round ticks."""
 
@@ -131,7 +163,9 @@ class _Axis:
         if high <= low:
             high = low + 1
         low = min(low, 0.0)
-        step = _round_step((high - low) / 5)
+        rough = (high - low) / 5
+        base = 10.0 ** floor(log10(rough))
+        step = next(base * factor for factor in (1, 2, 5, 10) if base * factor >= rough * 0.999)
         self.low = floor(low / step) * step
         self.high = ceil(high / step) * step
         steps = round((self.high - self.low) / step)
@@ -143,11 +177,6 @@ class _Axis:
         else:
             share = (value - self.low) / (self.high - self.low)
         return self.start + share * (self.end - self.start)
-
-
-def _round_step(rough: float) -> float:
-    base: float = 10.0 ** floor(log10(rough))
-    return next(base * factor for factor in (1, 2, 5, 10) if base * factor >= rough * 0.999)
 
 
 def _grid(across: _Axis | None, up: _Axis) -> Iterator[str]:
@@ -178,17 +207,6 @@ def _legend(names: Sequence[str]) -> Iterator[str]:
         yield f'<rect x="{x}" y="{y}" width="10" height="10" fill="{_colour(number)}"/>'
         yield f'<text x="{x + 14}" y="{y + 9}">{escape(name)}</text>'
         x += wide
-
-
-def _path(points: Sequence[tuple[float, float]], across: _Axis, up: _Axis, *, steps: bool) -> str:
-    drawn: list[str] = []
-    for x, y in points:
-        at = f"{_n(across.place(x))}"
-        if drawn and steps:
-            drawn.append(f"H{at}V{_n(up.place(y))}")
-        else:
-            drawn.append(f"{'L' if drawn else 'M'}{at} {_n(up.place(y))}")
-    return "".join(drawn)
 
 
 def _svg(title: str, body: Sequence[str]) -> str:

@@ -45,8 +45,7 @@ class Placements:
         self._asked: dict[bytes, Sequence[ResourceClaim]] = {}
         self._units: dict[PoolId, tuple[HardwareUnit, ...]] = {}
         self._rooms: dict[PoolId, _Rooms] = {}
-        pages = stock.pages.values()
-        scale = scale_of(pages)
+        scale = scale_of(stock.pages.values())
         for node in self.nodes:
             for pool in stock.pools(node):
                 if pool.id in self._units:
@@ -59,7 +58,12 @@ class Placements:
         Allocations carry the names of the claims that asked first, in the order of these.
         """
         key = likeness(claims)
-        known = self._recall(key)
+        known = self._answers.pop(key, {})
+        self._answers[key] = known
+        if len(self._answers) > _QUESTIONS:  # the question that was not asked for longest is forgotten
+            oldest = next(iter(self._answers))
+            for kept in (self._answers, self._seen, self._asked):
+                kept.pop(oldest, None)
         earlier = self._seen.get(key)
         changed = self.stock.changed_since(earlier) if earlier is not None else None
         if changed is None:
@@ -74,16 +78,6 @@ class Placements:
             if node not in known:
                 known[node] = self.ask(self.stock, node, asked)
         return {node: known[node] for node in wanted}
-
-    def _recall(self, key: bytes) -> dict[str, Chosen]:
-        """Find what nodes have answered to a question; the questions that were not asked for longest are forgotten."""
-        known = self._answers.pop(key, {})
-        self._answers[key] = known
-        if len(self._answers) > _QUESTIONS:
-            oldest = next(iter(self._answers))
-            for kept in (self._answers, self._seen, self._asked):
-                kept.pop(oldest, None)
-        return known
 
     def place(
         self, claims: Sequence[ResourceClaim], nodes: Sequence[str] | None = None

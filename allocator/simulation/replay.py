@@ -125,12 +125,7 @@ class _Player:
                 self.fleet.release(gone.claims)
                 self.running -= 1
             if self.patience is not None:
-                patient: list[int] = []
-                for number in self.waiting:
-                    waited = at - self.arrivals[number].at
-                    if waited <= self.patience:
-                        patient.append(number)
-                self.waiting = patient
+                self.waiting = [number for number in self.waiting if at - self.arrivals[number].at <= self.patience]
             self._serve(at, tuple(self.waiting))
 
     def _serve(self, now: float, tried: Sequence[int]) -> None:
@@ -161,10 +156,9 @@ class _Player:
         end = self.arrivals[-1].at
         if end <= first:
             return value(self.samples[-1])
-        ends = [sample.at for sample in self.samples[1:]]
-        ends.append(end)
-        areas: list[float] = []
-        for sample, after in zip(self.samples, ends, strict=True):
-            lasts = min(end, after) - sample.at
-            areas.append(value(sample) * max(0.0, lasts))
+        ends = [*(sample.at for sample in self.samples[1:]), end]
+        areas = [
+            value(sample) * max(0.0, min(end, after) - sample.at)
+            for sample, after in zip(self.samples, ends, strict=True)
+        ]
         return sum(areas) / (end - first)

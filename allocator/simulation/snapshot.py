@@ -19,7 +19,6 @@ from allocator.answer import Answer, Reason, Stage, Verdict, as_granted
 from allocator.preemption import holders_below, make_room, may_preempt, settle, without_pods
 from allocator.reasons import alike, tally
 from allocator.simulation.placement import Placements
-from allocator.simulation.reasons_known import ReasonsKnown
 from allocator.strategies import Chosen, best, fragmentation, utilisation
 from dra.objects import (
     DeviceClaim,
@@ -38,7 +37,7 @@ from dra.policy import held_of_quota, quota_lines, whose
 from dra.stock import Stock, amounts_of, total
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from allocator.preemption import Victims
     from allocator.simulation.placement import Ask
@@ -48,6 +47,7 @@ if TYPE_CHECKING:
 
 
 LOOKS = 20_000  # at a node without some pods, in a simulation; after that nobody is named who would have to go
+REMEMBERED = 4096  # refusals that were looked into
 EXPLAINED = 24  # nodes that are looked into for a pod that fits none; the others are only counted
 
 
@@ -122,6 +122,14 @@ def simulate(
     )
 
 
+class _Explained(msgspec.Struct, frozen=True):
+    """Why a node refuses, with the names of the claims that asked first."""
+
+    refused: Answer  # kept, so that no other one has its identity
+    found: Answer
+    names: list[str]
+
+
 class _Placing:
     def __init__(self, snapshot: Snapshot, ask: Ask, why: Why | None) -> None:
         self.fleet = Placements(snapshot.stock, ask)
@@ -134,7 +142,7 @@ class _Placing:
         self.quotas = snapshot.quotas
         self.used = podfit.total(snapshot.pods)
         self.looks = LOOKS
-        self._reasons_known = ReasonsKnown()
+        self.explained: dict[int, _Explained] = {}  # refusals, by their identity
         self.offered = {
             resource: name
             for name, class_ in snapshot.stock.classes.items()
@@ -149,15 +157,9 @@ class _Placing:
         try:
             wanted = list(self._claims(pod))
         except _Missing as missing:
-            text = str(missing)
-            reason = Reason(Stage.CLASS, text=text)
-            return PodOutcome(name, None, summary=text, reasons=(reason,))
-        held: list[ResourceClaim] = []
-        free: list[ResourceClaim] = []
-        for claim in wanted:
-            allocated = claim.status.allocation is not None
-            side = held if allocated else free
-            side.append(claim)
+            return PodOutcome(name, None, summary=str(missing), reasons=(Reason(Stage.CLASS, text=str(missing)),))
+        held = [claim for claim in wanted if claim.status.allocation is not None]
+        free = [claim for claim in wanted if claim.status.allocation is None]
         extended = self._name_extended(pod)
         unfit: dict[str, str] = {}
         asked: dict[str, Sequence[ResourceClaim]] = {}
@@ -186,30 +188,23 @@ class _Placing:
         if crossed is not None:
             refused = PodOutcome(name, None, summary=str(crossed), exceeded=crossed.facts())
             return self._with_victims(refused, pod, held, free)
-        self._take(pod, chosen, asked[chosen], answer)
-        devices: list[str] = []
-        for granted in answer.allocations:
-            for result in granted.allocation.devices.results:
-                device = f"{result.driver}/{result.pool}/{result.device}"
-                devices.append(device)
+        self.fleet.hold(asked[chosen], answer)
+        for claim in asked[chosen]:
+            self.claims[claim.metadata.key] = self.fleet.stock.claims[claim.metadata.key]
+        used = self.used.setdefault(chosen, {})
+        for resource, amount in podfit.requests(pod).items():
+            used[resource] = used.get(resource, 0) + amount
+        devices = [
+            f"{result.driver}/{result.pool}/{result.device}"
+            for granted in answer.allocations
+            for result in granted.allocation.devices.results
+        ]
         return PodOutcome(name, chosen, tuple(devices))
-
-    def _take(self, pod: Pod, node: str, claims: Sequence[ResourceClaim], answer: Answer) -> None:
-        self.fleet.hold(claims, answer)
-        stored = self.fleet.stock.claims
-        for claim in claims:
-            key = claim.metadata.key
-            self.claims[key] = stored[key]
-        here = self.used.setdefault(node, {})
-        asked = podfit.requests(pod)
-        for resource, amount in asked.items():
-            before = here.get(resource, 0)
-            here[resource] = before + amount
 
     def _with_victims(
         self, refused: PodOutcome, pod: Pod, held: Sequence[ResourceClaim], free: Sequence[ResourceClaim]
     ) -> PodOutcome:
-        """Say who would have to go for a pod that found no place, if anybody's going would do."""
+        """Name the pods that would have to go for one that found no place, if that would do."""
         if not may_preempt(pod):
             return refused
         stock = self.fleet.stock
@@ -217,7 +212,21 @@ class _Placing:
 
         def does(asked: Victims) -> bool:
             self.looks -= 1
-            return self.looks >= 0 and self._fits_without(pod, asked, held, free)
+            if self.looks < 0:
+                return False
+            after = without_pods(stock, asked.pods)
+            node = after.nodes[asked.node]
+            used = dict(self.used.get(asked.node, {}))
+            for victim in asked.pods:
+                if victim.spec.node_name == asked.node:
+                    for resource, amount in podfit.requests(victim).items():
+                        used[resource] = used.get(resource, 0) - amount
+            lacking = [resource for resource in self._name_extended(pod) if resource not in node.status.allocatable]
+            if podfit.refusal(pod, node, used, lacking) or podfit.elsewhere(held, node):
+                return False
+            claims = [*free, self._extended_claim(pod, lacking)] if lacking else free
+            answer = self.fleet.ask(after, asked.node, claims).answer
+            return answer.feasible and self._crossed(pod, claims, answer, after) is None
 
         crowded = [node for node in stock.nodes if holders.near(node, stock).is_anybody]
         chosen = settle(make_room(crowded, holders, stock), does)
@@ -228,44 +237,15 @@ class _Placing:
         summary = f"{refused.summary}; would fit on {chosen.node} once these are gone: {named}"
         return msgspec.structs.replace(refused, victims=victims, summary=summary)
 
-    def _fits_without(
-        self, pod: Pod, asked: Victims, held: Sequence[ResourceClaim], free: Sequence[ResourceClaim]
-    ) -> bool:
-        here, gone = asked.node, asked.pods
-        stock = without_pods(self.fleet.stock, gone)
-        node = stock.nodes[here]
-        used = self._used_without(here, gone)
-        there = node.status.allocatable
-        lacking = [resource for resource in self._name_extended(pod) if resource not in there]
-        if podfit.refusal(pod, node, used, lacking) or podfit.elsewhere(held, node):
-            return False
-        claims = free
-        if lacking:
-            extended = self._extended_claim(pod, lacking)
-            claims = [*free, extended]
-        answer = self.fleet.ask(stock, here, claims).answer
-        return answer.feasible and self._crossed(pod, claims, answer, stock) is None
-
-    def _used_without(self, here: str, gone: Iterable[Pod]) -> dict[str, int]:
-        used = dict(self.used.get(here, {}))
-        for victim in gone:
-            if victim.spec.node_name != here:
-                continue
-            for resource, amount in podfit.requests(victim).items():
-                before = used.get(resource, 0)
-                used[resource] = before - amount
-        return used
-
     def _crossed(self, pod: Pod, claims: Sequence[ResourceClaim], answer: Answer, stock: Stock) -> QuotaLine | None:
         """Find the line of a quota that would be crossed if a pod were given this."""
         given = as_granted(claims, answer)
         asked = total(amounts_of(claim, stock.pages_of) for claim in given)
-        held = partial(held_of_quota, stock=stock, find_pod=self._find_pod)
+        held = partial(
+            held_of_quota, stock=stock, find_pod=lambda namespace, name: self.by_key.get(f"{namespace}/{name}")
+        )
         lines = quota_lines(self.quotas, whose(pod), asked, held)
         return next((line for line in lines if line.exceeded), None)
-
-    def _find_pod(self, namespace: str, name: str) -> Pod | None:
-        return self.by_key.get(f"{namespace}/{name}")
 
     def _refuse(
         self,
@@ -277,45 +257,41 @@ class _Placing:
         answers = {node: chosen.answer for node, chosen in choices.items()}
         every = len(unfit) + len(answers)
         if self.why:
-            first = list(islice(answers.items(), EXPLAINED))
-            for node, answer in first:
+            for node, answer in list(islice(answers.items(), EXPLAINED)):
                 answers[node] = self._explain(self.why, node, asked[node], answer)
-        verdicts = {answer.verdict for answer in answers.values()}
-        self.undecided += Verdict.UNDECIDED in verdicts
+        self.undecided += any(answer.verdict is Verdict.UNDECIDED for answer in answers.values())
         reasons: list[Reason] = []
         for group in alike(answers):
-            answer = group.answer
-            if answer.reasons:
-                reasons += answer.reasons
-                continue
-            text = answer.error or str(answer.verdict)
-            reason = Reason(Stage.SEARCH, examples=group.nodes[:3], text=text)
-            reasons.append(reason)
+            text = group.answer.error or str(group.answer.verdict)
+            reasons += group.answer.reasons or (Reason(Stage.SEARCH, examples=group.nodes[:3], text=text),)
         counted: dict[str, list[str]] = {}
         for node, why in unfit.items():
-            nodes = counted.setdefault(why, [])
-            nodes.append(node)
-        told: list[str] = []
-        if answers:
-            told.append(tally(answers))
+            counted.setdefault(why, []).append(node)
+        told = [tally(answers)] if answers else []
         for why, nodes in counted.items():
-            lost = len(nodes)
-            examples = tuple(nodes[:3])
-            reason = Reason(Stage.NODE, lost=lost, of=every, examples=examples, text=why)
-            reasons.append(reason)
-            told.append(f"{why} on {lost}")
-        summary = "no Node in what was read"
-        if every:
-            summary = f"0/{every} nodes: " + "; ".join(told)
+            reasons.append(Reason(Stage.NODE, lost=len(nodes), of=every, examples=tuple(nodes[:3]), text=why))
+            told.append(f"{why} on {len(nodes)}")
+        summary = f"0/{every} nodes: {'; '.join(told)}" if every else "no Node in what was read"
         return PodOutcome(name, None, reasons=tuple(reasons), summary=summary)
 
     def _explain(self, why: Why, node: str, claims: Sequence[ResourceClaim], refused: Answer) -> Answer:
-        """Look into a refusal, unless it was looked into for others."""
-        known = self._reasons_known.find(refused, claims)
+        """Look into a refusal, unless it was looked into for pods that ask alike: a node refuses these by the very same answer.
+
+        What names claims in its words is not remembered, for of the others it would not be true.
+        """
+        names = [claim.metadata.key for claim in claims]
+        known = self.explained.get(id(refused))
         if known is not None:
-            return known
+            own = dict(zip(known.names, names, strict=True))
+            reasons = [msgspec.structs.replace(one, claim=own.get(one.claim, one.claim)) for one in known.found.reasons]
+            return msgspec.structs.replace(known.found, reasons=tuple(reasons))
         found = why(self.fleet.stock, node, claims, refused)
-        self._reasons_known.keep(refused, found, claims)
+        words = [text for reason in found.reasons for text in (reason.text, *reason.examples)]
+        names_a_claim = any(claim.metadata.name in text for claim in claims for text in words)
+        if found.explained and not names_a_claim:
+            if len(self.explained) >= REMEMBERED:
+                self.explained.clear()
+            self.explained[id(refused)] = _Explained(refused, found, names)
         return found
 
     # ---- whose claims
@@ -329,17 +305,15 @@ class _Placing:
             if name and (found := self.claims.get(f"{namespace}/{name}")) is not None:
                 yield found
             elif entry.resource_claim_template_name is not None:
-                yield self._generate(pod, entry.name, f"{namespace}/{entry.resource_claim_template_name}")
+                template = f"{namespace}/{entry.resource_claim_template_name}"
+                made_from = self.templates.get(template)
+                if made_from is None:
+                    raise _Missing(f"ResourceClaimTemplate {template} does not exist")
+                meta = ObjectMeta(name=f"{pod.metadata.name}-{entry.name}", namespace=namespace)
+                yield ResourceClaim(metadata=meta, spec=made_from.spec.spec)
             else:
                 named = f"{namespace}/{name}" if name else f"of entry {entry.name}"
                 raise _Missing(f"ResourceClaim {named} does not exist")
-
-    def _generate(self, pod: Pod, entry: str, template: str) -> ResourceClaim:
-        found = self.templates.get(template)
-        if found is None:
-            raise _Missing(f"ResourceClaimTemplate {template} does not exist")
-        meta = ObjectMeta(name=f"{pod.metadata.name}-{entry}", namespace=pod.metadata.namespace or "default")
-        return ResourceClaim(metadata=meta, spec=found.spec.spec)
 
     def _name_extended(self, pod: Pod) -> list[str]:
         """Name the extended resources a pod asks for that a class offers."""
@@ -355,15 +329,13 @@ class _Placing:
             for number, (name, amount) in enumerate(asked):
                 if name in names and amount:
                     request = f"container-{at}-request-{number}"
-                    requests.append(_exactly(request, self.offered[name], amount.value()))
+                    exactly = ExactDeviceRequest(
+                        device_class_name=self.offered[name], allocation_mode="ExactCount", count=amount.value()
+                    )
+                    requests.append(DeviceRequest(name=request, exactly=exactly))
         meta = ObjectMeta(
             name=f"{pod.metadata.name}-extended-resources",
             namespace=pod.metadata.namespace or "default",
         )
         devices = DeviceClaim(requests=tuple(requests))
         return ResourceClaim(metadata=meta, spec=ResourceClaimSpec(devices=devices))
-
-
-def _exactly(name: str, class_: str, count: int) -> DeviceRequest:
-    exactly = ExactDeviceRequest(device_class_name=class_, allocation_mode="ExactCount", count=count)
-    return DeviceRequest(name=name, exactly=exactly)

@@ -70,10 +70,29 @@ def read_arrivals(
             mistakes.append(Mistake(at, f"/spec{error.pointer}", error.message))
             continue
         for number, one in enumerate(spec.arrivals):
-            try:
-                found += _copies(one, by_name)
-            except ValueError as error:
-                mistakes.append(Mistake(at, f"/spec/arrivals/{number}", str(error)))
+            specs = one.claims
+            name = one.template if "/" in one.template else f"default/{one.template}"
+            problem = ""
+            if not one.template:
+                problem = "" if specs else "says neither a template nor claims"
+            elif name in by_name:
+                specs = (*specs, by_name[name])
+            else:
+                problem = f"ResourceClaimTemplate {name} is not among the files"
+            if one.times < 1 or one.at < 0 or one.every < 0 or (one.lasts is not None and one.lasts < 0):
+                problem = problem or "times must be at least 1, and at, every and lasts not negative"
+            if problem:
+                mistakes.append(Mistake(at, f"/spec/arrivals/{number}", problem))
+                continue
+            for copy in range(one.times):
+                pod = one.pod if one.times == 1 else f"{one.pod}-{copy}"
+                claims = tuple(
+                    ResourceClaim(
+                        metadata=ObjectMeta(name=f"{pod}-{part}", namespace="default"), spec=defaults.claim_spec(spec)
+                    )
+                    for part, spec in enumerate(specs)
+                )
+                found.append(Arrival(pod, one.at + copy * one.every, claims, one.lasts, one.priority))
     return found, mistakes
 
 
@@ -89,28 +108,3 @@ def name_of(documents: Iterable[Mapping[str, Any]]) -> str:
         if metadata and "name" in metadata:
             return str(metadata["name"])
     return "workload"
-
-
-def _copies(one: PodArrival, templates: Mapping[str, ResourceClaimSpec]) -> list[Arrival]:
-    specs = one.claims
-    if one.template:
-        name = one.template if "/" in one.template else f"default/{one.template}"
-        if name not in templates:
-            raise ValueError(f"ResourceClaimTemplate {name} is not among the files")
-        specs = (*specs, templates[name])
-    if not specs:
-        raise ValueError("says neither a template nor claims")
-    if one.times < 1 or one.at < 0 or one.every < 0 or (one.lasts is not None and one.lasts < 0):
-        raise ValueError("times must be at least 1, and at, every and lasts not negative")
-    return [
-        Arrival(pod, one.at + copy * one.every, _claims(pod, specs), one.lasts, one.priority)
-        for copy in range(one.times)
-        for pod in [one.pod if one.times == 1 else f"{one.pod}-{copy}"]
-    ]
-
-
-def _claims(pod: str, specs: Sequence[ResourceClaimSpec]) -> tuple[ResourceClaim, ...]:
-    return tuple(
-        ResourceClaim(metadata=ObjectMeta(name=f"{pod}-{at}", namespace="default"), spec=defaults.claim_spec(spec))
-        for at, spec in enumerate(specs)
-    )

@@ -22,9 +22,8 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from allocator.simulation import chart
-from allocator.simulation.chart import Bars
+from allocator.simulation.chart import Bars, stack
 from allocator.simulation.generate import KINDS
-from allocator.simulation.plot import stack
 from allocator.simulation.replay import replay
 from allocator.strategies.choose import serve
 from allocator.strategies.hardware import scale_of

@@ -341,9 +341,9 @@ def _replay(
     if output == "json":
         inputs.write_json({"workload": workload.name, "strategies": {one.strategy: builtins(one) for one in found}})
     elif output == "svg":
-        from allocator.simulation import drawing
+        from allocator.simulation import draw_replays
 
-        click.echo(drawing(workload.name, found), nl=False)
+        click.echo(draw_replays(workload.name, found), nl=False)
     else:
         inputs.tell(_replay_text(workload.name, found))
     return Exit.REFUSED if any(one.never for one in found) else Exit.FINE

@@ -65,10 +65,11 @@ def same(stock, claims):
     for node in stock.nodes:
         alone = allocate(stock, node, claims, options=Options(steps=20_000))
         found = together[node]
-        assert (found.verdict, found.allocations, found.error) == (
+        assert (found.verdict, found.allocations, found.error, found.node_only) == (
             alone.verdict,
             alone.allocations,
             alone.error,
+            alone.node_only,
         ), node
         assert together.verdict(node) == found.verdict
 

@@ -130,6 +130,7 @@ def test_an_invalid_pool_rules_out_the_node_only_if_nothing_else_fits():
     case["claims"] = [hard.claim("c", [hard.request("r", "gpu", 3)])]
     answer = ours(case)
     assert answer.verdict is Verdict.ERROR
+    assert answer.node_only
     assert "g/q" in answer.error
 
 

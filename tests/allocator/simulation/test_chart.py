@@ -2,8 +2,7 @@
 
 from xml.etree import ElementTree as ET
 
-from allocator.simulation.chart import Bars, Line, bars, lines
-from allocator.simulation.plot import stack, thin
+from allocator.simulation.chart import Bars, Line, bars, lines, stack, thin
 from allocator.simulation.replay import Sample
 
 SVG = "{http://www.w3.org/2000/svg}"
