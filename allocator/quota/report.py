@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -10,10 +10,9 @@ from dra.policy import amount_of, concerns, held_of_quota, limits_of, misread, w
 from dra.stock import amounts_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable
 
-    from dra.objects import DeviceQuota, Pod, ResourceClaim
-    from dra.policy import Limit
+    from dra.objects import DeviceQuota, Pod
     from dra.stock import Amounts, Stock
 
     FindPod = Callable[[str, str], Pod | None]
@@ -47,55 +46,33 @@ class QuotaReport(msgspec.Struct, frozen=True):
     idle: str  # which keys limit nothing, and why; "" if all do
 
 
-class _Holding(NamedTuple):
-    """What one claim has."""
-
-    claim: ResourceClaim
-    amounts: Amounts
-
-
 def report_quota(quota: DeviceQuota, stock: Stock, find_pod: FindPod, waiting: Waiting) -> QuotaReport:
     """Say what there is of each line."""
+    namespace = quota.metadata.namespace or "default"
+    claims = [
+        claim
+        for _, claim in sorted(stock.claims.items())
+        if namespace == (claim.metadata.namespace or "default") and concerns(quota, claim, find_pod)
+    ]
+    amounts = [amounts_of(claim, stock.pages_of) for claim in claims]
     held = held_of_quota(quota, stock, find_pod)
     waits = waiting(quota)
-    holdings = list(_holdings(quota, stock, find_pod))
-    lines = tuple(_line(limit, held, waits, holdings) for limit in limits_of(quota))
-    return QuotaReport(quota.metadata.key, lines, misread(quota))
-
-
-def _holdings(quota: DeviceQuota, stock: Stock, find_pod: FindPod) -> Iterator[_Holding]:
-    namespace = quota.metadata.namespace or "default"
-    for key in sorted(stock.claims):
-        claim = stock.claims[key]
-        theirs = claim.metadata.namespace or "default"
-        if namespace == theirs and concerns(quota, claim, find_pod):
-            amounts = amounts_of(claim, stock.pages_of)
-            yield _Holding(claim, amounts)
-
-
-def _line(limit: Limit, held: Amounts, waits: Amounts, holdings: Iterable[_Holding]) -> LineReport:
-    used = amount_of(limit, held)
-    coming = amount_of(limit, waits)
-    left = max(0, limit.hard.nano - used - coming)
-    has = write_amount(limit.key, used)
-    waiting = write_amount(limit.key, coming)
-    holders = tuple(_holders(limit, holdings))
-    return LineReport(
-        limit.key,
-        str(limit.hard),
-        has,
-        waiting,
-        write_amount(limit.key, left),
-        holders,
-    )
-
-
-def _holders(limit: Limit, holdings: Iterable[_Holding]) -> Iterator[HolderOfLine]:
-    for claim, amounts in holdings:
-        amount = amount_of(limit, amounts)
-        if not amount:
-            continue
-        consumers = claim.status.reserved_for
-        pods = tuple(consumer.name for consumer in consumers if consumer.is_pod)
-        said = write_amount(limit.key, amount)
-        yield HolderOfLine(claim.metadata.key, pods, said)
+    lines: list[LineReport] = []
+    for limit in limits_of(quota):
+        used = amount_of(limit, held)
+        coming = amount_of(limit, waits)
+        holders: list[HolderOfLine] = []
+        for claim, has in zip(claims, amounts, strict=True):
+            if amount := amount_of(limit, has):
+                pods = tuple(consumer.name for consumer in claim.status.reserved_for if consumer.is_pod)
+                holders.append(HolderOfLine(claim.metadata.key, pods, write_amount(limit.key, amount)))
+        line = LineReport(
+            limit.key,
+            str(limit.hard),
+            write_amount(limit.key, used),
+            write_amount(limit.key, coming),
+            write_amount(limit.key, max(0, limit.hard.nano - used - coming)),
+            tuple(holders),
+        )
+        lines.append(line)
+    return QuotaReport(quota.metadata.key, tuple(lines), misread(quota))

@@ -1,7 +1,7 @@
 """Refusals in words: what was lost where, for one node and for many, nearest first.
 
 Takes answers as they are and never asks the allocator anything; what would have worked is `allocator.reasons.nearest`'s business.
-Text is made here and not in the command, because the webhook's messages, the dashboard and the simulator need it too.
+Text is made here and not in the command, because the webhook's messages and the simulator need it too.
 """
 
 from __future__ import annotations
@@ -72,32 +72,18 @@ def alike(answers: Mapping[str, Answer]) -> list[Alike]:
     """Gather nodes that answer the same: feasible ones first, then refusals, those that were nearest to a fit first."""
     groups: dict[object, list[str]] = {}
     for node, answer in answers.items():
-        key = _sameness(answer)
-        same = groups.setdefault(key, [])
-        same.append(node)
-    found: list[Alike] = []
-    for nodes in groups.values():
-        answer = answers[nodes[0]]
-        group = Alike(tuple(nodes), answer)
-        found.append(group)
-
-    def order(group: Alike) -> tuple[int, ...]:
-        return *distance(group.answer), -len(group.nodes)
-
-    return sorted(found, key=order)
+        reasons = tuple((one.stage, one.claim, one.request, one.lost, one.of) for one in answer.reasons)
+        key = answer.verdict, answer.error, reasons if not answer.feasible else None
+        groups.setdefault(key, []).append(node)
+    found = [Alike(tuple(nodes), answers[nodes[0]]) for nodes in groups.values()]
+    return sorted(found, key=lambda group: (*distance(group.answer), -len(group.nodes)))
 
 
 def distance(answer: Answer) -> tuple[int, int, int, int]:
     """Order answers by how near they came: verdict, requests that failed, how early the last device went, how few went there."""
-    rank = _NEARNESS.index(answer.verdict)
     last = _last_losses(answer.reasons)
-    latest = went = 0
-    stages = [_ORDER[reason.stage] for reason in last]
-    if stages:
-        latest = min(stages)
-    for reason in last:
-        went += reason.lost
-    return rank, len(last), -latest, -went
+    latest = min((_ORDER[reason.stage] for reason in last), default=0)
+    return _NEARNESS.index(answer.verdict), len(last), -latest, -sum(reason.lost for reason in last)
 
 
 def lines(answer: Answer) -> Iterator[str]:
@@ -112,17 +98,12 @@ def lines(answer: Answer) -> Iterator[str]:
         for reason in reasons:
             count = f"{reason.lost} of {reason.of}" if reason.of else ""
             yield f"  {count:>9}  {reason.stage:<13}  {reason.text or _WORDS[reason.stage]}".rstrip()
-            yield from _examples(reason)
-
-
-def _examples(reason: Reason) -> Iterator[str]:
-    """Name devices in one line if the cause is the same for all of them, else each with its own."""
-    margin = " " * 28
-    if reason.examples and reason.text:
-        more = f" and {reason.lost - len(reason.examples)} more" if reason.lost > len(reason.examples) else ""
-        yield f"{margin}{', '.join(reason.examples)}{more}"
-    elif reason.examples:
-        yield from (f"{margin}{example}" for example in reason.examples)
+            margin = " " * 28
+            if reason.examples and reason.text:  # the cause is the same for all of them
+                more = f" and {reason.lost - len(reason.examples)} more" if reason.lost > len(reason.examples) else ""
+                yield f"{margin}{', '.join(reason.examples)}{more}"
+            else:
+                yield from (f"{margin}{example}" for example in reason.examples)
 
 
 def loss(reason: Reason) -> str:
@@ -139,17 +120,11 @@ def sentence(answer: Answer) -> str:
     if answer.error:
         return answer.error
     requests: list[str] = []
-    by_request = _by_request(answer.reasons)
-    for (_, request), reasons in by_request.items():
+    for (_, request), reasons in _by_request(answer.reasons).items():
         telling = [reason for reason in reasons if reason.stage not in _OBVIOUS] or reasons
-        stages = [_in_short(reason) for reason in telling]
-        lost = ", ".join(stages)
-        requests.append(f"request {request}: {lost}")
+        lost = [one.text if one.stage is Stage.SEARCH and one.text else loss(one) for one in telling]
+        requests.append(f"request {request}: {', '.join(lost)}")
     return "; ".join(dict.fromkeys(requests)) or str(answer.verdict)
-
-
-def _in_short(reason: Reason) -> str:
-    return reason.text if reason.stage is Stage.SEARCH and reason.text else loss(reason)
 
 
 def summary(answers: Mapping[str, Answer]) -> str:
@@ -164,36 +139,21 @@ def tally(answers: Mapping[str, Answer]) -> str:
     """Count nodes by what keeps them from serving claims, the commonest first."""
     counts: dict[str, int] = {}
     for answer in answers.values():
-        text = _brief(answer)
+        last = _last_losses(answer.reasons)
+        text = _SHORT[last[-1].stage] if last else "no suitable devices"
+        if answer.verdict is Verdict.ERROR:
+            text = f"error: {answer.error}"
+        elif answer.verdict is Verdict.UNDECIDED:
+            text = "undecided within the budget"
         counts[text] = counts.get(text, 0) + 1
-
-    def rarity(text: str) -> tuple[int, str]:
-        return -counts[text], text
-
-    commonest = sorted(counts, key=rarity)
-    lines = [f"{text} on {counts[text]}" for text in commonest]
-    return ", ".join(lines)
-
-
-def _brief(answer: Answer) -> str:
-    if answer.verdict is Verdict.ERROR:
-        return f"error: {answer.error}"
-    if answer.verdict is Verdict.UNDECIDED:
-        return "undecided within the budget"
-    last = _last_losses(answer.reasons)
-    return _SHORT[last[-1].stage] if last else "no suitable devices"
-
-
-def _sameness(answer: Answer) -> object:
-    reasons = tuple((r.stage, r.claim, r.request, r.lost, r.of) for r in answer.reasons)
-    return answer.verdict, answer.error, reasons if not answer.feasible else None
+    commonest = sorted(counts, key=lambda text: (-counts[text], text))
+    return ", ".join(f"{text} on {counts[text]}" for text in commonest)
 
 
 def _by_request(reasons: Iterable[Reason]) -> dict[tuple[str, str], list[Reason]]:
     grouped: dict[tuple[str, str], list[Reason]] = {}
     for reason in reasons:
-        key = reason.claim, reason.request
-        grouped.setdefault(key, []).append(reason)
+        grouped.setdefault((reason.claim, reason.request), []).append(reason)
     return grouped
 
 

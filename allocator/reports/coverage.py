@@ -57,10 +57,11 @@ def look(rule: Rule, page: Page) -> Seen:
     refused: dict[str, str] = {}
     failing = anywhere = ""
     for device in page.devices:
-        carried, problem = _carries(rule, driver, device, budget)
-        failing = failing or problem
-        if not carried:
-            continue
+        if rule.picks is not None:
+            carried, problem = _ask(rule.picks, driver, device, budget)
+            failing = failing or problem
+            if not carried and not problem:  # one that cannot be judged carries the rule, as everywhere
+                continue
         node = page.slice.spec.node_of(device)
         if not node and rule.scope == NODE:
             anywhere = anywhere or device.name
@@ -70,9 +71,13 @@ def look(rule: Rule, page: Page) -> Seen:
             continue
         welcome, problem = _ask(rule.permits, driver, device, budget)
         failing = failing or problem
-        for place in _places(rule, page.pool[1], node, device):
-            told = permitted if welcome else refused
-            told.setdefault(place, device.name)
+        places = [f"pool {page.pool[1]!r}"]  # where the device meets others
+        if rule.scope == NODE:
+            places = [f"node {node!r}"]
+        elif rule.scope == COUNTER_SET:
+            places = [f"counter set {one.counter_set!r} of {places[0]}" for one in device.consumes_counters]
+        for place in places:
+            (permitted if welcome else refused).setdefault(place, device.name)
     return Seen(carriers, permitted, refused, failing, anywhere)
 
 
@@ -89,7 +94,14 @@ def status_of(compatibility: DeviceCompatibility, seen: Iterable[tuple[Page, See
         anywhere = anywhere or (one.anywhere and f"{one.anywhere!r} of pool {page.pool[1]!r}")
         permitted |= one.permitted
         refused |= one.refused
-    findings = _own(compatibility)
+    value = {
+        "apiVersion": compatibility.api_version,
+        "kind": compatibility.kind,
+        "metadata": {"name": compatibility.metadata.name},
+        "spec": msgspec.json.decode(encode(spec)),
+    }
+    told = [problem for problem in validation.problems(value) if problem.path.startswith("/spec")]
+    findings = [_finding(one.code, one.path, one.message) for one in told]
     if not carriers:
         where = "/spec/selector" if spec.selector else "/spec/driver"
         findings.append(_finding("D503", where, f"no published device of {spec.driver!r} carries the rule"))
@@ -99,20 +111,17 @@ def status_of(compatibility: DeviceCompatibility, seen: Iterable[tuple[Page, See
     if failing:
         findings.append(_finding("D505", _RULE_PATH, f"it fails, which counts as no: {failing}"))
     if torn := sorted(permitted.keys() & refused.keys()):
-        findings.append(_contradiction(torn[0], permitted, refused))
+        welcome, unwelcome = permitted[torn[0]], refused[torn[0]]
+        text = (
+            f"it contradicts itself: {welcome!r} and {unwelcome!r} of {torn[0]} both carry it, and of the two it permits "
+            f"{welcome!r} only, so that {unwelcome!r} is never in use beside another that carries it"
+        )
+        findings.append(_finding("D501", _RULE_PATH, text))
     return DeviceCompatibilityStatus(
         observed_generation=compatibility.metadata.generation,
         devices=carriers,
         findings=tuple(findings[:MOST_FINDINGS]),
     )
-
-
-def _carries(rule: Rule, driver: str, device: Device, budget: Budget) -> tuple[bool, str]:
-    """Whether a device carries a rule; one that cannot be judged does, as everywhere."""
-    if rule.picks is None:
-        return True, ""
-    carried, problem = _ask(rule.picks, driver, device, budget)
-    return carried or bool(problem), problem
 
 
 def _ask(selector: Selector | None, driver: str, device: Device, budget: Budget) -> tuple[bool, str]:
@@ -125,41 +134,6 @@ def _ask(selector: Selector | None, driver: str, device: Device, budget: Budget)
         return False, f"on {device.name!r}: {error}"
     except OutOfBudget:
         return False, f"on {device.name!r}: it takes too long to be looked at"
-
-
-def _places(rule: Rule, pool: str, node: str, device: Device) -> Iterable[str]:
-    """Name where a device meets others, in the words of a finding."""
-    if rule.scope == NODE:
-        return (f"node {node!r}",)
-    if rule.scope != COUNTER_SET:
-        return (f"pool {pool!r}",)
-    return [f"counter set {one.counter_set!r} of pool {pool!r}" for one in device.consumes_counters]
-
-
-def _own(compatibility: DeviceCompatibility) -> list[CompatibilityFinding]:
-    """What is wrong with the rule by itself."""
-    meta = compatibility.metadata
-    value = {
-        "apiVersion": compatibility.api_version,
-        "kind": compatibility.kind,
-        "metadata": {"name": meta.name},
-        "spec": msgspec.json.decode(encode(compatibility.spec)),
-    }
-    told = [problem for problem in validation.problems(value) if problem.path.startswith("/spec")]
-    return [_finding(one.code, one.path, one.message) for one in told]
-
-
-def _contradiction(
-    where: str,
-    permitted: dict[str, str],
-    refused: dict[str, str],
-) -> CompatibilityFinding:
-    welcome, unwelcome = permitted[where], refused[where]
-    message = (
-        f"it contradicts itself: {welcome!r} and {unwelcome!r} of {where} both carry it, and of the two it permits "
-        f"{welcome!r} only, so that {unwelcome!r} is never in use beside another that carries it"
-    )
-    return _finding("D501", _RULE_PATH, message)
 
 
 def _finding(code: str, path: str, message: str) -> CompatibilityFinding:

@@ -13,9 +13,8 @@ from allocator.reservations import overlaps
 from dra.objects import node_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection
 
-    from dra.objects import ResourceClaim
     from dra.stock import Stock
 
 
@@ -35,30 +34,12 @@ class Drift(msgspec.Struct, frozen=True):
 def drift(stock: Stock, living: Collection[str]) -> Drift:
     """Look through a stock. `living` are the uids of the pods that are not finished."""
     name_of = {claim.metadata.uid: key for key, claim in stock.claims.items()}
-    overlapping: set[str] = set()
-    for overlap in overlaps(stock):
-        for uid in overlap.claims:
-            overlapping.add(name_of[uid])
-    sentences = list(_ghosts(stock, living))
-    sentences += _missing_devices(stock)
-    sentences.sort()
-    claims = sorted(overlapping)
-    return Drift(tuple(claims), tuple(sentences))
-
-
-def _ghosts(stock: Stock, living: Collection[str]) -> Iterator[str]:
+    overlapping = {name_of[uid] for overlap in overlaps(stock) for uid in overlap.claims}
+    sentences: list[str] = []
     for key, claim in stock.claims.items():
-        for name in _missing_pods(claim, living):
-            yield f"claim {key} is reserved for pod {name}, which does not exist any more"
-
-
-def _missing_pods(claim: ResourceClaim, living: Collection[str]) -> Iterator[str]:
-    for one in claim.status.reserved_for:
-        if one.is_pod and one.uid not in living:
-            yield one.name
-
-
-def _missing_devices(stock: Stock) -> Iterator[str]:
+        for one in claim.status.reserved_for:
+            if one.is_pod and one.uid not in living:
+                sentences.append(f"claim {key} is reserved for pod {one.name}, which does not exist any more")
     for pool, holders in stock.held.items():
         published = stock.devices(pool)
         for key, results in holders.items():
@@ -66,4 +47,5 @@ def _missing_devices(stock: Stock) -> Iterator[str]:
             for result in results:
                 if published.find(result.device, node) is None:
                     where = "/".join((*pool, result.device))
-                    yield f"claim {key} holds device {where}, which its driver does not publish any more"
+                    sentences.append(f"claim {key} holds device {where}, which its driver does not publish any more")
+    return Drift(tuple(sorted(overlapping)), tuple(sorted(sentences)))

@@ -90,46 +90,34 @@ def node_report(stock: Stock, node: str) -> NodeReport:
 
 def _device(pool: Pool, device: Device, use: PoolUse, counters: Counters) -> DeviceReport:
     driver, name = pool.id
-    state = _state(device, use, counters)
-    open_ = state in (DeviceState.FREE, DeviceState.SHARED)
+    if device.name in use.dedicated:
+        state = DeviceState.HELD
+    elif device.name in use.shared:
+        state = DeviceState.SHARED
+    elif any(
+        amount.value.nano > counters.get(one.counter_set, {}).get(counter, 0)
+        for one in device.consumes_counters
+        for counter, amount in one.counters.items()
+    ):
+        state = DeviceState.BLOCKED
+    else:
+        state = DeviceState.FREE
     used = use.used.get(device.name, {})
-    capacity: dict[str, Quantity] = {}
+    capacity = {what: one.value for what, one in device.capacity.items()}
     left: dict[str, Quantity] = {}
-    for what, one in device.capacity.items():
-        amount = one.value
-        rest = amount.nano - used.get(what, 0) if open_ else 0
-        capacity[what] = amount
+    for what, amount in capacity.items():
+        rest = amount.nano - used.get(what, 0) if state in (DeviceState.FREE, DeviceState.SHARED) else 0
         left[what] = Quantity.from_nano(rest, amount.format)
-    taints = tuple(f"{taint.key}:{taint.effect}" for taint in device.taints)
     return DeviceReport(
         driver=driver,
         pool=name,
         device=device.name,
         state=state,
-        model=_model(device, driver),
+        model=next((text for key in _MODEL if (text := device.own_text(driver, key))), ""),
         capacity=capacity,
         available=left,
-        taints=taints,
+        taints=tuple(f"{taint.key}:{taint.effect}" for taint in device.taints),
     )
-
-
-def _state(device: Device, use: PoolUse, counters: Counters) -> DeviceState:
-    if device.name in use.dedicated:
-        return DeviceState.HELD
-    if device.name in use.shared:
-        return DeviceState.SHARED
-    for consumption in device.consumes_counters:
-        left = counters.get(consumption.counter_set, {})
-        if any(amount.value.nano > left.get(name, 0) for name, amount in consumption.counters.items()):
-            return DeviceState.BLOCKED
-    return DeviceState.FREE
-
-
-def _model(device: Device, driver: str) -> str:
-    for name in _MODEL:
-        if text := device.own_text(driver, name):
-            return text
-    return ""
 
 
 def _sum(several: Iterable[Amounts]) -> Amounts:

@@ -17,7 +17,7 @@ from dra.stock import results_by_pool
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from dra.objects import Pod, ResourceClaim
+    from dra.objects import Pod
     from dra.stock import PoolDevices, PoolId, Stock
 
 _UUID = "uuid"
@@ -43,7 +43,7 @@ def shares(stock: Stock, pods: Iterable[Pod]) -> Iterator[Share]:
     pods_node = {pod.metadata.uid: pod.spec.node_name for pod in pods}
     published: dict[PoolId, PoolDevices] = {}
     for claim in stock.claims.values():
-        consumers = _consumers(claim) or [("", "")]
+        consumers = [(one.name, one.uid) for one in claim.status.reserved_for if one.is_pod] or [("", "")]
         its_node = node_of(claim.status.allocation)
         for pool, results in results_by_pool(claim).items():
             if pool not in published:
@@ -64,8 +64,3 @@ def shares(stock: Stock, pods: Iterable[Pod]) -> Iterator[Share]:
                         share_id=result.share_id or "",
                         amounts=result.consumed_capacity,
                     )
-
-
-def _consumers(claim: ResourceClaim) -> list[tuple[str, str]]:
-    """List the pods that a claim is reserved for, by name and uid."""
-    return [(one.name, one.uid) for one in claim.status.reserved_for if one.is_pod]
