@@ -26,26 +26,22 @@ NODES = 4  # kinds of nodes that are compared; the commonest
 
 def advice(pod: Pod, stock: Stock, hindrances: Sequence[Hindrance]) -> str:
     """Say what would have to be otherwise for a refused pod to fit; "" if nothing was found in time."""
-    wants = find_claims(pod, stock)
+    claims = find_claims(pod, stock)
     candidates = [hindrance.nodes[0] for hindrance in hindrances[:NODES]]
-    reachable = [name for name in candidates if not elsewhere(wants.claims, stock.nodes[name])]
-    if not reachable or not wants.open:
+    reachable = [name for name in candidates if not elsewhere(claims.claims, stock.nodes[name])]
+    if not reachable or not claims.open:
         return ""
     budget = Budget(STEPS)
     options = Options(budget=budget)
     far: dict[str, tuple[int, int, int, int]] = {}
     for name in reachable:
-        answer = allocate(stock, name, wants.open, options=options)
-        far[name] = distance(answer)
+        far[name] = distance(allocate(stock, name, claims.open, options=options))
 
-    def fits(node: str, tried: Stock, claims: Sequence[ResourceClaim]) -> bool | None:
-        answer = allocate(tried, node, claims, options=options)
-        return answer.decided
+    def fits(node: str, tried: Stock, some: Sequence[ResourceClaim]) -> bool | None:
+        return allocate(tried, node, some, options=options).decided
 
     for node in sorted(reachable, key=far.__getitem__):
-        fits_there = partial(fits, node)
-        hints = nearest(stock, node, wants.open, fits=fits_there, tries=TRIES)
-        for hint in hints:
+        for hint in nearest(stock, node, claims.open, fits=partial(fits, node), tries=TRIES):
             if hint.kind is not Kind.NEVER:
                 return f"nearest is {node}: {hint.text}"
     return ""

@@ -123,21 +123,34 @@ class Decider:
             return Outlooks(Outlook.WAITING, message=wants.waits_for)
         elsewhere = {**crowded, **_elsewhere(wants, stock)}
         if not wants.open:
+            # All claims are allocated: only where counts.
             fitting = [name for name in stock.nodes if name not in elsewhere]
-            return self._outlook_of_allocated(fitting, elsewhere, crowded)
+            hindrances = _by_message(elsewhere)
+            if fitting:
+                return Outlooks(Outlook.FITS, dict.fromkeys(fitting, 0), "", hindrances)
+            commonest = max(hindrances, key=lambda one: one.count, default=Hindrance("there are no nodes", ()))
+            return Outlooks(Outlook.FULL if crowded else Outlook.NEVER, {}, commonest.message, hindrances)
         answers = self._ask(stock, wants.open)
         fitting = answers.feasible
         if elsewhere:
             fitting = [name for name in fitting if name not in elsewhere]
         if fitting:
             scores = self._scores(answers, fitting, stock, wants.open, placement)
-            hindrances = _hindrances_beside_fits(answers, elsewhere) if len(fitting) < len(answers) else ()
+            hindrances = ()
+            if len(fitting) < len(answers):  # in short, for the pod does not wait for these
+                refusals = dict(elsewhere)
+                for name, verdict in answers.refusing.items():
+                    refusals.setdefault(name, _verdict(verdict))
+                hindrances = _by_message(refusals)
             return Outlooks(Outlook.FITS, scores, "", hindrances)
         hindrances = _hindrances(answers, elsewhere)
-        message = _summary(len(stock.nodes), hindrances)
-        outlook = self._prospect(wants, stock, answers, elsewhere)
-        found = Outlooks(outlook, {}, message, hindrances)
-        return _once_room(found, crowded)
+        asked = [name for name in answers if name not in elsewhere]
+        outlook = Outlook.FULL
+        if Verdict.UNDECIDED in _verdicts(answers, asked):
+            outlook = Outlook.UNDECIDED
+        elif not crowded and _HOPEFUL.isdisjoint(_verdicts(self._ask(stock, wants.open, idle=True), asked)):
+            outlook = Outlook.NEVER
+        return Outlooks(outlook, {}, _summary(len(stock.nodes), hindrances), hindrances)
 
     def may_fit(self, pod: Pod, stock: Stock, crowded: _ByNode = MappingProxyType({})) -> bool:
         """Say whether some node that is not crowded may serve a pod now; of a pod that cannot be told apart so, that one may."""
@@ -228,28 +241,6 @@ class Decider:
             fit.update(dict.fromkeys(nodes, round(chosen.score)))
         return fit
 
-    # ---- refusals
-
-    def _outlook_of_allocated(self, fitting: Sequence[str], elsewhere: _ByNode, crowded: _ByNode) -> Outlooks:
-        """All claims are allocated: only where counts."""
-        hindrances = _by_message(elsewhere)
-        if fitting:
-            return Outlooks(Outlook.FITS, dict.fromkeys(fitting, 0), "", hindrances)
-        message = _most_said(hindrances) or "there are no nodes"
-        never = Outlooks(Outlook.NEVER, {}, message, hindrances)
-        return _once_room(never, crowded)
-
-    def _prospect(self, wants: PodClaims, stock: Stock, answers: FleetAnswer, elsewhere: _ByNode) -> Outlook:
-        """Say of a pod that no node serves now whether some node could, were nothing in use."""
-        asked = [name for name in answers if name not in elsewhere]
-        if Verdict.UNDECIDED in _verdicts(answers, asked):
-            return Outlook.UNDECIDED
-        idle = self._ask(stock, wants.open, idle=True)
-        then = _verdicts(idle, asked)
-        if _HOPEFUL.isdisjoint(then):
-            return Outlook.NEVER
-        return Outlook.FULL
-
 
 def shape_of(wants: PodClaims) -> bytes:
     """Give what is the same for all pods whom the same devices would help; empty if more than open claims decides about it."""
@@ -257,20 +248,11 @@ def shape_of(wants: PodClaims) -> bytes:
     return b"" if alone else encode([claim.spec for claim in wants.open])
 
 
-def _once_room(found: Outlooks, crowded: _ByNode) -> Outlooks:
-    """What no node can serve for good is another matter while some are only crowded."""
-    if crowded and found.outlook is Outlook.NEVER:
-        return replace(found, outlook=Outlook.FULL)
-    return found
-
-
 def _takes_the_first(placement: Placement, claims: Iterable[ResourceClaim]) -> bool:
     """Say whether the answer of all nodes is what is wanted: the first devices that do."""
-    return placement.is_default and not _has_alternatives(claims)
-
-
-def _has_alternatives(claims: Iterable[ResourceClaim]) -> bool:
-    return any(request.first_available for claim in claims for request in claim.spec.devices.requests)
+    return placement.is_default and not any(
+        request.first_available for claim in claims for request in claim.spec.devices.requests
+    )
 
 
 def _elsewhere(wants: PodClaims, stock: Stock) -> dict[str, str]:
@@ -285,24 +267,12 @@ def _beside_devices(wants: PodClaims, node: Node) -> str:
     for name in wants.extended:
         amount = node.status.allocatable.get(name)
         if amount is None or not amount.nano:
-            return _unserved_name(name)
+            what = "names a DeviceClass" if name.startswith(IMPLICIT) else "is served by a DeviceClass"
+            return (
+                f"{name} {what}, and this scheduler gives devices to ResourceClaims only: "
+                "use a claim, or leave the pod to the default scheduler"
+            )
     return pods.elsewhere(wants.claims, node)
-
-
-def _unserved_name(name: str) -> str:
-    what = "names a DeviceClass" if name.startswith(IMPLICIT) else "is served by a DeviceClass"
-    return (
-        f"{name} {what}, and this scheduler gives devices to ResourceClaims only: "
-        "use a claim, or leave the pod to the default scheduler"
-    )
-
-
-def _hindrances_beside_fits(answers: FleetAnswer, elsewhere: _ByNode) -> tuple[Hindrance, ...]:
-    """Say in short what is in the way on the nodes that do not fit where others do: nobody waits for these."""
-    refusals = dict(elsewhere)
-    for name, verdict in answers.refusing.items():
-        refusals.setdefault(name, _verdict(verdict))
-    return _by_message(refusals)
 
 
 def _hindrances(answers: FleetAnswer, elsewhere: _ByNode) -> tuple[Hindrance, ...]:
@@ -315,11 +285,11 @@ def _hindrances(answers: FleetAnswer, elsewhere: _ByNode) -> tuple[Hindrance, ..
     refusing.sort(key=len, reverse=True)
     refusals: dict[str, str] = {}
     for at, nodes in enumerate(refusing):
-        first = nodes[0]
-        if at < EXPLAINED:
-            message = _words(answers, first)
-        else:
-            message = _verdict(answers.verdict(first))
+        verdict = answers.verdict(nodes[0])
+        message = _verdict(verdict)
+        if at < EXPLAINED and verdict is not Verdict.UNDECIDED:
+            answer = answers[nodes[0]]
+            message = sentence(answer) or tally({nodes[0]: answer})
         refusals |= dict.fromkeys(nodes, message)
     found = [*_by_message(elsewhere), *_by_message(refusals)]
     found.sort(key=lambda one: -one.count)
@@ -328,13 +298,6 @@ def _hindrances(answers: FleetAnswer, elsewhere: _ByNode) -> tuple[Hindrance, ..
 
 def _verdicts(answers: FleetAnswer, nodes: Iterable[str]) -> set[Verdict]:
     return {answers.verdict(name) for name in nodes}
-
-
-def _words(answers: FleetAnswer, node: str) -> str:
-    answer = answers[node]
-    if answer.verdict is Verdict.UNDECIDED:
-        return _verdict(answer.verdict)
-    return sentence(answer) or tally({node: answer})
 
 
 def _verdict(verdict: Verdict) -> str:
@@ -349,10 +312,6 @@ def _by_message(refusals: _ByNode) -> tuple[Hindrance, ...]:
         nodes[message].append(name)
     found = [Hindrance(message, tuple(alike)) for message, alike in nodes.items()]
     return tuple(found)
-
-
-def _most_said(hindrances: Sequence[Hindrance]) -> str:
-    return max(hindrances, key=lambda one: one.count).message if hindrances else ""
 
 
 def _summary(nodes: int, hindrances: Sequence[Hindrance]) -> str:

@@ -14,9 +14,7 @@ from allocator.pods import requests_of
 from dra.objects import ResourceClaim, claim_name, is_reserved_for
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from dra.objects import Pod, PodResourceClaim
+    from dra.objects import DeviceSubRequest, ExactDeviceRequest, Pod, PodResourceClaim
     from dra.stock import Stock
 
 MOST_CONSUMERS = 256  # the API server takes no more in reservedFor
@@ -43,9 +41,19 @@ class PodClaims(msgspec.Struct, frozen=True):
 
 
 def find_claims(pod: Pod, stock: Stock) -> PodClaims:
-    """Look up what a pod wants."""
-    extended = tuple(sorted(_extended_names(pod, stock)))
+    """Look up the claims of a pod."""
+    asked = {
+        name
+        for container in (*pod.spec.init_containers, *pod.spec.containers)
+        for name, amount in requests_of(container).items()
+        if amount.nano
+    }
+    # With DynamicResources off no scheduler gives a device for such a name.
+    extended = {name for name in asked if name.startswith(IMPLICIT)}
+    if asked:
+        extended |= asked & {class_.spec.extended_resource_name for class_ in stock.classes.values()}
     claims: dict[str, ResourceClaim] = {}
+    waits_for = ""
     for entry in pod.spec.resource_claims:
         name = claim_name(pod, entry)
         if name is None:
@@ -53,9 +61,9 @@ def find_claims(pod: Pod, stock: Stock) -> PodClaims:
         claim = stock.claims.get(f"{pod.metadata.namespace or 'default'}/{name}")
         waits_for = _missing(pod, entry, claim, stock)
         if waits_for or claim is None:
-            return PodClaims(tuple(claims.values()), extended, waits_for)
+            break
         claims[name] = claim
-    return PodClaims(tuple(claims.values()), extended)
+    return PodClaims(tuple(claims.values()), tuple(sorted(extended)), waits_for)
 
 
 def _missing(pod: Pod, entry: PodResourceClaim, claim: ResourceClaim | None, stock: Stock) -> str:
@@ -66,52 +74,25 @@ def _missing(pod: Pod, entry: PodResourceClaim, claim: ResourceClaim | None, sto
     if claim.metadata.deletion_timestamp:
         return f"waiting for claim {name}, which is being deleted"
     uid = pod.metadata.uid
-    if entry.resource_claim_template_name and not _belongs_to(claim, uid):
-        return _made_for_others(claim)
+    owners = claim.metadata.owner_references
+    if entry.resource_claim_template_name and not any(owner.uid == uid and owner.controller for owner in owners):
+        groups = [owner.name for owner in owners if owner.kind == GROUP]
+        if not groups:
+            return f"claim {name} was not made for this pod"
+        return (
+            f"claim {name} was made for {GROUP} {groups[0]}, and what a group makes of a template is not served here: "
+            "make the claim and name it in the group, or leave these pods to the default scheduler"
+        )
     if is_reserved_for(claim, uid):
         return ""
     if len(claim.status.reserved_for) >= MOST_CONSUMERS:
         return f"claim {name} is used by {MOST_CONSUMERS} pods, and no more can share it"
     if claim.status.allocation is None:
-        for class_name in _class_names(claim):
-            if class_name not in stock.classes:
-                return f"waiting for DeviceClass {class_name}, which claim {name} names"
+        for request in claim.spec.devices.requests:
+            bodies: list[ExactDeviceRequest | DeviceSubRequest] = [*request.first_available]
+            if request.exactly is not None:
+                bodies.append(request.exactly)
+            for body in bodies:
+                if body.device_class_name not in stock.classes:
+                    return f"waiting for DeviceClass {body.device_class_name}, which claim {name} names"
     return ""
-
-
-def _made_for_others(claim: ResourceClaim) -> str:
-    name = claim.metadata.name
-    groups = [owner.name for owner in claim.metadata.owner_references if owner.kind == GROUP]
-    if not groups:
-        return f"claim {name} was not made for this pod"
-    return (
-        f"claim {name} was made for {GROUP} {groups[0]}, and what a group makes of a template is not served here: "
-        "make the claim and name it in the group, or leave these pods to the default scheduler"
-    )
-
-
-def _belongs_to(claim: ResourceClaim, uid: str) -> bool:
-    return any(owner.uid == uid and owner.controller for owner in claim.metadata.owner_references)
-
-
-def _class_names(claim: ResourceClaim) -> Iterator[str]:
-    for request in claim.spec.devices.requests:
-        if request.exactly is not None:
-            yield request.exactly.device_class_name
-        for alternative in request.first_available:
-            yield alternative.device_class_name
-
-
-def _extended_names(pod: Pod, stock: Stock) -> set[str]:
-    """Name what a pod asks for by a name that a DeviceClass serves: with DynamicResources off nobody gives it a device."""
-    names: set[str] = set()
-    containers = (*pod.spec.init_containers, *pod.spec.containers)
-    for container in containers:
-        for name, amount in requests_of(container).items():
-            if amount.nano:
-                names.add(name)
-    if not names:
-        return names
-    served = {class_.spec.extended_resource_name for class_ in stock.classes.values()}
-    implicit = {name for name in names if name.startswith(IMPLICIT)}
-    return names & served | implicit

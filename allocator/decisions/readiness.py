@@ -18,7 +18,7 @@ from dra.objects import results_of
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from dra.objects import AllocatedDeviceStatus, ResourceClaim
+    from dra.objects import ResourceClaim
 
 
 class DeviceReadiness(msgspec.Struct, frozen=True):
@@ -37,7 +37,8 @@ def devices_ready(claims: Iterable[ResourceClaim]) -> DeviceReadiness:
             if not result.binding_conditions:
                 continue
             entry = entries.get((result.driver, result.pool, result.device))
-            true = _true(entry)
+            conditions = entry.conditions if entry is not None else ()
+            true = {condition.type for condition in conditions if condition.status == "True"}
             name = f"device {result.device} of {result.driver}"
             for condition in result.binding_failure_conditions:
                 if condition in true:
@@ -68,9 +69,3 @@ def unusable(claim: ResourceClaim, now: float, seconds: float) -> str:
     if readiness.waits_for and now > latest_binding(claim, seconds):
         return f"claim {claim.metadata.key}: {readiness.waits_for}, for more than {seconds:g} s"
     return ""
-
-
-def _true(entry: AllocatedDeviceStatus | None) -> set[str]:
-    if entry is None:
-        return set()
-    return {condition.type for condition in entry.conditions if condition.status == "True"}

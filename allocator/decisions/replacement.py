@@ -62,30 +62,20 @@ def plan_replacement(stock: Stock, key: str, request: str, amounts: Mapping[str,
     options = Options(budget=Budget(STEPS))
 
     def fits(claims: Claims) -> bool:
-        answer = allocate(without, node, claims, options=options)
-        return answer.feasible
+        return allocate(without, node, claims, options=options).feasible
 
-    unallocated = replace(old, status=ResourceClaimStatus())
-    asked = _asking(unallocated, request, amounts)
+    asked: Claims = (replace(old, status=ResourceClaimStatus()),)
+    for name, amount in amounts.items():
+        asked = with_amount(asked, _spot_of(asked, request), name, amount)
     if fits(asked):
-        everywhere = fleet(stock, asked, options=options)
-        beside = tuple(everywhere.feasible)
-        return Replacement(asked[0], node, True, beside[:NODES])
+        beside = fleet(stock, asked, options=options).feasible
+        return Replacement(asked[0], node, True, tuple(beside[:NODES]))
     largest: dict[str, Quantity] = {}
     for name, amount in amounts.items():
-        spot = _spot_of(asked, request)
-        most = largest_amount(asked, spot, name, amount, fits)
+        most = largest_amount(asked, _spot_of(asked, request), name, amount, fits)
         if most is not None:
             largest[name] = most
     return Replacement(asked[0], node, False, (), largest)
-
-
-def _asking(claim: ResourceClaim, request: str, amounts: Mapping[str, Quantity]) -> Claims:
-    claims: Claims = (claim,)
-    for name, amount in amounts.items():
-        spot = _spot_of(claims, request)
-        claims = with_amount(claims, spot, name, amount)
-    return claims
 
 
 def _spot_of(claims: Claims, request: str) -> Spot:

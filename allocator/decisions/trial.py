@@ -18,7 +18,6 @@ from dra.objects import ObjectMeta, ResourceClaim
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from allocator.answer import Answer
     from dra.objects import Pod, ResourceClaimTemplate
     from dra.stock import Stock
 
@@ -79,27 +78,15 @@ def try_out(claims: Sequence[ResourceClaim], stock: Stock, nodes: Iterable[str] 
         group = tuple(name for name in alike if name in asked)
         if not group:
             continue
-        fits = answers.verdict(group[0]) is Verdict.FEASIBLE
-        kind = fitting if fits else refusing
-        kind.append(group)
-    fitting.sort(key=len, reverse=True)
-    refusing.sort(key=len, reverse=True)
-    groups = [*fitting, *refusing]
+        (fitting if answers.verdict(group[0]) is Verdict.FEASIBLE else refusing).append(group)
+    groups = [*sorted(fitting, key=len, reverse=True), *sorted(refusing, key=len, reverse=True)]
     told: list[NodeGroup] = []
     for group in groups[:MOST_GROUPS]:
         answer = answers[group[0]]
-        devices = _devices(answer)
+        devices = tuple(
+            f"{result.driver}/{result.pool}/{result.device}"
+            for granted in answer.allocations
+            for result in granted.allocation.devices.results
+        )
         told.append(NodeGroup(answer.verdict, group, answer.reasons, answer.error or "", devices))
-    for group in groups[MOST_GROUPS:]:
-        verdict = answers.verdict(group[0])
-        told.append(NodeGroup(verdict, group))
-    return tuple(told)
-
-
-def _devices(answer: Answer) -> tuple[str, ...]:
-    """Name what an answer gives."""
-    names: list[str] = []
-    for granted in answer.allocations:
-        results = granted.allocation.devices.results
-        names += [f"{result.driver}/{result.pool}/{result.device}" for result in results]
-    return tuple(names)
+    return (*told, *(NodeGroup(answers.verdict(group[0]), group) for group in groups[MOST_GROUPS:]))

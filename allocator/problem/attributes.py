@@ -123,16 +123,12 @@ def numbered(columns: Sequence[Column], numbers: dict[object, int]) -> list[Colu
     return [
         tuple(
             numbers.setdefault(value, len(numbers))
-            if isinstance(value, DeviceAttribute) and _is_single(value)
+            if isinstance(value, DeviceAttribute) and not (value.ints or value.bools or value.strings or value.versions)
             else value
             for value in column
         )
         for column in columns
     ]
-
-
-def _is_single(value: DeviceAttribute) -> bool:
-    return not (value.ints or value.bools or value.strings or value.versions)
 
 
 class PageCache:
@@ -152,7 +148,9 @@ class PageCache:
         kept = self._columns.get(page)
         if kept is None:
             if self.cells > self._most:
-                self._forget()
+                self._columns.clear()
+                self._rows.clear()
+                self.cells = 0
             kept = self._columns[page] = {}
         found: list[Column] = []
         for name in names:
@@ -187,26 +185,18 @@ class PageCache:
             del self._columns[page]
             self._rows.pop(page, None)
 
-    def _forget(self) -> None:
-        self._columns.clear()
-        self._rows.clear()
-        self.cells = 0
-
 
 def _column(page: Page, name: Name) -> Column:
     # Lists, for they are made faster than generators are read, and there is a row for every device of a fleet.
     every = [device.attributes for device in page.devices]
     if name == _EVERYTHING:
-        said = [tuple(sorted(attributes.items(), key=itemgetter(0))) for attributes in every]
-        return tuple(said)
+        return tuple([tuple(sorted(attributes.items(), key=itemgetter(0))) for attributes in every])
     domain, bare = name
     full = f"{domain}/{bare}" if domain else bare
     if domain != page.pool[0]:
-        values = [attributes.get(full) for attributes in every]
-        return tuple(values)
+        return tuple([attributes.get(full) for attributes in every])
     # The full name wins wherever a device has both.
-    values = [attributes.get(full) or attributes.get(bare) for attributes in every]
-    return tuple(values)
+    return tuple([attributes.get(full) or attributes.get(bare) for attributes in every])
 
 
 def _of_expression(expression: str, budget: Budget, *, derived: bool) -> frozenset[Name]:

@@ -118,7 +118,14 @@ class Judge:
             return Refused(Stage.GATE, f"has binding conditions, but the feature gate {gates.BINDING} is off")
         for check in leaf.ask.checks:
             try:
-                selected = self._selects(check.expression, place)
+                view = self._view_of(place)
+                selected = self._selected.get(check.expression)
+                if selected is None:
+                    selector = self._selectors.get(check.expression)
+                    if selector is None:
+                        selector = cel.compile(check.expression, budget=self.budget)
+                        self._selectors[check.expression] = selector
+                    selected = self._selected[check.expression] = selector.matches(view, self.budget)
             except SelectorError as error:
                 return _fault(leaf.blame(check), place, error)
             if not selected:
@@ -135,42 +142,36 @@ class Judge:
         taken = tuple((name, amount.nano, device.capacity[name].value.nano) for name, amount in amounts.items())
         if any(amount > declared for _, amount, declared in taken):
             return Refused(Stage.CAPACITY, "is too small")
-        return self._with_values(leaf, place, taken)
-
-    def _selects(self, expression: str, place: Candidate) -> bool:
-        """Evaluate a selector, once for all leaves that are asked about one place in a row."""
-        view = self._view_of(place)
-        known = self._selected.get(expression)
-        if known is None:
-            selector = self._selectors.get(expression)
-            if selector is None:
-                selector = self._selectors[expression] = cel.compile(expression, budget=self.budget)
-            known = self._selected[expression] = selector.matches(view, self.budget)
-        return known
-
-    def _view_of(self, place: Candidate) -> cel.DeviceView:
-        """See a device as expressions do."""
-        if self._place is not place or self._view is None:
-            self._place, self._selected = place, {}
-            self._view = cel.view_of(place.pool.id[0], place.device)
-        return self._view
-
-    def _with_values(self, leaf: Leaf, place: Candidate, taken: tuple[tuple[str, int, int], ...]) -> Offer:
         barred = self._obstacle(leaf, place)
         values: list[Values] = []
         for number, at in enumerate(leaf.constraints):
-            constraint = self.question.constraints[at]
-            name = constraint.attribute
-            try:
-                found = self._values(leaf, place, name)
-            except SelectorError as error:
-                where = f"{leaf.where}, derived attribute {name}"
-                fault = _fault(where, place, error)
-                return Offer(taken, barred, tuple(values), failing=number, failure=fault)
+            name = self.question.constraints[at].attribute
+            expression = leaf.derived.get(name)
+            if expression is None:
+                attribute = attribute_of(device, place.pool.id[0], name)
+                found = values_of(attribute)
+                if attribute is not None and is_singular(attribute, self.reading):
+                    found = frozenset({("list", str(place))})
+            else:
+                try:
+                    derived = cel.compile(expression, derived=True, budget=self.budget).derive(
+                        self._view_of(place), self.budget
+                    )
+                except SelectorError as error:
+                    fault = _fault(f"{leaf.where}, derived attribute {name}", place, error)
+                    return Offer(taken, barred, tuple(values), failing=number, failure=fault)
+                found = frozenset(map(_with_type, derived if isinstance(derived, list) else [derived]))
             if not found:
                 return Offer(taken, barred, tuple(values), missing=number)
             values.append(found)
         return Offer(taken, barred, tuple(values))
+
+    def _view_of(self, place: Candidate) -> cel.DeviceView:
+        """See a device as expressions do; what they answered is kept for all leaves that are asked about one place in a row."""
+        if self._place is not place or self._view is None:
+            self._place, self._selected = place, {}
+            self._view = cel.view_of(place.pool.id[0], place.device)
+        return self._view
 
     def _obstacle(self, leaf: Leaf, place: Candidate) -> Refused | None:
         if place.page.slice.spec.skip_node_operations and not self.operations:
@@ -183,22 +184,6 @@ class Judge:
             if blocks(taint, leaf.tolerations):
                 return Refused(Stage.TAINT, f"{taint.key}={taint.value}:{taint.effect}")
         return None
-
-    def _values(self, leaf: Leaf, place: Candidate, name: str) -> Values:
-        expression = leaf.derived.get(name)
-        if expression is None:
-            driver = place.pool.id[0]
-            found = attribute_of(place.device, driver, name)
-            if found is not None and is_singular(found, self.reading):
-                return frozenset({("list", str(place))})
-            return values_of(found)
-        selector = cel.compile(expression, derived=True, budget=self.budget)
-        seen = self._view_of(place)
-        derived = selector.derive(seen, self.budget)
-        if isinstance(derived, list):
-            return frozenset(map(_with_type, derived))
-        only = _with_type(derived)
-        return frozenset((only,))
 
 
 def _fault(where: str, place: Candidate, error: SelectorError) -> Fault:

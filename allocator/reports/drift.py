@@ -35,11 +35,12 @@ def drift(stock: Stock, living: Collection[str]) -> Drift:
     """Look through a stock. `living` are the uids of the pods that are not finished."""
     name_of = {claim.metadata.uid: key for key, claim in stock.claims.items()}
     overlapping = {name_of[uid] for overlap in overlaps(stock) for uid in overlap.claims}
-    sentences: list[str] = []
-    for key, claim in stock.claims.items():
-        for one in claim.status.reserved_for:
-            if one.is_pod and one.uid not in living:
-                sentences.append(f"claim {key} is reserved for pod {one.name}, which does not exist any more")
+    sentences = [
+        f"claim {key} is reserved for pod {one.name}, which does not exist any more"
+        for key, claim in stock.claims.items()
+        for one in claim.status.reserved_for
+        if one.is_pod and one.uid not in living
+    ]
     for pool, holders in stock.held.items():
         published = stock.devices(pool)
         for key, results in holders.items():
