@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from allocator.answer import Answer, Fatal, Verdict
-from allocator.one_node import DEFAULTS, Found, Options, budget_of, compose, decide, explain, find
+from allocator.answer import AllocateError, Answer, Verdict
+from allocator.one_node import DEFAULTS, NodeResult, Options, budget_of, compose, decide, explain, find
 from allocator.problem import (
     OPTIONAL_OPERATIONS,
     CompileCache,
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 # To see how a node looks that was not seen before takes 5 to 10 microseconds: after so many it is asked whether anybody waits still.
 _PIECE = 32
-_UNSEEN = Found(Verdict.UNDECIDED, error="the caller did not wait until this node was looked at")
+_UNSEEN = NodeResult(Verdict.UNDECIDED, error="the caller did not wait until this node was looked at")
 _LOOKS = 4096  # looks a question remembers, or twice as many as there are nodes
 _TEXTS = 4 << 20  # bytes of claims as texts
 _SIZE = 1 << 18  # entries of all questions' tables before the oldest questions are forgotten
@@ -93,7 +93,7 @@ class FleetAnswer(Mapping[str, Answer]):
         first = {id(found): node for node, found in reversed(self._found.items())}
         return {node: self[node] for node in first.values()}
 
-    def alike(self) -> list[list[str]]:
+    def equal_nodes(self) -> list[list[str]]:
         """Gather the nodes that look alike: what is refused on one of them is refused on all, for the same reasons."""
         groups: dict[int, list[str]] = {}
         for node, found in self._found.items():
@@ -218,17 +218,17 @@ class _Query:
         # Held, since the memo's keys go by their identity.
         self.compatibilities = tuple(stock.compatibilities.values())
         self.classes = tuple(stock.classes.values())
-        self.fault: Found | None = None
-        self.found: dict[str, Found] = {}
-        self.by_look: dict[object, Found] = {}
+        self.fault: NodeResult | None = None
+        self.found: dict[str, NodeResult] = {}
+        self.by_look: dict[object, NodeResult] = {}
         self.pinned: dict[int, object] = {}  # what looks know by identity
         self.seen: Stock | None = None
         self.unanswered: frozenset[str] = frozenset()  # nodes that nobody waited for when that stock was looked at
         self.signature = Signature()
         try:
             question = question_of(claims, stock.classes, stock.reading)
-        except Fatal as error:
-            self.fault = Found(Verdict.ERROR, error=str(error), cause=error.cause)
+        except AllocateError as error:
+            self.fault = NodeResult(Verdict.ERROR, error=str(error), cause=error.cause)
             question = question_of((), stock.classes, stock.reading)
         self.cache = CompileCache(question, Rules(self.compatibilities), memo.pages)
 
@@ -245,7 +245,7 @@ class _Query:
         try:
             reads = self.cache.reads(budget_of(options))
         except OutOfBudget as reason:
-            self.found, self.seen = dict.fromkeys(nodes, Found(Verdict.UNDECIDED, error=str(reason))), None
+            self.found, self.seen = dict.fromkeys(nodes, NodeResult(Verdict.UNDECIDED, error=str(reason))), None
             return
         if len(self.by_look) > max(_LOOKS, 2 * len(nodes)):
             self.by_look.clear()
@@ -294,19 +294,19 @@ class _Query:
         self.seen = stock
         self.unanswered = frozenset(unanswered)
 
-    def find(self, stock: Stock, node: Node, options: Options) -> Found:
+    def find(self, stock: Stock, node: Node, options: Options) -> NodeResult:
         """Search one node."""
         try:
             pools = stock.pools(node.metadata.name)
         except NodeSelectorError as error:
-            return Found(Verdict.ERROR, error=str(error))
+            return NodeResult(Verdict.ERROR, error=str(error))
         return find(self.cache, node, pools, (lambda _: FREE) if self.idle else stock.use, options)
 
     def answer(
         self,
         stock: Stock,
         name: str,
-        found: Found,
+        found: NodeResult,
         claims: tuple[ResourceClaim, ...],
         options: Options,
     ) -> Answer:

@@ -108,7 +108,7 @@ def with_allocation(claim: ResourceClaim, allocation: AllocationResult) -> Resou
     return replace(claim, status=ResourceClaimStatus(allocation=allocation))
 
 
-class Fatal(Exception):  # noqa: N818 - it is an outcome of a search, raised where it is met
+class AllocateError(Exception):
     """What makes the in-tree allocator return an error: names the object and says what is wrong with it."""
 
     def __init__(self, where: str, what: str, cause: Cause | None = None) -> None:
@@ -116,9 +116,9 @@ class Fatal(Exception):  # noqa: N818 - it is an outcome of a search, raised whe
         self.cause = cause
 
 
-def fail(error: Fatal | NodeSelectorError, steps: int = 0) -> Answer:
+def fail(error: AllocateError | NodeSelectorError, steps: int = 0) -> Answer:
     """Answer with an error that was met."""
-    cause = error.cause if isinstance(error, Fatal) else None
+    cause = error.cause if isinstance(error, AllocateError) else None
     return Answer(Verdict.ERROR, error=str(error), steps=steps, cause=cause)
 
 

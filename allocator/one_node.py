@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from allocator.answer import Answer, Cause, Fatal, Reason, Stage, Verdict, fail
-from allocator.problem import Candidate, CompileCache, Fault, Judge, Leaf, Offer, compile, question_of  # noqa: A004  the verb
+from allocator.answer import AllocateError, Answer, Cause, Reason, Stage, Verdict, fail
+from allocator.problem import Candidate, CompileCache, DeviceJudge, Fault, Leaf, Offer, compile, question_of  # noqa: A004  the verb
 from allocator.reasons import losses
 from allocator.result import grant
 from allocator.search import MICROSECONDS, Cuts, Walk
@@ -43,7 +43,7 @@ class Options(msgspec.Struct, frozen=True):
 DEFAULTS = Options()
 
 
-class Found(msgspec.Struct, frozen=True):
+class NodeResult(msgspec.Struct, frozen=True):
     """A verdict, and the choices that lead to it if it is feasible."""
 
     verdict: Verdict
@@ -71,15 +71,15 @@ def budget_of(options: Options) -> Budget:
 
 def find(
     cache: CompileCache, node: Node, pools: Sequence[Pool], use: Callable[[PoolId], PoolUse], options: Options
-) -> Found:
+) -> NodeResult:
     """Search one node."""
     budget = budget_of(options)
-    judge = Judge(cache.question, node, budget)
+    judge = DeviceJudge(cache.question, node, budget)
     walk: Walk | None = None
     try:
         problem = compile(cache, node, pools, use, budget=budget, arrange=options.arrange, narrow=options.cuts.values)
 
-        def fault(leaf: Leaf, place: int) -> Fatal:
+        def fault(leaf: Leaf, place: int) -> AllocateError:
             """Say what is wrong with a device that the in-tree allocator would stop at."""
             device = problem.places[place]
             found = judge.ask(leaf, device)
@@ -87,20 +87,20 @@ def find(
                 return found.as_fatal()
             if isinstance(found, Offer) and found.failure is not None:
                 return found.failure.as_fatal()
-            return Fatal(leaf.where, f"asks for all devices, but a constraint does not let it have {device}")
+            return AllocateError(leaf.where, f"asks for all devices, but a constraint does not let it have {device}")
 
         walk = Walk(problem, options.cuts, budget, fault)
         solution = walk.solve()
-    except Fatal as error:
-        return Found(Verdict.ERROR, error=str(error), steps=_count_steps(walk), cause=error.cause)
+    except AllocateError as error:
+        return NodeResult(Verdict.ERROR, error=str(error), steps=_count_steps(walk), cause=error.cause)
     except NodeSelectorError as error:
-        return Found(Verdict.ERROR, error=str(error), steps=_count_steps(walk))
+        return NodeResult(Verdict.ERROR, error=str(error), steps=_count_steps(walk))
     except OutOfBudget as reason:
-        return Found(Verdict.UNDECIDED, error=str(reason), steps=_count_steps(walk))
+        return NodeResult(Verdict.UNDECIDED, error=str(reason), steps=_count_steps(walk))
     steps = _count_steps(walk)
     if solution is not None:
         question = problem.question
-        return Found(
+        return NodeResult(
             Verdict.FEASIBLE,
             tuple((question.leaves[leaf], problem.places[place]) for leaf, place in solution.chosen),
             tuple(place for _, place in solution.chosen),
@@ -111,8 +111,8 @@ def find(
     if invalid is not None:
         why = f"pool {'/'.join(invalid.id)} is invalid: {invalid.reason}"
         node_only = not cache.question.reading.oldest
-        return Found(Verdict.ERROR, error=why, node_only=node_only, steps=steps, cause=Cause.INVALID_POOL)
-    return Found(Verdict.INFEASIBLE, steps=steps)
+        return NodeResult(Verdict.ERROR, error=why, node_only=node_only, steps=steps, cause=Cause.INVALID_POOL)
+    return NodeResult(Verdict.INFEASIBLE, steps=steps)
 
 
 def decide(stock: Stock, node: str, claims: Sequence[ResourceClaim], options: Options) -> Answer:
@@ -123,7 +123,7 @@ def decide(stock: Stock, node: str, claims: Sequence[ResourceClaim], options: Op
     try:
         question = question_of(claims, stock.classes, stock.reading)
         pools = stock.pools(node)
-    except (Fatal, NodeSelectorError) as error:
+    except (AllocateError, NodeSelectorError) as error:
         return fail(error)
     cache = CompileCache(question, Rules(stock.compatibilities.values()))
     return compose(question, target, find(cache, target, pools, stock.use, options))
@@ -151,14 +151,14 @@ def explain(
     return msgspec.structs.replace(refused, reasons=found)
 
 
-def compose(question: Question, node: Node, found: Found) -> Answer:
+def compose(question: Question, node: Node, found: NodeResult) -> Answer:
     """Compose an answer from what was found for a question."""
     verdict, steps = found.verdict, found.steps
     if verdict is not Verdict.FEASIBLE:
         return Answer(verdict, error=found.error, node_only=found.node_only, steps=steps, cause=found.cause)
     try:
         allocations = grant(question, found.chosen, found.selected, node.metadata.name)
-    except Fatal as error:
+    except AllocateError as error:
         return fail(error, steps)
     return Answer(verdict, allocations, steps=steps)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
-from allocator.answer import Fatal, Granted
+from allocator.answer import AllocateError, Granted
 from dra.objects import (
     AllocationResult,
     Device,
@@ -139,7 +139,7 @@ def _node_selector(claim: ResourceClaim, places: list[Candidate], node: str, rea
             return NodeSelector(node_selector_terms=(NodeSelectorTerm(match_fields=(only,)),))
         terms = holder.node_selector.node_selector_terms if holder.node_selector is not None else ()
         if len(terms) > 1:
-            raise Fatal(
+            raise AllocateError(
                 f"ResourceClaim/{claim.metadata.key}",
                 f"the node selector of {place} has {len(terms)} terms, and only one can be passed on",
             )

@@ -232,7 +232,7 @@ class Decider:
         looks_at = max(STRATEGIES[part.strategy].looks_at for part in placement.parts)
         self._forget_other_classes(stock)
         kinds: list[list[str]] = []
-        for nodes in answers.alike():
+        for nodes in answers.equal_nodes():
             if fits := [name for name in nodes if name in fit]:
                 kinds += told_apart(stock, fits, looks_at, self._kept)
         kinds.sort(key=len, reverse=True)
@@ -278,7 +278,7 @@ def _beside_devices(wants: PodClaims, node: Node) -> str:
 def _hindrances(answers: FleetAnswer, elsewhere: _ByNode) -> tuple[Hindrance, ...]:
     """Gather what is in the way, the commonest first. Nodes about which there is no time for words are counted all the same."""
     refusing: list[list[str]] = []
-    for nodes in answers.alike():
+    for nodes in answers.equal_nodes():
         left = [name for name in nodes if name not in elsewhere]
         if left and answers.verdict(left[0]) is not Verdict.FEASIBLE:
             refusing.append(left)

@@ -74,7 +74,7 @@ def try_out(claims: Sequence[ResourceClaim], stock: Stock, nodes: Iterable[str] 
     asked = set(answers if nodes is None else nodes)
     fitting: list[_Names] = []
     refusing: list[_Names] = []
-    for alike in answers.alike():
+    for alike in answers.equal_nodes():
         group = tuple(name for name in alike if name in asked)
         if not group:
             continue

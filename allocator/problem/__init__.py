@@ -7,8 +7,8 @@ from allocator.problem.cache import CompileCache
 from allocator.problem.candidates import (
     OPTIONAL_OPERATIONS,
     Candidate,
+    DeviceJudge,
     Fault,
-    Judge,
     Judgement,
     Offer,
     Refused,
@@ -18,26 +18,26 @@ from allocator.problem.candidates import (
 )
 from allocator.problem.compiler import compile  # noqa: A004  the verb for what it does
 from allocator.problem.occupancy import PoolState, Vicinity, pool_state
-from allocator.problem.problem import Item, Problem, Unit, Value
+from allocator.problem.problem import Item, PlacedUnit, Problem, Value
 from allocator.problem.question import Leaf, Question, question_of
 
 __all__ = [
     "OPTIONAL_OPERATIONS",
     "Candidate",
     "CompileCache",
+    "DeviceJudge",
     "Fault",
     "Item",
-    "Judge",
     "Judgement",
     "Leaf",
     "Offer",
     "PageCache",
+    "PlacedUnit",
     "PoolState",
     "Problem",
     "Question",
     "Refused",
     "Signature",
-    "Unit",
     "Value",
     "Values",
     "Vicinity",

@@ -32,7 +32,7 @@ _SAMPLE = 64  # pages that are looked at for attributes with a value of their ow
 _READ: Cache[frozenset[Name]] = Cache(8 << 20)
 
 
-class Reads(NamedTuple):
+class AttributesRead(NamedTuple):
     """The attributes that a question reads, by what reads them."""
 
     selectors: dict[str, frozenset[Name]]  # of requests and classes, by their text
@@ -50,7 +50,7 @@ def whole(names: frozenset[Name]) -> tuple[Name, ...]:
     return (_EVERYTHING,) if _EVERYTHING in names else tuple(sorted(names))
 
 
-def attributes_read(question: Question, rules: Rules, budget: Budget) -> Reads:
+def attributes_read(question: Question, rules: Rules, budget: Budget) -> AttributesRead:
     """Name the attributes that a question and the compatibility rules read. Once the budget is out, ask again: it goes on."""
     others: set[Name] = set()
     for rule in rules.selectors():
@@ -67,7 +67,7 @@ def attributes_read(question: Question, rules: Rules, budget: Budget) -> Reads:
     for constraint in question.constraints:
         domain, slash, name = constraint.attribute.partition("/")
         constraints.add((domain, name) if slash else ("", constraint.attribute))
-    return Reads(selectors, frozenset(constraints), frozenset(others))
+    return AttributesRead(selectors, frozenset(constraints), frozenset(others))
 
 
 class Signature(NamedTuple):
@@ -82,7 +82,7 @@ class Signature(NamedTuple):
     within: tuple[Name, ...] = ()  # compared within a node
 
 
-def signature_of(reads: Reads, pages: Collection[Page], cache: PageCache) -> Signature:
+def signature_of(reads: AttributesRead, pages: Collection[Page], cache: PageCache) -> Signature:
     """Choose how each attribute is compared, by a sample of the pages. The choice decides how long a look takes, and no answer."""
     sample = list(pages)[:: max(1, len(pages) // _SAMPLE)]
     if len(sample) < _SAMPLE:

@@ -10,14 +10,14 @@ import msgspec
 
 from allocator.problem.attributes import PageCache, attributes_read
 from allocator.problem.candidates import Fault, Offer, attribute_of, is_singular
-from allocator.problem.unit import Amounts, Leaves, Pattern, Takes, pattern
+from allocator.problem.unit import Amounts, Leaves, Takes, UnitPattern, pattern
 from dra.server import LISTS
 
 if TYPE_CHECKING:
-    from allocator.problem.attributes import Reads
-    from allocator.problem.candidates import Candidate, Judge, Judgement
+    from allocator.problem.attributes import AttributesRead
+    from allocator.problem.candidates import Candidate, DeviceJudge, Judgement
     from allocator.problem.question import Question
-    from allocator.problem.unit import Member
+    from allocator.problem.unit import UnitMember
     from dra.budget import Budget
     from dra.policy import Rules
 
@@ -31,7 +31,7 @@ Siblings = tuple[tuple[Sibling, ...], ...]  # members of a unit, those that are 
 class Alone(msgspec.Struct, frozen=True):
     """The unit that a device of one kind is if nothing ties it to others and no share of it is in use."""
 
-    pattern: Pattern
+    pattern: UnitPattern
     full: int
     siblings: Siblings
 
@@ -43,7 +43,7 @@ class CompileCache:
         self.question = question
         self.rules = rules
         self.pages = PageCache() if pages is None else pages
-        self._reads: Reads | None = None
+        self._reads: AttributesRead | None = None
         self._names: tuple[tuple[str, str], ...] = ()
         self.judged: list[_Judged] = []  # by kind
         self.takes: list[Takes] = []  # by kind
@@ -59,7 +59,7 @@ class CompileCache:
             self._signs.append((leaf.ask.index, attributes, tuple(sorted(leaf.derived.items()))))
         self._leaves = Leaves(tuple(claims), tuple(admins))
         self._kinds: dict[object, int] = {}
-        self._patterns: dict[object, Pattern] = {}
+        self._patterns: dict[object, UnitPattern] = {}
         self._full: dict[object, tuple[int, Siblings]] = {}
         self._unfit: dict[object, _Unfit] = {}
 
@@ -68,14 +68,14 @@ class CompileCache:
         """Say how much is kept."""
         return len(self._kinds) + len(self._patterns) + len(self._full) + len(self._unfit)
 
-    def reads(self, budget: Budget) -> Reads:
+    def reads(self, budget: Budget) -> AttributesRead:
         """Name the attributes that devices of one kind agree on; the first time that is paid for."""
         if self._reads is None:
             self._reads = attributes_read(self.question, self.rules, budget)
             self._names = self._reads.names
         return self._reads
 
-    def kind(self, judge: Judge, candidate: Candidate) -> int:
+    def kind(self, judge: DeviceJudge, candidate: Candidate) -> int:
         """Find the kind of a device, judging it for every leaf if it is the first of its kind.
 
         Devices of one kind may consume different counters; that is a matter of their units.
@@ -115,7 +115,7 @@ class CompileCache:
                 return candidate.id
         return None
 
-    def pattern(self, unit: tuple[Member, ...], budget: Budget) -> Pattern:
+    def pattern(self, unit: tuple[UnitMember, ...], budget: Budget) -> UnitPattern:
         """Find the pattern of a unit. Every member looks at the fields of all others, which is paid for."""
         found = self._patterns.get(unit)
         if found is None:
@@ -123,7 +123,7 @@ class CompileCache:
             found = self._patterns[unit] = pattern(len(self._patterns), unit, self._leaves)
         return found
 
-    def interchangeable(self, unit: Pattern, kinds: tuple[int, ...]) -> tuple[int, Siblings]:
+    def interchangeable(self, unit: UnitPattern, kinds: tuple[int, ...]) -> tuple[int, Siblings]:
         """Number the unit among those that are the same in every respect, and group its interchangeable members.
 
         Members are interchangeable if they differ in nothing but where their own fields stand.
@@ -147,7 +147,7 @@ class CompileCache:
         found = self._full[key] = len(self._full), tuple(map(tuple, groups.values()))
         return found
 
-    def unfit(self, found: Pattern, left: int, common: int) -> _Unfit:
+    def unfit(self, found: UnitPattern, left: int, common: int) -> _Unfit:
         """List per leaf the members of a unit in this state that cannot be taken from the start."""
         key = found.id, left, common
         known = self._unfit.get(key)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from allocator.answer import Cause, Fatal, Stage
+from allocator.answer import AllocateError, Cause, Stage
 from dra import cel
 from dra import server as gates
 from dra.errors import CapacityError, NodeSelectorError, NoSuchKey, SelectorError
@@ -75,9 +75,9 @@ class Fault(msgspec.Struct, frozen=True):
     what: str
     cause: Cause | None = None
 
-    def as_fatal(self) -> Fatal:
+    def as_fatal(self) -> AllocateError:
         """Say it as the error that ends a search."""
-        return Fatal(self.where, self.what, self.cause)
+        return AllocateError(self.where, self.what, self.cause)
 
 
 class Offer(msgspec.Struct, frozen=True):
@@ -95,7 +95,7 @@ class Offer(msgspec.Struct, frozen=True):
 Judgement = Refused | Fault | Offer
 
 
-class Judge:
+class DeviceJudge:
     """Judges places for the leaves of one question on one node."""
 
     def __init__(self, question: Question, node: Node, budget: Budget) -> None:

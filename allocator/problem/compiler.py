@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from allocator.answer import MAX_RESULTS, Cause, Fatal
+from allocator.answer import MAX_RESULTS, AllocateError, Cause
 from allocator.packing import Fields, bitset, side_by_side
-from allocator.problem.candidates import Fault, Judge, Offer, candidates_of
+from allocator.problem.candidates import DeviceJudge, Fault, Offer, candidates_of
 from allocator.problem.layout import irregular_counters, units_of
 from allocator.problem.matching import Matching, constrained_values, match, narrow_by_values, number_alike
 from allocator.problem.occupancy import Lineup, Vicinity, look_at_pools
@@ -53,7 +53,7 @@ def compile(  # noqa: A001  the verb for what it does
     matchAttribute are too rare for the count that is asked for.
     """
     question = cache.question
-    judge = Judge(question, node, budget)
+    judge = DeviceJudge(question, node, budget)
     lineup = _line_up(pools, judge, cache, budget, arrange)
     counts = _count(question, pools, lineup, cache, judge)
 
@@ -117,7 +117,7 @@ def compile(  # noqa: A001  the verb for what it does
 
 def _line_up(
     pools: Sequence[Pool],
-    judge: Judge,
+    judge: DeviceJudge,
     cache: CompileCache,
     budget: Budget,
     arrange: Arrange | None,
@@ -152,7 +152,7 @@ def _count(
     pools: Sequence[Pool],
     lineup: Lineup,
     cache: CompileCache,
-    judge: Judge,
+    judge: DeviceJudge,
 ) -> list[int]:
     """Count what each leaf needs, and raise what is wrong before anything is tried."""
     counts: list[int] = []
@@ -165,7 +165,7 @@ def _count(
                 name = "/".join(pool.id)
                 cause = Cause.INVALID_POOL if pool.status is PoolStatus.INVALID else Cause.INCOMPLETE_POOL
                 what = f"asks for all devices, but pool {name} is {pool.status.value}: {pool.reason}"
-                raise Fatal(leaf.where, what, cause)
+                raise AllocateError(leaf.where, what, cause)
         count = 0
         for kind, places in lineup.by_kind.items():
             judged = cache.judged[kind][leaf.index]
@@ -184,8 +184,8 @@ def _count(
         if fewest > MAX_RESULTS - so_far:
             where = request.leaves[0].where
             limit = f"the limit of {MAX_RESULTS} devices a claim"
-            raise Fatal(where, f"{fewest} devices on top of {so_far} exceed {limit}", Cause.TOO_MANY_DEVICES)
+            raise AllocateError(where, f"{fewest} devices on top of {so_far} exceed {limit}", Cause.TOO_MANY_DEVICES)
         least[request.claim] = so_far + fewest
     if any(total < 0 for total in least.values()):
-        raise Fatal("ResourceClaim", "asks for a negative number of devices")
+        raise AllocateError("ResourceClaim", "asks for a negative number of devices")
     return counts

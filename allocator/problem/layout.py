@@ -9,8 +9,8 @@ import msgspec
 from allocator.packing import Disjoint
 from allocator.problem.cache import Alone
 from allocator.problem.occupancy import others_apart
-from allocator.problem.problem import Unit
-from allocator.problem.unit import Member
+from allocator.problem.problem import PlacedUnit
+from allocator.problem.unit import UnitMember
 from dra.policy import NO_GROUPS
 from dra.stock import CounterUse, PoolId
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from allocator.problem.cache import CompileCache
     from allocator.problem.candidates import Candidate
     from allocator.problem.occupancy import Lineup, Occupancy, PoolState
-    from allocator.problem.problem import Shared
-    from allocator.problem.unit import Pattern, Takes
+    from allocator.problem.problem import SharedFields
+    from allocator.problem.unit import Takes, UnitPattern
     from dra.budget import Budget
     from dra.stock import Consumption, PoolUse
 
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 _LAID_OUT = 3  # steps of a microsecond for a device's part in its unit
 
 
-class Layout(msgspec.Struct, frozen=True, eq=False):
+class UnitLayout(msgspec.Struct, frozen=True, eq=False):
     """The units, and where each place is among them."""
 
-    units: list[Unit]
+    units: list[PlacedUnit]
     unit_of: list[tuple[int, int]]  # place → unit, member; (-1, -1) for places that nobody wants
     unfit: list[set[int]]  # per leaf: places that cannot be taken from the start; empty if there are none
 
@@ -46,10 +46,10 @@ def units_of(
     occupancy: Occupancy,
     cache: CompileCache,
     budget: Budget,
-) -> Layout:
+) -> UnitLayout:
     """Tie devices into units, and lay the units out one after the other."""
     candidates, kinds = lineup.candidates, lineup.kinds
-    units: list[Unit] = []
+    units: list[PlacedUnit] = []
     unit_of = [(-1, -1)] * len(candidates)
     unfit: list[set[int]] = [set() for _ in cache.question.leaves]
     base = common_base = 0
@@ -79,7 +79,7 @@ def units_of(
             left, common = start(found, sets, group, candidates, occupancy.states)
         for at, place in enumerate(group):
             unit_of[place] = number, at
-        unit = Unit(number, found, group, base, common_base, full, siblings, left, common)
+        unit = PlacedUnit(number, found, group, base, common_base, full, siblings, left, common)
         units.append(unit)
         base += found.size
         common_base += found.common
@@ -89,7 +89,7 @@ def units_of(
                 lost.update(group[at] for at in out)
     if not any(unfit):
         unfit = []
-    return Layout(units, unit_of, unfit)
+    return UnitLayout(units, unit_of, unfit)
 
 
 def _alone(
@@ -149,14 +149,14 @@ def unit_members(
     places: Sequence[Candidate],
     takes: Callable[[int], Takes],
     states: Mapping[PoolId, PoolState],
-) -> tuple[tuple[Member, ...], list[SetId]]:
+) -> tuple[tuple[UnitMember, ...], list[SetId]]:
     """Describe a unit's devices in terms that do not depend on their names; also names its counter sets in order."""
     first = places[group[0]]
     if len(group) == 1 and not first.body.consumption:
         return (_member(first, takes(group[0]), states[first.pool.id], (), ()),), []
     position = {places[number].id: at for at, number in enumerate(group)}
     sets: dict[SetId, str] = {}
-    members: list[Member] = []
+    members: list[UnitMember] = []
     for number in group:
         place = places[number]
         pool = place.pool.id
@@ -174,17 +174,17 @@ def unit_members(
 
 def _member(
     place: Candidate, takes: Takes, state: PoolState, consumption: Consumption, apart: tuple[int, ...]
-) -> Member:
+) -> UnitMember:
     """Describe a device; consumption below zero, which a claim should not have, adds to what is declared."""
     used = state.use.used.get(place.name)
     declared = takes.declared
     if used and min(used.values()) < 0:
         declared = tuple((name, value - min(0, used.get(name, 0))) for name, value in declared)
-    return Member(place.multi, takes.amounts, takes.faults, declared, consumption, apart)
+    return UnitMember(place.multi, takes.amounts, takes.faults, declared, consumption, apart)
 
 
 def start(
-    pattern: Pattern,
+    pattern: UnitPattern,
     sets: list[SetId],
     group: list[int],
     places: Sequence[Candidate],
@@ -214,7 +214,7 @@ def start(
     return left, common
 
 
-def held_share(pattern: Pattern, at: int, place: Candidate, use: PoolUse) -> int:
+def held_share(pattern: UnitPattern, at: int, place: Candidate, use: PoolUse) -> int:
     """Compute what is in use of one member's own fields."""
     name = place.name
     if not place.multi:
@@ -238,7 +238,7 @@ def irregular_counters(
     lineup: Lineup,
     wanted: list[int],
     occupancy: Occupancy,
-    shared: Shared,
+    shared: SharedFields,
     left: Fields,
     *,
     turns: int,

@@ -17,7 +17,7 @@ import msgspec
 
 from allocator.problem.candidates import Candidate, Judgement, Offer
 from allocator.problem.question import Question
-from allocator.problem.unit import Pair, Pattern
+from allocator.problem.unit import Pair, UnitPattern
 
 if TYPE_CHECKING:
     from allocator.packing import Fields
@@ -37,11 +37,11 @@ class Item(msgspec.Struct, frozen=True):
     lacks_capacity: bool  # which is looked at after them
 
 
-class Unit(msgspec.Struct, eq=False):
+class PlacedUnit(msgspec.Struct, eq=False):
     """A unit where it stands."""
 
     number: int
-    pattern: Pattern
+    pattern: UnitPattern
     places: list[int]
     base: int
     common_base: int
@@ -63,7 +63,7 @@ class LeafDemand(msgspec.Struct):
     likeness: int = 0  # equal for leaves that take the same of the same places
 
 
-class Shared(msgspec.Struct, eq=False):
+class SharedFields(msgspec.Struct, eq=False):
     """The fields that constraints share across units. They lie above the fields of all units."""
 
     values: list[dict[Value, list[int]]]  # per constraint: value → places that have it
@@ -81,10 +81,10 @@ class Problem(msgspec.Struct, eq=False):
 
     question: Question
     places: list[Candidate]
-    units: list[Unit]
+    units: list[PlacedUnit]
     unit_of: list[tuple[int, int]]  # place → unit, member; (-1, -1) for places that nobody wants
     leaves: list[LeafDemand]
-    shared: Shared
+    shared: SharedFields
     kinds: list[int]
     judged: list[tuple[Judgement, ...]]
     left: int
@@ -184,9 +184,9 @@ def share_fields(
     values: list[dict[Value, list[int]]],
     left: Fields,
     common: Fields,
-) -> tuple[Shared, int, int]:
+) -> tuple[SharedFields, int, int]:
     """Lay out the fields of constraints; answers with them and the initial state of both kinds of fields."""
-    shared = Shared(values, {}, {})
+    shared = SharedFields(values, {}, {})
     ready = opened = 0
     for at, constraint in enumerate(constraints):
         if constraint.match and values[at]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from allocator.answer import Cause, Fatal
+from allocator.answer import AllocateError, Cause
 from dra import server as gates
 from dra.objects import DeviceClass, DeviceToleration, ResourceClaim
 from dra.quantity import Quantity
@@ -90,10 +90,10 @@ class Question(msgspec.Struct, frozen=True, eq=False):
 
 def question_of(claims: Sequence[ResourceClaim], classes: Mapping[str, DeviceClass], reading: Reading) -> Question:
     """Read claims, as the allocator does that will answer."""
-    return _Reader(classes, reading).read(claims)
+    return _QuestionReader(classes, reading).read(claims)
 
 
-class _Reader:
+class _QuestionReader:
     def __init__(self, classes: Mapping[str, DeviceClass], reading: Reading) -> None:
         self.classes = classes
         self.reading = reading
@@ -115,7 +115,9 @@ class _Reader:
                 self._request(index, where, request, devices.constraints, first)
             for number, given in enumerate(devices.constraints):
                 if given.match_attribute is None and given.distinct_attribute is None:
-                    raise Fatal(f"{where}, constraint #{number}", "has neither matchAttribute nor distinctAttribute")
+                    raise AllocateError(
+                        f"{where}, constraint #{number}", "has neither matchAttribute nor distinctAttribute"
+                    )
                 if given.match_attribute is None and self.reading.stable:
                     raise _closed(f"{where}, constraint #{number}", "has distinctAttribute", gates.CAPACITY)
         return Question(
@@ -135,7 +137,7 @@ class _Reader:
         bodies: tuple[ExactDeviceRequest | DeviceSubRequest, ...] = request.first_available
         if not bodies:
             if request.exactly is None:
-                raise Fatal(f"{where}, request {request.name}", "has neither exactly nor firstAvailable")
+                raise AllocateError(f"{where}, request {request.name}", "has neither exactly nor firstAvailable")
             bodies = (request.exactly,)
         if request.first_available and not reading.on(gates.ALTERNATIVES):
             raise _closed(f"{where}, request {request.name}", "has firstAvailable", gates.ALTERNATIVES)
@@ -153,14 +155,14 @@ class _Reader:
                 raise _closed(label, "has adminAccess", gates.ADMIN_ACCESS)
             for at, selector in enumerate(body.selectors):
                 if selector.cel is None:
-                    raise Fatal(label, f"selector #{at} has no CEL expression")
+                    raise AllocateError(label, f"selector #{at} has no CEL expression")
             if not body.device_class_name:
-                raise Fatal(label, "deviceClassName is missing")
+                raise AllocateError(label, "deviceClassName is missing")
             class_ = self.classes.get(body.device_class_name)
             if class_ is None:
-                raise Fatal(label, f"DeviceClass/{body.device_class_name} does not exist", Cause.MISSING_OBJECT)
+                raise AllocateError(label, f"DeviceClass/{body.device_class_name} does not exist", Cause.MISSING_OBJECT)
             if body.allocation_mode not in ("ExactCount", "All"):
-                raise Fatal(label, f"allocationMode {body.allocation_mode!r} is neither ExactCount nor All")
+                raise AllocateError(label, f"allocationMode {body.allocation_mode!r} is neither ExactCount nor All")
             covering = tuple(
                 first + at
                 for at, constraint in enumerate(constraints)
@@ -203,5 +205,5 @@ class _Reader:
         return found
 
 
-def _closed(where: str, what: str, gate: str) -> Fatal:
-    return Fatal(where, f"{what}, but the feature gate {gate} is off", Cause.GATE_OFF)
+def _closed(where: str, what: str, gate: str) -> AllocateError:
+    return AllocateError(where, f"{what}, but the feature gate {gate} is off", Cause.GATE_OFF)

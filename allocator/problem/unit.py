@@ -1,7 +1,7 @@
 """Units: devices tied together by counter sets or by rules about each other, typically one physical device's partitions.
 
 A unit's fields are contiguous, so that isomorphic units have equal local integers and whatever is computed for one of them
-serves all. A `Pattern` is everything about a unit that does not depend on where it stands and who holds its devices.
+serves all. A `UnitPattern` is everything about a unit that does not depend on where it stands and who holds its devices.
 
 Local fields: per device a token (dedicated devices), tokens per claim with admin access, a first-share flag (shareable
 devices that consume counters), remaining capacities, and a stand-off field for rules; then the counters of the unit's
@@ -41,7 +41,7 @@ class Takes(msgspec.Struct, frozen=True):
     declared: Amounts  # the declared values of whatever is taken
 
 
-class Member(msgspec.Struct, frozen=True):
+class UnitMember(msgspec.Struct, frozen=True):
     """One device of a unit, in terms that equal devices of other units share. Hashable: units are found by it."""
 
     multi: bool
@@ -60,7 +60,7 @@ class Leaves(msgspec.Struct, frozen=True):
     admin: tuple[bool, ...]
 
 
-class Pattern(msgspec.Struct, frozen=True, eq=False):
+class UnitPattern(msgspec.Struct, frozen=True, eq=False):
     """The fields of a unit and what each leaf takes of each member, relative to the unit's base."""
 
     id: int
@@ -82,13 +82,13 @@ class Pattern(msgspec.Struct, frozen=True, eq=False):
     ready: int  # the state with nothing in use; counters are filled in per unit
 
 
-def pattern(id_: int, members: tuple[Member, ...], leaves: Leaves) -> Pattern:
+def pattern(id_: int, members: tuple[UnitMember, ...], leaves: Leaves) -> UnitPattern:
     """Lay out the fields of a unit."""
-    return _Builder(members, leaves).build(id_)
+    return _PatternBuilder(members, leaves).build(id_)
 
 
-class _Builder:
-    def __init__(self, members: tuple[Member, ...], leaves: Leaves) -> None:
+class _PatternBuilder:
+    def __init__(self, members: tuple[UnitMember, ...], leaves: Leaves) -> None:
         self.members = members
         self.leaves = leaves
         self.left = Fields()
@@ -103,7 +103,7 @@ class _Builder:
         self.counters: dict[tuple[str, str], _Counter] = {}
         self.groups: dict[str, _Groups] = {}
 
-    def build(self, id_: int) -> Pattern:
+    def build(self, id_: int) -> UnitPattern:
         own = [self._own_fields(member) for member in self.members]
         # One field a counter, as wide as all members together could need; admin access may charge a device again.
         again = 1 + sum(self.leaves.admin)
@@ -129,7 +129,7 @@ class _Builder:
             tuple(self._pair(at, leaf, opened) for leaf in range(len(self.leaves.claims)))
             for at in range(len(self.members))
         )
-        return Pattern(
+        return UnitPattern(
             id_,
             self.left.width,
             guards,
@@ -149,7 +149,7 @@ class _Builder:
             self.ready | guards,
         )
 
-    def _own_fields(self, member: Member) -> tuple[int, int]:
+    def _own_fields(self, member: UnitMember) -> tuple[int, int]:
         start = self.left.width
         admins: dict[int, int] = {}
         token = first = apart = -1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from allocator.reasons.explain import alike, distance, lines, loss, sentence, summary, tally
+from allocator.reasons.explain import distance, equal_answers, lines, loss, sentence, summary, tally
 from allocator.reasons.losses import losses
 from allocator.reasons.matrix import Matrix, MatrixRow, matrix
 from allocator.reasons.nearest import Hint, Kind, nearest
@@ -14,8 +14,8 @@ __all__ = [
     "Matrix",
     "MatrixRow",
     "Spot",
-    "alike",
     "distance",
+    "equal_answers",
     "largest_amount",
     "lines",
     "loss",

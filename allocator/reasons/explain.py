@@ -61,21 +61,21 @@ _NEARNESS = (Verdict.FEASIBLE, Verdict.UNDECIDED, Verdict.INFEASIBLE, Verdict.ER
 _OBVIOUS = frozenset((Stage.CLASS, Stage.SELECTOR))
 
 
-class Alike(msgspec.Struct, frozen=True):
+class EqualAnswers(msgspec.Struct, frozen=True):
     """Nodes that refuse for the same reasons. `answer` is the first one's, its examples with it."""
 
     nodes: tuple[str, ...]
     answer: Answer
 
 
-def alike(answers: Mapping[str, Answer]) -> list[Alike]:
+def equal_answers(answers: Mapping[str, Answer]) -> list[EqualAnswers]:
     """Gather nodes that answer the same: feasible ones first, then refusals, those that were nearest to a fit first."""
     groups: dict[object, list[str]] = {}
     for node, answer in answers.items():
         reasons = tuple((one.stage, one.claim, one.request, one.lost, one.of) for one in answer.reasons)
         key = answer.verdict, answer.error, reasons if not answer.feasible else None
         groups.setdefault(key, []).append(node)
-    found = [Alike(tuple(nodes), answers[nodes[0]]) for nodes in groups.values()]
+    found = [EqualAnswers(tuple(nodes), answers[nodes[0]]) for nodes in groups.values()]
     return sorted(found, key=lambda group: (*distance(group.answer), -len(group.nodes)))
 
 

@@ -17,8 +17,8 @@ from allocator.answer import Answer, Reason, Stage, Verdict, with_allocation
 from allocator.problem import (
     Candidate,
     CompileCache,
+    DeviceJudge,
     Fault,
-    Judge,
     Judgement,
     Leaf,
     Offer,
@@ -150,7 +150,7 @@ class _RefusedRequest:
         self.budget = budget
         self.stock, self.node, self.claim = stock, stock.nodes[node], claim
         self.question: Question = question_of([claim], stock.classes, stock.reading)
-        self.judge = Judge(self.question, self.node, budget)
+        self.judge = DeviceJudge(self.question, self.node, budget)
         self.pools = stock.pools(node)
         self.places = candidates_of(self.pools)
         self.rules = rules = Rules(stock.compatibilities.values())

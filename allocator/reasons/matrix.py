@@ -59,7 +59,7 @@ def matrix(pool: Pool, rules: Rules, *, only: Sequence[str] = ()) -> Matrix:
         if not only or any(consumption.counter_set in only for consumption in device.consumes_counters)
     ]
     judge = _DevicePairs(pool, rules, peers)
-    groups = judge.alike()
+    groups = judge.groups()
     # One pair of devices speaks for all pairs of their groups; within a group, two different ones if there are two.
     rows = tuple(
         MatrixRow(
@@ -84,7 +84,7 @@ class _DevicePairs:
         # What was judged of a candidate (second) while another device (first) is in use.
         self.cells = [[self._cell(used, at) for at in range(len(devices))] for used in range(len(devices))]
 
-    def alike(self) -> list[list[int]]:
+    def groups(self) -> list[list[int]]:
         """Gather devices that draw alike and stand alike to all others, in the order in which they are tried."""
         groups: list[list[int]] = []
         for at in range(len(self.devices)):

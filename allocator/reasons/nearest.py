@@ -68,7 +68,7 @@ class _Spent(Exception):  # noqa: N818  not an error: the search for hints ends 
     """No tries are left."""
 
 
-class _Undecided(Exception):  # noqa: N818  nor is this: one hint is not known
+class _NotDecided(Exception):  # noqa: N818  nor is this: one hint is not known
     """A try was not decided."""
 
 
@@ -94,7 +94,7 @@ def nearest(
         left -= 1
         fitted = fits(one, some)
         if fitted is None:
-            raise _Undecided
+            raise _NotDecided
         return fitted
 
     hints = (
@@ -127,7 +127,7 @@ class _Finder:
     def hints(self) -> Iterator[Hint]:
         idle = self.stock.idle()
         ever: bool | None = None
-        with suppress(_Undecided):
+        with suppress(_NotDecided):
             ever = self.fits(idle, self.claims)
         if ever:
             yield from _decided(self._releases())
@@ -192,7 +192,7 @@ class _Finder:
                 for name, amount in body.capacity.requests.items():
                     yield from _decided(self._amount(stock, spot, name, amount))
             if body.allocation_mode == "ExactCount" and body.count > 1:
-                with suppress(_Undecided):
+                with suppress(_NotDecided):
 
                     def fits(count: int, spot: Spot = spot) -> bool:
                         return self.fits(stock, relax.with_count(self.claims, spot, count))
@@ -271,7 +271,7 @@ class _Finder:
 
 def _decided(some: Iterator[Hint]) -> Iterator[Hint]:
     """Pass on hints up to a try that was not decided."""
-    with suppress(_Undecided):
+    with suppress(_NotDecided):
         yield from some
 
 

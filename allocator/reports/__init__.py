@@ -6,7 +6,7 @@ Pure: a stock comes in, values go out. Nothing is decided here, and nothing is s
 
 from __future__ import annotations
 
-from allocator.reports.coverage import Seen, look, rule_of, status_of
+from allocator.reports.coverage import PageCoverage, look, rule_of, status_of
 from allocator.reports.drift import Drift, drift
 from allocator.reports.nodes import DeviceReport, DeviceState, NodeReport, node_report
 from allocator.reports.reserved import reserved_on
@@ -17,7 +17,7 @@ __all__ = [
     "DeviceState",
     "Drift",
     "NodeReport",
-    "Seen",
+    "PageCoverage",
     "Share",
     "drift",
     "look",

@@ -32,7 +32,7 @@ _PAGE: Final = 20_000  # steps, each about a microsecond, for the expressions of
 _RULE_PATH = "/spec/compatibleOnlyWith"
 
 
-class Seen(msgspec.Struct, frozen=True):
+class PageCoverage(msgspec.Struct, frozen=True):
     """What one page shows of a rule. Devices that may meet are those of one place: a pool, a counter set of it, or a node."""
 
     carriers: int
@@ -48,7 +48,7 @@ def rule_of(compatibility: DeviceCompatibility) -> Rule:
     return rules[0]
 
 
-def look(rule: Rule, page: Page) -> Seen:
+def look(rule: Rule, page: Page) -> PageCoverage:
     """See what devices of a page carry a rule, and whom of them it permits."""
     budget = Budget(_PAGE)
     driver = page.pool[0]
@@ -78,10 +78,12 @@ def look(rule: Rule, page: Page) -> Seen:
             places = [f"counter set {one.counter_set!r} of {places[0]}" for one in device.consumes_counters]
         for place in places:
             (permitted if welcome else refused).setdefault(place, device.name)
-    return Seen(carriers, permitted, refused, failing, anywhere)
+    return PageCoverage(carriers, permitted, refused, failing, anywhere)
 
 
-def status_of(compatibility: DeviceCompatibility, seen: Iterable[tuple[Page, Seen]]) -> DeviceCompatibilityStatus:
+def status_of(
+    compatibility: DeviceCompatibility, seen: Iterable[tuple[Page, PageCoverage]]
+) -> DeviceCompatibilityStatus:
     """Say what the rule comes to, from what all pages of its driver show."""
     spec = compatibility.spec
     carriers = 0

@@ -15,7 +15,7 @@ MICROSECONDS = 8
 _BLOCK = 64
 
 
-class Steps:
+class SearchSteps:
     """Counts steps of the search and of its proofs; the budget ends the search by raising OutOfBudget."""
 
     __slots__ = ("_budget", "_paid", "_unpaid")
@@ -43,7 +43,7 @@ class Steps:
         self._budget.charge(MICROSECONDS * steps)
 
 
-class Patience:
+class ProofPatience:
     """Decides when a search asks for proofs, by what refused its candidates so far.
 
     At first a search just goes on: most fits are found without going back. After `refusals_allowed` refusals it is worth

@@ -22,15 +22,15 @@ import msgspec
 
 from allocator.answer import MAX_RESULTS
 from allocator.packing import Disjoint, bitset, members, union
-from allocator.search.supply import Caps, Limits, Outer, Spends, Supply, Type
+from allocator.search.supply import Caps, Outer, ProofLimits, RequestType, Spends, UnitSupply
 from allocator.search.vectors import WIDTH, covers, guard_bits
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from allocator.problem import Leaf, Problem, Unit, Value
+    from allocator.problem import Leaf, PlacedUnit, Problem, Value
 
-    _Group = tuple[tuple[Unit, ...], int]  # units, bits of their places
+    _Group = tuple[tuple[PlacedUnit, ...], int]  # units, bits of their places
 
 MOST = 2000  # devices in one demand; more would not fit a vector's fields when summed
 
@@ -75,7 +75,7 @@ class Proof:
     def __init__(
         self,
         problem: Problem,
-        limits: Limits,
+        limits: ProofLimits,
         budget: Spends,
         horizon: int,
         *,
@@ -85,7 +85,7 @@ class Proof:
         self.limits = limits
         self.budget = budget
         self.horizon = horizon
-        self.supply = Supply(problem, limits, budget)
+        self.supply = UnitSupply(problem, limits, budget)
         self.sums: dict[object, bool] = {}
         self.signs: dict[object, int] = {}
         self.spans: dict[int, tuple[int, int]] = {}
@@ -349,7 +349,7 @@ class Proof:
             if not within:
                 continue
             # Of many units few may be in reach.
-            reached: Iterable[Unit] = units
+            reached: Iterable[PlacedUnit] = units
             if len(units) > 1:
                 numbers = {self.problem.unit_of[place][0] for place in members(within)}
                 reached = (self.problem.units[number] for number in numbers)
@@ -379,15 +379,15 @@ class Proof:
             self.sums[key] = known
         return known
 
-    def _units_with(self, bits: int) -> list[Unit]:
+    def _units_with(self, bits: int) -> list[PlacedUnit]:
         """List the units that have some of these places."""
         numbers = {self.problem.unit_of[place][0] for place in members(bits)}
         return [self.problem.units[number] for number in numbers]
 
-    def _types(self, grouping: _Grouping, demand: list[Portion]) -> tuple[list[Type], list[int]]:
+    def _types(self, grouping: _Grouping, demand: list[Portion]) -> tuple[list[RequestType], list[int]]:
         """Merge requests that ask for the same devices, as far as that loses nothing."""
         problem = self.problem
-        types: list[Type] = []
+        types: list[RequestType] = []
         index: dict[object, int] = {}
         inner: list[int] = []
         for one in demand:
@@ -402,7 +402,7 @@ class Proof:
             key = problem.leaves[one.leaf].likeness, one.bits, covered, apart
             if key not in index:
                 index[key] = len(types)
-                types.append(Type(one.leaf, one.bits, covered))
+                types.append(RequestType(one.leaf, one.bits, covered))
             at = index[key]
             types[at].count += one.count
             types[at].requests += 1
@@ -441,7 +441,7 @@ class Proof:
             bundles[bundle] = bundles.get(bundle, 0) + 1
         return bundles, free
 
-    def _caps(self, types: list[Type], bits: int, left: int) -> Caps:
+    def _caps(self, types: list[RequestType], bits: int, left: int) -> Caps:
         """How many devices of a group may serve each distinctAttribute on the group's attribute."""
         covering: dict[int, list[int]] = {}
         for at, one in enumerate(types):

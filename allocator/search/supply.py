@@ -14,7 +14,7 @@ from allocator.packing import spans, union
 from allocator.search.vectors import WIDTH, best, field, guard_bits, largest_within, smaller_of_each
 
 if TYPE_CHECKING:
-    from allocator.problem import Problem, Unit
+    from allocator.problem import PlacedUnit, Problem
 
 _COMBINED = 16  # so many times a group's limit may be combined from two sides
 Cap = tuple[tuple[int, ...], int]  # dimensions, and how many devices they may have together
@@ -23,7 +23,7 @@ _Vectors = tuple[int, ...]
 _Bundle = tuple[tuple[int, int], ...]
 
 
-class Limits(msgspec.Struct, frozen=True):
+class ProofLimits(msgspec.Struct, frozen=True):
     """Where a proof gives up and says "possible"."""
 
     unit: int = 5000  # states of one unit
@@ -37,7 +37,7 @@ class Spends(Protocol):
     def spend(self, steps: int) -> None: ...
 
 
-class Type(msgspec.Struct, gc=False):
+class RequestType(msgspec.Struct, gc=False):
     """Requests that ask for the same devices, as one dimension."""
 
     leaf: int
@@ -47,10 +47,10 @@ class Type(msgspec.Struct, gc=False):
     requests: int = 0
 
 
-class Supply:
+class UnitSupply:
     """What the units of one problem can give."""
 
-    def __init__(self, problem: Problem, limits: Limits, budget: Spends) -> None:
+    def __init__(self, problem: Problem, limits: ProofLimits, budget: Spends) -> None:
         self.problem = problem
         self.limits = limits
         self.budget = budget
@@ -62,8 +62,8 @@ class Supply:
 
     def of_unit(  # noqa: PLR0917 - the hot path passes its state as plain integers
         self,
-        unit: Unit,
-        types: list[Type],
+        unit: PlacedUnit,
+        types: list[RequestType],
         left: int,
         common: int,
         clip: int,
@@ -87,7 +87,7 @@ class Supply:
         return known
 
     def _enumerate(  # noqa: PLR0917 - the hot path passes its state as plain integers
-        self, unit: Unit, types: list[Type], own: int, agreed: int, clip: int, split: tuple[int, ...]
+        self, unit: PlacedUnit, types: list[RequestType], own: int, agreed: int, clip: int, split: tuple[int, ...]
     ) -> set[int] | None:
         """Walk the devices of a unit, keeping every state that can be reached; None if there are too many."""
         pattern = unit.pattern
@@ -129,7 +129,7 @@ class Supply:
         self.budget.spend(len(states) // 4)
         return {vector for _, _, vector in states}
 
-    def _estimate(self, unit: Unit, types: list[Type], own: int, split: tuple[int, ...]) -> int:
+    def _estimate(self, unit: PlacedUnit, types: list[RequestType], own: int, split: tuple[int, ...]) -> int:
         """For units with too many states: per type, how many of the cheapest devices the summed fields can pay."""
         pattern = unit.pattern
         devices = union(pattern.own)
@@ -194,7 +194,7 @@ class Supply:
         self._options[key] = known
         return known
 
-    def weight(self, one: Type) -> int:
+    def weight(self, one: RequestType) -> int:
         """Size of a request: what its first candidate takes of counters and capacities. Any number would be sound."""
         if not one.bits:
             return 1

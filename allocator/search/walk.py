@@ -14,7 +14,7 @@ holds neither keeps that answer, so nothing here reorders anything; it only leav
 Requests behind the first one that may end in a fatal error (the *horizon*) take no part in cuts.
 
 One peculiarity is kept: when no alternative of what follows fits under the limit of 32 devices a claim, the in-tree
-search gives up the current request without looking at further candidates (and their faults). `Step.EXCEEDED` is that signal.
+search gives up the current request without looking at further candidates (and their faults). `Outcome.EXCEEDED` is that signal.
 
 The stack is explicit; its depth is the number of devices, which may be in the thousands.
 """
@@ -27,16 +27,16 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from allocator.answer import MAX_RESULTS, Cause, Fatal
-from allocator.search.budget import Patience, Recall, Steps
+from allocator.answer import MAX_RESULTS, AllocateError, Cause
+from allocator.search.budget import ProofPatience, Recall, SearchSteps
 from allocator.search.proof import Proof
-from allocator.search.supply import Limits
+from allocator.search.supply import ProofLimits
 from allocator.search.symmetry import twins
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from allocator.problem import Item, Leaf, Problem, Unit
+    from allocator.problem import Item, Leaf, PlacedUnit, Problem
     from dra.budget import Budget
 
 
@@ -57,10 +57,10 @@ class Cuts(msgspec.Struct, frozen=True):
     values: bool = True
     proof: bool = True
     patience: int = 24  # refusals before a proof is asked for
-    limits: Limits = Limits()
+    limits: ProofLimits = ProofLimits()
 
 
-class Step(Enum):
+class Outcome(Enum):
     DOWN = 0
     FAILED = 1
     EXCEEDED = 2
@@ -109,11 +109,11 @@ class Walk:
         problem: Problem,
         cuts: Cuts,
         budget: Budget,
-        fault: Callable[[Leaf, int], Fatal],
+        fault: Callable[[Leaf, int], AllocateError],
     ) -> None:
         self.problem = problem
         self.cuts = cuts
-        self.steps = Steps(budget)
+        self.steps = SearchSteps(budget)
         self.fault = fault
         requests = problem.question.requests
         size = len(requests)
@@ -139,9 +139,9 @@ class Walk:
         self.limited = any(count > MAX_RESULTS for count in most.values())
         self.alternative = [0] * size
         self.first = [0] * size
-        self.failed: dict[object, Step] = {}
+        self.failed: dict[object, Outcome] = {}
         self.canonical: dict[object, int] = {}
-        self.patience = Patience(-1)
+        self.patience = ProofPatience(-1)
         self.recall = Recall()
         self.guided = False
         self.proof = Proof(
@@ -163,17 +163,17 @@ class Walk:
         provable = self.cuts.proof and not self.problem.irregular
         self.guided = False
         try:
-            return self._run(Patience(self.cuts.patience if provable else -1))
+            return self._run(ProofPatience(self.cuts.patience if provable else -1))
         except _Impatient:
             pass
         if not self.proof.possible(0, None, 0, 0, self.problem.left, self.problem.common, 0, 0):
             return None
         self.guided = True
-        return self._run(Patience(-1))
+        return self._run(ProofPatience(-1))
 
     # ---- the loop
 
-    def _run(self, patience: Patience) -> Solution | None:
+    def _run(self, patience: ProofPatience) -> Solution | None:
         self.stack = []
         self.patience = patience
         step = self._open(0, self.problem.left, self.problem.common, 0, 0)
@@ -189,9 +189,9 @@ class Walk:
                 return self._solution()
         if step is None:
             return self._solution()
-        if step is Step.EXCEEDED:
+        if step is Outcome.EXCEEDED:
             what = f"needs more than {MAX_RESULTS} devices whatever is chosen"
-            raise Fatal("ResourceClaim", what, Cause.TOO_MANY_DEVICES)
+            raise AllocateError("ResourceClaim", what, Cause.TOO_MANY_DEVICES)
         return None
 
     def _solution(self) -> Solution:
@@ -200,7 +200,7 @@ class Walk:
         forks = tuple(one.next - 1 for one in self.stack if type(one) is _Fork)
         return Solution(slots, forks)
 
-    def _open(self, request: int, left: int, common: int, taken: int, held: int) -> Step | None:
+    def _open(self, request: int, left: int, common: int, taken: int, held: int) -> Outcome | None:
         """Go on with a request; None if there is none left, which makes what is on the stack a solution."""
         requests = self.problem.question.requests
         if request == len(requests):
@@ -213,22 +213,22 @@ class Walk:
             fork.next = self.alternative[twin]
             fork.floor = self.first[twin]
         self.stack.append(fork)
-        return Step.DOWN
+        return Outcome.DOWN
 
-    def _resume_fork(self, fork: _Fork, step: Step | None) -> Step | None:
+    def _resume_fork(self, fork: _Fork, step: Outcome | None) -> Outcome | None:
         """Try the next alternative of a request."""
         at = fork.request
         request = self.problem.question.requests[at]
-        first = step is Step.DOWN
+        first = step is Outcome.DOWN
         while True:
             if not first:
-                fork.exceeded = fork.exceeded and step is Step.EXCEEDED
+                fork.exceeded = fork.exceeded and step is Outcome.EXCEEDED
             if fork.next == len(request.leaves):
                 self.stack.pop()
                 begins = at == 0 or self.problem.question.requests[at - 1].claim != request.claim
                 # The limit is a claim's own: an earlier claim may be varied.
                 passes_on = fork.exceeded and not (begins and request.claim > 0)
-                return Step.EXCEEDED if passes_on else Step.FAILED
+                return Outcome.EXCEEDED if passes_on else Outcome.FAILED
             leaf = request.leaves[fork.next]
             taken = self.problem.leaves[leaf.index]
             floor = fork.floor if first else 0
@@ -236,14 +236,14 @@ class Walk:
             fork.next += 1
             first = False
             if leaf.all and not taken.items:
-                step = Step.FAILED
+                step = Outcome.FAILED
             elif taken.count <= 0:
                 step = self._open(at + 1, fork.left, fork.common, fork.taken, fork.held)
             else:
                 step = self._fill(
                     at, leaf.index, taken.count, floor, fork.left, fork.common, fork.taken, fork.held, fresh=True
                 )
-            if step is Step.DOWN or step is None:
+            if step is Outcome.DOWN or step is None:
                 return step
 
     def _fill(  # noqa: PLR0917 - the hot path passes its state as plain integers
@@ -258,10 +258,10 @@ class Walk:
         held: int,
         *,
         fresh: bool,
-    ) -> Step:
+    ) -> Outcome:
         """Begin to look for one device."""
         if wanted > MAX_RESULTS - held:
-            return Step.EXCEEDED
+            return Outcome.EXCEEDED
         self.steps.spend(self.weight)
         slot = _Slot(request, leaf, wanted, start, 0, left, common, taken, held)
         mine = self.problem.leaves[leaf]
@@ -270,7 +270,7 @@ class Walk:
             slot.bits = (free | mine.faulty) >> start << start
             slot.exact = self.cuts.counts and not mine.faulty and not mine.failing
             if slot.exact and slot.bits.bit_count() < wanted:
-                return Step.FAILED
+                return Outcome.FAILED
             if self.failed and self._worth_remembering(fresh=fresh):
                 slot.key = self._key(slot, fresh=fresh)
                 known = self.failed.get(slot.key)
@@ -279,14 +279,14 @@ class Walk:
                     self.recall.recalled += not fresh
                     return known
         self.stack.append(slot)
-        return Step.DOWN
+        return Outcome.DOWN
 
-    def _resume_slot(self, slot: _Slot, step: Step | None) -> Step | None:
+    def _resume_slot(self, slot: _Slot, step: Outcome | None) -> Outcome | None:
         """Try the next candidate for one device."""
         while True:
-            if step is Step.EXCEEDED:
-                return self._give_up(slot, Step.EXCEEDED)
-            if step is Step.FAILED:
+            if step is Outcome.EXCEEDED:
+                return self._give_up(slot, Outcome.EXCEEDED)
+            if step is Outcome.FAILED:
                 if self.patience.refuse():
                     raise _Impatient
                 if self.siblings:
@@ -295,7 +295,7 @@ class Walk:
                     slot.seen.add(self._sibling(slot.at, slot))
             found = self._next(slot)
             if found is None:
-                return self._give_up(slot, Step.FAILED)
+                return self._give_up(slot, Outcome.FAILED)
             slot.at, after, agreed = found
             if slot.wanted == self.problem.leaves[slot.leaf].count:
                 self.first[slot.request] = slot.at
@@ -307,12 +307,12 @@ class Walk:
                 and not self.proof.possible(slot.request, slot.leaf, wanted, slot.at + 1, after, agreed, taken, held)
             ):
                 self.patience.caught += 1
-                step = Step.FAILED
+                step = Outcome.FAILED
             elif wanted:
                 step = self._fill(slot.request, slot.leaf, wanted, slot.at + 1, after, agreed, taken, held, fresh=False)
             else:
                 step = self._open(slot.request + 1, after, agreed, taken, held)
-            if step is Step.DOWN or step is None:
+            if step is Outcome.DOWN or step is None:
                 return step
 
     def _next(self, slot: _Slot) -> tuple[int, int, int] | None:
@@ -353,7 +353,7 @@ class Walk:
         slot.bits = 0
         return None
 
-    def _give_up(self, slot: _Slot, step: Step) -> Step:
+    def _give_up(self, slot: _Slot, step: Outcome) -> Outcome:
         self.stack.pop()
         fresh = slot.wanted == self.problem.leaves[slot.leaf].count
         if self._worth_remembering(fresh=fresh):
@@ -364,10 +364,10 @@ class Walk:
         """Say whether failed states are remembered: always where a request begins, within one only if that pays."""
         return self.cuts.memo and (fresh or self.recall.pays())
 
-    def _resume_all(self, slot: _Slot, step: Step | None) -> Step | None:
+    def _resume_all(self, slot: _Slot, step: Outcome | None) -> Outcome | None:
         """Take the next of the devices that a leaf of mode All must get; there is no other way."""
         problem = self.problem
-        if step is not Step.DOWN:
+        if step is not Outcome.DOWN:
             self.stack.pop()
             return step
         mine = problem.leaves[slot.leaf]
@@ -375,7 +375,7 @@ class Walk:
         outcome = self._fits_all(slot, item)
         if outcome is None:
             self.stack.pop()
-            return Step.FAILED
+            return Outcome.FAILED
         slot.at = item.place
         after, agreed = outcome
         taken = slot.taken | ((1 << slot.at) & problem.dedicated)
@@ -385,7 +385,7 @@ class Walk:
             below = self._fill(
                 slot.request, slot.leaf, slot.wanted - 1, 0, after, agreed, taken, slot.held + 1, fresh=False
             )
-        if below is Step.DOWN or below is None:
+        if below is Outcome.DOWN or below is None:
             return below
         self.stack.pop()
         return below
@@ -423,7 +423,7 @@ class Walk:
         guards = self.problem.shared.counter_guards.get(place, 0)
         return after & guards != guards and (bool(first) or not self.problem.places[place].multi)
 
-    def _unit_state(self, unit: Unit, start: int, left: int, common: int) -> int:
+    def _unit_state(self, unit: PlacedUnit, start: int, left: int, common: int) -> int:
         """Number the state of one unit, positions and interchangeable devices forgotten."""
         pattern, places = unit.pattern, unit.places
         own_left = left >> unit.base & (1 << pattern.size) - 1

@@ -32,7 +32,7 @@ _STYLE = (
 )
 
 
-class Line(msgspec.Struct, frozen=True):
+class ChartLine(msgspec.Struct, frozen=True):
     """One named line. `steps` draws a value that holds until the next point."""
 
     name: str
@@ -49,7 +49,7 @@ class Bars(msgspec.Struct, frozen=True):
 
 def lines(
     title: str,
-    series: Sequence[Line],
+    series: Sequence[ChartLine],
     *,
     x: str,
     y: str,
@@ -111,9 +111,9 @@ def bars(title: str, names: Sequence[str], groups: Sequence[Bars], *, y: str) ->
 def draw_replays(name: str, found: Sequence[Replay]) -> str:
     """Draw hardware in use, what is broken up, and pods that wait, over the same time, one line a strategy."""
 
-    def each(value: Callable[[Sample], float]) -> list[Line]:
+    def each(value: Callable[[Sample], float]) -> list[ChartLine]:
         return [
-            Line(one.strategy, tuple((sample.at, value(sample)) for sample in thin(one.samples)), steps=True)
+            ChartLine(one.strategy, tuple((sample.at, value(sample)) for sample in thin(one.samples)), steps=True)
             for one in found
         ]
 

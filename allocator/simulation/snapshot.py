@@ -17,7 +17,7 @@ import msgspec
 from allocator import pods as podfit
 from allocator.answer import Answer, Reason, Stage, Verdict, as_granted
 from allocator.preemption import holders_below, make_room, may_preempt, settle, without_pods
-from allocator.reasons import alike, tally
+from allocator.reasons import equal_answers, tally
 from allocator.simulation.placement import Placements
 from allocator.strategies import Chosen, best, fragmentation, utilisation
 from dra.objects import (
@@ -99,7 +99,7 @@ def simulate(
     snapshot: Snapshot, *, ask: Ask, why: Why | None = None, progress: Callable[[int, int], None] | None = None
 ) -> Simulation:
     """Schedule the pending pods of a snapshot; `ask` puts claims to the allocator, `why` explains what it refused."""
-    run = _Placing(snapshot, ask, why)
+    run = _SnapshotRun(snapshot, ask, why)
     waiting = podfit.pending(snapshot.pods)
     places: list[PodOutcome] = []
     for number, pod in enumerate(waiting):
@@ -122,7 +122,7 @@ def simulate(
     )
 
 
-class _Explained(msgspec.Struct, frozen=True):
+class _KnownRefusal(msgspec.Struct, frozen=True):
     """Why a node refuses, with the names of the claims that asked first."""
 
     refused: Answer  # kept, so that no other one has its identity
@@ -130,7 +130,7 @@ class _Explained(msgspec.Struct, frozen=True):
     names: list[str]
 
 
-class _Placing:
+class _SnapshotRun:
     def __init__(self, snapshot: Snapshot, ask: Ask, why: Why | None) -> None:
         self.fleet = Placements(snapshot.stock, ask)
         self.why = why
@@ -142,7 +142,7 @@ class _Placing:
         self.quotas = snapshot.quotas
         self.used = podfit.total(snapshot.pods)
         self.looks = LOOKS
-        self.explained: dict[int, _Explained] = {}  # refusals, by their identity
+        self.explained: dict[int, _KnownRefusal] = {}  # refusals, by their identity
         self.offered = {
             resource: name
             for name, class_ in snapshot.stock.classes.items()
@@ -261,7 +261,7 @@ class _Placing:
                 answers[node] = self._explain(self.why, node, asked[node], answer)
         self.undecided += any(answer.verdict is Verdict.UNDECIDED for answer in answers.values())
         reasons: list[Reason] = []
-        for group in alike(answers):
+        for group in equal_answers(answers):
             text = group.answer.error or str(group.answer.verdict)
             reasons += group.answer.reasons or (Reason(Stage.SEARCH, examples=group.nodes[:3], text=text),)
         counted: dict[str, list[str]] = {}
@@ -291,7 +291,7 @@ class _Placing:
         if found.explained and not names_a_claim:
             if len(self.explained) >= REMEMBERED:
                 self.explained.clear()
-            self.explained[id(refused)] = _Explained(refused, found, names)
+            self.explained[id(refused)] = _KnownRefusal(refused, found, names)
         return found
 
     # ---- whose claims

@@ -31,7 +31,7 @@ class Workload(msgspec.Struct, frozen=True):
     arrivals: tuple[Arrival, ...]
 
 
-class Mistake(msgspec.Struct, frozen=True):
+class WorkloadMistake(msgspec.Struct, frozen=True):
     """What is wrong with a document: its position among them, a JSON pointer into it, and what."""
 
     document: int
@@ -58,16 +58,16 @@ class WorkloadSpec(Wire, frozen=True, kw_only=True):
 
 def read_arrivals(
     documents: Sequence[Mapping[str, Any]], templates: Iterable[ResourceClaimTemplate]
-) -> tuple[list[Arrival], list[Mistake]]:
+) -> tuple[list[Arrival], list[WorkloadMistake]]:
     """Read the arrivals of Workload documents; answers with them and with everything that is wrong."""
     by_name = {one.metadata.key: one.spec.spec for one in templates}
     found: list[Arrival] = []
-    mistakes: list[Mistake] = []
+    mistakes: list[WorkloadMistake] = []
     for at, document in enumerate(documents):
         try:
             spec = convert(document.get("spec") or {}, WorkloadSpec)
         except WireError as error:
-            mistakes.append(Mistake(at, f"/spec{error.pointer}", error.message))
+            mistakes.append(WorkloadMistake(at, f"/spec{error.pointer}", error.message))
             continue
         for number, one in enumerate(spec.arrivals):
             specs = one.claims
@@ -82,7 +82,7 @@ def read_arrivals(
             if one.times < 1 or one.at < 0 or one.every < 0 or (one.lasts is not None and one.lasts < 0):
                 problem = problem or "times must be at least 1, and at, every and lasts not negative"
             if problem:
-                mistakes.append(Mistake(at, f"/spec/arrivals/{number}", problem))
+                mistakes.append(WorkloadMistake(at, f"/spec/arrivals/{number}", problem))
                 continue
             for copy in range(one.times):
                 pod = one.pod if one.times == 1 else f"{one.pod}-{copy}"

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from allocator.answer import Answer, Fatal, Granted, Verdict, fail, with_allocation
+from allocator.answer import AllocateError, Answer, Granted, Verdict, fail, with_allocation
 from allocator.one_node import Options, compose, find
 from allocator.problem import CompileCache, question_of
 from allocator.strategies.node_view import NodeView, StrategyCache
-from allocator.strategies.strategy import DEFAULT, STRATEGIES, Plan
+from allocator.strategies.strategy import DEFAULT, STRATEGIES, DevicePlan
 from dra.errors import NodeSelectorError
 from dra.policy import Rules
 from dra.wire import encode
@@ -64,11 +64,11 @@ def serve(
     admin = any(result.admin_access for result in _results(first))
     if len(claims) > 1 and not admin:
         found.append(ask.one_by_one(narrowed, strategy))
-    plans: list[Plan] = []
+    plans: list[DevicePlan] = []
     for one in found:
         if one.feasible:
             results = tuple(_results(one))
-            plans.append(Plan(one, results, view.after(results)))
+            plans.append(DevicePlan(one, results, view.after(results)))
     best = min(plans, key=lambda plan: chosen.cost(view, plan))
     score = min(100.0, max(0.0, chosen.score(view, best)))
     if any(request.first_available for claim in claims for request in claim.spec.devices.requests):
@@ -98,7 +98,7 @@ class _NodeSearch:
         try:
             pools = stock.pools(self.node)
             cache = self.kept.cache_for(encode(asked), begin)
-        except (Fatal, NodeSelectorError) as error:
+        except (AllocateError, NodeSelectorError) as error:
             return fail(error)
         target = stock.nodes[self.node]
         options = replace(self.options, arrange=arrange)

@@ -39,7 +39,7 @@ _Level = tuple[int, object]  # of the topology, and a value there
 DEFAULT = "first-fit"
 
 
-class Plan(msgspec.Struct, frozen=True, eq=False):
+class DevicePlan(msgspec.Struct, frozen=True, eq=False):
     """What one order led to."""
 
     answer: Answer
@@ -59,11 +59,11 @@ class Strategy(Protocol):
         """Propose orders in which devices are tried; what compares lowest comes first."""
         ...
 
-    def cost(self, view: NodeView, plan: Plan) -> Cost:
+    def cost(self, view: NodeView, plan: DevicePlan) -> Cost:
         """Judge a plan among others for the same node; the lowest wins, the earlier of equals."""
         ...
 
-    def score(self, view: NodeView, plan: Plan) -> float:
+    def score(self, view: NodeView, plan: DevicePlan) -> float:
         """Judge a node by its plan, from 0 to 100."""
         ...
 
@@ -77,11 +77,11 @@ class FirstFit:
         del view
         return iter(())
 
-    def cost(self, view: NodeView, plan: Plan) -> Cost:
+    def cost(self, view: NodeView, plan: DevicePlan) -> Cost:
         del view, plan
         return ()
 
-    def score(self, view: NodeView, plan: Plan) -> float:
+    def score(self, view: NodeView, plan: DevicePlan) -> float:
         del view, plan
         return 0.0
 
@@ -94,11 +94,11 @@ class CompactFirst:
     def orders(self, view: NodeView) -> Iterator[Order]:
         yield lambda id_: (view.free(id_), float(view.homes[id_][0]))
 
-    def cost(self, view: NodeView, plan: Plan) -> Cost:
+    def cost(self, view: NodeView, plan: DevicePlan) -> Cost:
         opened = sum(not view.rooms[at].busy for at in plan.rooms)
         return float(opened), sum(one.free for one in plan.rooms.values())
 
-    def score(self, view: NodeView, plan: Plan) -> float:
+    def score(self, view: NodeView, plan: DevicePlan) -> float:
         return 100 * _load(view, plan)
 
 
@@ -124,11 +124,11 @@ class LowLoadFirst:
         yield freest_first
         yield turn_first
 
-    def cost(self, view: NodeView, plan: Plan) -> Cost:
+    def cost(self, view: NodeView, plan: DevicePlan) -> Cost:
         before = sum((1 - view.rooms[at].free) ** 2 for at in plan.rooms)
         return (sum((1 - one.free) ** 2 for one in plan.rooms.values()) - before,)
 
-    def score(self, view: NodeView, plan: Plan) -> float:
+    def score(self, view: NodeView, plan: DevicePlan) -> float:
         return 100 * (1 - _load(view, plan))
 
 
@@ -136,7 +136,7 @@ class NodeCompactGPULowLoad(LowLoadFirst):
     name = "NodeCompactGPULowLoad"
     summary = "fill nodes that are in use already, but take the least used hardware there"
 
-    def score(self, view: NodeView, plan: Plan) -> float:
+    def score(self, view: NodeView, plan: DevicePlan) -> float:
         return 100 * _load(view, plan)
 
 
@@ -164,10 +164,10 @@ class LeastFragmentation:
         yield least_harm
         yield least_free
 
-    def cost(self, view: NodeView, plan: Plan) -> Cost:
+    def cost(self, view: NodeView, plan: DevicePlan) -> Cost:
         return _loss(view, plan), *_neighbours(view, plan)
 
-    def score(self, view: NodeView, plan: Plan) -> float:
+    def score(self, view: NodeView, plan: DevicePlan) -> float:
         most = sum(view.units[at].weight ** 2 for at in plan.rooms) or 1.0
         kept = 1 - min(1.0, max(0.0, _loss(view, plan) / most))
         return 60 * kept + 30 * (1 - _breakage(view, plan)) + 10 * _load(view, plan)
@@ -188,10 +188,10 @@ class Topology:
         if not seeds:
             yield from CompactFirst().orders(view)
 
-    def cost(self, view: NodeView, plan: Plan) -> Cost:
+    def cost(self, view: NodeView, plan: DevicePlan) -> Cost:
         return spread(_sites(view, plan)), *_neighbours(view, plan), *CompactFirst().cost(view, plan)
 
-    def score(self, view: NodeView, plan: Plan) -> float:
+    def score(self, view: NodeView, plan: DevicePlan) -> float:
         sites = _sites(view, plan)
         most = most_apart(sites)
         near = 1 - spread(sites) / most if most else 1.0
@@ -211,7 +211,7 @@ STRATEGIES: dict[str, Strategy] = {
 }
 
 
-def _load(view: NodeView, plan: Plan) -> float:
+def _load(view: NodeView, plan: DevicePlan) -> float:
     """Say how full the hardware of the drivers a plan takes from would be, over the whole node."""
     drivers = {result.driver for result in plan.results}
     rooms = [
@@ -220,11 +220,11 @@ def _load(view: NodeView, plan: Plan) -> float:
     return utilisation(rooms)
 
 
-def _loss(view: NodeView, plan: Plan) -> float:
+def _loss(view: NodeView, plan: DevicePlan) -> float:
     return sum(view.value(at, view.rooms[at]) - view.value(at, one) for at, one in plan.rooms.items())
 
 
-def _sites(view: NodeView, plan: Plan) -> list[Site]:
+def _sites(view: NodeView, plan: DevicePlan) -> list[Site]:
     ids = dict.fromkeys((result.driver, result.pool, result.device) for result in plan.results)
     return [view.sites[id_] for id_ in ids if id_ in view.sites]
 
@@ -240,14 +240,14 @@ def _neighbourhoods(view: NodeView, rooms: Sequence[Room]) -> dict[_Level, list[
     return found
 
 
-def _neighbours(view: NodeView, plan: Plan) -> Cost:
+def _neighbours(view: NodeView, plan: DevicePlan) -> Cost:
     """Judge how whole a plan leaves neighbourhoods: those that are empty should stay so."""
     rooms = [plan.rooms.get(at, one) for at, one in enumerate(view.rooms)]
     groups = _neighbourhoods(view, rooms).values()
     return (-round(sum(map(_square_of_mean, groups)), 9),)
 
 
-def _breakage(view: NodeView, plan: Plan) -> float:
+def _breakage(view: NodeView, plan: DevicePlan) -> float:
     """Say how whole the neighbourhoods were that a plan breaks into, from 0 (in use already, or none) to 1."""
     after = _neighbourhoods(view, [plan.rooms.get(at, one) for at, one in enumerate(view.rooms)])
     lost = [

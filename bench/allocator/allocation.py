@@ -302,18 +302,18 @@ def nodes(oracle: Oracle) -> str:
         first.append((size, looked))
         change.append((size, changed))
     lines = [
-        chart.Line("drawbridge, first look", tuple(first)),
-        chart.Line("drawbridge, after a change", tuple(change)),
-        chart.Line(IN_TREE, tuple(theirs)),
+        chart.ChartLine("drawbridge, first look", tuple(first)),
+        chart.ChartLine("drawbridge, after a change", tuple(change)),
+        chart.ChartLine(IN_TREE, tuple(theirs)),
     ]
     return chart.lines(f"All nodes with {DEVICES} devices each, one fits", lines, x="nodes", y="ms", log=True)
 
 
-def series(ours: list[tuple[float, float]], theirs: list[tuple[float, float]]) -> list[chart.Line]:
+def series(ours: list[tuple[float, float]], theirs: list[tuple[float, float]]) -> list[chart.ChartLine]:
     """Name the two lines."""
     return [
-        chart.Line("drawbridge", tuple(ours)),
-        chart.Line(f"{IN_TREE} (stopped at {DEADLINE_MS / 1000:g} s)", tuple(theirs)),
+        chart.ChartLine("drawbridge", tuple(ours)),
+        chart.ChartLine(f"{IN_TREE} (stopped at {DEADLINE_MS / 1000:g} s)", tuple(theirs)),
     ]
 
 

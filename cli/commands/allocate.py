@@ -185,7 +185,7 @@ class _Inquiry:
             served[node] = chosen.answer
             scores[node] = chosen.score
         answers = ChainMap(served, first)  # type: ignore[arg-type]  # only ever read
-        return _Everywhere(answers, first.alike(), scores)
+        return _Everywhere(answers, first.equal_nodes(), scores)
 
     def explain(self, node: str, answer: Answer) -> Answer:
         """Add to a refusal where the devices went."""
@@ -271,7 +271,7 @@ def _text(
 
 def _fleet_text(question: _Inquiry, found: _Everywhere, answers: Mapping[str, Answer]) -> Iterator[str]:
     """Tell of the nodes that fit, the best first, then of the others, those that were nearest first."""
-    from allocator.reasons import alike, summary
+    from allocator.reasons import equal_answers, summary
 
     yield summary(answers)
     fitting = sorted(
@@ -284,7 +284,7 @@ def _fleet_text(question: _Inquiry, found: _Everywhere, answers: Mapping[str, An
     if len(fitting) > _SHOWN:
         yield ""
         yield f"and {len(fitting) - _SHOWN} more that fit: {_some(fitting[_SHOWN:])}"
-    for group in alike({node: answer for node, answer in answers.items() if not answer.feasible}):
+    for group in equal_answers({node: answer for node, answer in answers.items() if not answer.feasible}):
         yield ""
         first, *others = group.nodes
         hints = question.hints(first) if group.answer.verdict == "infeasible" and not fitting else []

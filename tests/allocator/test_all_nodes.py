@@ -125,7 +125,7 @@ def test_nodes_that_look_alike_are_answered_once():
     stock = fleets.fleet({f"n{n}": [fleets.gpu("a", memory="80Gi"), fleets.gpu("b")] for n in range(50)})
     answers = fleet(stock, [fleets.claim("c", fleets.exactly("gpu", count=2))])
     assert len(answers.feasible) == 50
-    assert len(answers.alike()) == 1
+    assert len(answers.equal_nodes()) == 1
     assert answers["n7"].allocations[0].allocation.devices.results[0].pool == "n7"
 
 
@@ -139,7 +139,7 @@ def test_one_node_that_publishes_in_the_pools_of_all_does_not_have_each_of_them_
         lied = stock.with_all(lies)
         answers = fleet(lied, claims)
         assert len(answers.feasible) == 50
-        assert len(answers.alike()) == 2
+        assert len(answers.equal_nodes()) == 2
         same(lied, claims)
 
 
@@ -184,7 +184,7 @@ def gpus(node, count=2, **more):
 def test_an_attribute_with_a_value_for_each_device_does_not_make_each_node_another_case(expression, looks, feasible):
     stock = fleets.fleet({f"n{n}": gpus(f"n{n}") for n in range(200)})
     answers = fleet(stock, [fleets.claim("c", fleets.exactly("gpu", selector=expression, count=2))])
-    assert (len(answers.alike()), len(answers.feasible)) == (looks, feasible)
+    assert (len(answers.equal_nodes()), len(answers.feasible)) == (looks, feasible)
 
 
 @pytest.mark.parametrize("constraint", ["matchAttribute", "distinctAttribute"])
@@ -192,7 +192,7 @@ def test_values_that_differ_on_every_node_are_compared_within_it(constraint):
     stock = fleets.fleet({f"n{n}": gpus(f"n{n}") for n in range(200)})
     claim = fleets.claim("c", fleets.exactly("gpu", count=2), constraints=[{constraint: f"{fleets.DRIVER}/uuid"}])
     answers = fleet(stock, [claim])
-    assert len(answers.alike()) == 1
+    assert len(answers.equal_nodes()) == 1
     assert len(answers.feasible) == (200 if constraint == "distinctAttribute" else 0)
 
 
@@ -203,7 +203,7 @@ def test_only_what_changed_is_looked_at_again():
     after = fleet(stock.with_(fleets.taken("n3", "a")), claims, memo=memo)
     assert set(before.feasible) - set(after.feasible) == {"n3"}
     assert before["n3"].feasible
-    assert len(before.alike()) + len(after.alike()) == 3
+    assert len(before.equal_nodes()) + len(after.equal_nodes()) == 3
     assert [id(after._found[node]) == id(before._found[node]) for node in ("n2", "n3", "n4")] == [True, False, True]
 
 

@@ -33,7 +33,7 @@ def unheld(stock: Stock, claims: Sequence[ResourceClaim], budget: Budget, memo: 
     without_rules = replace(stock, compatibilities={})
     kept = fleet(stock, claims, options=options, memo=memo)
     free = fleet(without_rules, claims, options=options, memo=memo)
-    for nodes in kept.alike()[:KINDS]:
+    for nodes in kept.equal_nodes()[:KINDS]:
         node = nodes[0]
         if free.verdict(node) is not Verdict.FEASIBLE:
             continue

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from allocator.reports import Seen, look, rule_of, status_of
+from allocator.reports import PageCoverage, look, rule_of, status_of
 from cluster.errors import ApiError, Conflict, NotFound
 from cluster.patch import Merge
 from cluster.resources import DEVICE_COMPATIBILITIES
@@ -91,13 +91,13 @@ class _Look(msgspec.Struct, frozen=True, eq=False):
 
     compatibility: DeviceCompatibility
     pages: object  # of the stock
-    seen: dict[Page, Seen]
+    seen: dict[Page, PageCoverage]
     status: DeviceCompatibilityStatus
 
 
 async def _look(compatibility: DeviceCompatibility, stock: Stock, before: _Look | None) -> _Look:
     """Look at the pages that were not looked at yet; where nothing changed, at none."""
-    known: dict[Page, Seen] = {}
+    known: dict[Page, PageCoverage] = {}
     if before is not None:
         mine = before.compatibility
         same_spec = mine.spec == compatibility.spec
@@ -106,7 +106,7 @@ async def _look(compatibility: DeviceCompatibility, stock: Stock, before: _Look 
             if before.pages is stock.pages:
                 return before
     rule = rule_of(compatibility)
-    seen: dict[Page, Seen] = {}
+    seen: dict[Page, PageCoverage] = {}
     pools = [pool for pool in stock.pages_of if pool[0] == compatibility.spec.driver]
     for at, pool in enumerate(pools):
         if at % _POOLS_A_TURN == 0:

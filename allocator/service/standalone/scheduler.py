@@ -240,7 +240,7 @@ class Scheduler:
             if found.verdict(name) is Verdict.FEASIBLE:
                 return node, found[name]
             short.add(name)
-        kinds = found.alike()
+        kinds = found.equal_nodes()
         answers = await self._explain(stock, wanted, kinds, short)
         why = _why(refusals, answers, len(short))
         raise _Waiting(why)

@@ -33,11 +33,11 @@ class Patience:
 
 @pytest.mark.parametrize("size", [1_000, 20_000])
 def test_a_deadline_that_has_passed_ends_compiling_within_a_few_hundred_devices(size, monkeypatch):
-    from allocator.problem.candidates import Judge
+    from allocator.problem.candidates import DeviceJudge
 
     judged = []
-    ask = Judge.ask
-    monkeypatch.setattr(Judge, "ask", lambda self, leaf, place: judged.append(place) or ask(self, leaf, place))
+    ask = DeviceJudge.ask
+    monkeypatch.setattr(DeviceJudge, "ask", lambda self, leaf, place: judged.append(place) or ask(self, leaf, place))
     stock = crowd(size)
     claims = [fleets.claim("c", fleets.exactly("gpu", selector=SELECT))]
     answer = allocate(stock, "n0", claims, options=Options(budget=Budget(impatient=Patience(1))))

@@ -137,7 +137,7 @@ def test_nodes_are_sorted_by_how_near_they_came():
         "fits": Answer(Verdict.FEASIBLE),
         "nearer": refused(Stage.CAPACITY, lost=2, of=2),
     }
-    assert [group.nodes for group in explain.alike(answers)] == [
+    assert [group.nodes for group in explain.equal_answers(answers)] == [
         ("fits",),
         ("nearer",),
         ("near",),
@@ -148,7 +148,7 @@ def test_nodes_are_sorted_by_how_near_they_came():
 
 def test_nodes_that_lost_the_same_at_the_same_stages_are_one_group():
     answers = {"a": refused(Stage.CLASS), "b": refused(Stage.IN_USE), "c": refused(Stage.CLASS)}
-    assert [group.nodes for group in explain.alike(answers)] == [("b",), ("a", "c")]
+    assert [group.nodes for group in explain.equal_answers(answers)] == [("b",), ("a", "c")]
 
 
 @pytest.mark.parametrize(

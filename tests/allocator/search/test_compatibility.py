@@ -5,7 +5,7 @@ import random
 import pytest
 
 from allocator import Options, Verdict, allocate
-from allocator.search.supply import Limits
+from allocator.search.supply import ProofLimits
 from allocator.search.walk import Cuts
 from dra.objects.claim import ResourceClaim
 from dra.objects.deviceclass import DeviceClass
@@ -109,7 +109,7 @@ def test_the_same_devices_as_a_brute_force_finds():
         rng = random.Random(seed)
         stock, claims = fleet(rng), question(rng)
         expected = Brute(stock, "n0", claims).first()
-        for cuts in (Cuts(), Cuts(patience=0, limits=rng.choice((Limits(), Limits(3, 3, 10, 2))))):
+        for cuts in (Cuts(), Cuts(patience=0, limits=rng.choice((ProofLimits(), ProofLimits(3, 3, 10, 2))))):
             answer = allocate(stock, "n0", claims, options=Options(cuts=cuts))
             assert answer.verdict in (Verdict.FEASIBLE, Verdict.INFEASIBLE)
             assert devices_of(answer) == expected, seed

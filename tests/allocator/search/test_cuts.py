@@ -6,12 +6,18 @@ import random
 import pytest
 
 from allocator import Options, Verdict
-from allocator.search.supply import Limits
+from allocator.search.supply import ProofLimits
 from allocator.search.walk import Cuts
 from tests.allocator.differ import ours
 from tests.allocator.generate import FAMILIES, case_of
 
-TINY = [Limits(2, 2, 2, 2), Limits(3, 10, 4, 1), Limits(10, 3, 20, 8), Limits(5, 5, 10, 4), Limits(4, 4, 60000, 64)]
+TINY = [
+    ProofLimits(2, 2, 2, 2),
+    ProofLimits(3, 10, 4, 1),
+    ProofLimits(10, 3, 20, 8),
+    ProofLimits(5, 5, 10, 4),
+    ProofLimits(4, 4, 60000, 64),
+]
 SETTINGS = [
     Cuts(siblings=siblings, memo=memo, twins=twins, counts=counts, proof=proof, patience=patience)
     for siblings, memo, twins, counts in itertools.product((True, False), repeat=4)

@@ -2,28 +2,28 @@
 
 from xml.etree import ElementTree as ET
 
-from allocator.simulation.chart import Bars, Line, bars, lines, stack, thin
+from allocator.simulation.chart import Bars, ChartLine, bars, lines, stack, thin
 from allocator.simulation.replay import Sample
 
 SVG = "{http://www.w3.org/2000/svg}"
 
 
 def test_a_line_chart_has_a_path_for_every_line_and_names_it():
-    picture = lines("a < b", [Line("one", ((0, 0), (1, 2))), Line("two", ((0, 1), (1, 1)))], x="time", y="%")
+    picture = lines("a < b", [ChartLine("one", ((0, 0), (1, 2))), ChartLine("two", ((0, 1), (1, 1)))], x="time", y="%")
     root = ET.fromstring(picture)
     assert [path.find(f"{SVG}title").text for path in root.iter(f"{SVG}path")] == ["one", "two"]
     assert root.get("aria-label") == "a < b"
 
 
 def test_steps_hold_a_value_until_the_next_point():
-    picture = lines("t", [Line("s", ((0, 0), (10, 5)), steps=True)], x="", y="")
+    picture = lines("t", [ChartLine("s", ((0, 0), (10, 5)), steps=True)], x="", y="")
     (path,) = ET.fromstring(picture).iter(f"{SVG}path")
     assert "H" in path.get("d")
     assert "L" not in path.get("d")
 
 
 def test_logarithmic_axes_leave_out_what_is_not_above_zero():
-    picture = lines("t", [Line("s", ((0, 1), (10, 100), (1000, 1)))], x="", y="", log=True)
+    picture = lines("t", [ChartLine("s", ((0, 1), (10, 100), (1000, 1)))], x="", y="", log=True)
     (path,) = ET.fromstring(picture).iter(f"{SVG}path")
     assert path.get("d").count("L") == 1
 
@@ -40,16 +40,16 @@ def test_a_bar_is_as_high_as_its_value():
 
 def test_one_value_or_none_at_all_still_makes_a_chart():
     for points in ((), ((3, 3),), ((0, 0), (1, 0))):
-        ET.fromstring(lines("t", [Line("s", points)], x="", y=""))
+        ET.fromstring(lines("t", [ChartLine("s", points)], x="", y=""))
 
 
 def test_equal_data_give_equal_files():
-    series = [Line("s", ((0, 1 / 3), (1, 2 / 3)))]
+    series = [ChartLine("s", ((0, 1 / 3), (1, 2 / 3)))]
     assert lines("t", series, x="", y="") == lines("t", series, x="", y="")
 
 
 def test_stacked_charts_are_one_picture():
-    one = lines("t", [Line("s", ((0, 1),))], x="", y="")
+    one = lines("t", [ChartLine("s", ((0, 1),))], x="", y="")
     assert len(list(ET.fromstring(stack([one, one])).iter(f"{SVG}svg"))) == 3
 
 
