@@ -54,7 +54,6 @@ from dra.objects.node import (
     NodeSelectorTerm,
     NodeSpec,
     NodeStatus,
-    Taint,
     matches,
 )
 from dra.objects.pod import (
@@ -70,7 +69,6 @@ from dra.objects.pod import (
     ResourceRequirements,
     SecurityContext,
     TemplateSite,
-    Toleration,
     claim_name,
     claim_names,
     protects,
@@ -147,9 +145,7 @@ __all__ = [
     "ResourceSlice",
     "ResourceSliceSpec",
     "SecurityContext",
-    "Taint",
     "TemplateSite",
-    "Toleration",
     "blocks",
     "claim_name",
     "claim_names",
