@@ -332,7 +332,7 @@ def test_agents_that_see_promises_are_let_in_and_shown_a_token_and_a_name_that_i
     assert "drawbridge-system" not in said.output
     made = {(one.object["kind"], one.object["metadata"]["name"]): one.object for one in manifests.parse(said.output)}
     pod = made["Deployment", "drawbridge-allocator"]["spec"]["template"]["spec"]
-    assert {"--promises=0.0.0.0:9444", "--promises-certs=/etc/promises"} <= set(pod["containers"][0]["args"])
+    assert {"--reservations=0.0.0.0:9444", "--reservations-certs=/etc/promises"} <= set(pod["containers"][0]["args"])
     assert {"name": "promises", "secret": {"secretName": DOOR}} in pod["volumes"]
     agent = made["DaemonSet", "drawbridge-node-agent"]["spec"]["template"]["spec"]
     host = f"{PROMISES}.elsewhere.svc"

@@ -1,4 +1,4 @@
-"""The ledger of the bridge: what was promised to whom, what of it is written, and what has to be written next. Pure."""
+"""The ledger of the bridge: what is held for which pod, what of it is written, and what has to be written next. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ledger: what is known of claims and pods, and what was promised to whom. Values, and what they amount to.
+"""The ledger: what is known of claims and pods, and what is held for which pod. Values, and what they amount to.
 
 It writes nothing to a cluster, asks nothing, and has no clock; `allocator.reservations.step` takes events into it.
 """
@@ -83,7 +83,7 @@ class Hold(msgspec.Struct, frozen=True):
 
 
 class Reservation(msgspec.Struct, frozen=True):
-    """What one pod was promised."""
+    """What is held for one pod."""
 
     token: str
     pod: str  # uid

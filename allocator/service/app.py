@@ -1,4 +1,4 @@
-"""Requests on one side, calls on the other: which path is whose, who may ask, and what an error looks like."""
+"""Requests on one side, calls on the other: which path belongs to which group, which callers may ask, and what an error looks like."""
 
 from __future__ import annotations
 
@@ -31,10 +31,9 @@ class App:
     def __init__(
         self, routes: Routes, *, token_file: str = "", names: Collection[str] = (), limits: Limits = LIMITS
     ) -> None:
-        """Answer who shows the token; of those who had to show a certificate, these names."""
+        """Answer callers that show the token; of those that had to show a certificate, these names."""
         self.limits = limits
         self._routes = dict(routes)
-        self._paths = frozenset(path for _, path in routes)
         self._callers = Callers(Credentials(token_file=token_file))
         self._names = frozenset(names)
 
@@ -53,7 +52,7 @@ class App:
                 "send Authorization: Bearer ...",
             )
         if (head.method, head.path) not in self._routes:
-            known = head.path in self._paths
+            known = any(path == head.path for _, path in self._routes)
             status = HTTPStatus.METHOD_NOT_ALLOWED if known else HTTPStatus.NOT_FOUND
             return _no(status, f"{head.method} {head.path[:80]} is not answered here", "see docs/bridge.md")
         most = self.limits.body
@@ -62,26 +61,26 @@ class App:
         return None
 
     def answer(self, head: Head, body: bytes) -> Reply | Coroutine[None, None, Reply]:
-        """Answer a request, at once or later."""
+        """Answer a request, at once or later. One request may fail; the next one is answered."""
+
+        async def later(answer: Coroutine[None, None, Reply]) -> Reply:
+            try:
+                return await answer
+            except Exception as error:  # noqa: BLE001  one request may fail
+                return _refuse_error(head, error)
+
         try:
             reply = self._routes[head.method, head.path](head, body)
-        except Exception as error:  # noqa: BLE001  one request may fail; the next one is answered
+        except Exception as error:  # noqa: BLE001  one request may fail
             return _refuse_error(head, error)
-        return reply if isinstance(reply, Reply) else _later(head, reply)
-
-
-async def _later(head: Head, answer: Coroutine[None, None, Reply]) -> Reply:
-    try:
-        return await answer
-    except Exception as error:  # noqa: BLE001  as above
-        return _refuse_error(head, error)
+        return reply if isinstance(reply, Reply) else later(reply)
 
 
 def _refuse_error(head: Head, error: Exception) -> Reply:
     if isinstance(error, Refusal):
         return refuse(error)
     logger.error("a bug while answering; please report it", extra={"path": head.path}, exc_info=error)
-    return refuse(Refusal(HTTPStatus.INTERNAL_SERVER_ERROR, BUG, "try again"))
+    return _no(HTTPStatus.INTERNAL_SERVER_ERROR, BUG, "try again")
 
 
 def _no(status: int, message: str, remedy: str) -> Reply:

@@ -74,7 +74,7 @@ class Commits:
         """Write, and say what became of it."""
         what = type(effect).__name__
         outcome = await self._write(effect)
-        self._metrics.count_write(what, type(outcome).__name__)
+        self._metrics.writes.labels(what, type(outcome).__name__).inc()
         if isinstance(outcome, Denied):
             refused = {"write": what, "claim": effect.claim.metadata.key, "problem": outcome.sentence}
             logger.error("a write was refused", extra=refused)

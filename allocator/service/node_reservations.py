@@ -12,6 +12,7 @@ from allocator.reports import reserved_on
 from allocator.service.replies import Refusal, json
 from cluster.errors import ApiError
 from runtime.authentication import Crowded
+from runtime.http import Limits
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 AUDIENCE = "drawbridge-allocator"
 AGAIN = "ask again in a moment"
+# An agent of each node asks twice a minute, over a connection of its own.
+AGENT_LIMITS = Limits(body=0, connections=512, peer=512, deadline=5.0, idle=15.0)
 _MOUNTED = f"send Authorization: Bearer and a token of the audience {AUDIENCE} (docs/node-agent.md)"
 
 

@@ -8,9 +8,10 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from allocator.reports import Drift
+from allocator.service.app import App
 from allocator.service.bridge import Bridge
 from allocator.service.metrics import Metrics
-from allocator.service.node_reservations import AUDIENCE, NodeReservations
+from allocator.service.node_reservations import AGENT_LIMITS, AUDIENCE, NodeReservations
 from allocator.service.periodic_checks import PeriodicChecks
 from allocator.service.ports import Listening, Ports
 from allocator.service.preemption.evictions import Evictions
@@ -48,7 +49,7 @@ class Service:
         translate: Translate | None = None,
         reviewing: Reviewing | None = None,
     ) -> None:
-        """With `reviewing`, which says how reviews are read, quotas are asked about at the door."""
+        """With `reviewing`, which says how reviews are read, quotas are asked about at creation."""
         self._settings = settings
         self.metrics = Metrics()
         self.ports = Ports(settings, self.metrics)
@@ -70,10 +71,16 @@ class Service:
         self._requeue = ExtenderRequeue(cluster, self.bridge, self.metrics)
         self._extender = Extender(self.bridge, cluster, self.extender_preemption, self._requeue, self.metrics)
         self.periodic_checks = PeriodicChecks(self.bridge, settings.sweep)
+        checks, lead = self.periodic_checks, self.bridge.lead
+
+        def drift() -> Drift:
+            return Drift(checks.overlapping, checks.left_behind, lead.leads)
+
+        self.metrics.follow(self.bridge.knowledge, self.ports, drift)
         self._queries = Queries(
             self.bridge.knowledge,
             translate,
-            drift=self._drift,
+            drift=drift,
             quotas=lambda: self.bridge.quotas.report(self.bridge.knowledge.stock, self.bridge.ledger.unwritten()),
             is_written=self.bridge.ledger.is_written,
             foresee=self.evictions.foresee,
@@ -86,12 +93,12 @@ class Service:
         if settings.quota is not None and reviewing is not None:
             self._admission = QuotaAdmission(cluster, self.bridge, reviewing.wants_of_pod, self.metrics)
             self._reviews = QuotaReviews(self._admission, self.election, reviewing, settings.quota_trust)
-        self._gauges()
+        self._show()
 
     async def run(self, stop: asyncio.Event, listening: Callable[[Listening], None]) -> None:
         """Serve until told to stop. `listening` learns the ports when the cluster was read."""
         async with self._ports() as ports:
-            works = [self.ports.follow(), self.bridge.run(), self._stand(), self._announce(ports, listening)]
+            works = [self.ports.follow(), self.bridge.run(), self._begin(ports, listening)]
             if self._admission is not None:
                 works.append(self._admission.run())
             await run_until(stop, *works)
@@ -104,12 +111,9 @@ class Service:
         """Go by what an administrator says of the server, where it tells nothing itself."""
         self.bridge.knowledge.declare(declared)
 
-    async def _announce(self, ports: Listening, listening: Callable[[Listening], None]) -> None:
+    async def _begin(self, ports: Listening, listening: Callable[[Listening], None]) -> None:
         await self.bridge.knowledge.wait_for_sync()
         listening(ports)
-
-    async def _stand(self) -> None:
-        await self.bridge.knowledge.wait_for_sync()
         await self.election.run(self._lead)
 
     async def _lead(self) -> None:
@@ -137,76 +141,52 @@ class Service:
             except Exception:
                 logger.exception("a bug while keeping the status of DeviceCompatibilities; please report it")
 
-    def _drift(self) -> Drift:
-        return Drift(self.periodic_checks.overlapping, self.periodic_checks.left_behind, self.bridge.lead.leads)
-
     @asynccontextmanager
     async def _ports(self) -> AsyncIterator[Listening]:
-        settings = self._settings
-        plugin = plugin_routes(self._plugin)
-        extender = extender_routes(self._extender)
-        api = api_routes(self._queries)
-        ports = self.ports
+        settings, ports, names = self._settings, self.ports, self._settings.client_names
+        plugin = App(plugin_routes(self._plugin), token_file=settings.token_file, names=names)
+        extender = App(extender_routes(self._extender), names=names)
+        api = App(api_routes(self._queries), token_file=settings.token_file, names=names)
+        # API servers and agents show no certificate that a list of names could hold; an agent's token is looked at with each call.
+        reservations = App({("GET", "/promises"): self._node_reservations.answer}, limits=AGENT_LIMITS)
         try:
-            quota = ports.open_quota({("POST", "/quota"): self._reviews.answer}) if self._reviews else None
-            if quota is not None:
+            quota = None
+            if self._reviews is not None:
+                reviews = App({("POST", "/quota"): self._reviews.answer})
+                quota = ports.open(settings.quota, reviews, settings.quota_tls)
                 self.election.notes[PLACE] = settings.quota_place or str(quota)
             yield Listening(
+                plugin=ports.open(settings.plugin, plugin, settings.tls),
+                extender=ports.open(settings.extender, extender, settings.tls),
+                api=ports.open(settings.api, api, settings.tls),
+                metrics=ports.open(settings.metrics, self.metrics),
                 quota=quota,
-                promises=ports.open_promises({("GET", "/promises"): self._node_reservations.answer}),
-                plugin=ports.open(settings.plugin, plugin),
-                extender=ports.open(settings.extender, extender, asks_token=False),
-                api=ports.open(settings.api, api),
-                metrics=ports.open_metrics(),
+                reservations=ports.open(settings.reservations, reservations, settings.reservations_tls),
             )
         finally:
             await ports.end()
             if self._reviews is not None:
                 await self._reviews.close()
 
-    def _readiness(self) -> tuple[Mapping[str, str], Mapping[str, str]]:
-        """What keeps this process from its work, and what is only worth knowing. Who does not lead is ready to."""
-        bridge = self.bridge
-        problems = {
-            "cluster": bridge.knowledge.what_is_unread(),
-            "rights": bridge.ledger.commits.lacking(),
-            "certificate": self.ports.what_is_wrong(),
-        }
-        notes = {
-            "lease": "" if bridge.lead.leads else "another replica leads",
-            "files of TLS": self.ports.note(),
-            "server": bridge.knowledge.server.doubts(),
-        }
-        if aside := str(bridge.knowledge.quarantine):
-            notes["objects read"] = f"set aside: {aside}"
-        if overlapping := self.periodic_checks.overlapping:
-            named = ", ".join(overlapping[:8])
-            notes["devices"] = f"held more than once: {named}"
-        return problems, notes
+    def _show(self) -> None:
+        """Show, beside what every allocator shows, what only one that may lead has. A follower is ready to."""
+        bridge, common = self.bridge, self.metrics.readiness
 
-    def _gauges(self) -> None:
-        self.metrics.readiness = self._readiness
+        def readiness() -> tuple[Mapping[str, str], Mapping[str, str]]:
+            problems, notes = common()
+            lease = "" if bridge.lead.leads else "another replica leads"
+            return {**problems, "rights": bridge.ledger.commits.lacking()}, {"lease": lease, **notes}
+
+        self.metrics.readiness = readiness
         gauge = self.metrics.gauge
-        knowledge = self.bridge.knowledge
-        gauge("drawbridge_allocator_leader", "1 on the replica that decides.", lambda: float(self.bridge.lead.leads))
-        gauge("drawbridge_allocator_stock_age_seconds", "Seconds since what we know was last current.", knowledge.age)
+        gauge("drawbridge_allocator_leader", "1 on the replica that decides.", lambda: float(bridge.lead.leads))
         gauge(
             "drawbridge_allocator_quarantined_objects",
             "Stored objects that could not be digested and are set aside until they change.",
-            lambda: float(len(knowledge.quarantine.held)),
-        )
-        gauge(
-            "drawbridge_overlapping_claims",
-            "Claims that hold what another holds too.",
-            lambda: float(len(self.periodic_checks.overlapping)),
-        )
-        gauge(
-            "drawbridge_left_behind",
-            "Reservations and allocations that no pod needed at the last two sweeps.",
-            lambda: float(len(self.periodic_checks.left_behind)),
+            lambda: float(len(bridge.knowledge.quarantine.held)),
         )
         gauge(
             "drawbridge_reservations",
             "Pods that devices are held for.",
-            lambda: float(len(self.bridge.ledger.state.reservations)),
+            lambda: float(len(bridge.ledger.state.reservations)),
         )

@@ -66,7 +66,8 @@ class Questions:
         pod = self._pods.newest(pod)
         begun = self._clock()
         found = self._judge(pod).tell(partial(self._pods.redact, pod))
-        self._metrics.count_outlook(str(found.outlook), self._clock() - begun)
+        self._metrics.outlooks.labels(str(found.outlook)).inc()
+        self._metrics.outlook_seconds.observe(self._clock() - begun)
         self._pods.note(pod, found.outlook)
         if not found.nodes and found.outlook is not Outlook.FULL:
             return "", found

@@ -40,8 +40,8 @@ class Settings(NamedTuple):
     quota_tls: Files | None = None
     quota_place: str = ""  # where other replicas find us for that; by default the address itself
     quota_trust: Trust = Trust()
-    promises: Address | None = None  # where audit agents of nodes ask
-    promises_tls: Files | None = None
+    reservations: Address | None = None  # where audit agents of nodes ask
+    reservations_tls: Files | None = None
     agent: str = ""  # the account that is answered there
     tls: Files | None = None  # for addresses
     client_names: tuple[str, ...] = ()  # who of those with a certificate may ask; any if empty

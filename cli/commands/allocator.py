@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     ReadRules = Callable[[Configuration], PlacementRules]
 
 UNIX = "unix:"
-TAKEN = "stop the process that uses that address, or say another place: --plugin, --extender, --api, --promises, --metrics-listen"
+TAKEN = "stop the process that uses that address, or say another place: --plugin, --extender, --api, --reservations, --metrics-listen"
 Object = dict[str, Any]
 _Translated = tuple[list[Object], list[str]]  # and what was said about them
 
@@ -130,15 +130,19 @@ def _is_here(host: str) -> bool:
     help="Answer at --quota only to who shows a certificate of this authority.",
 )
 @click.option(
+    "--reservations",
     "--promises",
+    "reservations",
     type=AddressType(),
     help="Where audit agents ask reservations on their nodes (/promises), with tokens of their account; docs/node-agent.md.",
 )
 @click.option(
+    "--reservations-certs",
     "--promises-certs",
+    "reservations_certs",
     metavar="DIR",
     default="",
-    help="What --promises shows: a folder with tls.crt and tls.key, followed while they change.",
+    help="What --reservations shows: a folder with tls.crt and tls.key, followed while they change.",
 )
 @click.option(
     "--metrics-listen", type=AddressType(), default="127.0.0.1:9091", show_default=True, help="Where to show metrics."
@@ -215,8 +219,8 @@ def command(
     quota: Address | None,
     quota_certs: str,
     quota_client_ca: str,
-    promises: Address | None,
-    promises_certs: str,
+    reservations: Address | None,
+    reservations_certs: str,
     metrics_listen: Address,
     tls_cert: str,
     tls_key: str,
@@ -244,15 +248,15 @@ def command(
     from webhook.admission import review_quota, wants_of_pod
     from webhook.service import log
 
-    asked = (plugin, extender, quota, promises)
+    asked = (plugin, extender, quota, reservations)
     if read_only and any(place is not None for place in asked):
         problem = (
-            "--read-only decides and promises nothing, so neither a scheduler nor an API server nor an agent can ask"
+            "--read-only decides and reserves nothing, so neither a scheduler nor an API server nor an agent can ask"
         )
-        raise Broken(problem, "leave --plugin, --extender, --quota and --promises away")
+        raise Broken(problem, "leave --plugin, --extender, --quota and --reservations away")
     if not read_only and all(place is None for place in (plugin, extender, quota, api)):
         raise Broken("no listener is named", "say at least one of --plugin, --extender, --quota and --api")
-    tls = quota_tls = promises_tls = None
+    tls = quota_tls = reservations_tls = None
     if tls_cert or tls_key or client_ca:
         if not (tls_cert and tls_key and client_ca):
             raise Broken("--tls-cert, --tls-key and --client-ca belong together", "give all three, or none")
@@ -268,12 +272,12 @@ def command(
         raise Broken("--quota-client-ca needs a listener with TLS", "give --quota-certs, too")
     else:
         _demand_loopback(_QUOTA_TLS, quota=quota)
-    if promises_certs:
+    if reservations_certs:
         remedy = "give a folder with tls.crt and tls.key (docs/node-agent.md)"
-        promises_tls = _files(f"{promises_certs}/tls.crt", f"{promises_certs}/tls.key", "", remedy)
-    elif promises is not None and not _is_here(promises.host):
-        problem = f"--promises {promises} is not on loopback, and without TLS its bearer tokens can be read on the way"
-        raise Broken(problem, "give --promises-certs, or an address of 127.0.0.1")
+        reservations_tls = _files(f"{reservations_certs}/tls.crt", f"{reservations_certs}/tls.key", "", remedy)
+    elif reservations is not None and not _is_here(reservations.host):
+        problem = f"--reservations {reservations} is not on loopback, and without TLS its bearer tokens can be read on the way"
+        raise Broken(problem, "give --reservations-certs, or an address of 127.0.0.1")
     if token_file and not os.access(token_file, os.R_OK):
         raise Broken(f"--token-file {token_file} cannot be read", "give a file that holds the token and nothing else")
     log.configure(log_level)
@@ -297,8 +301,8 @@ def command(
         quota_tls=quota_tls,
         quota_place=str(quota._replace(host=own_address)) if quota and own_address else "",
         quota_trust=Trust(f"{quota_certs}/ca.crt", f"{names.QUOTA}.{space}.svc") if quota_tls else Trust(),
-        promises=promises,
-        promises_tls=promises_tls,
+        reservations=reservations,
+        reservations_tls=reservations_tls,
         agent=f"system:serviceaccount:{space}-nodes:drawbridge-node-agent",
         tls=tls,
         client_names=client_names,

@@ -98,7 +98,7 @@ _IN_VALUES = {
     "--promises",
     "reservations",
     is_flag=True,
-    help="With --bridge and --node-agent: agents see what its allocator has promised on their nodes (docs/node-agent.md).",
+    help="With --bridge and --node-agent: agents see what its allocator has reserved on their nodes (docs/node-agent.md).",
 )
 @click.option(
     "--driver",

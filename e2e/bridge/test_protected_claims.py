@@ -91,7 +91,7 @@ def written(cluster, namespace):
 def called_back(bridge):
     """How often the allocator has written to a claim so that a stock scheduler asks again: it may be asked before it has heard of a claim."""
     told = bridge.ask("/metrics", bridge.metrics_port)[1]
-    done = r'^drawbridge_claim_writes_total{(?=.*what="Nudge")(?=.*outcome="Written").*} (\S+)$'
+    done = r'^drawbridge_claim_writes_total{(?=.*what="Requeue")(?=.*outcome="Written").*} (\S+)$'
     return int(sum(map(float, re.findall(done, told, re.MULTILINE))))
 
 

@@ -28,6 +28,8 @@ GRACE = 1.0
 class MetricsPort:
     """One registry a process, so that two in one process (tests, standalone) do not meet; a `Handler` of a door."""
 
+    limits = LIMITS
+
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         # What keeps the process from its work, and what is only worth knowing; said by whoever puts it together.

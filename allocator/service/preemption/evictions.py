@@ -152,7 +152,7 @@ class Evictions:
             pod = self._bridge.pods.newest(pod)
             found = await self._choose(pod, nodes)
             made = found if isinstance(found, Preemption) else await self._evict_all(found, pod)
-        self._metrics.count_room(made.outcome)
+        self._metrics.room.labels(made.outcome).inc()
         return made
 
     async def advise(self, pod: Pod, nodes: Iterable[str]) -> str:
@@ -160,9 +160,9 @@ class Evictions:
         async with self._one_at_a_time:
             found = await self._choose(pod, nodes)
         if isinstance(found, Preemption) or not found.pods:
-            self._metrics.count_room(found.outcome if isinstance(found, Preemption) else "waits")
+            self._metrics.room.labels(found.outcome if isinstance(found, Preemption) else "waits").inc()
             return ""
-        self._metrics.count_room("advised")
+        self._metrics.room.labels("advised").inc()
         return f"would fit on {found.node} once {name_pods(pod, found.pods)} had gone, less important; no pod is evicted (--extender-preemption)"
 
     async def _choose(self, pod: Pod, nodes: Iterable[str]) -> Preemption | Victims:
@@ -261,7 +261,7 @@ class Evictions:
         bridge = self._bridge
         options = Options(steps=ASKED, budget=Budget(STEPS))
         rivals = bridge.pods.nominations.rivals(pod, bridge.ledger.state)
-        promised = bridge.questions.nominated_in_shared_pools(pod)
+        nominated_elsewhere = bridge.questions.nominated_in_shared_pools(pod)
 
         def does(asked: Victims) -> bool:
             node, gone = asked.node, asked.pods
@@ -269,11 +269,11 @@ class Evictions:
                 return False
             after = without_pods(stock, gone)
             others = rivals.get(node, ())
-            for place, pods in (promised | {node: others}).items():
+            for place, pods in (nominated_elsewhere | {node: others}).items():
                 after = with_pods(after, place, pods)
             given = serve(node, after, options)
             if given is None:
-                if others or promised:
+                if others or nominated_elsewhere:
                     bridge.pods.nominations.give_way(pod)
                 return False
             lines = bridge.quotas.lines(pod, given, after)
@@ -337,14 +337,14 @@ class Evictions:
             self._bridge.lead.demand_lead()
             await self._cluster.delete(PODS, meta.name, meta.namespace, uid=meta.uid)
         except (NotFound, Conflict):
-            self._metrics.count_eviction("gone")  # by itself, and somebody else may have its name
+            self._metrics.evictions.labels("gone").inc()  # by itself, and somebody else may have its name
             return
         except ApiError as error:
-            self._metrics.count_eviction("failed")
+            self._metrics.evictions.labels("failed").inc()
             problem = f"{name_pods(pod, (victim,))} could not be evicted: {error.message}"
             raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, problem, "see the rights of the allocator, or wait") from None
         self._remember(victim)
-        self._metrics.count_eviction("evicted")
+        self._metrics.evictions.labels("evicted").inc()
         logger.info("a pod is evicted", extra={"pod": meta.key, "for": pod.metadata.key})
         await self._bridge.ledger.speak(victim, why)
 

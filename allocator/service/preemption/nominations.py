@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from allocator.service.requeue_events import RequeueEvents
     from dra.objects import Pod
 
-OUTBID = "the devices that are free have been promised to a pod that is as important at least"
+OUTBID = "the free devices are reserved for a nominated pod of the same or a higher priority"
 SECONDS = 60.0  # schedulers ask again sooner
 
 

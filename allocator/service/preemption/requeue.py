@@ -24,13 +24,10 @@ from runtime.controllers import now_of_the_wall
 from runtime.informers import Backoff
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from allocator.service.bridge import Bridge
     from allocator.service.metrics import Metrics
     from allocator.service.requeue_events import RequeueEvent
     from cluster.protocol import Cluster
-    from dra.objects import ResourceClaim
 
 logger = logging.getLogger("drawbridge.allocator")
 ANNOTATION = "drawbridge.dev/tried-again"
@@ -86,51 +83,26 @@ class ExtenderRequeue:
             news = await events.after(seq, POLL)
             heard = self._clock()
             await asyncio.sleep(self._patience + (self._backoff.seconds(failures, 0.5) if failures else 0.0))
-            if await self._try(news, heard):
-                seq = news.seq
-                failures = 0
-            else:
+            try:
+                await self._call(news, heard)
+            except Refusal:
+                pass  # we lead no more, and the next leader requeues every pod
+            except ApiError as error:
+                # Tried again with the same events: for a long time none may follow them.
+                self._count("Failed")
+                logger.warning("a pod could not be requeued", extra={"problem": error.message})
                 failures += 1
-
-    async def _try(self, news: RequeueEvent, heard: float) -> bool:
-        """Call; say whether that is over. RequeueEvent that a server would not have now are called again: none may follow them for long."""
-        try:
-            await self._call(news, heard)
-        except Refusal:
-            return True  # we lead no more, and the next leader calls everybody
-        except ApiError as error:
-            self._metrics.count_write("Nudge", "Failed")
-            logger.warning("a pod could not be requeued", extra={"problem": error.message})
-            return False
-        except Exception:
-            logger.exception("a bug while requeueing pods; please report it")
-        return True
+                continue
+            except Exception:
+                logger.exception("a bug while requeueing pods; please report it")
+            seq = news.seq
+            failures = 0
 
     async def _call(self, news: RequeueEvent, heard: float) -> None:
-        """Call those that the news name and nobody has asked about since they came."""
+        """Annotate a claim of a pod that the events name, waits, and was not asked about since they came."""
         refusals = 0
-        for claim in self._claims(news, heard):
-            meta = claim.metadata
-            said = Merge({"metadata": {"uid": meta.uid, "annotations": {ANNOTATION: now_of_the_wall()}}})
-            self._bridge.lead.demand_lead()
-            try:
-                await self._cluster.patch(RESOURCE_CLAIMS, meta.name, said, meta.namespace)
-            except (NotFound, Conflict):
-                continue  # it is gone
-            except (BadRequest, Invalid) as error:
-                refusals += 1
-                if refusals == REFUSALS:
-                    raise
-                logger.warning("a claim cannot be annotated", extra={"claim": meta.key, "problem": error.message})
-                continue
-            self._metrics.count_write("Nudge", "Written")
-            return
-
-    def _claims(self, news: RequeueEvent, heard: float) -> Iterator[ResourceClaim]:
-        """Walk through the claims of the pods that wait."""
-        named = tuple(self._refused) if news.all else news.pods
         claims = self._bridge.knowledge.stock.claims
-        for key in named:
+        for key in tuple(self._refused) if news.all else news.pods:
             refused = self._refused.get(key)
             if refused is None or refused.at > heard:
                 continue
@@ -140,5 +112,24 @@ class ExtenderRequeue:
             pod = self._bridge.pods.newest(refused.pod)
             for name in claim_names(pod):
                 claim = claims.get(f"{pod.metadata.namespace}/{name}")
-                if claim is not None:
-                    yield claim
+                if claim is None:
+                    continue
+                meta = claim.metadata
+                said = Merge({"metadata": {"uid": meta.uid, "annotations": {ANNOTATION: now_of_the_wall()}}})
+                self._bridge.lead.demand_lead()
+                try:
+                    await self._cluster.patch(RESOURCE_CLAIMS, meta.name, said, meta.namespace)
+                except (NotFound, Conflict):
+                    continue  # it is gone
+                except (BadRequest, Invalid) as error:
+                    refusals += 1
+                    if refusals == REFUSALS:
+                        raise
+                    logger.warning("a claim cannot be annotated", extra={"claim": meta.key, "problem": error.message})
+                    continue
+                self._count("Written")
+                return
+
+    def _count(self, outcome: str) -> None:
+        for what in ("Requeue", "Nudge"):  # the second is the series of 0.1, for one release
+            self._metrics.writes.labels(what, outcome).inc()

@@ -160,7 +160,7 @@ class QuotaAdmission:
         asked = question.asked_by(new)
         lines = question.lines_for(new, asked)
         crossed = [str(line) for line in lines if line.exceeded]
-        self._metrics.count_review("refused" if crossed else "admitted")
+        self._metrics.reviews.labels("refused" if crossed else "admitted").inc()
         if lines and not crossed and not new.dry_run:
             self.pending.admit(new, self._clock())
         if crossed:

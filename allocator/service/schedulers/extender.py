@@ -170,7 +170,7 @@ class Extender:
         except ApiError as error:
             said = f"the pod could not be bound: {error}"
         finally:
-            self._metrics.count_bind(outcome)
+            self._metrics.binds.labels(outcome).inc()
         return json({"Error": said})
 
     async def _bind(self, args: BindingArgs) -> None:

@@ -1,4 +1,4 @@
-"""What is promised on a node, as a ledger has it."""
+"""What is reserved on a node, as a ledger has it."""
 
 from msgspec.structs import replace
 
@@ -16,7 +16,7 @@ def ledger(hold, *, node="n", state=State.COMMITTING):
     return Ledger(holds={"c": hold}, ahead={"c": WANTED}, reservations={"p": mine})
 
 
-def test_what_a_claim_does_not_say_yet_is_promised_on_the_node_of_its_pod():
+def test_what_a_claim_does_not_say_yet_is_reserved_on_the_node_of_its_pod():
     hold = Hold(BARE, intent=GIVEN, users=frozenset({"p", "forgotten"}))
     [one] = reserved_on(ledger(hold), "n")
     assert (one.namespace, one.claim, one.uid, one.in_doubt) == ("team", "c", "c", False)

@@ -1,4 +1,4 @@
-"""The ledger, event by event: what it promises, what it writes, what it takes back, and what it believes meanwhile."""
+"""The ledger, event by event: what it reserves, what it writes, what it takes back, and what it believes meanwhile."""
 
 import sys
 

@@ -144,7 +144,7 @@ async def test_what_comes_free_in_a_pool_of_several_nodes_goes_to_nobody_less_im
                 asked = {"Pod": await one.pod("next"), "NodeNames": ["n0", "n1"]}
                 _, said = await one.ask("/extender/filter", asked)
                 assert said["NodeNames"] == []
-            assert "promised to a pod that is as important" in str(said)
+            assert "reserved for a nominated pod" in str(said)
         _, begun = await one.plugin("wake", after=0)
         assert (await one.place("urgent", "n0"))[0] == 200
         await cluster.bind("urgent", "default", "n0")
@@ -209,7 +209,7 @@ async def test_nobody_is_evicted_when_that_is_not_allowed_or_in_vain(asking, mor
         assert await is_there(one, "low")
 
 
-async def test_a_place_that_was_promised_to_somebody_as_important_is_not_counted_on():
+async def test_a_place_that_was_nominated_for_a_pod_as_important_is_not_counted_on():
     rival = important("rival", "rival")
     claims = [claim(name) for name in ("low", "rival", "urgent")]
     cluster = loaded(*fleet(1, 1), *claims, pod("low", "low", priority=1), rival, important("urgent", "urgent"))
@@ -521,7 +521,7 @@ async def test_a_pod_of_the_extender_has_another_evicted_where_that_was_chosen_a
         await cluster.patch(resources.RESOURCE_CLAIMS, "a", freed, "default", subresource="status")
         await until(lambda: one.bridge.knowledge.stock.claims["default/a"].status.allocation is None)
         refused = await wait_for(one, "late", "n0")
-        assert "promised to a pod that is as important" in refused["FailedAndUnresolvableNodes"]["n0"]
+        assert "reserved for a nominated pod" in refused["FailedAndUnresolvableNodes"]["n0"]
         assert refused["NodeNames"] == []
         assert (await wait_for(one, "urgent", "n0"))["NodeNames"] == ["n0"]
 
@@ -552,7 +552,7 @@ async def nominated(cluster, node):
         "the scheduler's, and it is taken back",
     ],
 )
-async def test_a_pod_that_gives_way_to_a_promise_is_woken_as_soon_as_that_ends(how, monkeypatch):
+async def test_a_pod_that_gives_way_to_a_nomination_is_woken_as_soon_as_that_ends(how, monkeypatch):
     cluster = loaded(*crowd("a", want=1), claim("late"), pod("late", "late", priority=2))
     async with running(cluster, preempting=Preempting.EVICT) as one:
         before = await outbid(cluster, one)
@@ -581,7 +581,7 @@ async def test_a_pod_that_gives_way_to_a_promise_is_woken_as_soon_as_that_ends(h
         assert (await wait_for(one, "late", "n0"))["NodeNames"] == ["n0"]
 
 
-async def test_who_would_have_room_made_but_for_a_promise_is_woken_when_that_ends():
+async def test_who_would_have_room_made_but_for_a_nomination_is_woken_when_that_ends():
     rival = important("rival", "rival")
     claims = [claim(name) for name in ("low", "rival", "urgent")]
     cluster = loaded(*fleet(1, 1), *claims, pod("low", "low", priority=1), rival, important("urgent", "urgent"))

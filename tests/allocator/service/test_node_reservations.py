@@ -65,11 +65,11 @@ def user(node, name=AGENT, audience=AUDIENCE):
 async def serving(*objects, **more):
     cluster = Reviewing()
     cluster.load(list(objects))
-    async with running(cluster, promises=Address(), agent=AGENT, **more) as one, aiohttp.ClientSession() as session:
+    async with running(cluster, reservations=Address(), agent=AGENT, **more) as one, aiohttp.ClientSession() as session:
 
         async def told(token, path="/promises"):
             headers = {"Authorization": f"Bearer {token}"} if token else {}
-            async with session.get(f"http://{one.listening.promises}{path}", headers=headers) as answer:
+            async with session.get(f"http://{one.listening.reservations}{path}", headers=headers) as answer:
                 return answer.status, await answer.json()
 
         one.told = told
@@ -81,7 +81,7 @@ async def reserve(one, name, node):
     return (await one.plugin("reserve", {"token": found["token"], "node": node}))[1]
 
 
-async def test_what_is_promised_is_told_to_its_node_until_the_claim_says_it_itself():
+async def test_what_is_reserved_is_told_to_its_node_until_the_claim_says_it_itself():
     async with serving(*fleet(), claim("a", 2), pod("p", "a")) as one:
         assert await one.told("n0") == (200, {"node": "n0", "promises": []})
         reserved = await reserve(one, "p", "n0")
@@ -93,7 +93,7 @@ async def test_what_is_promised_is_told_to_its_node_until_the_claim_says_it_itse
         assert await one.told("n0") == (200, {"node": "n0", "promises": []})
 
 
-async def test_what_was_let_go_of_is_promised_no_more():
+async def test_what_was_let_go_of_is_reserved_no_more():
     async with serving(*fleet(), claim("a"), pod("p", "a")) as one:
         reserved = await reserve(one, "p", "n0")
         await one.plugin("unreserve", reserved)
@@ -145,7 +145,7 @@ async def test_who_is_no_agent_of_a_node_is_told_nothing_and_why(said, status, w
         assert (await one.told("n0", "/api/v1/claims"))[0] == 404, "there is nothing else at this door"
 
 
-async def test_who_does_not_lead_promises_nothing_and_says_so():
+async def test_a_follower_reserves_nothing_and_says_so():
     spec = {"holderIdentity": "two", "leaseDurationSeconds": 3600, "renewTime": now_of_the_wall()}
     lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": LEASE, "namespace": "default"}, "spec": spec}  # fmt: skip
     async with serving(*fleet(), lease, leads=False) as one:
@@ -202,6 +202,6 @@ async def test_garbage_is_neither_sent_on_in_masses_nor_kept(monkeypatch):
 async def test_who_asks_what_is_promised_has_nothing_to_send():
     """Agents of nodes ask with a token alone; nothing else is read, of any caller."""
     async with serving(*fleet(1, 1)) as one, aiohttp.ClientSession() as session:
-        async with session.get(f"http://{one.listening.promises}/promises", data=b"x") as answer:
+        async with session.get(f"http://{one.listening.reservations}/promises", data=b"x") as answer:
             assert (answer.status, (await answer.json())["error"]) == (413, "a body has at most 0 bytes")
         assert (await one.told("n0"))[0] == 200

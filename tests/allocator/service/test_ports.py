@@ -70,7 +70,7 @@ async def is_let_in(where, path, context):
         return False
 
 
-@pytest.mark.parametrize("whose", ["tls", "quota_tls", "promises_tls"])
+@pytest.mark.parametrize("whose", ["tls", "quota_tls", "reservations_tls"])
 def test_whoever_would_be_shown_a_certificate_that_has_expired_it_is_said(world, whose):
     def said():
         return Ports(Settings(identity="one", namespace="default", **{whose: world.files}), Metrics()).what_is_wrong()

@@ -251,7 +251,7 @@ async def test_a_leader_is_known_by_one_context_until_the_file_names_another_aut
         for name in ("p", "q"):
             assert await ask(two, using(name, "one")) == ""
         assert len(made) == 1
-        shown = one.service.ports.of_servers.shown
+        [shown] = one.service.ports.certificates.values()
         before = shown.context
         world.renew()
         await until(lambda: shown.context is not before)

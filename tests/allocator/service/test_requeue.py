@@ -1,10 +1,10 @@
 """Another try for pods of a stock scheduler, over the embedded store: who is called back, and who is not."""
 
 import asyncio
-from types import SimpleNamespace
 
 import pytest
 
+from allocator.service.metrics import Metrics
 from allocator.service.preemption.requeue import ANNOTATION, ExtenderRequeue
 from allocator.service.requeue_events import RequeueEvent
 from cluster import resources
@@ -32,10 +32,19 @@ def is_called(one, name):
     return ANNOTATION in known.metadata.annotations
 
 
-async def nudges(one, **terms):
+async def requeue_of(one, **terms):
     """Those of a service, which nothing runs, and what they count."""
-    counted = []
-    made = ExtenderRequeue(one.cluster, one.bridge, SimpleNamespace(count_write=lambda *said: counted.append(said)), **terms)  # fmt: skip
+    metrics = Metrics()
+
+    def counted():
+        total = metrics.registry.get_sample_value
+        return {
+            outcome: count
+            for outcome in ("Written", "Failed")
+            if (count := total("drawbridge_claim_writes_total", {"what": "Requeue", "outcome": outcome}))
+        }
+
+    made = ExtenderRequeue(one.cluster, one.bridge, metrics, **terms)
     return made, counted
 
 
@@ -59,7 +68,7 @@ async def test_a_pod_is_called_back_when_a_device_is_published_which_its_schedul
 @pytest.mark.parametrize("what", ["nothing", "asked since", "fits by now", "of others", "has a node"])
 async def test_who_has_come_by_itself_or_waits_no_more_is_not_called(what):
     async with running(loaded(*full())) as one:
-        found, counted = await nudges(one)
+        found, counted = await requeue_of(one)
         late = one.bridge.pods.find("pod-late")
         found.note(late)
         heard = asyncio.get_running_loop().time()
@@ -73,28 +82,28 @@ async def test_who_has_come_by_itself_or_waits_no_more_is_not_called(what):
                 await until(lambda: not one.bridge.pods.waits("pod-late"))
         named = ("default/a",) if what == "of others" else ("default/late",)
         await found._call(RequeueEvent(2, named), heard)
-        assert counted == ([("Nudge", "Written")] if what == "nothing" else [])
+        assert counted() == ({"Written": 1} if what == "nothing" else {})
 
 
 async def test_one_claim_calls_all_of_them_and_news_for_everybody_are_for_those_who_wait():
     more = [pod("other", "late"), pod("unknown", "none")]
     async with running(loaded(*full(), *more)) as one:
-        found, counted = await nudges(one)
+        found, counted = await requeue_of(one)
         everybody = RequeueEvent(7, all=True)
         heard = asyncio.get_running_loop().time() + 1.0
         await found._call(everybody, heard)
-        assert counted == []
+        assert counted() == {}
         for uid in ("pod-unknown", "pod-other", "pod-late"):
             found.note(one.bridge.pods.find(uid))
         await found._call(everybody, heard)
-        assert counted == [("Nudge", "Written")]
+        assert counted() == {"Written": 1}
         await until(lambda: is_called(one, "late"))
 
 
 async def test_a_server_that_refuses_is_counted_and_asked_again_without_other_news():
     cluster = faulty(*full())
     async with running(cluster) as one:
-        found, counted = await nudges(one, patience=0.0, backoff=Backoff(least=0.01))
+        found, counted = await requeue_of(one, patience=0.0, backoff=Backoff(least=0.01))
         run = asyncio.create_task(found.run())
         try:
             late = one.bridge.pods.find("pod-late")
@@ -102,10 +111,9 @@ async def test_a_server_that_refuses_is_counted_and_asked_again_without_other_ne
             cluster.faults[1] = Forbidden("no")
             await asyncio.sleep(0)  # it listens from here on
             one.bridge.requeue_events.add(["default/late"])
-            await until(lambda: len(counted) == 2)
-            assert counted == [("Nudge", "Failed"), ("Nudge", "Written")]
+            await until(lambda: counted() == {"Written": 1, "Failed": 1})
             one.bridge.requeue_events.add(["default/late"])
-            await until(lambda: len(counted) == 3)
+            await until(lambda: counted() == {"Written": 2, "Failed": 1})
         finally:
             run.cancel()
 
@@ -116,22 +124,24 @@ async def test_a_claim_that_cannot_be_annotated_keeps_nobody_from_being_called(m
     monkeypatch.setattr("allocator.service.preemption.requeue.REFUSALS", 2)
     cluster = faulty(*full(), claim("other"), pod("other", "other"), claim("third"), pod("third", "third"))
     async with running(cluster) as one:
-        found, counted = await nudges(one)
+        found, counted = await requeue_of(one, patience=0.0, backoff=Backoff(least=0.01))
         for uid in ("pod-late", "pod-other", "pod-third"):
             found.note(one.bridge.pods.find(uid))
-        heard = asyncio.get_running_loop().time() + 1.0
         written = len(cluster.writes)
         cluster.faults |= {written + at: Invalid("spec: field is immutable") for at in range(1, refusals + 1)}
-        while not await found._try(RequeueEvent(7, all=True), heard):
-            continue
-        assert [outcome for _, outcome in counted] == expected
+        run = asyncio.create_task(found.run())
+        await asyncio.sleep(0)  # it listens from here on
+        one.bridge.requeue_events.add(everybody=True)
+        await until(lambda: "Written" in counted())
+        run.cancel()
+        assert counted() == dict.fromkeys(expected, 1)
         assert len(cluster.writes) == written + refusals + 1
 
 
 async def test_no_more_is_remembered_than_there_is_room_for(monkeypatch):
     monkeypatch.setattr("allocator.service.preemption.requeue.REMEMBERED", 2)
     async with running(loaded(*full(), pod("more", "none"))) as one:
-        found, _ = await nudges(one)
+        found, _ = await requeue_of(one)
         for uid in ("pod-a", "pod-late", "pod-more"):
             found.note(one.bridge.pods.find(uid))
         assert list(found._refused) == ["default/late", "default/more"]
