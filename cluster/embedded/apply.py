@@ -64,16 +64,25 @@ def server_side_apply(old: Raw, patch: Apply, subresource: str, *, now: str) -> 
     mine: Raw = {}
     others: list[Raw] = []
     for one in _managed(metadata.get("managedFields")):
-        if not mine and _is(one, patch.manager, subresource):
+        said = (one.get("manager"), one.get("operation"), one.get("subresource") or "")
+        if not mine and said == (patch.manager, "Apply", subresource):
             mine = one
         else:
             others.append(one)
     wanted = dict(_leaves(_ownable(patch.body)))
     result: Json = _overlay(old, patch.body, "")
     changes = set(_changes(_ownable(old), _ownable(result)))
-    contested = _conflicts(changes, others)
+    contested = [
+        (path, str(other.get("manager")))
+        for other in others
+        for path in _paths(other.get("fieldsV1") or {})
+        if path in changes
+    ]
     if contested and not patch.force:
-        raise _conflict(contested)
+        lines = [
+            f'conflict with "{manager}": {"".join(f".{step[2:]}" for step in path)}' for path, manager in contested
+        ]
+        raise Conflict(f"Apply failed with {len(lines)} conflict{'s' * (len(lines) > 1)}: {'; '.join(lines)}")
     kept = set(wanted)
     for other in others:
         kept.update(_paths(other.get("fieldsV1") or {}))
@@ -81,32 +90,31 @@ def server_side_apply(old: Raw, patch: Apply, subresource: str, *, now: str) -> 
         if not any(other[: len(path)] == path for other in kept):
             result = _without(result, path)
     fields = _tree(wanted)
-    time = now
-    if mine and same(mine.get("fieldsV1"), fields):
-        time = mine["time"]
+    is_known = mine and same(mine.get("fieldsV1"), fields)
     entry = {
         "manager": patch.manager,
         "operation": "Apply",
         "apiVersion": patch.body.get("apiVersion") or old.get("apiVersion"),
-        "time": time,
+        "time": mine["time"] if is_known else now,
         "fieldsType": "FieldsV1",
         "fieldsV1": fields,
     }
-    if subresource:
-        entry["subresource"] = subresource
+    entry |= {"subresource": subresource} if subresource else {}
     lost = {path for path, _ in contested}
     managers: list[Raw] = []
     for other in others:
-        reduced = _reduce(other, lost)
-        if reduced["fieldsV1"]:
-            managers.append(reduced)
+        fields_left = other["fieldsV1"]
+        if lost:
+            fields_left = _tree(path for path in _paths(fields_left) if path not in lost)
+        if fields_left:
+            managers.append({**other, "fieldsV1": fields_left})
     managers.append(entry)
     metadata = result.get("metadata") or {}
     return {**result, "metadata": {**metadata, "managedFields": managers}}
 
 
 def _managed(said: Json) -> list[Raw]:
-    """The managers of an object; none, as in the API server, where somebody wrote there what no server writes."""
+    """The managers of an object; none, as in the API server, where another writer put there what no server writes."""
     entries: list[Raw] = []
     for one in said if isinstance(said, list) else ():
         if (
@@ -119,24 +127,12 @@ def _managed(said: Json) -> list[Raw]:
     return entries
 
 
-def _is(entry: Raw, manager: str, subresource: str) -> bool:
-    said = (entry.get("manager"), entry.get("operation"), entry.get("subresource") or "")
-    return said == (manager, "Apply", subresource)
-
-
 def _ownable(body: Raw) -> Raw:
     """What of a body can have an owner: not the words that say which object is meant."""
-    ownable: Raw = {}
-    for name, value in body.items():
-        if name not in ("apiVersion", "kind", "metadata"):
-            ownable[name] = value
-    meta: Raw = {}
-    for name, value in (body.get("metadata") or {}).items():
-        if name not in _META_OF_THE_SERVER:
-            meta[name] = value
-    if meta:
-        ownable["metadata"] = meta
-    return ownable
+    ownable = {name: value for name, value in body.items() if name not in ("apiVersion", "kind", "metadata")}
+    metadata = body.get("metadata") or {}
+    meta = {name: value for name, value in metadata.items() if name not in _META_OF_THE_SERVER}
+    return ownable | ({"metadata": meta} if meta else {})
 
 
 def _leaves(value: Json, path: Path = ()) -> Iterator[tuple[Path, Json]]:
@@ -224,26 +220,6 @@ def _changes(old: Json, new: Json, path: Path = ()) -> Iterator[Path]:
         yield path
 
 
-def _conflicts(changed: set[Path], others: list[Raw]) -> list[tuple[Path, str]]:
-    return [
-        (path, str(other.get("manager")))
-        for other in others
-        for path in _paths(other.get("fieldsV1") or {})
-        if path in changed
-    ]
-
-
-def _conflict(contested: list[tuple[Path, str]]) -> Conflict:
-    lines = [f'conflict with "{manager}": {"".join(f".{step[2:]}" for step in path)}' for path, manager in contested]
-    return Conflict(f"Apply failed with {len(lines)} conflict{'s' * (len(lines) > 1)}: {'; '.join(lines)}")
-
-
-def _reduce(entry: Raw, lost: set[Path]) -> Raw:
-    if not lost:
-        return entry
-    return {**entry, "fieldsV1": _tree(path for path in _paths(entry.get("fieldsV1") or {}) if path not in lost)}
-
-
 def _position(value: list[Json], step: str) -> int:
     """Where an item of a list map or set is; -1 if it is not there."""
     wanted = msgspec.json.decode(step[2:])
@@ -254,16 +230,6 @@ def _position(value: list[Json], step: str) -> int:
         elif isinstance(item, dict) and all(same(item.get(name), member) for name, member in wanted.items()):
             return index
     return -1
-
-
-def _find(value: Json, path: Path) -> Json:
-    for step in path:
-        if step.startswith("f:"):
-            value = value.get(step[2:]) if isinstance(value, dict) else None
-        else:
-            index = _position(value, step) if isinstance(value, list) else -1
-            value = value[index] if index >= 0 else None
-    return value
 
 
 def _without(value: Json, path: Path) -> Json:

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from cluster.embedded.store import Record, Writes
     from cluster.resources import Key, Raw, Resource
-    from dra.objects import OwnerReference
 
 FOREGROUND = "foregroundDeletion"
 Place = tuple["Resource[Any]", "Key"]
@@ -94,31 +93,24 @@ class Endings:
         try:
             while self._gone:
                 record = self._gone.pop()
-                self._collect(record.meta.uid)
+                uid = record.meta.uid
+                for resource, key in self._dependents(uid):
+                    # What has another owner only loses the reference.
+                    owned = self._store.get(resource.id, key)
+                    if owned is not None and all(owner.uid == uid for owner in owned.meta.owner_references):
+                        self._delete(resource, key)
+                    else:
+                        self._disown(resource, key, uid)
                 for owner in record.meta.owner_references:
-                    if place := self._owner(owner, record.meta.namespace):
-                        self._release_owner(*place)
+                    kind = resources.BY_KIND.get((owner.api_version.rpartition("/")[0], owner.kind))
+                    if kind is not None:
+                        self._release_owner(kind, (record.meta.namespace if kind.namespaced else "", owner.name))
                 self._release_namespace(record.meta.namespace)
         finally:
             self._gone.clear()
 
-    def _collect(self, uid: str) -> None:
-        """Delete what a vanished owner owned; what has another owner only loses the reference."""
-        for resource, key in self._dependents(uid):
-            record = self._store.get(resource.id, key)
-            if record is not None and all(owner.uid == uid for owner in record.meta.owner_references):
-                self._delete(resource, key)
-            else:
-                self._disown(resource, key, uid)
-
     def _dependents(self, uid: str) -> list[Place]:
         return [(resources.BY_ID[resource], key) for resource, key in self._store.dependents(uid)]
-
-    def _owner(self, owner: OwnerReference, namespace: str) -> Place | None:
-        resource = resources.BY_KIND.get((owner.api_version.rpartition("/")[0], owner.kind))
-        if resource is None:
-            return None
-        return resource, (namespace if resource.namespaced else "", owner.name)
 
     def _mark(self, resource: Resource[Any], key: Key, record: Record, finalizer: str = "") -> None:
         obj = record.plain()
@@ -139,8 +131,7 @@ class Endings:
             return
         obj = record.plain()
         metadata = obj["metadata"]
-        before = metadata.pop("ownerReferences", ())
-        owners = [owner for owner in before if owner.get("uid") != uid]
+        owners = [owner for owner in metadata.pop("ownerReferences", ()) if owner.get("uid") != uid]
         if owners:
             metadata["ownerReferences"] = owners
         self._writes.put(resource, key, obj)

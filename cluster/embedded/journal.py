@@ -64,28 +64,24 @@ def read(data: bytes, path: str) -> tuple[list[Commit], int]:
         return [], 0
     if not data.startswith(_HEADER):
         raise StoreError(f"{path} is not a store of drawbridge: its first line should be {_HEADER.decode().strip()!r}")
-    commits = []
+    commits: list[Commit] = []
     good = len(_HEADER)
     *whole, _unfinished = data[good:].split(b"\n")
     for number, text in enumerate(whole, 2):
-        commits.append(_commit(text, f"{path}:{number}"))
+        where, body = f"{path}:{number}", text[_CHECKSUM + 1 :]
+        if text[: _CHECKSUM + 1] != b"%08x " % zlib.crc32(body):
+            raise StoreError(
+                f"{where}: the line is damaged (its checksum does not fit). Restore the file from a copy; or cut it before "
+                "this line to go back to the moment before it"
+            )
+        try:
+            commits.append(_read_commit(body))
+        except msgspec.DecodeError as error:
+            raise StoreError(
+                f"{where}: the line is complete, but not in the form that this version writes: {error}"
+            ) from error
         good += len(text) + 1
     return commits, good
-
-
-def _commit(text: bytes, where: str) -> Commit:
-    body = text[_CHECKSUM + 1 :]
-    if text[: _CHECKSUM + 1] != b"%08x " % zlib.crc32(body):
-        raise StoreError(
-            f"{where}: the line is damaged (its checksum does not fit). Restore the file from a copy; or cut it before "
-            "this line to go back to the moment before it"
-        )
-    try:
-        return _read_commit(body)
-    except msgspec.DecodeError as error:
-        raise StoreError(
-            f"{where}: the line is complete, but not in the form that this version writes: {error}"
-        ) from error
 
 
 class Journal:
@@ -101,12 +97,19 @@ class Journal:
         self._path = Path(path)
         self._durable = durable
         self._least_compaction = least_compaction
-        _refuse_what_is_no_file(self._path)
-        self._lock = _take_lock(self._path.with_name(f"{self._path.name}.lock"))
+        with _naming(self._path):
+            # A directory or a device: the latter may be read without end.
+            if self._path.exists() and not self._path.is_file():
+                raise StoreError(f"{self._path} is not a file")
+            self._lock = os.open(f"{self._path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self._file = -1
         self._size = 0
         self._compacted = 0
         try:
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                raise StoreError(f"{self._path} is in use by another process") from error
             with _naming(self._path):
                 self._new.unlink(missing_ok=True)
                 self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -129,7 +132,13 @@ class Journal:
             if self._durable:
                 os.fsync(self._file)
         except OSError as error:
-            self._cut(error)
+            # Take back the write. If even that fails, write no more: the file ends in an unfinished line.
+            try:
+                os.ftruncate(self._file, self._size)
+            except OSError:
+                os.close(self._file)
+                self._file = -1
+            raise StoreError(f"cannot write {self._path}: {error.strerror}; nothing was changed") from error
         self._size += len(line(commit))
 
     def tidy(self, content: Callable[[], Iterable[Commit]]) -> None:
@@ -159,7 +168,11 @@ class Journal:
                 raise
             os.close(self._file)
             self._file, self._size, self._compacted = file, size, size
-            _sync_directory(self._path.parent)
+            directory = os.open(self._path.parent, os.O_RDONLY)
+            try:
+                os.fsync(directory)
+            finally:
+                os.close(directory)
 
     def close(self) -> None:
         """Close the file and let others have it."""
@@ -180,15 +193,6 @@ class Journal:
         self._size = self._compacted = good
         return commits
 
-    def _cut(self, error: OSError) -> None:
-        """Take back a write that failed. If even that fails, write no more: the file ends in an unfinished line."""
-        try:
-            os.ftruncate(self._file, self._size)
-        except OSError:
-            os.close(self._file)
-            self._file = -1
-        raise StoreError(f"cannot write {self._path}: {error.strerror}; nothing was changed") from error
-
 
 def _write(file: int, data: bytes, offset: int) -> None:
     while data:
@@ -196,32 +200,6 @@ def _write(file: int, data: bytes, offset: int) -> None:
         data, offset = data[written:], offset + written
 
 
-def _refuse_what_is_no_file(path: Path) -> None:
-    """Leave directories and devices alone: a device may be read without end."""
-    with _naming(path):
-        if path.exists() and not path.is_file():
-            raise StoreError(f"{path} is not a file")
-
-
-def _take_lock(path: Path) -> int:
-    with _naming(path):
-        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        os.close(file)
-        raise StoreError(f"{path.with_suffix('')} is in use by another process") from error
-    return file
-
-
 def _naming(path: Path) -> AbstractContextManager[None]:
     """Say which file an error of the system is about."""
     return map_exceptions({OSError: lambda error: StoreError(f"{path}: {error}")})
-
-
-def _sync_directory(path: Path) -> None:
-    directory = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)

@@ -59,8 +59,21 @@ def prepare_for_create(resource: Resource[Any], obj: Raw, namespace: str | None,
         raise BadRequest("resourceVersion should not be set on objects to be created")
     for name in _SERVER_FIELDS:
         meta.pop(name, None)
-    _settle_namespace(resource, meta, namespace)
-    _settle_name(resource, meta, identity)
+    said = meta.pop("namespace", None) or ""
+    if resource.namespaced:
+        meta["namespace"] = wanted = namespace or said
+        if not wanted:
+            raise BadRequest(f"a {resource.kind} needs a namespace")
+        if said and said != wanted:
+            raise BadRequest(
+                f"the namespace of the provided object does not match the namespace sent on the request ({said!r}, {wanted!r})"
+            )
+    if not meta.get("name"):
+        base = meta.get("generateName")
+        if not base:
+            raise invalid(resource, "", [Cause("metadata.name", "Required value: name or generateName is required")])
+        meta["name"] = base[:GENERATED_NAME_BASE] + identity.suffix()
+    _check_name(resource, meta["name"])
     meta["uid"] = identity.uid()
     meta["creationTimestamp"] = identity.now()
     if resource.generation:
@@ -78,27 +91,41 @@ def prepare_for_update(resource: Resource[Any], old: Raw, new: Raw, subresource:
     try:
         new = _check_type(resource, without_nulls(new))
     except BadRequest as error:
-        cause = Cause("patch", f"Invalid value: {error}")
-        raise invalid(resource, was["name"], [cause]) from error
-    _check_identity(resource, old, new)
+        raise invalid(resource, was["name"], [Cause("patch", f"Invalid value: {error}")]) from error
+    now = new.get("metadata") or {}
+    name = was["name"]
+    moved = resource.namespaced and now.get("namespace") != was.get("namespace")
+    if moved or now.get("name") != name:
+        raise BadRequest("the name and namespace of an object cannot change")
+    uid = now.get("uid")
+    if uid not in (None, was["uid"]):
+        raise invalid(resource, name, [Cause("metadata.uid", f"Invalid value: {uid!r}: field is immutable")])
+    if now.get("resourceVersion") not in (None, "", was["resourceVersion"]):
+        raise Conflict(
+            f'Operation cannot be fulfilled on {resource.id} "{name}": the object has been modified; '
+            "please apply your changes to the latest version and try again"
+        )
     if subresource == "status":
         body = dict(old)
         _replace_member(body, new, "status")
-        managed = {name: value for name, value in new["metadata"].items() if name == "managedFields"}
+        managed = {member: value for member, value in now.items() if member == "managedFields"}
         body["metadata"] = was | managed
         return body
     meta = dict(new["metadata"])
-    for name in _SERVER_FIELDS:
-        _replace_member(meta, was, name)
+    for member in _SERVER_FIELDS:
+        _replace_member(meta, was, member)
     meta = _full(meta)
     body = {**new, "metadata": meta}
     if resource.status:
         _replace_member(body, old, "status")
-    _check_finalizers(resource, old, body)
+    if was.get("deletionTimestamp"):
+        added = set(meta.get("finalizers") or ()) - set(was.get("finalizers") or ())
+        if added:
+            message = "Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers"
+            raise invalid(resource, name, [Cause("metadata.finalizers", f"{message} {added}")])
     body = fill_in_defaults(resource.id, body, created=False)
     if resource.generation and not same(_content(old), _content(body)):
-        before = int(meta.get("generation") or 0)
-        body["metadata"]["generation"] = before + 1
+        body["metadata"]["generation"] = int(meta.get("generation") or 0) + 1
     return body
 
 
@@ -151,32 +178,6 @@ def _check_type(resource: Resource[Any], obj: Raw) -> Raw:
     return obj
 
 
-def _settle_namespace(resource: Resource[Any], meta: Raw, namespace: str | None) -> None:
-    said = meta.get("namespace") or ""
-    if not resource.namespaced:
-        meta.pop("namespace", None)
-        return
-    wanted = namespace or said
-    if not wanted:
-        raise BadRequest(f"a {resource.kind} needs a namespace")
-    if said and said != wanted:
-        raise BadRequest(
-            f"the namespace of the provided object does not match the namespace sent on the request ({said!r}, {wanted!r})"
-        )
-    meta["namespace"] = wanted
-
-
-def _settle_name(resource: Resource[Any], meta: Raw, identity: Identity) -> None:
-    if meta.get("name"):
-        _check_name(resource, meta["name"])
-        return
-    base = meta.get("generateName")
-    if not base:
-        raise invalid(resource, "", [Cause("metadata.name", "Required value: name or generateName is required")])
-    meta["name"] = base[:GENERATED_NAME_BASE] + identity.suffix()
-    _check_name(resource, meta["name"])
-
-
 def _check_name(resource: Resource[Any], name: Json) -> None:
     """A DNS subdomain, as nearly all kinds have it; a namespace is a single label."""
     longest = 63 if resource.id == "namespaces" else 253
@@ -194,42 +195,6 @@ def _replace_member(target: Raw, source: Raw, name: str) -> None:
     target.pop(name, None)
     if name in source:
         target[name] = source[name]
-
-
-def _check_identity(resource: Resource[Any], old: Raw, new: Raw) -> None:
-    was = old["metadata"]
-    now = new.get("metadata") or {}
-    name = was["name"]
-    moved = resource.namespaced and now.get("namespace") != was.get("namespace")
-    if moved or now.get("name") != name:
-        raise BadRequest("the name and namespace of an object cannot change")
-    uid = now.get("uid")
-    if uid not in (None, was["uid"]):
-        message = f"Invalid value: {uid!r}: field is immutable"
-        cause = Cause("metadata.uid", message)
-        raise invalid(resource, name, [cause])
-    version = now.get("resourceVersion")
-    if version not in (None, "", was["resourceVersion"]):
-        raise stale(resource, name)
-
-
-def stale(resource: Resource[Any], name: str) -> Conflict:
-    """The Conflict of a write that was made from an old reading."""
-    return Conflict(
-        f'Operation cannot be fulfilled on {resource.id} "{name}": the object has been modified; '
-        "please apply your changes to the latest version and try again"
-    )
-
-
-def _check_finalizers(resource: Resource[Any], old: Raw, new: Raw) -> None:
-    if not old["metadata"].get("deletionTimestamp"):
-        return
-    added = set(new["metadata"].get("finalizers") or ()) - set(old["metadata"].get("finalizers") or ())
-    if added:
-        message = (
-            f"Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers {added}"
-        )
-        raise invalid(resource, old["metadata"]["name"], [Cause("metadata.finalizers", message)])
 
 
 def check_new_namespace(namespace: Raw, resource: Resource[Any], name: str) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -62,17 +62,14 @@ class Record:
         return value
 
 
-class Entry:
+class Entry(NamedTuple):
     """One change in the history of a resource."""
 
-    __slots__ = ("key", "previous", "record", "type", "version")
-
-    def __init__(self, version: int, type_: str, key: Key, record: Record, previous: Record | None) -> None:
-        self.version = version
-        self.type = type_
-        self.key = key
-        self.record = record
-        self.previous = previous
+    version: int
+    type: str
+    key: Key
+    record: Record
+    previous: Record | None
 
 
 class _Table:
@@ -93,10 +90,8 @@ class _Table:
         self.versions.append(entry.version)
         self.size += len(entry.record.data)
         # Cut in batches, so that a change costs the same on average however long the window is.
-        if len(self.history) >= 2 * window or self.size >= 2 * window_bytes:
-            self._cut(window, window_bytes)
-
-    def _cut(self, window: int, window_bytes: int) -> None:
+        if len(self.history) < 2 * window and self.size < 2 * window_bytes:
+            return
         keep = len(self.history)
         size = 0
         while keep > 0 and len(self.history) - keep < window and size < window_bytes:
@@ -172,13 +167,10 @@ class Store:
         """Take an object out; `data` is how it looked in the end."""
         table = self._table(resource)
         previous = table.records.pop(key)
-        at = bisect_left(table.keys, key)
-        del table.keys[at]
+        del table.keys[bisect_left(table.keys, key)]
         self._disown(resource, key, previous)
         previous.settle()
-        last = Record(version, data)
-        entry = Entry(version, DELETED, key, last, previous)
-        return self._remember(table, entry)
+        return self._remember(table, Entry(version, DELETED, key, Record(version, data), previous))
 
     def undo(self, resource: str, entry: Entry) -> None:
         """Take back the latest change, as if it had never been."""
@@ -199,13 +191,7 @@ class Store:
             self._own(resource, entry.key, entry.previous)
         self.version = entry.version - 1
 
-    def restore(
-        self,
-        resource: str,
-        key: Key,
-        data: bytes | None,
-        version: int,
-    ) -> None:
+    def restore(self, resource: str, key: Key, data: bytes | None, version: int) -> None:
         """Put an object back, or take it out, as it was written down; history does not begin before."""
         if data is not None:
             self.put(resource, key, data, version)
