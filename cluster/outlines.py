@@ -1,7 +1,7 @@
-"""What has to be known of a claim or a pod that is too large to be kept: what it holds, and who it is. Pure.
+"""What is kept of a claim or a pod that is too large to be kept whole: the devices it holds, and its identity. Pure.
 
-Whoever has a device has it, however large the claim is that says so. What nobody but its author needs is left out: a claim without
-devices, and a pod without a node, are kept in a form that no scheduler serves, and that says why.
+A holder of a device counts, however large its claim is. The rest is left out: a claim without devices, and a pod without a node, are
+kept in a form that no scheduler serves, and that says why.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from dra.objects import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from dra.objects import AllocationResult, DeviceSubRequest, Pod, ResourceClaim
+    from dra.objects import Pod, ResourceClaim
 
 # More than this of anything is what makes an object large.
 _MANY = 32
@@ -34,11 +34,13 @@ NOT_KEPT = "drawbridge.dev/too-large"
 
 
 def outline_of_claim(claim: ResourceClaim) -> ResourceClaim:
-    """Keep which devices a claim has, and of which classes; one without devices asks for what nobody can serve."""
+    """Keep which devices a claim has, and of which classes; one without devices gets a request that no device serves."""
     allocation = claim.status.allocation
-    unserved = (DeviceRequest(name=NOT_KEPT),)
-    requests = unserved if allocation is None else tuple(map(_request, claim.spec.devices.requests[:_MANY]))
-    status = replace(claim.status, allocation=_allocation(allocation), devices=())
+    requests: tuple[DeviceRequest, ...] = (DeviceRequest(name=NOT_KEPT),)
+    if allocation is not None:
+        requests = tuple(map(_request, claim.spec.devices.requests[:_MANY]))
+        allocation = replace(allocation, devices=replace(allocation.devices, config=()))
+    status = replace(claim.status, allocation=allocation, devices=())
     spec = ResourceClaimSpec(devices=DeviceClaim(requests=requests))
     return replace(claim, metadata=_metadata(claim.metadata), spec=spec, status=status)
 
@@ -48,7 +50,16 @@ def outline_of_pod(pod: Pod) -> Pod:
     given = pod.spec
     gates = () if given.node_name else (PodSchedulingGate(name=NOT_KEPT),)
     spec = PodSpec(
-        containers=tuple(map(_container, given.containers[:_MANY])),
+        containers=tuple(
+            Container(
+                name=one.name,
+                resources=ResourceRequirements(
+                    requests=dict(list(one.resources.requests.items())[:_MANY]),
+                    limits=dict(list(one.resources.limits.items())[:_MANY]),
+                ),
+            )
+            for one in given.containers[:_MANY]
+        ),
         node_name=given.node_name,
         resource_claims=given.resource_claims[:_MANY],
         runtime_class_name=given.runtime_class_name,
@@ -64,27 +75,15 @@ def outline_of_pod(pod: Pod) -> Pod:
     return replace(pod, metadata=_metadata(pod.metadata), spec=spec, status=status)
 
 
-def _container(container: Container) -> Container:
-    requests = dict(list(container.resources.requests.items())[:_MANY])
-    limits = dict(list(container.resources.limits.items())[:_MANY])
-    return Container(name=container.name, resources=ResourceRequirements(requests=requests, limits=limits))
-
-
 def without_environment(pod: Pod) -> Pod:
     """Leave away what is most of a pod, and what no decision on devices reads."""
-    given = pod.spec
-    containers = _without_environment(given.containers)
-    init_containers = _without_environment(given.init_containers)
-    spec = replace(given, containers=containers, init_containers=init_containers)
-    return replace(pod, spec=spec)
+    containers = _without_environment(pod.spec.containers)
+    init_containers = _without_environment(pod.spec.init_containers)
+    return replace(pod, spec=replace(pod.spec, containers=containers, init_containers=init_containers))
 
 
 def _without_environment(containers: tuple[Container, ...]) -> tuple[Container, ...]:
     return tuple(replace(one, env=()) if one.env else one for one in containers)
-
-
-def _allocation(allocation: AllocationResult | None) -> AllocationResult | None:
-    return allocation and replace(allocation, devices=replace(allocation.devices, config=()))
 
 
 def _request(request: DeviceRequest) -> DeviceRequest:
@@ -94,13 +93,11 @@ def _request(request: DeviceRequest) -> DeviceRequest:
         count=request.exactly.count,
         admin_access=request.exactly.admin_access,
     )
-    return DeviceRequest(name=request.name, exactly=exactly, first_available=_alternatives(request.first_available))
-
-
-def _alternatives(given: tuple[DeviceSubRequest, ...]) -> tuple[DeviceSubRequest, ...]:
-    return tuple(
-        replace(one, selectors=(), tolerations=(), capacity=None, derived_attributes=()) for one in given[:_MANY]
-    )
+    alternatives = [
+        replace(one, selectors=(), tolerations=(), capacity=None, derived_attributes=())
+        for one in request.first_available[:_MANY]
+    ]
+    return DeviceRequest(name=request.name, exactly=exactly, first_available=tuple(alternatives))
 
 
 def _metadata(metadata: ObjectMeta) -> ObjectMeta:

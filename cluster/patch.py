@@ -57,7 +57,28 @@ def apply_json_patch(document: Json, operations: tuple[dict[str, Json], ...]) ->
     """Apply JSON Patch operations in order."""
     for number, operation in enumerate(operations):
         try:
-            document = _operate(document, operation)
+            path = _tokens(operation, "path")
+            match operation.get("op"):
+                case "add":
+                    document = _put(document, path, _value(operation), insert=True)
+                case "remove":
+                    document = _remove(document, path)
+                case "replace":
+                    _find(document, path)
+                    document = _put(document, path, _value(operation), insert=False)
+                case "move":
+                    source = _tokens(operation, "from")
+                    if path[: len(source)] == source and path != source:
+                        raise _PatchError("a value cannot be moved into itself")  # noqa: TRY301  said as the others are
+                    value = _find(document, source)
+                    document = _put(_remove(document, source), path, value, insert=True)
+                case "copy":
+                    document = _put(document, path, _find(document, _tokens(operation, "from")), insert=True)
+                case "test":
+                    if not same(_find(document, path), _value(operation)):
+                        raise _PatchError("the value there differs")  # noqa: TRY301
+                case _:
+                    raise _PatchError("no such operation", BadRequest)  # noqa: TRY301
         except _PatchError as error:
             raise error.failure(f"JSON Patch operation {number} ({operation.get('op')} {operation.get('path')}): {error}") from None  # fmt: skip
     return document
@@ -69,31 +90,6 @@ class _PatchError(Exception):
     def __init__(self, message: str, failure: type[BadRequest | Invalid] = Invalid) -> None:
         super().__init__(message)
         self.failure = failure
-
-
-def _operate(document: Json, operation: dict[str, Json]) -> Json:
-    path = _tokens(operation, "path")
-    match operation.get("op"):
-        case "add":
-            return _put(document, path, _value(operation), insert=True)
-        case "remove":
-            return _remove(document, path)
-        case "replace":
-            _find(document, path)
-            return _put(document, path, _value(operation), insert=False)
-        case "move":
-            source = _tokens(operation, "from")
-            if path[: len(source)] == source and path != source:
-                raise _PatchError("a value cannot be moved into itself")
-            value = _find(document, source)
-            return _put(_remove(document, source), path, value, insert=True)
-        case "copy":
-            return _put(document, path, _find(document, _tokens(operation, "from")), insert=True)
-        case "test":
-            if not same(_find(document, path), _value(operation)):
-                raise _PatchError("the value there differs")
-            return document
-    raise _PatchError("no such operation", BadRequest)
 
 
 def same(left: Json, right: Json) -> bool:

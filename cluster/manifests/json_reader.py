@@ -57,16 +57,11 @@ def items(data: bytes) -> Iterator[Any] | None:
         listed = msgspec.json.decode(data, type=_Listed)
     except (msgspec.MsgspecError, RecursionError):
         return None
-    return map(_item, listed.items) if listed.kind == "List" else None
-
-
-def _item(text: msgspec.Raw) -> Any:
-    """Read one item; what is wrong with it stands in its place."""
-    read = stream(bytes(text))
-    if isinstance(read, JsonError):
-        return read
-    [(value, _, _)] = read
-    return value
+    if listed.kind != "List":
+        return None
+    # What is wrong with an item is given in its place.
+    readings = (stream(bytes(text)) for text in listed.items)
+    return (read if isinstance(read, JsonError) else read[0][0] for read in readings)
 
 
 def _slowly(text: str) -> list[Value] | JsonError:

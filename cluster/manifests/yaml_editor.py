@@ -40,7 +40,13 @@ def edit(text: str, operations: Iterable[Mapping[str, Any]], expected: object) -
             if operation["op"] == "remove":
                 after = _remove(after, parent, last)
             elif isinstance(parent, yaml.SequenceNode):
-                after = _append(after, parent, last, operation["value"])
+                value = operation["value"]
+                if last not in ("-", str(len(parent.value))):
+                    raise CannotEdit("an item that is not the last of its list")
+                if _is_flow(parent):
+                    after = _add_flow(after, parent, _inline(value))
+                else:
+                    after = _insert(after, parent, dump([value]), parent.start_mark.column)
             elif _member(parent, last) is None:
                 after = _add(after, parent, last, operation["value"])
             else:
@@ -60,29 +66,21 @@ def _by_members(operation: Mapping[str, Any], before: Any) -> Iterator[Mapping[s
     """A mapping in the place of another one changes the members that differ: the others' lines stay."""
     path = operation["path"]
     new: Any = operation.get("value")
-    old: Any = _look(before, path)
+    old: Any = before
+    for name in split(path):
+        if isinstance(old, list):
+            old = old[int(name)] if name.isdecimal() and int(name) < len(old) else None
+        else:
+            old = old.get(name) if isinstance(old, dict) else None
     in_common = isinstance(old, dict) and isinstance(new, dict) and not old.keys().isdisjoint(new)
     if not in_common:
         yield operation
         return
     for name in old.keys() - new.keys():
-        place = member(path, name)
-        yield {"op": "remove", "path": place}
+        yield {"op": "remove", "path": member(path, name)}
     for name, value in new.items():
-        if name in old and old[name] == value:
-            continue
-        place = member(path, name)
-        one = {"op": "add", "path": place, "value": value}
-        yield from _by_members(one, before)
-
-
-def _look(value: Any, path: str) -> Any:
-    for name in split(path):
-        if isinstance(value, list):
-            value = value[int(name)] if name.isdecimal() and int(name) < len(value) else None
-        else:
-            value = value.get(name) if isinstance(value, dict) else None
-    return value
+        if name not in old or old[name] != value:
+            yield from _by_members({"op": "add", "path": member(path, name), "value": value}, before)
 
 
 def _compose(text: str) -> yaml.Node:
@@ -101,12 +99,9 @@ def _in_order(operations: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]
         path = one["path"]
         if one["op"] == "test":
             continue
-        below = [other for other in paths if other.startswith(f"{path}/")]
-        again = paths.count(path) > 1 or below
-        is_item = split(path)[-1].isdecimal()
-        late = one["op"] == "remove" and not is_item and not again
-        order = going if late else doing
-        order.append(one)
+        again = paths.count(path) > 1 or any(other.startswith(f"{path}/") for other in paths)
+        late = one["op"] == "remove" and not split(path)[-1].isdecimal() and not again
+        (going if late else doing).append(one)
     return doing + going
 
 
@@ -181,46 +176,33 @@ def _remove(text: str, parent: yaml.Node, name: str) -> str:
     if found is None:
         raise CannotEdit(f"there is no {name} in the text")
     place = siblings.index(found)
-    if _is_flow(parent):
-        return _remove_flow(text, siblings, place)
     key, value = found
-    if len(siblings) == 1:
-        return _empty(text, parent, value)
     start = _start(found)
+    if _is_flow(parent):
+        end = int(value.end_mark.index)
+        if place + 1 < len(siblings):
+            end = _start(siblings[place + 1])
+        elif place:
+            start = siblings[place - 1][1].end_mark.index
+        return text[:start] + text[end:]
+    if len(siblings) == 1:
+        # Nothing is left in the block: it becomes {} or [], on the line of its own key.
+        at = parent.start_mark.index
+        if not _begins_line(text, at):
+            raise CannotEdit("the last member stands beside the dash of a list")
+        before = text[: _line_start(text, at)].rstrip()
+        if not before.endswith(":"):
+            raise CannotEdit("what holds the last member does not end its line with a colon")
+        sign = " {}" if isinstance(parent, yaml.MappingNode) else " []"
+        return before + sign + _newline(text) + text[_end_of_line(text, _end(value)) :]
     if key is None or not _begins_line(text, start):
         raise CannotEdit(f"{name} stands beside the dash of a list")
     return text[: _line_start(text, start)] + text[_end_of_line(text, _end(value)) :]
 
 
-def _remove_flow(text: str, siblings: list[_Span], place: int) -> str:
-    _, value = siblings[place]
-    start = _start(siblings[place])
-    end = value.end_mark.index
-    if place + 1 < len(siblings):
-        end = _start(siblings[place + 1])
-    elif place:
-        _, before = siblings[place - 1]
-        start = before.end_mark.index
-    return text[:start] + text[end:]
-
-
 def _start(span: _Span) -> int:
     key, value = span
     return int((key or value).start_mark.index)
-
-
-def _empty(text: str, parent: yaml.Node, value: yaml.Node) -> str:
-    """Leave nothing in a block: it becomes {} or [], on the line of its own key."""
-    at = parent.start_mark.index
-    if not _begins_line(text, at):
-        raise CannotEdit("the last member stands beside the dash of a list")
-    start = _line_start(text, at)
-    before = text[:start].rstrip()
-    if not before.endswith(":"):
-        raise CannotEdit("what holds the last member does not end its line with a colon")
-    sign = " {}" if isinstance(parent, yaml.MappingNode) else " []"
-    end = _end_of_line(text, _end(value))
-    return before + sign + _newline(text) + text[end:]
 
 
 # Adding
@@ -233,14 +215,6 @@ def _add(text: str, parent: yaml.Node, name: str, value: Any) -> str:
         return _add_flow(text, parent, f"{_scalar(name)}: {_inline(value)}")
     first, _ = parent.value[0]
     return _insert(text, parent, dump({name: value}), first.start_mark.column)
-
-
-def _append(text: str, parent: yaml.SequenceNode, name: str, value: Any) -> str:
-    if name not in ("-", str(len(parent.value))):
-        raise CannotEdit("an item that is not the last of its list")
-    if _is_flow(parent):
-        return _add_flow(text, parent, _inline(value))
-    return _insert(text, parent, dump([value]), parent.start_mark.column)
 
 
 def _add_flow(text: str, parent: yaml.Node, written: str) -> str:
@@ -269,21 +243,14 @@ def _replace(text: str, parent: yaml.Node, name: str, value: Any) -> str:
     style = getattr(old, "style", "")
     if plain and style in ("|", ">"):
         raise CannotEdit(f"{name} is a block of text")
-    if not plain and not _is_flow(old):
-        return _add_again(text, parent, name, value)
-    start = old.start_mark.index
-    end = old.end_mark.index
-    return text[:start] + _inline(value) + text[end:]
-
-
-def _add_again(text: str, parent: yaml.Node, name: str, value: Any) -> str:
-    """A block gives way to another one: taken out where it is, put in at the end."""
+    if plain or _is_flow(old):
+        return text[: old.start_mark.index] + _inline(value) + text[old.end_mark.index :]
+    # A block gives way to another one: taken out where it is, put in at the end.
     if len(_siblings(parent)) == 1:
         raise CannotEdit(f"{name} is all that its mapping has")
     without = _remove(text, parent, name)
-    again = _compose(without)
     path = _path_to(_compose(text), parent.start_mark.index)
-    return _add(without, _find(again, path), name, value)
+    return _add(without, _find(_compose(without), path), name, value)
 
 
 def _path_to(node: yaml.Node, start: int) -> list[str]:

@@ -148,13 +148,6 @@ def _float(text: str) -> float | None:
     return value
 
 
-def _as_json(value: Any) -> Any:
-    """Say what a number becomes in JSON: Go prints whole floats below 1e21 without a point."""
-    if type(value) is float and value.is_integer() and abs(value) < 1e21:
-        return int(Decimal(repr(value)))  # the shortest digits that mean the float, filled up with zeros
-    return value
-
-
 def _key(value: Any) -> str | None:
     """Say which text a mapping key becomes; None if it can be no key."""
     if isinstance(value, str):
@@ -221,9 +214,17 @@ class _Builder:
             self._next()  # the document ends
             event = self._next()
         except MarkedYAMLError as error:
-            raise self._translate(error) from error
+            mark = error.problem_mark or error.context_mark
+            problem = error.problem or "cannot be parsed"
+            message = f"{problem} {error.context}" if error.context else problem
+            line, column = (mark.line, mark.column) if mark is not None else (0, 0)
+            raise YamlError(message, line + self._first_line, column + 1) from error
         except ReaderError as error:
-            raise self._unreadable(error) from error
+            # A character that may not be in YAML; the parser gives its offset.
+            before = self._text[: error.position]
+            line, column = before.count(b"\n"), len(before) - before.rfind(b"\n")
+            message = f"{error.reason} (U+{error.character:04X})"
+            raise YamlError(message, line + self._first_line, column) from error
         except YAMLError as error:
             raise YamlError(str(error), self._first_line) from error
         if type(event) is not StreamEndEvent:
@@ -308,7 +309,11 @@ class _Builder:
         if tag is None:
             value = resolve(event.value) if event.implicit[0] else event.value
         elif tag == _TAG + "binary":
-            value = self._binary(event)
+            coded = event.value.replace("\n", "").replace("\r", "")
+            try:
+                return b64decode(coded, validate=True).decode(errors="replace")
+            except ValueError as error:
+                raise self._error(event, "!!binary value contains invalid base64 data: leave the tag out") from error
         elif tag not in _RESOLVED:
             return event.value
         else:
@@ -319,7 +324,8 @@ class _Builder:
             raise self._error(
                 event, "infinity and not-a-number cannot be said in JSON: quote it if it is meant as a text"
             )
-        return _as_json(value)
+        # Go prints whole floats below 1e21 without a point: the shortest digits that mean the float, filled up with zeros.
+        return int(Decimal(repr(value))) if value.is_integer() and abs(value) < 1e21 else value
 
     def _resolve_tagged(self, event: Any) -> Any:
         """Resolve a scalar with one of YAML's own tags, which must fit."""
@@ -335,12 +341,6 @@ class _Builder:
             raise self._error(event, f"cannot decode !!{found} as a !!{kind}: quote it or leave the tag out")
         return value
 
-    def _binary(self, event: Any) -> str:
-        try:
-            return b64decode(event.value.replace("\n", "").replace("\r", ""), validate=True).decode(errors="replace")
-        except ValueError as error:
-            raise self._error(event, "!!binary value contains invalid base64 data: leave the tag out") from error
-
     def _alias(self, event: Any) -> Any:
         name = event.anchor
         if name not in self._anchors:
@@ -351,36 +351,14 @@ class _Builder:
         value, steps = anchored
         self._decoded += steps
         self._aliased += steps
-        if self._aliased > 100 and self._decoded > 1000 and self._aliased > self._decoded * _aliasing(self._decoded):
+        large = (self._decoded - _ALIASING_LOW) / (_ALIASING_HIGH - _ALIASING_LOW)
+        share = 0.99 - 0.89 * min(max(large, 0.0), 1.0)
+        if self._aliased > 100 and self._decoded > 1000 and self._aliased > self._decoded * share:
             raise self._error(event, "document contains excessive aliasing: write the repeated parts out")
         return _copy(value)
 
     def _error(self, event: Any, message: str) -> YamlError:
         return YamlError(message, event.start_mark.line + self._first_line, event.start_mark.column + 1)
-
-    def _unreadable(self, error: ReaderError) -> YamlError:
-        """Find the line of a character that may not be in YAML; the parser gives its offset."""
-        before = self._text[: error.position]
-        line = before.count(b"\n")
-        return YamlError(
-            f"{error.reason} (U+{error.character:04X})", self._first_line + line, len(before) - before.rfind(b"\n")
-        )
-
-    def _translate(self, error: MarkedYAMLError) -> YamlError:
-        mark = error.problem_mark or error.context_mark
-        problem = error.problem or "cannot be parsed"
-        message = f"{problem} {error.context}" if error.context else problem
-        if mark is None:
-            return YamlError(message, self._first_line)
-        return YamlError(message, mark.line + self._first_line, mark.column + 1)
-
-
-def _aliasing(decoded: int) -> float:
-    if decoded <= _ALIASING_LOW:
-        return 0.99
-    if decoded >= _ALIASING_HIGH:
-        return 0.10
-    return 0.99 - 0.89 * ((decoded - _ALIASING_LOW) / (_ALIASING_HIGH - _ALIASING_LOW))
 
 
 def _copy(value: Any) -> Any:

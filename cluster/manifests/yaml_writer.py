@@ -81,34 +81,15 @@ def _text(text: str, indent: str | None) -> str:
         return text
     if _QUANTITY.fullmatch(text):
         return text
-    if indent is not None and "\n" in text and _is_literal(text):
-        return _literal(text, indent)
+    if indent is not None and "\n" in text and not _UNPRINTABLE.search(text.replace("\n", "")):
+        # A block keeps lines of which none ends in a blank, and the first is neither empty nor indented.
+        lines = text.split("\n")
+        if lines[0][:1] not in ("", " ") and not any(line.endswith(" ") for line in lines):
+            body = text.rstrip("\n")
+            kept = len(text) - len(body)
+            chomp = {0: "-", 1: ""}.get(kept, "+")
+            indented = [f"{indent}  {line}" if line else "" for line in body.split("\n")]
+            return "\n".join([f"|{chomp}", *indented, *[""] * (kept - 1)])
     if "'" in text or _UNPRINTABLE.search(text):
-        return '"' + _ESCAPED.sub(_escape, text) + '"'
+        return '"' + _ESCAPED.sub(lambda found: _NAMED.get(found[0]) or f"\\u{ord(found[0]):04x}", text) + '"'
     return "'" + text + "'"
-
-
-def _is_literal(text: str) -> bool:
-    """Say whether a block keeps these lines: none ends in a blank, and the first is neither empty nor indented."""
-    if _UNPRINTABLE.search(text.replace("\n", "")):
-        return False
-    lines = text.split("\n")
-    return lines[0][:1] not in ("", " ") and not any(line.endswith(" ") for line in lines)
-
-
-def _literal(text: str, indent: str) -> str:
-    body = text.rstrip("\n")
-    kept = len(text) - len(body)
-    chomp = "+"
-    if kept == 0:
-        chomp = "-"
-    elif kept == 1:
-        chomp = ""
-    lines = [f"{indent}  {line}" if line else "" for line in body.split("\n")]
-    blank = [""] * (kept - 1)
-    return "\n".join([f"|{chomp}", *lines, *blank])
-
-
-def _escape(match: re.Match[str]) -> str:
-    character = match.group()
-    return _NAMED.get(character) or f"\\u{ord(character):04x}"
