@@ -1,10 +1,10 @@
-"""All nodes at once: nodes that look alike to the claims are answered once, and after a change only what changed is looked at.
+"""All nodes at once: nodes that look equal to the claims are answered once, and after a change only what changed is looked at.
 
 A node looks the way its pools do: per page what the claims read of its devices (columns), everything else about them
 (bodies), and what is in use, by position. Two nodes with equal looks get the same positions; names are filled in when
-somebody asks for the answer of one node. Pools that reach beyond one node are compared by identity instead.
+the answer of one node is asked for. Pools that reach beyond one node are compared by identity instead.
 
-Who asks often keeps a `FleetMemo`: what was found for one stock is where the answer for the next one starts.
+A caller that asks often keeps a `FleetMemo`: what was found for one stock is where the answer for the next one starts.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     Columns = Callable[[Page], list[tuple[object, ...]]]
 
-# To see how a node looks that was not seen before takes 5 to 10 microseconds: after so many it is asked whether anybody waits still.
+# To see how a node looks that was not seen before takes 5 to 10 microseconds: after so many the budget is asked whether the caller still waits.
 _PIECE = 32
 _UNSEEN = NodeResult(Verdict.UNDECIDED, error="the caller did not wait until this node was looked at")
 _LOOKS = 4096  # looks a question remembers, or twice as many as there are nodes
@@ -94,7 +94,7 @@ class FleetAnswer(Mapping[str, Answer]):
         return {node: self[node] for node in first.values()}
 
     def equal_nodes(self) -> list[list[str]]:
-        """Gather the nodes that look alike: what is refused on one of them is refused on all, for the same reasons."""
+        """Group the nodes that look equal: what is refused on one of them is refused on all, for the same reasons."""
         groups: dict[int, list[str]] = {}
         for node, found in self._found.items():
             groups.setdefault(id(found), []).append(node)
@@ -102,7 +102,7 @@ class FleetAnswer(Mapping[str, Answer]):
 
 
 class FleetMemo:
-    """What was found out about fleets, for the next question and the next stock; owned by who asks often.
+    """What was found out about fleets, for the next question and the next stock; owned by the caller.
 
     It remembers so many questions, the latest, and of pages what these read.
     """
@@ -223,7 +223,9 @@ class _Query:
         self.by_look: dict[object, NodeResult] = {}
         self.pinned: dict[int, object] = {}  # what looks know by identity
         self.seen: Stock | None = None
-        self.unanswered: frozenset[str] = frozenset()  # nodes that nobody waited for when that stock was looked at
+        self.unanswered: frozenset[str] = (
+            frozenset()
+        )  # nodes that were left out of that look because the caller stopped waiting
         self.signature = Signature()
         try:
             question = question_of(claims, stock.classes, stock.reading)

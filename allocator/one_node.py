@@ -33,7 +33,7 @@ class Options(msgspec.Struct, frozen=True):
 
     # For one node, in steps of the search; what comes before it is paid from them, too.
     steps: int = STEPS
-    # What all questions of a caller may cost together. When it is spent, whatever is still asked is undecided at once.
+    # What all questions of a caller may cost together. When it is spent, every further question is undecided at once.
     budget: Budget | None = None
     cuts: Cuts = Cuts()
     # Another order in which devices are tried, for strategies: any order is searched exactly. None is the in-tree one.

@@ -1,7 +1,7 @@
 """Packed integers: many small numbers side by side in one Python integer.
 
 Two kinds of fields, each with a guard bit on top. A *stock* field holds what is left of something; taking is one
-subtraction for all fields at once, and it fits if no guard was borrowed. A *common* field holds what everybody so far has
+subtraction for all fields at once, and it fits if no guard was borrowed. A *common* field holds what all members so far have
 in common; joining is one AND, and it fits if no field became empty (adding all-ones then fails to carry into a guard).
 """
 

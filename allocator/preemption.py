@@ -1,18 +1,18 @@
 """Who would have to go so that a pod fits: pods of less priority, and of all choices that do, the one that disrupts least.
 
-Whether a pod fits once others are gone is asked of whoever knows, with everything these others hold given back: devices, shares,
-counters, quota. So nobody is named for a pod that still would not fit. A choice disrupts less than another if it
+Whether a pod fits once others are gone is asked of the caller, with everything these others hold given back: devices, shares,
+counters, quota. So no victim is named for a pod that still would not fit. A choice disrupts less than another if it
 
 1. evicts fewer pods beyond what PodDisruptionBudgets allow,
 2. spares higher priorities: the most important victim is less important,
 3. has fewer victims,
 4. and has younger ones.
 
-On a node, first everybody goes in thought, then each comes back who can, the protected and the important first, as the in-tree plugin does
+On a node, first all pods are removed, then each that can is put back, the protected and the important first, as the in-tree plugin does
 (pkg/scheduler/framework/preemption). Then what disrupts less is looked at, the least disruptive first, until it is all looked at or
 enough was asked. More freed never makes a pod fit less, so a choice within one that does not do is not asked about.
 
-Questions are yielded (`Asking`), and who answers them decides how long this goes on, and who has a turn in between.
+Questions are yielded (`Asking`): the caller answers them, may end the search, and may let others have a turn in between.
 """
 
 from __future__ import annotations
@@ -213,7 +213,7 @@ def settle(asking: Asking[T], does: Callable[[Victims], bool] = lambda _: False)
 
 
 def without_pods(stock: Stock, pods: Iterable[Pod]) -> Stock:
-    """Answer with the stock after some pods are gone: claims that nobody else has reserved are free again."""
+    """Answer with the stock after some pods are gone: claims that no other pod has reserved are free again."""
     leaving: set[str] = set()
     keys: set[str] = set()
     for pod in pods:
@@ -231,9 +231,9 @@ def without_pods(stock: Stock, pods: Iterable[Pod]) -> Stock:
 
 
 def without_the_gone(stock: Stock, keys: Iterable[str], find: Find) -> Asking[Stock]:
-    """Answer with the stock after those of some claims are released whose pods are all gone or finished: nobody has to go for these.
+    """Answer with the stock after those of some claims are released whose pods are all gone or finished: no pod has to go for these.
 
-    Who releases claims comes a moment after the pods have gone.
+    The controller releases claims a moment after the pods have gone.
     """
     free: list[ResourceClaim] = []
     for at, key in enumerate(keys):
@@ -261,7 +261,7 @@ def held_near(node: str, stock: Stock) -> set[str]:
 
 
 def _make_room_on(crowd: Crowd, holders: Holders) -> Asking[Victims | None]:
-    """Choose who would have to go from a node; None if that would not do, whoever went.
+    """Choose who would have to go from a node; None if that would not do even without all of them.
 
     Those that are leaving already cost nothing, and are gone in every choice.
     """
@@ -314,7 +314,7 @@ def _improve(crowd: Crowd, holders: Holders, most: Disruption) -> Asking[Victims
 
 
 def _hopeless(crowd: Crowd, holders: Holders) -> Asking[list[frozenset[str]]]:
-    """Find large choices that do not do: everybody whom no budget protects, and everybody below some priority."""
+    """Find large choices that do not do: all pods that no budget protects, and all below some priority."""
     staying = crowd.staying
     found: list[frozenset[str]] = [frozenset()]
     protected = holders.protected(staying)

@@ -1,7 +1,7 @@
 """What an answer about all nodes need not name: the largest kind of them, those that fit with one score, or that one reason keeps away.
 
-Left unnamed they are "all others", which means something only between two who know the same nodes. So who asks says in two numbers which
-it knows. If those are not ours it is told every node that fits, and one that is not named does not.
+Left unnamed they are "all others", which is clear only if both sides know the same nodes. So the scheduler says in two numbers which it
+knows. If those are not ours, the answer names every node that fits, and one that is not named does not.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _K = TypeVar("_K")
 
 
 class KnownNodes(Wire, frozen=True, kw_only=True):
-    """Which nodes somebody knows: how many, and the sum of their names' CRC-32.
+    """Which nodes a scheduler knows: how many, and the sum of their names' CRC-32.
 
     A scheduler takes it for each pod, so it is cheap, and in no order. Different nodes of equal sums are one chance in 2^32, and cost
     a reservation that is refused: the node that was tried does not exist here.

@@ -52,7 +52,7 @@ class Outlook(StrEnum):
     SKIP = "skip"  # it wants no device
     FITS = "fits"
     FULL = "full"  # some node could serve it, were nothing in use
-    NEVER = "never"  # no node could, whoever goes
+    NEVER = "never"  # no node could, even if nothing were in use
     WAITING = "waiting"  # something does not exist yet
     UNDECIDED = "undecided"
 
@@ -77,7 +77,7 @@ class Outlooks(msgspec.Struct, frozen=True):
     hindrances: tuple[Hindrance, ...] = ()
 
     def tell(self, say: Callable[[str], str]) -> Outlooks:
-        """The same in words for somebody who may not read all of them."""
+        """The same, with each message rewritten."""
         told = [replace(one, message=say(one.message)) for one in self.hindrances]
         return replace(self, message=say(self.message), hindrances=tuple(told))
 
@@ -225,7 +225,7 @@ class Decider:
         claims: Sequence[ResourceClaim],
         placement: Placement,
     ) -> dict[str, int]:
-        """Judge one node of each kind: nodes that are alike in all that the strategies look at score alike."""
+        """Judge one node of each kind: nodes that are equal in all that the strategies look at score the same."""
         fit = dict.fromkeys(fitting, 0)
         if _takes_the_first(placement, claims):
             return fit

@@ -1,4 +1,4 @@
-"""What a pod wants of devices: its claims as they are now, or what has to exist before anybody can decide.
+"""The claims of a pod as they are now, or what has to exist before they can be decided on.
 
 Mirrors PreEnqueue and PreFilter of the in-tree plugin (pkg/scheduler/framework/plugins/dynamicresources): every claim exists,
 is not being deleted, belongs to the pod if a template made it, and names classes that exist.
@@ -48,7 +48,7 @@ def find_claims(pod: Pod, stock: Stock) -> PodClaims:
         for name, amount in requests_of(container).items()
         if amount.nano
     }
-    # With DynamicResources off no scheduler gives a device for such a name.
+    # With DynamicResources off, no scheduler gives a device for such a name.
     extended = {name for name in asked if name.startswith(IMPLICIT)}
     if asked:
         extended |= asked & {class_.spec.extended_resource_name for class_ in stock.classes.values()}

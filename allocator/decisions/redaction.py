@@ -1,4 +1,4 @@
-"""What may be said to whom: whoever reads a pod's events may read its namespace, and others' claims are not named there."""
+"""Names left out of events: readers of a pod's events may read its namespace, so claims and pods of others are not named there."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def redact(sentence: str, stock: Stock, namespace: str) -> str:
 
 
 def name_pods(reader: Pod, pods: Iterable[Pod]) -> str:
-    """Name pods to whoever reads the events of one of them or of another: those of its namespace, and how many others."""
+    """Name pods to readers of one pod's events: those of its namespace, and how many others."""
     own: list[str] = []
     strangers = 0
     for pod in pods:

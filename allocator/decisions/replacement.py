@@ -43,7 +43,7 @@ class Replacement(msgspec.Struct, frozen=True):
     ] = {}  # the most of each capacity that would fit there, where what was asked for does not
 
 
-class Unreplaceable(Exception):  # noqa: N818  an answer to who asks
+class Unreplaceable(Exception):  # noqa: N818  an answer to the caller
     """Why there is nothing to plan."""
 
 

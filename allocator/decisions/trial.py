@@ -68,7 +68,7 @@ def claims_for(
 
 
 def try_out(claims: Sequence[ResourceClaim], stock: Stock, nodes: Iterable[str] | None = None) -> tuple[NodeGroup, ...]:
-    """Ask all nodes, or some, for claims that nobody holds; those that can serve them come first, then the largest groups."""
+    """Ask all nodes, or some, for claims that are not allocated; those that can serve them come first, then the largest groups."""
     options = Options(budget=Budget(STEPS))
     answers = fleet(stock, claims, options=options)
     asked = set(answers if nodes is None else nodes)

@@ -1,7 +1,7 @@
 """Which attributes a question reads, and what devices answer, page by page.
 
 Two devices with the same body that agree on these attributes are the same to the question. What an expression reads is seen when it is
-compiled, which whoever asks pays for: a claim holds a hundred expressions of 10 KiB, of some hundredths of a second each.
+compiled, which is charged to the question: a claim holds a hundred expressions of 10 KiB, of some hundredths of a second each.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Column = tuple[object, ...]  # what each device of a page says of one attribute
 _EVERYTHING: Name = ("", "")
 _MOST_CELLS = 1 << 21  # about 16 MiB of references
 _SAMPLE = 64  # pages that are looked at for attributes with a value of their own; smaller fleets are not
-# What expressions read. Who has paid for them once does not pay again, though compiled they take fifty times as much and are soon forgotten.
+# What expressions read. It is paid for once: a compiled expression takes fifty times as much memory and is soon forgotten.
 _READ: Cache[frozenset[Name]] = Cache(8 << 20)
 
 
@@ -132,7 +132,7 @@ def numbered(columns: Sequence[Column], numbers: dict[object, int]) -> list[Colu
 
 
 class PageCache:
-    """What the devices of pages say, kept for whoever asks often: by attribute, and by the combinations asked for.
+    """What the devices of pages say, kept between questions: by attribute, and by the combinations asked for.
 
     A page never changes, so what was read of it stays true. When there are too many entries, all are forgotten.
     """

@@ -55,7 +55,7 @@ class CompileCache:
             claims.append(leaf.claim)
             admins.append(leaf.admin)
             attributes = tuple(question.constraints[at].attribute for at in leaf.constraints)
-            # Leaves with the same sign judge every device alike, but for the names in what they say.
+            # Leaves with the same sign judge every device the same, but for the names in their messages.
             self._signs.append((leaf.ask.index, attributes, tuple(sorted(leaf.derived.items()))))
         self._leaves = Leaves(tuple(claims), tuple(admins))
         self._kinds: dict[object, int] = {}

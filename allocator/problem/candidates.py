@@ -1,4 +1,4 @@
-"""What a device is to a request, before anybody else is considered: refused at a stage, at fault, or on offer.
+"""What a device is to a request, before other requests are considered: refused at a stage, at fault, or on offer.
 
 The order of the checks is the in-tree allocator's, since it decides which faults are met: class selectors, request
 selectors, node selection of the device, capacity, and only then taints and attributes. Answers are kept per kind of device: its body and the attributes that

@@ -1,6 +1,6 @@
 """Compiling: one question on one node becomes a problem, in the steps that `compile` names.
 
-The layout of fields depends on devices and claims only, never on what is in use: identical GPUs look identical whoever
+The layout of fields depends on devices and claims only, never on what is in use: identical GPUs look identical whatever
 holds them, and what was computed for one serves the others (`allocator.problem.cache`). What is in use decides the
 initial state, and which candidates are dropped from the start.
 

@@ -36,7 +36,7 @@ class UnitLayout(msgspec.Struct, frozen=True, eq=False):
     """The units, and where each place is among them."""
 
     units: list[PlacedUnit]
-    unit_of: list[tuple[int, int]]  # place → unit, member; (-1, -1) for places that nobody wants
+    unit_of: list[tuple[int, int]]  # place → unit, member; (-1, -1) for places that no leaf may take
     unfit: list[set[int]]  # per leaf: places that cannot be taken from the start; empty if there are none
 
 
@@ -117,7 +117,7 @@ def _alone(
 
 
 def _exchangeable(lineup: Lineup, place: int) -> int:
-    """Say whom a device may be exchanged for: its kind, or nobody."""
+    """Name what a device may be exchanged for: its kind, or itself alone."""
     return -1 - place if place in lineup.ordered else lineup.kinds[place]
 
 

@@ -26,7 +26,7 @@ class PoolState(msgspec.Struct, frozen=True, eq=False):
     left: Counters
     groups: dict[str, GroupState]
     irregular: bool  # some candidate may raise a counter
-    overdrawn: bool  # a counter is below zero and nobody can raise it
+    overdrawn: bool  # a counter is below zero and no candidate can raise it
     conflicts: dict[str, frozenset[str]]
     across: dict[str, frozenset[DeviceId]]  # likewise, devices of other pools
     away: dict[str, tuple[DeviceId, ...]]  # device → those in use in other pools that it must not be beside
@@ -34,11 +34,11 @@ class PoolState(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def is_untouched(self) -> bool:
-        """Say whether nothing in use concerns anybody."""
+        """Say whether nothing that is in use concerns a candidate."""
         return not (self.use.dedicated or self.use.shared or self.overdrawn or self.away)
 
     def is_shared(self, place: Candidate) -> bool:
-        """Say whether somebody holds a share of the device, so that a further one charges no counters."""
+        """Say whether a share of the device is in use, so that a further one charges no counters."""
         return place.multi and place.name in self.use.shared
 
     def blocks(self, place: Candidate) -> bool:
@@ -111,7 +111,7 @@ class Occupancy(msgspec.Struct, frozen=True, eq=False):
     """What is in use: the state of every pool with candidates, and what that means for places."""
 
     states: dict[PoolId, PoolState]
-    held: set[int]  # somebody has the whole device
+    held: set[int]  # the whole device is in use
     blocked: set[int]  # counters, groups or rules are in the way
     used: dict[int, dict[str, int]]  # what shares have taken of a device's capacities
 

@@ -82,7 +82,7 @@ class Problem(msgspec.Struct, eq=False):
     question: Question
     places: list[Candidate]
     units: list[PlacedUnit]
-    unit_of: list[tuple[int, int]]  # place → unit, member; (-1, -1) for places that nobody wants
+    unit_of: list[tuple[int, int]]  # place → unit, member; (-1, -1) for places that no leaf may take
     leaves: list[LeafDemand]
     shared: SharedFields
     kinds: list[int]
@@ -142,7 +142,7 @@ class Problem(msgspec.Struct, eq=False):
         return pairs[place]
 
     def token(self, place: int) -> int:
-        """Find the bit that says that nobody has the device; -1 if it has none."""
+        """Find the bit that says that the device is free; -1 if it has none."""
         number, member = self.unit_of[place]
         unit = self.units[number]
         bit = unit.pattern.token[member]

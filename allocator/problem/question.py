@@ -190,7 +190,7 @@ class _QuestionReader:
         self.requests.append(Request(claim, request.name, tuple(leaves), bool(request.first_available)))
 
     def _ask(self, body: ExactDeviceRequest | DeviceSubRequest, class_: DeviceClass) -> Ask:
-        """Find what others ask alike, or begin it."""
+        """Find the ask that is equal to this, or begin it."""
         checks: list[Check] = []
         for selectors, of_class in ((class_.spec.selectors, True), (body.selectors, False)):
             for number, selector in enumerate(selectors):

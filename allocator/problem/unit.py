@@ -74,7 +74,7 @@ class UnitPattern(msgspec.Struct, frozen=True, eq=False):
     keep: tuple[tuple[int, int], ...]  # per member: what members after it still look at
     token: tuple[int, ...]  # per member: the bit of its token, -1 if it has none
     admin: tuple[dict[int, int], ...]  # per member: claim → bit
-    first: tuple[int, ...]  # per member: the bit that says nobody has a share yet, -1 if there is none
+    first: tuple[int, ...]  # per member: the bit that says that no share is taken yet, -1 if there is none
     capacity: tuple[dict[str, tuple[int, int]], ...]  # per member: name → start, unit
     counters: dict[tuple[str, str], tuple[int, int, int]]  # set, counter → start, unit, most that can be needed
     groups: dict[str, tuple[int, tuple[str, ...]]]  # set → start, names
@@ -192,7 +192,7 @@ class _PatternBuilder:
         taken = member.takes[leaf]
         if taken is None:
             return None
-        # Counters and groups are charged once, whoever has how many shares.
+        # Counters and groups are charged once, however many shares there are.
         once, join = 0, opened
         for counter_set, counters, groups in member.consumption:
             for name, amount in counters:

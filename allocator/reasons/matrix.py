@@ -1,7 +1,7 @@
 """The compatibility matrix: for every two devices of a pool, whether one can be taken while the other is in use, and why not.
 
-The rules are those the search applies, in its order: groups, compatibleOnlyWith, counters. Each cell is about two devices and
-nobody else. Devices that draw alike and stand alike to all others (the MIG slices of one size, say) share a row.
+The rules are those the search applies, in its order: groups, compatibleOnlyWith, counters. Each cell is about these two
+devices alone. Devices with equal counters and equal cells (the MIG slices of one size, say) share a row.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Cell(msgspec.Struct, frozen=True):
 
 
 class MatrixRow(msgspec.Struct, frozen=True):
-    """Devices that stand alike to all others, and their cells: one per row of the matrix, this one included."""
+    """Devices with equal cells: one cell per row of the matrix, this one included."""
 
     devices: tuple[str, ...]
     cells: tuple[Cell, ...]
@@ -85,7 +85,7 @@ class _DevicePairs:
         self.cells = [[self._cell(used, at) for at in range(len(devices))] for used in range(len(devices))]
 
     def groups(self) -> list[list[int]]:
-        """Gather devices that draw alike and stand alike to all others, in the order in which they are tried."""
+        """Group devices with equal counters and equal cells, in the order in which they are tried."""
         groups: list[list[int]] = []
         for at in range(len(self.devices)):
             home = next((group for group in groups if self._interchangeable(group[0], at)), None)

@@ -2,8 +2,8 @@
 
 Every hint was tried: the claims, changed in the one way the hint names, were put to the allocator and fitted. So a hint may be
 missing when the number of tries runs out or a try was not decided, but none is a guess: not even that nothing fits. Tries and what
-each may cost are counted in steps by whoever asks, so that the same question has the same hints on a busy machine. Hints come in the order in which an admin would like them:
-wait for somebody, ask for less, tolerate, drop a condition, go elsewhere; or "never", when not even an idle node would do.
+each may cost are counted in steps by the caller, so that the same question has the same hints on a busy machine. Hints come in the order in which an admin would like them:
+wait for a claim to end, ask for less, tolerate, drop a condition, go elsewhere; or "never", when not even an idle node would do.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def nearest(
     )
     try:
         hints.extend(_Finder(stock, node, tuple(claims), try_once).hints())
-    except (_Spent, NodeSelectorError):  # or nobody knows which pools the node can reach
+    except (_Spent, NodeSelectorError):  # or it is unknown which pools the node can reach
         pass
     return hints
 

@@ -1,4 +1,4 @@
-"""What should not be, whoever brought it about: claims that hold the same, reservations of pods that are gone, devices that are gone.
+"""What should not be: claims that hold the same, reservations of pods that are gone, devices that are gone.
 
 Read off a stock, for a process that changes nothing. Who leads has a ledger besides, and `allocator.reservations.sweep`.
 """

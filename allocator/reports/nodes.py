@@ -1,6 +1,6 @@
 """What a node has and what is left of it, device by device, and in total.
 
-A device whose counters others have drawn on is blocked: nobody holds it, and it cannot be had. What is left of a device that is
+A device whose counters others have drawn on is blocked: no claim holds it, and it cannot be had. What is left of a device that is
 held whole, or blocked, is nothing.
 """
 
@@ -59,7 +59,7 @@ class NodeReport(msgspec.Struct, frozen=True):
 
     @property
     def is_idle(self) -> bool:
-        """Whether the node has devices, and nobody holds one."""
+        """Whether the node has devices, and no claim holds one."""
         return bool(self.devices) and not self.count(DeviceState.HELD, DeviceState.SHARED)
 
     @property

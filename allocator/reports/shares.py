@@ -24,7 +24,7 @@ _UUID = "uuid"
 
 
 class Share(msgspec.Struct, frozen=True):
-    """A device, or a share of one, that a claim holds for a pod. `pod` and `node` are "" while nobody has reserved it."""
+    """A device, or a share of one, that a claim holds for a pod. `pod` and `node` are "" while no pod has reserved it."""
 
     namespace: str
     pod: str

@@ -1,6 +1,6 @@
 """How long a search may go on: steps, which a budget of microseconds pays for (`dra.budget`), and patience.
 
-A step of the search is what looking for one device costs, about `MICROSECONDS`. It is too frequent to ask anybody each
+A step of the search is what looking for one device costs, about `MICROSECONDS`. It is too frequent to charge each
 time, so a search runs up a bill and pays it every `_BLOCK` steps.
 """
 

@@ -1,4 +1,4 @@
-"""Twins: requests, and whole claims, that can be swapped without anybody noticing.
+"""Twins: requests, and whole claims, that can be swapped without a difference in the answer.
 
 Swapped are requests together with everything their own constraints tie to them. The first solution gives twins rising
 positions, for otherwise the swapped solution would come earlier; so a search may start the later one where the earlier

@@ -115,7 +115,7 @@ class _Player:
         )
 
     def _until(self, now: float) -> None:
-        """Let everybody leave who leaves before a time, and serve those that wait for it."""
+        """Let the pods leave that end before a time, and serve those that wait for it."""
         leaving = self.leaving
         while leaving and leaving[0][0] <= now:
             at, _ = leaving[0]

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     Why = Callable[[Stock, str, Sequence[ResourceClaim], Answer], Answer]
 
 
-LOOKS = 20_000  # at a node without some pods, in a simulation; after that nobody is named who would have to go
+LOOKS = 20_000  # at a node without some pods, in a simulation; after that no victims are named
 REMEMBERED = 4096  # refusals that were looked into
 EXPLAINED = 24  # nodes that are looked into for a pod that fits none; the others are only counted
 
@@ -275,7 +275,7 @@ class _SnapshotRun:
         return PodOutcome(name, None, reasons=tuple(reasons), summary=summary)
 
     def _explain(self, why: Why, node: str, claims: Sequence[ResourceClaim], refused: Answer) -> Answer:
-        """Look into a refusal, unless it was looked into for pods that ask alike: a node refuses these by the very same answer.
+        """Look into a refusal, unless it was looked into for pods that ask the same: a node refuses these by the very same answer.
 
         What names claims in its words is not remembered, for of the others it would not be true.
         """

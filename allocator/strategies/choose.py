@@ -44,7 +44,7 @@ def serve(
     options: Options | None = None,
     kept: StrategyCache | None = None,
 ) -> Chosen:
-    """Serve claims on one node as a strategy likes it best; whoever asks often keeps a `StrategyCache` for it."""
+    """Serve claims on one node as a strategy likes it best; a caller that asks often keeps a `StrategyCache` for it."""
     ask = _NodeSearch(stock, node, options or Options(), kept or StrategyCache())
     first = ask.solve(claims)
     if not first.feasible:

@@ -35,9 +35,9 @@ _WORST = sum(cost for cost, _ in LEVELS)
 
 
 class LooksAt(IntEnum):
-    """How much of a node a strategy looks at, which decides which nodes are judged once for all that are alike."""
+    """How much of a node a strategy looks at: nodes that are equal in it are judged once."""
 
-    USE = 1  # units of hardware and what is in use of them: the same on nodes that look alike to the claims
+    USE = 1  # units of hardware and what is in use of them: the same on nodes that look equal to the claims
     SITES = 2  # where devices sit, too: buses, links, memory nodes
     NODE = 3  # which node it is: its name and labels; every node is judged by itself
 
@@ -133,7 +133,7 @@ def seeds_of(sites: Iterable[Site], most: int = 16) -> list[Site]:
 
 
 def told_apart(stock: Stock, nodes: Sequence[str], looks_at: LooksAt, kept: StrategyCache) -> list[list[str]]:
-    """Part nodes that look alike to the claims by what a strategy looks at besides."""
+    """Part nodes that look equal to the claims by what a strategy looks at besides."""
     if looks_at is LooksAt.USE:
         return [[*nodes]]
     if looks_at is LooksAt.NODE:

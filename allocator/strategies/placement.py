@@ -14,7 +14,7 @@ _LONGEST = 60  # characters of a wrong name that are said back
 
 
 class UnknownStrategy(Exception):  # noqa: N818  input of a user, answered in words
-    """A strategy that nobody knows, or weights that are none."""
+    """An unknown strategy, or an invalid weight."""
 
 
 class Weighted(msgspec.Struct, frozen=True):

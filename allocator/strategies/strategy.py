@@ -52,7 +52,7 @@ class Strategy(Protocol):
 
     name: str
     summary: str
-    # What is judged once for nodes that are alike goes by this; a view shows no more.
+    # Nodes that are equal in this much are judged once; a view shows no more.
     looks_at: LooksAt
 
     def orders(self, view: NodeView) -> Iterable[Order]:
