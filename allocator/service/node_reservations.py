@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from allocator.reports import reserved_on
 from allocator.service.replies import Refusal, json
 from cluster.errors import ApiError
-from runtime.authentication import Crowded
+from runtime.authentication import TooManyTokens
 from runtime.http import Limits
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class NodeReservations:
             raise Refusal(HTTPStatus.UNAUTHORIZED, "no token is shown", _MOUNTED)
         try:
             account = await self._accounts.of(head.bearer)
-        except (ApiError, Crowded) as error:
+        except (ApiError, TooManyTokens) as error:
             why = str(error) or "too many ask at once"
             raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, f"the token could not be reviewed: {why}", AGAIN) from None
         if not account.name:

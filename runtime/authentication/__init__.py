@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from runtime.authentication.callers import Callers, Credentials
-from runtime.authentication.token_review import Account, Crowded, TokenReviews
+from runtime.authentication.token_review import Account, TokenReviews, TooManyTokens
 
-__all__ = ["Account", "Callers", "Credentials", "Crowded", "TokenReviews"]
+__all__ = ["Account", "Callers", "Credentials", "TokenReviews", "TooManyTokens"]

@@ -1,7 +1,7 @@
-"""Who may ask: anybody who can reach us, or only who shows a certificate or a token.
+"""Which callers may ask: all that can connect, or only those with a certificate or a token.
 
-An API server shows one if its admission configuration names a kubeconfig for this webhook (docs/install.md). Then nobody
-else gets an answer to a review, and so no seal on anything. Readiness stays open: kubelets show nothing.
+An API server shows one if its admission configuration names a kubeconfig for this webhook (docs/install.md). Then no other
+caller gets an answer to a review, and so no seal on anything. Readiness stays open: kubelets show nothing.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ LOOK_SECONDS = 10.0
 class Credentials(NamedTuple):
     """What a caller must show; nothing at all by default."""
 
-    # A file of certificates. Whoever holds a certificate of that authority may ask, or only these common names.
+    # A file of certificates. Callers with a certificate of that authority may ask, or only these common names.
     client_ca: str = ""
     client_names: tuple[str, ...] = ()
     token_file: str = ""
 
 
 class Callers:
-    """Knows who may ask."""
+    """Knows which callers may ask."""
 
     def __init__(self, credentials: Credentials, *, every: float = LOOK_SECONDS) -> None:
         """Look at the token's file again after so many seconds. Raise OSError where it cannot be read now."""
@@ -63,23 +63,21 @@ class Callers:
             return not credentials.client_names or head.name in credentials.client_names
         if not credentials.token_file:
             return False
-        self._look_again()
+        now = asyncio.get_running_loop().time()
+        if now - self._looked >= self._every:
+            # While the file cannot be read, its last content holds.
+            try:
+                self._look(now)
+            except OSError as error:
+                if not self._told:
+                    logger.warning(
+                        "the token file cannot be read; its last content holds", extra={"problem": str(error)}
+                    )
+                self._told = True
+            else:
+                self._told = False
         shown = head.bearer.encode(errors="surrogateescape")
         return bool(self._token) and hmac.compare_digest(shown, self._token)
-
-    def _look_again(self) -> None:
-        """Look at the file if it is time; while it cannot be read, what it said last holds."""
-        now = asyncio.get_running_loop().time()
-        if now - self._looked < self._every:
-            return
-        try:
-            self._look(now)
-        except OSError as error:
-            if not self._told:
-                logger.warning("the token file cannot be read; what it said last holds", extra={"problem": str(error)})
-            self._told = True
-        else:
-            self._told = False
 
     def _look(self, now: float) -> None:
         self._looked = now

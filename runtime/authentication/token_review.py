@@ -1,7 +1,7 @@
-"""Whose a ServiceAccount token is, and on which node its pod runs: the API server says so (TokenReview), and is remembered for a while.
+"""The account of a ServiceAccount token, and the node of its pod, as the API server says (TokenReview); answers are kept for a while.
 
-A token counts only for the audience that it was made for, so one that was stolen elsewhere opens nothing here. Who sends garbage has it
-looked at by the server, too: so only a few are asked about at once, and what they were is remembered as well.
+A token counts only for the audience that it was made for, so one that was stolen elsewhere opens nothing here. Garbage is sent to
+the server, too: so only a few tokens are asked about at once, and those that do not count are remembered as well.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _NODE = "authentication.kubernetes.io/node-name"
 
 
 class _TokenUser(msgspec.Struct, frozen=True):
-    """Who an API server says somebody is."""
+    """The user of a token."""
 
     username: str = ""
     extra: dict[str, tuple[str, ...]] = {}
 
 
 class _TokenStatus(msgspec.Struct, frozen=True):
-    """What it says of a token."""
+    """What an API server says of a token."""
 
     authenticated: bool = False
     audiences: tuple[str, ...] = ()
@@ -47,13 +47,13 @@ class _TokenStatus(msgspec.Struct, frozen=True):
 
 
 class Account(NamedTuple):
-    """Who asks. A token that belongs to no pod names no node."""
+    """A caller. A token that belongs to no pod names no node."""
 
     name: str = ""
     node: str = ""
 
 
-class Crowded(Exception):  # noqa: N818  what it is like here
+class TooManyTokens(Exception):  # noqa: N818  it is an answer, of a kind
     """Too many tokens are being asked about."""
 
 
@@ -69,7 +69,7 @@ class TokenReviews:
         self._crowd = 0
 
     async def of(self, token: str) -> Account:
-        """Say whose a token is; an account without a name if it is nobody's. ApiError if the server does not say, Crowded if it is not asked."""
+        """Find the account of a token; one without a name if it has none. ApiError if the server does not answer, TooManyTokens if it is not asked."""
         if not 0 < len(token) <= LONGEST or not token.isascii():
             return Account()
         sign = hashlib.sha256(token.encode()).digest()
@@ -77,7 +77,7 @@ class TokenReviews:
         if self._clock() < until:
             return account
         if self._crowd >= CROWD:
-            raise Crowded
+            raise TooManyTokens
         self._crowd += 1
         try:
             async with self._turn:
@@ -96,20 +96,12 @@ class TokenReviews:
         review = {"metadata": {"name": "asked"}, "spec": spec}
         answer = await self._cluster.create(TOKEN_REVIEWS, review)
         status = answer.get("status")
-        told = _read(status)
+        try:
+            told = convert(status or {}, _TokenStatus)
+        except WireError as error:
+            raise Unavailable(f"the answer is not a TokenReview: {error}") from None
         # A server that knows nothing of audiences names none, and then the token may be for anybody.
         if not told.authenticated or self._audience not in told.audiences:
             return Account()
-        return _account(told.user)
-
-
-def _read(status: object) -> _TokenStatus:
-    try:
-        return convert(status or {}, _TokenStatus)
-    except WireError as error:
-        raise Unavailable(f"the answer is not a TokenReview: {error}") from None
-
-
-def _account(user: _TokenUser) -> Account:
-    nodes = user.extra.get(_NODE)
-    return Account(user.username, nodes[0] if nodes else "")
+        nodes = told.user.extra.get(_NODE)
+        return Account(told.user.username, nodes[0] if nodes else "")

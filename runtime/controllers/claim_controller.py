@@ -73,13 +73,17 @@ class ClaimController:
             for pod in (delta.old, delta.new):
                 if pod is None:
                     continue
-                for namespace, name in self._claims_of(pod):
-                    work = _CLAIM, namespace, name
-                    self._queue.add(work)
+                for name in claim_names(pod):
+                    self._queue.add((_CLAIM, pod.metadata.namespace, name))
 
     def _on_claims(self, batch: Batch[ResourceClaim]) -> None:
         if batch.complete:
-            self._forget_made_before(batch.version)
+            # What was made after a reading of the whole is in none of its objects, and still there.
+            self._made = {
+                where: one
+                for where, one in self._made.items()
+                if is_later(one.metadata.resource_version, batch.version)
+            }
         for delta in batch.deltas:
             self._made.pop(delta.key, None)
             namespace, name = delta.key
@@ -92,19 +96,12 @@ class ClaimController:
             for owner in claim.metadata.owner_references if claim else ():
                 self._queue.add((_POD, namespace, owner.name))
 
-    def _forget_made_before(self, version: str) -> None:
-        """What was made after a reading of the whole is in none of its objects, and still there."""
-        self._made = {where: one for where, one in self._made.items() if _is_after(one, version)}
-
     def _on_templates(self, batch: Batch[ResourceClaimTemplate]) -> None:
         added = {delta.key for delta in batch.deltas if delta.old is None}
         for where, pod in self._pods.objects.items():
             used = templates_of(pod)
             if not added.isdisjoint(used):
                 self._queue.add((_POD, *where))
-
-    def _claims_of(self, pod: Pod) -> list[Key]:
-        return [(pod.metadata.namespace, name) for name in claim_names(pod)]
 
     def _claims_in(self, namespace: str) -> dict[str, ResourceClaim]:
         made = {name: claim for (where, name), claim in self._made.items() if where == namespace}
@@ -157,7 +154,8 @@ class ClaimController:
                 if action.frees:
                     await self._act(unprotect(written), namespace, None)
             case Delete():
-                await self._delete(action, namespace)
+                with suppress(NotFound):
+                    await self._cluster.delete(RESOURCE_CLAIMS, action.claim, namespace, uid=action.uid)
             case _:
                 assert_never(action)
 
@@ -176,13 +174,3 @@ class ClaimController:
         self._made[namespace, claim.metadata.name] = claim
         work = _POD, namespace, pod.metadata.name
         self._queue.add(work)
-
-    async def _delete(self, action: Delete, namespace: str) -> None:
-        try:
-            await self._cluster.delete(RESOURCE_CLAIMS, action.claim, namespace, uid=action.uid)
-        except NotFound:
-            return
-
-
-def _is_after(claim: ResourceClaim, version: str) -> bool:
-    return is_later(claim.metadata.resource_version, version)

@@ -1,8 +1,8 @@
 """What the resourceclaim controller of kube-controller-manager decides, as values (pkg/controller/resourceclaim).
 
-Template plus pod become a claim; a pod that somebody bound is entered in its claims' reservedFor; entries of pods that
+Template plus pod become a claim; a pod that is bound is entered in its claims' reservedFor; entries of pods that
 are gone or finished are taken out, the last one's departure takes the allocation back; claims made for a finished pod
-are deleted. Never decides about devices. `runtime.controllers.claim_controller` carries the decisions out on an embedded store; a real
+are deleted. It never decides about devices. `runtime.controllers.claim_controller` carries the decisions out on an embedded store; a real
 cluster has its own controller.
 """
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from cluster.resources import Key, Raw
-    from dra.objects import Pod, PodResourceClaim, ResourceClaim, ResourceClaimConsumerReference
+    from dra.objects import Pod, ResourceClaim, ResourceClaimConsumerReference
 
 POD_CLAIM_NAME = "resource.kubernetes.io/pod-claim-name"
 FINALIZER = "resource.kubernetes.io/delete-protection"
@@ -52,7 +52,7 @@ class Write(msgspec.Struct, frozen=True):
 
 
 class Delete(msgspec.Struct, frozen=True):
-    """Delete a claim that nobody will use any more."""
+    """Delete a claim that no pod will use any more."""
 
     claim: str
     uid: str
@@ -84,7 +84,10 @@ def for_pod(pod: Pod, claims: Iterable[ResourceClaim]) -> list[Action]:
     for entry in pod.spec.resource_claims:
         if not entry.resource_claim_template_name:
             continue
-        name = _find_generated(pod, entry, present)
+        # By its name in the status or else by its owner; "" if it has to be made.
+        name = claim_name(pod, entry)
+        if name is not None and name not in present:
+            name = next((one.metadata.name for one in present.values() if generated_for(one, pod, entry.name)), "")
         if name == "":
             creates.append(Create(entry.name, entry.resource_claim_template_name))
         else:
@@ -94,15 +97,6 @@ def for_pod(pod: Pod, claims: Iterable[ResourceClaim]) -> list[Action]:
     known = {one.name: one.resource_claim_name for one in pod.status.resource_claim_statuses}
     records: list[Action] = [RecordNames(_statuses(pod, names))] if names and names != known else []
     return records or _reservations(pod, present, names)
-
-
-def _find_generated(pod: Pod, entry: PodResourceClaim, present: dict[str, ResourceClaim]) -> str | None:
-    """The claim made for an entry, found by its name in the status or else by its owner; "" if it has to be made."""
-    name = claim_name(pod, entry)
-    if name is None or name in present:
-        return name
-    found = (one.metadata.name for one in present.values() if generated_for(one, pod, entry.name))
-    return next(found, "")
 
 
 def _statuses(pod: Pod, names: dict[str, str | None]) -> Apply:
@@ -127,7 +121,7 @@ def _statuses(pod: Pod, names: dict[str, str | None]) -> Apply:
 
 
 def _reservations(pod: Pod, present: dict[str, ResourceClaim], names: dict[str, str | None]) -> list[Action]:
-    """A pod that was bound by whoever is entered in its claims, where they are allocated."""
+    """A pod that is bound, by whatever scheduler, is entered in its claims where they are allocated."""
     if not pod.spec.node_name:
         return []
     actions: list[Action] = []
@@ -137,21 +131,10 @@ def _reservations(pod: Pod, present: dict[str, ResourceClaim], names: dict[str, 
         if claim is None or claim.status.allocation is None:
             continue
         if not is_reserved_for(claim, pod.metadata.uid):
-            actions.append(_reserve(claim, pod))
+            entries: list[Raw] = [_plain(one) for one in claim.status.reserved_for]
+            entries.append({"resource": "pods", "name": pod.metadata.name, "uid": pod.metadata.uid})
+            actions.append(_write_status(claim, {"reservedFor": entries}))
     return actions
-
-
-def _reserve(claim: ResourceClaim, pod: Pod) -> Write:
-    entries: list[Raw] = [_plain(one) for one in claim.status.reserved_for]
-    entries.append(
-        {
-            "resource": "pods",
-            "name": pod.metadata.name,
-            "uid": pod.metadata.uid,
-        }
-    )
-    status: Raw = {"reservedFor": entries}
-    return _write_status(claim, status)
 
 
 def _write_status(claim: ResourceClaim, status: Raw) -> Write:

@@ -1,8 +1,8 @@
 """Leader election through a Lease, as k8s.io/client-go/tools/leaderelection does it.
 
-Who holds the lease is judged by our own monotonic clock: a holder is gone when its record has not changed *under our eyes* for
-as long as it promised, so clocks of two machines are never compared. A leader that cannot renew in time stops leading
-before anybody else may start. That is no fence: what a leader writes must stand a second writer (preconditions, content
+The holder is judged by this process's monotonic clock: it is gone when its record has not changed, as seen here, for as long
+as it promised, so clocks of two machines are never compared. A leader that cannot renew in time stops leading before another
+candidate may start. That excludes no late write: what a leader writes must stand a second writer (preconditions, content
 hashes); the lease only spares the work.
 """
 
@@ -68,7 +68,7 @@ class Election:
         self.holders_notes: Mapping[str, str] = {}  # of the last look, of whoever held the lease then
 
     def is_sure(self) -> bool:
-        """Whether nobody else can have begun to lead. False for a leader that was stopped for a while, and does not know yet."""
+        """Whether no other candidate can have begun to lead. False for a leader that was stopped for a while, and does not know yet."""
         return self.leading and asyncio.get_running_loop().time() - self._renewed < self._term.renew_deadline
 
     async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
@@ -126,10 +126,15 @@ class Election:
                 await self._cluster.create(resources.LEASES, self._record(None), self._namespace)
                 self._renewed = begun
                 return True
-            if not self._free(lease):
+            version, holder = lease.metadata.resource_version, lease.spec.holder_identity
+            if self._seen[0] != version:
+                self._seen = version, begun
+            promised = lease.spec.lease_duration_seconds or self._term.duration
+            if holder and holder != self.identity and begun - self._seen[1] <= promised:
                 self._taken = True
                 return False
-            if self._rests(lease):
+            # Another candidate has led since this one did, and that was not long ago.
+            if not self.leading and holder != self.identity and begun - self._ended < self._term.rest:
                 return False
             await self._cluster.patch(resources.LEASES, self._name, Merge(self._record(lease)), self._namespace)
         except (AlreadyExists, Conflict):
@@ -147,22 +152,6 @@ class Election:
             return None
         self.holders_notes = lease.metadata.annotations if lease.spec.holder_identity else {}
         return lease
-
-    def _free(self, lease: Lease) -> bool:
-        now = asyncio.get_running_loop().time()
-        version = lease.metadata.resource_version
-        if self._seen[0] != version:
-            self._seen = version, now
-        holder = lease.spec.holder_identity
-        if not holder or holder == self.identity:
-            return True
-        return now - self._seen[1] > (lease.spec.lease_duration_seconds or self._term.duration)
-
-    def _rests(self, lease: Lease) -> bool:
-        """Whether somebody else has led since we did, and that was not long ago."""
-        if self.leading or lease.spec.holder_identity == self.identity:
-            return False
-        return asyncio.get_running_loop().time() - self._ended < self._term.rest
 
     def _record(self, lease: Lease | None) -> resources.Raw:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -4,8 +4,8 @@ The same thing said again about the same object raises the count of the event th
 every few seconds; what is not written at once is counted and written with the next. An event that cannot be written is
 logged and forgotten: nothing may depend on it.
 
-What is so at the moment is kept in one event an object: its name is made of what it is about, its text is replaced, and who
-starts anew finds it again.
+What is so at the moment is kept in one event an object: its name is made of what it is about, its text is replaced, and a
+process that starts anew finds it again.
 """
 
 from __future__ import annotations
@@ -95,7 +95,16 @@ class Recorder:
             if known is None or forgotten:
                 await self._create(said)
             else:
-                await self._repeat(said, known)
+                known.count += 1
+                self._known.move_to_end(said)
+                if self._clock() - known.written < SPACING:
+                    return
+                known.written = self._clock()
+                patch = Merge({"count": known.count, "lastTimestamp": self._now()})
+                try:
+                    await self._cluster.patch(EVENTS, known.name, patch, known.namespace)
+                except NotFound:
+                    await self._create(said)
         except ApiError as error:
             logger.warning("event %s about %s %s was not written: %s", reason, said.kind, said.name, error)
 
@@ -104,34 +113,27 @@ class Recorder:
         type_ = "Warning" if warning else "Normal"
         said = _statement(about, reason, message[:_LONGEST_MESSAGE], type_)
         namespace = said.namespace or "default"
-        name = self._keep_name(said)
+        about_it = f"{self._component}/{said.kind}/{said.uid}/{said.reason}"
+        name = f"{said.name[:_LONGEST_NAME]}.{sha256(about_it.encode()).hexdigest()[:_DIGITS]}"
         patch = Merge({"message": said.message, "lastTimestamp": self._now()})
         try:
             try:
                 await self._cluster.patch(EVENTS, name, patch, namespace)
             except NotFound:
-                await self._make_or_patch(said, name, namespace, patch)
+                try:
+                    await self._make(said, name, namespace)
+                except AlreadyExists:  # another process of this name has made it meanwhile
+                    await self._cluster.patch(EVENTS, name, patch, namespace)
         except ApiError as error:
             logger.warning("event %s about %s %s was not written: %s", reason, said.kind, said.name, error)
             return False
         return True
 
-    async def _make_or_patch(self, said: Said, name: str, namespace: str, patch: Merge) -> None:
-        try:
-            await self._make(said, name, namespace)
-        except AlreadyExists:  # somebody of our name has made it meanwhile
-            await self._cluster.patch(EVENTS, name, patch, namespace)
-
-    def _keep_name(self, said: Said) -> str:
-        about = f"{self._component}/{said.kind}/{said.uid}/{said.reason}"
-        digest = sha256(about.encode()).hexdigest()[:_DIGITS]
-        return f"{said.name[:_LONGEST_NAME]}.{digest}"
-
     async def _create(self, said: Said) -> None:
         namespace = said.namespace or "default"
         name = f"{said.name[:_LONGEST_NAME]}.{self._suffix()}"
         known = _Known(name, namespace, 1, self._clock())
-        # Known before it is there, for who says the same meanwhile.
+        # Known before it is there, for a call that says the same meanwhile.
         self._known[said] = known
         self._known.move_to_end(said)
         if len(self._known) > REMEMBERED:
@@ -166,18 +168,6 @@ class Recorder:
             "count": 1,
         }
         await self._cluster.create(EVENTS, body, namespace)
-
-    async def _repeat(self, said: Said, known: _Known) -> None:
-        known.count += 1
-        self._known.move_to_end(said)
-        if self._clock() - known.written < SPACING:
-            return
-        known.written = self._clock()
-        patch = Merge({"count": known.count, "lastTimestamp": self._now()})
-        try:
-            await self._cluster.patch(EVENTS, known.name, patch, known.namespace)
-        except NotFound:
-            await self._create(said)
 
 
 def _statement(about: object, reason: str, message: str, type_: str) -> Said:

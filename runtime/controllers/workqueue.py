@@ -35,7 +35,7 @@ class WorkQueue(Generic[K]):
         quarantine: Quarantine | None = None,
         healing: float = HEALING_SECONDS,
     ) -> None:
-        """After `healing` seconds a key that is set aside is looked at again without anybody asking."""
+        """After `healing` seconds a key that is set aside is looked at again by itself."""
         self._name = name
         self._healing = healing
         self.quarantine = Quarantine() if quarantine is None else quarantine
@@ -66,63 +66,47 @@ class WorkQueue(Generic[K]):
             self._later[key] = asyncio.get_running_loop().call_later(seconds, self._due, key)
 
     async def run(self, work: Callable[[K], Awaitable[None]], *, deadline: float = 60.0) -> None:
-        """Work on keys until cancelled."""
+        """Work on keys until cancelled. What the API refuses is tried again later; what else fails is set aside."""
         try:
             while True:
-                key = await self._take()
+                while not self._ready:
+                    self._filled.clear()
+                    await self._filled.wait()
+                key = next(iter(self._ready))
+                del self._ready[key]
+                self._working.add(key)
+                parts = key if isinstance(key, tuple) else (key,)
+                guard = self.quarantine.guard(self._name, *map(str, parts))
                 try:
-                    await self._try(key, work, deadline)
+                    with guard:
+                        try:
+                            async with asyncio.timeout(deadline):
+                                await work(key)
+                        except (ApiError, OSError) as error:  # TimeoutError is an OSError
+                            self._try_again(key, error)
+                        else:
+                            self._failures.pop(key, None)
+                    if guard.failed:
+                        self._failures.pop(key, None)
+                        self.add_after(key, self._healing)
                 finally:
-                    self._finish(key)
+                    self._working.discard(key)
+                    if key in self._again:
+                        self._again.discard(key)
+                        self.add(key)
                 await asyncio.sleep(0)  # work on an embedded store may never wait, and others want their turn
         finally:
             for timer in self._later.values():
                 timer.cancel()
             self._later.clear()
 
-    async def _try(self, key: K, work: Callable[[K], Awaitable[None]], deadline: float) -> None:
-        """What the API or the way to it refuses is tried again later; what else fails is the fault of what it works on."""
-        guard = self.quarantine.guard(*self._what(key))
-        with guard:
-            try:
-                async with asyncio.timeout(deadline):
-                    await work(key)
-            except (ApiError, OSError) as error:  # TimeoutError is an OSError
-                self._try_again(key, error)
-            else:
-                self._failures.pop(key, None)
-        if guard.failed:
-            self._failures.pop(key, None)
-            self.add_after(key, self._healing)
-
-    def _what(self, key: K) -> tuple[str, ...]:
-        parts = key if isinstance(key, tuple) else (key,)
-        return (self._name, *map(str, parts))
-
-    async def _take(self) -> K:
-        while not self._ready:
-            self._filled.clear()
-            await self._filled.wait()
-        key = next(iter(self._ready))
-        del self._ready[key]
-        self._working.add(key)
-        return key
-
-    def _finish(self, key: K) -> None:
-        self._working.discard(key)
-        if key in self._again:
-            self._again.discard(key)
-            self.add(key)
-
     def _try_again(self, key: K, error: Exception) -> None:
         failures = self._failures.get(key, 0) + 1
         self._failures[key] = failures
         jitter = random.random()  # noqa: S311  no secret
         seconds = self._backoff.seconds(failures, jitter, error)
-        # Two writers at once are how this works; only what stays in conflict is worth a person's while.
-        level = logging.WARNING
-        if isinstance(error, Conflict) and failures < 5:
-            level = logging.INFO
+        # Two writers at once are expected; only a conflict that lasts is a warning.
+        level = logging.INFO if isinstance(error, Conflict) and failures < 5 else logging.WARNING
         message = str(error) or type(error).__name__
         logger.log(level, "%s %s: %s; again in %.2f s", self._name, key, message, seconds)
         self.add_after(key, seconds)

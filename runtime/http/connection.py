@@ -1,19 +1,19 @@
-"""One connection of a peer: HTTP/1.1 as aiohttp's parser reads it, one request at a time, and no step without an end.
+"""One connection: HTTP/1.1 as aiohttp's parser reads it, one request at a time, and a deadline for each step.
 
-It is not a web framework: no routes, no streams, no upgrades, no chunks, no pipelining. The API server speaks plain
-HTTP/1.1 with a length, schedulers to their extenders too, and what nobody needs is refused in words, so it can hide nothing.
+It is not a web framework: no routes, no streams, no upgrades, no chunks, no pipelining. API servers, and schedulers that ask
+extenders, speak plain HTTP/1.1 with a length; anything else is refused.
 
     phase      begins with                ends, at the latest, after   and then
     HANDSHAKE  the connection is taken    handshake                    it is cut
     QUIET      the handshake is done      quiet                        it is cut
     HEAD       first byte of a request    head                         408, closed
     BODY       end of the head            deadline                     408, closed
-    ANSWER     end of the body            (whoever decides)            -
+    ANSWER     end of the body            (the handler)                -
     IDLE       the answer is written      idle                         it is cut
     CLOSED     the last answer is written flush                        it is cut
 
-A request that is whole stands in a line (`line`) before it is answered. A peer whose body was not read to its end is
-let go in its own time: to close under it would reset the connection, and what it was told could be lost on the way.
+A request that is whole waits in a queue (`fair_queue`) before it is answered. A peer whose body was not read to its end
+closes the connection itself: closing under it would reset the connection, and the answer could be lost.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ LARGE = 64 * 1024
 
 
 class Limits(NamedTuple):
-    """What one process takes on at a time, and how long it waits for whom."""
+    """What one process takes on at a time, and how long each step may take."""
 
     # An update carries two objects, and the API server takes requests up to 3 MiB.
     body: int = 7 * MIB
@@ -65,9 +65,9 @@ class Limits(NamedTuple):
     head: float = 2.5
     # An API server may open a connection and then use another that came free: it is kept for a while.
     quiet: float = 15.0
-    # Longer than the API server keeps an idle connection, so that it is never we who close one under a review.
+    # Longer than the API server keeps an idle connection, so that no review meets a connection that is being closed.
     idle: float = 180.0
-    # Where room has to be made, who has been waiting or idle for this long goes before who has just come.
+    # Where room has to be made, connections that have waited or been idle for this long go before new ones.
     settled: float = 2.0
     flush: float = 5.0
 
@@ -96,8 +96,8 @@ class Handler(Protocol):
         ...
 
 
-class House(Protocol):
-    """Who keeps order among connections."""
+class Owner(Protocol):
+    """The listener, which keeps order among connections."""
 
     limits: Limits
     draining: bool
@@ -158,10 +158,10 @@ _CONTENT_LENGTH = re.compile(rb"\r\ncontent-length: ([0-9]{1,9})\r\n", re.IGNORE
 
 
 class PeerConnection(BaseProtocol):
-    """A peer, from the moment its connection is taken."""
+    """A connection, from the moment it is accepted."""
 
-    def __init__(self, house: House, handler: Handler, peer: str, sock: socket.socket) -> None:
-        self._house = house
+    def __init__(self, owner: Owner, handler: Handler, peer: str, sock: socket.socket) -> None:
+        self._owner = owner
         self._handler = handler
         self._sock = sock
         loop = asyncio.get_running_loop()
@@ -172,7 +172,7 @@ class PeerConnection(BaseProtocol):
         # What the peer has shown of itself decides who goes first when there is no room.
         self.certified = False
         self.has_posted = False
-        # Who waits for its handshake to be begun.
+        # The task that waits for the handshake's turn.
         self.waits: asyncio.Task[None] | None = None
         self.cost = STRANGER
         self._name = ""
@@ -191,9 +191,10 @@ class PeerConnection(BaseProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin, after the handshake."""
         super().connection_made(transport)
-        shown = transport.get_extra_info("peercert")
+        shown: Mapping[str, Any] = transport.get_extra_info("peercert") or {}
         self.certified = bool(shown)
-        self._name = _common_name(shown) if shown else ""
+        names = [value for part in shown.get("subject", ()) for key, value in part if key == "commonName"]
+        self._name = str(names[0]) if names else ""
         self._enter(ConnectionPhase.QUIET)
 
     def connection_lost(self, exc: BaseException | None) -> None:
@@ -201,7 +202,7 @@ class PeerConnection(BaseProtocol):
         super().connection_lost(exc)
         self._count(0)
         self.phase = ConnectionPhase.CLOSED
-        self._house.forget(self)
+        self._owner.forget(self)
 
     def data_received(self, data: bytes) -> None:
         """Take in what has arrived, as far as the phase allows."""
@@ -225,7 +226,7 @@ class PeerConnection(BaseProtocol):
                     return
                 self._enter(ConnectionPhase.HEAD)
                 # Bodies are bounded before they are read, so the parser never has to wait.
-                limit = 2 * self._house.limits.body
+                limit = 2 * self._owner.limits.body
                 self._parser = HttpRequestParser(
                     self, self._loop, limit, max_line_size=MAX_LINE, max_field_size=MAX_LINE, max_headers=MAX_HEADERS, auto_decompress=False
                 )  # fmt: skip
@@ -291,7 +292,7 @@ class PeerConnection(BaseProtocol):
         elif is_whole:
             self._count(len(body))
             self._enter(ConnectionPhase.ANSWER)
-            self._house.whole(self, head, body)
+            self._owner.whole(self, head, body)
         else:
             self._enter(ConnectionPhase.BODY)
             self._unread, self._head, self._body = True, head, bytearray(body)
@@ -320,25 +321,26 @@ class PeerConnection(BaseProtocol):
         answer = self._handler.answer(head, body)
         if isinstance(answer, Reply):
             self._reply(answer)
-        else:
-            self._house.later(self._wait(answer))
+            return
 
-    async def _wait(self, answer: Coroutine[None, None, Reply]) -> None:
-        reply = await answer
-        if self.phase is ConnectionPhase.ANSWER:
-            self._reply(reply)
+        async def wait() -> None:
+            reply = await answer
+            if self.phase is ConnectionPhase.ANSWER:
+                self._reply(reply)
+
+        self._owner.later(wait())
 
     def _reply(self, reply: Reply) -> None:
         transport = self.transport
         if transport is None or self.phase is ConnectionPhase.CLOSED:
             return
         self._count(0)
-        # Who does not read gets one answer more: the kernel has taken what it takes, and the rest is in our memory.
+        # A peer that does not read gets this answer and no more: what the kernel does not take is in our memory.
         close = (
             reply.close
             or self._close
             or self._leaves
-            or self._house.draining
+            or self._owner.draining
             or len(reply.body) > LARGE
             or self._paused
         )
@@ -356,7 +358,7 @@ class PeerConnection(BaseProtocol):
 
     def sweep(self, now: float) -> None:
         """End what takes too long."""
-        limits, took = self._house.limits, now - self.since
+        limits, took = self._owner.limits, now - self.since
         match self.phase:
             case ConnectionPhase.HANDSHAKE if took > limits.handshake:
                 self.cut()
@@ -374,7 +376,7 @@ class PeerConnection(BaseProtocol):
                 pass
 
     def give_way(self) -> None:
-        """Make room for somebody else."""
+        """Make room for another connection."""
         if self.phase in (ConnectionPhase.HEAD, ConnectionPhase.BODY):
             self._reply(text(503, "too many requests on their way", ("Retry-After", "1"), close=True))
         else:
@@ -388,10 +390,11 @@ class PeerConnection(BaseProtocol):
             self.waits.cancel()
         else:
             # The handshake holds the socket; it ends as it would if the peer had gone.
-            _shut(self._sock)
+            with suppress(OSError):  # gone already
+                self._sock.shutdown(SHUT_RDWR)
 
     def close(self) -> None:
-        """End, if nothing is under way: no request that has arrived, and none that the kernel holds and the loop has not seen yet.
+        """End, if no request has arrived, seen by the loop or still held by the kernel.
 
         A client repeats by itself what it sends on a connection that is closed, but not a POST, and each review is one.
         """
@@ -400,11 +403,11 @@ class PeerConnection(BaseProtocol):
             self.transport.close()
 
     def has_asked(self) -> bool:
-        """Whether bytes of a request have arrived that nobody has read yet. What comes before a handshake is none."""
+        """Whether bytes of a request have arrived that are not read yet. What comes before a handshake is none."""
         return self.phase is ConnectionPhase.IDLE and self.transport is not None and _has_unread(self._sock)
 
     def leave(self) -> None:
-        """End as soon as nothing is under way."""
+        """End as soon as no request is under way."""
         self._leaves = True
         self.close()
 
@@ -420,21 +423,11 @@ class PeerConnection(BaseProtocol):
     def _count(self, received: int) -> None:
         if received != self._counted:
             change, self._counted = received - self._counted, received
-            self._house.count_bytes(change)
-
-
-def _common_name(certificate: Mapping[str, Any]) -> str:
-    names = [value for part in certificate.get("subject", ()) for key, value in part if key == "commonName"]
-    return str(names[0]) if names else ""
-
-
-def _shut(sock: socket.socket) -> None:
-    with suppress(OSError):  # gone already
-        sock.shutdown(SHUT_RDWR)
+            self._owner.count_bytes(change)
 
 
 def _has_unread(sock: socket.socket) -> bool:
-    """Whether bytes have arrived that nobody has read. The end of the stream is none."""
+    """Whether bytes have arrived that are not read. The end of the stream is none."""
     try:
         return bool(sock.recv(1, MSG_PEEK | MSG_DONTWAIT))
     except OSError:

@@ -1,10 +1,9 @@
-"""The door: takes connections, keeps order among them, and never stops taking new ones.
+"""Accepts connections and keeps order among them.
 
 It accepts by itself rather than through `create_server`, so that a connection is counted before its handshake has cost
-anything, and so that a process out of descriptors goes on. When there is no room, room is made: who has waited longest
-without getting anywhere goes first, then who has long been idle, who has shown a certificate goes last, and a review that is
-being decided never goes.
-What it is not: it reads no request (`connection`), says not whose turn it is (`line`), and knows no review (`app`).
+anything, and so that a process out of descriptors goes on. When there is no room, room is made: connections that have waited
+longest without a request go first, then those that have long been idle, those with a client certificate last; a connection
+whose review is being decided never goes. Requests are read by `connection` and ordered by `fair_queue`.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from collections import Counter, deque
 from contextlib import suppress
 from heapq import nsmallest
 from time import thread_time
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from runtime.http.connection import ConnectionPhase, Limits, PeerConnection
 from runtime.http.fair_queue import FairQueue
@@ -33,29 +32,29 @@ if TYPE_CHECKING:
     from runtime.http.connection import Handler
     from runtime.http.messages import Head
 
-    Stand = tuple[PeerConnection, ConnectionPhase, float]  # somebody, and since when where
+    Stand = tuple[PeerConnection, ConnectionPhase, float]  # a connection, its phase, and since when
 
 logger = logging.getLogger("drawbridge.listener")
 
 TICK = 0.25
 # Descriptors that are not for peers: watches, files, workers.
 RESERVED = 128
-# So many that had to make room may still read what they were told. They count as gone, and hold a descriptor.
+# So many that had to make room may still read their answer. They count as gone, and hold a descriptor.
 PARTING = 32
 # Without descriptors the kernel keeps new connections in its queue while old ones end.
 PAUSE = 0.05
 BACKLOG = 1024
-# So many connections are taken at one look, at most.
+# Connections that are accepted in one turn of the loop, at most.
 TAKEN = 32
-# Of so many addresses it is remembered that somebody asks from there.
+# Addresses that are remembered because a whole request came from there.
 KNOWN = 1024
-# Where so many of all connections have got nowhere yet, strangers are a crowd, and make room before anybody who is known.
+# Above this share of connections without a request, unknown addresses make room before known ones.
 CROWD = 0.25
-# The sweep does so much in one piece, in seconds of the processor: to tell a thousand at once that they are late takes long.
+# CPU seconds of the sweep in one turn of the loop: to answer a thousand late peers takes long.
 PIECE = 0.005
-# Who has to go next is found out for so many at once, and holds for so long.
+# So many candidates for making room are found at once, and are valid for so long.
 GOING, GOING_SECONDS = 32, 0.05
-# Whom a unix socket brings: it has no address.
+# The address of connections by a unix socket.
 LOCAL = "local"
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _NOWHERE = (ConnectionPhase.HANDSHAKE, ConnectionPhase.QUIET, ConnectionPhase.HEAD, ConnectionPhase.BODY)
@@ -72,13 +71,13 @@ class Address(NamedTuple):
 
 
 class _Going(NamedTuple):
-    """Who goes first, as it was at some moment: in a crowd there is no time to look at all for each one that comes."""
+    """The connections that make room first, as of some moment: in a crowd there is no time to look at all each time."""
 
     since: float
     queue: deque[Stand]
 
     def leave(self, among: Collection[PeerConnection]) -> PeerConnection | None:
-        """Take out the first of some who still stands where he stood."""
+        """Take out the first that has not changed since."""
         while self.queue:
             first, phase, since = self.queue.popleft()
             if first in among and first.phase is phase and first.since == since and not first.has_asked():
@@ -96,15 +95,16 @@ class Listener:
         refused: Callable[[str], None],
         account: Callable[[bytes], str] = lambda _: "",
     ) -> None:
-        """`refused` is told why somebody had to go; `account` says on whose account a body is (`line`)."""
-        most = min(limits.connections, _descriptors())
-        self.limits = limits._replace(connections=most)
+        """`refused` is told why a connection had to go; `account` names the account that a body is on (`fair_queue`)."""
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        descriptors = 1 << 20 if soft == resource.RLIM_INFINITY else max(16, soft - RESERVED)
+        self.limits = limits._replace(connections=min(limits.connections, descriptors))
         self.draining = False
         self.queue = FairQueue()
         self.bytes = 0
         self.connections: set[PeerConnection] = set()
         self._by_peer: dict[str, set[PeerConnection]] = {}
-        # Addresses that somebody has sent a whole request from, the latest last.
+        # Addresses that a whole request came from, the latest last.
         self._known: dict[str, None] = {}
         self._going = _Going(float("-inf"), deque())
         self._parting: dict[PeerConnection, None] = {}  # in the order in which they had to go
@@ -113,7 +113,7 @@ class Listener:
         self._account = account
         self._listener: socket.socket | None = None
         self._tls: ssl.SSLContext | None = None
-        self._greetings = Handshakes()
+        self._handshakes = Handshakes()
         self._told = False  # that a connection could not be taken
         self._tasks: set[asyncio.Task[None]] = set()
         self._sweeping: asyncio.Task[None] | None = None
@@ -136,9 +136,9 @@ class Listener:
         return bound
 
     def open_socket(self, path: Path) -> None:
-        """Listen on a unix socket; who may enter its directory may ask. What an earlier process left there is removed.
+        """Listen on a unix socket; a process that may enter its directory may ask. What an earlier process left there is removed.
 
-        Raise OSError if a process listens there: nobody would find it any more, and it would not notice.
+        Raise OSError if a process listens there: it would not be found any more, and would not notice.
         """
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if path.is_socket():
@@ -152,7 +152,7 @@ class Listener:
         self._listen(listener)
 
     def renew(self, tls: ssl.SSLContext) -> None:
-        """Let in by this context from now on. Who was let in by another one is let go, after the answer that is due."""
+        """Use this context from now on. Connections of the former one end, after the answer that is due."""
         self._tls = tls
         for connection in tuple(self.connections):
             connection.leave()
@@ -173,7 +173,7 @@ class Listener:
         listener.close()
 
     async def end(self, grace: float) -> None:
-        """Let go of everybody: who is idle at once, who is waiting for an answer when there is one or grace is over."""
+        """End all connections: idle ones now, those that wait for an answer when there is one or grace is over."""
         self.draining = True
         self.close()
         deadline = asyncio.get_running_loop().time() + grace
@@ -219,17 +219,15 @@ class Listener:
 
     def whole(self, connection: PeerConnection, head: Head, body: bytes) -> None:
         """Have a request answered when it is its turn."""
-        self._know(connection.peer)
-        self.queue.join(connection, self._account(body), head, body)
-
-    def _know(self, peer: str) -> None:
+        peer = connection.peer
         self._known.pop(peer, None)
         self._known[peer] = None
         if len(self._known) > KNOWN:
             del self._known[next(iter(self._known))]
+        self.queue.join(connection, self._account(body), head, body)
 
     def later(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
-        """Do something that is not finished now."""
+        """Run work that is not finished now."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -250,17 +248,14 @@ class Listener:
             except OSError as error:
                 self._pause(error, listener)
                 return
-            self._take(sock, address)
-
-    def _take(self, sock: socket.socket, address: Any) -> None:
-        self._told = False
-        sock.setblocking(False)
-        try:
-            self._let_in(sock, address[0] if address else LOCAL)
-        except Exception:
-            # One connection may fail; that nobody is let in any more would be noticed too late.
-            logger.exception("a bug in the listener; please report it")
-            sock.close()
+            self._told = False
+            sock.setblocking(False)
+            try:
+                self._let_in(sock, address[0] if address else LOCAL)
+            except Exception:
+                # One connection may fail; accepting must go on.
+                logger.exception("a bug in the listener; please report it")
+                sock.close()
 
     def _pause(self, error: OSError, listener: socket.socket) -> None:
         """No descriptor or no memory, or the peer was gone before we looked: make room, and look again in a moment."""
@@ -275,7 +270,7 @@ class Listener:
         loop.call_later(PAUSE, self._go_on, listener)
 
     def _go_on(self, listener: socket.socket) -> None:
-        if self._listener is listener:  # nobody has closed the door meanwhile
+        if self._listener is listener:  # it was not closed meanwhile
             asyncio.get_running_loop().add_reader(listener, self._accept, listener)
 
     def _let_in(self, sock: socket.socket, peer: str) -> None:
@@ -292,32 +287,32 @@ class Listener:
         self.connections.add(connection)
         mine = self._by_peer.setdefault(peer, set())
         mine.add(connection)
-        greeting = self.later(self._greet(connection, sock))
-        # Not in the greeting itself: who is cancelled before he has begun does nothing at the end either.
-        greeting.add_done_callback(lambda _: self._let_go(connection, sock))
 
-    async def _greet(self, connection: PeerConnection, sock: socket.socket) -> None:
+        def forget_failed(_: object) -> None:
+            if connection.transport is None:
+                self.forget(connection)
+                with suppress(OSError):
+                    sock.close()
+
+        task = self.later(self._shake_hands(connection, sock))
+        # Not in the task itself: one that is cancelled before it has begun runs no `finally`.
+        task.add_done_callback(forget_failed)
+
+    async def _shake_hands(self, connection: PeerConnection, sock: socket.socket) -> None:
         loop = asyncio.get_running_loop()
         try:
             if self._tls is None:
                 await loop.connect_accepted_socket(lambda: connection, sock)
                 return
-            async with self._greetings.turn_of(connection, sock, is_known=connection.peer in self._known):
+            async with self._handshakes.turn_of(connection, sock, is_known=connection.peer in self._known):
                 # The sweep is earlier, and does not count the time in which nobody looked.
                 late = 4 * self.limits.handshake
                 await loop.connect_accepted_socket(
                     lambda: connection, sock, ssl=self._tls, ssl_handshake_timeout=late, ssl_shutdown_timeout=1.0
                 )
         except (OSError, ssl.SSLError):
-            # Whoever does not manage a handshake is not worth a line in the log; a scanner would fill it.
+            # A handshake that fails gets no line in the log; a scanner would fill it.
             self._refused("handshake")
-
-    def _let_go(self, connection: PeerConnection, sock: socket.socket) -> None:
-        """Close what never became a connection."""
-        if connection.transport is None:
-            self.forget(connection)
-            with suppress(OSError):
-                sock.close()
 
     def _make_room(self, among: Collection[PeerConnection], why: str) -> bool:
         self._refused(why)
@@ -326,39 +321,41 @@ class Listener:
             return False
         self.forget(victim)
         victim.give_way()
-        self._part(victim, why)
-        return True
-
-    def _find_victim(self, among: Collection[PeerConnection]) -> PeerConnection | None:
-        """Find who goes first of some. Who has asked a moment ago, and was not heard yet, is passed over."""
-        now = asyncio.get_running_loop().time()
-        if self._going.since >= now - GOING_SECONDS:
-            found = self._going.leave(among)
-            if found is not None:
-                return found
-        # Of a few the last is still before most of those who come meanwhile; only where all of these have just asked more are looked at.
-        for count in (min(GOING, 1 + len(among) // 8), GOING):
-            self._going = _Going(now, self._find_first(among, now - self.limits.settled, count))
-            found = self._going.leave(among)
-            if found is not None:
-                return found
-        return None
-
-    def _find_first(self, among: Collection[PeerConnection], long_ago: float, count: int) -> deque[Stand]:
-        waiting = [one for one in among if one.phase is not ConnectionPhase.ANSWER]
-        nowhere = sum(one.phase in _NOWHERE for one in waiting)
-        known = self._known if nowhere > CROWD * len(among) else {}
-        first = nsmallest(count, waiting, key=lambda one: (one.peer in known, *_rank(one, long_ago)))
-        return deque([(one, one.phase, one.since) for one in first])
-
-    def _part(self, victim: PeerConnection, why: str) -> None:
-        """Have somebody who makes room end, now or in a moment."""
+        # It ends now or, if it is to read an answer, in a moment.
         self._parting[victim] = None
         most = 0 if why == "descriptors" else PARTING
         while len(self._parting) > most:
             oldest = next(iter(self._parting))
             del self._parting[oldest]
             oldest.cut()
+        return True
+
+    def _find_victim(self, among: Collection[PeerConnection]) -> PeerConnection | None:
+        """Find the connection of some that makes room first. One that has just sent a request, not read yet, is passed over."""
+        now = asyncio.get_running_loop().time()
+        if self._going.since >= now - GOING_SECONDS:
+            found = self._going.leave(among)
+            if found is not None:
+                return found
+        long_ago = now - self.limits.settled
+        waiting = [one for one in among if one.phase is not ConnectionPhase.ANSWER]
+        nowhere = sum(one.phase in _NOWHERE for one in waiting)
+        known = self._known if nowhere > CROWD * len(among) else {}
+
+        def rank(one: PeerConnection) -> tuple[bool, bool, int, bool, float]:
+            # A new connection is about to ask; one that has been idle for long will hardly be missed. An API server keeps idle ones for
+            # each bundle that it ever believed, and after some rotations they are most of what it has.
+            stage = int(one.phase not in _NOWHERE) + (0 if one.since < long_ago else 2)
+            return one.peer in known, one.certified, stage, one.has_posted, one.since
+
+        # More are looked at only where the first few have all just sent more.
+        for count in (min(GOING, 1 + len(among) // 8), GOING):
+            first = nsmallest(count, waiting, key=rank)
+            self._going = _Going(now, deque([(one, one.phase, one.since) for one in first]))
+            found = self._going.leave(among)
+            if found is not None:
+                return found
+        return None
 
     async def _sweep(self) -> None:
         loop = asyncio.get_running_loop()
@@ -367,7 +364,7 @@ class Listener:
             due = now + TICK
             await asyncio.sleep(TICK)
             now = loop.time()
-            # Nobody saw what arrived while this process was stopped, or had no processor: that time is nobody's fault.
+            # What arrived while this process was stopped, or had no CPU, was not seen: that time does not count.
             stood = now - due if now - due > TICK else 0.0
             until = thread_time() + PIECE
             for connection in (*self.connections, *self._parting):
@@ -380,22 +377,3 @@ class Listener:
                 except Exception:
                     logger.exception("a bug in the listener; please report it")
                     self.forget(connection)
-
-
-def _rank(connection: PeerConnection, long_ago: float) -> tuple[bool, int, bool, float]:
-    """Who goes first when somebody must: the smallest.
-
-    Somebody who has just come is about to ask; somebody idle for long will hardly miss the connection. An API server keeps idle
-    ones for each bundle that it ever believed, and after some rotations they are most of what it has.
-    """
-    nowhere, settled = connection.phase in _NOWHERE, connection.since < long_ago
-    if nowhere:
-        stage = 0 if settled else 2
-    else:
-        stage = 1 if settled else 3
-    return connection.certified, stage, connection.has_posted, connection.since
-
-
-def _descriptors() -> int:
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return 1 << 20 if soft == resource.RLIM_INFINITY else max(16, soft - RESERVED)

@@ -1,11 +1,11 @@
-"""Handshakes: one is begun when the peer's hello is there whole, and of a crowd some in each turn of the loop.
+"""TLS handshakes: one is begun when the client's hello has arrived whole, and some in each turn of the loop.
 
-A hello costs who says it nothing, for the same may be said again and again; to answer it takes the server a quarter of a millisecond of its
-processor. A thousand that arrive in one moment would hold everybody for a quarter of a second. So the kernel keeps a hello until it is
-whole, which also means that who says it letter by letter costs a socket and no more; and so many are answered in a turn. A peer may keep back the
-second half of a handshake, too: of those that are under way there are so many at most, and beyond them the oldest of the peer with most goes.
+A hello costs its sender nothing, for the same bytes may be sent again and again; to answer one takes a quarter of a
+millisecond of CPU. A thousand at one moment would hold all reviews for a quarter of a second. So the kernel keeps a hello
+until it is whole, so that a slow sender costs a socket and no more, and TURN of them are answered in a turn. A client may keep
+back the second half of a handshake, too: MOST are under way, and beyond them the oldest of the address with most is cut.
 
-A hello stands in one record, as every client writes it; what begins otherwise is no TLS, or meant to be slow.
+A hello is one record, as every client writes it; what begins otherwise is not TLS, or meant to be slow.
 """
 
 from __future__ import annotations
@@ -33,25 +33,29 @@ SOON, LATER = 0.002, 0.25
 
 
 class Handshakes:
-    """Whom to greet next: those who have asked for something lately and strangers by turns, and each address among them."""
+    """Which handshake is next: of known and of unknown addresses by turns, and each address among them."""
 
     def __init__(self, turn: int = TURN, most: int = MOST) -> None:
-        """Greet so many in a turn, and so many at a time."""
+        """Begin so many in a turn, and have so many under way."""
         self._loop = asyncio.get_running_loop()
         self._turn = turn
         self._most = most
-        # By what is known of them, then by address, in the order of their turns.
+        # By whether the address is known, then by address, in the order of their turns.
         self._waiting: dict[bool, dict[str, deque[asyncio.Future[None]]]] = {True: {}, False: {}}
         self._called = False
         self._under_way: dict[PeerConnection, None] = {}
 
     @asynccontextmanager
     async def turn_of(self, connection: PeerConnection, sock: socket.socket, *, is_known: bool) -> AsyncIterator[None]:
-        """Wait until a peer has said hello and it is its turn; raise OSError if it is gone, or says something else. Leave when it is greeted."""
+        """Wait for a whole hello and its turn; raise OSError if the client is gone or sends something else. Leave when the handshake is over."""
         connection.waits = asyncio.current_task()
         try:
             await self._hear(sock)
-            await self._wait(connection.peer, is_known=is_known)
+            future = self._loop.create_future()
+            self._waiting[is_known].setdefault(connection.peer, deque()).append(future)
+            if not self._called:
+                self._call()
+            await future
         finally:
             connection.waits = None
         self._make_room()
@@ -61,37 +65,27 @@ class Handshakes:
         finally:
             self._under_way.pop(connection, None)
 
-    async def _wait(self, peer: str, *, is_known: bool) -> None:
-        future = self._loop.create_future()
-        self._waiting[is_known].setdefault(peer, deque()).append(future)
-        if not self._called:
-            self._call()
-        await future
-
     async def _hear(self, sock: socket.socket) -> None:
         pause = SOON
         while True:
             try:
                 said = sock.recv(_HEAD + _LARGEST, MSG_PEEK)
             except BlockingIOError:
-                await self._readable(sock)
+                readable = asyncio.Event()
+                self._loop.add_reader(sock, readable.set)
+                try:
+                    await readable.wait()
+                finally:
+                    self._loop.remove_reader(sock)
                 continue
             if is_whole(said):
                 return
-            # A part stays readable, so there is nothing to be told of.
+            # A part stays readable, so waiting for readability would not wait.
             await asyncio.sleep(pause)
             pause = min(2 * pause, LATER)
 
-    async def _readable(self, sock: socket.socket) -> None:
-        readable = self._loop.create_future()
-        self._loop.add_reader(sock, _tell, readable)
-        try:
-            await readable
-        finally:
-            self._loop.remove_reader(sock)
-
     def _call(self) -> None:
-        # So that the loop looks at its connections between two turns, as in the line.
+        # So that the loop looks at its connections between two turns, as in the fair queue.
         self._called = True
         self._loop.call_soon(self._loop.call_later, 0, self._serve)
 
@@ -106,7 +100,7 @@ class Handshakes:
             self._call()
 
     def _next(self, *, is_known: bool) -> asyncio.Future[None] | None:
-        """Take out who is next of one kind; who is gone takes nobody's place."""
+        """Take out the next of one kind; one that was cancelled takes no turn."""
         peers = self._waiting[is_known]
         while peers:
             peer = next(iter(peers))
@@ -137,17 +131,8 @@ def is_whole(said: bytes) -> bool:
         raise ConnectionAbortedError("not a hello")
     message = said[_HEAD : _HEAD + _MESSAGE]
     if len(message) == _MESSAGE:
-        _check(message, length)
+        size = int.from_bytes(message[1:], "big")
+        if message[0] != _HELLO or size + _MESSAGE > length:
+            raise ConnectionAbortedError("not a hello in one piece")
     needed = _HEAD + max(length, _MESSAGE)
     return len(said) >= needed
-
-
-def _check(message: bytes, length: int) -> None:
-    size = int.from_bytes(message[1:], "big")
-    if message[0] != _HELLO or size + _MESSAGE > length:
-        raise ConnectionAbortedError("not a hello in one piece")
-
-
-def _tell(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)

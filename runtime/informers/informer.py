@@ -290,21 +290,18 @@ class Informer(Generic[T]):
                 self._events += 1
                 if self._state.phase is Phase.WATCH:
                     self._take(event)
-                elif self._gather(event):
-                    self._complete(event.resource_version)
-                    self._state = self._state.after(Outcome.COMPLETE)
+                else:  # a streamed list
+                    match event:
+                        case Unreadable():
+                            self._broken.append(event)
+                        case Change():
+                            self._collect(event.type, event.object)
+                        case Bookmark() if event.initial_end:
+                            self._complete(event.resource_version)
+                            self._state = self._state.after(Outcome.COMPLETE)
+                        case _:
+                            pass
                 self._confirmed = self._clock() if self._state.phase is Phase.WATCH else self._confirmed
-
-    def _gather(self, event: Change[T] | Bookmark | Unreadable) -> bool:
-        """Keep an event of a streamed list; say whether it was its end."""
-        match event:
-            case Bookmark():
-                return event.initial_end
-            case Unreadable():
-                self._broken.append(event)
-            case Change():
-                self._collect(event.type, event.object)
-        return False
 
     def _begin_reading(self) -> None:
         self._read = []
@@ -355,20 +352,17 @@ class Informer(Generic[T]):
             self._set_aside(broken)
         for where in unreadable_before - set(self._cache.unreadable):
             self.quarantine.release(self._what(where))
-        self._move_in()
-        self._reads += 1
-        self._state = self._state.advance(version)
-        self._synced.set()
-        self._tell(Batch(deltas, version, complete=True))
-
-    def _move_in(self) -> None:
-        """What was read takes the room of what was there."""
+        # What was read takes the room of what was there.
         before = self._room.aside.keys()
         self._room = self._next_room
         for whose in before - self._room.aside.keys():
             self.quarantine.release((self.resource.id, whose))
         self._read_at = self._clock()
         self._begin_reading()
+        self._reads += 1
+        self._state = self._state.advance(version)
+        self._synced.set()
+        self._tell(Batch(deltas, version, complete=True))
 
     def _take(self, event: Change[T] | Bookmark | Unreadable) -> None:
         self._state = self._state.advance(event.resource_version)
@@ -380,7 +374,11 @@ class Informer(Generic[T]):
                 delta = self._cache.skip(event)
             case Change():
                 kept = self._fit(self._room, event.type, event.object)
-                change = event if kept is event.object else _kept_as(kept, event)
+                change = event
+                if kept is None:  # to the copy it is gone
+                    change = Change(DELETED, event.object, event.resource_version)
+                elif kept is not event.object:
+                    change = Change(event.type, kept, event.resource_version)
                 delta = self._cache.change(change)
             case _:
                 assert_never(event)
@@ -453,10 +451,3 @@ class Informer(Generic[T]):
 
     def _what(self, where: Key) -> tuple[str, str, str]:
         return self.resource.id, *where
-
-
-def _kept_as(kept: T | None, change: Change[T]) -> Change[T]:
-    """An object of which an outline is kept, or nothing: to the copy it is gone then."""
-    if kept is None:
-        return Change(DELETED, change.object, change.resource_version)
-    return Change(change.type, kept, change.resource_version)

@@ -10,7 +10,7 @@ from allocator.service.settings import LEASE
 from cluster.embedded import Embedded
 from cluster.errors import Unavailable
 from cluster.resources import RESOURCE_CLAIMS
-from runtime.authentication import Account, Crowded, TokenReviews
+from runtime.authentication import Account, TokenReviews, TooManyTokens
 from runtime.authentication import token_review as accounts
 from runtime.controllers import now_of_the_wall
 from runtime.http import Address
@@ -192,7 +192,7 @@ async def test_garbage_is_neither_sent_on_in_masses_nor_kept(monkeypatch):
         assert await known.of(none) == Account()
     assert cluster.reviews == 0
     answers = await asyncio.gather(*(known.of(f"t{number}") for number in range(9)), return_exceptions=True)
-    assert [type(one) for one in answers] == [Account] * 3 + [Crowded] * 6
+    assert [type(one) for one in answers] == [Account] * 3 + [TooManyTokens] * 6
     for number in range(9):
         await known.of(f"u{number}")
     assert len(known._known) == 3
