@@ -8,25 +8,38 @@ from __future__ import annotations
 from typing import Any
 
 from webhook.dialects import plain
-from webhook.dialects.demand import AUTO, MIB, Answer, Asked, Demand, Keyed, Left, Note, Pairs, Refusal, Together, kinds
 from webhook.dialects.plugins import amazon, amd, google, hygon, intel, nics, nvidia, rebellions, undriven
-from webhook.dialects.systems import annotated, cloud, hami, koordinator, one_card, volcano
+from webhook.dialects.systems import annotated, cloud, hami, one_card, volcano
+from webhook.dialects.systems.koordinator import reader as koordinator
 from webhook.dialects.table import Action, Dialect, Position, Role, Row, Scheduler, Scope, Unit, pattern
 from webhook.dialects.targets import DRANET_NUMA_NODE, NETWORK_RESOURCE, NUMA_NODE, PCIE_ROOT, TARGETS, Target
 from webhook.dialects.values import compile_expression, too_costly
-from webhook.dialects.vocabulary import Bare, Vocabulary
-from webhook.dialects.words import (
+from webhook.dialects.vocabulary import (
+    AUTO,
+    MIB,
     UNREADABLE,
     WHOLE,
     Amount,
+    Answer,
+    Asked,
+    Bare,
+    Demand,
     Hint,
+    Keyed,
+    Left,
     Meaning,
     Mistake,
+    Note,
     Options,
+    Pairs,
+    Refusal,
     Said,
     Selected,
     Selection,
+    Together,
+    Vocabulary,
     Words,
+    kinds,
 )
 
 # Each reads its own options, so the type of those is known to its module alone.

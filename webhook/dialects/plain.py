@@ -12,18 +12,30 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from webhook.dialects.demand import MIB, Answer, Demand, Keyed, Left, Note, Refusal
 from webhook.dialects.table import Action, Dialect, Position, Role, Unit
 from webhook.dialects.targets import TARGETS
 from webhook.dialects.values import compile_expression, convert, number_of, texts_of
-from webhook.dialects.vocabulary import Vocabulary
-from webhook.dialects.words import Amount, Options, Said, Words
+from webhook.dialects.vocabulary import (
+    MIB,
+    Amount,
+    Answer,
+    Demand,
+    Keyed,
+    Left,
+    Note,
+    Options,
+    Refusal,
+    Said,
+    Vocabulary,
+    Words,
+    several,
+)
 from webhook.refusals import Code
 
 if TYPE_CHECKING:
     from webhook.dialects.targets import Target
     from webhook.dialects.values import Expressions
-    from webhook.dialects.words import Hint
+    from webhook.dialects.vocabulary import Hint
 
 _BYTES = {Unit.BYTES: 1, Unit.MIB: MIB, Unit.GIB: MIB << 10}
 _LARGEST = 2**63 - 1
@@ -69,14 +81,20 @@ class _Shape(msgspec.Struct, frozen=True):
 def read(words: Words[Options], targets: Mapping[str, Target], expressions: Expressions) -> Answer:
     """Read one container, or for pod scope the sum of all, by the table alone."""
     table = words.table
+    every: list[Said] = []
     for one in words.said:
         for amount in one.amounts:
             if amount.row.action is Action.LEFT:
-                left = Left(amount.key, amount.row.because)
-                return _stop(left)
-    said = _convert(words.said, expressions)
-    if not isinstance(said, Said):
-        return _stop(said)
+                return Answer(left=Left(amount.key, amount.row.because))
+    for one in words.said:
+        amounts: list[Amount] = []
+        for amount in one.amounts:
+            number = convert(amount, expressions)
+            if not isinstance(number, Amount):
+                return _stop(number)
+            amounts.append(number)
+        every.append(msgspec.structs.replace(one, amounts=tuple(amounts)))
+    said = every[0] if len(every) == 1 else total(tuple(every))
     shape = _shape(said, words.hints, expressions)
     if not isinstance(shape, _Shape):
         return _stop(shape)
@@ -86,39 +104,22 @@ def read(words: Words[Options], targets: Mapping[str, Target], expressions: Expr
     notes: list[Note] = []
     for amount in said.amounts:
         row = amount.row
-        notes.append(_told(amount))
+        counted = row.role is Role.COUNT and not row.because
+        notes.append(Note(amount.key, row.action, several(amount.value, "device") if counted else row.because))
         if row.role in _NETWORK and amount.value:
-            nic = _nic(amount, table, targets)
+            # Devices that are published under the name of their pool are asked for by it.
+            target = targets[row.target or table.target]
+            pool = amount.key if target.pooled else ""
+            rdma = row.role is Role.RDMA
+            nic = Demand(target=target.name, count=amount.value, resource=pool, rdma=rdma)
             asked.append(Keyed(amount.key, nic))
     if asked:
         notes += shape.notes
     return Answer(demands=tuple(asked), notes=tuple(notes))
 
 
-def _told(amount: Amount) -> Note:
-    row = amount.row
-    counted = row.role is Role.COUNT and not row.because
-    plural = "s" if amount.value > 1 else ""
-    detail = f"{amount.value} device{plural}" if counted else row.because
-    return Note(amount.key, row.action, detail)
-
-
 def _stop(why: Refusal | Left) -> Answer:
     return Answer(left=why) if isinstance(why, Left) else Answer(refusals=(why,))
-
-
-def _convert(every: tuple[Said, ...], expressions: Expressions) -> Said | Refusal | Left:
-    """Read the numbers of every container, and add them up where there are several."""
-    read_: list[Said] = []
-    for one in every:
-        amounts: list[Amount] = []
-        for amount in one.amounts:
-            number = convert(amount, expressions)
-            if not isinstance(number, Amount):
-                return number
-            amounts.append(number)
-        read_.append(msgspec.structs.replace(one, amounts=tuple(amounts)))
-    return read_[0] if len(read_) == 1 else total(tuple(read_))
 
 
 def _shape(said: Said, hints: Mapping[Role, Hint], expressions: Expressions) -> _Shape | Refusal | Left:
@@ -172,95 +173,52 @@ def _larger(one: Amount, other: Amount | None) -> Amount:
     return other if other is not None and other.value > one.value else one
 
 
-def _nic(amount: Amount, table: Dialect, targets: Mapping[str, Target]) -> Demand:
-    """Ask for network devices; those published under the name of their pool are asked for by it."""
-    target = targets[amount.row.target or table.target]
-    pool = amount.key if target.pooled else ""
-    return Demand(target=target.name, count=amount.value, resource=pool, rdma=amount.row.role is Role.RDMA)
-
-
 def _device(said: Said, shape: _Shape, table: Dialect) -> list[Keyed] | Refusal | Left:
-    """Ask for the devices that the container's keys are about; where two contradict, nobody guesses."""
+    """Ask for the devices that the container's keys are about; where two contradict, the container stays."""
     own = [amount for amount in said.amounts if amount.row.role in _DEVICE]
-    parts = Said(said.container, (*own, *shape.amounts))
-    counts: list[Amount] = []
-    sizes: list[Amount] = []
-    for amount in parts.amounts:
-        kind = counts if amount.row.role is Role.COUNT else sizes
-        kind.append(amount)
+    every = (*own, *shape.amounts)
+    counts = [amount for amount in every if amount.row.role is Role.COUNT]
     asking = [amount for amount in counts if amount.value]
     if not own or (counts and not asking):
         return []
+    sizes: dict[Role, Amount] = {}
+    for amount in every:
+        if amount.row.role is not Role.COUNT and amount.value:
+            other = sizes.setdefault(amount.row.role, amount)
+            if other.key != amount.key:
+                return Left(amount.key, f"says the {amount.row.role} of a device, and so does {other.key}")
+    texts = shape.texts
+    if len(asking) > 1:
+        if sizes or texts:
+            reason = f"asked for beside {asking[0].key}, and it is not said which of the two has the other keys' sizes"
+            return Left(asking[1].key, reason)
+        return [Keyed(one.key, Demand(target=one.row.target or table.target, count=one.value)) for one in asking]
     # Of two names for one number, that which says 0 says nothing: the other one asks.
     own = list(filter(_says, own)) or own
-    telling = tuple(filter(_says, parts.amounts))
-    parts = Said(said.container, telling)
-    sizes = [amount for amount in sizes if amount.value]
-    twice = _twice(sizes)
-    if twice:
-        return twice
-    if len(asking) > 1:
-        shaped = bool(sizes or shape.texts)
-        return _several(asking, table, shaped=shaped)
+    parts = Said(said.container, tuple(filter(_says, every)))
     target = table.target
     for amount in (*own, *asking):
         target = amount.row.target or target
-    return _one(own[0].key, parts, shape, target)
-
-
-def _says(amount: Amount) -> bool:
-    """Whether an amount is more than the number 0 of devices."""
-    return bool(amount.value) or amount.row.role is not Role.COUNT
-
-
-def _several(asking: list[Amount], table: Dialect, *, shaped: bool) -> list[Keyed] | Left:
-    """Ask for devices of several keys that count; what else is said could be about any of them."""
-    if shaped:
-        first, second, *_ = asking
-        reason = f"asked for beside {first.key}, and it is not said which of the two has the other keys' sizes"
-        return Left(second.key, reason)
-    demands = []
-    for one in asking:
-        target = one.row.target or table.target
-        demand = Demand(target=target, count=one.value)
-        demands.append(Keyed(one.key, demand))
-    return demands
-
-
-def _one(key: str, parts: Said, shape: _Shape, target: str) -> list[Keyed] | Refusal:
-    """Ask for some devices that are alike."""
-    texts = shape.texts
-    memory = parts.of(Role.MEMORY)
-    bytes_ = _bytes(memory) if memory else 0
+    memory, cores = parts.of(Role.MEMORY), parts.of(Role.CORES)
+    bytes_ = memory.value * _BYTES.get(memory.row.unit, 1) if memory else 0
     if memory and bytes_ > _LARGEST:
         reason = f"{memory.value} {memory.row.unit} is more than an amount may be"
         return Refusal(memory.key, reason, "write less", Code.RANGE)
-    cores = parts.of(Role.CORES)
-    profile = texts.get(Role.PROFILE, ())
     demand = Demand(
         target=target,
         count=parts.number(Role.COUNT, 1),
         memory=bytes_ or None,
         memory_percent=parts.number(Role.MEMORY_PERCENT) or None,
         cores=cores.value if cores else None,
-        profile=" ".join(profile),
+        profile=" ".join(texts.get(Role.PROFILE, ())),
         models=texts.get(Role.MODELS, ()),
         not_models=texts.get(Role.NOT_MODELS, ()),
         uuids=texts.get(Role.UUIDS, ()),
         not_uuids=texts.get(Role.NOT_UUIDS, ()),
     )
-    return [Keyed(key, demand)]
+    return [Keyed(own[0].key, demand)]
 
 
-def _bytes(amount: Amount) -> int:
-    return amount.value * _BYTES.get(amount.row.unit, 1)
-
-
-def _twice(sizes: list[Amount]) -> Left | None:
-    """Find two keys that say the same part of a device."""
-    said: dict[Role, str] = {}
-    for amount in sizes:
-        other = said.setdefault(amount.row.role, amount.key)
-        if other != amount.key:
-            return Left(amount.key, f"says the {amount.row.role} of a device, and so does {other}")
-    return None
+def _says(amount: Amount) -> bool:
+    """Whether an amount is more than the number 0 of devices."""
+    return bool(amount.value) or amount.row.role is not Role.COUNT

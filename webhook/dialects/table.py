@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from enum import StrEnum
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -57,7 +57,7 @@ class Unit(StrEnum):
 
 
 class Role(StrEnum):
-    """Which part of a demand a key feeds (`webhook.dialects.demand`). Keys without a role are known, but say nothing to us."""
+    """Which part of a demand a key feeds (`webhook.dialects.vocabulary`). Keys without a role are known, but say nothing to us."""
 
     NONE = ""
     COUNT = "count"
@@ -133,6 +133,19 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unkn
     def takes(self, number: int) -> bool:
         """Whether a number is within the bounds."""
         return self.least <= number and (self.most is None or number <= self.most)
+
+
+def left(name: str, meaning: str, because: str, place: Position = Position.RESOURCE, **more: Any) -> Row:
+    """Make the row of a key that stays where it is, and why."""
+    unit = Unit.COUNT if place is Position.RESOURCE else Unit.TEXT
+    fields = {"unit": unit, **more}
+    return Row(name=name, meaning=meaning, because=because, place=place, action=Action.LEFT, **fields)
+
+
+def node_label(name: str, meaning: str, role: Role = Role.NONE) -> Row:
+    """Make the row of a label that a pod may demand of its node, and that keeps its meaning beside claims."""
+    because = "stays where it is: node selectors keep their meaning beside claims"
+    return left(name, meaning, because, Position.NODE_SELECTOR, role=role)
 
 
 class Scheduler(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):

@@ -7,23 +7,22 @@ a container would be, and where the expression fails, or the value is not known 
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from dra import cel
 from dra.budget import Budget
 from dra.errors import OutOfBudget, QuantityError, SelectorError
 from dra.quantity import NANO, parse
-from webhook.dialects.demand import Left, Refusal
 from webhook.dialects.table import Position, Unit
-from webhook.dialects.words import UNREADABLE, Amount
+from webhook.dialects.vocabulary import UNREADABLE, Amount, Left, Refusal
 from webhook.refusals import Code
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from dra.cel import Selector
-    from webhook.dialects.table import Row
-    from webhook.dialects.words import Hint
+    from webhook.dialects.vocabulary import Hint
 
     Expressions = Mapping[str, Selector]
 
@@ -95,7 +94,14 @@ def number_of(hint: Hint, expressions: Expressions) -> Amount | Refusal | Left:
             return made
         number = made if type(made) is int else -1
     else:
-        number = _whole(hint.text, row)
+        # A quantity such as 8Gi is a number only where bytes are counted.
+        number, text = -1, hint.text.strip()
+        if row.unit is not Unit.BYTES and len(text) <= _LETTERS and text.isascii() and text.isdecimal():
+            number = int(text)
+        elif row.unit is Unit.BYTES and len(text) <= _LETTERS:
+            with suppress(QuantityError):
+                number, part = divmod(parse(text).nano, NANO)
+                number = -1 if part else number
     if number < 0 or number > _MOST:
         reason = f"{hint.text[:40]!r} is not a whole number of {row.unit}"
         return Refusal(hint.key, reason, f"write a whole number, {row.bounds}", Code.RANGE)
@@ -132,19 +138,3 @@ def _is_unknown(hint: Hint) -> bool:
 
 def _unknown(hint: Hint) -> Left:
     return Left(hint.key, "its value is not known before the container starts, or differs between the nodes it allows")
-
-
-def _whole(text: str, row: Row) -> int:
-    """Read a number as it is written; a quantity such as 8Gi only where bytes are counted. -1 for anything else."""
-    text = text.strip()
-    if len(text) > _LETTERS:
-        return -1
-    if row.unit is not Unit.BYTES:
-        plain = text.isascii() and text.isdecimal()
-        return int(text) if plain else -1
-    try:
-        amount = parse(text)
-    except QuantityError:
-        return -1
-    whole, rest = divmod(amount.nano, NANO)
-    return -1 if rest else whole

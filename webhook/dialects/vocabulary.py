@@ -1,20 +1,263 @@
-"""A vocabulary: everything there is to know about one dialect, as one value.
+"""A vocabulary: everything there is to know about one dialect, as one value, and what its reader is given and answers.
 
-A dialect is one module with a `VOCABULARY`, and one line in `webhook.dialects`. Nothing else in the house names it: its
-part of the configuration file, its schedulers, its keys in the webhook configurations and what its vendor's node labels
-mean are all found here. CONTRIBUTING.md says how to add one.
+A dialect is one module with a `VOCABULARY`, and one line in `webhook.dialects`. Nothing else names it: its part of the
+configuration file, its schedulers, its keys in the webhook configurations and what its vendor's node labels mean are all
+found here. CONTRIBUTING.md says how to add one.
+
+A reader is pure arithmetic on `Words`. It never sees the pod, the fleet or other dialects, so what it decides can be written into a
+table of cases; finding the words, removing them and making claims is the work of `webhook.translate.translate`. It answers with
+demands, the only thing claims are made of: equal demands make equal claims, whatever words they were asked in. Numbers are
+per device and exact; what was lost on the way stands in the notes beside a demand, never in it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Generic
+from collections.abc import Callable, Iterable, Mapping
+from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from webhook.dialects.demand import Answer
-from webhook.dialects.table import Dialect, Scheduler
-from webhook.dialects.words import Meaning, O, Options, Selected, Words
+from webhook.dialects.table import Action, Dialect, Role, Row, Scheduler, Unit
+from webhook.refusals import Code
+
+MIB = 1 << 20
+_WHOLE = (None,) * 5
+AUTO = "auto"  # for Pairs: the PCIe root or a NUMA node, whichever both kinds of device have
+
+
+class Demand(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """`count` distinct devices of `target`, each at least this much of it."""
+
+    target: str
+    count: int = 1
+    memory: int | None = None  # bytes of each device
+    memory_percent: int | None = None  # of each device's memory: resolved from the sizes the fleet publishes
+    cores: int | None = None  # percent of each device's compute; None leaves it to the driver's default
+    shares: int | None = None
+    bandwidth_percent: int | None = None  # of each device's bandwidth: resolved as memory is
+    profile: str = ""  # MIG profile, with its plus sign
+    profile_memory: int | None = None  # bytes that the profile must hold at least; the smallest such profile is meant
+    resource: str = ""  # the name a NIC is published under (k8s.cni.cncf.io/resourceName)
+    models: tuple[str, ...] = ()  # the product name contains one of these, whatever the case
+    not_models: tuple[str, ...] = ()
+    uuids: tuple[str, ...] = ()
+    not_uuids: tuple[str, ...] = ()
+    same: str = ""  # attribute whose value all the devices share
+    virtual_function: bool = False
+    rdma: bool = False
+    everything: bool = False  # all matching devices of the node (allocationMode All)
+
+    @property
+    def partial(self) -> bool:
+        """Whether it is less than whole devices, so that only a scheduler that knows shares may see it."""
+        parts = (self.memory, self.memory_percent, self.cores, self.shares, self.bandwidth_percent)
+        return parts != _WHOLE
+
+    def times(self, count: int) -> Demand:
+        """Ask for another number of the same devices."""
+        return msgspec.structs.replace(self, count=count)
+
+
+class Pairs(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Devices of two kinds with the same value of an attribute: one primary and `each` secondaries, `primary.count` times.
+
+    With `each` 0 all of them together have one value, however many of each kind there are.
+    """
+
+    primary: Demand
+    secondary: Demand
+    attribute: str
+    each: int = 1
+
+
+class Together(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What one claim asks for, all of its devices with one value of an attribute."""
+
+    members: tuple[Demand | Pairs, ...]
+    attribute: str
+
+
+Asked = Demand | Pairs | Together
+
+
+def kinds(asked: Asked) -> tuple[Demand, ...]:
+    """List what is asked for by kind of device, each with the number of all its devices."""
+    match asked:
+        case Demand():
+            return (asked,)
+        case Pairs(primary=primary, secondary=secondary, each=each):
+            return primary, secondary.times(each * primary.count) if each else secondary
+        case Together(members=members):
+            return tuple([kind for member in members for kind in kinds(member)])
+
+
+class Keyed(NamedTuple):
+    """What is asked for, and the key that stands for it in reports; of several kinds of device, also the keys of the others."""
+
+    key: str
+    demand: Asked
+    beside: tuple[str, ...] = ()
+
+
+class Note(msgspec.Struct, frozen=True, gc=False):
+    """What becomes of one key, where it differs from, or says more than, the key's row."""
+
+    key: str
+    action: Action
+    detail: str = ""
+    about: Role = Role.NONE  # which part of the demand it speaks of, where a reader has to tell notes apart
+
+
+class Refusal(msgspec.Struct, frozen=True, gc=False):
+    """Why a container or pod can't be admitted as it is, and what to do."""
+
+    key: str
+    reason: str
+    remedy: str = ""
+    code: Code = Code.RULE
+
+
+class Left(msgspec.Struct, frozen=True, gc=False):
+    """Why a container, or the whole pod, stays as it is."""
+
+    key: str
+    reason: str
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What a reader makes of a container (or, for dialects of pod scope, of the pod)."""
+
+    demands: tuple[Keyed, ...] = ()
+    notes: tuple[Note, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
+    left: Left | None = None
+
+
+def several(count: int, what: str) -> str:
+    """Count things."""
+    return f"{count} {what}{'s' if count > 1 else ''}"
+
+
+# What a reader is given
+
+
+class Mistake(NamedTuple):
+    """What is wrong at a place of the configuration file, and what to do."""
+
+    path: str  # JSON pointer
+    message: str
+    hint: str
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """How a system is set up where not by default; a field of the configuration file, under its dialect's name."""
+
+    def mistakes(self) -> Iterable[Mistake]:
+        """List what fits the shape but makes no sense, with pointers below the dialect's name."""
+        return ()
+
+    def of_host(self) -> Mapping[str, str]:
+        """Name the resources of the pod itself that are asked for by claims, too: each with its kind of device."""
+        return {}
+
+
+# Stands for the text of a hint whose value nobody knows before the container starts.
+UNREADABLE = "\0"
+O = TypeVar("O", bound=Options)  # noqa: E741  as short as T, and it stands for Options
+
+
+class Amount(msgspec.Struct, frozen=True, gc=False):
+    """A resource key on a container: a whole number, already checked as the API server would have."""
+
+    key: str
+    row: Row
+    value: int
+    part: str = ""  # what stood for the `<…>` of the row's name
+
+
+class Hint(msgspec.Struct, frozen=True, gc=False):
+    """An annotation, label, variable or selector of the pod that a dialect knows."""
+
+    key: str
+    row: Row
+    text: str
+    # Of a list, its parts, trimmed, empty ones dropped: split once, since every container asks for them.
+    entries: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, key: str, row: Row, text: str) -> Hint:
+        """Make a hint of what stands on the pod."""
+        if row.unit is not Unit.LIST:
+            return cls(key, row, text)
+        parts = [part.strip() for part in text.split(",")]
+        entries = tuple(part for part in parts if part)
+        return cls(key, row, text, entries)
+
+
+class Selection(NamedTuple):
+    """What a pod demands of a label of its node, as a required affinity writes it."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...]
+
+
+class Selected(NamedTuple):
+    """All that a pod demands of its node's labels: what holds in any case, and alternatives of which one has to hold."""
+
+    always: tuple[Selection, ...] = ()
+    terms: tuple[tuple[Selection, ...], ...] = ()
+
+
+class Said(msgspec.Struct, frozen=True, gc=False):
+    """What one container says in a dialect. `ordinary_init`: it ends before the others begin."""
+
+    container: str
+    amounts: tuple[Amount, ...]
+    ordinary_init: bool = False
+    init: bool = False
+
+    def of(self, role: Role) -> Amount | None:
+        """Find the amount that plays a role, if there is one."""
+        for amount in self.amounts:
+            if amount.row.role is role:
+                return amount
+        return None
+
+    def number(self, role: Role, default: int = 0) -> int:
+        """Read the amount that plays a role."""
+        amount = self.of(role)
+        return default if amount is None else amount.value
+
+
+class Meaning(msgspec.Struct, frozen=True, gc=False):
+    """What a unit of a name is that several systems use: a whole device, a MIG device of a profile, a replica, or unclear."""
+
+    profile: str = ""
+    replica: bool = False
+    left: Left | None = None
+    basis: str = ""  # what this rests on, in words for people
+    # It is left for a doubt only, which an administrator's word settles.
+    doubt: bool = False
+
+
+WHOLE = Meaning()
+
+
+class Words(msgspec.Struct, Generic[O], frozen=True, kw_only=True, gc=False):
+    """All that a reader may know: one container's words, or in pod scope those of every container that speaks."""
+
+    table: Dialect
+    said: tuple[Said, ...]
+    options: O
+    hints: Mapping[Role, Hint] = {}
+    unit: Meaning = WHOLE  # of a bare count, where the vocabulary says what one can be
+    host: Mapping[
+        str, int
+    ] = {}  # what the whole pod requests of resources that claims are made for (`of_host`), in billionths
+
+
+# The whole of a dialect
 
 
 class Bare(msgspec.Struct, frozen=True, gc=False):
@@ -47,6 +290,3 @@ class Vocabulary(msgspec.Struct, Generic[O], frozen=True, kw_only=True):
     schedulers: Mapping[str, Scheduler] = {}
     # For dialects that read a name which several systems use when no system claims it.
     bare: Bare | None = None
-
-
-__all__ = ["Bare", "Options", "Vocabulary"]

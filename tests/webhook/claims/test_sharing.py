@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from tests.webhook.pods import WHOLE, became, container, patched, pod
 from webhook.claims.sharing import covers
-from webhook.dialects.demand import Demand
+from webhook.dialects.vocabulary import Demand
 
 GPU = "nvidia.com/gpu"
 

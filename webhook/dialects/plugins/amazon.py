@@ -8,15 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from webhook.dialects.demand import Answer, Demand, Keyed, Left, Note
-from webhook.dialects.table import Action, Dialect, Position, Role, Row, Unit
-from webhook.dialects.vocabulary import Vocabulary
-from webhook.dialects.words import Mistake, Options
+from webhook.dialects.table import Action, Dialect, Position, Role, Row, Unit, left, node_label
+from webhook.dialects.vocabulary import Answer, Demand, Keyed, Left, Mistake, Note, Options, Vocabulary, several
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from webhook.dialects.words import Amount, Words
+    from webhook.dialects.vocabulary import Words
 
 _GROUPS = (4, 8, 16)  # connected devices that the driver publishes an attribute for
 
@@ -35,30 +33,21 @@ DIALECT = Dialect(
             action=Action.APPROXIMATED,
             because="the driver gives whole devices only: left unless `amazon.coresPerDevice` is declared",
         ),
-        Row(
-            name="k8s.amazonaws.com/vgpu",
-            meaning="slots of a GPU under MPS, without a limit of memory or compute",
+        left(
+            "k8s.amazonaws.com/vgpu",
+            "slots of a GPU under MPS, without a limit of memory or compute",
+            "a slot has no counterpart: nothing is limited on either side, and it shares the node's MPS daemon",
             role=Role.SHARES,
-            action=Action.LEFT,
-            because="a slot has no counterpart: nothing is limited on either side, and it shares the node's MPS daemon",
         ),
-        Row(
-            name="k8s.amazonaws.com/accelerator",
-            place=Position.NODE_SELECTOR,
-            unit=Unit.TEXT,
-            meaning="kind of accelerator of the node",
-            action=Action.LEFT,
-            because="stays where it is: node selectors keep their meaning beside claims",
-        ),
+        node_label("k8s.amazonaws.com/accelerator", "kind of accelerator of the node"),
         *(
-            Row(
-                name=f"aws.amazon.com/{name}",
-                place=Position.ANNOTATION,
-                unit=Unit.LIST,
-                meaning="which Neuron devices may serve (HAMi)",
+            left(
+                f"aws.amazon.com/{name}",
+                "which Neuron devices may serve (HAMi)",
+                "the driver publishes no such identity to choose by",
+                Position.ANNOTATION,
                 role=Role.OPT_OUT,
-                action=Action.LEFT,
-                because="the driver publishes no such identity to choose by",
+                unit=Unit.LIST,
             )
             for name in ("use-neuron-uuid", "nouse-neuron-uuid")
         ),
@@ -85,35 +74,29 @@ def read(words: Words[AmazonOptions]) -> Answer:
     """Read one container: devices, or cores by the device."""
     demands: list[Keyed] = []
     notes: list[Note] = []
+    options = words.options
     for amount in words.said[0].amounts:
-        if amount.row.action is Action.LEFT:
-            return Answer(left=Left(amount.key, amount.row.because))
-        if not amount.value:
+        key, value, row = amount.key, amount.value, amount.row
+        if row.action is Action.LEFT:
+            return Answer(left=Left(key, row.because))
+        if not value:
             continue
-        count, note = _devices(amount, words.options)
-        if not count:
-            return Answer(left=Left(amount.key, amount.row.because))
-        grouped = words.options.device_groups and count in _GROUPS
+        count, action = value, Action.TRANSLATED
+        text = several(value, "whole device")
+        if row.role is Role.CORES:
+            cores = options.cores_per_device
+            if not cores:
+                return Answer(left=Left(key, row.because))
+            count, action = -(-value // cores), Action.APPROXIMATED
+            text = f"{value} cores are {count} whole devices of {cores} (`amazon.coresPerDevice`)"
+        elif not options.device_groups and value > 1:
+            action = Action.APPROXIMATED
+            text = f"{text}; that they are connected is not asked for (`amazon.deviceGroups`)"
+        grouped = options.device_groups and count in _GROUPS
         same = f"resource.aws.com/devicegroup{count}_id" if grouped else ""
-        demand = Demand(target="neuron", count=count, same=same)
-        demands.append(Keyed(amount.key, demand))
-        notes.append(note)
+        demands.append(Keyed(key, Demand(target="neuron", count=count, same=same)))
+        notes.append(Note(key, action, text))
     return Answer(demands=tuple(demands), notes=tuple(notes))
-
-
-def _devices(amount: Amount, options: AmazonOptions) -> tuple[int, Note]:
-    """Say how many devices an amount comes to; none where that is not known."""
-    key, value = amount.key, amount.value
-    if amount.row.role is Role.CORES:
-        cores = options.cores_per_device
-        count = -(-value // cores) if cores else 0
-        text = f"{value} cores are {count} whole devices of {cores} (`amazon.coresPerDevice`)"
-        return count, Note(key, Action.APPROXIMATED, text)
-    connected = options.device_groups or value == 1
-    action = Action.TRANSLATED if connected else Action.APPROXIMATED
-    plural = "s" if value > 1 else ""
-    lost = "" if connected else "; that they are connected is not asked for (`amazon.deviceGroups`)"
-    return value, Note(key, action, f"{value} whole device{plural}{lost}")
 
 
 VOCABULARY = Vocabulary(table=DIALECT, read=read, options=AmazonOptions)

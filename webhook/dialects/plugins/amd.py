@@ -9,15 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from webhook.dialects.demand import Answer, Demand, Keyed, Left, Note
-from webhook.dialects.table import Action, Dialect, Position, Role, Row, Unit
-from webhook.dialects.vocabulary import Bare, Vocabulary
-from webhook.dialects.words import Meaning, Options
+from webhook.dialects.table import Action, Dialect, Position, Role, Row, Unit, left, node_label
+from webhook.dialects.vocabulary import Answer, Bare, Demand, Keyed, Left, Meaning, Note, Options, Vocabulary
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from webhook.dialects.words import Selected, Words
+    from webhook.dialects.vocabulary import Selected, Words
 
 _PARTITION = "amd.com/compute-memory-partition"
 _WHOLE = "spx"  # compute mode in which a GPU is one device
@@ -46,12 +44,8 @@ DIALECT = Dialect(
             for mode in _MODES
         ),
         *(
-            Row(
-                name=f"amd.com/{name}",
-                meaning=text,
-                role=role,
-                action=Action.LEFT,
-                because="AMD's driver gives devices whole: a part of one has no counterpart",
+            left(
+                f"amd.com/{name}", text, "AMD's driver gives devices whole: a part of one has no counterpart", role=role
             )
             for name, text, role in (
                 ("gpumem", "MiB of each GPU (HAMi)", Role.MEMORY),
@@ -59,26 +53,18 @@ DIALECT = Dialect(
             )
         ),
         *(
-            Row(
-                name=f"amd.com/{name}",
-                place=Position.ANNOTATION,
-                unit=Unit.LIST,
-                meaning="which GPUs may serve (HAMi)",
+            left(
+                f"amd.com/{name}",
+                "which GPUs may serve (HAMi)",
+                "HAMi chooses among AMD's GPUs, and its words on them have no reader",
+                Position.ANNOTATION,
                 role=Role.OPT_OUT,
-                action=Action.LEFT,
-                because="HAMi chooses among AMD's GPUs, and its words on them have no reader",
+                unit=Unit.LIST,
             )
             for name in ("use-gputype", "nouse-gputype", "use-gpu-uuid", "nouse-gpu-uuid")
         ),
         *(
-            Row(
-                name=name,
-                place=Position.NODE_SELECTOR,
-                unit=Unit.TEXT,
-                meaning="a property of the node's GPUs",
-                action=Action.LEFT,
-                because="stays where it is: node selectors keep their meaning beside claims",
-            )
+            node_label(name, "a property of the node's GPUs")
             for name in (
                 _PARTITION,
                 "amd.com/compute-partitioning-supported",

@@ -11,13 +11,12 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from webhook.dialects.demand import Left
-from webhook.dialects.words import Meaning, Selection
+from webhook.dialects.vocabulary import Left, Meaning, Selection
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from webhook.dialects.words import Selected
+    from webhook.dialects.vocabulary import Selected
 
 _PRODUCT = "nvidia.com/gpu.product"
 _STRATEGY = "nvidia.com/gpu.sharing-strategy"

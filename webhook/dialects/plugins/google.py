@@ -7,7 +7,7 @@ a machine stay. Keys follow GKE's documentation of TPU workloads; the target kub
 from __future__ import annotations
 
 from webhook.dialects.plain import vocabulary_of
-from webhook.dialects.table import Action, Dialect, Position, Role, Row, Unit
+from webhook.dialects.table import Dialect, Position, Role, Row, left, node_label
 
 _KEPT = "stays where it is: node selectors keep their meaning beside claims"
 
@@ -18,21 +18,13 @@ DIALECT = Dialect(
     apart=True,
     keys=(
         Row(name="google.com/tpu", meaning="TPU chips; most machine shapes take all of a node's", role=Role.COUNT),
-        Row(
-            name="cloud-tpus.google.com/<version>",
-            meaning="cores of a Cloud TPU node, a retired model",
-            action=Action.LEFT,
-            because="such TPUs are not part of any node, so no driver publishes them",
+        left(
+            "cloud-tpus.google.com/<version>",
+            "cores of a Cloud TPU node, a retired model",
+            "such TPUs are not part of any node, so no driver publishes them",
         ),
         *(
-            Row(
-                name=f"cloud.google.com/gke-{name}",
-                place=Position.NODE_SELECTOR,
-                unit=Unit.TEXT,
-                meaning=text,
-                action=Action.LEFT,
-                because=_KEPT,
-            )
+            node_label(f"cloud.google.com/gke-{name}", text)
             for name, text in (
                 ("tpu-accelerator", "generation of the node's TPUs"),
                 ("tpu-topology", "shape of the slice"),
@@ -42,13 +34,11 @@ DIALECT = Dialect(
                 ("spot", "nodes that may be taken away"),
             )
         ),
-        Row(
-            name="cloud.google.com/gke-tpu-slice-topology",
-            place=Position.ANNOTATION,
-            unit=Unit.TEXT,
-            meaning="shape of a slice that is put together for the pods",
-            action=Action.LEFT,
-            because="stays: GKE makes the slice, and the node selectors that go with it, by it",
+        left(
+            "cloud.google.com/gke-tpu-slice-topology",
+            "shape of a slice that is put together for the pods",
+            "stays: GKE makes the slice, and the node selectors that go with it, by it",
+            Position.ANNOTATION,
         ),
     ),
 )

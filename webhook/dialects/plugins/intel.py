@@ -9,13 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from webhook.dialects.demand import Answer, Demand, Keyed, Left, Note
-from webhook.dialects.table import Action, Dialect, Role, Row
-from webhook.dialects.vocabulary import Bare, Vocabulary
-from webhook.dialects.words import Meaning, Options
+from webhook.dialects.table import Action, Dialect, Role, Row, left
+from webhook.dialects.vocabulary import Answer, Bare, Demand, Keyed, Left, Meaning, Note, Options, Vocabulary, several
 
 if TYPE_CHECKING:
-    from webhook.dialects.words import Words
+    from webhook.dialects.vocabulary import Words
 
 # QAT by the services of its physical function: what the plugin calls them, and how the driver writes them.
 _QAT = "qat.intel.com/"
@@ -51,27 +49,20 @@ DIALECT = Dialect(
         ),
         Row(name="habana.ai/gaudi", meaning="Gaudi accelerators", role=Role.COUNT, target="gaudi"),
         *(
-            Row(
-                name=f"gpu.intel.com/{name}",
-                meaning="sees all GPUs of the node, for telemetry",
-                action=Action.LEFT,
-                because="that takes a claim with adminAccess in a namespace labelled for it: write it by hand",
+            left(
+                f"gpu.intel.com/{name}",
+                "sees all GPUs of the node, for telemetry",
+                "that takes a claim with adminAccess in a namespace labelled for it: write it by hand",
             )
             for name in ("monitoring", "i915_monitoring", "xe_monitoring")
         ),
-        Row(
-            name="gpu.intel.com/dxg",
-            meaning="GPUs of a Windows host under WSL",
-            action=Action.LEFT,
-            because="no DRA driver publishes them: the device plugin goes on serving them",
+        left(
+            "gpu.intel.com/dxg",
+            "GPUs of a Windows host under WSL",
+            "no DRA driver publishes them: the device plugin goes on serving them",
         ),
         *(
-            Row(
-                name=f"gpu.intel.com/{name}",
-                meaning=text,
-                action=Action.LEFT,
-                because="parts of a card have no counterpart: the driver gives whole ones",
-            )
+            left(f"gpu.intel.com/{name}", text, "parts of a card have no counterpart: the driver gives whole ones")
             for name, text in (
                 ("millicores", "thousandths of a GPU's compute"),
                 ("memory.max", "bytes of a GPU's memory"),
@@ -89,14 +80,13 @@ DIALECT = Dialect(
             )
             for name, services in _SERVICES.items()
         ),
-        Row(
-            name=f"{_QAT}generic",
-            meaning="QAT functions whose services the plugin could not tell",
-            action=Action.LEFT,
-            because="what they can do is not said, and the driver publishes the fourth generation alone",
+        left(
+            f"{_QAT}generic",
+            "QAT functions whose services the plugin could not tell",
+            "what they can do is not said, and the driver publishes the fourth generation alone",
         ),
         *(
-            Row(name=f"intel.com/{name}", meaning=text, action=Action.LEFT, because=_NAMED)
+            left(f"intel.com/{name}", text, _NAMED)
             for name, text in (
                 ("gpu", "GPUs of Intel's driver"),
                 ("gaudi", "Gaudi accelerators of Intel's driver"),
@@ -120,9 +110,8 @@ def read(words: Words[Options]) -> Answer:
         services = _SERVICES.get(key.removeprefix(_QAT), "")
         demand = Demand(target=row.target, count=amount.value, profile=services)
         demands.append(Keyed(key, demand))
-        plural = "s" if amount.value > 1 else ""
-        kind = f"function{plural} for {services}; {row.because}" if services else f"whole device{plural}"
-        notes.append(Note(key, row.action, f"{amount.value} {kind}"))
+        text = several(amount.value, "function" if services else "whole device")
+        notes.append(Note(key, row.action, f"{text} for {services}; {row.because}" if services else text))
     return Answer(demands=tuple(demands), notes=tuple(notes))
 
 

@@ -10,15 +10,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from webhook.dialects.demand import Answer, Demand, Keyed, Left, Note
-from webhook.dialects.table import Action, Dialect, Position, Role, Row, Unit
-from webhook.dialects.vocabulary import Vocabulary
-from webhook.dialects.words import Mistake, Options
+from webhook.dialects.table import Action, Dialect, Position, Role, Row, left
+from webhook.dialects.vocabulary import Answer, Demand, Keyed, Left, Mistake, Note, Options, Vocabulary, several
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from webhook.dialects.words import Amount, Words
+    from webhook.dialects.vocabulary import Words
 
 _UNDECLARED = "whether the driver publishes this pool is not declared (`nics.pools`, with Multus mode)"
 _POOLS = (
@@ -38,11 +36,10 @@ DIALECT = Dialect(
     target="vf",
     apart=True,
     keys=(
-        Row(
-            name="rdma/<pool>",
-            meaning="every RDMA device of a pool, shared, whatever the number (shared RDMA plugin)",
-            action=Action.LEFT,
-            because="a claim gives a device to one pod alone, where this plugin gives all of them to everybody",
+        left(
+            "rdma/<pool>",
+            "every RDMA device of a pool, shared, whatever the number (shared RDMA plugin)",
+            "a claim gives a device to one pod alone, where this plugin gives all of them to everybody",
         ),
         Row(
             name="vpc.amazonaws.com/efa",
@@ -61,13 +58,11 @@ DIALECT = Dialect(
             )
             for name, text in _POOLS
         ),
-        Row(
-            name="k8s.v1.cni.cncf.io/networks",
-            place=Position.ANNOTATION,
-            unit=Unit.TEXT,
-            meaning="networks that Multus attaches",
-            action=Action.LEFT,
-            because="stays: Multus finds the devices of claims by the name of their pool",
+        left(
+            "k8s.v1.cni.cncf.io/networks",
+            "networks that Multus attaches",
+            "stays: Multus finds the devices of claims by the name of their pool",
+            Position.ANNOTATION,
         ),
     ),
 )
@@ -89,37 +84,26 @@ class NicOptions(Options, frozen=True, kw_only=True):
 
 
 def read(words: Words[NicOptions]) -> Answer:
-    """Read one container: each pool is asked for by its name."""
-    demands = []
-    notes = []
+    """Read one container: adapters, or devices of a pool that is declared to be published, by its name."""
+    demands: list[Keyed] = []
+    notes: list[Note] = []
     for amount in words.said[0].amounts:
-        key = amount.key
-        if not amount.value:
+        key, count = amount.key, amount.value
+        if not count:
             continue
         if amount.row.action is Action.LEFT:
             return Answer(left=Left(key, amount.row.because))
-        demand, note = _devices(amount, words.options)
-        if demand is None:
+        if amount.row.target == "efa":
+            demand, action = Demand(target="efa", count=count), Action.APPROXIMATED
+            text = f"{several(count, 'adapter')}, moved into the pod's network namespace"
+        elif key in words.options.pools:
+            demand, action = Demand(target="vf", count=count, resource=key), Action.TRANSLATED
+            text = f"{several(count, 'device')} published as {key}"
+        else:
             return Answer(left=Left(key, _UNDECLARED))
         demands.append(Keyed(key, demand))
-        notes.append(note)
+        notes.append(Note(key, action, text))
     return Answer(demands=tuple(demands), notes=tuple(notes))
-
-
-def _devices(amount: Amount, options: NicOptions) -> tuple[Demand | None, Note]:
-    """Ask for adapters, or for devices of a pool that is declared to be published."""
-    key, count = amount.key, amount.value
-    plural = "s" if count > 1 else ""
-    if amount.row.target == "efa":
-        text = f"{count} adapter{plural}, moved into the pod's network namespace"
-        adapters = Demand(target="efa", count=count)
-        return adapters, Note(key, Action.APPROXIMATED, text)
-    text = f"{count} device{plural} published as {key}"
-    note = Note(key, Action.TRANSLATED, text)
-    if key not in options.pools:
-        return None, note
-    devices = Demand(target="vf", count=count, resource=key)
-    return devices, note
 
 
 VOCABULARY = Vocabulary(table=DIALECT, read=read, options=NicOptions)

@@ -10,16 +10,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from webhook.dialects.demand import Answer, Demand, Keyed, Left, Note, Refusal
 from webhook.dialects.plugins.gfd import profile_of, read_selected, sharing_label
-from webhook.dialects.table import Action, Dialect, Position, Role, Row, Unit
-from webhook.dialects.vocabulary import Bare, Vocabulary
-from webhook.dialects.words import Meaning, Options
+from webhook.dialects.table import Action, Dialect, Position, Role, Row, Unit, left, node_label
+from webhook.dialects.vocabulary import (
+    Answer,
+    Bare,
+    Demand,
+    Keyed,
+    Left,
+    Meaning,
+    Note,
+    Options,
+    Vocabulary,
+    several,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from webhook.dialects.words import Amount, Hint, Words
+    from webhook.dialects.vocabulary import Words
 
 _KEPT = "stays where it is: node selectors keep their meaning beside claims"
 
@@ -45,45 +52,27 @@ DIALECT = Dialect(
             meaning="MIG devices of a profile (strategy mixed)",
             role=Role.PROFILE,
         ),
-        Row(
-            name="nvidia.com/mig-<profile>.shared",
-            meaning="time-sliced replicas of a MIG device",
+        left(
+            "nvidia.com/mig-<profile>.shared",
+            "time-sliced replicas of a MIG device",
+            "replicas of MIG devices have no counterpart unless the driver publishes shares for them",
             role=Role.PROFILE,
-            action=Action.LEFT,
-            because="replicas of MIG devices have no counterpart unless the driver publishes shares for them",
         ),
-        Row(
-            name="NVIDIA_VISIBLE_DEVICES",
-            place=Position.ENV,
+        left(
+            "NVIDIA_VISIBLE_DEVICES",
+            "without a request: every GPU of the node, past all accounting",
+            "a user's value is never dropped; claims reach containers through CDI and do not read it",
+            Position.ENV,
             unit=Unit.LIST,
-            meaning="without a request: every GPU of the node, past all accounting",
-            action=Action.LEFT,
-            because="a user's value is never dropped; claims reach containers through CDI and do not read it",
         ),
-        Row(
-            name="NVIDIA_MIG_CONFIG_DEVICES",
-            place=Position.ENV,
-            unit=Unit.TEXT,
-            meaning="container toolkit knob",
-            action=Action.LEFT,
-            because="no request",
-        ),
-        Row(
-            name="NVIDIA_DRIVER_CAPABILITIES",
-            place=Position.ENV,
-            unit=Unit.TEXT,
-            meaning="container toolkit knob",
-            action=Action.LEFT,
-            because="no request",
-        ),
-        Row(
-            name="cloud.google.com/gke-gpu-sharing-strategy",
-            place=Position.NODE_SELECTOR,
-            unit=Unit.TEXT,
-            meaning="the node's GPUs are shared: nvidia.com/gpu is a replica",
+        left("NVIDIA_MIG_CONFIG_DEVICES", "container toolkit knob", "no request", Position.ENV),
+        left("NVIDIA_DRIVER_CAPABILITIES", "container toolkit knob", "no request", Position.ENV),
+        left(
+            "cloud.google.com/gke-gpu-sharing-strategy",
+            "the node's GPUs are shared: nvidia.com/gpu is a replica",
+            "a replica has no counterpart; the whole container stays as it is",
+            Position.NODE_SELECTOR,
             role=Role.MODE,
-            action=Action.LEFT,
-            because="a replica has no counterpart; the whole container stays as it is",
         ),
         Row(
             name="cloud.google.com/gke-gpu-partition-size",
@@ -93,28 +82,14 @@ DIALECT = Dialect(
             role=Role.PROFILE,
             because="the selector stays on the pod too",
         ),
-        Row(
-            name="nvidia.com/gpu.product",
-            place=Position.NODE_SELECTOR,
-            unit=Unit.TEXT,
-            meaning="product name with hyphens for blanks; -SHARED and -MIG-<profile> say what nvidia.com/gpu is",
-            role=Role.MODELS,
-            action=Action.LEFT,
-            because=_KEPT,
+        node_label(
+            "nvidia.com/gpu.product",
+            "product name with hyphens for blanks; -SHARED and -MIG-<profile> say what nvidia.com/gpu is",
+            Role.MODELS,
         ),
-        Row(
-            name="nvidia.com/gpu.sharing-strategy",
-            place=Position.NODE_SELECTOR,
-            unit=Unit.TEXT,
-            meaning="none, mps or time-slicing",
-            role=Role.POLICY,
-            action=Action.LEFT,
-            because=_KEPT,
-        ),
+        node_label("nvidia.com/gpu.sharing-strategy", "none, mps or time-slicing", Role.POLICY),
         *(
-            Row(
-                name=name, place=Position.NODE_SELECTOR, unit=Unit.TEXT, meaning=text, action=Action.LEFT, because=_KEPT
-            )
+            node_label(name, text)
             for name, text in (
                 ("nvidia.com/gpu.present", "a GPU is there"),
                 ("nvidia.com/gpu.deploy.<part>", "whether the GPU operator runs a part of its own there"),
@@ -158,78 +133,44 @@ def read(words: Words[NvidiaOptions]) -> Answer:
     """Read one container: each key stands for itself."""
     demands: list[Keyed] = []
     notes: list[Note] = []
-    refusals: list[Refusal] = []
-    left: Left | None = None
+    stays: Left | None = None
     for amount in words.said[0].amounts:
-        if not amount.value:
+        key, row, unit, count = amount.key, amount.row, words.unit, amount.value
+        if not count:
             continue
-        answer = _one(amount, words)
-        demands += answer.demands
-        notes += answer.notes
-        refusals += answer.refusals
-        left = left or answer.left
-    return Answer(
-        demands=tuple(demands),
-        notes=tuple(notes),
-        refusals=tuple(refusals),
-        left=left,
-    )
+        profile = profile_of(amount.part) if row.role is Role.PROFILE else unit.profile
+        action = Action.TRANSLATED
+        demand, text = Demand(target="gpu", count=count), several(count, "whole GPU")
+        reason = ""
+        if row.action is Action.LEFT:
+            reason = row.because
+        elif row.role is Role.PROFILE and not profile:
+            reason = f"{amount.part!r} is not a MIG profile that a device plugin offers"
+        elif row.role is not Role.PROFILE and (row.role is Role.SHARES or unit.replica):
+            reason = _no_replica(count, words)
+            demand, action = Demand(target="gpu", shares=1), Action.APPROXIMATED
+            text = "one unit of `shares` of one GPU; no limits, as under time-slicing"
+        elif profile:
+            demand = Demand(target="mig", count=count, profile=profile)
+            text = f"{several(count, 'MIG device')} of profile {profile}"
+        if reason:
+            stays = stays or Left(key, reason)
+            continue
+        demands.append(Keyed(key, demand))
+        notes.append(Note(key, action, text))
+    return Answer(demands=tuple(demands), notes=tuple(notes), left=stays)
 
 
-def _one(amount: Amount, words: Words[NvidiaOptions]) -> Answer:
-    row, unit = amount.row, words.unit
-    if row.action is Action.LEFT:
-        return Answer(left=Left(amount.key, row.because))
-    if row.role is Role.PROFILE:
-        profile = profile_of(amount.part)
-        return _mig(amount, profile)
-    if row.role is Role.SHARES or unit.replica:
-        return _replicas(amount, words)
-    if unit.profile:
-        return _mig(amount, unit.profile)
-    plural = "s" if amount.value > 1 else ""
-    text = f"{amount.value} whole GPU{plural}"
-    note = Note(amount.key, Action.TRANSLATED, text)
-    demand = Demand(target="gpu", count=amount.value)
-    asked = Keyed(amount.key, demand)
-    return Answer(demands=(asked,), notes=(note,))
-
-
-def _mig(amount: Amount, profile: str) -> Answer:
-    if not profile:
-        reason = f"{amount.part!r} is not a MIG profile that a device plugin offers"
-        return Answer(left=Left(amount.key, reason))
-    plural = "s" if amount.value > 1 else ""
-    text = f"{amount.value} MIG device{plural} of profile {profile}"
-    note = Note(amount.key, Action.TRANSLATED, text)
-    demand = Demand(target="mig", count=amount.value, profile=profile)
-    asked = Keyed(amount.key, demand)
-    return Answer(demands=(asked,), notes=(note,))
-
-
-def _replicas(amount: Amount, words: Words[NvidiaOptions]) -> Answer:
-    key = amount.key
+def _no_replica(count: int, words: Words[NvidiaOptions]) -> str:
+    """Say why a replica stays; "" where the driver publishes shares that stand for it."""
     if not words.options.consumable_shares:
-        reason = "a replica has no counterpart unless `nvidia.consumableShares` is declared"
-        return Answer(left=Left(key, reason))
-    if under_mps := _selects_mps(words.hints):
-        reason = f"selector {under_mps} asks for MPS, which limits memory and compute of a replica: a unit of `shares` has no limits, and its driver refuses MPS beside them"
-        return Answer(left=Left(key, reason))
-    if amount.value > 1:
-        reason = f"{amount.value} replicas give no more compute than one, and need not be on one GPU: ask for 1"
-        return Answer(left=Left(key, reason))
-    text = "one unit of `shares` of one GPU; no limits, as under time-slicing"
-    note = Note(key, Action.APPROXIMATED, text)
-    asked = Keyed(key, Demand(target="gpu", shares=1))
-    return Answer(demands=(asked,), notes=(note,))
-
-
-def _selects_mps(hints: Mapping[Role, Hint]) -> str:
-    """Say by which label a pod asks for nodes, or for some, that run MPS; "" if by none."""
+        return "a replica has no counterpart unless `nvidia.consumableShares` is declared"
     for role in (Role.MODE, Role.POLICY):
-        hint = hints.get(role)
+        hint = words.hints.get(role)
         if hint is not None and "mps" in hint.text.split(", "):
-            return f"{hint.key}={hint.text}"
+            return f"selector {hint.key}={hint.text} asks for MPS, which limits memory and compute of a replica: a unit of `shares` has no limits, and its driver refuses MPS beside them"
+    if count > 1:
+        return f"{count} replicas give no more compute than one, and need not be on one GPU: ask for 1"
     return ""
 
 

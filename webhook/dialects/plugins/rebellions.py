@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from webhook.dialects.demand import Answer, Demand, Keyed, Note
 from webhook.dialects.table import Dialect, Role, Row
-from webhook.dialects.vocabulary import Vocabulary
-from webhook.dialects.words import Options
+from webhook.dialects.vocabulary import Answer, Demand, Keyed, Note, Options, Vocabulary, several
 
 if TYPE_CHECKING:
-    from webhook.dialects.words import Words
+    from webhook.dialects.vocabulary import Words
 
 # Key: how the names of its products begin.
 _FAMILIES = {"rebellions.ai/ATOM": "RBLN-CA", "rebellions.ai/REBEL": "RBLN-CR"}
@@ -43,14 +41,10 @@ def read(words: Words[Options]) -> Answer:
         if not count:
             continue
         product = _FAMILIES.get(key)
-        models = (product,) if product else ()
-        demand = Demand(target="rbln", count=count, models=models)
+        demand = Demand(target="rbln", count=count, models=(product,) if product else ())
         demands.append(Keyed(key, demand))
         which = f" of product {product}*" if product else ""
-        plural = "s" if count > 1 else ""
-        text = f"{count} whole device{plural}{which}"
-        note = Note(key, amount.row.action, text)
-        notes.append(note)
+        notes.append(Note(key, amount.row.action, f"{several(count, 'whole device')}{which}"))
     return Answer(demands=tuple(demands), notes=tuple(notes))
 
 

@@ -7,8 +7,15 @@ cards have a driver, and a module of their own.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from webhook.dialects.plain import vocabulary_of
-from webhook.dialects.table import Action, Dialect, Position, Row, Unit
+from webhook.dialects.table import Dialect, Position, left
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from webhook.dialects.table import Row
 
 # Vendor: domain, what it is, the keys on containers, the annotations that choose devices.
 _VENDORS = {
@@ -79,46 +86,20 @@ _OTHERS = {
 _COMMON = frozenset(("dcu.com/gpu", "metax-tech.com/sgpu"))
 
 
-def _why(device: str) -> str:
-    article = "an" if device[0] in "AEIOU" else "a"
-    return f"no DRA driver for {article} {device} is known: its device plugin goes on serving it"
-
-
-def _numbers(domain: str, device: str, keys: tuple[str, ...]) -> list[Row]:
-    """Write a vendor's resource names."""
-    reason = _DRIVEN.get(domain) or _why(device)
-    found = []
-    for key in keys:
-        name = f"{domain}/{key}"
-        text = f"{device}: {key.rpartition('>')[2] or key}"
-        row = Row(name=name, meaning=text, action=Action.LEFT, because=reason, common=name in _COMMON)
-        found.append(row)
-    return found
-
-
-def _choices(names: dict[str, str]) -> list[Row]:
-    """Write annotations that say which devices may serve."""
-    found = []
-    for name, device in names.items():
-        row = Row(
-            name=name,
-            place=Position.ANNOTATION,
-            unit=Unit.TEXT,
-            meaning=f"which {device} may serve, and how",
-            action=Action.LEFT,
-            because="stays with the keys that it is about",
-        )
-        found.append(row)
-    return found
-
-
-def _rows() -> tuple[Row, ...]:
-    numbers: list[Row] = []
+def _rows() -> Iterator[Row]:
+    """Write the resource names of each vendor, and then the annotations that say which devices may serve."""
     choices: dict[str, str] = {}
     for domain, (device, keys, hints) in _VENDORS.items():
-        numbers += _numbers(domain, device, keys)
+        article = "an" if device[0] in "AEIOU" else "a"
+        undriven = f"no DRA driver for {article} {device} is known: its device plugin goes on serving it"
+        reason = _DRIVEN.get(domain) or undriven
+        for key in keys:
+            name = f"{domain}/{key}"
+            yield left(name, f"{device}: {key.rpartition('>')[2] or key}", reason, common=name in _COMMON)
         choices |= {f"{domain}/{name}": device for name in hints}
-    return (*numbers, *_choices(choices | _OTHERS))
+    for name, device in (choices | _OTHERS).items():
+        meaning = f"which {device} may serve, and how"
+        yield left(name, meaning, "stays with the keys that it is about", Position.ANNOTATION)
 
 
 DIALECT = Dialect(
@@ -126,6 +107,6 @@ DIALECT = Dialect(
     title="devices that no DRA driver serves",
     apart=True,
     schedulers=("hami-scheduler", "volcano", "koord-scheduler"),
-    keys=_rows(),
+    keys=tuple(_rows()),
 )
 VOCABULARY = vocabulary_of(DIALECT)

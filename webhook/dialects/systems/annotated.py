@@ -9,26 +9,18 @@ NexusGPU/tensor-fusion: pkg/constants.
 from __future__ import annotations
 
 from webhook.dialects.plain import vocabulary_of
-from webhook.dialects.table import Action, Dialect, Position, Role, Row, Unit
+from webhook.dialects.table import Dialect, Position, Role, Row, Unit, left
 
 _STAYS = "stays with the request that it is about"
 _OUTPUT = "written by the system itself"
 
 
 def _asks(name: str, meaning: str, because: str) -> Row:
-    return Row(
-        name=name,
-        place=Position.ANNOTATION,
-        unit=Unit.TEXT,
-        meaning=meaning,
-        role=Role.ASKS,
-        action=Action.LEFT,
-        because=because,
-    )
+    return left(name, meaning, because, Position.ANNOTATION, role=Role.ASKS)
 
 
 def _beside(name: str, meaning: str, place: Position = Position.ANNOTATION, because: str = _STAYS) -> Row:
-    return Row(name=name, place=place, unit=Unit.TEXT, meaning=meaning, action=Action.LEFT, because=because)
+    return left(name, meaning, because, place)
 
 
 _FRACTION = "a fraction of a GPU that is not chosen yet has no size, and KAI would go on placing it by its annotation"
@@ -45,23 +37,19 @@ KAI = Dialect(
         _beside("gpu-fraction-container-name", "which container gets the GPU"),
         _beside("gpu-fraction-limit", "how far a fraction may burst"),
         _beside("mps", "run with MPS"),
-        Row(
-            name="kai.scheduler/queue",
-            place=Position.LABEL,
-            unit=Unit.TEXT,
-            meaning="the queue that the pod is counted in",
+        left(
+            "kai.scheduler/queue",
+            "the queue that the pod is counted in",
+            "only KAI counts it: the pod keeps its scheduler",
+            Position.LABEL,
             role=Role.SCHEDULED,
-            action=Action.LEFT,
-            because="only KAI counts it: the pod keeps its scheduler",
         ),
-        Row(
-            name="runai/queue",
-            place=Position.LABEL,
-            unit=Unit.TEXT,
-            meaning="the queue of Run:ai that the pod is counted in",
+        left(
+            "runai/queue",
+            "the queue of Run:ai that the pod is counted in",
+            "only Run:ai counts it: the pod keeps its scheduler",
+            Position.LABEL,
             role=Role.SCHEDULED,
-            action=Action.LEFT,
-            because="only Run:ai counts it: the pod keeps its scheduler",
         ),
         _beside("kai.scheduler/node-pool", "the scheduler's share of the cluster", Position.LABEL),
         _beside("pod-group-name", "membership of a gang"),
@@ -103,24 +91,22 @@ TENSOR_FUSION = Dialect(
     title="Tensor Fusion",
     schedulers=("tensor-fusion-scheduler",),
     keys=(
-        Row(
-            name="tensor-fusion.ai/enabled",
-            place=Position.LABEL,
-            unit=Unit.BOOL,
-            meaning="the pod is Tensor Fusion's, whatever stands on its containers",
+        left(
+            "tensor-fusion.ai/enabled",
+            "the pod is Tensor Fusion's, whatever stands on its containers",
+            _REMOTE,
+            Position.LABEL,
             role=Role.ASKS,
-            action=Action.LEFT,
-            because=_REMOTE,
+            unit=Unit.BOOL,
             when="true",
         ),
         *(_asks(f"tensor-fusion.ai/{name}", text, _REMOTE) for name, text in _AMOUNTS.items()),
         *(_beside(f"tensor-fusion.ai/{name}", "shapes the request") for name in _SHAPES),
         *(_beside(f"tensor-fusion.ai/{name}", "an output", because=_OUTPUT) for name in _OUTPUTS),
-        Row(
-            name="tensor-fusion.ai/index_<index>",
-            meaning="a handshake between its scheduler and its device plugin",
-            action=Action.LEFT,
-            because="it asks for nothing by itself",
+        left(
+            "tensor-fusion.ai/index_<index>",
+            "a handshake between its scheduler and its device plugin",
+            "it asks for nothing by itself",
         ),
     ),
 )

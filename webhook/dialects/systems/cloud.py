@@ -7,7 +7,7 @@ stay. Keys follow tkestack/gpu-manager: pkg/types; the documentation of qGPU and
 from __future__ import annotations
 
 from webhook.dialects.plain import vocabulary_of
-from webhook.dialects.table import Action, Dialect, Position, Row, Unit
+from webhook.dialects.table import Dialect, Position, left, node_label
 
 _SCHEDULER = "the vendor's scheduler divides it over cards by rules of its own: it stays with it"
 _NOS = "a slice under MPS has no counterpart: no driver enforces a part of a GPU by that name"
@@ -39,29 +39,12 @@ DIALECT = Dialect(
     name="cloud",
     title="GPU shares of clouds, and nos",
     keys=(
+        *(left(name, text, reason) for name, (text, reason) in _NUMBERS.items()),
         *(
-            Row(name=name, meaning=text, action=Action.LEFT, because=reason)
-            for name, (text, reason) in _NUMBERS.items()
-        ),
-        *(
-            Row(
-                name=name,
-                place=Position.ANNOTATION,
-                unit=Unit.TEXT,
-                meaning=text,
-                action=Action.LEFT,
-                because="stays with the keys that it is about",
-            )
+            left(name, text, "stays with the keys that it is about", Position.ANNOTATION)
             for name, text in _ANNOTATIONS.items()
         ),
-        Row(
-            name="nos.nebuly.com/gpu-partitioning",
-            place=Position.NODE_SELECTOR,
-            unit=Unit.TEXT,
-            meaning="how nos divides the node's GPUs",
-            action=Action.LEFT,
-            because="stays where it is: node selectors keep their meaning beside claims",
-        ),
+        node_label("nos.nebuly.com/gpu-partitioning", "how nos divides the node's GPUs"),
     ),
 )
 VOCABULARY = vocabulary_of(DIALECT)

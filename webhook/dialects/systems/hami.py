@@ -12,18 +12,26 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from webhook.dialects.demand import MIB, Answer, Demand, Keyed, Left, Note, Refusal
-from webhook.dialects.table import Action, Dialect, Position, Role, Row, Scheduler, Unit
+from webhook.dialects.table import Action, Dialect, Position, Role, Row, Scheduler, Unit, left
 from webhook.dialects.targets import NUMA_NODE
-from webhook.dialects.vocabulary import Vocabulary
-from webhook.dialects.words import Mistake, Options
+from webhook.dialects.vocabulary import (
+    MIB,
+    Answer,
+    Demand,
+    Keyed,
+    Left,
+    Mistake,
+    Note,
+    Options,
+    Refusal,
+    Vocabulary,
+    several,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from webhook.dialects.words import Amount, Hint, Words
-
-    _ByRole = Mapping[Role, Amount]  # the first of each
+    from webhook.dialects.vocabulary import Amount, Hint, Words
 
 _NO_SCORING = "DRA has no scoring of devices; packing is the scheduler's"
 _WRITTEN_BY_HAMI = "written by HAMi's scheduler: the pod has been placed already and stays as it is"
@@ -147,52 +155,38 @@ DIALECT = Dialect(
             action=Action.IGNORED,
             because=_NO_SCORING,
         ),
-        Row(
-            name="hami.io/webhook",
-            place=Position.LABEL,
-            unit=Unit.TEXT,
-            meaning="ignore: HAMi's webhook keeps its hands off this pod",
+        left(
+            "hami.io/webhook",
+            "ignore: HAMi's webhook keeps its hands off this pod",
+            "the pod asks not to be touched",
+            Position.LABEL,
             role=Role.OPT_OUT,
-            action=Action.LEFT,
-            because="the pod asks not to be touched",
             when="ignore",
         ),
-        Row(
-            name="hami.io/dra",
-            place=Position.LABEL,
-            unit=Unit.BOOL,
-            meaning="an output: HAMi-DRA's webhook has made claims for this pod",
+        left(
+            "hami.io/dra",
+            "an output: HAMi-DRA's webhook has made claims for this pod",
+            "keys beside those claims would be served twice",
+            Position.LABEL,
             role=Role.CLAIMED,
-            action=Action.LEFT,
-            because="keys beside those claims would be served twice",
+            unit=Unit.BOOL,
             when="true",
         ),
-        Row(
-            name="CUDA_DISABLE_CONTROL",
-            place=Position.ENV,
+        left(
+            "CUDA_DISABLE_CONTROL",
+            "HAMi-core enforces nothing",
+            "stays on the container and means the same to the target driver's HAMi-core",
+            Position.ENV,
             unit=Unit.BOOL,
-            meaning="HAMi-core enforces nothing",
-            action=Action.LEFT,
-            because="stays on the container and means the same to the target driver's HAMi-core",
         ),
-        Row(
-            name="GPU_CORE_UTILIZATION_POLICY",
-            place=Position.ENV,
-            unit=Unit.TEXT,
-            meaning="default, force or disable: how HAMi-core limits compute",
-            action=Action.LEFT,
-            because="stays on the container and means the same to the target driver's HAMi-core",
+        left(
+            "GPU_CORE_UTILIZATION_POLICY",
+            "default, force or disable: how HAMi-core limits compute",
+            "stays on the container and means the same to the target driver's HAMi-core",
+            Position.ENV,
         ),
         *(
-            Row(
-                name=name,
-                place=Position.ANNOTATION,
-                unit=Unit.TEXT,
-                meaning="an output",
-                role=Role.PLACED,
-                action=Action.LEFT,
-                because=_WRITTEN_BY_HAMI,
-            )
+            left(name, "an output", _WRITTEN_BY_HAMI, Position.ANNOTATION, role=Role.PLACED)
             for name in (
                 "hami.io/vgpu-node",
                 "hami.io/vgpu-time",
@@ -232,165 +226,111 @@ class HamiOptions(Options, frozen=True, kw_only=True):
             yield Mistake("/defaultCores", f"{self.default_cores} is not a percentage", "write 0 to 100")
 
 
+def read(words: Words[HamiOptions]) -> Answer:
+    """Read one container as HAMi would, its webhook's injections included."""
+    said, hints, options = words.said[0], words.hints, words.options
+    first = said.amounts[0]
+    by_role = {amount.row.role: amount for amount in reversed(said.amounts)}
+    count, memory, percent = by_role.get(Role.COUNT), by_role.get(Role.MEMORY), by_role.get(Role.MEMORY_PERCENT)
+    if count is not None and not count.value:
+        return Answer(left=Left(count.key, "a count of 0 asks for no GPU, whatever the other keys say"))
+    if count is None and all(amount.row.role is Role.PRIORITY for amount in said.amounts):
+        return Answer(left=Left(first.key, "a priority alone asks for no GPU"))
+    # HAMi matches a device's mode as a substring, so a list permits each of its modes.
+    hint = hints.get(Role.MODE)
+    as_mig = False
+    if hint is not None and hint.text and "hami-core" not in hint.text:
+        as_mig = "mig" in hint.text
+        if not as_mig:
+            return Answer(left=Left(hint.key, f"mode {hint.text!r} has no counterpart"))
+    # Memory of each GPU. An absent key and a 0 differ: only an absent one can mean "exclusive".
+    held, relative = options.default_memory * MIB, None
+    if memory and memory.value:
+        factor = options.memory_factor
+        if memory.value * factor >= _RANGE:
+            reason = f"{memory.value} MiB x {factor} is beyond HAMi's range"
+            return Answer(refusals=(Refusal(memory.key, reason, "ask for less"),))
+        held = memory.value * factor * MIB
+    elif percent and percent.value:
+        held = 0
+        relative = percent.value if percent.value < 100 else None
+    if hint is not None and as_mig and not held:
+        return Answer(left=Left(hint.key, "which profile holds that much is told by gpumem only"))
+    # HAMi's webhook injects gpucores: 100 by presence alone, and looks at the percentage first.
+    asked = by_role.get(Role.CORES)
+    injected = asked is None and (percent.value == 100 if percent else memory is None)
+    cores = 100 if injected else options.default_cores
+    if asked:
+        cores = min(asked.value, 100)
+    key, number = (count.key, count.value) if count else (first.key, options.default_gpu_num)
+    share = _Share(held=held, percent=relative, cores=cores, injected=injected)
+    notes = _notes(by_role, first, share)
+    if as_mig:
+        # HAMi carves the smallest profile that holds the memory; compute comes with it. Devices may be of one card.
+        demand = Demand(target="mig", count=number, profile_memory=held)
+        counted = Note(key, Action.TRANSLATED, several(number, "MIG device"))
+        notes = [counted, *(note for note in notes if note.about not in (Role.CORES, Role.COUNT))]
+        if cores:
+            notes.append(Note(key, Action.APPROXIMATED, f"{cores} % of compute: it comes with the profile"))
+    elif share.exclusive:
+        demand = Demand(target="vgpu", count=number)
+    else:
+        demand = Demand(target="vgpu", count=number, memory=held or None, memory_percent=relative, cores=cores)
+    if hints:
+        demand = _narrow(demand, hints, notes)
+    return Answer(demands=(Keyed(key, demand),), notes=tuple(notes))
+
+
 class _Share(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What HAMi would account for on each GPU."""
 
-    memory: int  # bytes; 0 is all of it
+    held: int  # bytes of memory; 0 is all of it
     percent: int | None  # of the memory, where only that is known
     cores: int
     injected: bool  # HAMi's webhook wrote the cores, not the container
 
     @property
     def exclusive(self) -> bool:
-        """Whether it is the whole card, kept from everybody else."""
-        return not self.memory and self.percent is None and self.cores == 100
+        """Whether it is the whole card, kept from all other pods."""
+        return not self.held and self.percent is None and self.cores == 100
 
 
-def read(words: Words[HamiOptions]) -> Answer:
-    """Read one container as HAMi would, its webhook's injections included."""
-    said = words.said[0]
-    hints = words.hints
-    first = said.amounts[0]
-    by_role = {amount.row.role: amount for amount in reversed(said.amounts)}
-    count = by_role.get(Role.COUNT)
-    if count is not None and not count.value:
-        text = "a count of 0 asks for no GPU, whatever the other keys say"
-        return Answer(left=Left(count.key, text))
-    if count is None and all(amount.row.role is Role.PRIORITY for amount in said.amounts):
-        return Answer(left=Left(first.key, "a priority alone asks for no GPU"))
-    mode = _mode(hints.get(Role.MODE))
-    if mode not in ("hami-core", "mig"):
-        text = f"mode {mode!r} has no counterpart"
-        return Answer(left=Left(hints[Role.MODE].key, text))
-    share = _share(by_role, words.options)
-    if isinstance(share, Refusal):
-        return Answer(refusals=(share,))
-    if mode == "mig" and not share.memory:
-        text = "which profile holds that much is told by gpumem only"
-        return Answer(left=Left(hints[Role.MODE].key, text))
-
-    key = first.key
-    number = words.options.default_gpu_num
-    if count:
-        key, number = count.key, count.value
-    demand = _demand(share, number)
-    notes = _notes(by_role, first, share)
-    if mode == "mig":
-        demand = _as_mig(share, number)
-        notes = _notes_as_mig(notes, share, key, number)
-    demand, more = _narrow(demand, hints)
-    return Answer(demands=(Keyed(key, demand),), notes=(*notes, *more))
-
-
-def _share(said: _ByRole, options: HamiOptions) -> _Share | Refusal:
-    """Memory and compute of each GPU. An absent key and a 0 differ: only an absent one can mean "exclusive"."""
-    memory = said.get(Role.MEMORY)
-    percent = said.get(Role.MEMORY_PERCENT)
-    amount = options.default_memory * MIB
-    relative = None
-    if memory and memory.value:
-        factor = options.memory_factor
-        if memory.value * factor >= _RANGE:
-            return Refusal(memory.key, f"{memory.value} MiB x {factor} is beyond HAMi's range", "ask for less")
-        amount = memory.value * factor * MIB
-    elif percent and percent.value:
-        amount = 0
-        relative = percent.value if percent.value < 100 else None
-
-    # HAMi's webhook injects gpucores: 100 by presence alone, and looks at the percentage first.
-    cores = said.get(Role.CORES)
-    injected = cores is None and (percent.value == 100 if percent else memory is None)
-    compute = 100 if injected else options.default_cores
-    if cores:
-        compute = min(cores.value, 100)
-    return _Share(memory=amount, percent=relative, cores=compute, injected=injected)
-
-
-def _demand(share: _Share, count: int) -> Demand:
-    if share.exclusive:
-        return Demand(target="vgpu", count=count)
-    return Demand(
-        target="vgpu", count=count, memory=share.memory or None, memory_percent=share.percent, cores=share.cores
-    )
-
-
-def _as_mig(share: _Share, count: int) -> Demand:
-    """Where only MIG may be used, HAMi carves the smallest profile that holds the memory; compute comes with it."""
-    return Demand(target="mig", count=count, profile_memory=share.memory)
-
-
-def _notes_as_mig(notes: list[Note], share: _Share, key: str, number: int) -> list[Note]:
-    """What becomes of compute is another story with MIG: it comes with the profile. Devices may be of one card, as HAMi has it."""
-    plural = "s" if number > 1 else ""
-    counted = Note(key, Action.TRANSLATED, f"{number} MIG device{plural}")
-    kept = [counted, *(note for note in notes if note.about not in (Role.CORES, Role.COUNT))]
-    if share.cores:
-        kept.append(Note(key, Action.APPROXIMATED, f"{share.cores} % of compute: it comes with the profile"))
-    return kept
-
-
-def _notes(said: _ByRole, first: Amount, share: _Share) -> list[Note]:
-    """Say what becomes of each key."""
-    count = said.get(Role.COUNT)
-    memory = said.get(Role.MEMORY)
-    percent = said.get(Role.MEMORY_PERCENT)
-    cores = said.get(Role.CORES)
-    priority = said.get(Role.PRIORITY)
+def _notes(said: Mapping[Role, Amount], first: Amount, share: _Share) -> list[Note]:
+    """Say what becomes of each key; `said` is the first amount of each role."""
+    count, memory, percent = said.get(Role.COUNT), said.get(Role.MEMORY), said.get(Role.MEMORY_PERCENT)
+    cores, priority = said.get(Role.CORES), said.get(Role.PRIORITY)
     notes: list[Note] = []
     if count:
-        plural = "s" if count.value > 1 else ""
-        text = f"{count.value} distinct GPU{plural}"
-        notes.append(Note(count.key, Action.TRANSLATED, text, Role.COUNT))
-    if cores:
-        notes.append(_note_of_cores(cores, share))
+        notes.append(Note(count.key, Action.TRANSLATED, several(count.value, "distinct GPU"), Role.COUNT))
+    if cores and cores.value > 100:
+        notes.append(Note(cores.key, Action.TRANSLATED, f"{cores.value} is clamped to 100, as HAMi does"))
+    elif cores and not share.cores:
+        text = "cores 0: unreserved, and not kept off cards that are fully reserved"
+        notes.append(Note(cores.key, Action.APPROXIMATED, text))
+    elif cores:
+        notes.append(Note(cores.key, Action.TRANSLATED, f"{share.cores} % of each GPU"))
     if priority:
         notes.append(Note(priority.key, Action.APPROXIMATED, priority.row.because))
     if share.exclusive:
-        for amount in (memory, percent):
-            if amount:
-                note = Note(amount.key, Action.TRANSLATED, "the whole card, exclusively")
-                notes.append(note)
-        return notes
-
-    notes += _notes_of_memory(memory, percent, share)
-    if cores is None and not share.injected:
-        about = memory or percent or count or first
-        text = f"gpucores is absent: cores {share.cores}, unreserved and unlimited"
-        notes.append(Note(about.key, Action.APPROXIMATED, text, Role.CORES))
-    elif share.cores == 100 and share.memory:
-        about = cores or memory or first
-        text = "all compute, but a later share of 0 cores still fits on the card"
-        notes.append(Note(about.key, Action.APPROXIMATED, text))
-    return notes
-
-
-def _note_of_cores(cores: Amount, share: _Share) -> Note:
-    if cores.value > 100:
-        return Note(cores.key, Action.TRANSLATED, f"{cores.value} is clamped to 100, as HAMi does")
-    if not share.cores:
-        text = "cores 0: unreserved, and not kept off cards that are fully reserved"
-        return Note(cores.key, Action.APPROXIMATED, text)
-    return Note(cores.key, Action.TRANSLATED, f"{share.cores} % of each GPU")
-
-
-def _notes_of_memory(memory: Amount | None, percent: Amount | None, share: _Share) -> list[Note]:
-    notes = []
+        whole = "the whole card, exclusively"
+        return notes + [Note(one.key, Action.TRANSLATED, whole) for one in (memory, percent) if one]
     if memory:
-        text = f"{share.memory // MIB} MiB of each GPU" if memory.value else "0 is the whole memory"
+        text = f"{share.held // MIB} MiB of each GPU" if memory.value else "0 is the whole memory"
         notes.append(Note(memory.key, Action.TRANSLATED, text))
     if percent and memory and memory.value:
         notes.append(Note(percent.key, Action.IGNORED, f"{memory.key} decides about the amount"))
     elif percent:
         text = f"{share.percent} % of each GPU's memory" if share.percent else "the whole memory"
         notes.append(Note(percent.key, Action.TRANSLATED, text))
+    if cores is None and not share.injected:
+        about = memory or percent or count or first
+        text = f"gpucores is absent: cores {share.cores}, unreserved and unlimited"
+        notes.append(Note(about.key, Action.APPROXIMATED, text, Role.CORES))
+    elif share.cores == 100 and share.held:
+        about = cores or memory or first
+        text = "all compute, but a later share of 0 cores still fits on the card"
+        notes.append(Note(about.key, Action.APPROXIMATED, text))
     return notes
-
-
-def _mode(hint: Hint | None) -> str:
-    """How the GPU is to be divided. HAMi matches a device's mode as a substring, so a list permits each of its modes."""
-    if hint is None or not hint.text or "hami-core" in hint.text:
-        return "hami-core"
-    return "mig" if "mig" in hint.text else hint.text
 
 
 _FILTERS = {
@@ -402,20 +342,19 @@ _FILTERS = {
 _TRUE = frozenset({"1", "t", "T", "TRUE", "true", "True"})  # Go's strconv.ParseBool
 
 
-def _narrow(demand: Demand, hints: Mapping[Role, Hint]) -> tuple[Demand, list[Note]]:
+def _narrow(demand: Demand, hints: Mapping[Role, Hint], notes: list[Note]) -> Demand:
     """Add what the pod's annotations say about which GPUs may serve."""
-    notes: list[Note] = []
-    if not hints:
-        return demand, notes
     filters: dict[str, tuple[str, ...]] = {}
     for role, field in _FILTERS.items():
         hint = hints.get(role)
         entries = hint.entries if hint else ()
         if hint and entries:
             filters[field] = entries
-            told = _list_first(entries)
-            notes.append(Note(hint.key, Action.TRANSLATED, told))
-
+            # The first of them, each of which may be long, too.
+            first = ", ".join(entries[:8])
+            shown = first if len(first) <= 200 else f"{first[:200]}…"
+            more = "" if len(entries) <= 8 else f" and {len(entries) - 8} more"
+            notes.append(Note(hint.key, Action.TRANSLATED, f"{shown}{more}"))
     policy = hints.get(Role.POLICY)
     exclusive = policy is not None and "mutex" in policy.entries
     if policy and exclusive and demand.partial:
@@ -424,24 +363,14 @@ def _narrow(demand: Demand, hints: Mapping[Role, Hint]) -> tuple[Demand, list[No
         notes.append(Note(policy.key, Action.IGNORED, _NO_SCORING))
     if exclusive:
         demand = Demand(target=demand.target, count=demand.count)
-
     bind = hints.get(Role.NUMA_BIND)
     same = ""
-    wanted = bind is not None and bind.text.strip() in _TRUE
-    if bind and wanted:
-        if demand.count > 1:
-            same = NUMA_NODE
-            notes.append(Note(bind.key, Action.APPROXIMATED, "all GPUs of the container on one NUMA node"))
-        else:
-            notes.append(Note(bind.key, Action.TRANSLATED, "one GPU is always on one NUMA node"))
-    return msgspec.structs.replace(demand, same=same, **filters), notes
-
-
-def _list_first(entries: tuple[str, ...]) -> str:
-    """Name the first entries of a list, and say how many there are; each may be long, too."""
-    first = ", ".join(entries[:8])
-    shown = first if len(first) <= 200 else f"{first[:200]}…"
-    return shown if len(entries) <= 8 else f"{shown} and {len(entries) - 8} more"
+    if bind and bind.text.strip() in _TRUE and demand.count > 1:
+        same = NUMA_NODE
+        notes.append(Note(bind.key, Action.APPROXIMATED, "all GPUs of the container on one NUMA node"))
+    elif bind and bind.text.strip() in _TRUE:
+        notes.append(Note(bind.key, Action.TRANSLATED, "one GPU is always on one NUMA node"))
+    return msgspec.structs.replace(demand, same=same, **filters)
 
 
 VOCABULARY = Vocabulary(

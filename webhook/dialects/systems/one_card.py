@@ -9,31 +9,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from webhook.dialects.demand import MIB, Answer, Demand, Keyed, Left, Note, Refusal
 from webhook.dialects.plain import total
-from webhook.dialects.table import Action, Dialect, Position, Role, Row, Scope, Unit
-from webhook.dialects.vocabulary import Vocabulary
-from webhook.dialects.words import Mistake, Options
+from webhook.dialects.table import Action, Dialect, Position, Role, Row, Scope, Unit, left, node_label
+from webhook.dialects.vocabulary import MIB, Answer, Demand, Keyed, Left, Mistake, Note, Options, Refusal, Vocabulary
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from webhook.dialects.words import Amount, Said, Words
+    from webhook.dialects.vocabulary import Amount, Said, Words
 
 _PLACED = "written by the scheduler's extension: the pod has been placed already and stays as it is"
 _SUM = "of the one GPU that the pod shares; enforced from now on, which it was not before"
 
 
 def _output(name: str, place: Position = Position.ANNOTATION) -> Row:
-    return Row(
-        name=name,
-        place=place,
-        unit=Unit.TEXT,
-        meaning="an output",
-        role=Role.PLACED if place is Position.ANNOTATION else Role.NONE,
-        action=Action.LEFT,
-        because=_PLACED,
-    )
+    return left(name, "an output", _PLACED, place, role=Role.PLACED if place is Position.ANNOTATION else Role.NONE)
 
 
 SHARE = Dialect(
@@ -79,33 +69,24 @@ ALIYUN = Dialect(
             most=100,
         ),
         Row(name="aliyun.com/gpu", meaning="whole GPUs, near each other on topology nodes", role=Role.COUNT),
-        Row(
-            name="aliyun.com/gpu-count",
-            meaning="a capacity of nodes; of pods nothing is known",
+        left(
+            "aliyun.com/gpu-count",
+            "a capacity of nodes; of pods nothing is known",
+            "what it asks for is not documented",
             role=Role.POLICY,
-            action=Action.LEFT,
-            because="what it asks for is not documented",
         ),
         *(
-            Row(
-                name=f"alibabacloud.com/gpu-{what}.percentage",
-                unit=Unit.PERCENT,
-                meaning="a share of a GPU on GPU-HPN nodes (ACS)",
+            left(
+                f"alibabacloud.com/gpu-{what}.percentage",
+                "a share of a GPU on GPU-HPN nodes (ACS)",
+                "such nodes are Alibaba Cloud's own, and publish no devices",
                 role=Role.POLICY,
-                action=Action.LEFT,
-                because="such nodes are Alibaba Cloud's own, and publish no devices",
+                unit=Unit.PERCENT,
             )
             for what in ("core", "memory")
         ),
         *(
-            Row(
-                name=name,
-                place=Position.NODE_SELECTOR,
-                unit=Unit.TEXT,
-                meaning="how the node gives its GPUs out",
-                action=Action.LEFT,
-                because="stays where it is: node selectors keep their meaning beside claims",
-            )
+            node_label(name, "how the node gives its GPUs out")
             for name in ("ack.node.gpu.schedule", "ack.node.gpu.placement")
         ),
         _output("scheduler.framework.gpushare.allocation"),

@@ -11,15 +11,26 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from webhook.dialects.demand import MIB, Answer, Demand, Keyed, Left, Note, Refusal
-from webhook.dialects.table import Action, Dialect, Position, Role, Row, Unit
-from webhook.dialects.vocabulary import Vocabulary
-from webhook.dialects.words import Mistake, Options
+from webhook.dialects.table import Action, Dialect, Position, Role, Row, Unit, left
+from webhook.dialects.vocabulary import (
+    MIB,
+    Answer,
+    Demand,
+    Keyed,
+    Left,
+    Mistake,
+    Note,
+    Options,
+    Refusal,
+    Vocabulary,
+    several,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from webhook.dialects.words import Amount, Hint, Said, Words
+    from webhook.dialects.vocabulary import Hint, Words
+
 
 _PLACED = "written by Volcano's scheduler: the pod has been placed already and stays as it is"
 _GANG = (
@@ -108,15 +119,7 @@ DIALECT = Dialect(
             because="DRA has no scoring of devices; spreading is the scheduler's",
         ),
         *(
-            Row(
-                name=name,
-                place=place,
-                unit=Unit.TEXT,
-                meaning="membership of a group or a queue",
-                role=Role.SCHEDULED,
-                action=Action.LEFT,
-                because=_GANG,
-            )
+            left(name, "membership of a group or a queue", _GANG, place, role=Role.SCHEDULED)
             for name, place in (
                 ("scheduling.k8s.io/group-name", Position.ANNOTATION),
                 ("scheduling.volcano.sh/queue-name", Position.ANNOTATION),
@@ -124,15 +127,7 @@ DIALECT = Dialect(
             )
         ),
         *(
-            Row(
-                name=f"volcano.sh/{name}",
-                place=Position.ANNOTATION,
-                unit=Unit.TEXT,
-                meaning="an output",
-                role=Role.PLACED,
-                action=Action.LEFT,
-                because=_PLACED,
-            )
+            left(f"volcano.sh/{name}", "an output", _PLACED, Position.ANNOTATION, role=Role.PLACED)
             for name in (
                 "vgpu-ids-new",
                 "devices-to-allocate",
@@ -162,104 +157,70 @@ class VolcanoOptions(Options, frozen=True, kw_only=True):
 
 def read(words: Words[VolcanoOptions]) -> Answer:
     """Read one container as Volcano would."""
-    said = words.said[0]
-    hints = words.hints
+    said, options = words.said[0], words.options
     first = said.amounts[0]
     if said.init or said.ordinary_init:
         return Answer(left=Left(first.key, "Volcano counts no GPUs of init containers"))
-    count = said.of(Role.COUNT)
-    number = count.value if count else said.number(Role.MEMORY)
-    if not number:
+    counted, memory, percent = said.of(Role.COUNT), said.of(Role.MEMORY), said.of(Role.MEMORY_PERCENT)
+    if not (counted.value if counted else said.number(Role.MEMORY)):
         return Answer(left=Left(first.key, "asks for no GPU without vgpu-number or vgpu-memory"))
-    mode = hints.get(Role.MODE)
+    mode = words.hints.get(Role.MODE)
     if mode and mode.text not in ("", "hami-core"):
         return Answer(left=Left(mode.key, f"mode {mode.text[:40]!r} has no counterpart"))
-    key = count.key if count else first.key
-    demand, notes = _share(said, words.options, key)
-    if isinstance(demand, Refusal):
-        return Answer(refusals=(demand,))
-    narrowed = _narrow(demand, hints, notes)
+    key = counted.key if counted else first.key
+    # Compute is always said, since the target's default is all of it.
+    count, cores = said.number(Role.COUNT, 1), said.number(Role.CORES)
+    demand = Demand(target="vgpu", count=count, cores=cores)
+    compute = f"{cores} % of compute" if cores else "no compute is asked for: cores 0, unreserved and unlimited"
+    if cores == 100:
+        compute = "all compute, but a later share of 0 cores still fits on the card"
+    notes = [Note(key, Action.APPROXIMATED, f"{several(count, 'distinct GPU')}; {compute}")]
+    if percent and options.percentage:
+        notes.append(Note(percent.key, Action.TRANSLATED, f"{percent.value} % of each GPU's memory"))
+        if memory:
+            notes.append(Note(memory.key, Action.IGNORED, f"{percent.key} decides about the amount"))
+        if not percent.value:
+            return Answer(refusals=(Refusal(percent.key, "0 % reserves no memory at all", "ask for 1 or more"),))
+        relative = percent.value if percent.value < 100 else None
+        demand = msgspec.structs.replace(demand, memory_percent=relative)
+    elif memory:
+        amount = memory.value * options.memory_factor
+        if amount >= _RANGE:
+            reason = f"{memory.value} MiB x {options.memory_factor} is beyond Volcano's range"
+            return Answer(refusals=(Refusal(memory.key, reason, "ask for less"),))
+        notes.append(
+            Note(memory.key, Action.TRANSLATED, f"{amount} MiB of each GPU" if amount else "0 is the whole memory")
+        )
+        demand = msgspec.structs.replace(demand, memory=amount * MIB or None)
+    narrowed = _narrow(demand, words.hints, notes)
     if isinstance(narrowed, Refusal):
         return Answer(refusals=(narrowed,))
-    asked = Keyed(key, narrowed)
-    return Answer(
-        demands=(asked,),
-        notes=tuple(notes),
-    )
-
-
-def _share(said: Said, options: VolcanoOptions, key: str) -> tuple[Demand | Refusal, list[Note]]:
-    """Memory and compute of each GPU; compute is always said, since the target's default is all of it."""
-    count = said.number(Role.COUNT, 1)
-    cores = said.number(Role.CORES)
-    notes = [Note(key, Action.APPROXIMATED, _told(count, cores))]
-    demand = Demand(target="vgpu", count=count, cores=cores)
-    percent = said.of(Role.MEMORY_PERCENT)
-    if percent and options.percentage:
-        notes += _notes_of_percentage(percent, said.of(Role.MEMORY))
-        if not percent.value:
-            reason = "0 % reserves no memory at all"
-            refusal = Refusal(percent.key, reason, "ask for 1 or more")
-            return refusal, notes
-        relative = percent.value if percent.value < 100 else None
-        return msgspec.structs.replace(demand, memory_percent=relative), notes
-    memory = said.of(Role.MEMORY)
-    if memory is None:
-        return demand, notes
-    amount = memory.value * options.memory_factor
-    if amount >= _RANGE:
-        reason = f"{memory.value} MiB x {options.memory_factor} is beyond Volcano's range"
-        return Refusal(memory.key, reason, "ask for less"), notes
-    text = f"{amount} MiB of each GPU" if amount else "0 is the whole memory"
-    notes.append(Note(memory.key, Action.TRANSLATED, text))
-    return msgspec.structs.replace(demand, memory=amount * MIB or None), notes
-
-
-def _told(count: int, cores: int) -> str:
-    plural = "s" if count > 1 else ""
-    if cores == 100:
-        return f"{count} distinct GPU{plural}; all compute, but a later share of 0 cores still fits on the card"
-    compute = f"{cores} % of compute" if cores else "no compute is asked for: cores 0, unreserved and unlimited"
-    return f"{count} distinct GPU{plural}; {compute}"
-
-
-def _notes_of_percentage(percent: Amount, memory: Amount | None) -> list[Note]:
-    notes = [Note(percent.key, Action.TRANSLATED, f"{percent.value} % of each GPU's memory")]
-    if memory:
-        notes.append(Note(memory.key, Action.IGNORED, f"{percent.key} decides about the amount"))
-    return notes
+    return Answer(demands=(Keyed(key, narrowed),), notes=tuple(notes))
 
 
 def _narrow(demand: Demand, hints: Mapping[Role, Hint], notes: list[Note]) -> Demand | Refusal:
-    """Add which GPUs may serve; entries of types are not trimmed, and an empty one is in every name."""
+    """Add which GPUs may serve; entries of types are not trimmed, and an empty one, which is in every name, says nothing."""
     filters: dict[str, tuple[str, ...]] = {}
     for role, field in ((Role.UUIDS, "uuids"), (Role.NOT_UUIDS, "not_uuids")):
         hint = hints.get(role)
         if hint and hint.entries:
             filters[field] = hint.entries
-            text = f"{len(hint.entries)} of the GPUs"
-            notes.append(Note(hint.key, Action.TRANSLATED, text))
+            notes.append(Note(hint.key, Action.TRANSLATED, f"{len(hint.entries)} of the GPUs"))
     wanted = hints.get(Role.MODELS)
     others = hints.get(Role.NOT_MODELS)
     if wanted:
-        filters["models"] = _entries(wanted)
-        text = "the product name contains one of them"
-        notes.append(Note(wanted.key, Action.TRANSLATED, text))
+        models = tuple(wanted.text.split(","))
+        filters["models"] = () if "" in models else models
+        notes.append(Note(wanted.key, Action.TRANSLATED, "the product name contains one of them"))
     if wanted and others:
-        text = f"says nothing beside {wanted.key}, as in Volcano"
-        notes.append(Note(others.key, Action.IGNORED, text))
+        notes.append(Note(others.key, Action.IGNORED, f"says nothing beside {wanted.key}, as in Volcano"))
     elif others:
-        filters["not_models"] = _entries(others)
-        notes.append(Note(others.key, Action.TRANSLATED, "the product name contains none of them"))
-        if not filters["not_models"]:
+        models = tuple(others.text.split(","))
+        if "" in models:
             return Refusal(others.key, "an empty entry shuts out every GPU", "take the empty entry away")
+        filters["not_models"] = models
+        notes.append(Note(others.key, Action.TRANSLATED, "the product name contains none of them"))
     return msgspec.structs.replace(demand, **filters)
-
-
-def _entries(hint: Hint) -> tuple[str, ...]:
-    """Split a list of types; with an empty entry, which is in every name, it says nothing."""
-    words = tuple(hint.text.split(","))
-    return () if "" in words else words
 
 
 VOCABULARY = Vocabulary(table=DIALECT, read=read, options=VolcanoOptions)

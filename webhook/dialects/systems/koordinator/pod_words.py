@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from dra.wire import Json
-from webhook.dialects.demand import Left, Refusal
 from webhook.dialects.table import Action, Role
-from webhook.dialects.words import Options, Said
+from webhook.dialects.vocabulary import Left, Options, Refusal, Said
 
 if TYPE_CHECKING:
-    from webhook.dialects.words import Hint, Words
+    from webhook.dialects.vocabulary import Hint, Words
 
 GPU, CORE, RATIO = Role.COMBINED, Role.CORES, Role.MEMORY_PERCENT
 MEMORY, SHARED, COUNT, RDMA = Role.MEMORY, Role.SHARES, Role.COUNT, Role.NIC
@@ -113,9 +112,21 @@ class PodWords(msgspec.Struct, frozen=True, kw_only=True):
 def hear(words: Words[KoordinatorOptions]) -> PodWords | Refusal | Left:
     """Sum up and parse, unless the pod is none that we could serve, or its annotations are none that Koordinator could read."""
     hints = words.hints
-    foreign = _what_is_foreign(words)
-    if foreign:
-        return foreign
+    for one in words.said:
+        for amount in one.amounts:
+            if amount.row.action is Action.LEFT and amount.value:
+                return Left(amount.key, amount.row.because)
+    selected = hints.get(Role.MODELS)
+    if selected is not None:
+        vendor = selected.text.lower()
+        # "not …" is how a selector that shuts some out is written.
+        shuts_out_others = selected.text.startswith("not ") and "nvidia" not in vendor
+        if vendor not in ("", "nvidia") and not shuts_out_others:
+            text = f"the pod is for GPUs of {show(selected.text)}, which no target here stands for"
+            return Left(selected.key, text)
+    designated = hints.get(Role.MODE)
+    if designated is not None:
+        return Left(designated.key, designated.row.because)
     found: dict[Role, Any] = {}
     for role, type_ in _ANNOTATIONS.items():
         hint = hints.get(role)
@@ -142,30 +153,6 @@ def hear(words: Words[KoordinatorOptions]) -> PodWords | Refusal | Left:
     )
 
 
-def _what_is_foreign(words: Words[KoordinatorOptions]) -> Left | None:
-    """Find what leaves the pod to Koordinator whatever else it says."""
-    for one in words.said:
-        for amount in one.amounts:
-            row = amount.row
-            if row.action is Action.LEFT and amount.value:
-                return Left(amount.key, row.because)
-    vendor = words.hints.get(Role.MODELS)
-    if vendor is not None and _is_of_others(vendor.text):
-        text = f"the pod is for GPUs of {show(vendor.text)}, which no target here stands for"
-        return Left(vendor.key, text)
-    designated = words.hints.get(Role.MODE)
-    if designated is not None:
-        return Left(designated.key, designated.row.because)
-    return None
-
-
-def _is_of_others(vendor: str) -> bool:
-    """Say whether a node selector asks for another vendor's GPUs; "not …" is how one that shuts some out is written."""
-    lower = vendor.lower()
-    shuts_out_others = vendor.startswith("not ") and "nvidia" not in lower
-    return lower not in ("", "nvidia") and not shuts_out_others
-
-
 def _malformed(hint: Hint, why: str) -> Refusal:
     """Koordinator finds pods with malformed annotations unschedulable."""
     return Refusal(hint.key, f"is malformed: {why}", "mend the JSON")
@@ -176,27 +163,19 @@ def total(said: tuple[Said, ...], *, webhook: bool) -> dict[Role, int]:
     lasting: Counter[Role] = Counter()
     most: Counter[Role] = Counter()
     for one in said:
-        amounts = _amounts(one)
+        amounts: dict[Role, int] = {}
+        for part in _PARTS:
+            amount = one.of(part)
+            if amount is not None:
+                amounts[part] = amount.value
         if webhook and not one.init:
             amounts = _after_webhook(amounts)
         if not one.ordinary_init:
             lasting.update(amounts)
             continue
-        for part, amount in amounts.items():
-            beside = lasting[part] + amount
-            most[part] = max(most[part], beside)
-    sums = lasting | most
-    return {part: amount for part, amount in sums.items() if amount}
-
-
-def _amounts(one: Said) -> dict[Role, int]:
-    """What a container asks for, by part."""
-    found: dict[Role, int] = {}
-    for part in _PARTS:
-        amount = one.of(part)
-        if amount is not None:
-            found[part] = amount.value
-    return found
+        for part, value in amounts.items():
+            most[part] = max(most[part], lasting[part] + value)
+    return {part: value for part, value in (lasting | most).items() if value}
 
 
 def _after_webhook(amounts: dict[Role, int]) -> dict[Role, int]:

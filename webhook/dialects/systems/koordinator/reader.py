@@ -1,0 +1,438 @@
+"""Koordinator: percentages and bytes for the pod as a whole, spread over a number of GPUs that all its containers see.
+
+First what Koordinator's webhook does to each app container (`gpu` becomes core and memory ratio, a missing `gpu.shared`
+is filled in), then the sum over the pod, then the table of accepted combinations, then the division by the summed
+`gpu.shared`. A pod that has been through that webhook and one that has not come out the same. Rows and arithmetic follow
+koordinator-sh/koordinator: apis/extension/device_share.go, pkg/webhook/pod/mutating/device_resource_spec.go,
+pkg/scheduler/plugins/deviceshare.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+from msgspec.structs import replace
+
+from dra.quantity import MAX, NANO
+from webhook.dialects.systems.koordinator.pod_words import (
+    CORE,
+    COUNT,
+    GPU,
+    MEMORY,
+    RATIO,
+    RDMA,
+    SHARED,
+    KoordinatorOptions,
+    PodWords,
+    hear,
+    show,
+)
+from webhook.dialects.systems.koordinator.table import DIALECT
+from webhook.dialects.table import Action, Role, Scheduler
+from webhook.dialects.targets import NUMA_NODE, PCIE_ROOT
+from webhook.dialects.vocabulary import (
+    AUTO,
+    MIB,
+    Answer,
+    Demand,
+    Keyed,
+    Left,
+    Note,
+    Pairs,
+    Refusal,
+    Together,
+    Vocabulary,
+    kinds,
+    several,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from webhook.dialects.vocabulary import Words
+
+# The pod is refused, or stays as it is, and the rest of it does not matter.
+Stop = Refusal | Left
+
+# What the scheduler accepts, zeros dropped; anything else is unschedulable for good.
+ACCEPTED: Final = frozenset(
+    frozenset(parts)
+    for parts in (
+        (COUNT,),
+        (GPU,),
+        (MEMORY,),
+        (RATIO,),
+        (CORE, MEMORY),
+        (CORE, RATIO),
+        (SHARED, MEMORY),
+        (SHARED, RATIO),
+        (SHARED, CORE, MEMORY),
+        (SHARED, CORE, RATIO),
+    )
+)
+# What GPUs share that are held to a scope, and how large the partitions are that drivers publish.
+SCOPES: Final = {"NUMANode": NUMA_NODE, "PCIe": PCIE_ROOT}
+ANYWHERE: Final = ("", "Node")
+PARTITIONS: Final = (1, 2, 4, 8)
+BEST_SCORE: Final = "Restricted"  # of partitions; any other policy prefers better ones
+
+ONE_NODE: Final = "SingleNUMANode"
+FEWEST_NODES: Final = "Restricted"
+REQUIRED: Final = "Required"  # beside no pod of the other kind: those on one NUMA node, and those across several
+CPU: Final = "cpu"
+
+_REMEDY = "declare `koordinator.hostResources` where a driver gives CPUs out"
+_SELECTED = "label selectors on {} have no counterpart: slices have attributes, and no labels"
+_NAMED = 4  # types of hints without a request
+
+
+class Draft(msgspec.Struct):
+    """An answer in the making: what the pod says, what it asks for, and what becomes of its keys."""
+
+    words: PodWords
+    gpus: Demand | None = None
+    networks: Demand | None = None
+    asked: list[Keyed] = []
+    notes: list[Note] = []
+
+    def note(self, key: str, action: Action, text: str, about: Role = Role.NONE) -> None:
+        self.notes.append(Note(key, action, text, about))
+
+
+def read(words: Words[KoordinatorOptions]) -> Answer:
+    """Read a pod as Koordinator would."""
+    heard = hear(words)
+    if not isinstance(heard, PodWords):
+        return _ended(heard)
+    draft = Draft(heard)
+    for step in STEPS:
+        stop = step(draft)
+        if stop is not None:
+            return _ended(stop)
+    return Answer(demands=tuple(draft.asked), notes=tuple(draft.notes))
+
+
+def _ended(stop: Stop) -> Answer:
+    return Answer(refusals=(stop,)) if isinstance(stop, Refusal) else Answer(left=stop)
+
+
+# GPUs
+
+
+def ask_gpus(draft: Draft) -> Stop | None:
+    """Ask for the pod's GPUs: which combinations are taken, how many GPUs they are spread over, what each has of them."""
+    words = draft.words
+    sums = {part: amount for part, amount in words.sums.items() if part is not RDMA}
+    if not sums:
+        return None
+    key = words.key(GPU, COUNT, RATIO, MEMORY, CORE, SHARED)
+    if words.hint("gpu").selector:
+        return Left(words.names[Role.HINT], _SELECTED.format("GPUs"))
+    if frozenset(sums) not in ACCEPTED:
+        listed = ", ".join(sorted(words.keys[part] for part in sums if part in words.keys)) or key
+        missing = "; gpu-core needs gpu-memory or gpu-memory-ratio" if sums.keys() <= {CORE, SHARED} else ""
+        return Refusal(key, f"Koordinator does not accept this combination in one pod: {listed}{missing}")
+    # The sums are divided by the number of GPUs that they are spread over.
+    both = sums.get(GPU, 0)  # not rewritten: init containers, or the webhook is off
+    core, ratio, memory = sums.get(CORE, both), sums.get(RATIO, both), sums.get(MEMORY, 0)
+    count = sums.get(SHARED, 0)
+    if COUNT in sums:
+        key, count = words.key(COUNT), sums[COUNT]
+        core = ratio = 100 * count
+    elif not count:
+        for percent in (core, ratio):
+            if percent > 100 and percent % 100:
+                return Refusal(key, f"{percent} is above 100 and not a multiple of it", "ask for whole GPUs")
+        count = max(1, ratio // 100)
+    for percent in (core, ratio):
+        each, rest = divmod(percent, count)
+        if rest:
+            problem = f"{percent} % in the whole pod can't be divided by {count} GPUs"
+            return Refusal(key, problem, "make the sum divisible")
+        if each > 100:
+            return Refusal(key, f"{each} % of one GPU is more than there is", "write multiples of 100")
+    core, ratio, memory = core // count, ratio // count, memory // count
+    if ratio == 100:
+        gpus = Demand(target="gpu", count=count)
+        draft.note(key, Action.TRANSLATED, f"{several(count, 'whole GPU')} that all containers see")
+    else:
+        gpus = Demand(target="vgpu", count=count, memory=memory or None, memory_percent=ratio or None, cores=core)
+        if not core:
+            draft.note(key, Action.APPROXIMATED, "no compute share is asked for: cores 0, unreserved")
+        if ratio:
+            draft.note(key, Action.APPROXIMATED, f"{count} x {ratio} % of a GPU's memory, by the sizes in the fleet")
+        elif memory % MIB:
+            draft.note(key, Action.APPROXIMATED, f"{count} x {memory} bytes, which the driver rounds up to MiB")
+        else:
+            draft.note(key, Action.TRANSLATED, f"{count} x {memory // MIB} MiB of a GPU's memory")
+    tied = _tie_gpus(words, gpus)
+    if not isinstance(tied, Demand):
+        return tied
+    draft.gpus = tied
+    draft.asked = [Keyed(words.key(RATIO, GPU, COUNT, MEMORY, CORE, SHARED), tied)]
+    return None
+
+
+def _tie_gpus(words: PodWords, gpus: Demand) -> Demand | Stop:
+    """Add what must hold between the GPUs themselves: a partition, or a topology scope."""
+    scope = words.hint("gpu").required_topology_scope
+    if gpus.partial:
+        if scope in ANYWHERE or gpus.count == 1:
+            return gpus
+        return Refusal(words.names[Role.HINT], f"several shared GPUs can't be held to scope {show(scope)}")
+    if words.partition is None:
+        tie = SCOPES.get(scope, "") if gpus.count > 1 else ""
+        return replace(gpus, same=tie)
+    key = words.names[Role.PARTITION]
+    if words.partition.ring_bus_bandwidth is not None:
+        return Left(key, "ringBusBandwidth is a hard filter that no driver publishes")
+    if gpus.count not in PARTITIONS:
+        return Left(key, f"no driver publishes partitions of {gpus.count} GPUs: ask for 1, 2, 4 or 8")
+    return replace(gpus, same=f"gpu.nvidia.com/partition{gpus.count}")
+
+
+# Network devices
+
+
+def ask_networks(draft: Draft) -> Stop | None:
+    """Ask for network devices: whole ones first (100 is one), then what a strategy makes of the sum, then a share of one."""
+    words = draft.words
+    if RDMA not in words.sums:
+        return None
+    value, key, hint = words.sums[RDMA], words.key(RDMA), words.hint("rdma")
+    if hint.selector or hint.vf_selector:
+        return Left(words.names[Role.HINT], _SELECTED.format("network devices"))
+    strategy = hint.allocate_strategy
+    virtual = hint.vf_selector is not None
+    one = Demand(target="nic", virtual_function=virtual, rdma=True)
+    whole, rest = divmod(value, 100)
+    of_one = f"{value} % of a network device"
+    action = Action.APPROXIMATED
+    if not rest and (whole > 1 or not strategy):
+        networks, action, text = one.times(whole), Action.TRANSLATED, f"{several(whole, 'network device')}, whole"
+    elif strategy == "ApplyForAll":
+        key = words.names[Role.HINT]
+        networks, text = (
+            replace(one, everything=True),
+            "all matching devices of the node, whole: fails if one of them is taken",
+        )
+    elif strategy == "RequestsAsCount":
+        networks, text = one.times(value), f"{several(value, 'network device')}, whole"
+        action = Action.TRANSLATED if hint.exclusive_policy == "DeviceLevel" else Action.APPROXIMATED
+    elif value > 100:
+        return Refusal(key, f"{value} is above 100 and not a multiple of it", "ask for whole devices")
+    elif virtual:
+        networks, text = one, f"{of_one} becomes one virtual function, with as much of it as the driver gives one"
+    elif words.options.whole_nic_for_share:
+        networks, text = one, f"{of_one} becomes a whole one"
+    else:
+        networks, action, text = replace(one, bandwidth_percent=value), Action.TRANSLATED, f"{of_one}, of its bandwidth"
+    draft.networks = networks
+    draft.asked.append(Keyed(words.key(RDMA), networks))
+    draft.note(key, action, text)
+    return None
+
+
+def pair(draft: Draft) -> Stop | None:
+    """Put GPUs and network devices under one PCIe switch where the pod asks for it."""
+    joint = draft.words.joint
+    if joint is None:
+        return None
+    key = draft.words.names[Role.JOINT]
+    gpus, networks = draft.gpus, draft.networks
+    if gpus is None or networks is None or not {"gpu", "rdma"}.issubset(joint.device_types):
+        draft.note(key, Action.IGNORED, "without effect: it takes requests of both types")
+        return None
+    if networks.everything:
+        if joint.required_scope:
+            return Left(key, "ApplyForAll and a required scope can't both be held")
+        draft.note(key, Action.IGNORED, "ApplyForAll takes the network devices out of it")
+        return None
+    if joint.required_scope != "SamePCIe":
+        text = "no scope is required: placing them near each other is lost"
+        draft.note(key, Action.APPROXIMATED, text, Role.JOINT)
+        return None
+    if gpus.same:
+        return Left(key, f"can't be held together with a tie on {gpus.same}")
+    if gpus.count in (1, networks.count):
+        each = networks.count // gpus.count
+        text = f"{gpus.count} x (1 GPU + {each} network) under one switch each, stricter than comparing sets"
+        pairs = Pairs(primary=gpus, secondary=networks.times(each), attribute=AUTO, each=each)
+    elif networks.count == 1:
+        text = f"{gpus.count} GPUs and the network device under one switch"
+        pairs = Pairs(primary=gpus, secondary=networks, attribute=AUTO, each=0)
+    else:
+        reason = f"{gpus.count} GPUs and {networks.count} network devices can't be held to equal sets of PCIe roots"
+        return Left(key, f"{reason}: ask for as many of one as of the other")
+    primary, secondary = draft.asked
+    draft.asked = [Keyed(primary.key, pairs, (secondary.key,))]
+    draft.note(key, Action.APPROXIMATED, text)
+    return None
+
+
+# One NUMA node
+
+
+def ask_host(draft: Draft) -> Stop | None:
+    """Ask for the pod's own CPUs and huge pages, too, where claims are made for them and they are to be on one NUMA node, or bound."""
+    words = draft.words
+    if words.topology is None and words.binding is None:
+        return None
+    on_one_node = words.topology is not None and words.topology.policy == ONE_NODE
+    bound = words.binding is not None and words.binding.required
+    given: list[str] = []
+    for resource, target in words.options.host_resources.items():
+        requested = words.host.get(resource, 0)
+        # A required policy for CPUs is about CPUs alone.
+        if not requested or not (on_one_node or (bound and resource == CPU)):
+            continue
+        amount, part = divmod(requested, NANO)
+        if part or amount > MAX:
+            return Left(resource, "the pod's request is not a whole number below 2^63, and claims give such")
+        demand = Demand(target=target, memory=amount, profile=resource.removeprefix("hugepages-"))
+        if resource == CPU:
+            demand = Demand(target=target, cores=amount)
+        draft.asked.append(Keyed(resource, demand))
+        given.append(resource)
+    if draft.asked and on_one_node and words.options.host_resources:
+        tied = _tie_to_node(draft.asked, words.names[Role.NUMA_BIND])
+        if isinstance(tied, Left):
+            return tied
+        draft.asked = [tied]
+    counted = (
+        f"{', '.join(given)} by claim as well; the pod's own request stays, and is what its node and its quotas count"
+    )
+    if words.topology is not None:
+        key, policy = words.names[Role.NUMA_BIND], words.topology.policy
+        action = Action.APPROXIMATED
+        if policy == FEWEST_NODES:
+            text = f"{policy}, the fewest NUMA nodes that can do for all of it, is lost"
+        elif policy != ONE_NODE:
+            action, text = Action.IGNORED, f"policy {show(policy) or 'of the node'} asks for no single NUMA node"
+        elif not words.options.host_resources:
+            text = f"{policy} is lost ({_REMEDY})"
+        elif not draft.asked:
+            action, text = Action.IGNORED, "nothing is asked for that it could be about"
+        else:
+            text = f"all devices on one NUMA node{f'; {counted}' if given else ''}"
+        draft.note(key, action, text)
+        if words.topology.exclusive == REQUIRED:
+            draft.note(key, Action.APPROXIMATED, f"singleNUMANodeExclusive {REQUIRED} is lost")
+    if words.binding is not None:
+        key, policy = words.names[Role.CPUS], words.binding.required
+        if not policy:
+            draft.note(key, Action.IGNORED, "it requires nothing")
+        elif CPU in given:
+            draft.note(key, Action.APPROXIMATED, f"{counted}; that it is {show(policy)} is the driver's to keep")
+        else:
+            draft.note(key, Action.APPROXIMATED, f"{show(policy)} is lost: CPUs stay the kubelet's ({_REMEDY})")
+    return None
+
+
+def _tie_to_node(every: list[Keyed], key: str) -> Keyed | Left:
+    """Tie everything to one NUMA node; a single device is on one anyway."""
+    members: list[Demand | Pairs] = []
+    keys: list[str] = []
+    number = 0
+    for one in every:
+        assert not isinstance(one.demand, Together)
+        members.append(one.demand)
+        keys += (one.key, *one.beside)
+        for kind in kinds(one.demand):
+            number += kind.count
+            if kind.everything:
+                return Left(key, f"ApplyForAll and {ONE_NODE} can't both be held")
+    if number == 1:
+        return every[0]
+    return Keyed(keys[0], Together(members=tuple(members), attribute=NUMA_NODE), tuple(keys[1:]))
+
+
+# Words that ask for no device
+
+
+def tell_partition(draft: Draft) -> None:
+    """Say what becomes of a wish for a partition."""
+    partition = draft.words.partition
+    if partition is None:
+        return
+    key = draft.words.names[Role.PARTITION]
+    if draft.gpus is None or draft.gpus.partial:
+        draft.note(key, Action.IGNORED, "it concerns whole GPUs only")
+        return
+    text = "the GPUs are one partition as the driver publishes it, of any score"
+    if partition.allocate_policy == BEST_SCORE:
+        text = f"{text}: {BEST_SCORE}, which takes the best alone, is lost"
+    draft.note(key, Action.APPROXIMATED, text)
+
+
+def tell_hints(draft: Draft) -> None:
+    """Say what becomes of each word of the hints, so that none is lost without being named."""
+    lost: list[str] = []
+    kept: list[str] = []
+    others: list[str] = []
+    for name, hint in draft.words.hints.items():
+        gpus = draft.gpus if name == "gpu" else None
+        if gpus is None and (name != "rdma" or draft.networks is None):
+            others.append(show(name))
+            continue
+        scope, exclusive = hint.required_topology_scope, hint.exclusive_policy
+        if gpus is not None and scope:
+            tied = bool(gpus.same) and draft.words.partition is None
+            if tied or gpus.count == 1 or scope in ANYWHERE:
+                kept.append(f"gpu.requiredTopologyScope {show(scope)} holds")
+            else:
+                lost.append(f"gpu.requiredTopologyScope {show(scope)} is lost")
+        if gpus is None and hint.vf_selector is not None:
+            kept.append("rdma.vfSelector: virtual functions only")
+        if gpus is not None and gpus.partial and exclusive == "DeviceLevel":
+            lost.append("gpu.exclusivePolicy is lost: others may share the GPU")
+        elif exclusive == "DeviceLevel":
+            kept.append(f"{name}.exclusivePolicy holds: the devices are whole")
+        elif exclusive:
+            kept.append(f"{name}.exclusivePolicy {show(exclusive)} has no effect, as in Koordinator")
+        if gpus is not None and hint.allocate_strategy:
+            kept.append("gpu.allocateStrategy has no effect, as in Koordinator")
+        if gpus is None:
+            value = draft.words.sums[RDMA]
+            if hint.allocate_strategy and value > 100 and value % 100 == 0:
+                kept.append("rdma.allocateStrategy has no effect on whole devices, as in Koordinator")
+            if scope:
+                kept.append("rdma.requiredTopologyScope has no effect, as in Koordinator")
+    if others:
+        kept.append(f"nothing is asked for of type {', '.join(others[:_NAMED])}")
+    if lost or kept:
+        action = Action.APPROXIMATED if lost else Action.TRANSLATED
+        draft.note(draft.words.names[Role.HINT], action, "; ".join((*lost, *kept)))
+
+
+def tell_amounts(draft: Draft) -> None:
+    """Say of each number that nothing was said of yet what it was added to."""
+    sums = draft.words.sums
+    told = {note.key for note in draft.notes}
+    for one in draft.words.said:
+        for amount in one.amounts:
+            if amount.key not in told:
+                told.add(amount.key)
+                part = amount.row.role
+                text = f"{sums[part]} in the whole pod" if part in sums else "part of the pod's sum"
+                draft.note(amount.key, Action.TRANSLATED, text)
+
+
+# Each adds to what the pod asks for and to what is said of it, or ends the reading.
+STEPS: Final[tuple[Callable[[Draft], Stop | None], ...]] = (
+    ask_gpus,
+    ask_networks,
+    pair,
+    ask_host,
+    tell_partition,
+    tell_hints,
+    tell_amounts,
+)
+
+VOCABULARY = Vocabulary(
+    table=DIALECT,
+    read=read,
+    options=KoordinatorOptions,
+    schedulers={"koord-scheduler": Scheduler(claims=True, prioritized_list=True)},
+)
