@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     _Object = dict[str, Any]
 
-# Pods of one workload that are made: who asks for more of them wants to know something else.
+# The most pods of one workload that are made.
 MOST = 1_000
 _LARGEST = 2**31 - 1  # number of replicas that the API has
 # Fields that say how often there is what stands beside them: of Deployments and most others, of Jobs, of a worker group of Ray.
@@ -28,7 +28,7 @@ class Arrivals(NamedTuple):
 
 
 class Making(NamedTuple):
-    """One of the pod templates of an object: the pods that whoever runs the object makes of it."""
+    """One of the pod templates of an object: the pods that the object's controller makes of it."""
 
     name: str  # of its pods, before their number
     pod: _Object
@@ -84,9 +84,11 @@ def brings_pods(obj: _Object) -> bool:
 
 def makings(obj: _Object) -> Iterator[Making]:
     """The pods that come of an object, one for each of its templates, as their controller would make them; a pod is its own."""
-    from webhook.translate import at, kind_of, mapping, name_of, namespace_of, scheduler_of
+    from webhook.translate import at, controller_kind, kind_of, mapping, name_of, namespace_of, scheduler_of
 
     found = _templates(obj)
+    controller = controller_kind(str(obj.get("kind")))
+    version = "apps/v1" if controller == "ReplicaSet" else str(obj.get("apiVersion"))
     scheduler, kind = scheduler_of(obj), kind_of(obj)
     for number, path in enumerate(found):
         if not path:
@@ -99,7 +101,10 @@ def makings(obj: _Object) -> Iterator[Making]:
             **mapping(template.get("metadata")),
             "name": f"{name}-0",
             "namespace": namespace_of(obj),
-            "ownerReferences": [_reference(obj, owner)],
+            # How pods name their controller, which may stand between them and the object.
+            "ownerReferences": [
+                {"apiVersion": version, "kind": controller, "name": owner, "uid": f"of-{owner}", "controller": True}
+            ],
         }
         if kind and kind.group:
             metadata["annotations"] = {**mapping(metadata.get("annotations")), kind.group: owner}
@@ -111,19 +116,10 @@ def makings(obj: _Object) -> Iterator[Making]:
 
 
 def _templates(obj: _Object) -> list[str]:
-    """Point to the templates of which somebody makes pods; a PodTemplate waits for others to name it."""
+    """Point to the templates of which a controller makes pods; a PodTemplate waits for others to name it."""
     from webhook.translate import paths
 
     return [] if obj.get("kind") == "PodTemplate" else paths(obj)
-
-
-def _reference(obj: _Object, name: str) -> _Object:
-    """How pods name their controller, who may stand between them and the object."""
-    from webhook.translate import controller_kind
-
-    kind = controller_kind(str(obj.get("kind")))
-    version = "apps/v1" if kind == "ReplicaSet" else str(obj.get("apiVersion"))
-    return {"apiVersion": version, "kind": kind, "name": name, "uid": f"of-{name}", "controller": True}
 
 
 def _count(obj: _Object, path: str) -> int:
@@ -138,7 +134,7 @@ def _count(obj: _Object, path: str) -> int:
         for times in _TIMES:
             count *= _number(beside.get(times, 1))
         if "workerTemplate" in beside and path.endswith("/workerTemplate"):
-            has_leader = "leaderTemplate" in beside  # who is one of the group of that size
+            has_leader = "leaderTemplate" in beside  # which is one of the group of that size
             count *= _number(beside.get("size", 1)) - has_leader
     return min(count, _LARGEST)
 

@@ -297,7 +297,56 @@ def reached() -> Decorator:
 def log_level() -> Decorator:
     """Give a command the option that says how much it writes down while it runs."""
     levels = click.Choice(["debug", "info", "warning", "error"])
-    return click.option("--log-level", type=levels, default="info", show_default=True)
+    return click.option(
+        "--log-level", type=levels, default="info", show_default=True, help="The least severe lines to log."
+    )
+
+
+def config(help: str = "A DrawbridgeConfiguration; without it, the defaults.") -> Decorator:  # noqa: A002  click's own word
+    """Give a command `--config`."""
+    return click.option("--config", metavar="FILE", default="", help=help)
+
+
+def config_among_files() -> Decorator:
+    """Give a command `--config`, which may be among its files."""
+    return config("A DrawbridgeConfiguration; without it, the one among the files, or the defaults.")
+
+
+def listen(name: str, default: str | None, help: str) -> Decorator:  # noqa: A002  click's own word
+    """Give a server an address to listen on."""
+    return click.option(name, type=AddressType(), default=default, show_default=default is not None, help=help)
+
+
+def metrics_listen(default: str | None) -> Decorator:
+    """Give a server the address of its metrics."""
+    where = "Where to show metrics." if default else "Where to show metrics and answer probes.  [default: nowhere]"
+    return listen("--metrics-listen", default, where)
+
+
+def callers(certified: str, with_token: str) -> Decorator:
+    """Give a server the options that say which callers it answers: where it asks for a certificate, and where for a token."""
+    options = (
+        click.option(
+            "--client-ca",
+            metavar="FILE",
+            default="",
+            help=f"Answer {certified} only to callers with a certificate of this authority; followed while it changes.",
+        ),
+        click.option(
+            "--client-name",
+            "client_names",
+            metavar="NAME",
+            multiple=True,
+            help="With --client-ca: only callers with this common name. May be repeated.",
+        ),
+        click.option(
+            "--token-file",
+            metavar="FILE",
+            default="",
+            help=f"Answer {with_token} only to callers that show this bearer token.",
+        ),
+    )
+    return all_of(options)
 
 
 def cluster() -> Decorator:

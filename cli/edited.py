@@ -1,7 +1,7 @@
 """Files with the translation in them: the lines that change are changed, and every other one stays. Texts in, texts out, but for the write.
 
 New templates stand before the object that needs them. A file is edited as a whole or not at all; it is written to another name
-beside it, and takes its place at once, so that whoever looks sees the old one or the new one.
+beside it, and takes its place at once, so that a reader sees the old one or the new one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from cluster.manifests import CannotEdit, Document, edit
 from webhook.translate import Translation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator
 
 Object = dict[str, Any]
 _MARK = "\ufeff"  # of the order of bytes
@@ -53,29 +53,28 @@ def edit_files(results: Iterable[Result]) -> list[Edited]:
     """Edit every file in which something changes."""
     by_file: dict[str, list[Result]] = {}
     for result in results:
-        of_file = by_file.setdefault(result.document.file, [])
-        of_file.append(result)
-    changing = [group for group in by_file.values() if any(one.translation.changed for one in group)]
-    return [_edit_file(group) for group in changing]
-
-
-def _edit_file(results: Sequence[Result]) -> Edited:
-    path = results[0].document.file
-    if not Path(path).is_file():
-        return Edited(path, "", "", "it is not a file")
-    root = results[0].document.root or str(Path(path).resolve().parent)
-    with manifests.beside(path, root) as (folder, name):
-        before, _ = _text_of(name, folder)
-    lines = _lines(before)
-    # From the end on, so that the lines before stay where they are.
-    for result in reversed(results):
-        if not result.translation.changed:
+        by_file.setdefault(result.document.file, []).append(result)
+    edited: list[Edited] = []
+    for path, group in by_file.items():
+        changing = [one for one in group if one.translation.changed]
+        if not changing:
             continue
+        if not Path(path).is_file():
+            edited.append(Edited(path, "", "", "it is not a file"))
+            continue
+        root = group[0].document.root or str(Path(path).resolve().parent)
+        with manifests.beside(path, root) as (folder, name):
+            before, _ = _text_of(name, folder)
+        lines = _lines(before)
         try:
-            _edit_document(lines, result)
+            # From the end on, so that the lines before stay where they are.
+            for result in reversed(changing):
+                _edit(lines, result)
         except CannotEdit as error:
-            return Edited(path, before, before, str(error), result.document.line)
-    return Edited(path, before, "".join(lines), root=root)
+            edited.append(Edited(path, before, before, str(error), result.document.line))
+        else:
+            edited.append(Edited(path, before, "".join(lines), root=root))
+    return edited
 
 
 def _lines(text: str) -> list[str]:
@@ -85,7 +84,8 @@ def _lines(text: str) -> list[str]:
     return [*ended, parts[-1]] if parts[-1] else ended
 
 
-def _edit_document(lines: list[str], result: Result) -> None:
+def _edit(lines: list[str], result: Result) -> None:
+    """Put a translated document and its templates in the place of its lines; raise CannotEdit."""
     document = result.document
     if document.is_item:
         raise CannotEdit("it is an item of a List")
@@ -96,32 +96,25 @@ def _edit_document(lines: list[str], result: Result) -> None:
     if text.lstrip().startswith("{"):
         raise CannotEdit("it is JSON, in which there are no comments to keep")
     edited = edit(text, result.translation.operations, result.object)
-    newline = "\r\n" if "\r\n" in text else "\n"
-    before = [_written(template, newline) for template in result.templates]
+    templates = "".join(f"{manifests.dump([one])}---\n" for one in result.templates)
+    if "\r\n" in text:
+        templates = templates.replace("\n", "\r\n")
     mark = whole[: len(whole) - len(text)]
-    lines[first:last] = _lines(mark + "".join(before) + edited)
-
-
-def _written(template: dict[str, object], newline: str) -> str:
-    text = manifests.dump([template]) + "---\n"
-    return text.replace("\n", newline)
+    lines[first:last] = _lines(mark + templates + edited)
 
 
 def diff(edited: Edited) -> Iterator[str]:
     """Write a diff that `git apply` and `patch -p1` take."""
-    name = _name(edited.path)
+    # A path as git has it: from here on where it lies below, else from the root.
+    name = os.path.relpath(edited.path)
+    if name.startswith(".."):
+        name = str(Path(edited.path).absolute()).lstrip("/")
     before, after = _lines(edited.before), _lines(edited.after)
     if before == after:
         return
     yield f"diff --git a/{name} b/{name}\n"
     for line in unified_diff(before, after, f"a/{name}", f"b/{name}"):
         yield line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
-
-
-def _name(path: str) -> str:
-    """A path as git has it: from here on where it lies below, else from the root."""
-    inside = os.path.relpath(path)
-    return inside if not inside.startswith("..") else str(Path(path).absolute()).lstrip("/")
 
 
 def write(edited: Edited) -> None:
@@ -134,7 +127,7 @@ def write(edited: Edited) -> None:
                 file.write(edited.after)
                 file.flush()
                 os.fsync(file.fileno())
-                os.fchmod(file.fileno(), _unchanged(edited, name, folder))
+                os.fchmod(file.fileno(), _mode_of_unchanged(edited, name, folder))
             os.replace(new, name, src_dir_fd=folder, dst_dir_fd=folder)
         except BaseException:
             with suppress(FileNotFoundError):
@@ -142,8 +135,7 @@ def write(edited: Edited) -> None:
             raise
 
 
-def _unchanged(edited: Edited, name: str, folder: int) -> int:
-    """The mode of a file that still has the text that was read."""
+def _mode_of_unchanged(edited: Edited, name: str, folder: int) -> int:
     now, mode = _text_of(name, folder)
     if now != edited.before:
         raise FileExistsError(errno.EEXIST, "it was changed meanwhile: run the command again", edited.path)

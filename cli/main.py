@@ -11,36 +11,36 @@ from importlib import import_module
 import click
 from click.shell_completion import CompletionItem
 
-# name: (module, one line of help). The module's `command` is the click command.
+# Name: one line of help. The module of that name in `cli.commands` has the click command as `command`.
 COMMANDS = {
-    "survey": ("cli.survey.command", "Say who asks for devices in a cluster or a dump, and what becomes of each."),
-    "snapshot": ("cli.snapshot.command", "Write what a cluster has that decides about devices into one file."),
-    "translate": ("cli.commands.translate", "Rewrite pods that ask the old way into pods with ResourceClaims."),
-    "check": ("cli.commands.check", "Find what the API server, the fleet or a driver would refuse."),
-    "allocate": ("cli.commands.allocate", "Say which devices claims get on a node, or why not."),
-    "simulate": ("cli.commands.simulate", "Schedule the pending pods of a snapshot, or replay a workload."),
-    "matrix": ("cli.matrix.command", "Say which devices of a pool can be in use together."),
-    "quota": ("cli.commands.quota", "Say what quotas leave, who has what of them, and which keys limit nothing."),
-    "explain": ("cli.explain.command", "Say why a pod, a claim or a device is as it is, or what a code means."),
-    "demo": ("cli.commands.demo", "Push real-world legacy pods through the webhook, on the embedded store."),
-    "standalone": ("cli.commands.standalone", "Run webhook, controllers and allocator on loopback, without a cluster."),
-    "webhook": ("cli.commands.webhook", "Run the admission webhook and its templates controller (in a cluster)."),
-    "allocator": (
-        "cli.commands.allocator",
-        "Decide for schedulers which devices pods get, and write it (in a cluster).",
-    ),
-    "driver": ("cli.node.driver", "Publish and prepare the devices of a node, as its DRA driver (on a node)."),
-    "node-agent": (
-        "cli.node.agent",
-        "Find what does not fit on a node, and mark what device plugins hold (on a node).",
-    ),
-    "doctor": ("cli.commands.doctor", "Find what is not as it should be in a cluster, and put it right if you say so."),
-    "dialects": ("cli.commands.dialects", "List every legacy key that is understood, and what becomes of it."),
-    "schema": ("cli.schemas.command", "Print the JSON schema of the configuration, or of what a command answers."),
-    "completion": ("cli.help.completion", "Print a script that completes drawbridge in bash, zsh or fish."),
-    "man": ("cli.help.manual", "Print the manual page, made of these helps."),
-    "manifests": ("cli.commands.manifests", "Print what `kubectl apply` needs to install drawbridge."),
+    "survey": "Say who asks for devices in a cluster or a dump, and what becomes of each.",
+    "snapshot": "Write what a cluster has that decides about devices into one file.",
+    "translate": "Rewrite pods that ask the old way into pods with ResourceClaims.",
+    "check": "Find what the API server, the fleet or a driver would refuse.",
+    "allocate": "Say which devices claims get on a node, or why not.",
+    "simulate": "Schedule the pending pods of a snapshot, or replay a workload.",
+    "matrix": "Say which devices of a pool can be in use together.",
+    "quota": "Say what quotas leave, who has what of them, and which keys limit nothing.",
+    "explain": "Say why a pod, a claim or a device is as it is, or what a code means.",
+    "demo": "Push real-world legacy pods through the webhook, on the embedded store.",
+    "standalone": "Run webhook, controllers and allocator on loopback, without a cluster.",
+    "webhook": "Run the admission webhook and its templates controller (in a cluster).",
+    "allocator": "Decide for schedulers which devices pods get, and write it (in a cluster).",
+    "driver": "Publish and prepare the devices of a node, as its DRA driver (on a node).",
+    "node-agent": "Find what does not fit on a node, and mark what device plugins hold (on a node).",
+    "doctor": "Find what is not as it should be in a cluster, and put it right if you say so.",
+    "dialects": "List every legacy key that is understood, and what becomes of it.",
+    "schema": "Print the JSON schema of the configuration, or of what a command answers.",
+    "completion": "Print a script that completes drawbridge in bash, zsh or fish.",
+    "man": "Print the manual page, made of these helps.",
+    "manifests": "Print what `kubectl apply` needs to install drawbridge.",
 }
+
+
+def command_of(name: str) -> click.Command:
+    """Import a command."""
+    command: click.Command = import_module(f"cli.commands.{name.replace('-', '_')}").command
+    return command
 
 
 class Lazy(click.Group):
@@ -52,10 +52,7 @@ class Lazy(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         del ctx
-        if cmd_name not in COMMANDS:
-            return None
-        command: click.Command = import_module(COMMANDS[cmd_name][0]).command
-        return command
+        return command_of(cmd_name) if cmd_name in COMMANDS else None
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -72,14 +69,14 @@ class Lazy(click.Group):
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Complete a command from the table: who presses a key does not wait for twelve modules."""
-        named = [(name, line) for name, (_, line) in COMMANDS.items() if name.startswith(incomplete)]
+        named = [(name, line) for name, line in COMMANDS.items() if name.startswith(incomplete)]
         items = [CompletionItem(name, help=line) for name, line in named]
         return items + click.Command.shell_complete(self, ctx, incomplete)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         del ctx
         with formatter.section("Commands"):
-            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+            formatter.write_dl(list(COMMANDS.items()))
 
 
 @click.group(cls=Lazy, context_settings={"help_option_names": ["-h", "--help"]})

@@ -32,39 +32,34 @@ def is_outside(name: str) -> bool:
 
 def text_of(name: str) -> bytes:
     """Get the text behind such a name; raise ManifestError if there is none to be had."""
-    if name.startswith(KUSTOMIZE):
-        return _build(name.removeprefix(KUSTOMIZE))
-    return _fetch(name)
-
-
-def _broken(name: str, message: str, remedy: str) -> ManifestError:
-    return ManifestError([InputProblem(name, message, remedy)])
-
-
-def _build(folder: str) -> bytes:
+    if not name.startswith(KUSTOMIZE):
+        return fetch(name)
+    folder = name.removeprefix(KUSTOMIZE)
     path = str(Path(folder).resolve())
     commands = {"kustomize": ["kustomize", "build", path], "kubectl": ["kubectl", "kustomize", path]}
     there = [command for name, command in commands.items() if shutil.which(name)]
     if not there:
         remedy = "install one of them, or build it elsewhere and pipe it in: -f -"
         raise _broken(folder, "neither kustomize nor kubectl is here to build it", remedy)
+    program = there[0][0]
     try:
         done = subprocess.run(there[0], capture_output=True, timeout=_BUILD_SECONDS, check=False)
     except subprocess.TimeoutExpired as error:
-        raise _broken(
-            folder, f"{there[0][0]} has not built it in {_BUILD_SECONDS:.0f} s", "build it by hand"
-        ) from error
+        raise _broken(folder, f"{program} has not built it in {_BUILD_SECONDS:.0f} s", "build it by hand") from error
     if done.returncode:
         said = done.stderr.decode(errors="replace").strip().splitlines()
-        raise _broken(
-            folder, f"{there[0][0]}: {said[-1] if said else 'failed'}", "a folder with a kustomization.yaml is built"
-        )
+        raise _broken(folder, f"{program}: {said[-1] if said else 'failed'}", "name a folder with a kustomization.yaml")
     return done.stdout
 
 
-def _fetch(address: str) -> bytes:
+def _broken(name: str, message: str, remedy: str) -> ManifestError:
+    return ManifestError([InputProblem(name, message, remedy)])
+
+
+def fetch(address: str) -> bytes:
+    """Get the text at a web address; raise ManifestError if there is none to be had."""
     from http.client import HTTPException
-    from urllib.error import HTTPError, URLError
+    from urllib.error import HTTPError
     from urllib.parse import urlsplit
 
     try:
@@ -75,20 +70,18 @@ def _fetch(address: str) -> bytes:
         shown = address.rpartition("@")[2]
         raise _broken(shown, "an address with credentials in it is not asked", "download it, and name the file")
     try:
-        return _download(address)
-    except HTTPError as error:
-        error.close()  # it is the answer, too, with its connection
-        raise _unfetched(address, error) from error
-    except (URLError, HTTPException, OSError) as error:
-        raise _unfetched(address, getattr(error, "reason", "") or error) from error
+        return download(address)
+    except (HTTPException, OSError) as error:
+        reason = getattr(error, "reason", "") or error
+        if isinstance(error, HTTPError):
+            error.close()  # it is the answer, too, with its connection
+            reason = error
+        remedy = "is it reachable from here? Download it, and name the file"
+        raise _broken(address, f"cannot be fetched: {reason}", remedy) from error
 
 
-def _unfetched(address: str, reason: object) -> ManifestError:
-    remedy = "is it reachable from here? Download it, and name the file"
-    return _broken(address, f"cannot be fetched: {reason}", remedy)
-
-
-def _download(address: str) -> bytes:
+def download(address: str) -> bytes:
+    """Ask an address, within bounds of bytes, seconds and redirections."""
     from urllib.request import HTTPRedirectHandler, Request, build_opener
 
     class Few(HTTPRedirectHandler):
@@ -98,8 +91,7 @@ def _download(address: str) -> bytes:
             self, req: Request, fp: IO[bytes], code: int, msg: str, headers: object, newurl: str
         ) -> Request | None:
             weaker = newurl.startswith("http://") and address.startswith("https://")
-            known = newurl.startswith(_WEB)
-            if weaker or not known:
+            if weaker or not newurl.startswith(_WEB):
                 fp.close()
                 raise OSError(f"it leads to {newurl}, which is not asked")
             return super().redirect_request(req, fp, code, msg, headers, newurl)  # type: ignore[arg-type]

@@ -9,12 +9,10 @@ import msgspec
 from cli import contract as inputs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Sequence
 
     from cluster.manifests import Document
     from webhook.state import Configuration, Features, State
-
-    _Object = dict[str, Any]
 
 # By these the webhook knows the devices.
 _OF_DEVICES = frozenset(("DeviceClass", "DeviceCompatibility", "DeviceTaintRule", "Node", "ResourceSlice"))
@@ -31,21 +29,63 @@ def state_of(
 
     `around` is the inventory. Devices among the documents themselves count as well, as they would once they are applied.
     """
+    from allocator.pods import total
+    from cli.devices import read_objects
+    from cluster.manifests import ManifestError
+    from cluster.objects import LimitRange
+    from dra.objects import Pod
+    from dra.wire import WireError, convert
     from webhook.state import State
+    from webhook.translate import group_kind, mapping, namespace_of
 
-    both = [*besides(around, documents), *_readable(documents)]
+    namespaces: dict[str, dict[str, str]] = {}
+    quotas: dict[str, frozenset[str]] = {}
+    limit_ranges: dict[str, frozenset[str]] = {}
+    pods: list[Pod] = []
+    of_fleet = [one for one in besides(around, documents) if str(one.object.get("kind")) in _OF_FLEET]
+    for document in documents:
+        # What is not what its kind says would not be in the cluster, and what it is about goes on without it.
+        if str(document.object.get("kind")) in _OF_FLEET:
+            try:
+                read_objects([document])
+            except ManifestError:
+                continue
+            of_fleet.append(document)
+    for document in (*besides(around, documents), *documents):
+        obj: dict[str, Any] = document.object
+        namespace = namespace_of(obj)
+        match obj.get("kind"):
+            case "Namespace" if group_kind(obj) == ("", "Namespace"):
+                metadata = mapping(obj.get("metadata"))
+                labels = mapping(metadata.get("labels"))
+                texts = {key: value for key, value in labels.items() if isinstance(value, str)}
+                namespaces[str(metadata.get("name"))] = texts
+            case "ResourceQuota":
+                hard = mapping(mapping(obj.get("spec")).get("hard"))
+                quotas[namespace] = quotas.get(namespace, frozenset()).union(hard)
+            case "LimitRange":
+                try:
+                    keys = convert(obj, LimitRange).keys
+                except WireError as error:
+                    raise ManifestError(inputs.problems([(document, error.pointer, error.message)])) from error
+                limit_ranges[namespace] = limit_ranges.get(namespace, frozenset()) | keys
+            case "Pod" if configuration.file.mixed:
+                try:
+                    pods.append(convert(obj, Pod))
+                except WireError:
+                    continue  # said where it is translated
     state = State(
         configuration=configuration,
-        namespaces=_namespaces(both),
-        quotas=_quotas(both),
-        limit_ranges=_limit_ranges(both),
+        namespaces=namespaces,
+        quotas=quotas,
+        limit_ranges=limit_ranges,
+        # What pods ask for on their nodes; files that hold no such pod do not say that there is none.
+        uses=total(pods) or None if configuration.file.mixed else None,
     )
     if features is not None:
         state = msgspec.structs.replace(state, features=features)
-    if configuration.file.mixed:
-        state = msgspec.structs.replace(state, uses=_uses(both))
     of_devices = around or any(str(document.object.get("kind")) in _OF_DEVICES for document in documents)
-    return _with_fleet(state, both) if of_devices else state
+    return with_fleet(state, of_fleet) if of_devices else state
 
 
 def besides(known: Sequence[Document], documents: Sequence[Document]) -> list[Document]:
@@ -56,28 +96,13 @@ def besides(known: Sequence[Document], documents: Sequence[Document]) -> list[Do
     return [document for document in known if name(document.object) not in replaced]
 
 
-def _readable(documents: Sequence[Document]) -> Iterator[Document]:
-    """Leave out what is not what its kind says: it would not be in the cluster, and what it is about goes on without it."""
-    from cli.devices import read_objects
-    from cluster.manifests import ManifestError
-
-    for document in documents:
-        if str(document.object.get("kind")) in _OF_FLEET:
-            try:
-                read_objects([document])
-            except ManifestError:
-                continue
-        yield document
-
-
-def _with_fleet(state: State, documents: Iterable[Document]) -> State:
+def with_fleet(state: State, documents: Sequence[Document]) -> State:
     """Add the devices. Whether some node could serve a claim is asked only where the input describes a whole fleet."""
     from cli.devices import read_objects
     from dra.objects import DeviceClass, Node, ResourceClaimTemplate, ResourceSlice
     from webhook.state import Inventory, prospects
 
-    described = [document for document in documents if str(document.object.get("kind")) in _OF_FLEET]
-    given = read_objects(described)
+    given = read_objects(documents)
     classes = given.of(DeviceClass)
     slices = given.of(ResourceSlice)
     nodes = given.of(Node)
@@ -95,75 +120,3 @@ def _with_fleet(state: State, documents: Iterable[Document]) -> State:
     stock = given.stock(state.features.server)
     possible = prospects(file.node_templates, stock)
     return msgspec.structs.replace(shown, stock=stock, prospects=possible)
-
-
-def _uses(documents: Iterable[Document]) -> dict[str, dict[str, int]] | None:
-    """What pods ask for on their nodes; files that hold no such pod do not say that there is none."""
-    from allocator.pods import total
-    from dra.objects import Pod
-    from dra.wire import WireError, convert
-
-    pods: list[Pod] = []
-    for document in documents:
-        if document.object.get("kind") == "Pod":
-            try:
-                pods.append(convert(document.object, Pod))
-            except WireError:
-                continue  # said where it is translated
-    used = total(pods)
-    return used or None
-
-
-def _namespaces(documents: Iterable[Document]) -> dict[str, dict[str, str]]:
-    """The labels of the namespaces, by which the webhook may be told to keep out of one."""
-    from webhook.translate import group_kind, mapping
-
-    found: dict[str, dict[str, str]] = {}
-    for document in documents:
-        obj = document.object
-        if group_kind(obj) != ("", "Namespace"):
-            continue
-        metadata = mapping(obj.get("metadata"))
-        labels = mapping(metadata.get("labels"))
-        name = str(metadata.get("name"))
-        found[name] = {}
-        for key, value in labels.items():
-            if isinstance(value, str):
-                found[name][key] = value
-    return found
-
-
-def _quotas(documents: Iterable[Document]) -> dict[str, frozenset[str]]:
-    """Which keys the ResourceQuotas limit, by namespace."""
-    from webhook.translate import mapping, namespace_of
-
-    quotas: dict[str, frozenset[str]] = {}
-    for document in documents:
-        quota = document.object
-        if quota.get("kind") != "ResourceQuota":
-            continue
-        spec = mapping(quota.get("spec"))
-        hard = mapping(spec.get("hard"))
-        name = namespace_of(quota)
-        before = quotas.get(name, frozenset())
-        quotas[name] = before.union(hard)
-    return quotas
-
-
-def _limit_ranges(documents: Iterable[Document]) -> dict[str, frozenset[str]]:
-    """Which keys the LimitRanges bound or fill in, by namespace."""
-    from cluster.manifests import ManifestError
-    from cluster.objects import LimitRange
-    from dra.wire import WireError, convert
-    from webhook.translate import namespace_of
-
-    ranges: dict[str, frozenset[str]] = {}
-    for document in documents:
-        if document.object.get("kind") == "LimitRange":
-            try:
-                keys = convert(document.object, LimitRange).keys
-            except WireError as error:
-                raise ManifestError(inputs.problems([(document, error.pointer, error.message)])) from error
-            name = namespace_of(document.object)
-            ranges[name] = ranges.get(name, frozenset()) | keys
-    return ranges

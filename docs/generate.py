@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cli.schemas.command import text_of
-from cli.schemas.schema import NAMES
+from cli.schemas.schema import NAMES, text_of
 from docs import map as picture
 from docs import messages
 from docs.layout import laid_out

@@ -10,11 +10,12 @@ from allocator.service.node_reservations import AUDIENCE
 from certs import authority
 from certs.store import allocators_name, authoritys_name, seals_name
 from cli.commands.manifests import command
+from cli.commands.node_agent import TOKEN
 from cli.commands.webhook import names_of
-from cli.contract import Exit
 from cli.installation import BASE, CLUSTER_WIDE, base
-from cli.node.agent import TOKEN
 from cluster import manifests
+from cluster.embedded import Embedded
+from cluster.kubernetes import Kubernetes
 from tests.cli.running import run
 from webhook.names import MODE_LABEL, PROMISES
 
@@ -351,7 +352,16 @@ def test_agents_that_see_promises_are_let_in_and_shown_a_token_and_a_name_that_i
 
 def test_the_certificate_of_the_allocators_doors_names_both_of_its_services(monkeypatch):
     started = []
-    monkeypatch.setattr("cli.commands.webhook._run", lambda *given: started.append(given[1]) or Exit.FINE)
+
+    class Started:
+        def __init__(self, *given):
+            started.append(given[2])
+
+        async def run(self, *_):
+            pass
+
+    monkeypatch.setattr("webhook.service.Service", Started)
+    monkeypatch.setattr(Kubernetes, "connect", lambda **_: Embedded())
     assert run("webhook", "--namespace", "elsewhere").exit_code == 0
     [settings] = started
     assert {"drawbridge-quota.elsewhere.svc", f"{PROMISES}.elsewhere.svc"} <= set(settings.allocator_names)

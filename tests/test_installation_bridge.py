@@ -158,4 +158,4 @@ def test_an_allocator_whose_place_is_taken_says_which_and_what_to_do(tmp_path):
             done = run("allocator", place, "--metrics-listen=127.0.0.1:0", f"--kubeconfig={kubeconfig}")
             assert done.exit_code == 3
             assert words in done.stderr
-            assert "stop the process that uses that address, or say another place" in done.stderr
+            assert "stop the process that uses that address, or name another one" in done.stderr

@@ -2,8 +2,8 @@
 
 import pytest
 
+from cli.commands.driver import command
 from cli.installation import BASE
-from cli.node.driver import command
 from cluster import manifests
 from tests.cli.running import run
 

@@ -1,7 +1,7 @@
 """The manifests of the audit agent: off unless named, read-only on the node, and what it may write is events and marks of its own node."""
 
+from cli.commands.node_agent import command
 from cli.installation import BASE
-from cli.node.agent import command
 from cluster import manifests
 from node.audit import COMPONENT, CONDITION, HELD_BY_PLUGIN
 from tests.cli.running import run

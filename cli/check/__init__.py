@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from cli.check import reports
-from cli.check.explain import explain_codes
+from cli.check.decisions import at_the_webhook, place, place_decisions
 from cli.check.feasible import lay_out_prospects, never
-from cli.check.gate import at_the_gate
-from cli.check.moves import place, place_decisions
-from cli.check.reports import Placed
+from cli.check.reports import Placed, explain_codes
 
 __all__ = [
     "Placed",
-    "at_the_gate",
+    "at_the_webhook",
     "explain_codes",
     "lay_out_prospects",
     "never",

@@ -1,4 +1,4 @@
-"""Findings as texts: for people, scripts, code hosts and test reports. Pure: findings and places in, text out."""
+"""Findings as texts: for people, scripts, code hosts and test reports; and what their codes mean."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import quote
 from xml.sax.saxutils import escape, quoteattr
 
+import click
 import msgspec
 
+from cli import contract as inputs
+from cli.contract import Broken, Exit
 from cli.terminal import printable
 from dra.finding import Finding, Severity
-from dra.validation import CODES, Code
+from dra.validation import CODES, Code, shape
 from webhook.refusals import PAGES
 
 if TYPE_CHECKING:
@@ -240,6 +243,29 @@ def markdown(placed: Sequence[Placed]) -> str:
 
 def _cell(value: str) -> str:
     return escape(printable(value.replace("\n", " "))).replace("|", "\\|")
+
+
+def explain_codes(wanted: str, output: str, also: tuple[str, ...] = ()) -> Exit:
+    """Print what codes mean that are separated by blanks, or all; `also` are words that might have been meant instead."""
+    known = KNOWN
+    if wanted != "all":
+        names = [name.strip("[],").upper() for name in wanted.split()]
+        for name in names:
+            if name not in KNOWN:
+                near = shape.nearest(name, [*also, *KNOWN])
+                meant = f"did you mean {near}? " if near else ""
+                objects = f", and `drawbridge explain {'|'.join(also)} NAME` tells of an object" if also else ""
+                remedy = f"{meant}`drawbridge explain all` lists them{objects}"
+                raise Broken(f"no finding and no refusal has the code {name!r}", remedy)
+        known = {name: KNOWN[name] for name in names}
+    if output == "json":
+        inputs.write_json({"codes": [{"code": name, **code._asdict()} for name, code in known.items()]})
+    elif output == "markdown":
+        click.echo(page_of_codes(known), nl=False)
+    else:
+        for name, code in known.items():
+            inputs.tell((f"{name} {code.severity.value}: {code.title}", f"      {code.hint}"))
+    return Exit.FINE
 
 
 _CHAPTERS: Final = {

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     ReadRules = Callable[[Configuration], PlacementRules]
 
 UNIX = "unix:"
-TAKEN = "stop the process that uses that address, or say another place: --plugin, --extender, --api, --reservations, --metrics-listen"
+TAKEN = "stop the process that uses that address, or name another one: --plugin, --extender, --api, --reservations, --metrics-listen"
 Object = dict[str, Any]
 _Translated = tuple[list[Object], list[str]]  # and what was said about them
 
@@ -109,32 +109,30 @@ def _is_here(host: str) -> bool:
 @click.option(
     "--read-only",
     is_flag=True,
-    help="Beside any scheduler, deciding nothing: reasons as events on pods that wait, drift, and who has what as a metric.",
+    help="Decide nothing, beside any scheduler: why pods wait as events, drift, and which claims hold what as a metric.",
 )
 @click.option("--plugin", type=PlaceType(), help="Where the scheduler's plugin asks. Off loopback only by mutual TLS.")
 @click.option("--extender", type=PlaceType(), help="Where a stock kube-scheduler asks, as its HTTP extender.")
 @click.option("--api", type=PlaceType(), help="Where people ask: /api/v1/simulate-schedule, /claims, /fleet.")
-@click.option(
-    "--quota", type=AddressType(), help="Where API servers ask whether a quota lets a pod or claim in (/quota)."
-)
+@inputs.listen("--quota", None, "Where API servers ask whether a quota lets a pod or claim in (/quota).")
 @click.option(
     "--quota-certs",
     metavar="DIR",
     default="",
-    help="What --quota shows and whom replicas believe: a folder with tls.crt, tls.key, ca.crt, followed while they change.",
+    help="The folder with tls.crt and tls.key for --quota, and ca.crt for other replicas; followed while they change.",
 )
 @click.option(
     "--quota-client-ca",
     metavar="FILE",
     default="",
-    help="Answer at --quota only to who shows a certificate of this authority.",
+    help="Answer at --quota only to callers with a certificate of this authority.",
 )
 @click.option(
     "--reservations",
     "--promises",
     "reservations",
     type=AddressType(),
-    help="Where audit agents ask reservations on their nodes (/promises), with tokens of their account; docs/node-agent.md.",
+    help="Where audit agents read the reservations on their nodes, with tokens of their account (docs/node-agent.md).",
 )
 @click.option(
     "--reservations-certs",
@@ -142,26 +140,14 @@ def _is_here(host: str) -> bool:
     "reservations_certs",
     metavar="DIR",
     default="",
-    help="What --reservations shows: a folder with tls.crt and tls.key, followed while they change.",
+    help="The folder with tls.crt and tls.key for --reservations; followed while they change.",
 )
+@inputs.metrics_listen("127.0.0.1:9091")
 @click.option(
-    "--metrics-listen", type=AddressType(), default="127.0.0.1:9091", show_default=True, help="Where to show metrics."
+    "--tls-cert", metavar="FILE", default="", help="The certificate of plugin, extender and api (PEM); followed."
 )
-@click.option("--tls-cert", metavar="FILE", default="", help="What plugin, extender and api show on an address (PEM).")
 @click.option("--tls-key", metavar="FILE", default="", help="The key of --tls-cert.")
-@click.option(
-    "--client-ca",
-    metavar="FILE",
-    default="",
-    help="Let in only who shows a certificate of this authority. All three files are followed while they change.",
-)
-@click.option("--client-name", "client_names", metavar="NAME", multiple=True, help="... and this common name.")
-@click.option(
-    "--token-file",
-    metavar="FILE",
-    default="",
-    help="Answer plugin and api only to callers that show this bearer token.",
-)
+@inputs.callers("plugin, extender and api", "plugin and api")
 @click.option(
     "--scheduler-name",
     "schedulers",
@@ -169,32 +155,28 @@ def _is_here(host: str) -> bool:
     multiple=True,
     default=("drawbridge",),
     show_default=True,
-    help="Pods of these schedulers are ours to place.",
+    help="Place the pods of this scheduler. May be repeated.",
 )
 @click.option(
     "--strategy",
     type=StrategyType(),
-    help="How pods are placed that say nothing about it, and whose Namespace does not: NAME, or NAME=WEIGHT,NAME=WEIGHT."
+    help="How to place pods when neither they nor their Namespace name a strategy: NAME, or NAME=WEIGHT,NAME=WEIGHT."
     f"  [default: bridge.placement of --config, else {DEFAULT}]",
 )
 @click.option(
     "--most-pods-per-node",
     type=click.IntRange(min=0),
-    help="As many pods with devices as we put on one node; 0 for any number.  [default: bridge.placement of --config, else 0]",
+    help="The most pods with devices on one node; 0 for any number.  [default: bridge.placement of --config, else 0]",
 )
-@click.option(
-    "--config",
-    metavar="FILE",
-    default="",
-    help="The DrawbridgeConfiguration: how pods are placed, and how legacy ones are read. Followed while it changes.",
+@inputs.config(
+    "The DrawbridgeConfiguration: how pods are placed, and how legacy ones are read. Followed while it changes."
 )
 @click.option(
     "--extender-preemption",
     type=click.Choice(["off", "advise", "evict"]),
     default="advise",
     show_default=True,
-    help="For pods of --extender that only pods of less priority keep from devices: say as an event who would have to go, or evict them. "
-    "The plugin's scheduler preempts by itself.",
+    help="For pods of --extender that devices of lower-priority pods would serve: name those pods in an event, or evict them.",
 )
 @click.option(
     "--binding-timeout",
@@ -202,12 +184,12 @@ def _is_here(host: str) -> bool:
     default=600.0,
     show_default=True,
     metavar="SECONDS",
-    help="How long after their allocation devices may take to say that a pod may be bound to them (bindingConditions). Then others are chosen.",
+    help="How long devices may take until pods can be bound to them (bindingConditions), before others are chosen.",
 )
 @click.option(
     "--namespace", metavar="NAME", help="Where the lease is. Default: the one we run in, else drawbridge-system."
 )
-@click.option("--identity", metavar="NAME", default="", help="Who we are in the lease. Default: our pod's name.")
+@click.option("--identity", metavar="NAME", default="", help="Our name in the lease. Default: our pod's name.")
 @inputs.reached()
 @inputs.log_level()
 def command(
@@ -250,19 +232,17 @@ def command(
 
     asked = (plugin, extender, quota, reservations)
     if read_only and any(place is not None for place in asked):
-        problem = (
-            "--read-only decides and reserves nothing, so neither a scheduler nor an API server nor an agent can ask"
-        )
-        raise Broken(problem, "leave --plugin, --extender, --quota and --reservations away")
+        problem = "--read-only decides nothing, so it cannot answer a scheduler, an API server or an agent"
+        raise Broken(problem, "leave out --plugin, --extender, --quota and --reservations")
     if not read_only and all(place is None for place in (plugin, extender, quota, api)):
-        raise Broken("no listener is named", "say at least one of --plugin, --extender, --quota and --api")
+        raise Broken("no listener is named", "give at least one of --plugin, --extender, --quota and --api")
     tls = quota_tls = reservations_tls = None
     if tls_cert or tls_key or client_ca:
         if not (tls_cert and tls_key and client_ca):
             raise Broken("--tls-cert, --tls-key and --client-ca belong together", "give all three, or none")
         tls = _files(tls_cert, tls_key, client_ca, "give files as openssl and cert-manager write them (docs/bridge.md)")
     elif client_names:
-        raise Broken("--client-name needs a certificate of the caller, and none is asked for", "give --client-ca")
+        raise Broken("--client-name needs client certificates", "give --client-ca, --tls-cert and --tls-key, too")
     else:
         _demand_loopback(_TLS, plugin=plugin, extender=extender, api=api)
     if quota_certs:

@@ -25,7 +25,7 @@ _LEVELS = ("error", "warning", "info")
 @inputs.command("check", empty={"findings": []})
 @inputs.files(required=False)
 @inputs.inventory()
-@click.option("--config", metavar="FILE", help="A DrawbridgeConfiguration; without it, the one among the files, or the defaults.")  # fmt: skip
+@inputs.config_among_files()
 @mode_option()
 @inputs.output("text", "json", "sarif", "github", "junit", "markdown", default="text")
 @click.option(
@@ -41,7 +41,7 @@ def command(
     *,
     files: tuple[str, ...],
     inventory: tuple[str, ...],
-    config: str | None,
+    config: str,
     mode: str | None,
     output: str,
     fail_on: str,
@@ -60,7 +60,7 @@ def command(
         return explain_codes(explain, output)
     if not files:
         raise Broken("nothing to check", "name manifests with -f FILE, -f DIR or -f -")
-    from cli.check import Placed, at_the_gate, lay_out_prospects, never, place
+    from cli.check import Placed, at_the_webhook, lay_out_prospects, never, place
     from dra.validation import TYPES, Problem, Reviewed, findings, is_ours, name, read, review
     from webhook.state import configuration as configurations
 
@@ -92,7 +92,7 @@ def command(
         found += never(objects, around, found, features.server)
     state = in_mode(state_of([*known, *documents], (), configuration, features), mode)
     # Where no fleet is given, its absence is no reason to refuse anything.
-    found = at_the_gate(objects, msgspec.structs.replace(state, confirmed=state.fleet.known), found)
+    found = at_the_webhook(objects, msgspec.structs.replace(state, confirmed=state.fleet.known), found)
     if any(one.object.get("kind") == "DeviceQuota" for one in (*documents, *inventoried)):
         from cli.quota import foretell, reviewed
 

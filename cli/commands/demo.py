@@ -27,7 +27,7 @@ SECONDS = 10.0
 @click.option(
     "--fleet", metavar="FILE|DIR", multiple=True, help="Nodes, classes and slices instead of the example fleet."
 )
-@click.option("--config", metavar="FILE", default="", help="A DrawbridgeConfiguration; default: the example.")
+@inputs.config("A DrawbridgeConfiguration; default: the example.")
 @click.option("--once", is_flag=True, help="End afterwards, also on a terminal.")
 def command(
     *,

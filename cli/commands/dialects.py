@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 @inputs.command("dialects", empty={"dialects": []})
 @click.argument("names", metavar="[DIALECT|KEY]...", nargs=-1)
-@click.option("--config", metavar="FILE", help="Show the keys under the names that this DrawbridgeConfiguration gives them.")  # fmt: skip
+@inputs.config("Show the keys under the names that this DrawbridgeConfiguration gives them.")
 @inputs.output("text", "json", "yaml", "markdown", default="text")
-def command(names: tuple[str, ...], config: str | None, output: str) -> Exit:
+def command(names: tuple[str, ...], config: str, output: str) -> Exit:
     """List the vocabularies and their keys, those of some of them, or what a key means and to whom.
 
     As YAML this is the form in which a configuration takes tables of your own (`dialects:`).

@@ -29,12 +29,7 @@ Outcome = dict[str, Any]
 @inputs.files(required=False, help="A dump of a cluster, instead of a live one: it is only read. May be repeated.")
 @click.option("--repair", is_flag=True, help="Put right what can be put right, and ask before each.")
 @click.option("--yes", is_flag=True, help="With --repair: do not ask.")
-@click.option(
-    "--config",
-    metavar="FILE",
-    default="",
-    help="The DrawbridgeConfiguration, which says what is to be fenced and which names the webhook reads.",
-)
+@inputs.config("The DrawbridgeConfiguration: which devices are to be tainted, and which names the webhook reads.")
 @inputs.reached()
 @inputs.output("text", "json", default="text")
 def command(

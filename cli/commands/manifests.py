@@ -6,35 +6,21 @@ because the requests they select follow from the dialects in force.
 
 from __future__ import annotations
 
+import re
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import click
 from click.core import ParameterSource
 
 from cli import contract as inputs
+from cli import installation
 from cli.contract import Broken, Exit
-from cli.installation import (
-    BASE,
-    EXTENDER,
-    NAMESPACE,
-    OWN_SECRET,
-    CertificateType,
-    ImageType,
-    NamespaceType,
-    UrlType,
-    base,
-    configuration_text,
-    guards,
-    make_chart,
-    promises,
-    quotas,
-    render,
-)
-from cli.installation import bridge as bridge_objects
+from cli.installation import IMAGES, LABEL, NAMESPACE, PARTS
 
-# The chart's value for each option.
+# The chart's value for each option; those of parts have theirs in `PARTS`.
 _IN_VALUES = {
     "only": "",
     "namespace": "namespace",
@@ -43,13 +29,7 @@ _IN_VALUES = {
     "apart": "bridge.way",
     "plugin": "bridge.way",
     "quota": "bridge.quota",
-    "onlooker": "onlooker",
-    "node_agent": "nodeAgent",
     "reservations": "bridge.promises",
-    "driver": "driver",
-    "adapter": "adapter",
-    "guarded": "guards",
-    "protected_claims": "protectedClaims",
     "scheduler_image": "bridge.schedulerImage",
     "api_servers": "networkPolicy.apiServers",
     "failure_policy": "webhooks.failurePolicy",
@@ -58,73 +38,106 @@ _IN_VALUES = {
     "url": "webhooks.url",
     "ca_bundle": "certificates.caBundle",
     "cert_manager": "certificates.certificate",
+    **{name.replace("-", "_"): part.value for name, part in PARTS.items()},
 }
+
+
+class Pattern(click.ParamType["str"]):
+    """A text that has to match a pattern."""
+
+    def __init__(self, name: str, pattern: str, problem: str) -> None:
+        self.name = name
+        self._pattern = re.compile(pattern, re.ASCII)
+        self._problem = problem
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if not self._pattern.fullmatch(value):
+            self.fail(f"{value!r} {self._problem}", param, ctx)
+        return value
+
+
+class UrlType(click.ParamType["str"]):
+    """An address that a webhook configuration can hold (k8s.io/apiserver pkg/util/webhook, ValidateWebhookURL)."""
+
+    name = "URL"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        try:
+            url = urlsplit(value)
+            port = url.port
+        except ValueError as error:
+            self.fail(f"{value!r} is not a valid URL: {error}", param, ctx)
+        if value and (url.scheme != "https" or not url.hostname or port == 0):
+            self.fail(f"{value!r} is not a valid webhook URL (expected https://HOST:PORT)", param, ctx)
+        if url.username or url.password or url.query or url.fragment:
+            self.fail(f"{value!r}: a webhook's URL has no user, no query and no fragment", param, ctx)
+        return value
+
+
+_NAMESPACE = Pattern(
+    "NAME", LABEL.pattern, "is not a valid namespace (expected lower case letters, digits and '-', at most 63)"
+)
+_IMAGE = Pattern("REF", f"({IMAGES.pattern})?", "is not a valid image (expected REGISTRY/drawbridge:TAG)")
+_CERTIFICATE = Pattern(
+    "NAMESPACE/NAME",
+    rf"({LABEL.pattern}/{LABEL.pattern}(\.{LABEL.pattern})*)?",
+    "is not a valid Certificate (expected NAMESPACE/NAME)",
+)
+_OF_PARTS = [
+    click.option(
+        f"--{name}",
+        *(["--onlooker"] if name == "read-only" else ()),
+        name.replace("-", "_"),
+        is_flag=True,
+        help=part.help,
+    )
+    for name, part in PARTS.items()
+]
 
 
 @inputs.command("manifests")
 @click.option(
     "--only", type=click.Choice(["webhooks", "rest"]), help="The generated webhook configurations, or all but them."
 )
-@click.option("--namespace", type=NamespaceType(), metavar="NAME", default=NAMESPACE, show_default=True)
 @click.option(
-    "--image",
-    type=ImageType(),
-    metavar="REF",
-    default="",
-    help="The image of all Deployments, as the cluster can pull it.",
+    "--namespace", type=_NAMESPACE, metavar="NAME", default=NAMESPACE, show_default=True, help="Where it goes."
+)
+@click.option(
+    "--image", type=_IMAGE, metavar="REF", default="", help="The image of all Deployments, as the cluster can pull it."
 )
 @click.option(
     "--bridge", is_flag=True, help="Also a scheduler of its own, and the allocator that it asks (docs/bridge.md)."
 )
 @click.option(
-    "--apart", is_flag=True, help="With --bridge: scheduler and allocator in two pods, with certificates of yours."
+    "--apart", is_flag=True, help="With --bridge: scheduler and allocator in two pods, with your certificates."
 )
 @click.option("--plugin", is_flag=True, help="With --bridge: our scheduler with the plugin, in place of a stock one.")
 @click.option(
-    "--quota",
-    is_flag=True,
-    help="With --bridge: API servers ask its allocator whether a DeviceQuota lets pods and claims in (docs/quota.md).",
+    "--quota", is_flag=True, help="With --bridge: API servers ask its allocator about DeviceQuotas (docs/quota.md)."
 )
 @click.option(
     "--scheduler-image",
-    type=ImageType(),
+    type=_IMAGE,
     metavar="REF",
     default="",
     help="With --bridge: the image of kube-scheduler, of the cluster's version; with --plugin: of ours.",
 )
-@click.option("--onlooker", is_flag=True, help="Also an onlooker beside any scheduler (docs/bridge.md).")
-@click.option("--node-agent", is_flag=True, help="Also an audit agent on nodes that say so (docs/node-agent.md).")
+@inputs.all_of(_OF_PARTS)
 @click.option(
+    "--reservations",
     "--promises",
     "reservations",
     is_flag=True,
     help="With --bridge and --node-agent: agents see what its allocator has reserved on their nodes (docs/node-agent.md).",
 )
 @click.option(
-    "--driver",
-    is_flag=True,
-    help="Also our driver on nodes that say so; it reads a ConfigMap of yours, drawbridge-inventory (docs/driver.md).",
-)
-@click.option("--adapter", is_flag=True, help="Also device plugins as drivers, on nodes that say so (docs/adapter.md).")
-@click.option(
-    "--guards",
-    "guarded",
-    is_flag=True,
-    help="Also policies about who may give devices, bind pods, publish slices (docs/security.md).",
-)
-@click.option(
-    "--protected-claims",
-    is_flag=True,
-    help="Also a policy that saves schedulers a write for each pod with claims; Kubernetes 1.36 and later (docs/bridge.md).",
-)
-@click.option(
     "--api-server",
     "api_servers",
     metavar="CIDR",
     multiple=True,
-    help="Where the API server calls from: the NetworkPolicy lets nobody else ask for reviews.",
+    help="Where the API server calls from: the NetworkPolicy then lets no other address ask for reviews.",
 )
-@click.option("--config", metavar="FILE", default="", help="A DrawbridgeConfiguration to install, and to generate for.")
+@inputs.config("A DrawbridgeConfiguration to install, and to generate for.")
 @click.option(
     "--failure-policy",
     type=click.Choice(["Ignore", "Fail"]),
@@ -135,16 +148,12 @@ _IN_VALUES = {
 @click.option("--opt-in", is_flag=True, help="Only namespaces with the label drawbridge.dev/mode.")
 @click.option("--devices", is_flag=True, help="Also look at slices, classes and our own kinds.")
 @click.option(
-    "--url",
-    type=UrlType(),
-    metavar="URL",
-    default="",
-    help="Where the API server finds drawbridge, if not behind its Service.",
+    "--url", type=UrlType(), default="", help="Where the API server finds drawbridge, if not behind its Service."
 )
 @click.option("--ca-bundle", metavar="FILE", default="", help="The bundle, if you keep it; default: drawbridge does.")
 @click.option(
     "--cert-manager",
-    type=CertificateType(),
+    type=_CERTIFICATE,
     metavar="NAMESPACE/NAME",
     default="",
     help="The Certificate from which cert-manager injects the bundle.",
@@ -164,14 +173,8 @@ def command(
     apart: bool,
     plugin: bool,
     quota: bool,
-    onlooker: bool,
-    node_agent: bool,
-    reservations: bool,
-    driver: bool,
-    adapter: bool,
     scheduler_image: str,
-    guarded: bool,
-    protected_claims: bool,
+    reservations: bool,
     api_servers: tuple[str, ...],
     config: str,
     failure_policy: str,
@@ -181,11 +184,12 @@ def command(
     ca_bundle: str,
     cert_manager: str,
     helm: str,
+    **parts: bool,
 ) -> Exit:
     """Print what `kubectl apply` needs to install drawbridge, or make a Helm chart of it.
 
-    To take it away again, delete the webhook configurations first: without them no pod waits for templates that nobody
-    makes any more. Then delete the rest.
+    To take it away again, delete the webhook configurations first: without them no pod waits for templates that are not
+    made any more. Then delete the rest.
     """
     from cli.configuration import source_of
     from cluster import manifests
@@ -193,16 +197,17 @@ def command(
     from webhook.claims import taint_rule
 
     source = source_of(config).current
-    text = configuration_text(config) if config else ""
+    text = installation.configuration_text(config) if config else ""
     if helm:
-        _refuse_beside_helm()
-        make_chart(Path(helm), text, source)
-        inputs.tell(
-            [
-                f"{helm} is a chart. To install it:",
-                f"helm install drawbridge {helm} -n {NAMESPACE} --create-namespace --set image=REGISTRY/drawbridge:TAG",
-            ]
-        )
+        context = click.get_current_context()
+        for parameter, value in _IN_VALUES.items():  # what the values of a chart give is no option beside it
+            if context.get_parameter_source(parameter) is ParameterSource.COMMANDLINE:
+                option = next(one.opts[0] for one in context.command.params if one.name == parameter)
+                remedy = f"set {value} in the values of the chart" if value else "leave it out"
+                raise Broken(f"{option} says nothing about a chart", remedy)
+        installation.make_chart(Path(helm), text, source)
+        install = f"helm install drawbridge {helm} -n {NAMESPACE} --create-namespace"
+        inputs.tell([f"{helm} is a chart. To install it:", f"{install} --set image=REGISTRY/drawbridge:TAG"])
         return Exit.FINE
     registered = Registration(
         namespace=namespace,
@@ -220,16 +225,16 @@ def command(
         raise Broken(f"--api-server: {error}", "e.g. 10.0.0.10 or 10.0.0.0/28") from None
 
     # Options that need others, or exclude them.
-    way = "apart" if apart else "plugin" if plugin else EXTENDER
+    way = "apart" if apart else "plugin" if plugin else installation.EXTENDER
     if (apart or plugin) and not bridge:
         raise Broken(f"--{way} says how the bridge is installed, which is not asked for", "say --bridge, too")
     if apart and plugin:
         raise Broken("--apart has a stock scheduler in a pod of its own, and --plugin has ours", "say one of them")
     if quota and not bridge and only != "webhooks":
         raise Broken("--quota asks the bridge's allocator, which is not installed", "say --bridge, too")
-    if reservations and not (bridge and node_agent):
+    if reservations and not (bridge and parts["node_agent"]):
         raise Broken(
-            "--promises is between the bridge's allocator and audit agents", "say --bridge and --node-agent, too"
+            "--reservations is between the bridge's allocator and audit agents", "say --bridge and --node-agent, too"
         )
     if not image and only != "webhooks":
         raise Broken("no image is given, and none is published", "build one, and say --image REGISTRY/drawbridge:TAG")
@@ -241,46 +246,28 @@ def command(
 
     objects: list[dict[str, Any]] = []
     if only != "webhooks":
-        optional = BASE.parent
-        own_secret = OWN_SECRET if cert_manager or ca_bundle else ""
-        objects += base(namespace, image, text, networks)
+        own_secret = installation.OWN_SECRET if cert_manager or ca_bundle else ""
+        file = source.file.bridge
+        drivers = file.drivers if file is not None else ()
+        objects += installation.base(namespace, image, text, networks)
         if bridge:
-            bridges = bridge_objects(namespace, image, scheduler_image, way)
+            bridges = installation.bridge(namespace, image, scheduler_image, way)
             objects += bridges
             if quota:
-                objects += quotas(bridges, namespace, networks, own_secret)
-            if source.file.bridge and source.file.bridge.fence:
-                objects += [taint_rule(driver) for driver in source.file.bridge.drivers]
-        if onlooker:
-            objects += render(optional / "onlooker", namespace, image)
-        if node_agent:
-            objects += render(optional / "node-agent", namespace, image)
-        if reservations:
-            objects += promises(objects, namespace, own_secret)
-        if driver:
-            objects += render(optional / "driver", namespace, image)
-        if adapter:
-            objects += render(optional / "adapter", namespace, image)
-        if guarded:
-            objects += guards(namespace, source.file.bridge.drivers if source.file.bridge else ())
-        if protected_claims:
-            objects += render(optional / "protected-claims", namespace)
+                objects += installation.component(bridges, "quota", namespace, networks, own_secret)
+            if file is not None and file.fence:
+                objects += [taint_rule(driver) for driver in drivers]
+        for name in PARTS:
+            if parts[name.replace("-", "_")]:
+                objects += installation.part(name, namespace, image, drivers)
+            if name == "node-agent" and reservations:
+                objects += installation.component(objects, "promises", namespace, secret=own_secret)
     if only != "rest":
         objects += configurations(source.dialects, registered)
         if quota:
             objects.append(registration.at_quotas(registered))
     click.echo(manifests.dump(objects), nl=False)
     return Exit.FINE
-
-
-def _refuse_beside_helm() -> None:
-    """Refuse options that the values of a chart give."""
-    context = click.get_current_context()
-    for parameter, value in _IN_VALUES.items():
-        if context.get_parameter_source(parameter) is ParameterSource.COMMANDLINE:
-            option = next(one.opts[0] for one in context.command.params if one.name == parameter)
-            remedy = f"set {value} in the values of the chart" if value else "leave it out"
-            raise Broken(f"{option} says nothing about a chart", remedy)
 
 
 def _bundle(file: str) -> str:

@@ -46,7 +46,7 @@ EMPTY: dict[str, Any] = {"strategy": "", "pods": [], "totals": dict.fromkeys(_CO
 
 @inputs.command("simulate", empty=EMPTY)
 @inputs.files(required=False)
-@click.option("--config", metavar="FILE", help="A DrawbridgeConfiguration; without it, the one among the files, or the defaults.")  # fmt: skip
+@inputs.config_among_files()
 @mode_option()
 @click.option("--strategy", "strategies", multiple=True, metavar="NAME", help="How to choose nodes and devices [default: first-fit]; `--strategy help` lists them. For a workload it may be repeated, or be `all`.")  # fmt: skip
 @click.option("--budget-ms", type=click.IntRange(min=1), metavar="N", help="Give up as undecided after about this long on each node, counted in steps.")  # fmt: skip
@@ -61,7 +61,7 @@ EMPTY: dict[str, Any] = {"strategy": "", "pods": [], "totals": dict.fromkeys(_CO
 def command(
     *,
     files: tuple[str, ...],
-    config: str | None,
+    config: str,
     mode: str | None,
     strategies: tuple[str, ...],
     budget_ms: int | None,

@@ -9,7 +9,7 @@ import click
 from cli import contract as inputs
 from cli import loop
 from cli.commands.demo import EXAMPLES
-from cli.contract import AddressType, Exit
+from cli.contract import Exit
 
 if TYPE_CHECKING:
     from runtime.http import Address
@@ -21,31 +21,16 @@ FREE = "127.0.0.1:0"
 @inputs.files(
     required=False, help="Nodes, classes, slices and whatever else the store should hold; default: the example fleet."
 )
-@click.option("--config", metavar="FILE", default="", help="The DrawbridgeConfiguration; followed while it changes.")
+@inputs.config("The DrawbridgeConfiguration; followed while it changes.")
 @click.option(
     "--data",
     metavar="FILE",
     default="",
     help="Keep the store in this file, through restarts and kills; -f is read only into a new one.",
 )
-@click.option(
-    "--listen",
-    type=AddressType(),
-    default=FREE,
-    help="Where to answer reviews (TLS). Default: a free port of loopback.",
-)
-@click.option(
-    "--metrics-listen",
-    type=AddressType(),
-    default=FREE,
-    help="Where to show metrics. Default: a free port of loopback.",
-)
-@click.option(
-    "--pods-listen",
-    type=AddressType(),
-    default=FREE,
-    help="Where to take pods from people. Default: a free port of loopback.",
-)
+@inputs.listen("--listen", FREE, "Where to answer reviews (TLS); port 0 is a free one.")
+@inputs.metrics_listen(FREE)
+@inputs.listen("--pods-listen", FREE, "Where to take pods from people.")
 @inputs.log_level()
 def command(
     *,

@@ -7,7 +7,6 @@ are rewritten at their pod templates, and that the claim templates stand in the 
 from __future__ import annotations
 
 from collections import Counter
-from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -20,13 +19,12 @@ from cli.edited import Result
 from cli.state import state_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
     from cli.quota import Foretold
     from cluster.manifests import Document
     from webhook.refusals import Warned
     from webhook.state import State
-    from webhook.translate import Decision
 
     Object = dict[str, Any]
 
@@ -37,7 +35,7 @@ _TEMPLATE = "ResourceClaimTemplate"
 @inputs.files(required=False)
 @click.option("--cluster", is_flag=True, help="Survey the cluster that kubectl talks to instead: `drawbridge survey`.")
 @inputs.inventory()
-@click.option("--config", metavar="FILE", help="A DrawbridgeConfiguration; without it, the one among the files, or the defaults.")  # fmt: skip
+@inputs.config_among_files()
 @mode_option()
 @click.option("--all-kinds", is_flag=True, help="Look for pod templates in kinds we do not know, too.")
 @inputs.server()
@@ -51,7 +49,7 @@ def command(
     files: tuple[str, ...],
     cluster: bool,
     inventory: tuple[str, ...],
-    config: str | None,
+    config: str,
     mode: str | None,
     all_kinds: bool,
     kubernetes: str,
@@ -65,7 +63,8 @@ def command(
     Everything else passes through, in order. What is refused passes through as it was, and the exit is 1.
     """
     if cluster:
-        from cli.survey import FORMS, survey
+        from cli.commands.survey import FORMS
+        from cli.commands.survey import command as survey
 
         if files:
             raise Broken("files are translated, or a cluster is surveyed", "leave -f out, or --cluster")
@@ -95,7 +94,7 @@ def command(
     if in_place or dry_run:
         _write_into(results, dry_run=dry_run)
     else:
-        _PRINTERS[output](results)
+        _print(results, output)
     warn_of_misspelt(documents)
     # Kinds that have pods in them, and are not known to be workloads.
     kinds: Counter[str] = Counter()
@@ -106,8 +105,14 @@ def command(
     if kinds:
         listed = ", ".join(f"{number} {kind}" for kind, number in kinds.items())
         inputs.warn(f"not looked into: {listed} (`--all-kinds` looks for pods in them)")
-    if in_place or output in ("yaml", "diff", "patch"):
-        _tell(results)
+    # Say on stderr what was refused, left or approximated, and where it stands.
+    for result in results if in_place or output in ("yaml", "diff", "patch") else ():
+        where = f"{result.document.file}:{result.document.line}"
+        for text in _named_texts(result, result.translation.refusals):
+            inputs.complain(f"{where}: error: {text}")
+        warnings = [*result.translation.warnings, *(str(line) for one in result.foretold for line in one.crossed)]
+        for text in () if inputs.quiet() else _named_texts(result, warnings):
+            inputs.complain(f"{where}: warning: {text}")
     return Exit.REFUSED if any(result.translation.refusals for result in results) else Exit.FINE
 
 
@@ -147,64 +152,50 @@ def _namespace(obj: Object) -> str:
     return str(metadata.get("namespace") or "") if isinstance(metadata, dict) else ""
 
 
-def _objects(results: Iterable[Result]) -> list[Object]:
-    return [obj for result in results for obj in (*result.templates, result.object)]
-
-
-def _as_yaml(results: list[Result]) -> None:
+def _print(results: list[Result], output: str) -> None:
     from cluster import manifests
 
-    click.echo(manifests.dump(_objects(results)), nl=False)
-
-
-def _as_json(results: list[Result]) -> None:
-    decisions: list[Decision] = []
-    warnings: list[str] = []
-    refusals: list[str] = []
-    quotas: list[Object] = []
-    for result in results:
-        done = result.translation
-        decisions += done.decisions
-        warnings += _named_texts(result, done.warnings)
-        refusals += _named_texts(result, done.refusals)
-        for one in result.foretold:
-            line_facts = [{**line.facts(), "exceeded": line.exceeded} for line in one.lines]
-            quotas.append(
+    objects = [obj for result in results for obj in (*result.templates, result.object)]
+    match output:
+        case "yaml":
+            click.echo(manifests.dump(objects), nl=False)
+        case "json":
+            warnings: list[str] = []
+            refusals: list[str] = []
+            for result in results:
+                warnings += _named_texts(result, result.translation.warnings)
+                refusals += _named_texts(result, result.translation.refusals)
+            quotas = [
                 {
                     "object": _reference(result),
                     "path": one.path,
                     "replicas": one.replicas,
                     "replicasLeft": one.passing,
-                    "lines": line_facts,
+                    "lines": [{**line.facts(), "exceeded": line.exceeded} for line in one.lines],
                 }
-            )
-    inputs.write_json(
-        {
-            "items": _objects(results),
-            "decisions": decisions,
-            "warnings": warnings,
-            "refusals": refusals,
-            "quotas": quotas,
-        }
-    )
+                for result in results
+                for one in result.foretold
+            ]
+            decisions = [one for result in results for one in result.translation.decisions]
+            answer = {"items": objects, "decisions": decisions, "warnings": warnings, "refusals": refusals}
+            inputs.write_json({**answer, "quotas": quotas})
+        case "patch":
+            # One JSON Patch for each object that changes, beside the templates it needs.
+            patches = [
+                {"object": _reference(one), "patch": one.translation.operations, "templates": one.templates}
+                for one in results
+                if one.translation.changed
+            ]
+            inputs.write_json(patches)
+        case "diff":
+            _print_diff(results)
+        case "report":
+            _print_report(results)
+        case _:
+            _print_findings(output, results)
 
 
-def _as_patch(results: list[Result]) -> None:
-    """One JSON Patch for each object that changes, beside the templates it needs."""
-    changed = [result for result in results if result.translation.changed]
-    inputs.write_json(
-        [
-            {
-                "object": _reference(result),
-                "patch": result.translation.operations,
-                "templates": result.templates,
-            }
-            for result in changed
-        ]
-    )
-
-
-def _as_diff(results: list[Result]) -> None:
+def _print_diff(results: list[Result]) -> None:
     """Print a difference that git applies; for a file that cannot be edited, one of its objects, for people."""
     import difflib
 
@@ -228,6 +219,56 @@ def _as_diff(results: list[Result]) -> None:
             click.echo("".join(difflib.unified_diff(before, after, f"a/{name}", f"b/{name}")), nl=False)
 
 
+def _print_report(results: list[Result]) -> None:
+    """Print what became of each key, for people."""
+    from webhook.refusals import Denial
+
+    touched = [result for result in results if result.translation.decisions]
+    for result in results:
+        if not (result.translation.decisions or result.foretold):
+            continue
+        lines = [f"{_reference(result)}  ({result.document.file}:{result.document.line})"]
+        for decision in result.translation.decisions:
+            where = f"{decision.container or 'pod'}: {decision.key}" if decision.key else decision.container or "pod"
+            basis = f" [{decision.basis}]" if decision.basis else ""
+            detail = str(Denial(decision.code, decision.detail, decision.remedy)) if decision.code else decision.detail
+            lines.append(f"  {decision.action:<12} {where}{'  ' + detail if detail else ''}{basis}")
+        tolerated: dict[str, None] = {}
+        for operation in result.translation.operations:
+            if "/spec/tolerations" in operation["path"]:
+                value = operation["value"]
+                for toleration in value if isinstance(value, list) else (value,):
+                    tolerated[toleration["key"]] = None
+        why = "added, as the ExtendedResourceToleration plugin does for pods that ask for the key"
+        lines += [f"  toleration   {key}:NoSchedule  {why}" for key in tolerated]
+        lines += [f"  template     {name}" for name in result.translation.templates]
+        for foretold in result.foretold:
+            lines += [f"  {'beyond' if line.exceeded else 'within':<12} {line}" for line in foretold.lines]
+        inputs.tell(lines)
+    refused = sum(bool(result.translation.refusals) for result in touched)
+    changed = sum(result.translation.changed for result in touched)
+    left, others = len(touched) - changed - refused, len(results) - len(touched)
+    objects = inputs.count_of(len(results), "object")
+    inputs.tell(
+        [f"{objects}: {changed} rewritten, {refused} refused, {left} left, {others} without a legacy request"],
+    )
+
+
+def _print_findings(form: str, results: list[Result]) -> None:
+    """Print findings in a form of a code host; objects that quotas would turn back are among them."""
+    from cli.check import place, place_decisions, reports
+    from cli.quota import reviewed
+    from dra.validation import name
+
+    documents = [result.document for result in results]
+    placed = place_decisions([(result.document, result.translation.decisions) for result in results])
+    if foretold := [one for result in results for one in result.foretold]:
+        placed += place(documents, reviewed(foretold, [document.object for document in documents]))
+    placed.sort(key=attrgetter("number"))
+    checked = [(name(document.object), document.place_of("")[0]) for document in documents]
+    inputs.tell_hosts(reports.for_hosts(form, placed, checked, "translate"))
+
+
 def _write_into(results: list[Result], *, dry_run: bool) -> None:
     """Write the translation into its files, each as a whole or not at all."""
     from cli.edited import edit_files, write
@@ -247,72 +288,6 @@ def _write_into(results: list[Result], *, dry_run: bool) -> None:
         inputs.tell(["nothing to edit"])
 
 
-def _as_report(results: list[Result]) -> None:
-    """What became of each key, for people."""
-    touched = [result for result in results if result.translation.decisions]
-    for result in results:
-        if result.translation.decisions or result.foretold:
-            inputs.tell(_story(result))
-    refused = sum(bool(result.translation.refusals) for result in touched)
-    changed = sum(result.translation.changed for result in touched)
-    left, others = len(touched) - changed - refused, len(results) - len(touched)
-    objects = inputs.count_of(len(results), "object")
-    inputs.tell(
-        [f"{objects}: {changed} rewritten, {refused} refused, {left} left, {others} without a legacy request"],
-    )
-
-
-def _story(result: Result) -> Iterator[str]:
-    from webhook.refusals import Denial
-
-    yield f"{_reference(result)}  ({result.document.file}:{result.document.line})"
-    for decision in result.translation.decisions:
-        where = f"{decision.container or 'pod'}: {decision.key}" if decision.key else decision.container or "pod"
-        basis = f" [{decision.basis}]" if decision.basis else ""
-        detail = str(Denial(decision.code, decision.detail, decision.remedy)) if decision.code else decision.detail
-        yield f"  {decision.action:<12} {where}{'  ' + detail if detail else ''}{basis}"
-    tolerated: dict[str, None] = {}
-    for one in result.translation.operations:
-        if "/spec/tolerations" in one["path"]:
-            value = one["value"]
-            for toleration in value if isinstance(value, list) else (value,):
-                tolerated[toleration["key"]] = None
-    for key in tolerated:
-        yield f"  toleration   {key}:NoSchedule  added, as the ExtendedResourceToleration plugin does for pods that ask for the key"
-    for name in result.translation.templates:
-        yield f"  template     {name}"
-    for foretold in result.foretold:
-        for line in foretold.lines:
-            yield f"  {'beyond' if line.exceeded else 'within':<12} {line}"
-
-
-def _for_hosts(form: str, results: list[Result]) -> None:
-    """Print findings in a form of a code host; objects that quotas would turn back are among them."""
-    from cli.check import place, place_decisions, reports
-    from cli.quota import reviewed
-    from dra.validation import name
-
-    documents = [result.document for result in results]
-    placed = place_decisions([(result.document, result.translation.decisions) for result in results])
-    if foretold := [one for result in results for one in result.foretold]:
-        placed += place(documents, reviewed(foretold, [document.object for document in documents]))
-    placed.sort(key=attrgetter("number"))
-    checked = [(name(document.object), document.place_of("")[0]) for document in documents]
-    inputs.tell_hosts(reports.for_hosts(form, placed, checked, "translate"))
-
-
-_PRINTERS: dict[str, Callable[[list[Result]], None]] = {
-    "yaml": _as_yaml,
-    "json": _as_json,
-    "patch": _as_patch,
-    "diff": _as_diff,
-    "report": _as_report,
-    "sarif": partial(_for_hosts, "sarif"),
-    "github": partial(_for_hosts, "github"),
-    "junit": partial(_for_hosts, "junit"),
-}
-
-
 def _reference(result: Result) -> str:
     from webhook.translate import name_of
 
@@ -322,17 +297,3 @@ def _reference(result: Result) -> str:
 def _named_texts(result: Result, texts: Iterable[Warned]) -> list[str]:
     name = _reference(result)
     return [f"{name}: {text}" for text in texts]
-
-
-def _tell(results: list[Result]) -> None:
-    """Say on stderr what was refused, left or approximated, and where it stands."""
-    for result in results:
-        done = result.translation
-        warnings = [*done.warnings, *(str(line) for one in result.foretold for line in one.crossed)]
-        if not done.refusals and not warnings:
-            continue
-        where = f"{result.document.file}:{result.document.line}"
-        for kind, texts in (("error", done.refusals), ("warning", warnings)):
-            for text in _named_texts(result, texts):
-                if kind == "error" or not inputs.quiet():
-                    inputs.complain(f"{where}: {kind}: {text}")

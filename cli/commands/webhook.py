@@ -16,17 +16,16 @@ import click
 
 from cli import contract as inputs
 from cli import loop
-from cli.contract import AddressType, Broken, Exit, Failed
+from cli.contract import Broken, Exit, Failed
 
 if TYPE_CHECKING:
     from runtime.http import Address
-    from webhook.service import Decisions, Settings
 
 IN_CLUSTER_NAMESPACE = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
 
 @inputs.command("webhook")
-@click.option("--config", metavar="FILE", default="", help="The DrawbridgeConfiguration; followed while it changes.")
+@inputs.config("The DrawbridgeConfiguration; followed while it changes.")
 @click.option("--reviews/--no-reviews", "--gate/--no-gate", "reviews", default=True, help="Answer reviews.")
 @click.option("--controllers/--no-controllers", default=True, help="Keep the templates.")
 @click.option(
@@ -34,12 +33,8 @@ IN_CLUSTER_NAMESPACE = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
     default=None,
     help="Keep certificates, seal keys and caBundle.  [default: as --controllers]",
 )
-@click.option(
-    "--listen", type=AddressType(), default="127.0.0.1:8443", show_default=True, help="Where to answer reviews (TLS)."
-)
-@click.option(
-    "--metrics-listen", type=AddressType(), default="127.0.0.1:9090", show_default=True, help="Where to show metrics."
-)
+@inputs.listen("--listen", "127.0.0.1:8443", "Where to answer reviews (TLS).")
+@inputs.metrics_listen("127.0.0.1:9090")
 @click.option(
     "--namespace", metavar="NAME", help="Our own namespace. Default: the one we run in, else drawbridge-system."
 )
@@ -50,19 +45,10 @@ IN_CLUSTER_NAMESPACE = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
     "--name", "names", metavar="HOST", multiple=True, help="A further name or address the certificate is for."
 )
 @click.option(
-    "--tls-cert", metavar="FILE", help="Serve this certificate, which somebody else renews, instead of our own."
+    "--tls-cert", metavar="FILE", help="Serve this certificate, which is renewed elsewhere, instead of our own."
 )
 @click.option("--tls-key", metavar="FILE", help="The key of --tls-cert.")
-@click.option(
-    "--client-ca",
-    metavar="FILE",
-    default="",
-    help="Answer reviews only to callers with a certificate of this authority.",
-)
-@click.option("--client-name", "client_names", metavar="NAME", multiple=True, help="... and this common name.")
-@click.option(
-    "--token-file", metavar="FILE", default="", help="Answer reviews only to callers that show this bearer token."
-)
+@inputs.callers("reviews", "reviews")
 @click.option(
     "--notice", type=inputs.Number(0), default=5.0, show_default=True, help="Seconds to serve on after SIGTERM."
 )
@@ -71,7 +57,7 @@ IN_CLUSTER_NAMESPACE = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
     type=inputs.Number(0),
     default=3600.0,
     show_default=True,
-    help="Seconds an unused template is kept.",
+    help="Seconds to keep an unused template.",
 )
 @inputs.reached()
 @inputs.log_level()
@@ -98,9 +84,12 @@ def command(
     log_level: str,
 ) -> Exit:
     """Run the admission webhook, its controllers and its authority, or some of them."""
+    from cli.configuration import source_of
+    from cluster.errors import ClusterError
+    from cluster.kubernetes import Kubernetes
     from runtime.authentication import Credentials
     from webhook.names import PROMISES, QUOTA
-    from webhook.service import Settings, log
+    from webhook.service import Service, Settings, log
 
     if bool(tls_cert) != bool(tls_key):
         raise Broken("--tls-cert and --tls-key belong together", "give both, or neither")
@@ -121,20 +110,6 @@ def command(
         notice=notice,
         sweep_after=sweep_after,
     )
-    return _run(config, settings, kubeconfig, context, decisions)
-
-
-def names_of(service: str, space: str) -> tuple[str, ...]:
-    """The names of a Service."""
-    return f"{service}.{space}.svc", f"{service}.{space}.svc.cluster.local", f"{service}.{space}"
-
-
-def _run(config: str, settings: Settings, kubeconfig: str, context: str, decisions: Decisions) -> Exit:
-    from cli.configuration import source_of
-    from cluster.errors import ClusterError
-    from cluster.kubernetes import Kubernetes
-    from webhook.service import Service
-
     source = source_of(config)
 
     def announce(reviews: Address, metrics: Address | None) -> None:
@@ -153,6 +128,11 @@ def _run(config: str, settings: Settings, kubeconfig: str, context: str, decisio
     except* ClusterError as group:
         raise Failed(str(group.exceptions[0])) from None
     return Exit.FINE
+
+
+def names_of(service: str, space: str) -> tuple[str, ...]:
+    """The names of a Service."""
+    return f"{service}.{space}.svc", f"{service}.{space}.svc.cluster.local", f"{service}.{space}"
 
 
 def own_namespace() -> str:

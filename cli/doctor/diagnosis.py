@@ -74,22 +74,7 @@ class Ailment(msgspec.Struct, frozen=True):
     repair: Repair | None = None
 
 
-def diagnose(seen: Seen) -> tuple[Ailment, ...]:
-    """Name what is wrong, the gravest first."""
-    return (
-        *_overlapping(seen),
-        *_on_nodes(seen),
-        *_left_behind(seen),
-        *_not_prepared_again(seen),
-        *_without_class(seen),
-        *_about_taints(seen),
-        *_about_components(seen),
-        *_left_by_agents(seen),
-        *_unused_templates(seen),
-    )
-
-
-def _overlapping(seen: Seen) -> Iterator[Ailment]:
+def overlapping(seen: Seen) -> Iterator[Ailment]:
     """Claims that hold the same device. Those without a pod on a node can release it; if none has one, the first allocated keeps it."""
     by_uid = {claim.metadata.uid: claim for claim in seen.stock.claims.values()}
     placed = {pod.metadata.uid for pod in seen.pods or () if pod.spec.node_name}
@@ -121,7 +106,7 @@ def _overlapping(seen: Seen) -> Iterator[Ailment]:
         )
 
 
-def _on_nodes(seen: Seen) -> Iterator[Ailment]:
+def on_nodes(seen: Seen) -> Iterator[Ailment]:
     """Nodes on which a device plugin and a driver serve the same devices, or neither does; and what audit agents report."""
     for one in seen.standings:
         for node in one.both:
@@ -158,7 +143,7 @@ def _on_nodes(seen: Seen) -> Iterator[Ailment]:
             )
 
 
-def _left_behind(seen: Seen) -> Iterator[Ailment]:
+def left_behind(seen: Seen) -> Iterator[Ailment]:
     """Reservations, claims and finalizers that outlived their pods."""
     if seen.pods is None:
         return
@@ -214,7 +199,7 @@ def _owning_pods(claim: ResourceClaim) -> list[OwnerReference]:
     return [owner for owner in claim.metadata.owner_references if owner.controller and owner.kind == "Pod"]
 
 
-def _not_prepared_again(seen: Seen) -> Iterator[Ailment]:
+def not_prepared_again(seen: Seen) -> Iterator[Ailment]:
     """Pods with a node and no sandbox, whose driver prepares no claim twice: usual for its pods after a restart of the node."""
     for pod in seen.pods or ():
         if not pod.spec.node_name or pod.has_ended or pod.metadata.deletion_timestamp:
@@ -239,7 +224,7 @@ def _not_prepared_again(seen: Seen) -> Iterator[Ailment]:
                 )
 
 
-def _without_class(seen: Seen) -> Iterator[Ailment]:
+def without_class(seen: Seen) -> Iterator[Ailment]:
     """DeviceClasses that do not exist, and the claims and templates that name them."""
     asking: defaultdict[str, dict[str, None]] = defaultdict(dict)
 
@@ -263,7 +248,7 @@ def _without_class(seen: Seen) -> Iterator[Ailment]:
         )
 
 
-def _about_taints(seen: Seen) -> Iterator[Ailment]:
+def about_taints(seen: Seen) -> Iterator[Ailment]:
     """Drivers whose devices should be tainted, and are not; and unschedulable pods whose claims do not tolerate the taint."""
     stock = seen.stock
     fences = [rule for rule in stock.rules.values() if rule.spec.taint.key == names.FENCE]
@@ -324,7 +309,7 @@ def _covers(rule: DeviceTaintRule, driver: str) -> bool:
     )
 
 
-def _about_components(seen: Seen) -> Iterator[Ailment]:
+def about_components(seen: Seen) -> Iterator[Ailment]:
     """A webhook configuration that lets pods pass by, and leases that no replica renews."""
     if seen.unsent:
         yield Ailment(
@@ -347,7 +332,7 @@ def _about_components(seen: Seen) -> Iterator[Ailment]:
             )
 
 
-def _left_by_agents(seen: Seen) -> Iterator[Ailment]:
+def left_by_agents(seen: Seen) -> Iterator[Ailment]:
     """Taints of devices and conditions of nodes that no audit agent renews any more."""
     for rule in seen.stock.rules.values():
         meta = rule.metadata
@@ -375,7 +360,7 @@ def _left_by_agents(seen: Seen) -> Iterator[Ailment]:
         )
 
 
-def _unused_templates(seen: Seen) -> Iterator[Ailment]:
+def unused_templates(seen: Seen) -> Iterator[Ailment]:
     """Templates of the webhook that no pod uses, and that the controller has not swept."""
     if seen.pods is None:
         return
@@ -395,3 +380,21 @@ def _unused_templates(seen: Seen) -> Iterator[Ailment]:
             "delete it; does the controller run?",
             Removal("ResourceClaimTemplate", meta.namespace, meta.name, meta.uid, meta.resource_version),
         )
+
+
+CHECKS = (
+    overlapping,
+    on_nodes,
+    left_behind,
+    not_prepared_again,
+    without_class,
+    about_taints,
+    about_components,
+    left_by_agents,
+    unused_templates,
+)
+
+
+def diagnose(seen: Seen) -> tuple[Ailment, ...]:
+    """Name what is wrong, the gravest first."""
+    return tuple(ailment for check in CHECKS for ailment in check(seen))

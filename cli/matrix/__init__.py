@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
-from cli.matrix.fleet import PoolMatrix
+from cli.matrix.drawing import draw
+from cli.matrix.fleet import PoolMatrix, group_equal, judge
+from cli.matrix.text import lines
 
-__all__ = ["PoolMatrix"]
+__all__ = ["PoolMatrix", "draw", "group_equal", "judge", "lines"]

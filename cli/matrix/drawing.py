@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from allocator.answer import Stage
-from cli.matrix import table
+from cli.matrix import text
 from cli.terminal import escaped, printable
 
 if TYPE_CHECKING:
@@ -39,12 +39,12 @@ def draw(kinds: Sequence[EqualPools]) -> str:
     body: list[str] = []
     wide = 480
     down = _LINE
-    for kind in kinds[: table.MOST_KINDS]:
-        heading = _cut(table.title(kind))
+    for kind in kinds[: text.MOST_KINDS]:
+        heading = _cut(text.title(kind))
         body.append(_say(8, down, heading, "t"))
         down += _LINE
         longest = heading
-        if instead := table.instead_of_table(kind):
+        if instead := text.instead_of_table(kind):
             note = _cut(instead[0])
             body.append(_say(8, down, note))
             longest = max(heading, note, key=len)
@@ -56,7 +56,7 @@ def draw(kinds: Sequence[EqualPools]) -> str:
             down += height
         wide = max(wide, _width(longest))
         down += _LINE
-    if more := table.rest(kinds):
+    if more := text.rest(kinds):
         body.append(_say(8, down, more))
         down += _LINE
     for letter, colour, meaning in _MARKS.values():
@@ -72,7 +72,7 @@ def draw(kinds: Sequence[EqualPools]) -> str:
 def _grid(kind: EqualPools, top: int) -> tuple[list[str], int, int]:
     """Draw the cells of one kind of pools; with their width and height."""
     rows = kind.first.rows
-    names = [f"{at + 1}  {_cut(table.heading(kind, row))}" for at, row in enumerate(rows)]
+    names = [f"{at + 1}  {_cut(text.heading(kind, row))}" for at, row in enumerate(rows)]
     left = _width(max(names, key=len))
     parts = [_say(left + at * _CELL + 6, top, str(at + 1)) for at in range(len(rows))]
     down = top + _LINE // 2
@@ -81,7 +81,7 @@ def _grid(kind: EqualPools, top: int) -> tuple[list[str], int, int]:
         for column, cell in enumerate(row.cells):
             letter, colour, meaning = _MARKS[cell.stage]
             across = left + column * _CELL
-            pair = f"{table.name_of(row.devices)} and {table.name_of(rows[column].devices)}"
+            pair = f"{text.name_of(row.devices)} and {text.name_of(rows[column].devices)}"
             parts += (
                 f"<g><title>{escaped(pair)}: {escaped(cell.text or meaning)}</title>",
                 f'<rect x="{across}" y="{down}" width="{_CELL - 2}" height="{_CELL - 2}" rx="3" fill="{colour}"/>',

@@ -7,6 +7,7 @@ schema can say. A null is "not set" for the code, and a mistake for a schema.
 from __future__ import annotations
 
 import inspect
+import json
 import re
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -56,6 +57,11 @@ def schema_of(name: str) -> Schema:
     one = answers[0] if len(answers) == 1 else {"anyOf": answers}
     title = f"drawbridge {name} -o json"
     return {"$schema": _DRAFT, "title": title, **one, "definitions": definitions}
+
+
+def text_of(name: str) -> str:
+    """Write a schema as it stands in docs/schemas."""
+    return json.dumps(schema_of(name), indent=1, ensure_ascii=False) + "\n"
 
 
 def _components(types: list[type]) -> tuple[list[Schema], dict[str, Schema]]:
@@ -166,6 +172,3 @@ def _name_what_there_is(root: Schema, definitions: dict[str, Schema]) -> None:
         table = one.table
         options = members[table.name]
         options["description"] = f"Options of {table.title}."
-
-
-__all__ = ["CONFIGURATION", "NAMES", "schema_of"]

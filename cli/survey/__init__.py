@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from cli.survey.command import FORMS
-from cli.survey.command import command as survey
 from cli.survey.overview import Overview, Scope, overview
+from cli.survey.page import page
+from cli.survey.rows import findings, table
+from cli.survey.screen import screen
 from cli.survey.verdicts import Foreteller, Outlook
 
-__all__ = ["FORMS", "Foreteller", "Outlook", "Overview", "Scope", "overview", "survey"]
+__all__ = ["Foreteller", "Outlook", "Overview", "Scope", "findings", "overview", "page", "screen", "table"]

@@ -10,7 +10,7 @@ import threading
 from contextlib import contextmanager
 from pathlib import Path
 
-import cli.node.driver  # noqa: F401  a child has what its parent has
+import cli.commands.driver  # noqa: F401  a child has what its parent has
 import cluster.kubernetes  # noqa: F401
 from cli.main import main
 from node.checkpoint import Write

@@ -101,7 +101,9 @@ def test_the_command_has_what_stands_beside_as_kustomize_has_it(tmp_path):
     kustomize = [program("kubectl"), "kustomize", tmp_path]
     built = by_name(subprocess.run(kustomize, capture_output=True, text=True, check=True, timeout=60).stdout)
     specs = {(kind, name): in_any_order({**one, "metadata": None}) for (kind, _, name), one in built.items()}
-    ours = printed(*WITH_SCHEDULER, "--plugin", "--onlooker", "--node-agent", "--promises", "--driver", "--adapter")
+    ours = printed(
+        *WITH_SCHEDULER, "--plugin", "--read-only", "--node-agent", "--reservations", "--driver", "--adapter"
+    )
     assert {(kind, name): in_any_order({**one, "metadata": None}) for (kind, _, name), one in ours.items()} == specs
 
 
@@ -127,6 +129,7 @@ SAME = [
         )
         for way, option, quota in (("extender", (), ()), ("plugin", ("--plugin",), ("--quota",)))
     ],
+    (["readOnly=true"], ["--read-only"]),
     (["onlooker=true"], ["--onlooker"]),
     (["nodeAgent=true"], ["--node-agent"]),
     (["driver=true"], ["--driver"]),

@@ -23,7 +23,9 @@ AGENTS = "drawbridge-system-nodes"
 def cluster(request):
     """A control plane with our accounts, their rights and policies, without their processes, and a device on each of two nodes."""
     with ControlPlane(name="stolen", feature_gates=dict.fromkeys(SINCE_1_36, request.param)) as running:
-        options = [f"--{name}" for name in (*DRIVERS, "node-agent", "onlooker", "bridge", "apart", "scheduler-image=x")]
+        options = [
+            f"--{name}" for name in (*DRIVERS, "node-agent", "read-only", "bridge", "apart", "scheduler-image=x")
+        ]
         printed = run("manifests", "--image", "x", *options).stdout
         ours = [one.object for one in manifests.parse(printed)]
         wanted = [one for one in ours if one["kind"] not in ("Deployment", "DaemonSet")]

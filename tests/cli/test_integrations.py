@@ -2,12 +2,11 @@
 
 import re
 import shlex
-from importlib import import_module
 from pathlib import Path
 
 import pytest
 
-from cli.main import COMMANDS
+from cli.main import command_of
 from cluster.manifests.yaml_reader import load
 
 ROOT = Path(__file__).parents[2]
@@ -16,7 +15,7 @@ ACTION = load((ROOT / "action.yml").read_bytes())[0]
 
 
 def options_of(name):
-    return {text for parameter in import_module(COMMANDS[name][0]).command.params for text in parameter.opts}
+    return {text for parameter in command_of(name).params for text in parameter.opts}
 
 
 @pytest.mark.parametrize("hook", HOOKS, ids=lambda hook: hook["id"])

@@ -186,7 +186,7 @@ def test_no_connection_is_left_behind(path, site, monkeypatch):
     left = []
     monkeypatch.setattr(sys, "unraisablehook", left.append)
     with pytest.raises(outside.ManifestError):
-        outside._fetch(f"{site}{path}")
+        outside.fetch(f"{site}{path}")
     gc.collect()
     assert [str(one.exc_value) for one in left] == []
 

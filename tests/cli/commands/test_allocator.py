@@ -65,7 +65,7 @@ def test_a_strategy_that_nobody_knows_is_named_with_file_and_line_and_nothing_st
         (("--plugin", "0.0.0.0:9440"), "(give --tls-cert, --tls-key and --client-ca, or a unix socket"),
         (("--reservations", "0.0.0.0:9444"), "its bearer tokens can be read on the way"),
         (("--promises", "0.0.0.0:9444", "--promises-certs", "nowhere"), "nowhere/tls.crt"),
-        (("--read-only", "--reservations", "127.0.0.1:0"), "reserves nothing"),
+        (("--read-only", "--promises", "127.0.0.1:0"), "decides nothing"),
     ],
 )
 def test_a_wrong_word_is_told_of_at_once(options, words):

@@ -104,8 +104,11 @@ def test_the_plugin_changes_the_pod_of_the_bridge_and_nothing_else():
     assert scheduler["securityContext"]["readOnlyRootFilesystem"]
 
 
-def test_the_onlooker_is_added_where_it_is_asked_for():
-    plain, asked = (run("manifests", "--image", "x", *options).stdout for options in ((), ("--onlooker",)))
+def test_the_read_only_allocator_is_added_where_it_is_asked_for_by_its_new_or_its_old_name():
+    plain, asked, old = (
+        run("manifests", "--image", "x", *options).stdout for options in ((), ("--read-only",), ("--onlooker",))
+    )
+    assert asked == old
     assert asked.startswith(plain[: plain.index("kind: MutatingWebhook")][:-200])
     assert ("drawbridge-onlooker" in plain, "drawbridge-onlooker" in asked) == (False, True)
 

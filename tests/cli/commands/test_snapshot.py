@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cli.commands.snapshot import redaction_of
 from cli.configuration import among
-from cli.snapshot import Redaction
-from cli.snapshot.command import redaction_of
+from cli.redaction import Redaction
 from cluster.embedded import Embedded
 from cluster.errors import Forbidden
 from cluster.kubernetes import Kubernetes
@@ -116,7 +116,7 @@ def test_a_full_disk_is_told_and_leaves_nothing(given_cluster, monkeypatch):
     def full(_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("cli.snapshot.recording.os.fsync", full)
+    monkeypatch.setattr("cli.commands.snapshot.os.fsync", full)
     result = run("snapshot", "--to", file)
     assert result.exit_code == 3
     assert "No space left on device" in result.stderr

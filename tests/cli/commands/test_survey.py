@@ -13,7 +13,7 @@ from cli.check import reports
 from cli.loading import Gathered, Trimmer, gather
 from cli.main import main
 from cli.survey import Outlook, Scope, overview
-from cli.survey.table import CODES, findings
+from cli.survey.rows import CODES, findings
 from cli.terminal import columns_of, fit, printable
 from cluster import manifests, resources
 from cluster.embedded import Embedded

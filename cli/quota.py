@@ -1,20 +1,20 @@
-"""What quotas would say if manifests were applied, one after the other: to pods, claims, and as many pods as workloads make. Pure.
+"""What DeviceQuotas leave of a cluster or of files, and what they would say if manifests were applied, one after the other. Pure.
 
-What stands earlier in the input has come when the next is asked about, as far as it passes. What a cluster has already is nobody who comes: an
-object with a uid, claims with devices, and namesakes in the inventory, of which only the replicas that are more ask.
+What stands earlier in the input has come when the next is asked about, as far as it passes. What a cluster has already does not
+come: an object with a uid, claims with devices, and namesakes in the inventory, of which only the additional replicas ask.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec.structs import replace
 
-from allocator.quota import FutureClaim, NewObject, QuotaQuestion
+from allocator.quota import FutureClaim, NewObject, PendingUsage, QuotaQuestion, report_quota
 from cli.arrivals import brings_pods, makings
 from cli.loading import scene_of
-from cli.quota.reporting import find_spec, waiting_in
 from cluster.patch import apply_json_patch
 from dra.objects import Pod, ResourceClaim, ResourceClaimTemplateSpec, claim_spec, versions
 from dra.policy import Demands, held_of_quota, in_scope, whose
@@ -25,13 +25,14 @@ from webhook.admission import decide_object, wants_of_pod
 from webhook.translate import mapping, namespace_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from allocator.quota import QuotaReport
+    from cli.loading import Scene
     from dra.objects import DeviceQuota, ResourceClaimSpec
     from dra.policy import QuotaLine
     from dra.stock import Amounts
     from webhook.state import State
-    from webhook.translate import Translation
 
     _Object = dict[str, Any]
 
@@ -61,9 +62,8 @@ class Foretold(NamedTuple):
 
 
 class _Arrival(NamedTuple):
-    """Who would come, of which object, how many of them, and of where in it."""
+    """What would come of an object, of where in it, and how many of them."""
 
-    number: int
     path: str
     new: NewObject
     replicas: int = 1
@@ -92,18 +92,24 @@ def foretell(objects: Sequence[_Object], around: Sequence[_Object], state: State
         partial(find_spec, scene),
     )
     told: list[Foretold] = []
-    for number, path, new, replicas in _arrivals(objects, known, state):
-        wanted = question.asked_by(new)
-        lines = question.lines_for(new, _times(wanted, replicas))
-        if not lines:
+    for number, obj in enumerate(objects):
+        if not _comes(obj):
             continue
-        counted = tuple(replace(line, replicas=replicas) for line in lines)
-        foretold = Foretold(number, path, counted)
-        told.append(foretold)
-        passing = _times(wanted, foretold.passing)
-        for quota in _about(new, scene.quotas):
-            key = quota.metadata.key
-            waiting[key] = total((waiting[key], passing))
+        with suppress(WireError):  # what is not what its kind says has findings of its own
+            for path, new, replicas in _arrivals(obj, number, known.get(name(obj)), state):
+                wanted = question.asked_by(new)
+                lines = question.lines_for(new, _times(wanted, replicas))
+                if not lines:
+                    continue
+                counted = tuple(replace(line, replicas=replicas) for line in lines)
+                foretold = Foretold(number, path, counted)
+                told.append(foretold)
+                passing = _times(wanted, foretold.passing)
+                for quota in scene.quotas:
+                    same = (quota.metadata.namespace or "default") == new.namespace
+                    if same and in_scope(quota, new.priority_class):
+                        key = quota.metadata.key
+                        waiting[key] = total((waiting[key], passing))
     return told
 
 
@@ -116,16 +122,37 @@ def reviewed(foretold: Iterable[Foretold], objects: Sequence[_Object]) -> Iterat
             yield Reviewed(one.number, finding)
 
 
+def report(scene: Scene) -> Iterator[QuotaReport]:
+    """Report on every quota, by name."""
+    waiting = waiting_in(scene, Demands())
+    for quota in sorted(scene.quotas, key=lambda one: one.metadata.key):
+        yield report_quota(quota, scene.stock, scene.find_pod, waiting)
+
+
+def waiting_in(scene: Scene, demands: Demands) -> Callable[[DeviceQuota], Amounts]:
+    """Say of a quota how much of what it is about waits for devices."""
+    pending = PendingUsage()
+    for claim in scene.stock.claims.values():
+        pending.see_claim(claim)
+    for pod in scene.pods.values():
+        pending.see_pod(pod, wants_of_pod(pod))
+    return partial(
+        pending.waiting,
+        stock=scene.stock,
+        demand=partial(demands.of, stock=scene.stock),
+        find_pod=scene.find_pod,
+        find_spec=partial(find_spec, scene),
+    )
+
+
+def find_spec(scene: Scene, namespace: str, name: str) -> ResourceClaimSpec | None:
+    """Look up what a template makes."""
+    template = scene.templates.get(f"{namespace}/{name}")
+    return template.spec.spec if template is not None else None
+
+
 def _times(amounts: Amounts, count: int) -> Amounts:
     return {key: amount * count for key, amount in amounts.items()}
-
-
-def _about(new: NewObject, quotas: Iterable[DeviceQuota]) -> Iterator[DeviceQuota]:
-    """List the quotas that are about somebody."""
-    for quota in quotas:
-        same = (quota.metadata.namespace or "default") == new.namespace
-        if same and in_scope(quota, new.priority_class):
-            yield quota
 
 
 def _comes(obj: _Object) -> bool:
@@ -137,28 +164,17 @@ def _comes(obj: _Object) -> bool:
     return brings_pods(obj)
 
 
-def _arrivals(objects: Sequence[_Object], known: dict[str, _Object], state: State) -> Iterator[_Arrival]:
-    for number, obj in enumerate(objects):
-        if not _comes(obj):
-            continue
-        before = known.get(name(obj))
-        try:
-            if obj.get("kind") == "ResourceClaim":
-                if before is None:
-                    yield _Arrival(number, "", _claim(number, obj))
-            else:
-                yield from _pods(number, obj, before, state)
-        except WireError:
-            continue  # it has findings of its own
+def _arrivals(obj: _Object, number: int, before: _Object | None, state: State) -> Iterator[_Arrival]:
+    """List what an object brings that asks for devices: itself, or the pods it makes, as the webhook would let them in.
 
-
-def _claim(number: int, obj: _Object) -> NewObject:
-    claim = convert(versions.upgrade(obj).value, ResourceClaim)
-    return NewObject(f"{number}", namespace_of(obj), claims={"": FutureClaim(spec=claim_spec(claim.spec))})
-
-
-def _pods(number: int, obj: _Object, before: _Object | None, state: State) -> Iterator[_Arrival]:
-    """List the pods that an object makes, as the webhook would let them in."""
+    Raises WireError if it is not what its kind says. `before` is the object as the cluster has it.
+    """
+    if obj.get("kind") == "ResourceClaim":
+        if before is None:
+            claim = convert(versions.upgrade(obj).value, ResourceClaim)
+            claims = {"": FutureClaim(spec=claim_spec(claim.spec))}
+            yield _Arrival("", NewObject(f"{number}", namespace_of(obj), claims=claims))
+        return
     made = {one.path: one.replicas for one in makings(before)} if before else {}
     for one in makings(obj):
         replicas = one.replicas - made.get(one.path, 0)
@@ -168,22 +184,13 @@ def _pods(number: int, obj: _Object, before: _Object | None, state: State) -> It
         if done.refusals:
             continue
         pod = convert(apply_json_patch(one.pod, done.operations), Pod)
-        wants = _wants(pod, done)
+        # The claims that will be made for the pod, those of the translation's templates included.
+        wants = {}
+        for entry, wanted in wants_of_pod(pod).items():
+            written = done.templates.get(wanted.template)
+            spec = claim_spec(convert(written, ResourceClaimTemplateSpec).spec) if written else wanted.spec
+            wants[entry] = FutureClaim(wanted.template, spec)
         if wants:
             namespace, priority_class = whose(pod)
             new = NewObject(f"{number}{one.path}", namespace, "", priority_class, wants)
-            yield _Arrival(number, one.path, new, replicas)
-
-
-def _wants(pod: Pod, done: Translation) -> dict[str, FutureClaim]:
-    """Say which claims will be made for a pod, those of the translation's templates included."""
-    wants: dict[str, FutureClaim] = {}
-    for entry, wanted in wants_of_pod(pod).items():
-        written = done.templates.get(wanted.template)
-        spec = _spec(written) if written else wanted.spec
-        wants[entry] = FutureClaim(wanted.template, spec)
-    return wants
-
-
-def _spec(written: Any) -> ResourceClaimSpec:
-    return claim_spec(convert(written, ResourceClaimTemplateSpec).spec)
+            yield _Arrival(one.path, new, replicas)

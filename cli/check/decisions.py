@@ -1,4 +1,4 @@
-"""The webhook's refusals of pods and workloads, and their words that it does not understand, as findings."""
+"""What the webhook decides about pods and workloads, as findings: so that `translate` and `survey` speak to code hosts as `check` does."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from cli.check.reports import KNOWN
+from cli.check.reports import APPROXIMATED, KNOWN, STAYS, Placed
 from dra.finding import Finding, Severity
 from dra.pointer import member
-from dra.validation import Reviewed, name
+from dra.validation import Problem, Reviewed, findings, name
 from webhook.admission import decide_object
 from webhook.dialects import Action
 from webhook.names import MODE_LABEL
@@ -18,8 +18,9 @@ from webhook.state import mistake_of
 from webhook.translate import Decision, at, group_kind, mapping, paths
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
+    from cluster.manifests import Document
     from webhook.state import State
 
     _Object = dict[str, Any]
@@ -28,21 +29,27 @@ if TYPE_CHECKING:
 _SIDES = ("", "/limits", "/requests", "/resources/limits", "/resources/requests")
 
 
-def at_the_gate(objects: Sequence[_Object], state: State, found: Sequence[Reviewed]) -> list[Reviewed]:
+def at_the_webhook(objects: Sequence[_Object], state: State, found: Sequence[Reviewed]) -> list[Reviewed]:
     """Add the webhook's findings about each object; it may know a better remedy for one of the API server's."""
-    wrong = {number for number, finding in found if finding.severity is Severity.ERROR}
+    refused_anyway = {number for number, finding in found if finding.severity is Severity.ERROR}
     remedies: dict[tuple[int, str], str] = {}
     told: list[Reviewed] = []
     for number, value in enumerate(objects):
-        if misspelt := _misspelt_mode(value):
-            told.append(Reviewed(number, misspelt))
+        if group_kind(value) == ("", "Namespace"):
+            word = mapping(mapping(value.get("metadata")).get("labels")).get(MODE_LABEL, "")
+            wrong = f"its label {MODE_LABEL} is not a string (YAML reads a bare off as false)"
+            if isinstance(word, str):
+                wrong = mistake_of(word)
+            if wrong:
+                problem = Problem("D214", member("/metadata/labels", MODE_LABEL), wrong)
+                told += [Reviewed(number, finding) for finding in findings([problem], name(value))]
         said: set[Finding] = set()
         for decision in decide_object(value, state).decisions:
             if not decision.code:
                 continue
             finding = finding_of(value, decision, decision.code)
             # A refusal that the API server makes by itself needs no second finding.
-            refused = decision.action is Action.REFUSED and number in wrong
+            refused = decision.action is Action.REFUSED and number in refused_anyway
             if refused and (decision.code not in PAGES or decision.code in INVALID):
                 remedies[number, finding.path] = finding.hint
             elif finding not in said:
@@ -57,28 +64,6 @@ def at_the_gate(objects: Sequence[_Object], state: State, found: Sequence[Review
             better = msgspec.structs.replace(finding, hint=hint)
         helped.append(Reviewed(number, better))
     return [*helped, *told]
-
-
-def _misspelt_mode(value: _Object) -> Finding | None:
-    """Find a namespace's mode that is none of the four."""
-    if group_kind(value) != ("", "Namespace"):
-        return None
-    labels = mapping(mapping(value.get("metadata")).get("labels"))
-    word = labels.get(MODE_LABEL, "")
-    wrong = f"its label {MODE_LABEL} is not a string (YAML reads a bare off as false)"
-    if isinstance(word, str):
-        wrong = mistake_of(word)
-    if not wrong:
-        return None
-    page = KNOWN["D214"]
-    return Finding(
-        code="D214",
-        severity=page.severity,
-        object=name(value),
-        path=member("/metadata/labels", MODE_LABEL),
-        message=wrong,
-        hint=page.hint,
-    )
 
 
 def finding_of(value: _Object, decision: Decision, code: str) -> Finding:
@@ -100,23 +85,7 @@ def finding_of(value: _Object, decision: Decision, code: str) -> Finding:
 
 
 def _places(value: _Object, decision: Decision) -> Iterator[str]:
-    """Find where the key of a decision stands."""
-    yield from _places_in_pods(value, decision)
-    # Outside of pod templates it is mostly below the spec.
-    inside = decision.container
-    for place in (f"/spec/{inside}", f"/{inside}"):
-        for side in _SIDES:
-            where = f"{place}{side}"
-            around = mapping(at(value, where))
-            if decision.key in around:
-                yield member(where, decision.key)
-        if inside and at(value, place) is not None:
-            yield place
-    for path in (*paths(value), ""):
-        yield f"{path}/spec"
-
-
-def _places_in_pods(value: _Object, decision: Decision) -> Iterator[str]:
+    """Find where the key of a decision stands: in the pod templates, else mostly below the spec."""
     key = decision.key
     for path in paths(value):
         pod = mapping(at(value, path))
@@ -139,3 +108,42 @@ def _places_in_pods(value: _Object, decision: Decision) -> Iterator[str]:
                 yield member(f"{path}/metadata/{part}", key)
         if key in mapping(spec.get("nodeSelector")):
             yield member(f"{path}/spec/nodeSelector", key)
+    inside = decision.container
+    for place in (f"/spec/{inside}", f"/{inside}"):
+        for side in _SIDES:
+            where = f"{place}{side}"
+            if key in mapping(at(value, where)):
+                yield member(where, key)
+        if inside and at(value, place) is not None:
+            yield place
+    for path in (*paths(value), ""):
+        yield f"{path}/spec"
+
+
+def place_decisions(decided: Iterable[tuple[Document, Iterable[Decision]]]) -> list[Placed]:
+    """Make findings of what does not simply become a claim: refused, approximated, left or not understood, each once."""
+    found: dict[Placed, None] = {}  # a set that keeps their order
+    for number, (document, decisions) in enumerate(decided):
+        for decision in decisions:
+            code = decision.code
+            if not code and decision.action is Action.APPROXIMATED:
+                code = APPROXIMATED
+            # A key of no dialect stays whatever becomes of the request beside it.
+            if not code and decision.action is Action.LEFT and decision.dialect:
+                code = STAYS
+            if not code:
+                continue
+            value: _Object = document.object
+            finding = finding_of(value, decision, code)
+            place = document.place_of(finding.path)
+            found[Placed(number, finding, *place)] = None
+    return list(found)
+
+
+def place(documents: Sequence[Document], found: Iterable[Reviewed]) -> list[Placed]:
+    """Give findings their places."""
+    placed: list[Placed] = []
+    for number, finding in found:
+        where = documents[number].place_of(finding.path)
+        placed.append(Placed(number, finding, *where))
+    return placed

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import click
 
 from cli import contract as inputs
@@ -18,11 +16,14 @@ def command(name: str | None) -> Exit:
     An editor that knows YAML completes and judges a configuration whose first line is
     `# yaml-language-server: $schema=config.json`, once `drawbridge schema config > config.json` has put the schema beside it.
     """
-    from cli.schemas.schema import CONFIGURATION, NAMES
+    from cli.schemas import CONFIGURATION, NAMES, text_of
     from dra.validation import shape
 
     if name is None:
-        inputs.tell(f"{one:<10} {_says(one, CONFIGURATION)}" for one in NAMES)
+        of_configuration = "DrawbridgeConfiguration: what the webhook and --config read, rules of your own included"
+        for one in NAMES:
+            says = of_configuration if one == CONFIGURATION else f"what `drawbridge {one} -o json` prints"
+            inputs.tell([f"{one:<10} {says}"])
     elif name in NAMES:
         click.echo(text_of(name), nl=False)
     else:
@@ -30,16 +31,3 @@ def command(name: str | None) -> Exit:
         meant = f"did you mean {near}? " if near else ""
         raise Broken(f"there is no schema named {name[:80]!r}", f"{meant}there are: {', '.join(NAMES)}")
     return Exit.FINE
-
-
-def _says(name: str, configuration: str) -> str:
-    if name == configuration:
-        return "DrawbridgeConfiguration: what the webhook and --config read, rules of your own included"
-    return f"what `drawbridge {name} -o json` prints"
-
-
-def text_of(name: str) -> str:
-    """Write a schema as it stands in docs/schemas."""
-    from cli.schemas.schema import schema_of
-
-    return json.dumps(schema_of(name), indent=1, ensure_ascii=False) + "\n"

@@ -47,8 +47,7 @@ def command(
     """
     from cli.configuration import server_named
     from cli.loading import HELD, for_server, read_dump, visit
-    from cli.matrix import drawing, table
-    from cli.matrix.fleet import group_equal, judge
+    from cli.matrix import draw, group_equal, judge, lines
     from dra.wire import builtins
 
     if files or kubernetes:
@@ -64,9 +63,9 @@ def command(
         case "json":
             inputs.write_json({"pools": [builtins(one) for one in judged], "unread": builtins(list(scene.unread))})
         case "svg":
-            click.echo(drawing.draw(kinds), nl=False)
+            click.echo(draw(kinds), nl=False)
         case _:
-            inputs.tell(table.lines(kinds, inputs.width()))
+            inputs.tell(lines(kinds, inputs.width()))
     return Exit.FINE
 
 

@@ -6,7 +6,7 @@ It only reads: a live cluster, or with `-f` a dump or manifests. It decides noth
 from __future__ import annotations
 
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -14,12 +14,6 @@ from cli import contract as inputs
 from cli.check import explain_codes
 from cli.configuration import configuration_of, server_named
 from cli.contract import Broken, Exit
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from cli.loading import Scene
-    from webhook.state import Configuration
 
 _KINDS = {
     "pod": ("pod", "pods", "po"),
@@ -42,7 +36,7 @@ _KIND_OF = {word: kind for kind, words in _KINDS.items() for word in words}
     default="",
     help="Where the pod or the claim is; not needed where only one has the name.",
 )
-@click.option("--config", metavar="FILE", default="", help="The DrawbridgeConfiguration; without it, the defaults.")
+@inputs.config()
 @inputs.server()
 @inputs.output("text", "json", "markdown", default="text")
 @click.pass_context
@@ -96,51 +90,37 @@ def command(
         server_named(kubernetes, feature_gates)  # a misspelt one is refused before anything is read
     configuration = configuration_of(config, files)
 
-    from cli.explain.naming import NotThere
-    from cli.loading import for_server, read_dump, visit
+    from cli import explain
+    from cli.loading import for_server, meant, read_dump, visit
+    from dra.wire import builtins
 
     if files:
         scene = read_dump(files)
     else:
         scene = visit(kubeconfig, context, namespace=namespace, pod=name.rpartition("/")[2])
     scene = for_server(scene, kubernetes, feature_gates, configuration)
+    told: Any
     try:
-        document, lines = _tell(kind, name, namespace, scene, configuration)
-    except NotThere as error:
+        match kind:
+            case "pod":
+                told = explain.tell_pod(explain.find(kind, name, namespace, scene.pods), scene, configuration)
+                lines = explain.screen_of_pod(told)
+            case "claim":
+                claim = explain.find(kind, name, namespace, scene.stock.claims)
+                told = explain.tell_loner(claim, scene, configuration)
+                lines = explain.screen_of_claim(told)
+            case _:
+                told = explain.tell_device(explain.find_device(name, scene.stock), scene)
+                lines = explain.screen_of_device(told)
+    except explain.NotThere as error:
         inputs.complain(f"error: {error.message} ({error.remedy})")
         if output == "json":
             inputs.write_json({"codes": [], "errors": [{"message": error.message, "remedy": error.remedy}]})
         return Exit.REFUSED
+    server = meant(scene)
     if output == "json":
+        document = {kind: builtins(told), "server": builtins(server), "unread": builtins(list(scene.unread))}
         inputs.write_json(document)
     else:
-        inputs.tell(lines)
+        inputs.tell(chain(lines, explain.screen_of_server(server), explain.screen_of_unread(scene.unread)))
     return Exit.FINE
-
-
-def _tell(
-    kind: str, name: str, namespace: str, scene: Scene, configuration: Configuration
-) -> tuple[dict[str, Any], Iterator[str]]:
-    """Tell what is known of something, for programs and for people. Raises NotThere."""
-    from cli.explain import screen
-    from cli.explain.devices import tell_device
-    from cli.explain.lone_claims import tell_loner
-    from cli.explain.naming import find, find_device
-    from cli.explain.pods import tell_pod
-    from cli.loading import meant
-    from dra.wire import builtins
-
-    told: Any
-    match kind:
-        case "pod":
-            told = tell_pod(find(kind, name, namespace, scene.pods), scene, configuration)
-            lines = screen.screen_of_pod(told)
-        case "claim":
-            told = tell_loner(find(kind, name, namespace, scene.stock.claims), scene, configuration)
-            lines = screen.screen_of_claim(told)
-        case _:
-            told = tell_device(find_device(name, scene.stock), scene)
-            lines = screen.screen_of_device(told)
-    server = meant(scene)
-    document = {kind: builtins(told), "server": builtins(server), "unread": builtins(list(scene.unread))}
-    return document, chain(lines, screen.screen_of_server(server), screen.screen_of_unread(scene.unread))

@@ -14,7 +14,7 @@ import click
 from cli import contract as inputs
 from cli import loop
 from cli.contract import Broken, Exit, Failed, is_loopback
-from cli.node.place import on_node, paths_on
+from cli.node import on_node, paths_on
 
 if TYPE_CHECKING:
     from cluster import Cluster
@@ -44,28 +44,22 @@ TOKEN = "/var/run/secrets/drawbridge/token"  # noqa: S105  where it is mounted
     "--allocator",
     metavar="URL",
     default="",
-    help="Also ask an allocator what it has promised on this node and not written yet, at its --promises: https://HOST:PORT.",
+    help="Also ask an allocator for its reservations on this node that are not written yet, at its --reservations: https://HOST:PORT.",
 )
 @click.option(
     "--allocator-token",
     metavar="FILE",
     default="",
-    help=f"What --allocator is shown: a token of our account for the audience drawbridge-allocator.  [default: {TOKEN}]",
+    help=f"The token for --allocator: of our account, for the audience drawbridge-allocator.  [default: {TOKEN}]",
 )
 @click.option(
     "--allocator-ca",
     metavar="FILE",
     default="",
-    help="Believe an --allocator of these authorities (PEM).  [default: those of the webhook's webhook configuration]",
+    help="The authorities of --allocator's certificate (PEM).  [default: those of the webhook configuration]",
 )
 @on_node()
-@click.option(
-    "--metrics-listen",
-    type=inputs.AddressType(),
-    default="127.0.0.1:9092",
-    show_default=True,
-    help="Where to show metrics.",
-)
+@inputs.metrics_listen("127.0.0.1:9092")
 @inputs.reached()
 @inputs.log_level()
 @inputs.output("text", "json", default="text")

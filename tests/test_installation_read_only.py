@@ -1,4 +1,4 @@
-"""The manifests of the onlooker: its arguments exist, it is off unless it is named, and all it may write is events."""
+"""The manifests of the read-only allocator: its arguments exist, it is off unless it is named, and all it may write is events."""
 
 from allocator.service.read_only.allocator import COMPONENT
 from cli.commands.allocator import command
@@ -43,4 +43,4 @@ def test_its_arguments_are_options_of_the_command_and_it_is_one_replica():
 def test_who_only_looks_on_cannot_be_asked_by_a_scheduler():
     done = run("allocator", "--read-only", "--extender", "127.0.0.1:0")
     assert done.exit_code == 2
-    assert "leave --plugin, --extender, --quota and --reservations away" in done.stderr
+    assert "leave out --plugin, --extender, --quota and --reservations" in done.stderr

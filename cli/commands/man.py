@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 import click
@@ -29,7 +28,7 @@ def command() -> Exit:
 
 
 def _page() -> Iterator[str]:
-    from cli.main import COMMANDS, main
+    from cli.main import COMMANDS, command_of, main
     from webhook.names import VERSION
 
     yield f'.TH DRAWBRIDGE 1 "" "drawbridge {VERSION}" "User Commands"'
@@ -40,8 +39,8 @@ def _page() -> Iterator[str]:
     yield ".SH DESCRIPTION"
     yield from _paragraphs(main.help or "")
     yield ".SH COMMANDS"
-    for name, (module, _) in COMMANDS.items():
-        yield from _section(name, import_module(module).command)
+    for name in COMMANDS:
+        yield from _section(name, command_of(name))
     yield ".SH EXIT STATUS"
     for code, meaning in _EXITS:
         yield f".TP\n\\fB{code}\\fR\n{_text(meaning)}"

@@ -15,7 +15,7 @@ from cli.contract import Broken, Exit
 
 if TYPE_CHECKING:
     from cli.loading import Gathered
-    from cli.survey.overview import Overview
+    from cli.survey import Overview
     from cluster.protocol import Cluster
     from webhook.state import Features
 
@@ -35,7 +35,7 @@ EMPTY: dict[str, object] = {
 @inputs.command("survey", empty=EMPTY)
 @inputs.files(required=False, help="A dump of a cluster, or manifests, instead of a live cluster. May be repeated.")
 @inputs.cluster()
-@click.option("--config", metavar="FILE", default="", help="A DrawbridgeConfiguration; without it, the defaults.")
+@inputs.config()
 @inputs.server()
 @click.option(
     "--probe",
@@ -129,9 +129,7 @@ def _print(seen: Overview, output: str) -> None:
     import msgspec
 
     from cli.check import reports
-    from cli.survey.page import page
-    from cli.survey.screen import screen
-    from cli.survey.table import findings, table
+    from cli.survey import findings, page, screen, table
 
     match output:
         case "json":

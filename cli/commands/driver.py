@@ -1,0 +1,235 @@
+"""The command `driver`: the DRA driver of one node, for devices that are described, found, or told by device plugins.
+
+It runs on the node, beside the kubelet: it publishes the devices, prepares them for pods, and refuses what contradicts a claim's status
+(docs/driver.md). SIGTERM ends in good order; what is prepared stays prepared.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from cli import contract as inputs
+from cli import loop
+from cli.contract import Broken, Exit, Failed
+from cli.node import on_node, paths_on
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from node.inventory import DeviceInventory
+    from node.plugins import Facts
+    from node.service import Adapter, Driver
+    from runtime.http import Address
+
+NAME = "plugins.drawbridge.dev"
+
+
+@inputs.command("driver")
+@click.option("--inventory", metavar="FILE", default="", help="One way: devices that this DeviceInventory describes.")
+@click.option(
+    "--discover", metavar="DRIVER", default="", help="Another: devices that sysfs tells of, under this driver's name."
+)
+@click.option(
+    "--adapt",
+    metavar="DIR",
+    default="",
+    help="A third: devices of device plugins, which find our socket in DIR and take us for the kubelet.",
+)
+@click.option(
+    "--print",
+    "show",
+    is_flag=True,
+    help="With --inventory or --discover: print the inventory and end; no node is needed.",
+)
+@click.option("--sysfs", metavar="DIR", default="/sys", show_default=True, help="Where --discover and --adapt look.")
+@click.option(
+    "--facts", metavar="FILE", default="", help="With --adapt: what plugins do not tell of their devices, by id."
+)
+@click.option(
+    "--driver-name",
+    metavar="NAME",
+    default=NAME,
+    show_default=True,
+    help="With --adapt or --classes: our name as a driver.",
+)
+@click.option(
+    "--classes",
+    metavar="RESOURCE",
+    multiple=True,
+    help="Print the DeviceClass by which pods that ask for a plugin's RESOURCE find it, and end. May be repeated.",
+)
+@on_node()
+@inputs.metrics_listen(None)
+@inputs.reached()
+@inputs.log_level()
+def command(
+    *,
+    inventory: str,
+    discover: str,
+    adapt: str,
+    show: bool,
+    sysfs: str,
+    facts: str,
+    driver_name: str,
+    classes: tuple[str, ...],
+    node_name: str,
+    kubelet_dir: str,
+    cdi_dir: str,
+    metrics_listen: Address | None,
+    kubeconfig: str,
+    context: str,
+    log_level: str,
+) -> Exit:
+    """Publish the devices of this node and prepare them for pods, as a DRA driver.
+
+    What the node has is said in one of three ways: --inventory, --discover (docs/driver.md) or --adapt (docs/adapter.md).
+    """
+    if classes:
+        tell_classes(driver_name, classes)
+        return Exit.FINE
+    if sum(map(bool, (inventory, discover, adapt))) != 1:
+        raise Broken(
+            "what this node has is said once", "give either --inventory FILE, --discover DRIVER or --adapt DIR"
+        )
+    if not adapt and (facts or driver_name != NAME):
+        raise Broken(
+            "--facts and --driver-name are about device plugins", "give them with --adapt DIR, or leave them out"
+        )
+    if show and adapt:
+        raise Broken("device plugins tell what they have while they run", "leave --print out")
+    folder = Path(adapt)
+    if adapt:
+        if not folder.is_dir():
+            remedy = "make it, and mount it where the plugins look for the kubelet's sockets"
+            raise Broken(f"{folder} is not a folder", remedy)
+        known = facts_in(facts)
+        name = driver_name
+    else:
+        found = inventory_in(inventory) if inventory else found_in(sysfs, discover)
+        if show:
+            inputs.tell(printed(found).splitlines())
+            return Exit.FINE
+        name = found.driver
+    paths = paths_on(node_name, kubelet_dir, cdi_dir)
+    from cluster.errors import ClusterError
+    from cluster.kubernetes import Kubernetes
+    from node.checkpoint import Broken as BrokenCheckpoint
+    from node.inventory import machine_of
+    from node.plugins import Lore, facts_of
+    from node.service import Adapter, Driver, pci_devices
+    from webhook.service import log
+
+    log.configure(log_level)
+
+    async def serve() -> None:
+        cluster = Kubernetes.connect(kubeconfig=kubeconfig, context=context)
+        stop = loop.stopping()
+        try:
+            served: Adapter | Driver
+            if adapt:
+                served = Adapter(cluster, name, folder, Lore(known, facts_of(pci_devices(sysfs))), paths)
+                metrics = served.driver.metrics
+            else:
+                served = Driver(cluster, machine_of(found), paths)
+                metrics = served.metrics
+            async with metrics.shown(metrics_listen):
+                await served.run(stop)
+        finally:
+            await cluster.close()
+
+    try:
+        loop.run(serve())
+    except* BrokenCheckpoint as group:
+        raise Failed(
+            f"{paths.state(name)}/checkpoint cannot be read: {loop.first(group)}",
+            "drain the node, so that no pod has a device of ours, and remove the file; or start the version that wrote it",
+        ) from None
+    except* (ClusterError, OSError) as group:
+        raise Failed(str(loop.first(group))) from None
+    return Exit.FINE
+
+
+def inventory_in(path: str) -> DeviceInventory:
+    """Read the one inventory of a file."""
+    from cluster.manifests import InputProblem, ManifestError
+    from node.inventory import read
+
+    documents = inputs.read([path])
+    if len(documents) != 1:
+        raise Broken(f"{path} holds {len(documents)} objects", "put the one DeviceInventory of this node there")
+    [document] = documents
+    found, problems = read(document.object)
+    if found is None:
+        told: list[InputProblem] = []
+        for problem in problems:
+            file, line, column = document.place_of(problem.path)
+            told.append(InputProblem(file, problem.message, problem.hint, line, column, problem.path))
+        raise ManifestError(told)
+    return found
+
+
+def found_in(sysfs: str, driver: str) -> DeviceInventory:
+    """Describe what sysfs tells of this node."""
+    from node.inventory import discovered, machine_of, unpublishable
+    from node.service import numa_nodes, pci_devices
+
+    found = discovered(driver, pci_devices(sysfs), numa_nodes(sysfs))
+    wrong = [problem.message for problem in unpublishable(machine_of(found))]
+    if wrong:
+        raise Broken("; ".join(wrong), "print it (--print), correct it, and give it as --inventory")
+    return found
+
+
+def printed(inventory: DeviceInventory) -> str:
+    """Write an inventory as a file that --inventory reads."""
+    from cluster.manifests import dump
+    from dra.wire import builtins
+
+    plain = builtins(inventory)
+    head = {"apiVersion": plain.pop("apiVersion"), "kind": plain.pop("kind")}
+    return dump([head | _without_defaults(plain)])
+
+
+def _without_defaults(value: Any) -> Any:
+    """Leave out what says nothing, at every depth."""
+    if isinstance(value, dict):
+        kept = {key: _without_defaults(member) for key, member in value.items()}
+        return {key: member for key, member in kept.items() if member not in (None, "", [], {})}
+    return [_without_defaults(one) for one in value] if isinstance(value, list) else value
+
+
+def facts_in(path: str) -> dict[str, Facts]:
+    """Read what is known of devices besides what plugins say: a map from ids."""
+    if not path:
+        return {}
+    from node.plugins import Facts
+
+    documents = inputs.read([path])
+    if len(documents) != 1:
+        raise Broken(f"{path} holds {len(documents)} objects", "put one map there, from ids to what is known of them")
+    facts: dict[str, Facts] = {}
+    for id_, known in documents[0].object.items():
+        try:
+            facts[id_] = msgspec.convert(known, Facts)
+        except msgspec.ValidationError as error:
+            names = ", ".join(Facts.__struct_encode_fields__)
+            raise Broken(f"{path}: {id_}: {error}", f"what can be said is {names}") from None
+    return facts
+
+
+def tell_classes(driver: str, resources: Sequence[str]) -> None:
+    """Print the classes that stand for resources."""
+    from cluster.manifests import dump
+    from cluster.resources import DEVICE_CLASSES
+    from node.messages import RegisterRequest
+    from node.plugins import VERSION, class_of, refusal
+
+    for resource in resources:
+        problem = refusal(RegisterRequest(version=VERSION, endpoint="plugin.sock", resource=resource))
+        if problem:
+            raise Broken(problem, "name it as the pods do, such as nvidia.com/gpu")
+    click.echo(dump([DEVICE_CLASSES.plain(class_of(driver, resource)) for resource in resources]))
