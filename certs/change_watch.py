@@ -1,7 +1,7 @@
-"""Rings when something changed that certificates depend on: the shared Secrets, or the webhook configurations with the bundle.
+"""Tells when something changed that certificates depend on: the shared Secrets, or the webhook configurations with the bundle.
 
 It says that one should look, never what there is to see; `certs.store` reads for itself. Where the right to watch is missing
-it stays silent, and whoever waits for it looks now and then anyway.
+it tells nothing, and its caller looks now and then anyway.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from cluster.protocol import Cluster
-    from runtime.informers import Batch
 
-# Somebody who keeps undoing what we do gets no more than this many answers a second.
+# Between two looks at least, for a program that keeps undoing what is written.
 LEAST_SECONDS = 0.2
 
 
@@ -36,25 +35,25 @@ class ChangeWatch:
             for kind, where, names in kinds
             for name in names
         ]
-        self._rung = asyncio.Event()
+        self._changed = asyncio.Event()
 
     async def run(self) -> None:
         """Listen until cancelled."""
+
+        def tell(_: object) -> None:
+            self._changed.set()
+
         async with asyncio.TaskGroup() as group:
             for informer in self._informers:
-                informer.listen(self._ring)
+                informer.listen(tell)
                 group.create_task(informer.run())
 
     async def wait(self, seconds: float) -> None:
-        """Wait until it rings, or until so many seconds are over."""
+        """Wait for a change, or for so many seconds."""
         await asyncio.sleep(LEAST_SECONDS if seconds > LEAST_SECONDS else 0)
         try:
             async with asyncio.timeout(seconds):
-                await self._rung.wait()
+                await self._changed.wait()
         except TimeoutError:
             return
-        self._rung.clear()
-
-    def _ring(self, batch: Batch[Any]) -> None:
-        del batch
-        self._rung.set()
+        self._changed.clear()

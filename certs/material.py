@@ -145,7 +145,16 @@ def apply(
             made = Material(signer, previous=old, since=now, seals=material.seals)
             return _sign(made, names, now, policy)
         case Step.SIGN:
-            return _sign(_keep_leaves(material, names, now, policy), names, now, policy)
+            # A leaf that is good is never signed again for the sake of the other: two replicas start together, one has written the
+            # first leaf and not yet the second, and a replica that reads in between must find the first as good as its writer does.
+            by, kept = material.authority, material
+            if not (_is_sound(kept.leaf, names.webhook, by, never=names.allocator) and _lasts(kept.leaf, now, policy)):
+                kept = kept._replace(leaf=None)
+            of_allocator = kept.allocator
+            is_sound = _is_sound(of_allocator, names.allocator, by, never=names.webhook)
+            if not (is_sound and _lasts(of_allocator, now, policy)):
+                kept = kept._replace(allocator=None)
+            return _sign(kept, names, now, policy)
         case Step.INTRODUCE:
             following = authority.authority(AUTHORITY_NAME, now=now, life=policy.authority_life)
             seals = material.seals._replace(next=new_seal())
@@ -153,7 +162,10 @@ def apply(
         case Step.SWITCH:
             signer = _there(material.next)
             old = _there(material.authority).certificate
-            made = Material(signer, previous=old, since=now, seals=_switch_seals(material.seals))
+            seals = material.seals
+            if seals.next:  # a version that knew one key only had introduced the authority
+                seals = Seals(current=seals.next, previous=seals.current)
+            made = Material(signer, previous=old, since=now, seals=seals)
             return _sign(made, names, now, policy)
         case Step.RETIRE:
             return material._replace(previous=None, since=now)
@@ -169,26 +181,6 @@ def _sign(material: Material, names: Names, now: dt.datetime, policy: Policy) ->
     return material._replace(leaf=leaf, allocator=allocator)
 
 
-def _keep_leaves(material: Material, names: Names, now: dt.datetime, policy: Policy) -> Material:
-    """Leave out the leaves that are to be signed anew.
-
-    One that stands is never signed again for the sake of the other: two replicas start together, one has written the first
-    leaf and not yet the second, and who reads in between must find the first as good as its writer does.
-    """
-    signer = material.authority
-    webhook, allocator = names
-    kept = material
-    if not _is_sound(kept.leaf, webhook, signer, never=allocator):
-        kept = kept._replace(leaf=None)
-    if not _is_sound(kept.allocator, allocator, signer, never=webhook):
-        kept = kept._replace(allocator=None)
-    if not _lasts(kept.leaf, now, policy):
-        kept = kept._replace(leaf=None)
-    if not _lasts(kept.allocator, now, policy):
-        kept = kept._replace(allocator=None)
-    return kept
-
-
 def _lasts(leaf: Pair | None, now: dt.datetime, policy: Policy) -> bool:
     return leaf is not None and not is_due(authority.span(leaf.certificate), now, policy)
 
@@ -198,12 +190,6 @@ def ensure_seal(material: Material, new_seal: Callable[[], bytes]) -> Material:
     if material.seals.current:
         return material
     return material._replace(seals=material.seals._replace(current=new_seal()))
-
-
-def _switch_seals(seals: Seals) -> Seals:
-    if not seals.next:  # a version that knew one key only had introduced the authority
-        return seals
-    return Seals(current=seals.next, previous=seals.current)
 
 
 class Data(NamedTuple):
@@ -255,15 +241,12 @@ def encode(material: Material) -> Data:
         "previous.crt": material.previous or b"",
         "since": since,
     }
-    return Data(*map(_leave_out_empty, (serving, authoritys, seals, allocator)))
+    secrets = (serving, authoritys, seals, allocator)
+    return Data(*[{name: value for name, value in data.items() if value} for data in secrets])
 
 
 def _entries(name: str, pair: Pair | None) -> dict[str, bytes]:
     return {f"{name}.crt": pair.certificate, f"{name}.key": pair.key} if pair else {}
-
-
-def _leave_out_empty(data: dict[str, bytes]) -> dict[str, bytes]:
-    return {name: value for name, value in data.items() if value}
 
 
 def _seals(*places: Mapping[str, bytes]) -> Seals:

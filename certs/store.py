@@ -3,7 +3,7 @@
 Any replica of the authority may do any step; two that try at once collide on the resourceVersion and the loser reads again.
 What a step changes is written to the authority's Secret first: that one says which phase it is, and what the others hold is
 mended to fit (`certs.rotation`: a leaf that the present authority did not sign is signed again, and until then it is one
-that every bundle still trusts). So a kill between any two writes is harmless. What is written first is read last: whoever is held up
+that every bundle still trusts). So a kill between any two writes is harmless. What is written first is read last: a replica held up
 between two reads, while others switch authorities, then writes under a version from before that, and fails, instead of
 signing with an authority of the past.
 """
@@ -74,11 +74,15 @@ class Store:
             if held.bundle:
                 everywhere = await inject.ensure(self._cluster, configurations, held.bundle)
             sealed = material.ensure_seal(held, self._new_seal)
-            wanted = self._due(sealed, bundle_everywhere=everywhere)
+            now, names, policy = self._now(), self._names, self._policy
+            next_step = step(material.view(sealed, names, bundle_everywhere=everywhere), now=now, policy=policy)
+            wanted = sealed
+            if next_step is not None:
+                wanted = material.apply(sealed, next_step, names, now=now, policy=policy, new_seal=self._new_seal)
             due = material.encode(wanted)
             if not await self._write(authoritys, authoritys_secret, due.authoritys or {}):
                 continue
-            # Those who verify a seal know a key before anybody seals with it, and nobody reads it in its former place.
+            # A key is known where seals are verified before one is made with it, and is not read in its former place.
             if not await self._write(sealing, seals_secret, due.sealing or {}):
                 continue
             if not await self._write(serving, name, due.serving or {}):
@@ -111,28 +115,12 @@ class Store:
         return material.decode(material.Data(_decode(serving), {}, _decode(sealing)))
 
     async def seals(self) -> Seals:
-        """Read the keys of the seal and nothing else, for who serves with another certificate or with none."""
+        """Read the keys of the seal and nothing else, for a process that serves with another certificate or with none."""
         sealing = await self._read(seals_name(self._name))
         return material.decode(material.Data(sealing=_decode(sealing))).seals
 
-    def _due(self, held: Material, *, bundle_everywhere: bool) -> Material:
-        now = self._now()
-        names, policy = self._names, self._policy
-        view = material.view(held, names, bundle_everywhere=bundle_everywhere)
-        due = step(view, now=now, policy=policy)
-        if due is None:
-            return held
-        return material.apply(
-            held,
-            due,
-            names,
-            now=now,
-            policy=policy,
-            new_seal=self._new_seal,
-        )
-
     async def _read(self, name: str) -> Secret | None:
-        """Read one of ours. Of another type it was made by somebody else, and Kubernetes may write into it: it is not taken over."""
+        """Read one of ours. One of another type was made by another program, and Kubernetes may write into it: it is not taken over."""
         try:
             secret = await self._cluster.get(resources.SECRETS, name, self._namespace)
         except NotFound:
@@ -145,7 +133,7 @@ class Store:
         return secret
 
     async def _write(self, secret: Secret | None, name: str, wanted: Mapping[str, bytes]) -> bool:
-        """Have one Secret hold this of ours; say whether it does, now that nobody else was first."""
+        """Have one Secret hold this of ours; say whether it does; it does not where another replica was first."""
         data = secret.data if secret else {}
         changed: dict[str, str | None] = {}
         for entry, value in wanted.items():
@@ -159,7 +147,9 @@ class Store:
             return True
         try:
             if secret is None:
-                fresh = self._fresh(name, changed)
+                labels = {"app.kubernetes.io/name": "drawbridge"}
+                metadata = {"name": name, "namespace": self._namespace, "labels": labels}
+                fresh = {"apiVersion": "v1", "kind": "Secret", "type": OPAQUE, "metadata": metadata, "data": changed}
                 await self._cluster.create(resources.SECRETS, fresh, self._namespace)
             else:
                 seen = {"resourceVersion": secret.metadata.resource_version}
@@ -168,10 +158,6 @@ class Store:
         except (AlreadyExists, Conflict, NotFound):
             return False  # another replica was first: read again
         return True
-
-    def _fresh(self, name: str, data: Mapping[str, str | None]) -> dict[str, object]:
-        metadata = {"name": name, "namespace": self._namespace, "labels": {"app.kubernetes.io/name": "drawbridge"}}
-        return {"apiVersion": "v1", "kind": "Secret", "type": OPAQUE, "metadata": metadata, "data": dict(data)}
 
 
 def authoritys_name(name: str) -> str:

@@ -19,7 +19,7 @@ from bench.webhook.admission import LIMITS, _certificate, large_world, pod, revi
 from webhook.service.app import App
 from webhook.service.deciding.decider import ReviewDecider
 from webhook.service.log import Decisions
-from webhook.service.metrics import Metrics
+from webhook.service.metrics import WebhookMetrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,7 +38,7 @@ async def ways() -> dict[str, Way]:
     now = world.state(fresh=True)
     follower: Any = SimpleNamespace(state=lambda: now, fresh=lambda: True)
     webhook = ReviewDecider(world, follower, lambda: "")
-    app = App(webhook, Metrics(), decisions=Decisions(Path(os.devnull).open("wb")))  # noqa: SIM115, ASYNC230
+    app = App(webhook, WebhookMetrics(), decisions=Decisions(Path(os.devnull).open("wb")))  # noqa: SIM115, ASYNC230
     port = await app.start("127.0.0.1", 0, _certificate())
     reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trusting())
     found: dict[str, Way] = {}

@@ -6,8 +6,7 @@ It does not interpret requests: a `Handler` answers them. The webhook and the al
 from __future__ import annotations
 
 from runtime.http.connection import ConnectionPhase, Limits
-from runtime.http.listener import Address, Listener
+from runtime.http.listener import Address, Listener, listens
 from runtime.http.messages import Head, Reply, text
-from runtime.http.unix import listens
 
 __all__ = ["Address", "ConnectionPhase", "Head", "Limits", "Listener", "Reply", "listens", "text"]

@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from runtime.http.connection import ConnectionPhase, Limits, PeerConnection
 from runtime.http.fair_queue import FairQueue
 from runtime.http.tls_handshakes import Handshakes
-from runtime.http.unix import listens
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Coroutine
@@ -377,3 +376,16 @@ class Listener:
                 except Exception:
                     logger.exception("a bug in the listener; please report it")
                     self.forget(connection)
+
+
+def listens(path: Path) -> bool:
+    """Say whether a process listens at a unix socket: a killed one leaves its path behind. One without room, or stopped, listens."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
+        asking.setblocking(False)
+        try:
+            asking.connect(str(path))
+        except (ConnectionRefusedError, FileNotFoundError):
+            return False
+        except OSError:
+            return True
+    return True

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from runtime.metrics.device_series import POD_DEVICE, DeviceSeries
-from runtime.metrics.port import MetricsPort
-from runtime.metrics.readiness import readiness
+from runtime.metrics.port import MetricsPort, readiness
 
 __all__ = ["POD_DEVICE", "DeviceSeries", "MetricsPort", "readiness"]

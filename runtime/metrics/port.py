@@ -13,34 +13,49 @@ from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from runtime.http import Limits, Listener, Reply, text
-from runtime.metrics.readiness import readiness
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
     from runtime.http import Address, Head
 
-# Who collects metrics is one or two, and this port is as open to a crowd as any other.
+# One or two programs collect metrics, and this port is as open to many connections as any other.
 LIMITS = Limits(body=0, connections=32, peer=16)
 GRACE = 1.0
 
 
+def readiness(problems: Mapping[str, str], notes: Mapping[str, str], *, verbose: bool) -> Reply:
+    """Answer with one line a check; an empty reason is fine, and a note takes nobody off a Service."""
+    lines: list[str] = []
+    status = 200
+    for name, problem in problems.items():
+        if problem:
+            status = 503
+            lines.append(f"[-]{name}: {problem}")
+        else:
+            lines.append(f"[+]{name} ok")
+    if verbose:
+        lines += [f"[!]{name}: {note}" for name, note in notes.items() if note]
+    body = "\n".join(lines)
+    return text(status, f"{body}\n")
+
+
 class MetricsPort:
-    """One registry a process, so that two in one process (tests, standalone) do not meet; a `Handler` of a door."""
+    """One registry a process, so that two in one process (tests, standalone) do not meet; a `Handler` of a listener."""
 
     limits = LIMITS
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        # What keeps the process from its work, and what is only worth knowing; said by whoever puts it together.
+        # What keeps the process from its work, and what is only worth knowing; set by the service.
         self.readiness: Callable[[], tuple[Mapping[str, str], Mapping[str, str]]] = lambda: ({}, {})
 
     def gauge(self, name: str, text: str, value: Callable[[], float]) -> None:
-        """Show a value that is computed when somebody looks."""
+        """Show a value that is computed at each look."""
         Gauge(name, text, registry=self.registry).set_function(value)
 
-    def door(self) -> Listener:
-        """Make the door that it is shown at."""
+    def listener(self) -> Listener:
+        """Make the listener that it is shown at."""
         return Listener(self, LIMITS, self.count_closure)
 
     @asynccontextmanager
@@ -49,14 +64,14 @@ class MetricsPort:
         if where is None:
             yield None
             return
-        door = self.door()
+        listener = self.listener()
         try:
-            yield where._replace(port=door.open(where.host, where.port))
+            yield where._replace(port=listener.open(where.host, where.port))
         finally:
-            await door.end(GRACE)
+            await listener.end(GRACE)
 
     def count_closure(self, reason: str) -> None:
-        """Hear of a connection that was closed to make room; who counts them does it here."""
+        """Take notice of a connection that was closed to make room; a subclass may count it."""
 
     def refuse(self, head: Head) -> Reply | None:
         """Take no body."""

@@ -87,13 +87,13 @@ async def test_the_bell_rings_when_a_bundle_is_wiped_and_not_for_somebody_elses_
     bell = ChangeWatch(cluster, namespace="default", secrets=["drawbridge"], webhooks=["drawbridge"])
     async with asyncio.TaskGroup() as group:
         ringing = group.create_task(bell.run())
-        await eventually(lambda: asyncio.sleep(0, bell._rung.is_set()))
-        bell._rung.clear()
+        await eventually(lambda: asyncio.sleep(0, bell._changed.is_set()))
+        bell._changed.clear()
         await cluster.patch(resources.MUTATING_WEBHOOKS.raw, "other", Merge({"metadata": {"labels": {"a": "b"}}}))
         wipe = {"webhooks": configuration()["webhooks"]}
         seen = bell._informers[1].health.events
         await cluster.patch(resources.MUTATING_WEBHOOKS.raw, "drawbridge", Merge(wipe))
         await eventually(lambda: asyncio.sleep(0, bell._informers[1].health.events > seen))
-        assert bell._rung.is_set()
+        assert bell._changed.is_set()
         assert bell._informers[1].health.events == seen + 1
         ringing.cancel()

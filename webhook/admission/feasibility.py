@@ -107,11 +107,25 @@ def judge(
     budget.charge(len(claims))
     for claim in claims:
         for request in claim.spec.devices.requests:
-            missing = _missing_classes(request, stock)
-            if missing:
+            bodies: list[ExactDeviceRequest | DeviceSubRequest] = list(request.first_available)
+            if request.exactly is not None:
+                bodies = [request.exactly]
+            classes = [body.device_class_name for body in bodies]
+            if classes and not any(name in stock.classes for name in classes):  # no alternative is left
                 who = _who(claim.metadata.name, request.name, names)
-                return _unknown_class(claim, who, missing, stock)
-            _compile(request, budget)
+                there = ", ".join(sorted(stock.classes)) or "none at all"
+                text = f"{who}: there is no DeviceClass {' or '.join(classes)}; there is {there}"
+                remedy = "name one that exists, or install the driver that brings it"
+                return _never(Code.NO_CLASS, text, remedy, claim.metadata.name)
+            # Compiled at the expense of this caller: others will find it compiled, and know no budget.
+            for body in bodies:
+                for one in body.selectors:
+                    if one.cel:
+                        with suppress(SelectorError):
+                            cel.compile(one.cel.expression, derived=False, budget=budget)
+                for derived in body.derived_attributes:
+                    with suppress(SelectorError):
+                        cel.compile(derived.expression, derived=True, budget=budget)
     if not stock.slices:
         return UNKNOWN  # no driver has spoken yet
     known = memo if memo is not None else FleetMemo()
@@ -474,36 +488,5 @@ def _read_by(expressions: Sequence[str]) -> list[tuple[str, str]]:
     return list(names)
 
 
-def _compile(request: DeviceRequest, budget: Budget) -> None:
-    """Compile what a request brings along at the expense of who asks: others will find it compiled, and know no budget."""
-    bodies: list[ExactDeviceRequest | DeviceSubRequest] = list(request.first_available)
-    if request.exactly and not bodies:
-        bodies.append(request.exactly)
-    for body in bodies:
-        selectors = [one.cel.expression for one in body.selectors if one.cel]
-        for text in selectors:
-            with suppress(SelectorError):
-                cel.compile(text, derived=False, budget=budget)
-        for one in body.derived_attributes:
-            with suppress(SelectorError):
-                cel.compile(one.expression, derived=True, budget=budget)
-
-
-def _missing_classes(request: DeviceRequest, stock: Stock) -> list[str]:
-    """Classes that do not exist, if no alternative is left without them."""
-    if request.exactly is not None:
-        name = request.exactly.device_class_name
-        return [] if name in stock.classes else [name]
-    names = [sub.device_class_name for sub in request.first_available]
-    return names if names and all(name not in stock.classes for name in names) else []
-
-
 def _never(code: Code, text: str, remedy: str = "", claim: str = "") -> Judgement:
     return Judgement(Feasibility.NEVER, text, code, remedy, claim)
-
-
-def _unknown_class(claim: ResourceClaim, who: str, missing: Sequence[str], stock: Stock) -> Judgement:
-    known = ", ".join(sorted(stock.classes)) or "none at all"
-    text = f"{who}: there is no DeviceClass {' or '.join(missing)}; there is {known}"
-    remedy = "name one that exists, or install the driver that brings it"
-    return _never(Code.NO_CLASS, text, remedy, claim.metadata.name)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from runtime.http import Head
     from webhook.admission import Outcome
-    from webhook.service.metrics import Metrics
+    from webhook.service.metrics import WebhookMetrics
 
 logger = logging.getLogger("drawbridge.webhook")
 
@@ -88,7 +88,7 @@ class App:
     def __init__(
         self,
         decider: Decider,
-        metrics: Metrics,
+        metrics: WebhookMetrics,
         *,
         decisions: Decisions | None = None,
         callers: Callers | None = None,

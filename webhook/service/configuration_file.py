@@ -18,9 +18,8 @@ from webhook.state import Configuration
 from webhook.state import configuration as config
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
-    from dra.finding import Finding
 
 logger = logging.getLogger("drawbridge.configuration")
 EVERY = 1.0
@@ -43,7 +42,8 @@ def load(path: str, content: bytes | None = None) -> Configuration:
     except manifests.ManifestError as error:
         raise ConfigurationError(error.problems) from error
     if len(documents) != 1:
-        found = f"a configuration file holds one {config.KIND}, this one holds {_count(len(documents))}"
+        number = f"{len(documents)} objects" if documents else "no object"
+        found = f"a configuration file holds one {config.KIND}, this one holds {number}"
         raise ConfigurationError([manifests.InputProblem(path, found, "put anything else into a file of its own")])
     (document,) = documents
     if document.object.get("kind") == "ConfigMap":
@@ -54,25 +54,14 @@ def load(path: str, content: bytes | None = None) -> Configuration:
         raise ConfigurationError([manifests.InputProblem(path, found, remedy, document.line)])
     configuration, findings = config.read(document.object)
     if configuration is None:
-        problems = [_problem(document, finding) for finding in findings]
+        problems = []
+        for finding in findings:
+            line, column = document.position_of(finding.path)
+            problems.append(
+                manifests.InputProblem(document.file, finding.message, finding.hint, line, column, finding.path)
+            )
         raise ConfigurationError(sorted(problems, key=lambda problem: (problem.line, problem.column)))
     return configuration
-
-
-def _problem(document: manifests.Document, finding: Finding) -> manifests.InputProblem:
-    line, column = document.position_of(finding.path)
-    return manifests.InputProblem(document.file, finding.message, finding.hint, line, column, finding.path)
-
-
-def _tell(problems: Sequence[manifests.InputProblem]) -> str:
-    """Write mistakes, one a line; of very many the first."""
-    told = [str(problem) for problem in problems[:_MISTAKES]]
-    more = len(problems) - len(told)
-    return "\n".join([*told, f"and {more} more"] if more else told)
-
-
-def _count(number: int) -> str:
-    return "no object" if number == 0 else f"{number} objects"
 
 
 def _digest(content: bytes | None) -> str:
@@ -121,7 +110,9 @@ class Source:
             self.current, self.problem = load(self.path, content), ""
             self.digest = _digest(content)
         except ConfigurationError as error:
-            self.problem = _tell(error.problems)
+            told = [str(problem) for problem in error.problems[:_MISTAKES]]
+            more = len(error.problems) - len(told)
+            self.problem = "\n".join([*told, f"and {more} more"] if more else told)
             logger.error("the new configuration is not used, the last good one stays", extra={"problem": self.problem})  # noqa: TRY400  the findings say it all
             return False
         logger.info("a new configuration is in force", extra={"path": self.path})

@@ -77,7 +77,13 @@ class Outlet:
             lost = {"level": "warning", "logger": "drawbridge.log", "msg": "lines were lost", "lines": self._lost}
             line = (b"\n" if self._is_torn else b"") + _encoder.encode(lost) + b"\n" + line
         for start in range(0, len(line), PIECE):
-            if not self._put(line[start : start + PIECE]):
+            piece = line[start : start + PIECE]
+            patience = 0 if self._lost else PATIENCE
+            try:
+                is_written = bool(self._poll.poll(patience)) and os.write(self._descriptor, piece) == len(piece)
+            except OSError:
+                is_written = False
+            if not is_written:
                 self._lost += 1
                 self._is_torn = self._is_torn or start > 0
                 return
@@ -86,13 +92,6 @@ class Outlet:
 
     def flush(self) -> None:
         """Do nothing: nothing is kept back."""
-
-    def _put(self, piece: bytes) -> bool:
-        patience = 0 if self._lost else PATIENCE
-        try:
-            return bool(self._poll.poll(patience)) and os.write(self._descriptor, piece) == len(piece)
-        except OSError:
-            return False
 
 
 class Decisions:
@@ -111,10 +110,11 @@ class Decisions:
         name = logging.getLevelName(level).lower()
         microseconds = seconds * 1e6
         head = f'{{"ts":"{_time()}","level":"{name}","logger":"drawbridge.decision","us":{microseconds:.0f},'
-        shown = record
-        if len(record.decisions) > MOST:
-            shown = _shorten(record)
-        line = _encoder.encode(shown)
+        left = len(record.decisions) - MOST
+        if left > 0:
+            problems = (*record.problems[:MOST], f"{left} more decisions on this object are not listed here")
+            record = msgspec.structs.replace(record, decisions=record.decisions[:MOST], problems=problems)
+        line = _encoder.encode(record)
         whole = head.encode() + line[1:]
         self._stream.write(_shorten_line(whole) + b"\n")
         self._stream.flush()
@@ -152,12 +152,6 @@ class _Text:
 
     def flush(self) -> None:
         self._stream.flush()
-
-
-def _shorten(record: Record) -> Record:
-    left = len(record.decisions) - MOST
-    said = f"{left} more decisions on this object are not listed here"
-    return msgspec.structs.replace(record, decisions=record.decisions[:MOST], problems=(*record.problems[:MOST], said))
 
 
 def _time(seconds: float | None = None) -> str:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 2.5)
 
 
-class Metrics(MetricsPort):
+class WebhookMetrics(MetricsPort):
     """The counters of one process."""
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""One process of drawbridge, put together: gate, controllers and authority, each of which may be left out, until told to stop.
+"""One process of drawbridge, put together: webhook, controllers and authority, each of which may be left out, until told to stop.
 
 In a cluster the three run apart: the webhook needs no right to write anything, the controllers none to read the authority's key,
 and the authority none to look at pods. On a laptop (`drawbridge standalone`) they run together over the embedded store.
@@ -23,7 +23,7 @@ from webhook.service.app import App
 from webhook.service.certificate import Certificate, Files, Sealing, Shared
 from webhook.service.deciding.decider import ReviewDecider
 from webhook.service.follower import Follower
-from webhook.service.metrics import Metrics
+from webhook.service.metrics import WebhookMetrics
 from webhook.service.pace import Pace
 from webhook.service.template_controller import Templates
 from webhook.state import StateBuilder
@@ -95,7 +95,7 @@ class Service:
         self._cluster = cluster
         self._source = source
         self._settings = settings
-        self.metrics = Metrics()
+        self.metrics = WebhookMetrics()
         self.world = StateBuilder(source.current)
         self.follower = Follower(cluster, self.world, settings.pace, holders=settings.reviews)
         self.quarantine = Quarantine()  # of the templates controller
@@ -128,12 +128,10 @@ class Service:
                 works.append(self._lead())
             works.append(self._tell(metrics, listening))
             try:
-                await run_until(stop, *works, drain=self._drain)
+                notice, grace = self._settings.notice, self._settings.grace
+                await run_until(stop, *works, drain=lambda: self.app.drain(notice=notice, grace=grace))
             finally:
                 self.app.close()
-
-    async def _drain(self) -> None:
-        await self.app.drain(notice=self._settings.notice, grace=self._settings.grace)
 
     def _configure(self, new: Configuration) -> None:
         """Decide by another configuration, and show by which."""
@@ -141,7 +139,7 @@ class Service:
         self.metrics.show_configuration(self._source.digest)
 
     async def _tell(self, metrics: Address | None, listening: Callable[[Address, Address | None], None]) -> None:
-        """Open the door; say so only when everything was read, as readiness does."""
+        """Listen; say so only when everything was read, as readiness does."""
         listen = self._settings.listen
         if self._settings.reviews:
             context = self.certificate.context
@@ -155,23 +153,24 @@ class Service:
     async def _lead(self) -> None:
         await self.follower.wait_for_sync()
         await self.certificate.first()  # with it come the keys that templates are sealed with
-        await self.election.run(self._templates)
-
-    async def _templates(self) -> None:
         settings = self._settings
-        await Templates(
-            self._cluster,
-            self.follower.state,
-            self.metrics,
-            grace=settings.sweep_after,
-            # A grace that is shorter than the usual interval is kept too.
-            sweep_every=min(settings.sweep_every, max(settings.sweep_after, LEAST_SWEEP_SECONDS)),
-            quarantine=self.quarantine,
-        ).run()
 
-    def _store(self) -> Store:
+        async def lead() -> None:
+            await Templates(
+                self._cluster,
+                self.follower.state,
+                self.metrics,
+                grace=settings.sweep_after,
+                # A grace that is shorter than the usual interval is kept too.
+                sweep_every=min(settings.sweep_every, max(settings.sweep_after, LEAST_SWEEP_SECONDS)),
+                quarantine=self.quarantine,
+            ).run()
+
+        await self.election.run(lead)
+
+    def _origin(self) -> Origin:
         settings = self._settings
-        return Store(
+        store = Store(
             self._cluster,
             namespace=settings.namespace,
             name=settings.secret,
@@ -180,9 +179,6 @@ class Service:
             policy=settings.policy,
             new_seal=lambda: secrets.token_bytes(SEAL_BYTES),
         )
-
-    def _origin(self) -> Origin:
-        settings, store = self._settings, self._store()
         if settings.files and not settings.authority:
             return Files(*settings.files, Sealing(store))
         if not settings.reviews and not settings.authority:
@@ -191,7 +187,7 @@ class Service:
         return Files(*settings.files, shared) if settings.files else shared
 
     def _changes(self) -> ChangeWatch:
-        """The authority looks at everything it keeps; whoever serves or verifies, at what it does that with."""
+        """The authority looks at everything it keeps; a process that serves or verifies, at what it does that with."""
         settings = self._settings
         secrets = [seals_name(settings.secret)]
         if settings.authority or (settings.reviews and not settings.files):

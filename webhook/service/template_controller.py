@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from dra.wire import Json
     from runtime.informers import Batch
     from webhook.claims import Key
-    from webhook.service.metrics import Metrics
+    from webhook.service.metrics import WebhookMetrics
     from webhook.state import State
 
 logger = logging.getLogger("drawbridge.templates")
@@ -73,7 +73,7 @@ class Templates:
         self,
         cluster: Cluster,
         state: Callable[[], State],
-        metrics: Metrics,
+        metrics: WebhookMetrics,
         *,
         grace: float = 3600.0,
         sweep_every: float = 30.0,
@@ -138,14 +138,10 @@ class Templates:
             self._look_out(EVERYWHERE, 0.0)
             group.create_task(self._lookout.run(self._find_waiting, deadline=LOOK_SECONDS))
             group.create_task(self._reconsider())
-            await self._tend()
-
-    async def _tend(self) -> None:
-        """What is done by the clock: sweep, and look at workloads again when translation has changed."""
-        while True:
-            await asyncio.sleep(self._sweep_every)
-            await self._translate_again()
-            await self._sweep()
+            while True:
+                await asyncio.sleep(self._sweep_every)
+                await self._translate_again()
+                await self._sweep()
 
     async def _reconsider(self) -> None:
         """A mode may have changed, or a quota, or we were only the last to hear of it."""
@@ -224,7 +220,11 @@ class Templates:
         found = await self._survey.waiting(namespace, waits)
         for key in tuple(self._strays):
             if namespace in (EVERYWHERE, key[0]) and key not in found:
-                self._leave(key)
+                # It was found waiting, and does not wait any more.
+                del self._strays[key]
+                if key not in self._pods.objects:
+                    self._withheld.pop(key, None)
+                    self._ask(("Pod", key), {})
         for key, pod in found.items():
             self._strays[key] = pod
             kind = self._pods.resource.id
@@ -237,13 +237,6 @@ class Templates:
             self._lookout.add_after(namespace, self._heard_after)
         elif namespace == EVERYWHERE:
             self._lookout.add_after(namespace, LOOK_EVERY)
-
-    def _leave(self, stray: Key) -> None:
-        """A pod that was found waiting does not wait any more."""
-        del self._strays[stray]
-        if stray not in self._pods.objects:
-            self._withheld.pop(stray, None)
-            self._ask(("Pod", stray), {})
 
     def _on_templates(self, batch: Batch[ResourceClaimTemplate]) -> None:
         for delta in batch.deltas:

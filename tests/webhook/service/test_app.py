@@ -20,7 +20,7 @@ from webhook.admission import Outcome, Record
 from webhook.admission import admission_review as reviews
 from webhook.service.app import App, _OpenReview
 from webhook.service.deciding.limits import DecisionLimits, TokenBucket
-from webhook.service.metrics import Metrics
+from webhook.service.metrics import WebhookMetrics
 from webhook.state.configuration import DEFAULT, Configuration
 from webhook.state.state import State
 
@@ -102,7 +102,7 @@ async def running(request):
     authority, leaf = tls.pair()
     asked = getattr(request, "param", None)
     kept = {"connections" if isinstance(asked, Limits) else "limits": asked}
-    gate, metrics = Allowing(), Metrics()
+    gate, metrics = Allowing(), WebhookMetrics()
     app = App(gate, metrics, **kept)
     port = await app.start("127.0.0.1", 0, tls.server(leaf))
     client, held = tls.client(authority), []

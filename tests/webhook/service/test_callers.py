@@ -11,7 +11,7 @@ from tests.certs.peers import certificate, pem
 from tests.webhook import tls
 from tests.webhook.service.test_app import JSON, REVIEW, Allowing
 from webhook.service.app import App
-from webhook.service.metrics import Metrics
+from webhook.service.metrics import WebhookMetrics
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ async def serve():
 
     async def start(credentials, **pace):
         authority, leaf = tls.pair()
-        app = App(Allowing(), Metrics(), callers=Callers(credentials, **pace))
+        app = App(Allowing(), WebhookMetrics(), callers=Callers(credentials, **pace))
         port = await app.start("127.0.0.1", 0, tls.server(leaf))
         started.append(app)
         return f"https://127.0.0.1:{port}", tls.client(authority)

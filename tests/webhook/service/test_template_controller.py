@@ -14,7 +14,7 @@ from tests.limits import PATIENCE
 from tests.webhook.admission.test_decide import CLASS, NODE, SLICE, pod
 from webhook.claims import template
 from webhook.names import ORIGINAL, WAITS_LABEL
-from webhook.service.metrics import Metrics
+from webhook.service.metrics import WebhookMetrics
 from webhook.service.pod_survey import LIVING
 from webhook.service.template_controller import Templates
 from webhook.state.configuration import DEFAULT, Configuration
@@ -85,7 +85,7 @@ class Killed(BaseException):
 async def running(cluster, state=STATE, **settings):
     settings = {"grace": 3600.0, "sweep_every": 0.02, "again_every": 0.02} | settings
     now = (lambda: state.now) if isinstance(state, Changing) else lambda: state
-    controller = Templates(cluster, now, Metrics(), **settings)
+    controller = Templates(cluster, now, WebhookMetrics(), **settings)
     task = asyncio.create_task(controller.run())
     try:
         yield controller
@@ -458,7 +458,7 @@ async def test_a_kill_at_any_write_is_mended_by_the_next_start(write, after):
     await put(cluster, *(translated(f"p{n}", n) for n in (1, 2, 3)))
     cluster.writes.clear()
     cluster.dies_at, cluster.after = write, after
-    controller = Templates(cluster, lambda: STATE, Metrics(), sweep_every=0.02)
+    controller = Templates(cluster, lambda: STATE, WebhookMetrics(), sweep_every=0.02)
     with pytest.raises(BaseException) as caught:  # noqa: PT011  the kill arrives inside a group
         await controller.run()
     assert caught.group_contains(Killed) or caught.errisinstance(Killed)

@@ -1,4 +1,4 @@
-"""Workers: child processes that decide the reviews which may take long, and that can be ended.
+"""Workers: child processes that decide the reviews which may take long, and that can be killed.
 
 A worker is a fork of this process, so it has the stock of the moment without a byte being sent: 5,000 nodes are shared with
 their parent, page by page, until somebody writes to one. It serves as long as its state is the present one, up to a number
@@ -72,7 +72,7 @@ class Bug(Exception):  # noqa: N818
 
 
 class Pool:
-    """Up to a number of workers, forked when somebody needs one."""
+    """Up to a number of workers, forked when one is needed."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class Pool:
         self._semaphore = FairSemaphore(size, QUEUE)
         self._idle: list[_Worker] = []
         self._busy: set[_Worker] = set()
-        # Processes that were killed and are not gone yet, on whose account each still has a place, and when to look for them again.
+        # Processes that were killed and are not gone yet, the asker that each slot still counts for, and when to look again.
         self._dying: dict[int, Asker | None] = {}
         self._look: asyncio.TimerHandle | None = None
         self._watch: asyncio.TimerHandle | None = None
@@ -138,9 +138,21 @@ class Pool:
         """Have a worker decide, a new one if need be; raise _Ended if it ended by itself."""
         await self._semaphore.take(asker)
         try:
-            worker = self._find(state, is_new=is_new)
+            worker = None
+            while self._idle and worker is None:
+                idle = self._idle.pop()
+                if not is_new and idle.state is state and idle.asked < REVIEWS:
+                    worker = idle
+                else:
+                    self._end(idle)
             if worker is None:
-                worker = await self._make(decide, state)
+                if self._turn is not None:
+                    await self._turn()
+                self.counts["forked"] += 1
+                try:
+                    worker = _Worker(decide, state, self._memory)
+                except OSError as error:  # no descriptor, no process, no memory: others have them all
+                    raise Undecided(f"no worker could be made: {error}") from error
         except BaseException:
             self._semaphore.leave(asker)
             raise
@@ -168,7 +180,7 @@ class Pool:
             self._watch = asyncio.get_running_loop().call_later(WATCH, self._find_stopped)
 
     def _find_stopped(self) -> None:
-        """End workers that do nothing; who waits for one hears that it has ended."""
+        """End workers that are stopped; the review that waits for one hears that it has ended."""
         self._watch = None
         for worker in self._busy:
             worker.end_if_stopped()
@@ -179,28 +191,8 @@ class Pool:
         self._idle.append(worker)
         self._semaphore.leave(asker)
 
-    def _find(self, state: object, *, is_new: bool) -> _Worker | None:
-        while self._idle:
-            worker = self._idle.pop()
-            if not is_new and worker.state is state and worker.asked < REVIEWS:
-                return worker
-            self._end(worker)
-        return None
-
-    async def _make(self, decide: Decide, state: object) -> _Worker:
-        if self._turn is not None:
-            await self._turn()
-        self.counts["forked"] += 1
-        try:
-            return _Worker(decide, state, self._memory)
-        except OSError as error:  # no descriptor, no process, no memory: somebody has them all
-            raise Undecided(f"no worker could be made: {error}") from error
-
     def _end(self, worker: _Worker, asker: Asker | None = None) -> None:
-        """Kill a worker. A large one takes the kernel 50 ms to take down, and longer in a crowd: nobody waits for that.
-
-        But for who wants its place: what it holds is not free before.
-        """
+        """Kill a worker. A large one takes the kernel 50 ms to take down, and longer in a crowd: only its slot waits for that."""
         self._dying[worker.kill()] = asker
         if self._look is None:
             self._look = asyncio.get_running_loop().call_later(BURIAL, self._bury)
@@ -267,7 +259,7 @@ class _Worker:
         return bytes(parts)
 
     def end_if_stopped(self) -> None:
-        """End it if the kernel says that it is stopped, and let whoever waits for its answer find out."""
+        """End it if the kernel says that it is stopped; the review that waits for its answer finds out."""
         try:
             stopped = os.waitid(os.P_PID, self._pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT)
         except ChildProcessError:
@@ -278,7 +270,7 @@ class _Worker:
     def kill(self) -> int:
         """End it, now; name the process that will be gone soon."""
         self._socket.close()
-        if self._lives:  # later somebody else may have its number
+        if self._lives:  # later another process may have its number
             self._lives = False
             os.kill(self._pid, signal.SIGKILL)
         return self._pid
@@ -301,8 +293,12 @@ def _live(theirs: socket.socket, decide: Decide, memory: int) -> None:
     code = 1
     try:
         _settle(theirs.fileno(), memory)
-        while _serve(theirs, decide):
-            pass
+        while (head := _read(theirs, _LENGTH.size)) is not None:
+            message = _read(theirs, _LENGTH.unpack(head)[0])
+            if message is None:
+                break
+            reply = _encode(_attempt(decide, *_request.decode(message)))
+            theirs.sendall(_LENGTH.pack(len(reply)) + reply)
         code = 0
     finally:
         os._exit(code)
@@ -328,18 +324,6 @@ def _settle(keep: int, memory: int) -> None:
     with suppress(OSError):
         # If memory runs out, a worker goes before the process that answers everybody.
         open("/proc/self/oom_score_adj", "w").write("1000")  # noqa: PTH123, SIM115
-
-
-def _serve(theirs: socket.socket, decide: Decide) -> bool:
-    head = _read(theirs, _LENGTH.size)
-    if head is None:
-        return False
-    message = _read(theirs, _LENGTH.unpack(head)[0])
-    if message is None:
-        return False
-    reply = _encode(_attempt(decide, *_request.decode(message)))
-    theirs.sendall(_LENGTH.pack(len(reply)) + reply)
-    return True
 
 
 def _attempt(decide: Decide, path: str, body: bytes) -> tuple[str, object]:

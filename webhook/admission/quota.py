@@ -1,11 +1,12 @@
 """The reviews of `/quota`: which object is being created, and the answer of the allocator that counts (`allocator.quota`). Pure.
 
-A pod brings its templates: those that the webhook has written on it, each believed as far as its name is the hash of it, and those that are
-stored, which whoever counts looks up. A claim is what it says. Anything else is let in: nothing of it is counted.
+A pod brings its templates: those that the webhook has written on it, each believed as far as its name is the hash of it, and those
+that are stored, which the allocator looks up. A claim is what it says. Anything else is let in: nothing of it is counted.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from allocator.quota import FutureClaim, NewObject
@@ -17,7 +18,7 @@ from webhook.admission.admission_review import Request, Status
 from webhook.claims import template
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from dra.objects import ResourceClaimSpec
 
@@ -45,24 +46,26 @@ def new_object_of(request: Request) -> NewObject | None:
         return None
     match request.kind.group, request.kind.kind:
         case "", "Pod":
-            return _pod(request)
+            pod = convert(admission_review.read(request.object), Pod)
+            return NewObject(
+                # A server gives a uid before it asks. One that does not is asked about once, and the review tells it from others.
+                pod.metadata.uid or request.uid,
+                request.namespace,
+                pod.metadata.name or pod.metadata.generate_name,
+                pod.spec.priority_class_name,
+                wants_of_pod(pod),
+                dry_run=bool(request.dry_run),
+            )
         case "resource.k8s.io", "ResourceClaim":
-            return _claim(request)
+            claim = convert(admission_review.read(request.object), ResourceClaim)
+            return NewObject(
+                claim.metadata.uid or request.uid,
+                request.namespace,
+                claim.metadata.name or claim.metadata.generate_name,
+                claims={"": FutureClaim(spec=claim_spec(claim.spec))},
+                dry_run=bool(request.dry_run),
+            )
     return None
-
-
-def _pod(request: Request) -> NewObject:
-    raw = admission_review.read(request.object)
-    pod = convert(raw, Pod)
-    return NewObject(
-        # A server gives a uid before it asks. One that does not is asked about once, and the review tells it from others.
-        pod.metadata.uid or request.uid,
-        request.namespace,
-        pod.metadata.name or pod.metadata.generate_name,
-        pod.spec.priority_class_name,
-        wants_of_pod(pod),
-        dry_run=bool(request.dry_run),
-    )
 
 
 def wants_of_pod(pod: Pod) -> dict[str, FutureClaim]:
@@ -74,28 +77,9 @@ def wants_of_pod(pod: Pod) -> dict[str, FutureClaim]:
     }
     if not templates:
         return {}
-    written = _written(pod.metadata.annotations)
+    # The templates that the webhook has written on the pod, or another program in its place.
+    written: dict[str, ResourceClaimSpec] = {}
+    for name, spec in template.read_unproven(pod.metadata.annotations.get(names.TEMPLATES, "")).items():
+        with suppress(WireError):
+            written[name] = claim_spec(convert(spec, ResourceClaimTemplateSpec).spec)
     return {entry: FutureClaim(name, written.get(name)) for entry, name in templates.items()}
-
-
-def _written(annotations: Mapping[str, str]) -> dict[str, ResourceClaimSpec]:
-    """Read the templates that the webhook has written on a pod, or somebody in its place."""
-    found: dict[str, ResourceClaimSpec] = {}
-    for name, spec in template.read_unproven(annotations.get(names.TEMPLATES, "")).items():
-        try:
-            read = convert(spec, ResourceClaimTemplateSpec)
-        except WireError:
-            continue
-        found[name] = claim_spec(read.spec)
-    return found
-
-
-def _claim(request: Request) -> NewObject:
-    claim = convert(admission_review.read(request.object), ResourceClaim)
-    return NewObject(
-        claim.metadata.uid or request.uid,
-        request.namespace,
-        claim.metadata.name or claim.metadata.generate_name,
-        claims={"": FutureClaim(spec=claim_spec(claim.spec))},
-        dry_run=bool(request.dry_run),
-    )
