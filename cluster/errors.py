@@ -63,7 +63,6 @@ class ApiError(ClusterError):
         self.reason = reason or self.reason
 
     def has_cause(self, reason: str) -> bool:
-        """Say whether the server gives this as a cause."""
         return any(cause.reason == reason for cause in self.causes)
 
 
@@ -92,7 +91,7 @@ class NotFound(ApiError):
 
 
 class Conflict(ApiError):
-    """Somebody else wrote in between, a precondition failed, or another manager owns the field: read again."""
+    """Another client wrote in between, a precondition failed, or another manager owns the field: read again."""
 
     status, reason = 409, "Conflict"
 
@@ -156,7 +155,6 @@ _READ_STATUS = msgspec.json.Decoder(Status).decode
 
 
 def from_status(status: Status, *, retry_after: float | None = None) -> ApiError:
-    """Turn a server's Status into the error a caller can act on."""
     code = status.code
     details = status.details or StatusDetails()
     message = status.message or f"the API server answered {code} {status.reason}".rstrip()

@@ -187,5 +187,5 @@ class StoredWorkload(Wire, frozen=True, kw_only=True):
 
     @property
     def is_owned(self) -> bool:
-        """Whether a controller makes it; then its pods are as that one's owner says."""
+        """Whether a controller made it; then its pods follow from that controller's object."""
         return any(owner.controller for owner in self.metadata.owner_references)

@@ -76,7 +76,7 @@ def outline_of_pod(pod: Pod) -> Pod:
 
 
 def without_environment(pod: Pod) -> Pod:
-    """Leave away what is most of a pod, and what no decision on devices reads."""
+    """Leave out the environment: most of a pod, and read by no decision on devices."""
     containers = _without_environment(pod.spec.containers)
     init_containers = _without_environment(pod.spec.init_containers)
     return replace(pod, spec=replace(pod.spec, containers=containers, init_containers=init_containers))

@@ -41,7 +41,6 @@ Patch = Merge | Operations | Apply
 
 
 def apply_merge_patch(target: Json, patch: Json) -> Json:
-    """Apply a JSON merge patch."""
     if not isinstance(patch, dict):
         return patch
     result = dict(target) if isinstance(target, dict) else {}
@@ -54,7 +53,6 @@ def apply_merge_patch(target: Json, patch: Json) -> Json:
 
 
 def apply_json_patch(document: Json, operations: tuple[dict[str, Json], ...]) -> Json:
-    """Apply JSON Patch operations in order."""
     for number, operation in enumerate(operations):
         try:
             path = _tokens(operation, "path")

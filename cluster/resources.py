@@ -49,8 +49,6 @@ Key = tuple[str, str]  # namespace ("" for cluster objects), name
 
 
 class Resource(msgspec.Struct, Generic[T], frozen=True):
-    """One resource of the API, and the type its objects are read as."""
-
     group: str
     version: str
     plural: str
@@ -70,7 +68,6 @@ class Resource(msgspec.Struct, Generic[T], frozen=True):
 
     @property
     def api_version(self) -> str:
-        """As in an object's apiVersion."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @property
@@ -96,12 +93,11 @@ class Resource(msgspec.Struct, Generic[T], frozen=True):
 
 
 def is_plain(type_: object) -> bool:
-    """Say whether objects of a resource are read as plain JSON."""
     return type_ is dict or type_ == Raw
 
 
 def metadata(obj: object) -> ObjectMeta:
-    """Who an object is, whichever form it has."""
+    """The metadata of an object, typed or plain."""
     if isinstance(obj, dict):
         return convert(obj.get("metadata") or {}, ObjectMeta)
     meta: ObjectMeta = obj.metadata  # type: ignore[attr-defined]  # every typed API object has one
@@ -117,7 +113,6 @@ def version_of(obj: object) -> str:
 
 
 def key(obj: object) -> Key:
-    """Namespace and name of an object."""
     if isinstance(obj, dict):
         meta = obj.get("metadata") or {}
         return meta.get("namespace") or "", meta.get("name") or ""
@@ -126,7 +121,7 @@ def key(obj: object) -> Key:
 
 
 def owner(obj: object) -> str:
-    """Whose an object is, who fills a collection with it: its namespace, or the node that writes it. "" is the administrator."""
+    """Name the owner of an object, by which quarantine is shared out: its namespace, or the node that writes it; "" is the administrator."""
     where, name = key(obj)
     match obj:
         case ResourceSlice():

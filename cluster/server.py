@@ -29,7 +29,6 @@ class Server(msgspec.Struct, frozen=True):
     gates: Mapping[str, bool] = {}
 
     def serves(self, api_version: str) -> bool:
-        """Say whether an API version such as resource.k8s.io/v1 is served."""
         return api_version in self.served
 
 

@@ -42,7 +42,6 @@ Given = dict[tuple[str, str], list["HeldDevice"]]
 
 
 def file_name(driver: str, uid: str) -> str:
-    """Name the file of a claim."""
     return f"{_prefix(driver)}{uid}.json"
 
 
@@ -99,7 +98,6 @@ def spec_of(record: Prepared, machine: Machine, folder: str) -> bytes:
 
 
 def answer_of(record: Prepared, driver: str) -> PreparedClaim:
-    """Tell the kubelet what is in the file."""
     numbers = {key: number for number, key in enumerate(_given(record))}
     devices = [
         PreparedDevice(
@@ -120,7 +118,6 @@ def _prefix(driver: str) -> str:
 
 
 def kind_of(driver: str) -> str:
-    """Name the kind of all CDI devices of a driver."""
     return f"{driver}/claim"
 
 

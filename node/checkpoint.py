@@ -65,13 +65,11 @@ class Checkpoint(msgspec.Struct, frozen=True):
     read: dict[str, msgspec.Raw] = {}
 
     def with_(self, *records: Prepared) -> Checkpoint:
-        """Answer with a checkpoint that has these records, too."""
         added = {record.uid: record for record in records}
         kept = {uid: raw for uid, raw in self.read.items() if uid not in added}
         return Checkpoint({**self.claims, **added}, kept)
 
     def without(self, *uids: str) -> Checkpoint:
-        """Answer with a checkpoint that knows nothing of these claims."""
         claims = {uid: record for uid, record in self.claims.items() if uid not in uids}
         read = {uid: raw for uid, raw in self.read.items() if uid not in uids}
         return Checkpoint(claims, read)
@@ -82,7 +80,6 @@ class _Payload(msgspec.Struct, frozen=True):
 
 
 def encode(checkpoint: Checkpoint, version: int = VERSION, oldest: int = OLDEST) -> bytes:
-    """Write a checkpoint."""
     claims: dict[str, msgspec.Raw] = {}
     for uid, record in sorted(checkpoint.claims.items()):
         claims[uid] = checkpoint.read.get(uid) or msgspec.Raw(wire.encode(record))
@@ -151,8 +148,6 @@ class SyncFolder(NamedTuple):
 
 
 class Remove(NamedTuple):
-    """Remove a file, if it is there."""
-
     path: str
 
 

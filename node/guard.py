@@ -54,8 +54,6 @@ class _No(Exception):  # noqa: N818  the word for it
 
 
 class Guard:
-    """Judges claims for one driver's devices on one node."""
-
     def __init__(self, machine: Machine, node: str, rules: Rules | None = None) -> None:
         self._machine = machine
         self._node = node
@@ -73,7 +71,6 @@ class Guard:
         self.follow(rules or Rules())
 
     def follow(self, rules: Rules) -> None:
-        """Go by these rules from now on."""
         self._rules = rules
         self._conflicts = rules.conflicts(self._pool)
 
@@ -161,7 +158,6 @@ class Guard:
         )
 
     def _free(self, device: Device, result: DeviceRequestAllocationResult, holders: list[Prepared]) -> None:
-        """Refuse a device that is not free."""
         use = _use(holders)
         name = device.name
         if not device.allow_multiple_allocations:

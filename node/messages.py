@@ -76,8 +76,6 @@ class PreparedClaim(Message, frozen=True, kw_only=True):
 
 
 class PrepareResponse(Message, frozen=True, kw_only=True):
-    """An answer for each claim, by its uid."""
-
     claims: dict[str, PreparedClaim] = {}
 
 
@@ -88,8 +86,6 @@ class UnpreparedClaim(Message, frozen=True, kw_only=True):
 
 
 class UnprepareResponse(Message, frozen=True, kw_only=True):
-    """An answer for each claim, by its uid."""
-
     claims: dict[str, UnpreparedClaim] = {}
 
 
@@ -172,8 +168,6 @@ class PreferenceResponse(Message, frozen=True, kw_only=True):
 
 
 class AllocateRequest(Message, frozen=True, kw_only=True):
-    """The devices of each container."""
-
     containers: tuple[DeviceIds, ...] = ()
 
 
@@ -208,8 +202,6 @@ class Edits(Message, frozen=True, kw_only=True):
 
 
 class AllocateResponse(Message, frozen=True, kw_only=True):
-    """The edits of each container."""
-
     containers: tuple[Edits, ...] = ()
 
 
@@ -217,8 +209,6 @@ class AllocateResponse(Message, frozen=True, kw_only=True):
 
 
 class PluginHolding(Message, frozen=True, kw_only=True):
-    """Devices of one resource of a device plugin."""
-
     resource: str = ""
     ids: tuple[str, ...] = ()
 
@@ -318,7 +308,6 @@ def decode(data: bytes, type_: type[AnyMessage]) -> AnyMessage:
 
 
 def _one(number: int, value: Any) -> bytes:
-    """Write one value with the key of its field."""
     if isinstance(value, int):
         return varint(number << 3 | VARINT) + varint(int(value) % INT64)
     data: bytes = value

@@ -97,8 +97,6 @@ class Plugged(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PluginDeviceId(msgspec.Struct, frozen=True):
-    """The plugin's own name of a device."""
-
     resource: str
     id: str
 
@@ -189,8 +187,6 @@ MOST_QUESTIONS = 16
 
 
 class Preference:
-    """The order of a plugin's devices, as far as it is known."""
-
     def __init__(self, devices: tuple[PluginDevice, ...]) -> None:
         self._devices = {one.id: one for one in devices}
         self._available = tuple(one.id for one in devices if one.health == HEALTHY)
@@ -220,7 +216,6 @@ class Preference:
 
 
 def class_of(driver: str, resource: str) -> DeviceClass:
-    """Make the class of a resource."""
     domain, _, name = resource.partition("/")
     expression = f'device.driver == "{driver}" && device.attributes["{driver}"].resource == "{resource}"'
     selector = DeviceSelector(cel=CELDeviceSelector(expression=expression))

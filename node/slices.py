@@ -50,8 +50,6 @@ def _cut(items: Sequence[T], size: int) -> Iterator[tuple[T, ...]]:
 
 
 class Rewritten(msgspec.Struct, frozen=True):
-    """A slice that gets another content."""
-
     slice: ResourceSlice
     spec: ResourceSliceSpec
 

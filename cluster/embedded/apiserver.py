@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
 
 class ApiServer:
-    """Reads and writes one store by the API's rules."""
-
     def __init__(self, writes: Writes, identity: Identity, validators: Mapping[str, Validator]) -> None:
         self.store = writes.store
         self._writes = writes
@@ -43,13 +41,11 @@ class ApiServer:
         self._endings = Endings(writes, identity.now)
 
     def check(self, resource: Resource[Any]) -> None:
-        """Refuse a resource that is not served."""
         known = resources.BY_ID.get(resource.id)
         if known is None or known.version != resource.version:
             raise NotFound("the server could not find the requested resource")
 
     def get(self, resource: Resource[Any], name: str, namespace: str | None) -> Record:
-        """The present record of an object, or NotFound."""
         self.check(resource)
         record = self.store.get(resource.id, _key(resource, name, namespace))
         if record is None:
@@ -83,7 +79,6 @@ class ApiServer:
         *,
         dry_run: bool,
     ) -> bytes:
-        """Change an object; a patch that changes nothing writes nothing."""
         self.check(resource)
         if subresource and (subresource != "status" or not resource.status):
             raise NotFound(f"the server could not find the requested resource ({resource.id}/{subresource})")

@@ -1,7 +1,7 @@
 """Server-side apply, the part of it that one process with a handful of managers needs.
 
-As in structured-merge-diff: each manager owns the fields it applied last; a field it no longer applies and nobody else
-owns is removed; a field that another manager applied with another value is a Conflict unless forced. Known lists are
+As in structured-merge-diff: each manager owns the fields it applied last; a field it no longer applies and no other
+manager owns is removed; a field that another manager applied with another value is a Conflict unless forced. Known lists are
 maps by their key (containers by name, reservedFor by uid); every other list is one value. Ownership is kept in
 `metadata.managedFields` in the server's own notation, for managers that apply; plain updates own nothing here, which
 is the one difference to a real server: they never conflict with an apply.
@@ -57,7 +57,6 @@ _META_OF_THE_SERVER = frozenset(
 
 
 def server_side_apply(old: Raw, patch: Apply, subresource: str, *, now: str) -> Raw:
-    """The object after a manager applied what it wants."""
     if not patch.manager:
         raise BadRequest("fieldManager: Required value: is required for apply patch")
     metadata = old.get("metadata") or {}
@@ -136,7 +135,6 @@ def _ownable(body: Raw) -> Raw:
 
 
 def _leaves(value: Json, path: Path = ()) -> Iterator[tuple[Path, Json]]:
-    """Every field that a document sets."""
     name = path[-1][2:] if path else ""
     if isinstance(value, dict) and (value or not path) and name not in _OPAQUE:
         for member, inner in value.items():

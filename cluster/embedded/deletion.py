@@ -2,7 +2,7 @@
 (k8s.io/apiserver pkg/registry/generic, kubernetes pkg/controller/garbagecollector and .../namespace).
 
 In a real cluster the garbage collector and the namespace controller come by later; here they are part of the write, so
-nobody ever waits for them. Unlike the real collector this one acts only when an owner is seen to go, so objects loaded
+no caller waits for them. Unlike the real collector this one acts only when an owner is seen to go, so objects loaded
 from a snapshot may name owners that were left out of it.
 """
 

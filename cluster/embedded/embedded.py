@@ -315,7 +315,6 @@ class Embedded:
 
     @contextmanager
     def _together(self) -> Iterator[None]:
-        """One request's write, whole or not at all."""
         with map_exceptions(_TOO_DEEP), self._writes.together():
             yield
 

@@ -3,7 +3,7 @@
     drawbridge store 1
     6f1c7b52 {"version":7,"changes":[{"resource":"pods","namespace":"default","name":"a","object":{...}}]}
 
-A kill leaves at most an unfinished last line, which was acknowledged to nobody and is cut off. A whole line with a wrong
+A kill leaves at most an unfinished last line, which was never acknowledged and is cut off. A whole line with a wrong
 checksum is damage, and refused: what stands behind it cannot be trusted. When the file has grown well beyond its living
 content it is written anew beside itself and renamed into place. `object` null is a removal.
 """
@@ -53,7 +53,6 @@ _read_commit = msgspec.json.Decoder(Commit).decode
 
 
 def line(commit: Commit) -> bytes:
-    """A commit as a line of the file."""
     text = msgspec.json.encode(commit)
     return b"%08x %s\n" % (zlib.crc32(text), text)
 
@@ -85,8 +84,6 @@ def read(data: bytes, path: str) -> tuple[list[Commit], int]:
 
 
 class Journal:
-    """The open file. One process at a time."""
-
     def __init__(
         self, path: str | os.PathLike[str], *, durable: bool = False, least_compaction: int = LEAST_COMPACTION
     ) -> None:
@@ -175,7 +172,6 @@ class Journal:
                 os.close(directory)
 
     def close(self) -> None:
-        """Close the file and let others have it."""
         for file in (self._file, self._lock):
             if file >= 0:
                 os.close(file)
@@ -201,5 +197,4 @@ def _write(file: int, data: bytes, offset: int) -> None:
 
 
 def _naming(path: Path) -> AbstractContextManager[None]:
-    """Say which file an error of the system is about."""
     return map_exceptions({OSError: lambda error: StoreError(f"{path}: {error}")})

@@ -59,7 +59,6 @@ class Selector(msgspec.Struct, frozen=True):
 
 
 def selector(resource_id: str, labels: str, fields: str) -> Selector:
-    """Read the selectors of a query."""
     field_tests = [_field(resource_id, part.strip(), fields) for part in fields.split(",")] if fields.strip() else []
     return Selector(labels_test(labels), _every(field_tests) if field_tests else None)
 

@@ -44,15 +44,12 @@ _SERVER_FIELDS = (
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """Where times, uids and random names come from."""
-
     now: Callable[[], str]
     uid: Callable[[], str]
     suffix: Callable[[], str]
 
 
 def prepare_for_create(resource: Resource[Any], obj: Raw, namespace: str | None, identity: Identity) -> Raw:
-    """The document that a create stores."""
     body = dict(_check_type(resource, without_nulls(obj)))
     meta = dict(body.get("metadata") or {})
     if meta.get("resourceVersion"):
@@ -130,14 +127,12 @@ def prepare_for_update(resource: Resource[Any], old: Raw, new: Raw, subresource:
 
 
 def require(resource: Resource[Any], obj: Raw, causes: Iterable[Cause]) -> None:
-    """Raise Invalid if there are causes to."""
     causes = tuple(causes)
     if causes:
         raise invalid(resource, obj["metadata"].get("name", ""), causes)
 
 
 def invalid(resource: Resource[Any], name: str, causes: Iterable[Cause]) -> Invalid:
-    """An Invalid in the API server's words."""
     causes = tuple(causes)
     texts = [f"{cause.field}: {cause.message}" for cause in causes]
     what = f"{resource.kind}.{resource.group}" if resource.group else resource.kind
@@ -146,7 +141,7 @@ def invalid(resource: Resource[Any], name: str, causes: Iterable[Cause]) -> Inva
 
 
 def without_nulls(value: Json) -> Json:
-    """Drop members that are null, except inside opaque parameters, which are somebody else's JSON."""
+    """Drop members that are null, except inside opaque parameters, which are a driver's JSON."""
     # Encoding is far cheaper than walking, and nulls are rare.
     return _without_nulls(value) if b"null" in msgspec.json.encode(value) else value
 
@@ -191,14 +186,12 @@ def _check_name(resource: Resource[Any], name: Json) -> None:
 
 
 def _replace_member(target: Raw, source: Raw, name: str) -> None:
-    """Have one member as another document has it, or not at all."""
     target.pop(name, None)
     if name in source:
         target[name] = source[name]
 
 
 def check_new_namespace(namespace: Raw, resource: Resource[Any], name: str) -> None:
-    """Refuse new objects in a namespace on its way out."""
     if namespace["metadata"].get("deletionTimestamp"):
         where = namespace["metadata"]["name"]
         cause = Cause("metadata.namespace", f"namespace {where} is being terminated", "NamespaceTerminating")

@@ -41,7 +41,6 @@ def prepare(resource: str, new: Raw, old: Raw | None, now: str) -> Raw:
 
 
 def check(resource: str, new: Raw, old: Raw | None, namespace_labels: Mapping[str, str]) -> Iterator[Cause]:
-    """Find what a write may not do."""
     if old is not None:
         yield from _immutable(resource, new, old)
     if resource in (CLAIMS, TEMPLATES) and namespace_labels.get(ADMIN_ACCESS) != "true":
@@ -65,7 +64,7 @@ def _slice(new: Raw, old: Raw | None, now: str) -> Raw:
 
 
 def _rule(new: Raw, old: Raw | None, now: str) -> Raw:
-    """A taint's time is when its effect began, unless somebody says another."""
+    """A taint's time is when its effect began, unless the writer gives another."""
     taint = _at(new, ("spec", "taint"))
     if not isinstance(taint, dict):
         return new
@@ -117,7 +116,7 @@ def _frozen_pod(pod: Raw) -> Raw:
 
 
 def _admin_access(resource: str, new: Raw, old: Raw | None) -> Iterator[Cause]:
-    """Administrative access is for namespaces that were marked for it: when it is asked for, and when it is given."""
+    """Administrative access, requested or allocated, needs a namespace that is labelled for it."""
     if old is None:
         path: tuple[str, ...] = ("spec", "devices", "requests")
         if resource == TEMPLATES:
@@ -143,7 +142,6 @@ def _at(value: Json, path: tuple[str, ...]) -> Json:
 
 
 def fill_in_defaults(resource: str, obj: Raw, *, created: bool) -> Raw:
-    """The object with its defaults filled in."""
     fill = _DEFAULTS.get(resource)
     return fill(obj, created) if fill else obj
 

@@ -1,7 +1,7 @@
 """Objects in memory with versions and a window of history: what etcd and the watch cache are to an API server.
 
-Knows nothing of the API's rules (`cluster.embedded.registry`) and does no I/O. An object is kept as its JSON bytes, so nobody who
-was handed one can change it here; typed readings are made once and shared.
+Knows nothing of the API's rules (`cluster.embedded.registry`) and does no I/O. An object is kept as its JSON bytes, so a reader
+cannot change it here; typed readings are made once and shared.
 """
 
 from __future__ import annotations
@@ -33,8 +33,6 @@ class _Metadata(Wire, frozen=True, kw_only=True):
 
 
 class Record:
-    """One stored object at one version."""
-
     __slots__ = ("_read", "data", "meta", "version")
 
     def __init__(self, version: int, data: bytes) -> None:
@@ -44,7 +42,6 @@ class Record:
         self._read: dict[type, Any] = {}
 
     def plain(self) -> Raw:
-        """The object as plain JSON, a new one each time."""
         plain: Raw = msgspec.json.decode(self.data)
         return plain
 
@@ -63,8 +60,6 @@ class Record:
 
 
 class Entry(NamedTuple):
-    """One change in the history of a resource."""
-
     version: int
     type: str
     key: Key
@@ -73,8 +68,6 @@ class Entry(NamedTuple):
 
 
 class _Table:
-    """The objects of one resource in key order, and its latest changes."""
-
     __slots__ = ("floor", "history", "keys", "records", "size", "versions")
 
     def __init__(self) -> None:
@@ -104,8 +97,6 @@ class _Table:
 
 
 class Store:
-    """All tables under one version counter."""
-
     def __init__(self, *, window: int = WINDOW, window_bytes: int = WINDOW_BYTES) -> None:
         self.version = 1
         self._window = window
@@ -114,7 +105,6 @@ class Store:
         self._owned: dict[str, set[tuple[str, Key]]] = {}
 
     def get(self, resource: str, key: Key) -> Record | None:
-        """The present record of an object."""
         table = self._tables.get(resource)
         return table.records.get(key) if table else None
 
@@ -132,11 +122,9 @@ class Store:
             yield table.records[key]
 
     def resources(self) -> list[str]:
-        """The resources that have ever held an object."""
         return list(self._tables)
 
     def dependents(self, uid: str) -> list[tuple[str, Key]]:
-        """The objects that name an owner of this uid."""
         return sorted(self._owned.get(uid, ()))
 
     def since(self, resource: str, version: int, limit: int = 500) -> list[Entry]:
@@ -252,7 +240,6 @@ class Writes:
             self._entries = []
 
     def put(self, resource: Resource[Any], key: Key, obj: Raw) -> Record:
-        """Store an object under the next version."""
         version = self.store.version + 1
         entry = self.store.put(resource.id, key, _with_version(obj, version), version)
         self._entries.append((resource.id, entry))

@@ -53,7 +53,7 @@ _LINES: dict[type, Any] = {}
 
 
 class _Meta(msgspec.Struct, frozen=True, rename="camel"):
-    """Who an object is, read leniently: its other metadata may be what is broken."""
+    """The identity of an object, read leniently: its other metadata may be what is broken."""
 
     name: str = ""
     namespace: str = ""
@@ -66,7 +66,6 @@ class _OnlyMetadata(msgspec.Struct, frozen=True):
 
 
 def one(data: bytes, resource: Resource[T]) -> T:
-    """Read the answer to a get or a write."""
     try:
         found = decode(data, resource.type)
     except WireError as error:
@@ -77,7 +76,6 @@ def one(data: bytes, resource: Resource[T]) -> T:
 
 
 def page(data: bytes, resource: Resource[T]) -> Page[T]:
-    """Read one page of a list."""
     type_ = resource.type
     try:
         found: _List[T] = decode(data, _LISTS.get(type_) or _LISTS.setdefault(type_, _List[type_]))  # type: ignore[valid-type]
@@ -105,7 +103,6 @@ def line(data: bytes, resource: Resource[T]) -> Change[T] | Bookmark | Unreadabl
 
 
 def _odd_line(data: bytes, resource: Resource[T], error: WireError | None) -> Bookmark | Unreadable:
-    """A line that is not a change of an object we can read."""
     try:
         # The type of the event and its object as it stands, whatever that is.
         try:
@@ -169,7 +166,7 @@ def _unreadable(data: bytes, error: WireError, *, deleted: bool = False) -> Unre
 
 
 def _meta(data: bytes) -> _Meta:
-    """Who an object is, whatever the rest of it is."""
+    """Read the identity of an object, whatever the rest of it is."""
     try:
         return decode(data, _OnlyMetadata).metadata
     except WireError:
@@ -196,11 +193,9 @@ class Lines:
 
     @property
     def unfinished(self) -> int:
-        """How many bytes of a line have come without its end."""
         return self._size
 
     def feed(self, chunk: bytes) -> Iterator[bytes]:
-        """Take a chunk and give the lines it completes."""
         *whole, rest = chunk.split(b"\n")
         if whole:
             whole[0] = b"".join((*self._pieces, whole[0]))
@@ -267,12 +262,10 @@ def members(data: bytes) -> dict[str, bytes]:
 
 
 def elements(data: bytes) -> list[bytes]:
-    """Give the elements of a JSON array as they stand."""
     return list(json_parts(data, b"[", b"]"))
 
 
 def json_parts(data: bytes, opening: bytes, closing: bytes) -> Iterator[bytes]:
-    """What stands between the commas of the outermost brackets."""
     text = data.strip()
     if not (text.startswith(opening) and text.endswith(closing)):
         raise WireError(f"not JSON: expected {opening.decode()}...{closing.decode()}")

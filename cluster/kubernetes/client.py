@@ -79,11 +79,9 @@ class PageSizes:
         return min(wanted or most, most or wanted)
 
     def shrink(self, collection: str, asked: int) -> None:
-        """Note that a page of so many objects is too large."""
         self._most[collection] = max(1, (asked or _ALL) // 4)
 
     def learn(self, collection: str, size: int) -> None:
-        """Note the size of a page that was read."""
         if collection in self._most and size < _ROOMY:
             self._most[collection] *= 2
 

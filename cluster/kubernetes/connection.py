@@ -78,15 +78,11 @@ class TooLarge(Unavailable):
 
 
 class Access(NamedTuple):
-    """How to reach a server and as whom."""
-
     configuration: Configuration
     headers: dict[str, str] = {}
 
 
 class Call(msgspec.Struct, frozen=True):
-    """One request, before credentials are put to it."""
-
     method: str
     path: str
     query: Query = []
@@ -106,8 +102,6 @@ class _Session:
 
 
 class Connection:
-    """One server, one set of credentials, many requests at once."""
-
     def __init__(self, load: Load, *, renewal_seconds: float = RENEWAL_SECONDS) -> None:
         """Load credentials, and load them again when they are refused, but not more often than this."""
         self._load = load
@@ -139,7 +133,6 @@ class Connection:
                 await chunks.aclose()
 
     async def close(self) -> None:
-        """Close every connection."""
         if self._current is not None:
             self._retired.add(self._current)
             self._current = None
@@ -169,7 +162,10 @@ class Connection:
     @asynccontextmanager
     async def _session(self) -> AsyncIterator[_Session]:
         """Use the credentials of the day: they are not closed before this is over."""
-        session = self._current or await self._connect()
+        session = self._current
+        if session is None:
+            async with self._lock:
+                session = self._current = self._current or await self._new_session()
         session.users += 1
         try:
             yield session
@@ -178,12 +174,6 @@ class Connection:
             if session in self._retired and not session.users:
                 self._retired.remove(session)
                 await _close(session.client)
-
-    async def _connect(self) -> _Session:
-        async with self._lock:
-            if self._current is None:
-                self._current = await self._new_session()
-            return self._current
 
     async def _renew(self, refused: _Session) -> bool:
         """Load the credentials again, unless that was done since the request was sent; say if a retry makes sense."""

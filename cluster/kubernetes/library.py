@@ -9,7 +9,7 @@ from importlib.util import find_spec, module_from_spec
 
 
 def _bare(package: str) -> None:
-    """Have a package without its content, whose parts can be imported all the same; who imported it before us keeps it whole."""
+    """Import a package without its content, so that its parts can be imported alone; a package that is imported already stays whole."""
     spec = None if package in sys.modules else find_spec(package)
     if spec is not None:
         sys.modules[package] = module_from_spec(spec)

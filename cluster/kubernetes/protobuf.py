@@ -88,7 +88,14 @@ def _claim(claim: bytes, patch: Merge | Apply) -> bytes:
             case "metadata", dict():
                 edits[_METADATA] = _one(partial(_metadata, value))
             case "status", dict():
-                edits[_STATUS] = _one(partial(_edited, edits=_status(value, patch)))
+                match patch, [*value]:
+                    case Merge(), ["reservedFor"]:
+                        change = {_RESERVED_FOR: _all(value["reservedFor"], _CONSUMER)}
+                    case Apply(), ["devices"]:
+                        change = {_DEVICES: partial(_devices, value["devices"])}
+                    case _:
+                        raise Unsuitable
+                edits[_STATUS] = _one(partial(_edited, edits=change))
             case "apiVersion" | "kind", _:
                 continue
             case _:
@@ -118,15 +125,6 @@ def _annotations(said: Mapping[str, str | None], old: list[bytes]) -> list[bytes
     kept = [one for one in old if _text(one, 1) not in said]
     more = ({"key": key, "value": value} for key, value in said.items() if value is not None)
     return [*kept, *(_encoded(one, _ENTRY) for one in more)]
-
-
-def _status(wanted: Raw, patch: Merge | Apply) -> dict[int, _Change]:
-    match patch, [*wanted]:
-        case Merge(), ["reservedFor"]:
-            return {_RESERVED_FOR: _all(wanted["reservedFor"], _CONSUMER)}
-        case Apply(), ["devices"]:
-            return {_DEVICES: partial(_devices, wanted["devices"])}
-    raise Unsuitable
 
 
 def _devices(wanted: list[Raw], old: list[bytes]) -> list[bytes]:

@@ -41,7 +41,7 @@ Keep = Callable[[dict[str, Any]], dict[str, Any]]
 # What `helm template` writes before every document.
 _SOURCE: Final = re.compile(rb"\s*# Source: ([^\r\n]+)")
 _SEPARATOR: Final = re.compile(rb"^---([^\n]*)(?:\n|\Z)", re.MULTILINE)
-# Keys in double quotes: whoever writes so means JSON, and wants to hear of JSON.
+# Keys in double quotes mean JSON: errors are about JSON then.
 _JSON_LIKE: Final = re.compile(rb"""\s*\{\s*(?:"|\})""")
 # At the end of a List, as kubectl writes it.
 _LISTED: Final = b"\nkind: List\n"
@@ -107,7 +107,7 @@ class _Text:
 
     @cached_property
     def repeated(self) -> tuple[tuple[str, int], ...]:
-        """The keys given twice; JSON, which is read by a quicker parser, is looked at only when somebody asks."""
+        """The keys given twice. JSON, which is read by a quicker parser, is looked at only on demand."""
         if self.duplicates is not None:
             return self.duplicates
         return tuple((name, self.first_line) for name in jsontext.duplicates(self.data))
@@ -125,7 +125,6 @@ class Document:
 
     @property
     def line(self) -> int:
-        """The line on which the object begins."""
         return self.line_of("")
 
     @property
@@ -146,12 +145,10 @@ class Document:
 
     @property
     def is_item(self) -> bool:
-        """Whether it stands in a List."""
         return bool(self._inside)
 
     @property
     def line_count(self) -> int:
-        """How many lines its text has."""
         return self._text.data.count(b"\n")
 
     def place_of(self, pointer: str) -> tuple[str, int, int]:
@@ -222,7 +219,6 @@ def read_leniently(
 
 
 def parse(data: bytes | str, file: str = "-") -> list[Document]:
-    """Read one text as `read` reads a file of that name."""
     documents: list[Document] = []
     problems: list[InputProblem] = []
     _collect(data.encode() if isinstance(data, str) else data, file, documents, problems)
@@ -252,7 +248,11 @@ def _contents(
             yield path, _bytes(path, root), root
             return
         root = str(Path(path).resolve(strict=True))
-        names = _below(path, root, [*exclude, *_ignored(path, root)], problems, tell)
+        ignore = Path(path) / IGNORE_FILE
+        if os.path.lexists(ignore):
+            said = _bytes(str(ignore), root, PART_BYTES, regular=True).decode(errors="replace")
+            exclude = [*exclude, *patterns(said.splitlines())]
+        names = _below(path, root, exclude, problems, tell)
     except OSError as error:
         raise ManifestError([_unreadable(path, error)]) from error
     if not names and not problems:
@@ -300,14 +300,6 @@ def _read_bounded(file: BinaryIO, name: str, size: int = 0, most: int = MOST_BYT
             )
             raise ManifestError([InputProblem(name, reason, "name a manifest, or split it")])
     return b"".join(parts)
-
-
-def _ignored(directory: str, root: str) -> list[Pattern]:
-    """What the directory's own file says is passed by."""
-    file = Path(directory) / IGNORE_FILE
-    if not os.path.lexists(file):
-        return []
-    return patterns(_bytes(str(file), root, PART_BYTES, regular=True).decode(errors="replace").splitlines())
 
 
 def _below(
@@ -377,49 +369,32 @@ def _collect(
     if keep is not None and data.startswith(b"{"):
         listed = jsontext.items(data)
         if listed is not None:
-            _collect_items(listed, file, documents, problems, keep)
+            # Each item is cut down before the next is read, and the text is not kept.
+            nowhere = _Text(b"", 1, ())
+            for index, value in enumerate(listed):
+                inside = f"/items/{index}"
+                if isinstance(value, dict):
+                    for below, item in _flatten(value, file, nowhere, problems):
+                        documents.append(Document(keep(item), file, len(documents), nowhere, f"{inside}{below}"))
+                else:
+                    is_broken = isinstance(value, jsontext.JsonError)
+                    message = value.message if is_broken else "an item of a List must be an object"
+                    problems.append(InputProblem(file, message, "", 1, 0, inside))
             return
     try:
         for value, text in _texts(data, file, problems, keep, root):
-            for inside, item in _objects(value, file, text, problems, keep):
-                documents.append(Document(item, file, len(documents), text, inside))
+            if isinstance(value, dict):
+                for inside, item in _flatten(value, file, text, problems):
+                    # Items of the List itself are cut down already, and those of a List in it are not.
+                    cut_already = text.is_kept and inside.count("/") == 2
+                    kept = keep(item) if keep and not cut_already else item
+                    documents.append(Document(kept, file, len(documents), text, inside))
+            elif value is not None:
+                what = "a list" if isinstance(value, list) else "a single value"
+                message = f"a manifest is an object with apiVersion and kind, this document is {what}"
+                problems.append(InputProblem(file, message, line=text.first_line))
     except ManifestError as error:  # about the whole text, and said before any of it is read
         problems.extend(error.problems)
-
-
-def _objects(
-    value: Any, file: str, text: _Text, problems: list[InputProblem], keep: Keep | None
-) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield what is kept of the objects of one document, by where they stand in it."""
-    if value is None:
-        return
-    if not isinstance(value, dict):
-        what = "a list" if isinstance(value, list) else "a single value"
-        message = f"a manifest is an object with apiVersion and kind, this document is {what}"
-        problems.append(InputProblem(file, message, line=text.first_line))
-        return
-    for inside, item in _flatten(value, file, text, problems):
-        # Items of the List itself are cut down already, and those of a List in it are not.
-        cut_already = text.is_kept and inside.count("/") == 2
-        yield inside, keep(item) if keep and not cut_already else item
-
-
-def _collect_items(
-    listed: Iterable[Any], file: str, documents: list[Document], problems: list[InputProblem], keep: Keep
-) -> None:
-    """Add the items of a List, each cut down before the next is read; its text is not kept."""
-    nowhere = _Text(b"", 1, ())
-    for index, value in enumerate(listed):
-        inside = f"/items/{index}"
-        if isinstance(value, jsontext.JsonError):
-            problems.append(InputProblem(file, value.message, "", 1, 0, inside))
-            continue
-        if not isinstance(value, dict):
-            problems.append(InputProblem(file, "an item of a List must be an object", "", 1, 0, inside))
-            continue
-        for below, item in _flatten(value, file, nowhere, problems):
-            kept = keep(item)
-            documents.append(Document(kept, file, len(documents), nowhere, f"{inside}{below}"))
 
 
 def _texts(

@@ -14,8 +14,6 @@ _MEANING: Final = {"**/": "(?:.*/)?", "/**": "/.*", "**": ".*", "*": "[^/]*", "?
 
 
 class Pattern(NamedTuple):
-    """One line of such a file."""
-
     form: Any
     negated: bool
     folders_only: bool

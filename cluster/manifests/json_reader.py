@@ -52,7 +52,7 @@ class _Listed(msgspec.Struct):
 
 
 def items(data: bytes) -> Iterator[Any] | None:
-    """Read the items of a List one after the other, so that who keeps little of each needs little for all; None for anything else."""
+    """Read the items of a List one after the other, so that a caller that keeps little of each needs little memory; None for anything else."""
     try:
         listed = msgspec.json.decode(data, type=_Listed)
     except (msgspec.MsgspecError, RecursionError):

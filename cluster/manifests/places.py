@@ -22,8 +22,6 @@ _FOLDER: Final = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | _ALONE
 
 
 class LeadsOut(OSError):  # noqa: N818  what happened
-    """A link leads out of the folder that it lies in."""
-
     def __init__(self, path: str) -> None:
         super().__init__(errno.ELOOP, "a link leads out of the folder", path)
 

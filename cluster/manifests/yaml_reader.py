@@ -97,7 +97,6 @@ def positions(text: bytes, first_line: int = 1) -> dict[str, tuple[int, int]]:
 
 
 def resolve(text: str) -> Any:
-    """Give a plain scalar its value."""
     return _remembered(text) if len(text) <= _LONGEST else _resolve(text)
 
 

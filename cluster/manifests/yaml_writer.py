@@ -20,7 +20,6 @@ _NAMED: Final = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"
 
 
 def dump(value: Any) -> str:
-    """Write one document."""
     lines: list[str] = []
     if isinstance(value, dict) and value:
         _mapping(value, "", lines)

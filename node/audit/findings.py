@@ -49,7 +49,6 @@ class Kind(StrEnum):
 
     @property
     def reason(self) -> str:
-        """As events have it."""
         return "Device" + self.name.title().replace("_", "")
 
 
@@ -91,7 +90,6 @@ class Patience(msgspec.Struct, frozen=True):
     since: dict[tuple[str, str], float] = {}
 
     def after(self, found: Iterable[Finding], now: float) -> Patience:
-        """Take over what was just found."""
         keys = [(one.what.value, one.object) for one in found]
         return Patience({key: self.since.get(key, now) for key in keys})
 
@@ -102,7 +100,7 @@ class Patience(msgspec.Struct, frozen=True):
 
 
 def examine(snapshot: NodeSnapshot, hardware: Hardware) -> tuple[Finding, ...]:
-    """Find what does not fit, in the order in which it matters."""
+    """Find what does not fit, the most important first."""
     users = _users(snapshot)
     sorts = (
         _given_twice(snapshot, hardware, users),

@@ -148,7 +148,6 @@ def signs_of_plugin(resource: str, id_: str) -> Iterator[Sign]:
 
 
 def _card(id_: str) -> str:
-    """Leave away the number of a replica."""
     replica = _REPLICA(id_)
     return replica[1] if replica else id_
 

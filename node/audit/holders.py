@@ -43,7 +43,6 @@ class ContainerDevice(msgspec.Struct, frozen=True):
 
 
 def holders(snapshot: NodeSnapshot, hardware: Hardware) -> Iterator[ContainerDevice]:
-    """Yield a row for each container and each device that it has."""
     pods = {(one.metadata.namespace, one.metadata.name): one for one in snapshot.pods or ()}
     for pod in snapshot.kubelet.pods if snapshot.kubelet is not None else ():
         spec = pods.get((pod.namespace, pod.name))

@@ -12,7 +12,7 @@ MEMORY = "the kubelet's memory"
 
 
 class UnreadableState(Exception):  # noqa: N818  what the file is
-    """The file is none that a kubelet wrote; the message says why."""
+    """The file is not one that a kubelet wrote; the message says why."""
 
 
 class _Device(msgspec.Struct, frozen=True, rename="pascal"):
@@ -42,7 +42,6 @@ class _File(msgspec.Struct, frozen=True, rename="pascal"):
 
 
 def read_state(data: bytes) -> tuple[PreparedThere, ...]:
-    """Read it; UnreadableState if that cannot be done."""
     try:
         file = msgspec.json.decode(data, type=_File)
         inner = file.data.encode()

@@ -38,8 +38,6 @@ Renewal = tuple[str, dict[str, Any]]  # of which rule, and what changes
 
 
 class MarkPlan(msgspec.Struct, frozen=True):
-    """Marks that have to be made, to be renewed and to go."""
-
     new: tuple[dict[str, Any], ...] = ()
     renewed: tuple[Renewal, ...] = ()
     gone: tuple[DeviceTaintRule, ...] = ()
@@ -131,7 +129,6 @@ def markable(node: str, wanted: Mapping[DeviceId, Holds]) -> dict[DeviceId, Hold
 
 
 def unmarkable(node: str, wanted: Mapping[DeviceId, Holds], *, served: bool) -> tuple[Finding, ...]:
-    """Name devices that cannot be marked, and why."""
     chosen = markable(node, wanted) if served else {}
     left = sorted(wanted.keys() - chosen.keys())
     found: list[Finding] = []

@@ -48,7 +48,7 @@ class BadCheckpoint(Exception):  # noqa: N818  what the file is
 
 
 class UnknownForm(BadCheckpoint):
-    """It is in no form that is known here, which is no fault of its driver."""
+    """Its form is unknown here, which is not a fault of its driver."""
 
 
 class _Inner(msgspec.Struct, frozen=True, rename="camel"):

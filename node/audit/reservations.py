@@ -19,7 +19,7 @@ LONGEST = 253  # of a name
 
 
 class Unlikely(Exception):  # noqa: N818  what the answer is
-    """No answer that an allocator gives; the message says why."""
+    """The answer is not one that an allocator gives; the message says why."""
 
 
 class _DeviceRow(msgspec.Struct, frozen=True, rename="camel"):

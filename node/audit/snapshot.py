@@ -84,8 +84,6 @@ class Reservation(msgspec.Struct, frozen=True):
 
 
 class NodeSnapshot(msgspec.Struct, frozen=True):
-    """One look at a node."""
-
     node: str
     kubelet: PodHoldings | None = None
     offered: tuple[HandedOut, ...] = ()
@@ -101,7 +99,6 @@ class NodeSnapshot(msgspec.Struct, frozen=True):
 
     @property
     def given(self) -> tuple[HandedOut, ...]:
-        """What containers have of device plugins."""
         return tuple(
             HandedOut(held.resource, id_, pod.namespace, pod.name)
             for pod, container in self._containers()
@@ -111,7 +108,6 @@ class NodeSnapshot(msgspec.Struct, frozen=True):
 
     @property
     def held(self) -> tuple[PreparedThere, ...]:
-        """What containers have through claims."""
         return tuple(
             PreparedThere(KUBELET, claim.namespace, claim.claim, where_of(one), share=one.share or "")
             for _, container in self._containers()
@@ -121,7 +117,6 @@ class NodeSnapshot(msgspec.Struct, frozen=True):
 
     @property
     def known(self) -> tuple[PreparedThere, ...]:
-        """Everything that is prepared, by any source."""
         return (*self.held, *self.prepared)
 
     @property

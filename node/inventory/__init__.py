@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from node.inventory.described import DeviceInventory
 from node.inventory.discovered import NumaFound, PciDevice, discovered
-from node.inventory.machine import Machine, Offer, label, machine_of
-from node.inventory.numbers import listed, numbers_of
+from node.inventory.machine import Machine, Offer, label, listed, machine_of, numbers_of
 from node.inventory.reading import read, unpublishable
 
 __all__ = [

@@ -79,8 +79,6 @@ class Gpu(_Described, frozen=True, kw_only=True):
 
 
 class VirtualFunction(_Described, frozen=True, kw_only=True):
-    """A virtual function of a NIC."""
-
     name: str
     interface: str = ""
     rdma_device: str = ""
@@ -111,8 +109,6 @@ class NumaNode(_Described, frozen=True, kw_only=True):
 
 
 class DeviceInventory(_Described, frozen=True, kw_only=True):
-    """The whole file."""
-
     api_version: Literal["drawbridge.dev/v1alpha1"]
     kind: Literal["DeviceInventory"]
     metadata: ObjectMeta = ObjectMeta()

@@ -7,6 +7,7 @@ partitions; a NIC and its virtual functions. They stand from small to large, bec
 from __future__ import annotations
 
 import re
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -23,10 +24,9 @@ from dra.objects import (
 )
 from dra.quantity import Quantity, parse
 from node.inventory.described import Steps
-from node.inventory.numbers import numbers_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from node.inventory.described import DeviceInventory, Gpu, Layout, Nic, NumaNode, Place
 
@@ -34,6 +34,8 @@ STANDARD = "resource.kubernetes.io"
 FUNCTIONS = "functions"
 COMPUTE = "compute"
 _NOT_OF_LABELS = re.compile(r"[^a-z0-9-]+")
+MOST_CPUS = 8192  # CPUs that Linux can count
+_PART = re.compile(r"(\d{1,4})(?:-(\d{1,4}))?").fullmatch
 Attributes = dict[str, DeviceAttribute]
 Capacities = dict[str, DeviceCapacity]
 
@@ -70,8 +72,6 @@ class Machine(msgspec.Struct, frozen=True):
 
 
 class _Made(msgspec.Struct, frozen=True):
-    """A device, and what a container gets of it."""
-
     device: Device
     offer: Offer
 
@@ -248,6 +248,38 @@ def _numa_node(numa_node: NumaNode) -> Iterator[_Made]:
 
 
 # What all have
+
+
+class Unlisted(ValueError):  # noqa: N818  what the text is not
+    """The text is not a list of numbers."""
+
+
+def numbers_of(text: str) -> tuple[int, ...]:
+    """Read a list of CPUs as Linux writes it: `0-3,8`."""
+    found: set[int] = set()
+    for part in filter(None, text.strip().split(",")):
+        match = _PART(part.strip())
+        if match is None:
+            raise Unlisted(f"{part!r} is not a number such as 3, or a range such as 0-7")
+        first = int(match[1])
+        last = int(match[2] or match[1])
+        if last < first or last >= MOST_CPUS:
+            raise Unlisted(f"{part!r} goes down, or beyond {MOST_CPUS - 1}")
+        found.update(range(first, last + 1))
+    return tuple(sorted(found))
+
+
+def listed(numbers: Iterable[int]) -> str:
+    """Write a list, in ranges where there are any."""
+    parts: list[str] = []
+    # Numbers of one range are as far from their places as the first of it.
+    for _, run in groupby(enumerate(sorted(numbers)), lambda pair: pair[1] - pair[0]):
+        members = [number for _, number in run]
+        part = str(members[0])
+        if len(members) > 1:
+            part = f"{part}-{members[-1]}"
+        parts.append(part)
+    return ",".join(parts)
 
 
 def label(text: str) -> str:

@@ -17,8 +17,7 @@ from dra.quantity import parse
 from dra.validation import CODES, Problem, errors, gates, shape
 from dra.wire import builtins
 from node.inventory.described import KIND, VERSION, DeviceInventory
-from node.inventory.machine import Machine, is_counted, machine_of
-from node.inventory.numbers import Unlisted, numbers_of
+from node.inventory.machine import Machine, Unlisted, is_counted, machine_of, numbers_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -18,12 +18,10 @@ class Disk:
     """The file system of this node. A test that wants to be killed between two steps overrides `take`."""
 
     def carry_out(self, steps: Iterable[Step]) -> None:
-        """Take steps, one after the other."""
         for step in steps:
             self.take(step)
 
     def take(self, step: Step) -> None:
-        """Take one step."""
         match step:
             case Write(path, data, mode):
                 _write(path, data, mode)
@@ -44,16 +42,14 @@ class Disk:
             return None
 
     def names(self, folder: str) -> list[str]:
-        """List a folder."""
         return sorted(path.name for path in Path(folder).iterdir())
 
     def make_folder(self, path: str) -> None:
-        """Make a folder, if there is none."""
         Path(path).mkdir(mode=0o750, parents=True, exist_ok=True)
 
     @contextmanager
     def alone(self, path: str) -> Iterator[None]:
-        """Wait until no other process is inside, and be the one that is. A process that dies is inside no more."""
+        """Hold a lock file; a process that dies releases it."""
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)

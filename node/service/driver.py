@@ -36,14 +36,11 @@ logger = logging.getLogger("drawbridge.driver")
 
 
 class NodePaths(msgspec.Struct, frozen=True):
-    """Where things are on this node."""
-
     node: str
     kubelet: str = "/var/lib/kubelet"
     cdi: str = "/var/run/cdi"
 
     def state(self, driver: str) -> str:
-        """Name the driver's own folder."""
         return f"{self.kubelet}/plugins/{driver}"
 
     @property
@@ -56,8 +53,6 @@ class UnusablePath(OSError):  # noqa: N818  what it is
 
 
 class Driver:
-    """Publishes a machine and prepares its devices."""
-
     def __init__(
         self,
         cluster: Cluster,
@@ -145,7 +140,7 @@ class Driver:
         return bool(successor(self._endpoint, self._patience))
 
     def health(self) -> HealthReport:
-        """Say how the devices fare: one that has a taint, or whose file in /dev is gone, does not fare well."""
+        """Report the health of the devices: one with a taint, or whose file in /dev is gone, is unhealthy."""
         now = int(time.time())
         devices = tuple(
             DeviceHealth(
@@ -161,7 +156,6 @@ class Driver:
         return HealthReport(devices=devices)
 
     def readiness(self) -> tuple[dict[str, str], dict[str, str]]:
-        """Say what keeps us from our work, and what is only worth knowing."""
         publisher, registration = self.publisher, self.registration
         known = publisher.published.is_set() or not publisher.leads
         unregistered = ""

@@ -33,12 +33,10 @@ class Codec:
     __content_subtype__ = "proto"
 
     def encode(self, message: Any, message_type: Any) -> bytes:
-        """Write a message."""
         del message_type
         return encode(message)
 
     def decode(self, data: bytes, message_type: Any) -> Any:
-        """Read a message."""
         if message_type is bytes:
             return data
         try:
@@ -48,12 +46,10 @@ class Codec:
 
 
 def channel_to(path: str) -> Any:
-    """Connect to a server's socket."""
     return Channel(path=path, codec=Codec(), config=_CONFIGURATION)
 
 
 def server_of(handler: Any) -> Any:
-    """Make a server for every process that may open our socket."""
     return Server([handler], codec=Codec(), config=_CONFIGURATION)
 
 

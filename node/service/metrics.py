@@ -61,11 +61,9 @@ class DriverMetrics(MetricsPort):
             self._claims.labels(call, outcome).inc()
 
     def count_publication(self, outcome: str) -> None:
-        """Count that slices were written, or should have been."""
         self._rounds.labels(outcome).inc()
 
     def count_closure(self, reason: str) -> None:
-        """Count a connection that was closed to make room."""
         self._closed.labels(reason).inc()
 
 

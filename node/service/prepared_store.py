@@ -48,40 +48,30 @@ class Writer(Protocol):
         """Give what containers can read about a claim's devices, by the names of the files that their CDI file mounts."""
         ...
 
-    def answer(self, record: Prepared, spec: bytes) -> PreparedClaim:
-        """Tell the kubelet what is in a file."""
-        ...
+    def answer(self, record: Prepared, spec: bytes) -> PreparedClaim: ...
 
 
 class MachineWriter:
-    """Writes what a machine's description says."""
-
     def __init__(self, machine: Machine, folder: str) -> None:
         self._machine = machine
         self._folder = folder
 
     def spec(self, record: Prepared, there: bytes | None) -> bytes:
-        """Give a claim's CDI file, whatever is there."""
         del there
         return spec_of(record, self._machine, self._folder)
 
     def told(self, record: Prepared) -> Mapping[str, bytes]:
-        """Give the devices' attributes."""
         return metadata_of(record, self._machine)
 
     def answer(self, record: Prepared, spec: bytes) -> PreparedClaim:
-        """Tell the kubelet what is in every such file."""
         del spec
         return answer_of(record, self._machine.driver)
 
 
 class PreparedStore:
-    """The prepared claims of one driver on one node."""
-
     def __init__(
         self, machine: Machine, guard: Guard, disk: Disk, state: str, cdi: str, *, writer: Writer | None = None
     ) -> None:
-        """`state` and `cdi` are folders."""
         self._driver = machine.driver
         self._told = f"{state}/metadata"
         self._writer = writer or MachineWriter(machine, self._told)
@@ -154,7 +144,6 @@ class PreparedStore:
         return dict.fromkeys(uids, UnpreparedClaim())
 
     def forget(self, uids: Iterable[str]) -> None:
-        """Take files and records away."""
         with self._disk.alone(self._lock):
             checkpoint = self._read()
             known = [uid for uid in uids if uid in checkpoint.claims]
@@ -167,12 +156,11 @@ class PreparedStore:
             self._write(left)
 
     def claims(self) -> Mapping[str, Prepared]:
-        """Say what is prepared."""
         with self._disk.alone(self._lock):
             return self._read().claims
 
     def mend(self) -> None:
-        """Put right what a kill, or a reboot that emptied /run, has left: files without a record go, lost ones are written."""
+        """Repair what a kill, or a reboot that emptied /run, has left: files without a record go, lost ones are written."""
         self._disk.make_folder(self._cdi)
         with self._disk.alone(self._lock):
             checkpoint = self._read()
@@ -211,7 +199,6 @@ class PreparedStore:
         return spec
 
     def _sweep_told(self, checkpoint: Checkpoint) -> None:
-        """Remove what is told of claims that are not prepared."""
         for name in self._disk.names(self._told):
             if not is_metadata_of(name, checkpoint.claims):
                 self._disk.take(Remove(f"{self._told}/{name}"))

@@ -37,8 +37,6 @@ logger = logging.getLogger("drawbridge.driver")
 
 
 class Preparing:
-    """Answers the kubelet."""
-
     def __init__(
         self,
         cluster: Cluster,
@@ -89,7 +87,6 @@ class Preparing:
         return PrepareResponse(claims=answers)
 
     async def unprepare(self, request: PrepareRequest) -> UnprepareResponse:
-        """Unprepare claims."""
         begun = self._clock()
         answers = await asyncio.to_thread(self._store.unprepare, request.claims)
         self._tell_unprepared()
@@ -117,13 +114,13 @@ class Preparing:
             self._tell_unprepared()
 
     async def finish(self) -> None:
-        """Wait until what is being told is told."""
+        """Wait until the statuses are written."""
         await asyncio.gather(*self._telling, return_exceptions=True)
 
     async def _is_worth_another_try(
         self, late: Sequence[ClaimReference], found: Found, unprepared: asyncio.Event, patience: float
     ) -> bool:
-        """Wait until a claim is unprepared that is gone and in the way of these; say whether that has come to pass."""
+        """Wait until a claim is unprepared that is gone and in the way of these; say whether that happened in time."""
         if not late or patience <= 0:
             return False
         if unprepared.is_set():
@@ -151,7 +148,6 @@ class Preparing:
             self.waiting -= len(late)
 
     def _tell_unprepared(self) -> None:
-        """Wake the calls that wait for a device."""
         self._unprepared.set()
         self._unprepared = asyncio.Event()
 

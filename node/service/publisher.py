@@ -34,8 +34,6 @@ logger = logging.getLogger("drawbridge.driver")
 
 
 class Publisher:
-    """Publishes one machine as one node's pool."""
-
     def __init__(
         self,
         cluster: Cluster,
@@ -61,14 +59,12 @@ class Publisher:
         self.published = asyncio.Event()
 
     def offer(self, machine: Machine) -> None:
-        """Publish another machine from now on."""
         wanted = pages_of(machine, self._node)
         if wanted != self._wanted:
             self._wanted = wanted
             self._changed.set()
 
     async def run(self) -> None:
-        """Follow the slices and put them right, until cancelled."""
         informer = Informer(self._cluster, RESOURCE_SLICES, fields=self._fields)
         informer.listen(lambda _: self._changed.set())
         failures = 0

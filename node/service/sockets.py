@@ -44,8 +44,6 @@ logger = logging.getLogger("drawbridge.driver")
 
 
 class Registration:
-    """Tells the kubelet the driver's name and its socket."""
-
     def __init__(self, driver: str, endpoint: str) -> None:
         self._info = PluginInfo(type="DRAPlugin", name=driver, endpoint=endpoint, supported_versions=SERVICES)
         self.registered = asyncio.Event()
@@ -74,8 +72,6 @@ class Registration:
 
 
 class Plugin:
-    """Answers the kubelet's requests, in the versions that there are."""
-
     def __init__(self, preparing: Preparing, health: Callable[[], HealthReport]) -> None:
         self._preparing = preparing
         self._health = health
@@ -94,7 +90,7 @@ class Plugin:
         return found
 
     async def _watch(self, stream: Any) -> None:
-        """Say how the devices fare, again and again; the kubelet ends it."""
+        """Report the health of the devices, again and again; the kubelet ends it."""
         await stream.recv_message()
         while True:
             await stream.send_message(self._health())
@@ -110,8 +106,6 @@ def _unary(answer: Callable[[Any], Awaitable[Any]], said: type, told: type) -> A
 
 
 class Listening:
-    """A socket with a handler behind it, until it is closed."""
-
     def __init__(self, handler: Any, path: str) -> None:
         self._server = server_of(handler)
         self._path = path

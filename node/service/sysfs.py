@@ -13,7 +13,6 @@ _PAGES = re.compile(r"hugepages-(\d+)kB").fullmatch
 
 
 def pci_devices(sysfs: str) -> list[PciDevice]:
-    """List the devices on the PCI bus."""
     found: list[PciDevice] = []
     for path in _folders(Path(sysfs, "bus/pci/devices")):
         numa_node = _number(path / "numa_node", -1)
@@ -42,7 +41,6 @@ def pci_devices(sysfs: str) -> list[PciDevice]:
 
 
 def numa_nodes(sysfs: str) -> list[NumaFound]:
-    """List the NUMA nodes, with their CPUs and huge pages."""
     found: list[NumaFound] = []
     for path in _folders(Path(sysfs, "devices/system/node")):
         match = _NODE(path.name)

@@ -33,8 +33,6 @@ logger = logging.getLogger("drawbridge.driver")
 
 
 class Adapter:
-    """All device plugins of a node, as one driver."""
-
     def __init__(self, cluster: Cluster, name: str, folder: Path, lore: Lore, paths: NodePaths) -> None:
         self._name = name
         self._lore = lore
@@ -61,7 +59,6 @@ class Adapter:
         )
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Serve until told to stop."""
         remembered = await asyncio.to_thread(self._recall)
         self._follow(remembered)
         async with asyncio.TaskGroup() as group:

@@ -26,12 +26,10 @@ class Latest(Generic[T]):
         self._reading.add_done_callback(lambda _: self._news.set())
 
     async def close(self) -> None:
-        """Read no more."""
         self._reading.cancel()
         await asyncio.gather(self._reading, return_exceptions=True)
 
     def __aiter__(self) -> Self:
-        """Begin."""
         return self
 
     async def __anext__(self) -> T:

@@ -95,11 +95,9 @@ class PluginHost:
                 await session.close()
 
     def plugins(self) -> tuple[Plugged, ...]:
-        """Say what there is now, in the order of resources."""
         return tuple(session.plugin for _, session in sorted(self._sessions.items()))
 
     def problems(self) -> dict[str, str]:
-        """Say what is wrong with plugins, by their resources."""
         return {resource: session.problem for resource, session in sorted(self._sessions.items()) if session.problem}
 
     async def allocate(self, resource: str, devices: Mapping[str, Sequence[str]]) -> dict[str, Edits]:
@@ -149,8 +147,6 @@ class PluginHost:
 
 
 class _Session:
-    """One plugin, from its registration to its end."""
-
     def __init__(
         self,
         request: RegisterRequest,
@@ -258,7 +254,7 @@ class _Session:
         return preference.ordered()
 
     def _complain(self, problem: str) -> None:
-        """Keep what is wrong, or that nothing is, and say so once."""
+        """Keep the problem, "" for none, and log a new one once."""
         if problem and problem != self.problem:
             logger.warning(
                 "a device plugin has a problem", extra={"resource": self.plugin.resource, "problem": problem}

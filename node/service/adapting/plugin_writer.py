@@ -54,7 +54,6 @@ class PluginWriter:
         return {}
 
     def answer(self, record: Prepared, spec: bytes) -> PreparedClaim:
-        """Tell the kubelet what is in a file."""
         return answer_from_spec(self._driver, record, spec)
 
     def _asked(self, record: Prepared) -> Asked:

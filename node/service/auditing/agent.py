@@ -95,7 +95,6 @@ class Agent:
         await self._condition.remove()
 
     async def look_once(self) -> AuditResult:
-        """Look at everything once, and write nothing."""
         following = asyncio.create_task(self.watcher.run())
         try:
             await self.watcher.wait_for_sync(READING)
@@ -107,7 +106,7 @@ class Agent:
         return AuditResult(snapshot, found, await self.marker.there())
 
     async def round(self) -> None:
-        """Look, mark and tell once; at everything if it is time, or if containers have other devices now."""
+        """Look, mark and report once; at everything if it is time, or if containers have other devices now."""
         now = self._clock()
         snapshot = await self.watcher.glance()
         heard = snapshot.given, snapshot.held

@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from node.audit import Reservation
 
 PATH = "/promises"
-PATIENCE = 2.0  # for one question, whoever answers: marks wait meanwhile
+PATIENCE = 2.0  # for one question: marks wait meanwhile
 REST = 30.0  # after a question without an answer
 LARGEST = 1 << 20
 LONGEST = 200  # of what is repeated of an answer
 REPLICAS = 8  # that are asked, until one leads
-GATE = "drawbridge"  # the webhook configuration that says whom API servers believe
+WEBHOOK = "drawbridge"  # the configuration that holds the authorities that API servers trust
 _TOKEN = 16 << 10
 logger = logging.getLogger("drawbridge.agent")
 
@@ -89,7 +89,6 @@ class AllocatorClient:
         self.problem = problem
 
     async def _ask(self) -> tuple[Reservation, ...]:
-        """Ask the replicas one after the other until one leads."""
         place = urlsplit(self._place.url)
         if place.scheme == "https" and self._context is None:
             self._context = await self._trust()
@@ -133,11 +132,11 @@ class AllocatorClient:
     async def _trust(self) -> ssl.SSLContext:
         if self._place.ca_file:
             return ssl.create_default_context(cafile=self._place.ca_file)
-        configuration = await self._cluster.get(MUTATING_WEBHOOKS, GATE)
+        configuration = await self._cluster.get(MUTATING_WEBHOOKS, WEBHOOK)
         bundles = [one.client_config.ca_bundle for one in configuration.webhooks]
         bundle = max(bundles, default="")
         if not bundle:
-            raise Unanswered(f"the MutatingWebhookConfiguration {GATE} names no authority yet")
+            raise Unanswered(f"the MutatingWebhookConfiguration {WEBHOOK} names no authority yet")
         authorities = b64decode(bundle).decode()
         return ssl.create_default_context(cadata=authorities)
 

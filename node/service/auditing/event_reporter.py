@@ -74,9 +74,9 @@ def _sentences(found: Iterable[Finding], node: Node, pods: Mapping[PodName, Pod]
     for one in found:
         told: list[tuple[Node | Pod, str]] = [(node, f"{one.object}: {one.message}")]
         told += ((pods[name], one.told) for name in one.users if name in pods)
-        for whom, sentence in told:
-            key = whom.metadata.uid, one.what.reason
-            about[key] = whom
+        for one_object, sentence in told:
+            key = one_object.metadata.uid, one.what.reason
+            about[key] = one_object
             said.setdefault(key, []).append(sentence)
     sayings: dict[Key, _Saying] = {}
     for key, sentences in said.items():

@@ -21,8 +21,6 @@ Marking = Literal["held", "offered", "none"]
 
 
 class Marker:
-    """Writes the marks of one node."""
-
     def __init__(self, cluster: Cluster, node: str, marking: Marking) -> None:
         self._cluster = cluster
         self._node = node

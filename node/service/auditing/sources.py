@@ -52,7 +52,7 @@ class KubeletAway(Exception):  # noqa: N818  where it is
 
 
 class Unreadable(Exception):  # noqa: N818  what the file is
-    """A file that is none to be read; the message says why."""
+    """The file must not be read; the message says why."""
 
 
 class NodeFiles(msgspec.Struct, frozen=True):
@@ -65,8 +65,6 @@ class NodeFiles(msgspec.Struct, frozen=True):
 
 
 class KubeletWord(msgspec.Struct, frozen=True):
-    """What the kubelet says."""
-
     holdings: PodHoldings
     offered: tuple[HandedOut, ...] = ()
 
@@ -123,7 +121,6 @@ def read_files(paths: NodePaths) -> NodeFiles:
 
 
 def _ours(data: bytes, driver: str) -> Iterator[PreparedThere]:
-    """Read a checkpoint of a driver of ours."""
     records = decode(data).claims.values() if data.startswith(OURS) else ()
     for record in records:
         for held in record.devices:
@@ -178,7 +175,6 @@ def _read(path: str, inside: int | None = None) -> bytes | None:
 
 
 def _folder(path: str, most: int, unread: dict[str, str]) -> list[str]:
-    """List a folder, as far as it goes."""
     names: list[str] = []
     with suppress(FileNotFoundError):
         try:

@@ -76,7 +76,6 @@ class Watcher(ClusterView):
         await self.follow((self._pods, self._slices))
 
     async def glance(self) -> NodeSnapshot:
-        """Ask the kubelet alone: what a round of marks needs."""
         unread: dict[str, str] = {}
         try:
             word = await ask_kubelet(self._socket)
@@ -177,7 +176,6 @@ class AsNode:
         self._agent = agent
 
     async def list(self, resource: Resource[T], namespace: str | None = None, **query: Any) -> Page[T]:
-        """Read one page of a collection."""
         try:
             return await self._node.list(resource, namespace, **query)
         except Forbidden:
@@ -187,7 +185,6 @@ class AsNode:
     async def watch(
         self, resource: Resource[T], namespace: str | None = None, **query: Any
     ) -> AsyncIterator[AsyncIterator[Change[T] | Bookmark | Unreadable]]:
-        """Follow a collection."""
         async with AsyncExitStack() as stack:
             try:
                 events = await stack.enter_async_context(self._node.watch(resource, namespace, **query))
