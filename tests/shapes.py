@@ -7,8 +7,8 @@ from functools import cache
 from pathlib import Path
 
 from cluster import manifests
-from dra.validation.parameters.schema import ObjectForm
-from dra.validation.parameters.table import DRIVERS
+from dra.validation.fields.shape import Fields
+from dra.validation.parameters.judge import DRIVERS
 
 EXAMPLES = Path(__file__).parents[1] / "manifests"
 SHAPES = (
@@ -56,7 +56,7 @@ def examples():
 
 
 def _filled(form, draw):
-    if not isinstance(form, ObjectForm):
+    if not isinstance(form, Fields):
         return draw.choice(("a", "MPS", "TimeSlicing", "1Gi", 1, True, ["10.0.0.1/24"], None))
     return {name: _filled(member, draw) for name, member in form.fields.items()}
 

@@ -11,9 +11,8 @@ from dra.validation.fields import gates, names, shape
 from dra.validation.judgement import errors, findings
 from dra.validation.objects.judge import TYPES, is_ours, problems, read
 from dra.validation.objects.updates import update_errors
-from dra.validation.parameters.channels import asks_for_channels
 from dra.validation.parameters.judge import read_members
-from dra.validation.parameters.reach import claim_settings
+from dra.validation.parameters.reach import asks_for_channels, claim_settings
 from dra.validation.problem import Problem
 from dra.validation.review import Reviewed, kind_meant, name, review
 

@@ -36,7 +36,14 @@ from dra.validation.problem import Problem
 from dra.wire import Opaque, WireError, convert
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterable, Mapping
+
+    from dra.validation.problem import Problems
+
+    # What is wrong with a text; nothing if it is fine.
+    Rule = Callable[[str], str]
+    # What is wrong with an object of which each field is fine by itself.
+    ObjectRule = Callable[[Mapping[str, Any], str], Problems]
 
 T = TypeVar("T")
 
@@ -79,11 +86,24 @@ _PLAIN: Final = {
     "DeviceAttribute": "say the kind of value: {{string: ...}}, {{int: ...}}, {{bool: ...}} or {{version: ...}}",
     "CELDeviceSelector": "write {{expression: ...}}",
 }
-# Nearest names are looked for where somebody mistyped, not where somebody sent nonsense.
+# Nearest names are looked for where a name is mistyped, not where it is nonsense.
 _LONGEST_NAME: Final = 64
 _MANY: Final = 200
 _MORE_METADATA: Final = ("selfLink", "deletionGracePeriodSeconds", "managedFields")
-_INT64: Final = range(-(2**63), 2**63)
+# Letters of a value that a message repeats.
+_SHOWN: Final = 60
+INT64: Final = range(-(2**63), 2**63)
+
+
+def bad_value(path: str, message: str, hint: str = "") -> Problem:
+    """Say that a value is not of the shape that it must have."""
+    return Problem("D001", path, message, hint)
+
+
+def show(value: object) -> str:
+    """Write a value for a message."""
+    shown = repr(value)
+    return shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}..."
 
 
 class Shape:
@@ -100,52 +120,74 @@ class Shape:
         return value
 
 
-class _Scalar(Shape):
-    def __init__(self, name: str, types: frozenset[type], zero: Any) -> None:
+class Scalar(Shape):
+    """A text, or true or false."""
+
+    def __init__(self, name: str, type_: type, rule: Rule | None = None) -> None:
         self.name = name
-        self.types = types
-        self.zero = zero
+        self.types = frozenset() if rule else frozenset({type_})
+        self.zero = type_()
+        self._rule = rule
 
     def check(self, value: Any, path: str, found: list[Problem]) -> None:
-        if type(value) not in self.types:
-            hint = ""
-            if self.zero == "" and isinstance(value, bool):
-                hint = "quote it: without quotes YAML reads yes, no, on, off, y, n, true and false as truth values"
-            elif self.zero == "" and isinstance(value, int | float):
-                hint = f'quote it: "{value}"'
-            found.append(Problem("D001", path, f"expected {self.name}, got {_describe(value)}", hint))
+        if type(value) is type(self.zero):
+            if self._rule is not None and (wrong := self._rule(value)):
+                found.append(bad_value(path, f"{show(value)} {wrong}"))
+            return
+        hint = ""
+        if self.zero is False:
+            hint = "write it without quotes" if isinstance(value, str) else ""
+        elif isinstance(value, bool):
+            hint = "quote it: without quotes YAML reads yes, no, on, off, y, n, true and false as truth values"
+        elif isinstance(value, int | float):
+            hint = f'quote it: "{value}"'
+        found.append(bad_value(path, f"expected {self.name}, got {_describe(value)}", hint))
 
 
-class _Integer(Shape):
+class Integer(Shape):
+    """A whole number of a range, or one of a few others."""
+
     zero = 0
+
+    def __init__(
+        self, low: int = INT64.start, high: int = INT64[-1], *, but: tuple[int, ...] = (), also: tuple[int, ...] = ()
+    ) -> None:
+        self._range = range(low, high + 1)
+        self._but = but
+        self._also = also
 
     def check(self, value: Any, path: str, found: list[Problem]) -> None:
         if type(value) is not int:
-            hint = ""
-            if isinstance(value, str) and value.lstrip("-").isdecimal():
-                hint = "remove the quotes"
+            quoted = isinstance(value, str) and value.lstrip("-").isdecimal()
             message = f"expected a whole number, got {_describe(value)}"
-            found.append(Problem("D001", path, message, hint))
-        elif value not in _INT64:
-            message = f"{value} does not fit into 64 bits"
-            found.append(Problem("D001", path, message))
+            found.append(bad_value(path, message, "remove the quotes" if quoted else ""))
+        elif value in self._but:
+            found.append(bad_value(path, f"{value} is reserved"))
+        elif value not in self._range and value not in self._also:
+            more = "".join(f" or {one}" for one in self._also)
+            message = f"{show(value)} is not from {self._range[0]} to {self._range[-1]}{more}"
+            found.append(bad_value(path, message))
 
 
-class _Amount(Shape):
+class Amount(Shape):
+    """A quantity, at least as large as `least`."""
+
     zero = "0"
+
+    def __init__(self, least: str = "") -> None:
+        self._least = Quantity.parse(least) if least else None
 
     def check(self, value: Any, path: str, found: list[Problem]) -> None:
         if isinstance(value, bool) or not isinstance(value, str | int | float):
-            message = f"expected an amount such as 16Gi, got {_describe(value)}"
-            found.append(Problem("D001", path, message))
+            found.append(bad_value(path, f"expected an amount such as 16Gi, got {_describe(value)}"))
             return
-        written = repr(value)
-        if isinstance(value, str):
-            written = value.strip(" ")  # as Go does before it reads
         try:
-            Quantity.parse(written)
+            amount = Quantity.parse(value.strip(" ") if isinstance(value, str) else repr(value))  # as Go reads it
         except QuantityError as error:
-            found.append(Problem("D001", path, str(error)))
+            found.append(bad_value(path, str(error)))
+            return
+        if self._least is not None and amount < self._least:
+            found.append(bad_value(path, f"{show(value)} is less than {self._least}"))
 
     def complete(self, value: Any) -> Any:
         return value.strip(" ") if isinstance(value, str) else value
@@ -162,40 +204,35 @@ class _Time(Shape):
                 return
         except ValueError:
             pass
-        found.append(Problem("D001", path, f"expected a time such as 2026-01-31T12:00:00Z, got {_describe(value)}"))
+        found.append(bad_value(path, f"expected a time such as 2026-01-31T12:00:00Z, got {_describe(value)}"))
 
 
-class _Choice(Shape):
+class Choice(Shape):
     """One of a few texts."""
 
-    def __init__(self, values: tuple[str, ...]) -> None:
+    def __init__(self, *values: str) -> None:
         self.values = values
         self.zero = values[0]
 
     def check(self, value: Any, path: str, found: list[Problem]) -> None:
         if value not in self.values:
             known = [one for one in self.values if one]
-            hint = f"one of {', '.join(known)}"
-            meant = nearest(value, known) if isinstance(value, str) else ""
-            if meant:
-                hint = f"did you mean {meant}? {hint}"
-            found.append(Problem("D001", path, f"{_describe(value)} is not allowed here", hint))
+            hint = f"{guess(value, known)} one of {', '.join(known)}".lstrip()
+            found.append(bad_value(path, f"{_describe(value)} is not allowed here", hint))
 
 
-class _List(Shape):
-    zero = None
+class ListOf(Shape):
+    """A list of values of one shape."""
 
     def __init__(self, items: Shape) -> None:
         self.items = items
 
     def check(self, value: Any, path: str, found: list[Problem]) -> None:
         if not isinstance(value, list):
-            hint = (
-                "write it as a list: begin the line with `- `"
-                if not isinstance(value, dict)
-                else "put `- ` before its first key"
-            )
-            found.append(Problem("D001", path, f"expected a list, got {_describe(value)}", hint))
+            hint = "write it as a list: begin the line with `- `"
+            if isinstance(value, dict):
+                hint = "put `- ` before its first key"
+            found.append(bad_value(path, f"expected a list, got {_describe(value)}", hint))
             return
         types, check = self.items.types, self.items.check
         for index, item in enumerate(value):
@@ -206,21 +243,23 @@ class _List(Shape):
         return [self.items.complete(_zero(self.items) if item is None else item) for item in value]
 
 
-class _Map(Shape):
-    def __init__(self, values: Shape) -> None:
+class MapOf(Shape):
+    """Values of one shape, by names of which `rule` may say what is wrong."""
+
+    def __init__(self, values: Shape, rule: Rule | None = None) -> None:
         self.values = values
+        self._rule = rule
 
     def check(self, value: Any, path: str, found: list[Problem]) -> None:
         if not isinstance(value, dict):
-            message = f"expected a mapping, got {_describe(value)}"
-            found.append(Problem("D001", path, message))
+            found.append(bad_value(path, f"expected a mapping, got {_describe(value)}"))
             return
-        types = self.values.types
-        check = self.values.check
+        types, check = self.values.types, self.values.check
         for name, member in value.items():
+            if self._rule is not None and (wrong := self._rule(name)):
+                found.append(bad_value(f"{path}/{escape(name)}", f"{show(name)} {wrong}"))
             if type(member) not in types and member is not None:
-                at = f"{path}/{escape(name)}"
-                check(member, at, found)
+                check(member, f"{path}/{escape(name)}", found)
 
     def complete(self, value: Any) -> Any:
         return {
@@ -229,52 +268,58 @@ class _Map(Shape):
         }
 
 
-class _Struct(Shape):
-    def __init__(self, name: str) -> None:
+class Fields(Shape):
+    """An object with named fields and no others, unless it is `partial`; `rule` looks together at those that are well formed."""
+
+    def __init__(
+        self,
+        fields: Mapping[str, Shape],
+        *,
+        name: str = "",
+        demanded: tuple[str, ...] = (),
+        moved: Mapping[str, str] | None = None,
+        rule: ObjectRule | None = None,
+    ) -> None:
+        self.fields = fields
         self.name = name
-        self.fields: Mapping[str, Shape] = {}
         self.required: frozenset[str] = frozenset()
         self.amounts: tuple[str, ...] = ()  # those of the required ones that read as 0
-        self.demanded: tuple[str, ...] = ()  # those of a type of our own that have no default
+        self.demanded = demanded  # those that have to be written
         self.partial = False
         self.ignored: frozenset[str] = frozenset()
+        # Fields that people write here and that do not exist, and what to do instead.
+        self._moved = moved or _MOVED.get(name, {})
+        self._rule = rule
 
     def check(self, value: Any, path: str, found: list[Problem]) -> None:
         if not isinstance(value, dict):
             hint = _PLAIN.get(self.name, "").format(value)
-            message = f"expected an object, got {_describe(value)}"
-            found.append(Problem("D001", path, message, hint))
+            found.append(bad_value(path, f"expected an object, got {_describe(value)}", hint))
             return
+        begin = len(found)
         fields = self.fields
         for name, member in value.items():
             shape = fields.get(name)
             if shape is None:
                 if not self.partial and name not in self.ignored:
-                    helpful = len(found) < _MANY
-                    problem = self._unknown(name, path, value, helpful=helpful)
+                    hint = self._moved.get(name, "")
+                    if not hint and len(found) < _MANY:
+                        hint = guess(name, [field for field in fields if field not in value])
+                    if not hint and (self.demanded or not self.name):
+                        hint = f"known: {', '.join(fields)}" if fields else "it has no fields"
+                    problem = Problem("D002", f"{path}/{escape(name)}", f"unknown field {name[:80]!r}", hint)
                     found.append(problem)
             elif type(member) not in shape.types and member is not None:
                 shape.check(member, f"{path}/{name}", found)
-        for name in self.demanded:
-            if value.get(name) is None:
-                problem = Problem("D001", path, f"{name} is missing", f"add {name}")
-                found.append(problem)
-        for name in self.amounts:
-            if value.get(name) is None:
-                problem = Problem("D007", path, f"{name} is missing and reads as 0")
-                found.append(problem)
-
-    def _unknown(self, name: str, path: str, value: Mapping[str, Any], *, helpful: bool) -> Problem:
-        moved = _MOVED.get(self.name, {})
-        hint = moved.get(name, "")
-        if helpful and not hint:
-            unset = [field for field in self.fields if field not in value]
-            near = nearest(name, unset)
-            hint = f"did you mean {near}?" if near else ""
-        if not hint and self.demanded:
-            hint = f"known: {', '.join(self.fields)}"
-        at = f"{path}/{escape(name)}"
-        return Problem("D002", at, f"unknown field {name[:80]!r}", hint)
+        lacking = [name for name in self.demanded if value.get(name) is None]
+        found += [bad_value(path, f"{name} is missing", f"add {name}") for name in lacking]
+        zero = [name for name in self.amounts if value.get(name) is None]
+        found += [Problem("D007", path, f"{name} is missing and reads as 0") for name in zero]
+        if self._rule is not None:
+            malformed = {problem.path for problem in found[begin:] if problem.code == "D001"}
+            sound = {name: member for name, member in value.items() if f"{path}/{escape(name)}" not in malformed}
+            # What is said of the object itself is that something is missing, and what is malformed is there.
+            found += [one for one in self._rule(sound, path) if one.path != path or len(sound) == len(value)]
 
     def complete(self, value: Any) -> Any:
         members = {
@@ -287,6 +332,18 @@ class _Struct(Shape):
         return members
 
 
+def text(rule: Rule) -> Scalar:
+    """Make the shape of a text that follows a rule."""
+    return Scalar("a text", str, rule)
+
+
+def matching(pattern: re.Pattern[str], wrong: str) -> Rule:
+    """Make the rule that a text matches a pattern."""
+    return lambda value: "" if pattern.fullmatch(value) else wrong
+
+
+TEXT: Final = Scalar("a text", str)
+FLAG: Final = Scalar("true or false", bool)
 _ANY: Final = Shape()
 _SHAPES: Final[dict[type, Shape]] = {}
 
@@ -296,11 +353,14 @@ def nearest(name: str, names: list[str]) -> str:
     if len(name) > _LONGEST_NAME or len(names) > _MANY:
         return ""
     by_fold = {candidate.casefold(): candidate for candidate in names}
-    folded = name.casefold()
-    found = difflib.get_close_matches(folded, by_fold, n=1, cutoff=0.75)
-    if not found:
-        return ""
-    return by_fold[found[0]]
+    found = difflib.get_close_matches(name.casefold(), by_fold, n=1, cutoff=0.75)
+    return by_fold[found[0]] if found else ""
+
+
+def guess(name: object, names: Iterable[str]) -> str:
+    """Ask whether the nearest name is meant; "" if none is near."""
+    near = nearest(name, list(names)) if isinstance(name, str) else ""
+    return f"did you mean {near}?" if near else ""
 
 
 def check(value: dict[str, Any], type_: type, path: str = "") -> list[Problem]:
@@ -312,7 +372,7 @@ def check(value: dict[str, Any], type_: type, path: str = "") -> list[Problem]:
 
 def expected_object(value: Any) -> Problem:
     """Say that a whole document is not an object."""
-    return Problem("D001", "", f"expected an object, got {_describe(value)}")
+    return bad_value("", f"expected an object, got {_describe(value)}")
 
 
 def read(value: Any, type_: type[T]) -> T:
@@ -338,51 +398,41 @@ def of(type_: type) -> Shape:
     return _SHAPES[type_]
 
 
-def _from(info: inspect.Type, name: str, made: dict[type, _Struct]) -> Shape:
-    if isinstance(info, inspect.UnionType):
-        (kind,) = (part for part in info.types if not isinstance(part, inspect.NoneType))
-        return _from(kind, name, made)
-    if isinstance(info, inspect.StructType):
-        return _struct(info, made)
-    if isinstance(info, inspect.VarTupleType):
-        item = _from(info.item_type, name, made)
-        return _List(item)
-    if isinstance(info, inspect.DictType):
-        value = _from(info.value_type, name, made)
-        return _Map(value)
-    if isinstance(info, inspect.CustomType):
-        return _ANY if info.cls is Opaque else _Amount()
-    if isinstance(info, inspect.IntType):
-        return _Integer()
-    if isinstance(info, inspect.BoolType):
-        return _Scalar("true or false", frozenset({bool}), zero=False)
-    if isinstance(info, inspect.LiteralType):
-        choices = map(str, info.values)
-        return _Choice(tuple(choices))
-    if isinstance(info, inspect.EnumType):
-        values = [str(member.value) for member in info.cls]
-        return _Choice(tuple(values))
-    if not isinstance(info, inspect.StrType):
-        return _ANY
-    if name in _TIMES:
-        return _Time()
-    return _Scalar("a text", frozenset({str}), "")
+def _from(info: inspect.Type, name: str, made: dict[type, Fields]) -> Shape:
+    match info:
+        case inspect.UnionType():
+            (kind,) = (part for part in info.types if not isinstance(part, inspect.NoneType))
+            return _from(kind, name, made)
+        case inspect.StructType():
+            return made.get(info.cls) or _fields(info, made)
+        case inspect.VarTupleType():
+            return ListOf(_from(info.item_type, name, made))
+        case inspect.DictType():
+            return MapOf(_from(info.value_type, name, made))
+        case inspect.CustomType():
+            return _ANY if info.cls is Opaque else Amount()
+        case inspect.IntType():
+            return Integer()
+        case inspect.BoolType():
+            return FLAG
+        case inspect.LiteralType():
+            return Choice(*map(str, info.values))
+        case inspect.EnumType():
+            return Choice(*[str(member.value) for member in info.cls])
+        case inspect.StrType():
+            return _Time() if name in _TIMES else TEXT
+    return _ANY
 
 
-def _struct(info: inspect.StructType, made: dict[type, _Struct]) -> Shape:
+def _fields(info: inspect.StructType, made: dict[type, Fields]) -> Shape:
     cls = info.cls
-    if cls in made:
-        return made[cls]
-    shape = made[cls] = _Struct(cls.__name__)
     fields: dict[str, Shape] = {}
-    for field in info.fields:
-        name = field.encode_name
-        fields[name] = _from(field.type, name, made)
-    shape.fields = fields
     required = sorted(field.encode_name for field in info.fields if field.required)
+    demanded = tuple(required) if cls.__struct_config__.forbid_unknown_fields else ()
+    shape = made[cls] = Fields(fields, name=cls.__name__, demanded=demanded)
+    for field in info.fields:
+        fields[field.encode_name] = _from(field.type, field.encode_name, made)
     shape.required = frozenset(required)
-    if cls.__struct_config__.forbid_unknown_fields:
-        shape.demanded = tuple(required)
     shape.amounts = tuple(name for name in required if fields[name].zero == "0")
     shape.partial = cls in _PARTIAL
     if cls is ObjectMeta:
@@ -391,9 +441,9 @@ def _struct(info: inspect.StructType, made: dict[type, _Struct]) -> Shape:
 
 
 def _zero(shape: Shape) -> Any:
-    if isinstance(shape, _Struct | _Map):
+    if isinstance(shape, Fields | MapOf):
         return shape.complete({})
-    return [] if isinstance(shape, _List) else shape.zero
+    return [] if isinstance(shape, ListOf) else shape.zero
 
 
 def _describe(value: Any) -> str:

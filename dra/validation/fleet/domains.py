@@ -83,7 +83,7 @@ def _list(value: Any, path: str) -> list[Any]:
 def channel_problems(devices: DeviceClaim, path: str, namespace: str, domains: ComputeDomains) -> Problems:
     """Judge which ComputeDomain the entries of a claim name; nothing where the input holds none."""
     for index, config in enumerate(devices.config if domains.all else ()):
-        known = recognise(config.opaque) if config.opaque is not None else None
+        known = recognise(config.opaque)
         uid = _text(known.parameters, "/domainID") if known is not None and known.name == _CHANNEL else ""
         if not uid:
             continue

@@ -14,7 +14,7 @@ from dra.validation.fields import names, shape
 from dra.validation.fields.limits import some, wrong_format
 from dra.validation.fields.metadata import annotation_map, label_map, metadata
 from dra.validation.objects.extended_resources import extended_problems
-from dra.validation.parameters.sharing import strategy_of
+from dra.validation.parameters.reach import strategy_of
 from dra.validation.problem import Problem, Problems
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""A driver, and the kinds of parameters that it reads: one row of the table in `table`."""
+"""A driver, and the kinds of parameters that it reads: one row of `DRIVERS` in `judge`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from dra.validation.parameters.schema import ObjectForm
+    from dra.validation.fields.shape import Fields
 
 
 class Order(Enum):
@@ -22,7 +22,7 @@ class Order(Enum):
 class ParameterKind(NamedTuple):
     """What parameters of one kind look like, and for which of the driver's devices they are."""
 
-    form: ObjectForm
+    form: Fields
     # Values of the attribute `type` of the devices that it is for; nothing if it is for all.
     devices: frozenset[str] = frozenset()
     # The driver's feature gate without which it refuses the kind.

@@ -5,29 +5,41 @@ The driver itself finds a mistake only on the node, and the pod then stays in Co
 
 from __future__ import annotations
 
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from dra.validation.fields.parameters import MAX_BYTES
-from dra.validation.fields.shape import nearest
-from dra.validation.parameters.schema import ListForm, MapForm, ObjectForm, show
-from dra.validation.parameters.table import DRIVERS
+from dra.validation.fields.shape import Fields, ListOf, MapOf, Shape, guess, show
+from dra.validation.parameters.driver import Driver, ParameterKind
+from dra.validation.parameters.networks import DRANET, SRIOV
+from dra.validation.parameters.nvidia import COMPUTE_DOMAIN, GPU, HAMI
 from dra.validation.problem import Problem, Problems
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from dra.objects import OpaqueDeviceConfiguration
-    from dra.validation.parameters.driver import Driver, ParameterKind
-    from dra.validation.parameters.schema import Form
     from dra.wire import Json
 
 # The most mistakes that are reported of one entry.
 _MOST: Final = 16
+# What a shape says, under the codes of parameters.
+_CODES: Final = {"D001": "D703", "D002": "D702"}
+_AMD: Final = Driver(
+    "gpu.amd.com",
+    "ROCm/k8s-gpu-dra-driver, October 2025 (api/amd.com/resource/gpu/v1alpha1)",
+    "gpu.resource.amd.com/v1alpha1",
+    {"GpuConfig": ParameterKind(Fields({}))},
+)
+_INTEL_SOURCE: Final = "intel/intel-resource-drivers-for-kubernetes, August 2026 (no code reads any)"
+_INTEL: Final = tuple(
+    Driver(name, _INTEL_SOURCE, "", {}) for name in ("gpu.intel.com", "gaudi.intel.com", "qat.intel.com")
+)
+# Every driver whose parameters we know. A driver that is not here is never judged.
+DRIVERS: Final = {driver.name: driver for driver in (GPU, COMPUTE_DOMAIN, HAMI, DRANET, SRIOV, _AMD, *_INTEL)}
 
 
 class Recognised(NamedTuple):
-    """An entry whose driver we know, and its kind if that is known as well."""
+    """An entry whose driver and kind we know."""
 
     driver: Driver
     name: str
@@ -35,15 +47,9 @@ class Recognised(NamedTuple):
     parameters: dict[str, Any]
 
 
-def parameter_problems(opaque: OpaqueDeviceConfiguration | None, path: str) -> Problems:
-    """Judge an entry; its pointer ends in `/opaque`. What the API server refuses of it, and drivers that we do not know, are passed over."""
-    found = _judge(opaque, f"{path}/parameters") if opaque is not None else iter(())
-    yield from islice(found, _MOST)
-
-
-def recognise(opaque: OpaqueDeviceConfiguration) -> Recognised | None:
+def recognise(opaque: OpaqueDeviceConfiguration | None) -> Recognised | None:
     """Say of which driver and kind an entry is, if both are known."""
-    driver, parameters = DRIVERS.get(opaque.driver), _read(opaque)
+    driver, parameters = _read(opaque)
     if driver is None or not isinstance(parameters, dict):
         return None
     name = parameters.get("kind") if driver.version else next(iter(driver.kinds), None)
@@ -51,31 +57,34 @@ def recognise(opaque: OpaqueDeviceConfiguration) -> Recognised | None:
     return Recognised(driver, str(name), kind, parameters) if kind is not None else None
 
 
-def _read(opaque: OpaqueDeviceConfiguration) -> Json:
+def _read(opaque: OpaqueDeviceConfiguration | None) -> tuple[Driver | None, Json]:
     """Read the parameters of a driver that we know. What the API server refuses for its size is not read."""
-    parameters = opaque.parameters
-    if opaque.driver not in DRIVERS or parameters is None or len(parameters.json) > MAX_BYTES:
-        return None
-    return parameters.value()
+    driver = DRIVERS.get(opaque.driver) if opaque is not None else None
+    if driver is None or opaque is None or opaque.parameters is None or len(opaque.parameters.json) > MAX_BYTES:
+        return None, None
+    return driver, opaque.parameters.value()
 
 
-def _judge(opaque: OpaqueDeviceConfiguration, path: str) -> Problems:
-    driver, value = DRIVERS.get(opaque.driver), _read(opaque)
+def parameter_problems(opaque: OpaqueDeviceConfiguration | None, path: str) -> list[Problem]:
+    """Judge an entry; its pointer ends in `/opaque`. What the API server refuses of it, and drivers that we do not know, are passed over."""
+    driver, value = _read(opaque)
+    path = f"{path}/parameters"
     if driver is None or not isinstance(value, dict):
-        return
+        return []
     if not driver.kinds:
-        yield Problem("D708", path, f"{driver.name} reads no parameters", "leave the entry out")
-        return
+        return [Problem("D708", path, f"{driver.name} reads no parameters", "leave the entry out")]
+    found: list[Problem] = []
     if driver.version:
-        yield from _type(driver, value, path)
+        found += _type(driver, value, path)
         value = {name: member for name, member in value.items() if name not in ("apiVersion", "kind")}
     known = recognise(opaque)
     if known is None:
-        return
+        return found
     if known.kind.gate:
         message = f"{driver.name} refuses a {known.name} unless its feature gate {known.kind.gate} is on, and it is off by default"
-        yield Problem("D709", path, message)
-    yield from known.kind.form.judge(value, path)
+        found.append(Problem("D709", path, message))
+    known.kind.form.check(value, path, found)
+    return [problem._replace(code=_CODES.get(problem.code, problem.code)) for problem in found[:_MOST]]
 
 
 def _type(driver: Driver, value: Mapping[str, Any], path: str) -> Problems:
@@ -89,15 +98,10 @@ def _type(driver: Driver, value: Mapping[str, Any], path: str) -> Problems:
     if not kind:
         yield Problem("D701", path, "kind is missing", f"write kind: {' or '.join(driver.kinds)}")
     elif not isinstance(kind, str) or kind not in driver.kinds:
-        hint = "write it as a text"
-        if isinstance(kind, str):
-            owners = [other.name for other in DRIVERS.values() if kind in other.kinds and other.version]
-            near = nearest(kind, list(driver.kinds))
-            hint = f"did you mean {near}?" if near else ""
-            if owners:
-                hint = f"it is a kind of {owners[0]}: correct opaque.driver"
+        owners = [one.name for one in DRIVERS.values() if isinstance(kind, str) and kind in one.kinds and one.version]
+        hint = f"it is a kind of {owners[0]}: correct opaque.driver" if owners else guess(kind, driver.kinds)
         message = f"{driver.name} knows no {show(kind)}, it knows {', '.join(driver.kinds)}"
-        yield Problem("D701", f"{path}/kind", message, hint)
+        yield Problem("D701", f"{path}/kind", message, hint if isinstance(kind, str) else "write it as a text")
 
 
 def read_members(parameters: Mapping[str, Any]) -> dict[str, Any]:
@@ -112,14 +116,14 @@ def read_members(parameters: Mapping[str, Any]) -> dict[str, Any]:
     return kept
 
 
-def _members_of(value: Any, form: Form) -> Any:
+def _members_of(value: Any, form: Shape) -> Any:
     match form, value:
-        case ObjectForm(), dict():
+        case Fields(), dict():
             return {
                 name: _members_of(member, form.fields[name]) for name, member in value.items() if name in form.fields
             }
-        case MapForm(), dict():
+        case MapOf(), dict():
             return {name: _members_of(member, form.values) for name, member in value.items()}
-        case ListForm(), list():
+        case ListOf(), list():
             return [_members_of(one, form.items) for one in value]
     return type(value)() if isinstance(value, dict | list) else value

@@ -6,12 +6,14 @@ import ipaddress
 import re
 from typing import TYPE_CHECKING, Any, Final
 
+from dra.validation.fields.shape import FLAG, TEXT, Fields, Integer, ListOf, MapOf, bad_value, matching, text
 from dra.validation.parameters.driver import Driver, Order, ParameterKind
-from dra.validation.parameters.schema import FlagForm, ListForm, MapForm, ObjectForm, TextForm, WholeForm, refuse
 from dra.validation.problem import Problem, Problems
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from dra.validation.fields.shape import Rule
 
 _INT32: Final = 2**31 - 1
 _INT64: Final = 2**63 - 1
@@ -22,7 +24,10 @@ _OCTETS: Final = tuple(
     f"[0-9a-fA-F]{{2}}(?:{sign}[0-9a-fA-F]{{2}}){{{count - 1}}}" for sign in ":-" for count in (6, 8, 20)
 )
 _PAIRS: Final = tuple(rf"[0-9a-fA-F]{{4}}(?:\.[0-9a-fA-F]{{4}}){{{count // 2 - 1}}}" for count in (6, 8, 20))
-_HARDWARE: Final = re.compile("|".join([*_OCTETS, *_PAIRS]))
+_hardware: Final = matching(
+    re.compile("|".join([*_OCTETS, *_PAIRS])), "is not a hardware address, as in 02:00:5e:10:00:01"
+)
+_not_empty: Final = matching(re.compile(".+", re.DOTALL), "is not a name (expected at least one character)")
 _UNIVERSE: Final = 0
 _LINK: Final = 253
 
@@ -35,38 +40,30 @@ def _interface(name: str) -> str:
     return ""
 
 
-def _network(text: str) -> str:
+def _network(written: str) -> str:
     """Say what is wrong with an address and the length of its prefix."""
-    address, slash, length = text.partition("/")
+    address, slash, length = written.partition("/")
     try:
         if slash and length.isdecimal() and "%" not in address:
-            ipaddress.ip_interface(text)
+            ipaddress.ip_interface(written)
             return ""
     except ValueError:
         pass
     return "is not an address with a prefix length, as in 192.0.2.1/24"
 
 
-def _address(text: str) -> str:
+def _address(written: str) -> str:
     try:
-        if "%" not in text:
-            ipaddress.ip_address(text)
+        if "%" not in written:
+            ipaddress.ip_address(written)
             return ""
     except ValueError:
         pass
     return "is not an IP address"
 
 
-def _optional_address(text: str) -> str:
-    return _address(text) if text else ""
-
-
-def _optional_network(text: str) -> str:
-    return _network(text) if text else ""
-
-
-def _hardware(text: str) -> str:
-    return "" if _HARDWARE.fullmatch(text) else "is not a hardware address, as in 02:00:5e:10:00:01"
+def _optional(rule: Rule) -> Rule:
+    return lambda value: rule(value) if value else ""
 
 
 def _family(value: object) -> int:
@@ -80,19 +77,15 @@ def _family(value: object) -> int:
 def _same_family(value: Mapping[str, Any], path: str, one: str, other: str) -> Problems:
     families = _family(value.get(one)), _family(value.get(other))
     if 0 not in families and families[0] != families[1]:
-        yield refuse(f"{path}/{other}", f"{other} is of IPv{families[1]} and {one} of IPv{families[0]}")
+        yield bad_value(f"{path}/{other}", f"{other} is of IPv{families[1]} and {one} of IPv{families[0]}")
 
 
 def _route(value: Mapping[str, Any], path: str) -> Problems:
     if value.get("scope") in (None, _UNIVERSE) and not value.get("gateway"):
         hint = f"add gateway, or write scope: {_LINK} for what is on the link"
-        yield refuse(path, "gateway is missing", hint)
+        yield bad_value(path, "gateway is missing", hint)
     yield from _same_family(value, path, "destination", "gateway")
     yield from _same_family(value, path, "destination", "source")
-
-
-def _rule(value: Mapping[str, Any], path: str) -> Problems:
-    yield from _same_family(value, path, "source", "destination")
 
 
 def _addresses(value: Mapping[str, Any], path: str) -> Problems:
@@ -106,66 +99,66 @@ def _routing(value: Mapping[str, Any], path: str) -> Problems:
         yield Problem("D704", f"{path}/rules", "rules are not supported where interface.vrf is set")
 
 
-_SIZE: Final = WholeForm(1, _INT32)
-_TABLE: Final = WholeForm(0, _INT64)
-_VRF: Final = ObjectForm(
-    {"name": TextForm(), "table": WholeForm(1, _INT64, but=(253, 254, 255))},
-    needed=("name",),
+_SIZE: Final = Integer(1, _INT32)
+_TABLE: Final = Integer(0, _INT64)
+_VRF: Final = Fields(
+    {"name": text(_not_empty), "table": Integer(1, _INT64, but=(253, 254, 255))},
+    demanded=("name",),
 )
-_INTERFACE: Final = ObjectForm(
+_INTERFACE: Final = Fields(
     {
-        "name": TextForm(_interface),
-        "addresses": ListForm(TextForm(_network)),
-        "dhcp": FlagForm(),
-        "mtu": WholeForm(68, _INT32),
-        "hardwareAddr": TextForm(_hardware),
+        "name": text(_interface),
+        "addresses": ListOf(text(_network)),
+        "dhcp": FLAG,
+        "mtu": Integer(68, _INT32),
+        "hardwareAddr": text(_hardware),
         "gsoMaxSize": _SIZE,
         "groMaxSize": _SIZE,
         "gsoIPv4MaxSize": _SIZE,
         "groIPv4MaxSize": _SIZE,
-        "disableEbpfPrograms": FlagForm(),
-        "forwarding": FlagForm(),
-        "arpIgnore": WholeForm(0, 3, also=(8,)),
-        "arpAnnounce": WholeForm(0, 2),
+        "disableEbpfPrograms": FLAG,
+        "forwarding": FLAG,
+        "arpIgnore": Integer(0, 3, also=(8,)),
+        "arpAnnounce": Integer(0, 2),
         "vrf": _VRF,
     },
     rule=_addresses,
 )
-_ROUTE: Final = ObjectForm(
+_ROUTE: Final = Fields(
     {
-        "destination": TextForm(_network),
-        "gateway": TextForm(_optional_address),
-        "source": TextForm(_optional_address),
-        "scope": WholeForm(_UNIVERSE, _UNIVERSE, also=(_LINK,)),
+        "destination": text(_network),
+        "gateway": text(_optional(_address)),
+        "source": text(_optional(_address)),
+        "scope": Integer(_UNIVERSE, _UNIVERSE, also=(_LINK,)),
         "table": _TABLE,
     },
-    needed=("destination",),
+    demanded=("destination",),
     rule=_route,
 )
-_POLICY: Final = ObjectForm(
+_POLICY: Final = Fields(
     {
-        "priority": WholeForm(0, 32767),
-        "source": TextForm(_optional_network),
-        "destination": TextForm(_optional_network),
+        "priority": Integer(0, 32767),
+        "source": text(_optional(_network)),
+        "destination": text(_optional(_network)),
         "table": _TABLE,
     },
-    rule=_rule,
+    rule=lambda value, path: _same_family(value, path, "source", "destination"),
 )
-_NEIGHBOR: Final = ObjectForm(
-    {"destination": TextForm(_address), "hardwareAddr": TextForm(_hardware)},
-    needed=("destination", "hardwareAddr"),
+_NEIGHBOR: Final = Fields(
+    {"destination": text(_address), "hardwareAddr": text(_hardware)},
+    demanded=("destination", "hardwareAddr"),
 )
-_CONFIG: Final = ObjectForm(
+_CONFIG: Final = Fields(
     {
-        "profile": TextForm(),
+        "profile": TEXT,
         "interface": _INTERFACE,
-        "routes": ListForm(_ROUTE),
-        "rules": ListForm(_POLICY),
-        "neighbors": ListForm(_NEIGHBOR),
-        "ethtool": ObjectForm({"features": MapForm(FlagForm()), "privateFlags": MapForm(FlagForm())}),
+        "routes": ListOf(_ROUTE),
+        "rules": ListOf(_POLICY),
+        "neighbors": ListOf(_NEIGHBOR),
+        "ethtool": Fields({"features": MapOf(FLAG), "privateFlags": MapOf(FLAG)}),
     },
     rule=_routing,
-    foreign=dict.fromkeys(("apiVersion", "kind"), "remove it: this driver's parameters have no apiVersion and no kind"),
+    moved=dict.fromkeys(("apiVersion", "kind"), "remove it: this driver's parameters have no apiVersion and no kind"),
 )
 DRANET: Final = Driver(
     "dra.net",
@@ -190,13 +183,13 @@ def _function(value: Mapping[str, Any], path: str) -> Problems:
         yield Problem("D709", path, message, "add netAttachDefName unless the driver runs in MULTUS mode")
 
 
-_VF: Final = ObjectForm(
+_VF: Final = Fields(
     {
-        "driver": TextForm(),
-        "addVhostMount": FlagForm(),
-        "ifName": TextForm(_interface),
-        "netAttachDefName": TextForm(),
-        "netAttachDefNamespace": TextForm(),
+        "driver": TEXT,
+        "addVhostMount": FLAG,
+        "ifName": text(_interface),
+        "netAttachDefName": TEXT,
+        "netAttachDefNamespace": TEXT,
     },
     rule=_function,
 )

@@ -9,18 +9,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final
 
+from dra.validation.fields.shape import FLAG, Amount, Choice, Fields, Integer, MapOf, bad_value, matching, text
 from dra.validation.parameters.driver import Driver, ParameterKind
-from dra.validation.parameters.schema import (
-    AmountForm,
-    ChoiceForm,
-    FlagForm,
-    Form,
-    MapForm,
-    ObjectForm,
-    TextForm,
-    WholeForm,
-    refuse,
-)
 from dra.validation.problem import Problem, Problems
 
 if TYPE_CHECKING:
@@ -31,20 +21,14 @@ _VERSION: Final = "resource.nvidia.com/v1beta1"
 _TIME_SLICING: Final = "TimeSlicing"
 _MPS: Final = "MPS"
 _GATES: Final = {_TIME_SLICING: "TimeSlicingSettings", _MPS: "MPSSupport"}
-_DEVICE: Final = re.compile(r"\d{1,6}|(?:GPU|MIG)-[0-9A-Za-z./-]+", re.ASCII)
-_UID: Final = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}", re.ASCII)
-
-
-def _device(name: str) -> str:
-    if _DEVICE.fullmatch(name):
-        return ""
-    return "is neither the index of a device of the claim nor the uuid of one"
-
-
-def _uid(text: str) -> str:
-    if not text or _UID.fullmatch(text):
-        return ""
-    return "is not a uid: the driver finds a ComputeDomain by its metadata.uid, not by its name"
+_device: Final = matching(
+    re.compile(r"\d{1,6}|(?:GPU|MIG)-[0-9A-Za-z./-]+", re.ASCII),
+    "is neither the index of a device of the claim nor the uuid of one",
+)
+_uid: Final = matching(
+    re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}", re.ASCII),
+    "is not a uid: the driver finds a ComputeDomain by its metadata.uid, not by its name",
+)
 
 
 def _gated(strategy: object, path: str) -> Problems:
@@ -82,62 +66,61 @@ def _share_mig(value: Mapping[str, Any], path: str) -> Problems:
 def _slice(value: Mapping[str, Any], path: str) -> Problems:
     """The driver fails on a time slice without an interval."""
     if value.get("interval") is None:
-        yield refuse(path, "interval is missing", "add interval: Default, or leave timeSlicingConfig out")
+        yield bad_value(path, "interval is missing", "add interval: Default, or leave timeSlicingConfig out")
 
 
-_INTERVAL: Final = ChoiceForm("Default", "Short", "Medium", "Long")
-_STRATEGY: Final = ChoiceForm(_TIME_SLICING, _MPS, empty=True)
+_INTERVAL: Final = Choice("Default", "Short", "Medium", "Long")
+_STRATEGY: Final = Choice(_TIME_SLICING, _MPS)
 # The driver writes whole MiB, and refuses what is none.
-_PINNED: Final = AmountForm("1Mi")
-_MPS_CONFIG: Final = ObjectForm(
+_PINNED: Final = Amount("1Mi")
+_MPS_CONFIG: Final = Fields(
     {
-        "defaultActiveThreadPercentage": WholeForm(0, 100),
+        "defaultActiveThreadPercentage": Integer(0, 100),
         "defaultPinnedDeviceMemoryLimit": _PINNED,
-        "defaultPerDevicePinnedMemoryLimit": MapForm(_PINNED, _device),
-        "multiUser": FlagForm(),
+        "defaultPerDevicePinnedMemoryLimit": MapOf(_PINNED, _device),
+        "multiUser": FLAG,
     }
 )
-_GPU_SHARING: Final = ObjectForm(
-    {"strategy": _STRATEGY, "timeSlicingConfig": ObjectForm({"interval": _INTERVAL}, rule=_slice), "mpsConfig": _MPS_CONFIG},
-    needed=("strategy",),
+_GPU_SHARING: Final = Fields(
+    {"strategy": _STRATEGY, "timeSlicingConfig": Fields({"interval": _INTERVAL}, rule=_slice), "mpsConfig": _MPS_CONFIG},
+    demanded=("strategy",),
     rule=_share_gpu,
-    foreign={"interval": "put it below timeSlicingConfig:"},
+    moved={"interval": "put it below timeSlicingConfig:"},
 )  # fmt: skip
-_MIG_SHARING: Final = ObjectForm(
+_MIG_SHARING: Final = Fields(
     {"strategy": _STRATEGY, "mpsConfig": _MPS_CONFIG},
-    needed=("strategy",),
+    demanded=("strategy",),
     rule=_share_mig,
-    foreign={"timeSlicingConfig": "remove it: time slices cannot be set on MIG devices"},
+    moved={"timeSlicingConfig": "remove it: time slices cannot be set on MIG devices"},
 )
-_IOMMU: Final = ObjectForm(
-    {"backendPolicy": ChoiceForm("LegacyOnly", "PreferIommuFD", empty=True), "enableAPIDevice": FlagForm()},
+_IOMMU: Final = Fields(
+    {"backendPolicy": Choice("", "LegacyOnly", "PreferIommuFD"), "enableAPIDevice": FLAG},
 )
 _LIFTED: Final = dict.fromkeys(("strategy", "timeSlicingConfig", "mpsConfig"), "put it below sharing:")
 
 
-def _kind(devices: str, fields: Mapping[str, Form], *, gate: str = "", needed: tuple[str, ...] = ()) -> ParameterKind:
-    foreign = _LIFTED if "sharing" in fields else {}
-    form = ObjectForm(fields, needed=needed, foreign=foreign)
-    return ParameterKind(form, frozenset(devices.split()), gate)
+def _sharing(devices: str, sharing: Fields) -> ParameterKind:
+    return ParameterKind(Fields({"sharing": sharing}, moved=_LIFTED), frozenset(devices.split()))
 
 
 def _gpus(devices: str) -> dict[str, ParameterKind]:
     return {
-        "GpuConfig": _kind(devices, {"sharing": _GPU_SHARING}),
-        "MigDeviceConfig": _kind("mig", {"sharing": _MIG_SHARING}),
-        "VfioDeviceConfig": _kind("vfio", {"iommu": _IOMMU}, gate="PassthroughSupport"),
+        "GpuConfig": _sharing(devices, _GPU_SHARING),
+        "MigDeviceConfig": _sharing("mig", _MIG_SHARING),
+        "VfioDeviceConfig": ParameterKind(Fields({"iommu": _IOMMU}), frozenset({"vfio"}), "PassthroughSupport"),
     }
 
 
-_CHANNEL: Final = {"domainID": TextForm(_uid), "allocationMode": ChoiceForm("Single", "All", empty=True)}
+_DAEMON: Final = {"domainID": text(_uid)}
+_CHANNEL: Final = _DAEMON | {"allocationMode": Choice("", "Single", "All")}
 GPU: Final = Driver("gpu.nvidia.com", _SOURCE, _VERSION, _gpus("gpu"), types=("gpu", "mig", "vfio"))
 COMPUTE_DOMAIN: Final = Driver(
     "compute-domain.nvidia.com",
     _SOURCE,
     _VERSION,
     {
-        "ComputeDomainChannelConfig": _kind("channel", _CHANNEL, needed=("domainID",)),
-        "ComputeDomainDaemonConfig": _kind("daemon", {"domainID": TextForm(_uid)}, needed=("domainID",)),
+        "ComputeDomainChannelConfig": ParameterKind(Fields(_CHANNEL, demanded=("domainID",)), frozenset({"channel"})),
+        "ComputeDomainDaemonConfig": ParameterKind(Fields(_DAEMON, demanded=("domainID",)), frozenset({"daemon"})),
     },
     types=("channel", "daemon"),
 )

@@ -6,16 +6,14 @@ those of results, which for an alternative is `request/alternative`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from dra.pointer import escape
 from dra.validation.fields.limits import some
-from dra.validation.parameters.channels import channel_lacks
 from dra.validation.parameters.driver import Order
-from dra.validation.parameters.judge import parameter_problems, recognise
-from dra.validation.parameters.nvidia import GPU
+from dra.validation.parameters.judge import DRIVERS, parameter_problems, recognise
+from dra.validation.parameters.nvidia import CLASSES, GPU
 from dra.validation.parameters.scope import DeviceScope
-from dra.validation.parameters.sharing import sharing_problems
-from dra.validation.parameters.table import DRIVERS
 from dra.validation.problem import Problem, Problems
 
 if TYPE_CHECKING:
@@ -24,6 +22,7 @@ if TYPE_CHECKING:
     from dra.budget import Budget
     from dra.objects import (
         DeviceClaim,
+        DeviceClaimConfiguration,
         DeviceClass,
         DeviceSelector,
         DeviceSubRequest,
@@ -68,7 +67,7 @@ def reach_problems(
     devices: DeviceClaim, path: str, classes: Mapping[str, DeviceClass], budget: Budget | None = None
 ) -> Problems:
     """Judge what the driver parameters of a claim reach."""
-    yield from channel_lacks(devices, path, classes)
+    yield from _channel_lacks(devices, path, classes)
     if not devices.config:
         return
     scope = DeviceScope(budget)
@@ -103,7 +102,7 @@ def reach_problems(
             yield from _lists(entry, asked, DRIVERS[driver], whole=whole)
     yield from _overridden(entries)
     yield from _passed_through(scope, leaves, entries, path)
-    yield from sharing_problems(devices, path)
+    yield from _sharing_problems(devices, path)
 
 
 def class_settings(device_class: DeviceClass) -> Problems:
@@ -194,3 +193,77 @@ def _passed_through(scope: DeviceScope, leaves: list[_Leaf], entries: list[_Entr
     if len(taken) > 1:
         message = f"devices are passed through by {' and '.join(sorted(taken))}, and the driver takes one set-up for all of a claim"
         yield Problem("D704", f"{path}/config", message, "write one entry for all requests, or two claims")
+
+
+# ---- Channels and daemons of ComputeDomains ------------------------------------------------------------------------
+
+
+def asks_for_channels(devices: DeviceClaim) -> bool:
+    """Whether a claim names a class of NVIDIA's chart whose devices belong to a ComputeDomain."""
+    return any(one.exactly is not None and one.exactly.device_class_name in CLASSES for one in devices.requests)
+
+
+def _channel_lacks(devices: DeviceClaim, path: str, classes: Mapping[str, DeviceClass]) -> Problems:
+    """Complain about a request for a channel, or for a daemon, of which no entry says to which ComputeDomain it belongs."""
+    for index, request in enumerate(devices.requests[:_MOST]):
+        name = request.exactly.device_class_name if request.exactly is not None else ""
+        kind = CLASSES.get(name)
+        if kind is None:
+            continue
+        class_ = classes.get(name)
+        entries = [one.opaque for one in class_.spec.config] if class_ is not None else []
+        entries += [one.opaque for one in devices.config[:_MOST] if not one.requests or request.name in one.requests]
+        if kind not in [known.name for known in map(recognise, entries) if known is not None]:
+            said = f"no {kind} says to which ComputeDomain request {request.name!r} belongs"
+            yield Problem("D710", f"{path}/requests/{index}", f"{said}: the driver refuses to prepare it")
+
+
+# ---- Sharing ---------------------------------------------------------------------------------------------------------
+
+
+def _sharing_problems(devices: DeviceClaim, path: str) -> Problems:
+    """Judge the MPS settings of a claim against what it asks for."""
+    for index, config in enumerate(devices.config[:_MOST]):
+        sharing = _sharing(config)
+        if sharing.get("strategy") != "MPS":
+            continue
+        at = f"{path}/config/{index}/opaque/parameters/sharing"
+        reached = [
+            request.exactly
+            for request in devices.requests[:_MOST]
+            if request.exactly is not None and (not config.requests or request.name in config.requests)
+        ]
+        asked = [name for one in reached if one.capacity is not None for name in one.capacity.requests]
+        if any(name.rpartition("/")[2] == "shares" for name in asked):
+            message = "the driver refuses MPS where it gives GPUs away in shares, and the request asks for some"
+            yield Problem("D704", f"{at}/strategy", message)
+        # How many devices the entry is for is known unless a request has alternatives or asks for all devices.
+        all_told = not any(request.first_available for request in devices.requests)
+        if not reached or not all_told or any(one.allocation_mode == "All" for one in reached):
+            continue
+        count = sum(max(one.count, 1) for one in reached)
+        mps = sharing.get("mpsConfig")
+        limits = mps.get("defaultPerDevicePinnedMemoryLimit") if isinstance(mps, dict) else None
+        for name in limits if isinstance(limits, dict) else ():
+            # The driver numbers the devices of a claim from 0.
+            if name.isascii() and name.isdecimal() and len(name) < 7 and int(name) >= count:
+                where = f"{at}/mpsConfig/defaultPerDevicePinnedMemoryLimit/{escape(name)}"
+                message = f"the entry is for {count} devices, of which the last has index {count - 1}"
+                yield Problem("D703", where, message)
+
+
+def strategy_of(devices: DeviceClaim) -> str:
+    """The strategy by which a claim wants its devices shared among the containers of a pod; "" if it has none, or asks for a part of a device."""
+    if any(one.exactly is None or one.exactly.capacity is not None for one in devices.requests):
+        return ""
+    for config in devices.config[:_MOST]:
+        strategy = _sharing(config).get("strategy")
+        if isinstance(strategy, str) and strategy:
+            return strategy
+    return ""
+
+
+def _sharing(config: DeviceClaimConfiguration) -> Mapping[str, Any]:
+    known = recognise(config.opaque)
+    found = known.parameters.get("sharing") if known is not None else None
+    return found if isinstance(found, dict) else {}

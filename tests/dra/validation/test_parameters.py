@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from dra.objects import OpaqueDeviceConfiguration, ResourceClaim
-from dra.validation.parameters.judge import parameter_problems
+from dra.validation.parameters.judge import DRIVERS, parameter_problems
 from dra.validation.parameters.reach import claim_settings
 from dra.validation.parameters.scope import DeviceScope, conjuncts
-from dra.validation.parameters.table import DRIVERS
 from dra.wire import Opaque, convert
 from tests.dra.validation.manifests import claim, class_, codes, found, join, messages, request
 
