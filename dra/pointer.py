@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 
 def escape(name: str) -> str:
     """Write one member name as a part of a pointer."""
@@ -11,6 +13,19 @@ def escape(name: str) -> str:
 def split(pointer: str) -> list[str]:
     """Take a pointer apart into member names and indices."""
     return [part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:]]
+
+
+def look_up(value: Any, pointer: str) -> Any:
+    """Return what stands at a pointer that leads through objects alone; None if nothing does."""
+    for name in split(pointer):
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
+
+
+def text_at(value: Any, pointer: str) -> str:
+    """Return the text at a pointer; "" if there is none."""
+    found = look_up(value, pointer)
+    return found if isinstance(found, str) else ""
 
 
 def member(path: str, name: str) -> str:

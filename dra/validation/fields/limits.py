@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, TypeVar
 from dra.validation.problem import Problem, Problems
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Sized
+    from collections.abc import Callable, Hashable, Iterable, Sequence, Sized
 
+    # What is wrong with a text, "" if nothing is; and what to do about it.
+    Rule = Callable[[str], str]
     Hint = str | Callable[[str], str]
 
 T = TypeVar("T")
@@ -40,22 +42,36 @@ def duplicates(keys: Iterable[Hashable], path: str, what: str, *, field: str = "
         yield Problem("D105", f"{path}/{index}{field}", f"{what} {shown!r} is given twice")
 
 
-def empty_text(text: str, path: str, what: str) -> Problems:
-    """Complain about a text that is empty."""
-    if not text:
-        yield Problem("D101", path, f"{what} is required")
+def entries(
+    items: Sequence[T],
+    limit: int,
+    path: str,
+    judge: Callable[[T, str], Problems],
+    *,
+    key: Callable[[T], Hashable] | None = None,
+    what: str = "",
+    field: str = "",
+) -> Problems:
+    """Judge each entry of a list, and that no two have one key; at a list that is too long the API server does not look."""
+    if len(items) > limit:
+        yield from too_many(items, limit, path)
+        return
+    if key is not None:
+        yield from duplicates(map(key, items), path, what, field=field)
+    for index, item in enumerate(items):
+        yield from judge(item, f"{path}/{index}")
 
 
-def wrong_format(text: str, wrong: str, path: str, hint: Hint = "") -> Problems:
-    """Complain with what a function of `names` found wrong about a text; a hint may be made from the text."""
-    if wrong:
+def wrong_format(text: str, rule: Rule, path: str, hint: Hint = "") -> Problems:
+    """Complain with what a rule of `names` finds wrong about a text; a hint may be made from the text."""
+    if wrong := rule(text):
         shown = text if len(text) <= 80 else f"{text[:77]}..."
         yield Problem("D102", path, f"{shown!r} {wrong}", hint if isinstance(hint, str) else hint(text))
 
 
-def empty_or_wrong_format(text: str, wrong: str, path: str, what: str, hint: Hint = "") -> Problems:
-    """Complain about a text that is empty, or else that has the wrong format."""
-    if text:
-        yield from wrong_format(text, wrong, path, hint)
-    else:
-        yield Problem("D101", path, f"{what} is required")
+def required(text: str, path: str, rule: Rule | None = None, hint: Hint = "", *, what: str = "") -> Problems:
+    """Complain about a text that is empty, or that a rule of `names` finds wrong; it is called by the end of its path, or `what`."""
+    if not text:
+        yield Problem("D101", path, f"{what or path.rpartition('/')[2]} is required")
+    elif rule is not None:
+        yield from wrong_format(text, rule, path, hint)

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dra.pointer import member
 from dra.validation.fields import names
-from dra.validation.fields.limits import duplicates, empty_or_wrong_format, empty_text, wrong_format
+from dra.validation.fields.limits import duplicates, required, wrong_format
 from dra.validation.problem import Problem, Problems
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from dra.objects import Condition, NodeSelector, NodeSelectorRequirement, ObjectMeta, OwnerReference
+    from dra.objects import Condition, NodeSelector, NodeSelectorRequirement, ObjectMeta
 
 MAX_ANNOTATIONS: Final = 256 * 1024
 _GENERATED: Final = 5  # random characters behind generateName
@@ -30,77 +30,62 @@ def metadata(
 ) -> Problems:
     """Judge the metadata of an object to be created, whose name must be a DNS subdomain."""
     if meta.name:
-        wrong = names.dns_subdomain(meta.name)
-        yield from wrong_format(meta.name, wrong, f"{path}/name", names.suggestion)
+        yield from wrong_format(meta.name, names.dns_subdomain, f"{path}/name", names.suggestion)
     elif not meta.generate_name:
         yield Problem("D101", f"{path}/name", "name or generateName is required")
-    base = meta.generate_name
-    if base and generate_name_judged:
-        prefix = base
-        # The API server forgives a dash at the end, together with whatever stands before it.
-        if len(base) > 1 and base.endswith("-"):
-            prefix = base[:-2] + "a"
-        wrong = names.dns_subdomain(prefix)
-    else:
+
+    def prefix(base: str) -> str:
         wrong = names.path_segment(base)
-    if base and not meta.name and not wrong:
-        generated = base[:_MAX_GENERATED_BASE] + "x" * _GENERATED
-        wrong = names.dns_subdomain(generated)
-    yield from wrong_format(base, wrong, f"{path}/generateName", names.suggestion)
+        if base and generate_name_judged:
+            # The API server forgives a dash at the end, together with whatever stands before it.
+            wrong = names.dns_subdomain(base[:-2] + "a" if len(base) > 1 and base.endswith("-") else base)
+        if base and not meta.name and not wrong:
+            wrong = names.dns_subdomain(base[:_MAX_GENERATED_BASE] + "x" * _GENERATED)
+        return wrong
+
+    yield from wrong_format(meta.generate_name, prefix, f"{path}/generateName", names.suggestion)
     if namespaced and meta.namespace:
-        wrong = names.dns_label(meta.namespace)
-        yield from wrong_format(meta.namespace, wrong, f"{path}/namespace")
+        yield from wrong_format(meta.namespace, names.dns_label, f"{path}/namespace")
     yield from label_map(meta.labels, f"{path}/labels")
     yield from annotation_map(meta.annotations, f"{path}/annotations")
-    yield from _owners(meta.owner_references, f"{path}/ownerReferences")
-    yield from _finalizers(meta.finalizers, f"{path}/finalizers")
-
-
-def label_map(values: Mapping[str, str], path: str) -> Problems:
-    for key, value in values.items():
-        yield from wrong_format(key, names.label_key(key), member(path, key))
-        yield from wrong_format(value, names.label_value(value), member(path, key))
-
-
-def annotation_map(values: Mapping[str, str], path: str) -> Problems:
-    total = 0
-    for key, value in values.items():
-        total += names.size(key)
-        total += names.size(value)
-        wrong = names.label_key(key.lower())
-        yield from wrong_format(key, wrong, member(path, key))
-    if total > MAX_ANNOTATIONS:
-        yield Problem("D103", path, f"the annotations have {total} bytes, at most {MAX_ANNOTATIONS} are allowed")
-
-
-def _owners(references: Sequence[OwnerReference], path: str) -> Problems:
-    controllers = 0
-    for index, owner in enumerate(references):
-        at = f"{path}/{index}"
-        for name, value in (
-            ("apiVersion", owner.api_version),
-            ("kind", owner.kind),
-            ("name", owner.name),
-            ("uid", owner.uid),
-        ):
-            yield from empty_text(value, f"{at}/{name}", name)
+    owners = f"{path}/ownerReferences"
+    for index, owner in enumerate(meta.owner_references):
+        at = f"{owners}/{index}"
+        yield from required(owner.api_version, f"{at}/apiVersion")
+        yield from required(owner.kind, f"{at}/kind")
+        yield from required(owner.name, f"{at}/name")
+        yield from required(owner.uid, f"{at}/uid")
         if owner.api_version and (owner.api_version.count("/") > 1 or owner.api_version.endswith("/")):
             yield Problem("D114", f"{at}/apiVersion", f"{owner.api_version!r} must be <group>/<version> or <version>")
         if (owner.api_version, owner.kind) == ("v1", "Event"):
             yield Problem("D114", at, "an Event cannot own objects")
-        controllers += owner.controller is True
-    if controllers > 1:
-        yield Problem("D114", path, "only one owner may be the controller")
+    if sum(owner.controller is True for owner in meta.owner_references) > 1:
+        yield Problem("D114", owners, "only one owner may be the controller")
+    for index, finalizer in enumerate(meta.finalizers):
+        yield from wrong_format(finalizer, _finalizer, f"{path}/finalizers/{index}")
+    if {"orphan", "foregroundDeletion"} <= set(meta.finalizers):
+        message = "the finalizers orphan and foregroundDeletion exclude each other"
+        yield Problem("D114", f"{path}/finalizers", message)
 
 
-def _finalizers(finalizers: Sequence[str], path: str) -> Problems:
-    for index, finalizer in enumerate(finalizers):
-        wrong = names.label_key(finalizer)
-        if not wrong and "/" not in finalizer and finalizer not in _STANDARD_FINALIZERS:
-            wrong = "must have a domain: example.com/name"
-        yield from wrong_format(finalizer, wrong, f"{path}/{index}")
-    if {"orphan", "foregroundDeletion"} <= set(finalizers):
-        yield Problem("D114", path, "the finalizers orphan and foregroundDeletion exclude each other")
+def _finalizer(text: str) -> str:
+    if "/" not in text and text not in _STANDARD_FINALIZERS:
+        return names.label_key(text) or "must have a domain: example.com/name"
+    return names.label_key(text)
+
+
+def label_map(values: Mapping[str, str], path: str) -> Problems:
+    for key, value in values.items():
+        yield from wrong_format(key, names.label_key, member(path, key))
+        yield from wrong_format(value, names.label_value, member(path, key))
+
+
+def annotation_map(values: Mapping[str, str], path: str) -> Problems:
+    for key in values:
+        yield from wrong_format(key, lambda text: names.label_key(text.lower()), member(path, key))
+    total = sum(names.size(key) + names.size(value) for key, value in values.items())
+    if total > MAX_ANNOTATIONS:
+        yield Problem("D103", path, f"the annotations have {total} bytes, at most {MAX_ANNOTATIONS} are allowed")
 
 
 def managed_fields(entries: Any, path: str) -> Problems:
@@ -120,32 +105,24 @@ def managed_fields(entries: Any, path: str) -> Problems:
         manager = entry.get("manager") or ""
         if not isinstance(manager, str):
             continue
-        if names.size(manager) > 128 or not all(map(_printable, manager)):
+        printable = all(sign == " " or unicodedata.category(sign)[0] in "LMNPS" for sign in manager)
+        if names.size(manager) > 128 or not printable:
             yield Problem("D114", f"{at}/manager", "a manager has at most 128 printable characters")
-
-
-def _printable(character: str) -> bool:
-    return character == " " or unicodedata.category(character)[0] in "LMNPS"
 
 
 def conditions(values: Sequence[Condition], limit: int, path: str) -> Problems:
     if len(values) > limit:
         yield Problem("D104", path, f"{len(values)} conditions, at most {limit} are allowed")
-    keys = [condition.type for condition in values]
-    yield from duplicates(keys, path, "condition type", field="/type")
+    yield from duplicates([one.type for one in values], path, "condition type", field="/type")
     for index, condition in enumerate(values):
         at = f"{path}/{index}"
-        wrong = names.label_key(condition.type)
-        yield from empty_or_wrong_format(condition.type, wrong, f"{at}/type", "type")
-        status = condition.status
-        if status not in ("True", "False", "Unknown"):
-            yield Problem("D106", f"{at}/status", f"{status!r} must be True, False or Unknown")
+        yield from required(condition.type, f"{at}/type", names.label_key)
+        if condition.status not in ("True", "False", "Unknown"):
+            yield Problem("D106", f"{at}/status", f"{condition.status!r} must be True, False or Unknown")
         if condition.observed_generation < 0:
             yield Problem("D108", f"{at}/observedGeneration", "must be zero or more")
-        yield from empty_text(condition.last_transition_time, f"{at}/lastTransitionTime", "lastTransitionTime")
-        reason = condition.reason
-        wrong = names.condition_reason(reason)
-        yield from empty_or_wrong_format(reason, wrong, f"{at}/reason", "reason")
+        yield from required(condition.last_transition_time, f"{at}/lastTransitionTime")
+        yield from required(condition.reason, f"{at}/reason", names.condition_reason)
         if names.size(condition.message) > 32 * 1024:
             yield Problem("D103", f"{at}/message", "at most 32768 bytes are allowed")
 
@@ -176,9 +153,9 @@ def _expression(requirement: NodeSelectorRequirement, path: str) -> Problems:
                 yield Problem("D101", f"{path}/values", f"operator {requirement.operator} needs exactly one value")
         case operator:
             yield Problem("D106", f"{path}/operator", f"{operator!r} must be In, NotIn, Exists, DoesNotExist, Gt or Lt")
-    yield from empty_or_wrong_format(requirement.key, names.label_key(requirement.key), f"{path}/key", "key")
+    yield from required(requirement.key, f"{path}/key", names.label_key)
     for index, value in enumerate(requirement.values):
-        yield from wrong_format(value, names.label_value(value), f"{path}/values/{index}")
+        yield from wrong_format(value, names.label_value, f"{path}/values/{index}")
 
 
 def _field(requirement: NodeSelectorRequirement, path: str) -> Problems:
@@ -190,4 +167,4 @@ def _field(requirement: NodeSelectorRequirement, path: str) -> Problems:
         yield Problem("D106", f"{path}/key", f"{requirement.key!r} must be metadata.name")
         return
     for index, value in enumerate(requirement.values):
-        yield from wrong_format(value, names.dns_subdomain(value), f"{path}/values/{index}")
+        yield from wrong_format(value, names.dns_subdomain, f"{path}/values/{index}")

@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from dra.objects import template_site
-from dra.pointer import split
+from dra.pointer import look_up, text_at
 from dra.validation.parameters.judge import recognise
 from dra.validation.problem import Located, Problem, Problems
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from dra.objects import DeviceClaim
 
@@ -52,9 +52,9 @@ class ComputeDomains:
         for number, value in (*enumerate(judged), *((None, value) for value in inventory)):
             if value.get("kind") != "ComputeDomain" or not str(value.get("apiVersion")).startswith(_API):
                 continue
-            namespace = _text(value, "/metadata/namespace") or "default"
-            name, uid = _text(value, "/metadata/name"), _text(value, "/metadata/uid")
-            template, nodes = _text(value, _TEMPLATE), _member(value, "/spec/numNodes")
+            namespace = text_at(value, "/metadata/namespace") or "default"
+            name, uid = text_at(value, "/metadata/name"), text_at(value, "/metadata/uid")
+            template, nodes = text_at(value, _TEMPLATE), look_up(value, "/spec/numNodes")
             domain = Domain(number, namespace, name, uid, template, nodes if type(nodes) is int else 0)
             self.all.append(domain)
             self.by_namespace.setdefault(namespace, []).append(domain)
@@ -64,27 +64,11 @@ class ComputeDomains:
                 self.by_template.setdefault((namespace, template), []).append(domain)
 
 
-def _text(value: _Object, path: str) -> str:
-    found = _member(value, path)
-    return found if isinstance(found, str) else ""
-
-
-def _member(value: Any, path: str) -> Any:
-    for name in split(path):
-        value = value.get(name) if isinstance(value, dict) else None
-    return value
-
-
-def _list(value: Any, path: str) -> list[Any]:
-    found = _member(value, path)
-    return found if isinstance(found, list) else []
-
-
 def channel_problems(devices: DeviceClaim, path: str, namespace: str, domains: ComputeDomains) -> Problems:
     """Judge which ComputeDomain the entries of a claim name; nothing where the input holds none."""
     for index, config in enumerate(devices.config if domains.all else ()):
         known = recognise(config.opaque)
-        uid = _text(known.parameters, "/domainID") if known is not None and known.name == _CHANNEL else ""
+        uid = text_at(known.parameters, "/domainID") if known is not None and known.name == _CHANNEL else ""
         if not uid:
             continue
         at = f"{path}/config/{index}/opaque/parameters/domainID"
@@ -102,27 +86,31 @@ def channel_problems(devices: DeviceClaim, path: str, namespace: str, domains: C
             yield Problem("D710", at, message, hint)
 
 
-def domain_problems(objects: Sequence[_Object], domains: ComputeDomains) -> list[Located]:
+def domain_problems(objects: Sequence[_Object], domains: ComputeDomains) -> Iterator[Located]:
     """Judge ComputeDomains beside templates, each other, and the workloads that use their channels."""
     if not domains.all:
-        return []
+        return
     # Objects that have the name of a domain's template in them, but for claims and ComputeDomains.
     using: dict[_Key, list[_Object]] = {key: [] for key in domains.by_template}
     for value in objects:
-        namespace = _text(value, "/metadata/namespace") or "default"
+        namespace = text_at(value, "/metadata/namespace") or "default"
         if value.get("kind") not in ("ComputeDomain", "ResourceClaim") and namespace in domains.by_namespace:
             for text in _texts(value):
                 if (namespace, text) in using:
                     using[namespace, text].append(value)
-    owners = {(_text(value, "/kind"), _text(value, "/metadata/name")) for value in objects}
-    found: list[Located] = []
+    owners = {(text_at(value, "/kind"), text_at(value, "/metadata/name")) for value in objects}
     for key, makers in domains.by_template.items():
         for domain in makers:
-            if domain.number is not None:
-                others = [one.name for one in makers[:2] if one.name != domain.name]
-                problems = _domain(domain, others, using[key], owners)
-                found += [Located(domain.number, problem) for problem in problems]
-    return found
+            if domain.number is None:
+                continue
+            others = [one.name for one in makers[:2] if one.name != domain.name]
+            if others:
+                message = f"the ComputeDomain {others[0]!r} makes a template {domain.template!r} as well"
+                hint = "give each ComputeDomain a template name of its own"
+                yield Located(domain.number, Problem("D711", _TEMPLATE, message, hint))
+            else:
+                for problem in _beside(domain, using[key], owners):
+                    yield Located(domain.number, problem)
 
 
 def _texts(value: _Object) -> set[str]:
@@ -133,22 +121,17 @@ def _texts(value: _Object) -> set[str]:
         one = left.pop()
         if isinstance(one, str):
             texts.add(one)
-        elif isinstance(one, dict):
-            left += one.values()
-        elif isinstance(one, list):
-            left += one
+        elif isinstance(one, dict | list):
+            left += one.values() if isinstance(one, dict) else one
     return texts
 
 
-def _domain(domain: Domain, others: list[str], using: Sequence[_Object], owners: set[tuple[str, str]]) -> Problems:
-    if others:
-        message = f"the ComputeDomain {others[0]!r} makes a template {domain.template!r} as well"
-        yield Problem("D711", _TEMPLATE, message, "give each ComputeDomain a template name of its own")
-        return
+def _beside(domain: Domain, using: Sequence[_Object], owners: set[tuple[str, str]]) -> Problems:
+    """Judge a ComputeDomain beside what uses its template."""
     # A template with a uid was read from a cluster, where the ComputeDomain made it.
     for value in using:
-        written = value.get("kind") == "ResourceClaimTemplate" and not _text(value, "/metadata/uid")
-        if written and _text(value, "/metadata/name") == domain.template:
+        written = value.get("kind") == "ResourceClaimTemplate" and not text_at(value, "/metadata/uid")
+        if written and text_at(value, "/metadata/name") == domain.template:
             message = f"the ComputeDomain makes the template {domain.template!r}, which is among the manifests"
             yield Problem("D711", _TEMPLATE, message, "leave the template out")
             break
@@ -167,17 +150,19 @@ def _pods(value: _Object, domain: Domain, owners: set[tuple[str, str]]) -> int |
     site = template_site(value)
     if site is None:
         return 0 if value.get("kind") == "ResourceClaimTemplate" else None
-    entries = _list(value, f"{site.path}/spec/resourceClaims")
-    if domain.template not in [_text(entry, "/resourceClaimTemplateName") for entry in entries]:
+    entries = look_up(value, f"{site.path}/spec/resourceClaims")
+    named = [text_at(entry, "/resourceClaimTemplateName") for entry in entries] if isinstance(entries, list) else []
+    if domain.template not in named:
         return 0
-    by = [(_text(owner, "/kind"), _text(owner, "/name")) for owner in _list(value, "/metadata/ownerReferences")]
+    listed = look_up(value, "/metadata/ownerReferences")
+    by = [(text_at(owner, "/kind"), text_at(owner, "/name")) for owner in (listed if isinstance(listed, list) else ())]
     if by:  # counted where its owner is
         return 0 if owners.issuperset(by) else None
     if not site.path:
         return 1
     if value.get("kind") not in _COUNTED:
         return None
-    count = _member(value, f"{site.path.rpartition('/')[0]}/{site.size}")
+    count = look_up(value, f"{site.path.rpartition('/')[0]}/{site.size}")
     if count is None:
         return 1
     return count if type(count) is int else None

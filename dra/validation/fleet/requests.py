@@ -77,7 +77,7 @@ def claim_problems(devices: DeviceClaim, path: str, world: World) -> Problems:
         device_class = world.classes.get(one.demand.device_class_name)
         if device_class is None:
             name = one.demand.device_class_name
-            if name and world.knows_classes:
+            if name and world.classes:
                 near = nearest(name, list(world.classes))
                 hint = f"did you mean {near}?" if near else ""
                 fatal = ", which is an error even if an earlier alternative fits" if len(one.names) > 1 else ""

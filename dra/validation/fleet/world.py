@@ -17,9 +17,6 @@ from dra.validation.fleet.published import Fleet
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from dra.objects import DeviceClaim
-
-
 _Key = tuple[str, str]  # namespace, name
 
 
@@ -60,11 +57,6 @@ class World:
         """All published devices."""
         return Fleet(piece.slice for piece in self.pieces)
 
-    @property
-    def knows_classes(self) -> bool:
-        """Say whether a class that is not here may be called missing."""
-        return bool(self.classes)
-
     @cached_property
     def made(self) -> frozenset[_Key]:
         """The templates that ComputeDomains make."""
@@ -77,13 +69,3 @@ class World:
         for namespace, name in (*self.claims, *self.templates, *self.made):
             found.setdefault(name, []).append(namespace)
         return found
-
-    def template_spec(self, namespace: str, name: str) -> DeviceClaim | None:
-        """Find what a template asks for."""
-        template = self.templates.get((namespace, name))
-        return template.spec.spec.devices if template is not None else None
-
-    def claim_spec(self, namespace: str, name: str) -> DeviceClaim | None:
-        """Find what a claim asks for."""
-        claim = self.claims.get((namespace, name))
-        return claim.spec.devices if claim is not None else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from dra.validation.fields import names
-from dra.validation.fields.limits import duplicates, empty_or_wrong_format, some, too_many, wrong_format
+from dra.validation.fields.limits import entries, required, some, wrong_format
 from dra.validation.fields.selectors import judge_derived, selectors
 from dra.validation.objects.classes import opaque
 from dra.validation.objects.taints import tolerations
@@ -13,10 +13,11 @@ from dra.validation.parameters.judge import parameter_problems
 from dra.validation.problem import Problem, Problems
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from dra.objects import (
         DeviceClaim,
+        DeviceClaimConfiguration,
         DeviceConstraint,
         DeviceDerivedAttribute,
         DeviceRequest,
@@ -54,73 +55,66 @@ class RequestNames:
 
     def judge_all(self, references: Sequence[str], path: str) -> Problems:
         """Complain about a list of references."""
-        yield from too_many(references, MAX_REQUESTS, path)
-        if len(references) > MAX_REQUESTS:
-            return
-        yield from duplicates(references, path, "request")
-        for index, reference in enumerate(references):
-            yield from self.judge(reference, f"{path}/{index}")
+        yield from entries(references, MAX_REQUESTS, path, self.judge, key=str, what="request")
 
 
 def device_claim(devices: DeviceClaim, path: str, gates: Gates) -> Problems:
     """Judge everything below `spec.devices`."""
     known = RequestNames(devices)
-    requests = devices.requests
-    yield from too_many(requests, MAX_REQUESTS, f"{path}/requests")
-    if len(requests) <= MAX_REQUESTS:
-        keys = [request.name for request in requests]
-        yield from duplicates(keys, f"{path}/requests", "request", field="/name")
-        for index, request in enumerate(requests):
-            yield from _request(request, f"{path}/requests/{index}", gates)
-    constraints = devices.constraints
-    yield from too_many(constraints, MAX_CONSTRAINTS, f"{path}/constraints")
-    if len(constraints) <= MAX_CONSTRAINTS:
-        for index, constraint in enumerate(constraints):
-            yield from _constraint(constraint, f"{path}/constraints/{index}", known)
-    yield from too_many(devices.config, MAX_CONFIG, f"{path}/config")
-    if len(devices.config) <= MAX_CONFIG:
-        for index, config in enumerate(devices.config):
-            at = f"{path}/config/{index}"
-            yield from known.judge_all(config.requests, f"{at}/requests")
-            yield from opaque(config.opaque, at)
-            yield from parameter_problems(config.opaque, f"{at}/opaque")
+
+    def judge_request(request: DeviceRequest, at: str) -> Problems:
+        yield from required(request.name, f"{at}/name", names.dns_label, names.suggestion)
+        if request.exactly is not None and request.first_available:
+            yield Problem("D107", at, "exactly one of exactly and firstAvailable is required, not both")
+        elif request.exactly is not None:
+            yield from _demand(request.exactly, f"{at}/exactly", gates)
+        elif request.first_available:
+            below = f"{at}/firstAvailable"
+            yield from entries(
+                request.first_available,
+                MAX_ALTERNATIVES,
+                below,
+                judge_alternative,
+                key=_name,
+                what="subrequest",
+                field="/name",
+            )
+        else:
+            yield Problem("D107", at, "exactly one of exactly and firstAvailable is required")
+
+    def judge_alternative(alternative: DeviceSubRequest, at: str) -> Problems:
+        yield from required(alternative.name, f"{at}/name", names.dns_label, names.suggestion)
+        yield from _demand(alternative, at, gates)
+
+    def judge_constraint(constraint: DeviceConstraint, at: str) -> Problems:
+        yield from known.judge_all(constraint.requests, f"{at}/requests")
+        attributes = {"matchAttribute": constraint.match_attribute, "distinctAttribute": constraint.distinct_attribute}
+        for field, attribute in attributes.items():
+            if attribute is not None:
+                hint = "" if "/" in attribute else f"write <domain>/{attribute}, with the domain of the driver"
+                yield from wrong_format(attribute, names.fully_qualified_name, f"{at}/{field}", hint)
+        if set(attributes.values()) == {None}:
+            yield Problem("D107", at, "one of matchAttribute and distinctAttribute is required")
+
+    def judge_config(config: DeviceClaimConfiguration, at: str) -> Problems:
+        yield from known.judge_all(config.requests, f"{at}/requests")
+        yield from opaque(config.opaque, at)
+        yield from parameter_problems(config.opaque, f"{at}/opaque")
+
+    at = f"{path}/requests"
+    yield from entries(devices.requests, MAX_REQUESTS, at, judge_request, key=_name, what="request", field="/name")
+    yield from entries(devices.constraints, MAX_CONSTRAINTS, f"{path}/constraints", judge_constraint)
+    yield from entries(devices.config, MAX_CONFIG, f"{path}/config", judge_config)
     yield from _derived_attributes(devices, path, gates)
 
 
-def _request(request: DeviceRequest, path: str, gates: Gates) -> Problems:
-    name = request.name
-    wrong = names.dns_label(name)
-    yield from empty_or_wrong_format(name, wrong, f"{path}/name", "name", names.suggestion)
-    exactly = request.exactly
-    alternatives = request.first_available
-    if exactly is not None and alternatives:
-        yield Problem("D107", path, "exactly one of exactly and firstAvailable is required, not both")
-    elif exactly is not None:
-        yield from _demand(exactly, f"{path}/exactly", gates)
-    elif alternatives:
-        yield from _alternatives(alternatives, f"{path}/firstAvailable", gates)
-    else:
-        yield Problem("D107", path, "exactly one of exactly and firstAvailable is required")
-
-
-def _alternatives(alternatives: Sequence[DeviceSubRequest], path: str, gates: Gates) -> Problems:
-    yield from too_many(alternatives, MAX_ALTERNATIVES, path)
-    if len(alternatives) > MAX_ALTERNATIVES:
-        return
-    keys = [alternative.name for alternative in alternatives]
-    yield from duplicates(keys, path, "subrequest", field="/name")
-    for index, alternative in enumerate(alternatives):
-        at = f"{path}/{index}"
-        name = alternative.name
-        wrong = names.dns_label(name)
-        yield from empty_or_wrong_format(name, wrong, f"{at}/name", "name", names.suggestion)
-        yield from _demand(alternative, at, gates)
+def _name(one: DeviceRequest | DeviceSubRequest | DeviceDerivedAttribute) -> str:
+    return one.name
 
 
 def _demand(demand: ExactDeviceRequest | DeviceSubRequest, path: str, gates: Gates) -> Problems:
     """Judge what a request and an alternative have in common."""
-    name = demand.device_class_name
-    yield from empty_or_wrong_format(name, names.dns_subdomain(name), f"{path}/deviceClassName", "deviceClassName")
+    yield from required(demand.device_class_name, f"{path}/deviceClassName", names.dns_subdomain)
     yield from selectors(demand.selectors, f"{path}/selectors", gates)
     match demand.allocation_mode:
         case "All":
@@ -134,78 +128,45 @@ def _demand(demand: ExactDeviceRequest | DeviceSubRequest, path: str, gates: Gat
     yield from tolerations(demand.tolerations, f"{path}/tolerations")
 
 
-def _constraint(constraint: DeviceConstraint, path: str, known: RequestNames) -> Problems:
-    yield from known.judge_all(constraint.requests, f"{path}/requests")
-    attributes = {
-        "matchAttribute": constraint.match_attribute,
-        "distinctAttribute": constraint.distinct_attribute,
-    }
-    for field, attribute in attributes.items():
-        if attribute is None:
-            continue
-        hint = ""
-        if "/" not in attribute:
-            hint = f"write <domain>/{attribute}, with the domain of the driver"
-        wrong = names.fully_qualified_name(attribute)
-        yield from wrong_format(attribute, wrong, f"{path}/{field}", hint)
-    if set(attributes.values()) == {None}:
-        yield Problem("D107", path, "one of matchAttribute and distinctAttribute is required")
-
-
 def _derived_attributes(devices: DeviceClaim, path: str, gates: Gates) -> Problems:
     """Judge derived attributes, whose cost is summed over the claim and which some constraint must use."""
-    used = _constraints_by_request(devices.constraints)
-    found = []
-    for index, request in enumerate(devices.requests):
-        if request.exactly is not None and not request.first_available:
-            found.append((request.exactly.derived_attributes, f"{path}/requests/{index}/exactly", {"", request.name}))
-        elif request.exactly is None:
-            found.extend(
-                (sub.derived_attributes, f"{path}/requests/{index}/firstAvailable/{i}", {"", request.name, f"{request.name}/{sub.name}"})
-                for i, sub in enumerate(request.first_available)
-            )  # fmt: skip
-    cost = 0
-    for attributes, at, scopes in found:
-        needed = set().union(*(used.get(scope, set()) for scope in scopes))
-        yield from _check_derived(attributes, f"{at}/derivedAttributes", needed)
-        if len(attributes) <= MAX_DERIVED:
-            for index, attribute in enumerate(attributes):
-                problems, bound = judge_derived(
-                    attribute.expression, f"{at}/derivedAttributes/{index}/expression", gates
-                )
-                yield from problems
-                cost += bound
-    if cost > 1_000_000:
-        yield Problem("D111", path, "the derived attributes of the claim together may cost too much")
-
-
-def _check_derived(attributes: Sequence[DeviceDerivedAttribute], path: str, needed: set[str]) -> Problems:
-    yield from too_many(attributes, MAX_DERIVED, path)
-    if len(attributes) > MAX_DERIVED:
-        return
-    keys = [attribute.name for attribute in attributes]
-    yield from duplicates(keys, path, "derived attribute", field="/name")
-    for index, attribute in enumerate(attributes):
-        wrong = names.fully_qualified_name(attribute.name)
-        yield from empty_or_wrong_format(attribute.name, wrong, f"{path}/{index}/name", "name")
-        if attribute.name and attribute.name not in needed:
-            message = f"no matchAttribute or distinctAttribute that covers the request names {attribute.name!r}"
-            yield Problem("D109", f"{path}/{index}/name", message)
-        if not attribute.expression:
-            yield Problem("D101", f"{path}/{index}/expression", "expression is required")
-
-
-def _constraints_by_request(constraints: Sequence[DeviceConstraint]) -> Mapping[str, set[str]]:
-    """Gather which attributes are constrained on which request; "" stands for all requests."""
-    used: dict[str, set[str]] = {}
-    for constraint in constraints:
+    used: dict[str, set[str]] = {}  # by request, "" for all, the attributes that are constrained
+    for constraint in devices.constraints:
         # The API server reads distinctAttribute only where matchAttribute is not set.
         name = constraint.match_attribute
         if name is None:
             name = constraint.distinct_attribute
-        if name is None:
-            continue
         for request in constraint.requests or ("",):
-            attributes = used.setdefault(request, set())
-            attributes.add(name)
-    return used
+            if name is not None:
+                used.setdefault(request, set()).add(name)
+    found = []
+    for index, one in enumerate(devices.requests):
+        at = f"{path}/requests/{index}"
+        if one.exactly is not None and not one.first_available:
+            found.append((one.exactly.derived_attributes, f"{at}/exactly", {"", one.name}))
+        elif one.exactly is None:
+            found += [
+                (sub.derived_attributes, f"{at}/firstAvailable/{number}", {"", one.name, f"{one.name}/{sub.name}"})
+                for number, sub in enumerate(one.first_available)
+            ]
+    cost = 0
+    for attributes, at, scopes in found:
+        needed = set().union(*(used.get(scope, set()) for scope in scopes))
+
+        def judge_name(attribute: DeviceDerivedAttribute, at: str, needed: set[str] = needed) -> Problems:
+            yield from required(attribute.name, f"{at}/name", names.fully_qualified_name)
+            if attribute.name and attribute.name not in needed:
+                message = f"no matchAttribute or distinctAttribute that covers the request names {attribute.name!r}"
+                yield Problem("D109", f"{at}/name", message)
+            yield from required(attribute.expression, f"{at}/expression")
+
+        below = f"{at}/derivedAttributes"
+        yield from entries(
+            attributes, MAX_DERIVED, below, judge_name, key=_name, what="derived attribute", field="/name"
+        )
+        for number, attribute in enumerate(attributes if len(attributes) <= MAX_DERIVED else ()):
+            problems, bound = judge_derived(attribute.expression, f"{below}/{number}/expression", gates)
+            yield from problems
+            cost += bound
+    if cost > 1_000_000:
+        yield Problem("D111", path, "the derived attributes of the claim together may cost too much")

@@ -1,35 +1,36 @@
-"""DeviceClasses, selectors lists and driver parameters (ValidateDeviceClass, validateOpaqueConfiguration)."""
+"""DeviceClasses and driver parameters (ValidateDeviceClass, validateOpaqueConfiguration, validateRawExtension)."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from dra.validation.fields import names
-from dra.validation.fields.limits import empty_or_wrong_format, too_many, wrong_format
-from dra.validation.fields.parameters import driver_parameters
+from dra.validation.fields.limits import entries, required, wrong_format
 from dra.validation.fields.selectors import selectors
-from dra.validation.parameters.judge import parameter_problems
+from dra.validation.parameters.judge import MAX_BYTES, parameter_problems
 from dra.validation.problem import Problem, Problems
 
 if TYPE_CHECKING:
-    from dra.objects import DeviceClass, OpaqueDeviceConfiguration
+    from dra.objects import DeviceClass, DeviceClassConfiguration, OpaqueDeviceConfiguration
     from dra.validation.fields.gates import Gates
+    from dra.wire import Opaque
 
 MAX_CONFIG = 32
 
 
 def device_class(value: DeviceClass, gates: Gates) -> Problems:
     """Judge the spec of a DeviceClass."""
+
+    def judge_config(config: DeviceClassConfiguration, at: str) -> Problems:
+        yield from opaque(config.opaque, at)
+        yield from parameter_problems(config.opaque, f"{at}/opaque")
+
     spec = value.spec
     yield from selectors(spec.selectors, "/spec/selectors", gates)
-    yield from too_many(spec.config, MAX_CONFIG, "/spec/config")
-    if len(spec.config) <= MAX_CONFIG:
-        for index, config in enumerate(spec.config):
-            yield from opaque(config.opaque, f"/spec/config/{index}")
-            yield from parameter_problems(config.opaque, f"/spec/config/{index}/opaque")
+    yield from entries(spec.config, MAX_CONFIG, "/spec/config", judge_config)
     if spec.extended_resource_name is not None:
-        wrong = names.extended_resource_name(spec.extended_resource_name)
-        yield from wrong_format(spec.extended_resource_name, wrong, "/spec/extendedResourceName")
+        rule = names.extended_resource_name
+        yield from wrong_format(spec.extended_resource_name, rule, "/spec/extendedResourceName")
 
 
 def opaque(config: OpaqueDeviceConfiguration | None, path: str) -> Problems:
@@ -37,5 +38,19 @@ def opaque(config: OpaqueDeviceConfiguration | None, path: str) -> Problems:
     if config is None:
         yield Problem("D101", f"{path}/opaque", "opaque is required")
         return
-    yield from empty_or_wrong_format(config.driver, names.driver_name(config.driver), f"{path}/opaque/driver", "driver")
-    yield from driver_parameters(config.parameters, f"{path}/opaque/parameters", needed=True)
+    yield from required(config.driver, f"{path}/opaque/driver", names.driver_name)
+    if config.parameters is None:
+        yield Problem("D101", f"{path}/opaque/parameters", "parameters are required")
+    else:
+        yield from free_form(config.parameters, f"{path}/opaque/parameters")
+
+
+def free_form(value: Opaque, path: str) -> Problems:
+    """Judge a value that must be a JSON object of limited size.
+
+    The size counts in the bytes that reach the server: those of compact JSON, which is what clients send for YAML.
+    """
+    if (length := len(value.json)) > MAX_BYTES:
+        yield Problem("D103", path, f"{length} bytes, at most {MAX_BYTES} are allowed")
+    elif not value.json.startswith(b"{"):
+        yield Problem("D112", path, "must be a JSON object")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from dra.policy import COUNTER_SET, NODE, POOL
 from dra.validation.fields import names
-from dra.validation.fields.limits import empty_or_wrong_format
+from dra.validation.fields.limits import required
 from dra.validation.fields.selectors import expression
 from dra.validation.problem import Problem, Problems
 
@@ -21,23 +21,13 @@ READINGS: Final = ("upstream", "proposal")
 def device_compatibility(value: DeviceCompatibility, gates: Gates) -> Problems:
     """Judge a DeviceCompatibility."""
     spec = value.spec
-    wrong = names.driver_name(spec.driver)
-    yield from empty_or_wrong_format(spec.driver, wrong, "/spec/driver", "driver")
-    expressions = {
-        "selector": spec.selector,
-        "compatibleOnlyWith": spec.compatible_only_with,
-    }
-    for field, text in expressions.items():
+    yield from required(spec.driver, "/spec/driver", names.driver_name)
+    for field, text in (("selector", spec.selector), ("compatibleOnlyWith", spec.compatible_only_with)):
         if text:
             yield from expression(text, f"/spec/{field}", gates)
-    choices = {
-        "scope": (spec.scope, SCOPES),
-        "groups": (spec.groups, READINGS),
-    }
-    for field, (chosen, allowed) in choices.items():
+    for field, chosen, allowed in (("scope", spec.scope, SCOPES), ("groups", spec.groups, READINGS)):
         if chosen not in allowed:
-            listed = ", ".join(allowed)
-            yield Problem("D106", f"/spec/{field}", f"{chosen!r} must be one of {listed}")
+            yield Problem("D106", f"/spec/{field}", f"{chosen!r} must be one of {', '.join(allowed)}")
     if not spec.compatible_only_with and spec.groups == "upstream":
         message = "neither compatibleOnlyWith nor groups: proposal is set, so this object does nothing"
         yield Problem("D118", "/spec", message)

@@ -68,7 +68,7 @@ def device_quota(value: DeviceQuota) -> Problems:
 
 def limited_classes(value: DeviceQuota, world: World) -> Problems:
     """Complain about limits on classes that do not exist."""
-    if not world.knows_classes:
+    if not world.classes:
         return
     for key in value.spec.hard:
         read = read_key(key)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from dra.pointer import member
 from dra.server import FRACTIONAL
 from dra.validation.fields import names
-from dra.validation.fields.limits import duplicates, empty_or_wrong_format, too_many, wrong_format
+from dra.validation.fields.limits import duplicates, entries, required, too_many, wrong_format
 from dra.validation.fields.metadata import node_selector
 from dra.validation.fields.request_policy import request_policy
 from dra.validation.objects.taints import taint
@@ -46,9 +47,9 @@ _OPERATIONS: Final = ("NodePrepareResources", "NodeUnprepareResources", "*")
 def resource_slice(value: ResourceSlice, gates: Gates, *, both_lists: bool) -> Problems:
     """Judge the spec of a slice. `both_lists` says that devices and sharedCounters are both there, be they empty."""
     spec = value.spec
-    yield from empty_or_wrong_format(spec.driver, names.driver_name(spec.driver), "/spec/driver", "driver")
+    yield from required(spec.driver, "/spec/driver", names.driver_name)
     pool = spec.pool
-    yield from empty_or_wrong_format(pool.name, names.pool_name(pool.name), "/spec/pool/name", "name")
+    yield from required(pool.name, "/spec/pool/name", names.pool_name)
     if pool.resource_slice_count <= 0:
         yield Problem("D108", "/spec/pool/resourceSliceCount", f"{pool.resource_slice_count} must be greater than zero")
     if pool.generation < 0:
@@ -63,7 +64,10 @@ def resource_slice(value: ResourceSlice, gates: Gates, *, both_lists: bool) -> P
         hint = "publish the counter sets in a slice of their own, in the same pool and generation"
         yield Problem("D107", "/spec", "only one of sharedCounters and devices is allowed", hint)
     yield from _devices(spec, gates)
-    yield from _counter_sets(spec.shared_counters)
+    sets, at = spec.shared_counters, "/spec/sharedCounters"
+    yield from entries(
+        sets, MAX_COUNTER_SETS, at, _counter_set, key=attrgetter("name"), what="counter set", field="/name"
+    )
     if spec.partition_type_attribute is not None:
         yield from _partition_type(spec, spec.partition_type_attribute)
     yield from skipped_operations(spec.skip_node_operations, "/spec/skipNodeOperations")
@@ -77,7 +81,7 @@ def _nodes(
     if node_name is not None:
         if node_name:
             chosen.append("nodeName")
-            yield from wrong_format(node_name, names.dns_subdomain(node_name), f"{path}/nodeName")
+            yield from wrong_format(node_name, names.dns_subdomain, f"{path}/nodeName")
         else:
             yield Problem("D117", f"{path}/nodeName", "must be left out or set to a name")
     if selector is not None:
@@ -97,23 +101,16 @@ def _nodes(
 def _devices(spec: ResourceSliceSpec, gates: Gates) -> Problems:
     devices = spec.devices
     limit, why = MAX_DEVICES, ""
-    if any(map(_is_advanced, devices)):
+    if any(one.taints or one.consumes_counters or any(map(_lists, one.attributes.values())) for one in devices):
         limit, why = MAX_DEVICES_ADVANCED, " with taints, counters or lists"
     if len(devices) > limit:
         message = f"{len(devices)} devices, a slice{why} has at most {limit}"
         yield Problem("D104", "/spec/devices", message, "publish several slices in the pool")
         return
-    keys = [device.name for device in devices]
-    yield from duplicates(keys, "/spec/devices", "device", field="/name")
+    yield from duplicates([device.name for device in devices], "/spec/devices", "device", field="/name")
     per_device_nodes = bool(spec.per_device_node_selection)
     for index, device in enumerate(devices):
         yield from _device(device, f"/spec/devices/{index}", gates, per_device_nodes=per_device_nodes)
-
-
-def _is_advanced(device: Device) -> bool:
-    if device.taints or device.consumes_counters:
-        return True
-    return any(_lists(attribute) for attribute in device.attributes.values())
 
 
 def _lists(attribute: DeviceAttribute) -> list[Sequence[object]]:
@@ -122,30 +119,25 @@ def _lists(attribute: DeviceAttribute) -> list[Sequence[object]]:
 
 
 def _device(device: Device, path: str, gates: Gates, *, per_device_nodes: bool) -> Problems:
-    wrong = names.dns_label(device.name)
-    yield from empty_or_wrong_format(device.name, wrong, f"{path}/name", "name", names.suggestion)
-    entries = len(device.attributes) + len(device.capacity)
-    if entries > MAX_ENTRIES:
-        yield Problem("D104", path, f"{entries} attributes and capacities together, at most {MAX_ENTRIES} are allowed")
-    values = 0
-    for attribute in device.attributes.values():
-        items = sum(map(len, _lists(attribute)))
-        values += max(1, items)
+    yield from required(device.name, f"{path}/name", names.dns_label, names.suggestion)
+    both = len(device.attributes) + len(device.capacity)
+    if both > MAX_ENTRIES:
+        yield Problem("D104", path, f"{both} attributes and capacities together, at most {MAX_ENTRIES} are allowed")
+    values = sum(max(1, sum(map(len, _lists(attribute)))) for attribute in device.attributes.values())
     if values > MAX_VALUES:
         yield Problem("D104", path, f"{values} attribute values, at most {MAX_VALUES} are allowed")
     lists = "DRAListTypeAttributes" in gates
     for name, attribute in device.attributes.items():
         at = member(f"{path}/attributes", name)
-        wrong = names.qualified_name(name)
-        yield from wrong_format(name, wrong, at)
+        yield from wrong_format(name, names.qualified_name, at)
         yield from _attribute(attribute, at, lists=lists)
     shared = bool(device.allow_multiple_allocations)
     yield from _capacities(device.capacity, f"{path}/capacity", gates, shared=shared)
-    yield from too_many(device.taints, MAX_TAINTS, f"{path}/taints")
-    if len(device.taints) <= MAX_TAINTS:
-        for index, value in enumerate(device.taints):
-            yield from taint(value, f"{path}/taints/{index}")
-    yield from _consumptions(device.consumes_counters, f"{path}/consumesCounters")
+    yield from entries(device.taints, MAX_TAINTS, f"{path}/taints", taint)
+    at, key = f"{path}/consumesCounters", attrgetter("counter_set")
+    yield from entries(
+        device.consumes_counters, MAX_CONSUMPTIONS, at, _consumption, key=key, what="counter set", field="/counterSet"
+    )
     own_nodes = (device.node_name, device.node_selector, device.all_nodes)
     if per_device_nodes:
         everywhere = {"allNodes": device.all_nodes}
@@ -153,9 +145,7 @@ def _device(device: Device, path: str, gates: Gates, *, per_device_nodes: bool) 
     elif own_nodes != (None, None, None):
         message = "nodeName, nodeSelector and allNodes of a device need perDeviceNodeSelection in the slice"
         yield Problem("D117", path, message)
-    conditions = device.binding_conditions or ()
-    failures = device.binding_failure_conditions or ()
-    yield from binding_conditions(conditions, failures, path)
+    yield from binding_conditions(device.binding_conditions or (), device.binding_failure_conditions or (), path)
     for name, resource in device.node_allocatable_resources.items():
         at = member(f"{path}/nodeAllocatableResources", name)
         yield from _node_allocatable(name, resource, device.capacity, at)
@@ -174,28 +164,24 @@ def _attribute(attribute: DeviceAttribute, path: str, *, lists: bool) -> Problem
             hint = ""
         yield Problem("D107", path, f"exactly one of {kinds} must be set, not {count}", hint)
     if text is not None:
-        wrong = names.attribute_text(text)
-        yield from wrong_format(text, wrong, f"{path}/string")
+        yield from wrong_format(text, names.attribute_text, f"{path}/string")
     if version is not None:
-        hint = ""
-        if version[:1] == "v":
-            hint = "leave the v out"
-        wrong = names.semver(version)
-        yield from wrong_format(version, wrong, f"{path}/version", hint)
+        hint = "leave the v out" if version.startswith("v") else ""
+        yield from wrong_format(version, names.semver, f"{path}/version", hint)
     for name in ("ints", "bools", "strings", "versions") if lists_set else ():
         values = getattr(attribute, name)
         if values is not None and not values:
             yield Problem("D101", f"{path}/{name}", "a list must not be empty")
     for index, text in enumerate(attribute.strings or ()):
-        yield from wrong_format(text, names.attribute_text(text), f"{path}/strings/{index}")
+        yield from wrong_format(text, names.attribute_text, f"{path}/strings/{index}")
     for index, text in enumerate(attribute.versions or ()):
-        yield from wrong_format(text, names.semver(text), f"{path}/versions/{index}")
+        yield from wrong_format(text, names.semver, f"{path}/versions/{index}")
 
 
 def _capacities(capacities: Mapping[str, DeviceCapacity], path: str, gates: Gates, *, shared: bool) -> Problems:
     for name, capacity in capacities.items():
         at = member(path, name)
-        yield from wrong_format(name, names.qualified_name(name), at)
+        yield from wrong_format(name, names.qualified_name, at)
         if shared:
             fractional = FRACTIONAL in gates
             yield from request_policy(capacity, f"{at}/requestPolicy", fractional=fractional)
@@ -204,42 +190,20 @@ def _capacities(capacities: Mapping[str, DeviceCapacity], path: str, gates: Gate
             yield Problem("D107", f"{at}/requestPolicy", "a request policy needs allowMultipleAllocations: true", hint)
 
 
-def _consumptions(consumptions: Sequence[DeviceCounterConsumption], path: str) -> Problems:
-    yield from too_many(consumptions, MAX_CONSUMPTIONS, path)
-    if len(consumptions) > MAX_CONSUMPTIONS:
-        return
-    keys = [consumption.counter_set for consumption in consumptions]
-    yield from duplicates(keys, path, "counter set", field="/counterSet")
-    for index, consumption in enumerate(consumptions):
-        at = f"{path}/{index}"
-        name = consumption.counter_set
-        wrong = names.dns_label(name)
-        yield from empty_or_wrong_format(name, wrong, f"{at}/counterSet", "counterSet", names.suggestion)
-        yield from _counters(consumption.counters, f"{at}/counters")
-        groups = consumption.compatibility_groups
-        group_path = f"{at}/compatibilityGroups"
-        yield from too_many(groups, MAX_GROUPS, group_path)
-        if len(groups) > MAX_GROUPS:
-            continue
-        yield from duplicates(groups, group_path, "group")
-        for number, group in enumerate(groups):
-            wrong = names.dns_label(group)
-            yield from wrong_format(group, wrong, f"{group_path}/{number}", names.suggestion)
+def _consumption(consumption: DeviceCounterConsumption, path: str) -> Problems:
+    yield from required(consumption.counter_set, f"{path}/counterSet", names.dns_label, names.suggestion)
+    yield from _counters(consumption.counters, f"{path}/counters")
+
+    def judge_group(group: str, at: str) -> Problems:
+        yield from wrong_format(group, names.dns_label, at, names.suggestion)
+
+    at = f"{path}/compatibilityGroups"
+    yield from entries(consumption.compatibility_groups, MAX_GROUPS, at, judge_group, key=str, what="group")
 
 
-def _counter_sets(sets: Sequence[CounterSet]) -> Problems:
-    path = "/spec/sharedCounters"
-    yield from too_many(sets, MAX_COUNTER_SETS, path)
-    if len(sets) > MAX_COUNTER_SETS:
-        return
-    keys = [counter_set.name for counter_set in sets]
-    yield from duplicates(keys, path, "counter set", field="/name")
-    for index, counter_set in enumerate(sets):
-        at = f"{path}/{index}"
-        name = counter_set.name
-        wrong = names.dns_label(name)
-        yield from empty_or_wrong_format(name, wrong, f"{at}/name", "name", names.suggestion)
-        yield from _counters(counter_set.counters, f"{at}/counters")
+def _counter_set(counter_set: CounterSet, path: str) -> Problems:
+    yield from required(counter_set.name, f"{path}/name", names.dns_label, names.suggestion)
+    yield from _counters(counter_set.counters, f"{path}/counters")
 
 
 def _counters(counters: Mapping[str, object], path: str) -> Problems:
@@ -247,12 +211,12 @@ def _counters(counters: Mapping[str, object], path: str) -> Problems:
         yield Problem("D101", path, "at least one counter is required")
     yield from too_many(counters, MAX_COUNTERS, path)
     for name in counters:
-        yield from wrong_format(name, names.dns_label(name), member(path, name), names.suggestion)
+        yield from wrong_format(name, names.dns_label, member(path, name), names.suggestion)
 
 
 def _partition_type(spec: ResourceSliceSpec, name: str) -> Problems:
-    if wrong := names.fully_qualified_name(name):
-        yield from wrong_format(name, wrong, "/spec/partitionTypeAttribute")
+    wrong = list(wrong_format(name, names.fully_qualified_name, "/spec/partitionTypeAttribute"))
+    yield from wrong
     if not any(device.consumes_counters for device in spec.devices):
         message = "may only be set on a slice with devices that consume counters"
         yield Problem("D107", "/spec/partitionTypeAttribute", message)
@@ -266,9 +230,8 @@ def _partition_type(spec: ResourceSliceSpec, name: str) -> Problems:
         attribute = device.attributes.get(name) or device.attributes.get(bare)
         at = member(f"/spec/devices/{index}/attributes", name)
         if attribute is None:
-            yield Problem(
-                "D101", at, "a device that consumes counters must have the attribute of partitionTypeAttribute"
-            )
+            message = "a device that consumes counters must have the attribute of partitionTypeAttribute"
+            yield Problem("D101", at, message)
         elif attribute.string is None:
             yield Problem("D107", at, "the attribute of partitionTypeAttribute must be a string")
 
@@ -294,8 +257,7 @@ def binding_conditions(conditions: Sequence[str], failures: Sequence[str], path:
         yield from too_many(values, MAX_BINDING_CONDITIONS, at)
         yield from duplicates(values, at, "condition")
         for index, value in enumerate(values):
-            wrong = names.label_key(value)
-            yield from empty_or_wrong_format(value, wrong, f"{at}/{index}", "a condition type")
+            yield from required(value, f"{at}/{index}", names.label_key, what="a condition type")
     for index, value in enumerate(failures):
         if value in conditions:
             message = f"{value!r} is a condition of success and of failure"

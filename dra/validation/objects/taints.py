@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dra.validation.fields import names
-from dra.validation.fields.limits import empty_or_wrong_format, wrong_format
+from dra.validation.fields.limits import required, wrong_format
 from dra.validation.fields.metadata import conditions
 from dra.validation.problem import Problem, Problems
 
@@ -18,10 +18,8 @@ _EFFECTS = ("NoSchedule", "NoExecute", "None")
 
 
 def taint(value: DeviceTaint, path: str) -> Problems:
-    wrong = names.label_key(value.key)
-    yield from empty_or_wrong_format(value.key, wrong, f"{path}/key", "key")
-    wrong = names.label_value(value.value)
-    yield from wrong_format(value.value, wrong, f"{path}/value")
+    yield from required(value.key, f"{path}/key", names.label_key)
+    yield from wrong_format(value.value, names.label_value, f"{path}/value")
     effect = value.effect
     at = f"{path}/effect"
     if not effect:
@@ -34,13 +32,13 @@ def tolerations(values: Sequence[DeviceToleration], path: str) -> Problems:
     for index, value in enumerate(values):
         at = f"{path}/{index}"
         if value.key:
-            yield from wrong_format(value.key, names.label_key(value.key), f"{at}/key")
+            yield from wrong_format(value.key, names.label_key, f"{at}/key")
         match value.operator:
             case "Exists":
                 if value.value:
                     yield Problem("D107", f"{at}/value", "the operator Exists takes no value")
             case "" | "Equal":
-                yield from wrong_format(value.value, names.label_value(value.value), f"{at}/value")
+                yield from wrong_format(value.value, names.label_value, f"{at}/value")
             case operator:
                 yield Problem("D106", f"{at}/operator", f"{operator!r} must be Equal or Exists")
         if value.effect and value.effect not in _EFFECTS:
@@ -52,15 +50,11 @@ def taint_rule(rule: DeviceTaintRule) -> Problems:
     selector = rule.spec.device_selector
     if selector is not None:
         path = "/spec/deviceSelector"
-        driver, pool, device = selector.driver, selector.pool, selector.device
-        if driver is not None:
-            wrong = names.driver_name(driver)
-            yield from empty_or_wrong_format(driver, wrong, f"{path}/driver", "driver")
-        if pool is not None:
-            wrong = names.pool_name(pool)
-            yield from empty_or_wrong_format(pool, wrong, f"{path}/pool", "pool")
-        if device is not None:
-            wrong = names.dns_label(device)
-            yield from wrong_format(device, wrong, f"{path}/device")
+        if selector.driver is not None:
+            yield from required(selector.driver, f"{path}/driver", names.driver_name)
+        if selector.pool is not None:
+            yield from required(selector.pool, f"{path}/pool", names.pool_name)
+        if selector.device is not None:
+            yield from wrong_format(selector.device, names.dns_label, f"{path}/device")
     yield from taint(rule.spec.taint, "/spec/taint")
     yield from conditions(rule.status.conditions, 8, "/status/conditions")

@@ -38,9 +38,7 @@ def update_errors(
     kind = str(new.get("kind"))
     found = [problem for problem in judged.problems if _is_judged(problem, kind, status=status)]
     if typed is not None and not status and kind in _GENERATED_ONCE:
-        base = typed.metadata.generate_name
-        wrong = names.path_segment(base)
-        found += wrong_format(base, wrong, "/metadata/generateName")
+        found += wrong_format(typed.metadata.generate_name, names.path_segment, "/metadata/generateName")
     if found:
         before = judge(old, gates)
         known = {(problem.path, problem.message) for problem in before.problems}

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from dra.validation.fields.parameters import MAX_BYTES
 from dra.validation.fields.shape import Fields, ListOf, MapOf, Shape, guess, show
 from dra.validation.parameters.driver import Driver, ParameterKind
 from dra.validation.parameters.networks import DRANET, SRIOV
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from dra.objects import OpaqueDeviceConfiguration
     from dra.wire import Json
 
+MAX_BYTES: Final = 10 * 1024  # of parameters; the API server takes no more
 # The most mistakes that are reported of one entry.
 _MOST: Final = 16
 # What a shape says, under the codes of parameters.
