@@ -17,21 +17,17 @@ if TYPE_CHECKING:
 
 def findings(found: Iterable[Problem], reference: str) -> list[Finding]:
     """Make findings of problems: the object named, severity and general advice from the table of codes."""
-    made = []
-    for problem in found:
-        code = CODES[problem.code]
-        hint = problem.hint or code.hint
-        made.append(
-            Finding(
-                code=problem.code,
-                severity=code.severity,
-                object=reference,
-                path=problem.path,
-                message=problem.message,
-                hint=hint,
-            )
+    return [
+        Finding(
+            code=problem.code,
+            severity=CODES[problem.code].severity,
+            object=reference,
+            path=problem.path,
+            message=problem.message,
+            hint=problem.hint or CODES[problem.code].hint,
         )
-    return made
+        for problem in found
+    ]
 
 
 def errors(value: dict[str, Any], enabled: gates.Gates = gates.DEFAULT) -> list[Problem]:

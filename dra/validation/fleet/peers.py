@@ -6,7 +6,6 @@ answered by its peers is legal; two rules that contradict each other are most li
 
 from __future__ import annotations
 
-from itertools import islice
 from typing import TYPE_CHECKING
 
 from dra import cel
@@ -39,42 +38,31 @@ def peer_problems(rule: DeviceCompatibility, world: World) -> Problems:
     permits = _compile(rule.spec.compatible_only_with)
     if permits is None:
         return
-    yield from _anywhere(rule, carriers)
-    yield from _uncompared(rule, world)
-    spots = _by_spot(rule, world.fleet.devices)
+    spec, spots = rule.spec, _by_spot(rule, world.fleet.devices)
+    nowhere = [published.reference for published in carriers if not published.node] if spec.scope == NODE else []
+    if nowhere:
+        are = f" and {len(nowhere) - 1} more are" if len(nowhere) > 1 else " is"
+        message = f"{nowhere[0]}{are} on no single node, so the rule does not hold there"
+        yield Problem("D508", "/spec/scope", message)
+    # Nothing found beyond the bounds of the work does not mean that nothing is there.
+    rules = len(_rules_of(spec.driver, world))
+    if rules > _MAX_RULES:
+        message = (
+            f"driver {spec.driver!r} has {rules} rules, and only the first {_MAX_RULES} were compared with this one"
+        )
+        yield Problem("D509", "/spec/driver", message)
+    for (kind, name), devices in spots.items():
+        if len(devices) > _MAX_DEVICES:
+            message = f"{kind} {name!r} has {len(devices)} devices of driver {spec.driver!r}, and only the first {_MAX_DEVICES} of a {kind} were compared"
+            yield Problem("D509", "/spec/scope", message)
+            break  # one example is enough
     seen: set[str] = set()
     for spot, mine in _by_spot(rule, carriers).items():
         peers = spots[spot][:_MAX_DEVICES]
         for problem in _judge(rule, permits, mine[:_MAX_DEVICES], peers, world):
-            if problem.code not in seen:  # one example of each is enough
+            if problem.code not in seen:  # as is one of each
                 seen.add(problem.code)
                 yield problem._replace(path=path)
-
-
-def _anywhere(rule: DeviceCompatibility, carriers: Sequence[Published]) -> Problems:
-    """Find devices of which a rule about nodes says nothing, since they are on none."""
-    found = [published.reference for published in carriers if not published.node]
-    if rule.spec.scope == NODE and found:
-        more = f" and {len(found) - 1} more" if len(found) > 1 else ""
-        verb = "are" if more else "is"
-        yield Problem(
-            "D508", "/spec/scope", f"{found[0]}{more} {verb} on no single node, so the rule does not hold there"
-        )
-
-
-def _uncompared(rule: DeviceCompatibility, world: World) -> Problems:
-    """Say what is beyond the bounds of the work: nothing found there does not mean that nothing is there."""
-    driver = rule.spec.driver
-    rules = len(_rules_of(driver, world))
-    if rules > _MAX_RULES:
-        message = f"driver {driver!r} has {rules} rules, and only the first {_MAX_RULES} were compared with this one"
-        yield Problem("D509", "/spec/driver", message)
-    spots = _by_spot(rule, world.fleet.devices)
-    crowded = (spot for spot, devices in spots.items() if len(devices) > _MAX_DEVICES)
-    for kind, name in islice(crowded, 1):  # one example is enough
-        devices = len(spots[kind, name])
-        message = f"{kind} {name!r} has {devices} devices of driver {driver!r}, and only the first {_MAX_DEVICES} of a {kind} were compared"
-        yield Problem("D509", "/spec/scope", message)
 
 
 def _rules_of(driver: str, world: World) -> list[DeviceCompatibility]:
@@ -84,15 +72,10 @@ def _rules_of(driver: str, world: World) -> list[DeviceCompatibility]:
 def _by_spot(rule: DeviceCompatibility, devices: Sequence[Published]) -> dict[tuple[str, str], list[Published]]:
     """Gather the devices of the rule's driver by where they can meet: a pool, or a node."""
     spots: dict[tuple[str, str], list[Published]] = {}
-    about_nodes = rule.spec.scope == NODE
     for published in devices:
-        spot = "pool", published.pool
-        if about_nodes:
-            spot = "node", published.node
-        _, where = spot
-        if where and published.driver == rule.spec.driver:
-            found = spots.setdefault(spot, [])
-            found.append(published)
+        spot = ("node", published.node) if rule.spec.scope == NODE else ("pool", published.pool)
+        if spot[1] and published.driver == rule.spec.driver:
+            spots.setdefault(spot, []).append(published)
     return spots
 
 
@@ -115,11 +98,8 @@ def _judge(
     if len(refused) == len(peers) and len(peers) > 1:
         first = carriers[0]
         where = f"on the node {first.node!r}" if rule.spec.scope == NODE else f"of the pool {first.pool!r}"
-        yield Problem(
-            "D504",
-            "",
-            f"no device {where} is permitted: {first.device.name!r} can only be in use alone",
-        )
+        message = f"no device {where} is permitted: {first.device.name!r} can only be in use alone"
+        yield Problem("D504", "", message)
 
 
 def _disagreement(
@@ -134,13 +114,14 @@ def _disagreement(
         opposite = _compile(other.spec.compatible_only_with)
         if opposite is None:
             continue
-        # Who permits whom is told once for each side, and pairs are looked for where they can meet.
-        permitted: dict[str, list[Published]] = {}
+        # Each side is told once which devices it permits, and pairs are looked for where they can meet.
+        about_nodes = other.spec.scope == NODE
+        permitted: dict[str, list[Published]] = {}  # by pool, or all of the node
         for peer in _carriers(other, peers):
             if verdicts[peer.reference] is True:
-                permitted.setdefault(_place(peer, other), []).append(peer)
+                permitted.setdefault("" if about_nodes else peer.pool, []).append(peer)
         for mine in carriers:
-            mates = permitted.get(_place(mine, other), ())
+            mates = permitted.get("" if about_nodes else mine.pool, ())
             met = next((mate for mate in mates if mate.reference != mine.reference), None)
             if met is None or _permits(opposite, mine) is True:
                 continue
@@ -150,16 +131,11 @@ def _disagreement(
             return
 
 
-def _place(published: Published, rule: DeviceCompatibility) -> str:
-    """Say within which of a spot's places a device meets others, by this rule."""
-    return "" if rule.spec.scope == NODE else published.pool
-
-
 def _reach(
     permits: cel.Selector, carriers: Sequence[Published], peers: Sequence[Published], refused: Sequence[Published]
 ) -> Problems:
     """Find a rule that excludes devices of other hardware without reading what tells hardware apart."""
-    sets = {peer.device.name: _counter_sets(peer) for peer in peers}
+    sets = {peer.device.name: frozenset(one.counter_set for one in peer.device.consumes_counters) for peer in peers}
     distinct = {names for names in sets.values() if names}
     if len(distinct) < 2 or permits.reads.everything:
         return
@@ -190,10 +166,6 @@ def _reach(
             hint = "set scope: counterSet, or add a clause on the attribute that names the hardware"
             yield Problem("D502", "", message, hint)
             return
-
-
-def _counter_sets(published: Published) -> frozenset[str]:
-    return frozenset(consumption.counter_set for consumption in published.device.consumes_counters)
 
 
 def _carriers(rule: DeviceCompatibility, devices: Sequence[Published]) -> list[Published]:

@@ -6,18 +6,19 @@ an invalid one gives nothing at all.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
 from dra.pointer import member
 from dra.stock import newest
-from dra.validation.fleet.groups import group_problems
 from dra.validation.problem import Located, Problem, Problems
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from dra.objects import CounterSet, Device, NodeSelector, ResourceSlice
+
+    Found = Iterator[tuple[int | None, Problem]]
 
 
 class Piece(NamedTuple):
@@ -25,6 +26,16 @@ class Piece(NamedTuple):
 
     number: int | None
     slice: ResourceSlice
+
+
+class _Member(NamedTuple):
+    """A device that consumes counters of a set, with its groups there."""
+
+    number: int | None
+    path: str
+    device: str
+    groups: frozenset[str]
+    whole: bool  # takes all of some counter, so no device can be in use beside it
 
 
 _COMPARED = 64  # devices of one counter set that the later ones are compared with
@@ -35,67 +46,49 @@ def pool_problems(pieces: Sequence[Piece]) -> Iterator[Located]:
     pools: dict[tuple[str, str], list[Piece]] = defaultdict(list)
     for piece in pieces:
         spec = piece.slice.spec
-        pool_id = spec.driver, spec.pool.name
-        pools[pool_id].append(piece)
+        pools[spec.driver, spec.pool.name].append(piece)
     for pool in pools.values():
         if any(piece.number is not None for piece in pool):
-            yield from _pool(pool, newest(piece.slice for piece in pool))
+            found = _pool(pool, newest(piece.slice for piece in pool))
+            yield from (Located(number, problem) for number, problem in found if number is not None)
 
 
-def _pool(pool: Sequence[Piece], slices: Sequence[ResourceSlice]) -> Iterator[Located]:
+def _pool(pool: Sequence[Piece], slices: Sequence[ResourceSlice]) -> Found:
     """Judge a pool whose slices of the newest generation are `slices`."""
     kept = set(map(id, slices))
     current = [piece for piece in pool if id(piece.slice) in kept]
-    sets: dict[str, CounterSet] = {}
-    for one in slices:
-        for counter_set in one.spec.shared_counters:
-            sets[counter_set.name] = counter_set
-    yield from _judge_each(pool, lambda piece: _generation(piece.slice, slices))
-    yield from _judge_each(current, lambda piece: _completeness(piece.slice, slices))
+    sets = {counter_set.name: counter_set for one in slices for counter_set in one.spec.shared_counters}
+    for number, one in pool:
+        # Slices of other nodes do not count where this one is seen.
+        seen = [other for other in slices if other.spec.node_name in (None, "", one.spec.node_name)]
+        generation = max((other.spec.pool.generation for other in seen), default=0)
+        if one.spec.pool.generation < generation:
+            message = f"generation {one.spec.pool.generation} of the pool is outdated, there is {generation}"
+            yield number, Problem("D402", "/spec/pool/generation", message)
+        if id(one) not in kept or number is None:
+            continue
+        counts = {other.spec.pool.resource_slice_count for other in seen}
+        said = one.spec.pool.resource_slice_count
+        given = max(len(seen), min(len(slices), said))
+        path = "/spec/pool/resourceSliceCount"
+        if len(counts) > 1:
+            message = f"the slices of this generation say {', '.join(map(str, sorted(counts)))}"
+            yield number, Problem("D403", path, message)
+        elif given != said:
+            missing = said - given
+            which = f"{missing} missing" if missing > 0 else f"{-missing} too many, which counts as incomplete as well"
+            message = f"slices of the pool: {which} ({given} given, {said} announced)"
+            yield number, Problem("D401", path, message)
+        own = {counter_set.name: counter_set for other in seen for counter_set in other.spec.shared_counters}
+        complete = len(slices) >= said
+        for problem in _slice(one, {**sets, **own}, complete=complete):
+            yield number, problem
     yield from _duplicates(current)
-    yield from _judge_each(current, lambda piece: _slice(piece.slice, slices, sets))
-    numbered = [(piece.number, piece.slice) for piece in current]
-    for number, problem in group_problems(numbered, sets):
-        if number is not None:
-            yield Located(number, problem)
+    yield from _groups(current, sets)
     yield from _order(current)
 
 
-def _judge_each(pieces: Sequence[Piece], rule: Callable[[Piece], Problems]) -> Iterator[Located]:
-    for piece in pieces:
-        if piece.number is not None:
-            for problem in rule(piece):
-                yield Located(piece.number, problem)
-
-
-def _seen_with(piece: ResourceSlice, current: Iterable[ResourceSlice]) -> list[ResourceSlice]:
-    """The slices of a pool that the node of a slice sees: slices of other nodes do not count there."""
-    return [one for one in current if one.spec.node_name in (None, "", piece.spec.node_name)]
-
-
-def _generation(piece: ResourceSlice, current: Sequence[ResourceSlice]) -> Problems:
-    newest_one = max((one.spec.pool.generation for one in _seen_with(piece, current)), default=0)
-    if piece.spec.pool.generation < newest_one:
-        message = f"generation {piece.spec.pool.generation} of the pool is outdated, there is {newest_one}"
-        yield Problem("D402", "/spec/pool/generation", message)
-
-
-def _completeness(piece: ResourceSlice, current: Sequence[ResourceSlice]) -> Problems:
-    path = "/spec/pool/resourceSliceCount"
-    seen = _seen_with(piece, current)
-    counts = {other.spec.pool.resource_slice_count for other in seen}
-    said = piece.spec.pool.resource_slice_count
-    given = max(len(seen), min(len(current), said))
-    if len(counts) > 1:
-        yield Problem("D403", path, f"the slices of this generation say {', '.join(map(str, sorted(counts)))}")
-    elif given != said:
-        missing = said - given
-        which = f"{missing} missing" if missing > 0 else f"{-missing} too many, which counts as incomplete as well"
-        message = f"slices of the pool: {which} ({given} given, {said} announced)"
-        yield Problem("D401", path, message)
-
-
-def _duplicates(current: Sequence[Piece]) -> Iterator[Located]:
+def _duplicates(current: Sequence[Piece]) -> Found:
     """Find device names and counter sets that two slices of a pool share."""
     devices: dict[str, Piece] = {}
     sets: dict[str, Piece] = {}
@@ -104,25 +97,19 @@ def _duplicates(current: Sequence[Piece]) -> Iterator[Located]:
             other = devices.setdefault(device.name, piece)
             nodes = {piece.slice.spec.node_name, other.slice.spec.node_name} - {None, ""}
             # Slices of two nodes never meet.
-            if other is not piece and piece.number is not None and len(nodes) < 2:
+            if other is not piece and len(nodes) < 2:
                 message = f"device {device.name!r} is also published by ResourceSlice/{other.slice.metadata.name}"
-                yield Located(piece.number, Problem("D404", f"/spec/devices/{index}/name", message))
+                yield piece.number, Problem("D404", f"/spec/devices/{index}/name", message)
         for index, counter_set in enumerate(piece.slice.spec.shared_counters):
             other = sets.setdefault(counter_set.name, piece)
-            if other is not piece and piece.number is not None:
-                message = (
-                    f"counter set {counter_set.name!r} is also defined by ResourceSlice/{other.slice.metadata.name}"
-                )
-                yield Located(piece.number, Problem("D414", f"/spec/sharedCounters/{index}/name", message))
+            if other is not piece:
+                name = other.slice.metadata.name
+                message = f"counter set {counter_set.name!r} is also defined by ResourceSlice/{name}"
+                yield piece.number, Problem("D414", f"/spec/sharedCounters/{index}/name", message)
 
 
-def _slice(piece: ResourceSlice, current: Sequence[ResourceSlice], sets: Mapping[str, CounterSet]) -> Problems:
+def _slice(piece: ResourceSlice, sets: Mapping[str, CounterSet], *, complete: bool) -> Problems:
     spec = piece.spec
-    own = {
-        counter_set.name: counter_set for one in _seen_with(piece, current) for counter_set in one.spec.shared_counters
-    }
-    sets = {**sets, **own}
-    complete = len(current) >= spec.pool.resource_slice_count
     if spec.driver != spec.driver.lower():
         yield Problem("D411", "/spec/driver", f"the driver name {spec.driver!r} has upper case letters")
     yield from _selector(spec.node_selector, "/spec/nodeSelector")
@@ -185,35 +172,69 @@ def _consumption(device: Device, path: str, sets: Mapping[str, CounterSet], *, c
                 message = f"it consumes {counter.value} of {name}, {consumption.counter_set!r} has {have.value}"
                 yield Problem("D407", where, message)
             if counter.value.nano < 0:
-                yield Problem(
-                    "D406", where, f"{counter.value}: a device in use would add to the counter instead of drawing on it"
-                )
+                message = f"{counter.value}: a device in use would add to the counter instead of drawing on it"
+                yield Problem("D406", where, message)
 
 
-def _order(current: Sequence[Piece]) -> Iterator[Located]:
+def _groups(current: Sequence[Piece], counters: Mapping[str, CounterSet]) -> Found:
+    """Find compatibility groups that surprise: devices that can never be in use beside others, and groups that change nothing.
+
+    The rule (KEP-5963): all devices in use of one counter set must have a group in common, and one without groups goes only
+    with others without groups.
+    """
+    sets: dict[str, list[_Member]] = defaultdict(list)
+    for number, piece in current:
+        for index, device in enumerate(piece.spec.devices):
+            for at, consumption in enumerate(device.consumes_counters):
+                path = f"/spec/devices/{index}/consumesCounters/{at}"
+                groups = frozenset(consumption.compatibility_groups)
+                name = consumption.counter_set
+                have = counters[name].counters if name in counters else {}
+                whole = any(key in have and one.value == have[key].value for key, one in consumption.counters.items())
+                sets[name].append(_Member(number, path, device.name, groups, whole))
+    for name, members in sets.items():
+        grouped = [member for member in members if member.groups]
+        if not grouped:
+            continue
+        bare = [member for member in members if not member.groups and not member.whole]
+        common = frozenset.intersection(*(member.groups for member in grouped))
+        several = len(members) > 1
+        if common and several and len(grouped) == len(members):
+            first = grouped[0]
+            message = f"all devices of {name!r} have {', '.join(sorted(common))}: the groups keep no devices apart"
+            yield first.number, Problem("D415", f"{first.path}/compatibilityGroups", message)
+            continue
+        if bare:
+            first = bare[0]
+            others = ", ".join(sorted({repr(member.device) for member in grouped})[:3])
+            message = f"{first.device!r} has no groups, so it is never in use beside {others} of {name!r}, which have"
+            hint = "give it a group as well, or take the groups away; DeviceCompatibility with groups: proposal reads it as compatible with all"
+            yield first.number, Problem("D408", first.path, message, hint)
+        used = Counter(group for one in grouped for group in one.groups)
+        for one in grouped:
+            if several and all(used[group] == 1 for group in one.groups):
+                message = f"no other device of {name!r} shares a group with {one.device!r}: it can only be in use alone"
+                hint = "if it shall be exclusive, that is how to say it"
+                yield one.number, Problem("D415", f"{one.path}/compatibilityGroups", message, hint)
+
+
+def _order(current: Sequence[Piece]) -> Found:
     """Find a large partition that is tried before a smaller one of the same counter set."""
     seen: dict[str, list[tuple[dict[str, int], str]]] = defaultdict(list)
     told: set[str] = set()
-    in_order = sorted(current, key=lambda piece: piece.slice.metadata.name.encode())
-    for piece in in_order:
-        for index, device in enumerate(piece.slice.spec.devices):
+    for number, piece in sorted(current, key=lambda one: one.slice.metadata.name.encode()):
+        for index, device in enumerate(piece.spec.devices):
             for consumption in device.consumes_counters:
                 amounts = {name: counter.value.nano for name, counter in consumption.counters.items()}
                 set_ = consumption.counter_set
                 earlier = seen[set_]
-                larger = None
-                for was, other in earlier:
-                    if _exceeds(was, amounts):
-                        larger = other
-                        break
+                larger = next((other for was, other in earlier if _exceeds(was, amounts)), None)
                 if len(earlier) < _COMPARED:
                     earlier.append((amounts, device.name))
-                if larger is None or set_ in told or piece.number is None:
-                    continue
-                told.add(set_)
-                message = f"{device.name!r} comes behind the larger {larger!r} of {set_!r}, which is taken first"
-                problem = Problem("D410", f"/spec/devices/{index}", message)
-                yield Located(piece.number, problem)
+                if larger is not None and set_ not in told and number is not None:
+                    told.add(set_)
+                    message = f"{device.name!r} comes behind the larger {larger!r} of {set_!r}, which is taken first"
+                    yield number, Problem("D410", f"/spec/devices/{index}", message)
 
 
 def _exceeds(one: dict[str, int], other: dict[str, int]) -> bool:

@@ -8,18 +8,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from dra import cel
-from dra.errors import SelectorError
+from dra.errors import CapacityError, SelectorError
 from dra.objects import selects
+from dra.pointer import member
+from dra.stock import charges
 from dra.validation.fields.limits import some
-from dra.validation.fields.shape import nearest
-from dra.validation.fleet.amounts import amount_problems
+from dra.validation.fields.shape import guess
 from dra.validation.parameters.reach import class_settings, reach_problems
 from dra.validation.problem import Problem, Problems
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Sequence
+    from collections.abc import Generator, Mapping, Sequence
 
     from dra.objects import (
+        Device,
         DeviceClaim,
         DeviceClass,
         DeviceConstraint,
@@ -28,8 +30,11 @@ if TYPE_CHECKING:
         DeviceTaintRule,
         ExactDeviceRequest,
     )
+    from dra.quantity import Quantity
     from dra.validation.fleet.published import Failure, Fleet, Matches
     from dra.validation.fleet.world import World
+
+    Ask = ExactDeviceRequest | DeviceSubRequest
 
 MAX_DEVICES: Final = 32
 MAX_PARAMETERS: Final = 64
@@ -38,29 +43,22 @@ MAX_PARAMETERS: Final = 64
 class _Demand(NamedTuple):
     """One request or alternative, where it stands, and what constraints may call it."""
 
-    demand: ExactDeviceRequest | DeviceSubRequest
+    demand: Ask
     path: str
     names: frozenset[str]
 
 
-def demands(devices: DeviceClaim, path: str) -> list[_Demand]:
-    """List the requests of a claim, alternatives one by one."""
-    found = []
+def claim_problems(devices: DeviceClaim, path: str, world: World) -> Problems:
+    """Judge what a claim asks for against classes and devices."""
+    asked: list[_Demand] = []  # alternatives one by one
+    least = 0  # the fewest devices that satisfy the claim
     for index, request in enumerate(devices.requests):
         at = f"{path}/requests/{index}"
         if request.exactly is not None:
-            found.append(_Demand(request.exactly, f"{at}/exactly", frozenset({request.name})))
+            asked.append(_Demand(request.exactly, f"{at}/exactly", frozenset({request.name})))
         for number, sub in enumerate(request.first_available):
             names = frozenset({request.name, f"{request.name}/{sub.name}"})
-            found.append(_Demand(sub, f"{at}/firstAvailable/{number}", names))
-    return found
-
-
-def claim_problems(devices: DeviceClaim, path: str, world: World) -> Problems:
-    """Judge what a claim asks for against classes and devices."""
-    asked = demands(devices, path)
-    least = 0  # the fewest devices that satisfy the claim
-    for request in devices.requests:
+            asked.append(_Demand(sub, f"{at}/firstAvailable/{number}", names))
         options = [request.exactly] if request.exactly is not None else list(request.first_available)
         least += min((1 if one.allocation_mode == "All" else max(one.count, 1) for one in options), default=0)
     if least > MAX_DEVICES:
@@ -68,7 +66,14 @@ def claim_problems(devices: DeviceClaim, path: str, world: World) -> Problems:
         yield Problem("D307", f"{path}/requests", message)
     picked: list[tuple[_Demand, Matches]] = []
     for one in asked:
-        yield from _mode(one, devices.constraints)
+        at = f"{one.path}/allocationMode"
+        wants_all = one.demand.allocation_mode == "All"
+        if wants_all and any(_covers(constraint, one) for constraint in devices.constraints):
+            message = "a constraint covers a request for All devices: the first device that it refuses ends scheduling with an error"
+            yield Problem("D308", at, message, "select the devices with selectors instead")
+        if wants_all and len(one.names) > 1:
+            message = "All as an alternative ends scheduling with an error while any pool of the node is being updated, even if it is never reached"
+            yield Problem("D308", at, message, "prefer a count")
         if getattr(one.demand, "admin_access", None):
             message = (
                 "the API server refuses it unless the namespace has the label resource.kubernetes.io/admin-access=true"
@@ -78,15 +83,13 @@ def claim_problems(devices: DeviceClaim, path: str, world: World) -> Problems:
         if device_class is None:
             name = one.demand.device_class_name
             if name and world.classes:
-                near = nearest(name, list(world.classes))
-                hint = f"did you mean {near}?" if near else ""
                 fatal = ", which is an error even if an earlier alternative fits" if len(one.names) > 1 else ""
                 message = f"there is no class {name!r}{fatal}; there is {some(world.classes)}"
-                yield Problem("D301", f"{one.path}/deviceClassName", message, hint)
+                yield Problem("D301", f"{one.path}/deviceClassName", message, guess(name, world.classes))
         elif world.fleet.devices:
             matches = yield from _select(one, device_class, world.fleet)
             picked.append((one, matches))
-            yield from amount_problems(one.demand, one.path, matches)
+            yield from _amount_problems(one.demand, one.path, matches)
     for index, constraint in enumerate(devices.constraints):
         yield from _constraint(constraint, f"{path}/constraints/{index}", picked)
     # An allocation carries the parameters of each class once, and those of the claim.
@@ -97,17 +100,6 @@ def claim_problems(devices: DeviceClaim, path: str, world: World) -> Problems:
         message = f"{total} entries of the classes and the claim together, an allocation holds {MAX_PARAMETERS}"
         yield Problem("D316", f"{path}/config", message)
     yield from reach_problems(devices, path, world.classes)
-
-
-def _mode(one: _Demand, constraints: Sequence[DeviceConstraint]) -> Problems:
-    if one.demand.allocation_mode != "All":
-        return
-    if any(_covers(constraint, one) for constraint in constraints):
-        message = "a constraint covers a request for All devices: the first device that it refuses ends scheduling with an error"
-        yield Problem("D308", f"{one.path}/allocationMode", message, "select the devices with selectors instead")
-    if len(one.names) > 1:
-        message = "All as an alternative ends scheduling with an error while any pool of the node is being updated, even if it is never reached"
-        yield Problem("D308", f"{one.path}/allocationMode", message, "prefer a count")
 
 
 def _covers(constraint: DeviceConstraint, one: _Demand) -> bool:
@@ -164,8 +156,10 @@ def class_problems(device_class: DeviceClass, world: World) -> Problems:
             yield Problem("D313", at, message)
 
 
-def _verdict(matches: Matches, path: str, nobody: str, fleet: Fleet, selectors: Sequence[DeviceSelector]) -> Problems:
-    """Say that selectors fail or pick nothing, and if so which attribute nobody has."""
+def _verdict(
+    matches: Matches, path: str, otherwise: str, fleet: Fleet, selectors: Sequence[DeviceSelector]
+) -> Problems:
+    """Say that selectors fail or pick nothing, and if so which attribute no device has."""
     if matches.failure is not None:
         at, key = f"{path}/{matches.failure.selector}/cel/expression", matches.failure.missing_key
         guard = ""  # of the key that a device lacks: scheduling ends where a selector fails
@@ -180,7 +174,7 @@ def _verdict(matches: Matches, path: str, nobody: str, fleet: Fleet, selectors: 
             unknown = True
             yield problem
     if not matches.devices and not unknown and matches.failure is None:
-        yield Problem("D302", path, nobody)
+        yield Problem("D302", path, otherwise)
 
 
 def _failure_text(failure: Failure) -> str:
@@ -201,7 +195,6 @@ def _unknown_names(selector: DeviceSelector, path: str, fleet: Fleet) -> Problem
             continue
         siblings = sorted(other for other_domain, other in have if other_domain == domain)
         domains = sorted({other_domain for other_domain, _ in have})
-        near = nearest(name, siblings) if siblings else nearest(domain, domains)
         what = "attribute" if kind == "attributes" else "capacity"
         known = (
             f"{domain} publishes {', '.join(siblings[:8])}"
@@ -210,7 +203,7 @@ def _unknown_names(selector: DeviceSelector, path: str, fleet: Fleet) -> Problem
             if domains
             else f"no {what} is published at all"
         )
-        hint = f"did you mean {near}?" if near else ""
+        hint = guess(name, siblings) if siblings else guess(domain, domains)
         yield Problem("D303", path, f"no published device has the {what} {domain}/{name}; {known}", hint)
 
 
@@ -250,3 +243,48 @@ def rule_problems(rule: DeviceTaintRule, world: World) -> Problems:
             return
     if devices:
         yield Problem("D317", path, "no published device is selected")
+
+
+def _amount_problems(demand: Ask, path: str, matches: Matches) -> Problems:
+    """Judge how many devices and how much of them a request asks for, of those that match it."""
+    devices = matches.devices
+    if not devices:
+        return
+    if demand.count > len(devices) and matches.failure is None:
+        message = f"{demand.count} devices are asked for, {len(devices)} match in the whole fleet"
+        yield Problem("D305", f"{path}/count", message)
+    wanted = demand.capacity.requests if demand.capacity is not None else {}
+    if not wanted:
+        # A request for shared devices that names no amount may take everything.
+        shared = [one.device for one in devices if one.device.allow_multiple_allocations]
+        policies = ((name, one.request_policy) for device in shared for name, one in device.capacity.items())
+        whole = sorted({name for name, policy in policies if policy is None or policy.default is None})
+        if len(shared) == len(devices) and whole:
+            message = f"the devices are shared, and without capacity.requests all of {', '.join(whole)} is taken"
+            yield Problem("D311", path, message, f"say how much of {whole[0]} is needed")
+        return
+    path = f"{path}/capacity/requests"
+    fits = True
+    for name, amount in wanted.items():
+        capacities = [one.device.capacity for one in devices]
+        values = [capacity[name].value for capacity in capacities if name in capacity]
+        if not values:
+            published = sorted(set().union(*capacities))
+            message = f"no matching device has a capacity {name!r}; they have {some(published)}"
+            near = [key for key in published if key.rpartition("/")[2] == name.rpartition("/")[2]]
+            yield Problem("D314", member(path, name), message, f"write {near[0]}" if near else "")
+            fits = False
+        elif amount > max(values):
+            message = f"{amount} is more than any matching device has: at most {max(values)}"
+            yield Problem("D305", member(path, name), message)
+            fits = False
+    if fits and not any(_offers(one.device, wanted) for one in devices):
+        yield Problem("D305", path, "no matching device's request policy offers these amounts together")
+
+
+def _offers(device: Device, wanted: Mapping[str, Quantity]) -> bool:
+    try:
+        amounts = charges(wanted, device.capacity)
+    except CapacityError:
+        return False
+    return amounts is not None and all(amount <= device.capacity[name].value for name, amount in amounts.items())

@@ -17,6 +17,7 @@ from dra.objects import (
     ResourceSlice,
     versions,
 )
+from dra.pointer import look_up
 from dra.server import NEWEST
 from dra.validation.fields import gates as feature_gates
 from dra.validation.fields import shape
@@ -82,9 +83,20 @@ def judge(value: dict[str, Any], gates: Gates = feature_gates.DEFAULT, minor: in
     for pointer in unknown:
         message = f"{version} has no field {pointer.rpartition('/')[2]!r} here"
         found.append(Problem("D002", pointer, message, f"write apiVersion: {versions.CURRENT}"))
-    own, known = _judge_by_kind(current, kind, gates)
-    found += [lead_back(problem, value) for problem in own]
-    return Judged(found, known)
+    type_ = TYPES[kind]
+    own = shape.check(current, type_)
+    if kind == "ResourceSlice" and any(map(is_inline_rule, own)):
+        own = [problem for problem in own if not is_inline_rule(problem)]
+        own += inline_rules(current)
+    typed: Any = None
+    if all(problem.code != "D001" for problem in own):
+        kept, gone = feature_gates.drop(kind, current, gates)
+        own += feature_gates.once(gone)
+        typed = shape.read(kept, type_)
+        own += _rules(typed, kept, gates)
+        if gone:
+            typed = shape.read(current, type_)
+    return Judged(found + [lead_back(problem, value) for problem in own], typed)
 
 
 def read(value: dict[str, Any]) -> Any:
@@ -142,46 +154,20 @@ def _version(kind: str, version: str, minor: int) -> Problems:
         yield Problem("D003", "/apiVersion", f"{version} is outdated and off by default", hint)
 
 
-def _judge_by_kind(value: dict[str, Any], kind: str, gates: Gates) -> Judged:
-    type_ = TYPES[kind]
-    found = shape.check(value, type_)
-    if kind == "ResourceSlice" and any(map(is_inline_rule, found)):
-        found = [problem for problem in found if not is_inline_rule(problem)]
-        found += inline_rules(value)
-    codes = {problem.code for problem in found}
-    if "D001" in codes:
-        return Judged(found, None)
-    kept, gone = feature_gates.drop(kind, value, gates)
-    spec = kept.get("spec") or {}
-    both_lists = kind == "ResourceSlice" and None not in (spec.get("devices"), spec.get("sharedCounters"))
-    found += feature_gates.once(gone)
-    typed: Any = shape.read(kept, type_)
-    found += _metadata(typed, value, kind)
-    found += _rules(typed, gates, both_lists=both_lists)
-    if gone:
-        typed = shape.read(value, type_)
-    return Judged(found, typed)
-
-
-def _metadata(typed: Any, value: dict[str, Any], kind: str) -> Problems:
-    meta = typed.metadata
-    namespaced = kind in NAMESPACED
+def _rules(typed: Any, value: dict[str, Any], gates: Gates) -> Problems:
+    """Judge an object by the rules of its kind; `value` is the same as JSON."""
+    meta, kind = typed.metadata, typed.kind
     # A class is the one kind whose generateName is judged only by the name that comes of it.
     judged = kind != "DeviceClass"
-    yield from metadata(meta, "/metadata", namespaced=namespaced, generate_name_judged=judged)
-    raw = value.get("metadata")
-    if isinstance(raw, dict):
-        fields = raw.get("managedFields")
-        yield from managed_fields(fields, "/metadata/managedFields")
-    if meta.namespace and not namespaced:
+    yield from metadata(meta, "/metadata", namespaced=kind in NAMESPACED, generate_name_judged=judged)
+    yield from managed_fields(look_up(value, "/metadata/managedFields"), "/metadata/managedFields")
+    if meta.namespace and kind not in NAMESPACED:
         message = f"a {kind} belongs to the whole cluster, the namespace {meta.namespace!r} is ignored"
         yield Problem("D009", "/metadata/namespace", message)
-
-
-def _rules(typed: Any, gates: Gates, *, both_lists: bool) -> Problems:
     match typed:
         case ResourceSlice():
-            yield from resource_slice(typed, gates, both_lists=both_lists)
+            lists = look_up(value, "/spec/devices"), look_up(value, "/spec/sharedCounters")
+            yield from resource_slice(typed, gates, both_lists=None not in lists)
         case DeviceClass():
             yield from device_class(typed, gates)
         case ResourceClaim():

@@ -9,7 +9,7 @@ from dra.policy import is_count, read_key
 from dra.quantity import NANO
 from dra.stock import ALL_CLASSES, DEVICES
 from dra.validation.fields.limits import too_many
-from dra.validation.fields.shape import nearest
+from dra.validation.fields.shape import guess
 from dra.validation.problem import Problem, Problems
 
 if TYPE_CHECKING:
@@ -75,9 +75,5 @@ def limited_classes(value: DeviceQuota, world: World) -> Problems:
         class_name = read[0] if read else ""
         if not read or class_name == ALL_CLASSES or class_name in world.classes:
             continue
-        hint = ""
-        near = nearest(class_name, list(world.classes))
-        if near:
-            hint = f"did you mean {near}?"
-        path = member("/spec/hard", key)
-        yield Problem("D301", path, f"there is no class {class_name!r} to limit", hint)
+        message = f"there is no class {class_name!r} to limit"
+        yield Problem("D301", member("/spec/hard", key), message, guess(class_name, world.classes))
