@@ -16,7 +16,7 @@ from dra.cel.library.lists import COMPARABLE
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dra.cel.syntax import Expr, Fold
+    from dra.cel.tree import Expr, Fold
     from dra.cel.types import Type
 
     _Estimator = Callable[["Operand | None", "list[Operand]"], "_Estimate | None"]
@@ -172,9 +172,15 @@ class Operand(NamedTuple):
     path: list[str]
     size: Size | None
 
-    def size_or_unknown(self) -> Size:
+    @property
+    def extent(self) -> Size:
         """The size, by itself or from where it comes."""
         return self.size or _size_at(self.path) or _UNKNOWN
+
+    @property
+    def own(self) -> Size:
+        """The size that Go's standard functions see: without looking up the path once more."""
+        return self.size or _UNKNOWN
 
 
 class _Estimate(NamedTuple):
@@ -294,8 +300,8 @@ class _Coster:
             key, value = of_one.key.union(of_other.key), of_one.value.union(of_other.value)
             self._entries[id(node)] = _Entry(of_one.kind, key, value)
         if overload == "conditional":
-            return _Estimate(0, _own(one).union(_own(other)))
-        size = _own(one).plus(_own(other))
+            return _Estimate(0, one.own.union(other.own))
+        size = one.own.plus(other.own)
         return _Estimate(1 if overload == "add_list" else scale(size.most, STRING_FACTOR), size)
 
     # Comprehensions
@@ -356,9 +362,13 @@ class _Coster:
             self._entries[id(node)] = entry
 
     def _size(self, node: Expr) -> Size | None:
-        size = self._sizes.get(id(node)) or _literal_size(node)
+        size = self._sizes.get(id(node))
         if size is not None:
             return size
+        if node.kind == "literal":
+            return _exactly(len(node.value) if isinstance(node.value, str | bytes) else 1)
+        if node.kind in ("list", "map"):
+            return _exactly(len(node.args) // (1 if node.kind == "list" else 2))
         size = _size_at(self._path(node).names())
         if size is not None:
             self._sizes[id(node)] = size
@@ -379,17 +389,6 @@ class _Coster:
         return entry
 
 
-def _literal_size(node: Expr) -> Size | None:
-    if node.kind == "literal":
-        value = node.value
-        return _exactly(len(value) if isinstance(value, str | bytes) else 1)
-    if node.kind == "list":
-        return _exactly(len(node.args))
-    if node.kind == "map":
-        return _exactly(len(node.args) // 2)
-    return None
-
-
 # ---- What single functions cost ------------------------------------------------------------------------------------
 
 _COMPARED = frozenset(
@@ -398,43 +397,30 @@ _COMPARED = frozenset(
 )
 
 
-def _own(operand: Operand) -> Size:
-    """The size that Go's standard functions see: without looking up the path once more."""
-    return operand.size or _UNKNOWN
-
-
 def _standard_call(overload: str, target: Operand | None, args: list[Operand]) -> _Estimate | None:
     first = args[0] if args else None
     if overload in _COMPARED:
         left, right = args
-        shorter = min(_own(left).most, _own(right).most)
-        return _Estimate(scale(shorter, STRING_FACTOR))
+        return _Estimate(scale(min(left.own.most, right.own.most), STRING_FACTOR))
     if overload in ("starts_with_string", "ends_with_string") and first:
-        affix = _own(first)
-        return _Estimate(scale(affix.most, STRING_FACTOR))
+        return _Estimate(scale(first.own.most, STRING_FACTOR))
     if overload == "in_list":
-        items = _own(args[1])
-        return _Estimate(scale(items.most, 1))
+        return _Estimate(scale(args[1].own.most, 1))
     if overload in ("matches", "matches_string"):
         text, pattern = (target, *args) if target else args
-        searched = _regex(_own(text), _own(pattern))
-        return _Estimate(searched)
+        return _Estimate(_regex(text.own, pattern.own))
     if overload == "contains_string" and target and first:
-        whole = scale(_own(target).most, STRING_FACTOR)
-        part = scale(_own(first).most, STRING_FACTOR)
-        return _Estimate(_product(whole, part))
+        return _Estimate(_product(scale(target.own.most, STRING_FACTOR), scale(first.own.most, STRING_FACTOR)))
     if overload == "string_format" and target:
-        template = _own(target)
-        return _Estimate(scale(template.most, STRING_FACTOR))
+        return _Estimate(scale(target.own.most, STRING_FACTOR))
     if overload in ("string_to_bytes", "bytes_to_string", "strings_quote") and first:
-        least, most = _own(first)
+        least, most = first.own
         size = {
             "string_to_bytes": Size(least, most * 4 % 2**64),
             "bytes_to_string": Size(least // 4, most),
             "strings_quote": Size((least + 2) % 2**64, (most * 2 + 2) % 2**64),
         }
-        converted = scale(most, STRING_FACTOR)
-        return _Estimate(converted, size[overload])
+        return _Estimate(scale(most, STRING_FACTOR), size[overload])
     return None
 
 
@@ -442,37 +428,11 @@ def _regex(text: Size, pattern: Size) -> int:
     return _product(scale(_sum(text.most, 1), STRING_FACTOR), scale(pattern.most, REGEX_FACTOR))
 
 
-_NOMINAL = frozenset(
-    [
-        "sign",
-        "asInteger",
-        "isInteger",
-        "asApproximateFloat",
-        "isGreaterThan",
-        "isLessThan",
-        "compareTo",
-        "add",
-        "sub",
-        "major",
-        "minor",
-        "patch",
-        "getScheme",
-        "getHostname",
-        "getHost",
-        "getPort",
-        "getEscapedPath",
-        "getQuery",
-        "format.named",
-        "masked",
-        "prefixLength",
-        "family",
-        "isUnspecified",
-        "isLoopback",
-        "isLinkLocalMulticast",
-        "isLinkLocalUnicast",
-        "isGlobalUnicast",
-    ]
-)
+_NOMINAL = frozenset((
+    "sign", "asInteger", "isInteger", "asApproximateFloat", "isGreaterThan", "isLessThan", "compareTo", "add", "sub", "major", "minor", "patch",
+    "getScheme", "getHostname", "getHost", "getPort", "getEscapedPath", "getQuery", "format.named", "masked", "prefixLength", "family",
+    "isUnspecified", "isLoopback", "isLinkLocalMulticast", "isLinkLocalUnicast", "isGlobalUnicast",
+))  # fmt: skip
 _TRAVERSING = frozenset(["cidr", "isIP", "isCIDR", "ip", "quantity", "isQuantity", "semver", "isSemver"])
 _SEARCHING = frozenset(["isSorted", "sum", "max", "min", "indexOf", "lastIndexOf"])
 
@@ -484,16 +444,24 @@ def _library(name: str, overload: str, target: Operand | None, args: list[Operan
     if name in _TRAVERSING:
         if not args:
             return None
-        size = args[0].size_or_unknown()
-        return _Estimate(scale(size.most, STRING_FACTOR))
+        return _Estimate(scale(args[0].extent.most, STRING_FACTOR))
     if name in _SEARCHING:
         return _search(target) if target else None
-    handler = _BY_NAME.get(name)
-    return handler(overload, target, args) if handler else None
+    if name == "_==_":
+        return _equals(*args)
+    if name == "url":
+        return _transform(overload, args[0], [])
+    if name == "ip.isCanonical":
+        return _Estimate(scale(args[0].extent.most, 2 * STRING_FACTOR))
+    if name == "validate":
+        cost = scale(args[0].extent.most, STRING_FACTOR)
+        return _Estimate(scale(cost, _LARGEST_FORMAT_REGEX * REGEX_FACTOR))
+    method = _METHODS.get(name)
+    return method(overload, target, args) if method and target else None
 
 
 def _search(target: Operand) -> _Estimate:
-    size = target.size_or_unknown()
+    size = target.extent
     element = _element(target)
     if element is not None:
         each = 1
@@ -510,36 +478,16 @@ def _element(target: Operand) -> Size | None:
     return size or _UNKNOWN
 
 
-def _includes(_: str, target: Operand | None, __: list[Operand]) -> _Estimate | None:
-    if target is None:
-        return None
-    if _element(target) is not None:
-        return _search(target)
-    return _Estimate(target.size_or_unknown().most)
+def _includes(_: str, target: Operand, __: list[Operand]) -> _Estimate:
+    return _search(target) if _element(target) is not None else _Estimate(target.extent.most)
 
 
-def _transform(_: str, target: Operand | None, __: list[Operand]) -> _Estimate | None:
-    if target is None:
-        return None
-    size = target.size_or_unknown()
-    return _Estimate(scale(size.most, STRING_FACTOR), size)
+def _transform(_: str, target: Operand, __: list[Operand]) -> _Estimate:
+    return _Estimate(scale(target.extent.most, STRING_FACTOR), target.extent)
 
 
-def _url(_: str, __: Operand | None, args: list[Operand]) -> _Estimate | None:
-    size = args[0].size_or_unknown()
-    return _Estimate(scale(size.most, STRING_FACTOR), size)
-
-
-def _canonical(_: str, __: Operand | None, args: list[Operand]) -> _Estimate | None:
-    return _Estimate(scale(args[0].size_or_unknown().most, 2 * STRING_FACTOR))
-
-
-def _replace(_: str, target: Operand | None, args: list[Operand]) -> _Estimate | None:
-    if target is None:
-        return None
-    size = target.size_or_unknown()
-    old = args[0].size_or_unknown()
-    new = args[1].size_or_unknown()
+def _replace(_: str, target: Operand, args: list[Operand]) -> _Estimate:
+    size, old, new = target.extent, args[0].extent, args[1].extent
     # How often something is written at least and at most, and how much of the text is kept.
     if old.most == 0:
         fewest, least = _sum(size.least, 1), size.least
@@ -562,85 +510,56 @@ def _ceil_ratio(size: int, part: int) -> int:
     return ratio if ratio < 2**64 else 2**63  # what the conversion gives on amd64
 
 
-def _split(_: str, target: Operand | None, args: list[Operand]) -> _Estimate | None:
-    if target is None:
-        return None
-    text = target.size_or_unknown()
-    parts = text.most
-    if len(args) > 1:
-        limit = args[1].node
-        if limit.kind == "literal" and type(limit.value) is int:
-            parts = limit.value % 2**64
-    cost = scale(text.most, 2 * STRING_FACTOR)
-    return _Estimate(cost, Size(0, parts))
+def _split(_: str, target: Operand, args: list[Operand]) -> _Estimate:
+    parts = target.extent.most
+    limit = args[1].node if len(args) > 1 else None
+    if limit is not None and limit.kind == "literal" and type(limit.value) is int:
+        parts = limit.value % 2**64
+    return _Estimate(scale(target.extent.most, 2 * STRING_FACTOR), Size(0, parts))
 
 
-def _join(_: str, target: Operand | None, args: list[Operand]) -> _Estimate | None:
-    if target is None:
-        return None
-    count = target.size_or_unknown()
-    size = Size(0, 0)
-    element = _element(target)
-    if element is not None:
-        size = count.times(element)
+def _join(_: str, target: Operand, args: list[Operand]) -> _Estimate:
+    count, element = target.extent, _element(target)
+    size = count.times(element) if element is not None else Size(0, 0)
     if args:
-        separator = args[0].size_or_unknown()
-        fewest = max(count.least - 1, 0)
-        most = max(count.most - 1, 0)
-        gaps = Size(fewest, most)
-        size = size.plus(separator.times(gaps))
-    cost = scale(size.most, STRING_FACTOR)
-    return _Estimate(cost, size)
+        gaps = Size(max(count.least - 1, 0), max(count.most - 1, 0))
+        size = size.plus(args[0].extent.times(gaps))
+    return _Estimate(scale(size.most, STRING_FACTOR), size)
 
 
-def _find(_: str, target: Operand | None, args: list[Operand]) -> _Estimate | None:
-    if target is None:
-        return None
-    size = target.size_or_unknown()
-    return _Estimate(_regex(size, args[0].size_or_unknown()), Size(0, size.most))
+def _find(_: str, target: Operand, args: list[Operand]) -> _Estimate:
+    return _Estimate(_regex(target.extent, args[0].extent), Size(0, target.extent.most))
 
 
-def _contains_ip(overload: str, _: Operand | None, args: list[Operand]) -> _Estimate | None:
+def _contains_ip(overload: str, _: Operand, args: list[Operand]) -> _Estimate:
     cost = scale(32, STRING_FACTOR)
     if overload == "cidr_contains_ip_string":
-        cost = _sum(cost, scale(args[0].size_or_unknown().most, STRING_FACTOR))
+        cost = _sum(cost, scale(args[0].extent.most, STRING_FACTOR))
     return _Estimate(cost)
 
 
-def _contains_cidr(overload: str, _: Operand | None, args: list[Operand]) -> _Estimate | None:
+def _contains_cidr(overload: str, _: Operand, args: list[Operand]) -> _Estimate:
     cost = scale(32, STRING_FACTOR) + scale(16, STRING_FACTOR) + 1
     if overload == "cidr_contains_cidr_string":
-        text = args[0].size_or_unknown()
-        cost = _sum(cost, scale(text.most, STRING_FACTOR))
+        cost = _sum(cost, scale(args[0].extent.most, STRING_FACTOR))
     return _Estimate(cost)
 
 
-def _validate(_: str, __: Operand | None, args: list[Operand]) -> _Estimate | None:
-    cost = scale(args[0].size_or_unknown().most, STRING_FACTOR)
-    return _Estimate(scale(cost, _LARGEST_FORMAT_REGEX * REGEX_FACTOR))
-
-
-def _equals(_: str, __: Operand | None, args: list[Operand]) -> _Estimate | None:
-    left, right = args
+def _equals(left: Operand, right: Operand) -> _Estimate | None:
     type_ = left.type
     if type_.name != right.type.name:
         return None
     if type_ in (t.IP, t.CIDR, t.QUANTITY, t.SEMVER):
         return _Estimate(1)
-    length = None
     if type_ == t.FORMAT:
-        length = 64
-    elif type_ == t.URL:
-        length = right.size.most if right.size else 1
-    if length is None:
-        return None
-    return _Estimate(scale(length, STRING_FACTOR))
+        return _Estimate(scale(64, STRING_FACTOR))
+    return _Estimate(scale(right.size.most if right.size else 1, STRING_FACTOR)) if type_ == t.URL else None
 
 
-_BY_NAME: dict[str, Callable[[str, Operand | None, list[Operand]], _Estimate | None]] = {
+_METHODS: dict[str, Callable[[str, Operand, list[Operand]], _Estimate]] = {
     "includes": _includes, "lowerAscii": _transform, "upperAscii": _transform, "substring": _transform, "trim": _transform,
-    "url": _url, "ip.isCanonical": _canonical, "replace": _replace, "split": _split, "join": _join, "find": _find, "findAll": _find,
-    "containsIP": _contains_ip, "containsCIDR": _contains_cidr, "validate": _validate, "_==_": _equals,
+    "replace": _replace, "split": _split, "join": _join, "find": _find, "findAll": _find,
+    "containsIP": _contains_ip, "containsCIDR": _contains_cidr,
 }  # fmt: skip
 
 
@@ -658,66 +577,56 @@ def _allocation(factor: float, size: Size) -> _Estimate:
     return _Estimate(_sum(scale(size.most, factor), _CALL, _LIST), size)
 
 
-def _slice(target: Operand | None, args: list[Operand]) -> _Estimate | None:
+def _slice(target: Operand | None, args: list[Operand]) -> _Estimate:
     assert target is not None
-    end = _literal_or(args[1], target.size_or_unknown().most)
+    end = _literal_or(args[1], target.extent.most)
     return _allocation(1, _exactly((end - _literal_or(args[0], 0)) % 2**64))
 
 
-def _range(_: Operand | None, args: list[Operand]) -> _Estimate | None:
-    return _allocation(1, _exactly(_literal_or(args[0], UNBOUNDED)))
-
-
-def _reverse(target: Operand | None, _: list[Operand]) -> _Estimate | None:
-    assert target is not None
-    return _allocation(1, target.size_or_unknown())
-
-
-def _flatten(target: Operand | None, args: list[Operand]) -> _Estimate | None:
+def _flatten(target: Operand | None, args: list[Operand]) -> _Estimate:
     assert target is not None
     depth = _literal_or(args[0], UNBOUNDED) if args else 1
-    return _allocation(float(depth), target.size_or_unknown())
+    return _allocation(float(depth), target.extent)
 
 
-def _self_comparison(factor: float, operand: Operand | None) -> _Estimate:
-    assert operand is not None
-    size = operand.size_or_unknown()
-    return _allocation(factor, size.times(size))
+def _reverse(target: Operand | None, _: list[Operand]) -> _Estimate:
+    assert target is not None
+    return _allocation(1, target.extent)
 
 
-def _sorted_by(type_: Type) -> dict[str, _Estimator]:
-    factor = 2.0
-    if type_ in (t.STRING, t.BYTES):
-        factor += STRING_FACTOR
-    by_itself = f"list_{type_.name}_sort"
-    by_keys = f"list_{type_.name}_sortByAssociatedKeys"
-    return {
-        by_itself: lambda target, _: _self_comparison(factor, target),
-        by_keys: lambda _, args: _self_comparison(factor, args[0]),
-    }
+def _comparing(factor: float, *, keys: bool = False) -> _Estimator:
+    """Each element of the target, or of the keys, with each."""
+
+    def estimate(target: Operand | None, args: list[Operand]) -> _Estimate:
+        operand = args[0] if keys else target
+        assert operand is not None
+        return _allocation(factor, operand.extent.times(operand.extent))
+
+    return estimate
 
 
 def _set(factor: float) -> _Estimator:
     def estimate(_: Operand | None, args: list[Operand]) -> _Estimate:
         left, right = args
-        mine = left.size_or_unknown()
-        theirs = right.size_or_unknown()
-        pairs = mine.times(theirs)
-        compared = scale(pairs.most, factor)
-        return _Estimate(_sum(compared, _CALL))
+        return _Estimate(_sum(scale(left.extent.times(right.extent).most, factor), _CALL))
 
     return estimate
+
+
+def _order_factor(type_: Type) -> float:
+    return 2.0 + STRING_FACTOR if type_ in (t.STRING, t.BYTES) else 2.0
 
 
 _BY_OVERLOAD: dict[str, _Estimator] = {
     "list_slice": _slice,
     "list_flatten": _flatten,
     "list_flatten_int": _flatten,
-    "lists_range": _range,
+    "lists_range": lambda _, args: _allocation(1, _exactly(_literal_or(args[0], UNBOUNDED))),
     "list_reverse": _reverse,
-    "list_distinct": lambda target, _: _self_comparison(2.0, target),
+    "list_distinct": _comparing(2.0),
     "list_sets_contains_list": _set(1),
     "list_sets_intersects_list": _set(1),
     "list_sets_equivalent_list": _set(2),
-    **{id_: estimate for type_ in COMPARABLE for id_, estimate in _sorted_by(type_).items()},
+    **{f"list_{type_.name}_sort": _comparing(_order_factor(type_)) for type_ in COMPARABLE},
+    **{f"list_{type_.name}_sortByAssociatedKeys": _comparing(_order_factor(type_), keys=True) for type_ in COMPARABLE},
 }

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dra.cel.syntax import MAX_NODES, Expr, Fold, call, children, literal, make_fold
+from dra.cel.tree import MAX_NODES, Expr, Fold, call, children, literal
 from dra.errors import SelectorSyntaxError
 
 if TYPE_CHECKING:
@@ -22,20 +22,15 @@ _SORT_INPUT = "@__sortBy_input__"
 
 def expand(position: int, name: str, target: Expr | None, args: _Args) -> Expr | None:
     """Expand a call if it is a macro; None leaves it a call."""
-    count = len(args)
-    if target is None:
-        is_has = name == "has" and count == 1
-        return _has(args[0]) if is_has else None
-    macro = _MACROS.get((name, count))
-    if macro is None:
+    if target is not None:
+        macro = _MACROS.get((name, len(args)))
+        return macro(position, target, args) if macro is not None else None
+    if name != "has" or len(args) != 1:
         return None
-    return macro(position, target, args)
-
-
-def _has(arg: Expr) -> Expr:
-    if arg.kind != "select":
-        raise SelectorSyntaxError("invalid argument to has() macro: name a field, as in has(a.b)", arg.position)
-    return Expr("has", arg.position, name=arg.name, args=arg.args)
+    (field,) = args
+    if field.kind != "select":
+        raise SelectorSyntaxError("invalid argument to has() macro: name a field, as in has(a.b)", field.position)
+    return Expr("has", field.position, name=field.name, args=field.args)
 
 
 def _accu(position: int) -> Expr:
@@ -59,73 +54,49 @@ def _variables(args: _Args, two: bool) -> tuple[str, str]:
     return first, second
 
 
-def _quantifier(name: str, two: bool) -> Callable[[int, Expr, tuple[Expr, ...]], Expr]:
-    def all_(at: int, target: Expr, args: _Args) -> Expr:
-        var, var2 = _variables(args, two)
-        fold = Fold(
-            "all",
-            target,
-            var,
-            var2,
-            ACCUMULATOR,
-            init=literal(at, True),
-            condition=call(at, "@not_strictly_false", _accu(at)),
-            step=call(at, "_&&_", _accu(at), args[-1]),
-            result=_accu(at),
-        )
-        return make_fold(at, fold)
+def _fold(  # noqa: PLR0917 - the parts of one comprehension
+    at: int,
+    macro: str,
+    target: Expr,
+    variables: tuple[str, str],
+    init: Expr,
+    condition: Expr,
+    step: Expr,
+    result: Expr | None = None,
+) -> Expr:
+    """Make a comprehension whose accumulator has the usual name, and is the result unless there is another."""
+    return Expr(
+        "fold", at, fold=Fold(macro, target, *variables, ACCUMULATOR, init, condition, step, result or _accu(at))
+    )
 
-    def exists(at: int, target: Expr, args: _Args) -> Expr:
-        var, var2 = _variables(args, two)
-        none_yet = call(at, "!_", _accu(at))
-        fold = Fold(
-            "exists",
-            target,
-            var,
-            var2,
-            ACCUMULATOR,
-            init=literal(at, False),
-            condition=call(at, "@not_strictly_false", none_yet),
-            step=call(at, "_||_", _accu(at), args[-1]),
-            result=_accu(at),
-        )
-        return make_fold(at, fold)
 
-    def exists_one(at: int, target: Expr, args: _Args) -> Expr:
-        var, var2 = _variables(args, two)
-        more = call(at, "_+_", _accu(at), literal(at, 1))
-        fold = Fold(
-            "exists_one",
-            target,
-            var,
-            var2,
-            ACCUMULATOR,
-            init=literal(at, 0),
-            condition=literal(at, True),
-            step=call(at, "_?_:_", args[-1], more, _accu(at)),
-            result=call(at, "_==_", _accu(at), literal(at, 1)),
-        )
-        return make_fold(at, fold)
+def _all(at: int, target: Expr, args: _Args) -> Expr:
+    go_on = call(at, "@not_strictly_false", _accu(at))
+    step = call(at, "_&&_", _accu(at), args[-1])
+    return _fold(at, "all", target, _variables(args, len(args) == 3), literal(at, True), go_on, step)
 
-    return {"all": all_, "exists": exists}.get(name, exists_one)
+
+def _exists(at: int, target: Expr, args: _Args) -> Expr:
+    go_on = call(at, "@not_strictly_false", call(at, "!_", _accu(at)))
+    step = call(at, "_||_", _accu(at), args[-1])
+    return _fold(at, "exists", target, _variables(args, len(args) == 3), literal(at, False), go_on, step)
+
+
+def _exists_one(at: int, target: Expr, args: _Args) -> Expr:
+    more = call(at, "_+_", _accu(at), literal(at, 1))
+    step = call(at, "_?_:_", args[-1], more, _accu(at))
+    result = call(at, "_==_", _accu(at), literal(at, 1))
+    variables = _variables(args, len(args) == 3)
+    return _fold(at, "exists_one", target, variables, literal(at, 0), literal(at, True), step, result)
 
 
 def _collect(  # noqa: PLR0917 - the parts of one comprehension
-    at: int, target: Expr, variables: tuple[str, str], init: Expr, step: Expr, keep: Expr | None
+    at: int, kind: str, target: Expr, variables: tuple[str, str], step: Expr, keep: Expr | None
 ) -> Expr:
+    """Make a comprehension that collects a list or a map, of the entries that are kept."""
     if keep is not None:
         step = call(at, "_?_:_", keep, step, _accu(at))
-    fold = Fold(
-        init.kind,
-        target,
-        *variables,
-        ACCUMULATOR,
-        init=init,
-        condition=literal(at, True),
-        step=step,
-        result=_accu(at),
-    )
-    return make_fold(at, fold)
+    return _fold(at, kind, target, variables, Expr(kind, at), literal(at, True), step)
 
 
 def _append(at: int, item: Expr) -> Expr:
@@ -134,48 +105,30 @@ def _append(at: int, item: Expr) -> Expr:
 
 def _map(at: int, target: Expr, args: _Args) -> Expr:
     variables = _variable(args[0], "argument is not an identifier"), ""
-    keep = args[1] if len(args) == 3 else None
-    return _collect(at, target, variables, Expr("list", at), _append(at, args[-1]), keep)
+    return _collect(at, "list", target, variables, _append(at, args[-1]), args[1] if len(args) == 3 else None)
 
 
 def _filter(at: int, target: Expr, args: _Args) -> Expr:
     variables = _variable(args[0], "argument is not an identifier"), ""
-    return _collect(at, target, variables, Expr("list", at), _append(at, args[0]), args[1])
+    return _collect(at, "list", target, variables, _append(at, args[0]), args[1])
 
 
-def _transform_list(at: int, target: Expr, args: _Args) -> Expr:
-    variables = _variables(args, two=True)
-    keep = args[2] if len(args) == 4 else None
-    return _collect(at, target, variables, Expr("list", at), _append(at, args[-1]), keep)
+def _transform(name: str) -> Callable[[int, Expr, _Args], Expr]:
+    def expander(at: int, target: Expr, args: _Args) -> Expr:
+        variables = _variables(args, two=True)
+        keep = args[2] if len(args) == 4 else None
+        if name == "transformList":
+            return _collect(at, "list", target, variables, _append(at, args[-1]), keep)
+        entry = (Expr("ident", at, name=variables[0]), args[-1]) if name == "transformMap" else (args[-1],)
+        return _collect(at, "map", target, variables, call(at, "cel.@mapInsert", _accu(at), *entry), keep)
 
-
-def _transform_map(at: int, target: Expr, args: _Args) -> Expr:
-    variables = _variables(args, two=True)
-    keep = args[2] if len(args) == 4 else None
-    step = call(at, "cel.@mapInsert", _accu(at), Expr("ident", at, name=variables[0]), args[-1])
-    return _collect(at, target, variables, Expr("map", at), step, keep)
-
-
-def _transform_map_entry(at: int, target: Expr, args: _Args) -> Expr:
-    variables = _variables(args, two=True)
-    keep = args[2] if len(args) == 4 else None
-    step = call(at, "cel.@mapInsert", _accu(at), args[-1])
-    return _collect(at, target, variables, Expr("map", at), step, keep)
+    return expander
 
 
 def _bind_name(at: int, name: str, value: Expr, result: Expr) -> Expr:
-    fold = Fold(
-        "bind",
-        Expr("list", at),
-        UNUSED,
-        "",
-        name,
-        init=value,
-        condition=literal(at, False),
-        step=Expr("ident", at, name=name),
-        result=result,
-    )
-    return make_fold(at, fold)
+    step = Expr("ident", at, name=name)
+    fold = Fold("bind", Expr("list", at), UNUSED, "", name, value, literal(at, False), step, result)
+    return Expr("fold", at, fold=fold)
 
 
 def _bind(at: int, target: Expr, args: _Args) -> Expr | None:
@@ -187,19 +140,16 @@ def _bind(at: int, target: Expr, args: _Args) -> Expr | None:
     return _bind_name(at, variable.name, value, result)
 
 
-def _opt_map(flat: bool) -> Callable[[int, Expr, tuple[Expr, ...]], Expr]:
+def _opt_map(flat: bool) -> Callable[[int, Expr, _Args], Expr]:
     def expander(at: int, target: Expr, args: _Args) -> Expr:
         variable, result = args
         if variable.kind != "ident":
             raise SelectorSyntaxError("optMap() variable name must be a simple identifier", variable.position)
-        twin = _copy(target)
-        value = call(at, "value", twin, member=True)
+        value = call(at, "value", _copy(target), member=True)
         some = _bind_name(at, variable.name, value, result)
         if not flat:
             some = call(at, "optional.of", some)
-        present = call(at, "hasValue", target, member=True)
-        none = call(at, "optional.none")
-        return call(at, "_?_:_", present, some, none)
+        return call(at, "_?_:_", call(at, "hasValue", target, member=True), some, call(at, "optional.none"))
 
     return expander
 
@@ -226,29 +176,31 @@ def _copy(root: Expr) -> Expr:
         if count > MAX_NODES // 2:
             raise SelectorSyntaxError("the expression becomes too large when its macros are expanded", root.position)
         args = tuple(copy(arg) for arg in node.args)
-        twin = Expr(node.kind, node.position, name=node.name, args=args)
-        twin.value = node.value
-        twin.member = node.member
-        twin.optional = node.optional
-        if node.fold is not None:
-            fold = node.fold
-            parts = (copy(part) for part in children(node))
-            range_, init, condition, step, result = parts
-            twin.fold = Fold(fold.macro, range_, fold.var, fold.var2, fold.accu, init, condition, step, result)
-        return twin
+        fold = node.fold
+        if fold is not None:
+            range_, init, condition, step, result = map(copy, children(node))
+            fold = Fold(fold.macro, range_, fold.var, fold.var2, fold.accu, init, condition, step, result)
+        return Expr(
+            node.kind,
+            node.position,
+            name=node.name,
+            args=args,
+            value=node.value,
+            member=node.member,
+            optional=node.optional,
+            fold=fold,
+        )
 
     return copy(root)
 
 
-_MACROS: dict[tuple[str, int], Callable[[int, Expr, tuple[Expr, ...]], Expr | None]] = {
-    **{(name, count): _quantifier(name, count == 3) for name in ("all", "exists", "exists_one") for count in (2, 3)},
-    ("existsOne", 3): _quantifier("exists_one", two=True),
+_MACROS: dict[tuple[str, int], Callable[[int, Expr, _Args], Expr | None]] = {
+    **{(name, count): expander for name, expander in (("all", _all), ("exists", _exists), ("exists_one", _exists_one)) for count in (2, 3)},
+    ("existsOne", 3): _exists_one,
     ("map", 2): _map,
     ("map", 3): _map,
     ("filter", 2): _filter,
-    **{(name, count): expander
-       for name, expander in (("transformList", _transform_list), ("transformMap", _transform_map), ("transformMapEntry", _transform_map_entry))
-       for count in (3, 4)},
+    **{(name, count): _transform(name) for name in ("transformList", "transformMap", "transformMapEntry") for count in (3, 4)},
     ("bind", 3): _bind,
     ("optMap", 2): _opt_map(flat=False),
     ("optFlatMap", 2): _opt_map(flat=True),

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from dra.cel.syntax import children
+from dra.cel.tree import children
 
 if TYPE_CHECKING:
-    from dra.cel.syntax import Expr
+    from dra.cel.tree import Expr
 
 
 class Reads(NamedTuple):

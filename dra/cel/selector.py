@@ -11,7 +11,8 @@ from dra.cel.environment import STORED, Env, environment
 from dra.cel.evaluation.account import BUDGET, CHARGED, INTERVAL, LOOK, SPENT, UNITS, open_frame, settle
 from dra.cel.evaluation.compiler import Compiler
 from dra.cel.reads import Reads, reads_of
-from dra.cel.syntax import height_of, parse
+from dra.cel.syntax import parse
+from dra.cel.tree import height_of
 from dra.cel.typecheck import check, check_output
 from dra.cel.values import Fatal, Value, type_name
 from dra.errors import OutOfBudget, SelectorError, SelectorRunError
@@ -24,10 +25,10 @@ if TYPE_CHECKING:
     from dra.cel.device_view import DeviceView, TextView
     from dra.cel.environment import Environment
     from dra.cel.evaluation.compiler import Closure
-    from dra.cel.syntax import Expr
+    from dra.cel.tree import Expr
     from dra.cel.types import Type
 
-# Frames of Python's stack for trees of syntax.MAX_HEIGHT levels, of which each takes a handful.
+# Frames of Python's stack for trees of tree.MAX_HEIGHT levels, of which each takes a handful.
 _ROOM = 8_000
 
 T = TypeVar("T")

@@ -1,6 +1,6 @@
 """How the libraries declare their functions, and the one table made of them all.
 
-The checker, the cost estimate and the closures read the same rows: a function has overloads, each with the id it has in
+The checker, the cost estimate and the closures read the same rows: a row is one overload of a function, with the id it has in
 Go (costs hang on it), its types, and the Python function that does the work.
 """
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 class Overload(NamedTuple):
     """One signature of a function. For a method the first argument is the target."""
 
+    name: str
     id: str
     args: tuple[Type, ...]
     result: Type
@@ -30,28 +31,18 @@ class Overload(NamedTuple):
     total: bool
 
 
-class Function(NamedTuple):
-    """A name and what it may be applied to."""
-
-    name: str
-    overloads: tuple[Overload, ...]
-
-
-def over(id_: str, args: tuple[Type, ...], result: Type, work: Work | None = None, *, total: bool = False) -> Overload:
+def over(
+    name: str, id_: str, args: tuple[Type, ...], result: Type, work: Work | None = None, *, total: bool = False
+) -> Overload:
     """Declare a global overload."""
-    return Overload(id_, args, result, work, False, _params((*args, result)), total)
+    return Overload(name, id_, args, result, work, False, _params((*args, result)), total)
 
 
 def method(
-    id_: str, args: tuple[Type, ...], result: Type, work: Work | None = None, *, total: bool = False
+    name: str, id_: str, args: tuple[Type, ...], result: Type, work: Work | None = None, *, total: bool = False
 ) -> Overload:
     """Declare an overload that is called on its first argument."""
-    return over(id_, args, result, work, total=total)._replace(method=True)
-
-
-def function(name: str, *overloads: Overload) -> Function:
-    """Declare a function, or more overloads of one that another library declares too."""
-    return Function(name, overloads)
+    return over(name, id_, args, result, work, total=total)._replace(method=True)
 
 
 def _params(types: Iterable[Type]) -> tuple[Type, ...]:
@@ -64,10 +55,10 @@ def _params(types: Iterable[Type]) -> tuple[Type, ...]:
     return tuple(found)
 
 
-def merge(*libraries: Iterable[Function]) -> dict[str, tuple[Overload, ...]]:
+def merge(*libraries: Iterable[Overload]) -> dict[str, tuple[Overload, ...]]:
     """Put libraries together; the overloads of a name add up in order."""
     table: dict[str, tuple[Overload, ...]] = {}
     for library in libraries:
-        for name, overloads in library:
-            table[name] = table.get(name, ()) + overloads
+        for overload in library:
+            table[overload.name] = (*table.get(overload.name, ()), overload)
     return table

@@ -1,116 +1,21 @@
-"""Text to tree: the lexer, the parser and the nodes of the tree (github.com/google/cel-go/parser).
+"""Text to tree: the lexer and the parser (github.com/google/cel-go/parser).
 
 The grammar is CEL's with the optional syntax (`a.?b`, `a[?b]`, `{?k: v}`). Macros are expanded while parsing, by
-`dra.cel.macros`, as there. Nesting is bounded the way Go bounds it (250 of any one rule), and by `MAX_HEIGHT` levels of tree,
-which `dra.cel.selector` finds room for on Python's stack.
+`dra.cel.macros`, as there. Nesting is bounded the way Go bounds it (250 of any one rule), and by the height of the tree.
 """
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
+from dra.cel.macros import expand
+from dra.cel.tree import Expr, call, height_of, literal, too_deep
 from dra.cel.values import Uint
 from dra.errors import SelectorSyntaxError
 
-if TYPE_CHECKING:
-    from dra.cel.types import Type
-
 MAX_LENGTH = 10 * 1024
 MAX_RULE_DEPTH = 250
-MAX_HEIGHT = 800
-MAX_NODES = 20_000  # macros copy their target, so that a chain of them doubles at each step
-
-Literal = bool | int | float | str | bytes | None
-
-
-class Expr:
-    """One node of the tree. `type` and `overloads` are filled in by the checker.
-
-    `kind` decides what the other fields hold:
-
-    - ``literal``: `value`
-    - ``ident``: `name`
-    - ``select``: `args[0]` is the operand, `name` the field; ``has`` is the same as a presence test
-    - ``call``: `name` the function, `args` the arguments, with the target first if `member`
-    - ``list``: `args`, and `optional` holds the positions marked with a question mark
-    - ``map``: `args` alternates keys and values, `optional` holds the positions of marked keys
-    - ``fold``: a comprehension, see `Fold`
-    """
-
-    __slots__ = ("args", "fold", "kind", "member", "name", "optional", "overloads", "position", "type", "value")
-
-    type: Type
-    overloads: tuple[str, ...]
-
-    def __init__(self, kind: str, position: int, *, name: str = "", args: tuple[Expr, ...] = ()) -> None:
-        self.kind = kind
-        self.position = position
-        self.name = name
-        self.args = args
-        self.value: Literal = None
-        self.member = False
-        self.optional: frozenset[int] = frozenset()
-        self.fold: Fold | None = None
-
-
-class Fold:
-    """A comprehension: `accu = init; for var in range: if not condition: break; accu = step; result`."""
-
-    __slots__ = ("accu", "condition", "init", "macro", "range", "result", "step", "var", "var2")
-
-    def __init__(  # noqa: PLR0917 - the parts of a comprehension, in the order CEL names them
-        self,
-        macro: str,
-        range_: Expr,
-        var: str,
-        var2: str,
-        accu: str,
-        init: Expr,
-        condition: Expr,
-        step: Expr,
-        result: Expr,
-    ) -> None:
-        # Where it comes from: all, exists, exists_one, list, map or bind.
-        self.macro = macro
-        self.range = range_
-        self.var = var
-        self.var2 = var2
-        self.accu = accu
-        self.init = init
-        self.condition = condition
-        self.step = step
-        self.result = result
-
-
-def literal(position: int, value: Literal) -> Expr:
-    """Make a constant."""
-    node = Expr("literal", position)
-    node.value = value
-    return node
-
-
-def call(position: int, name: str, *args: Expr, member: bool = False) -> Expr:
-    """Make a call; with `member` the first argument is the target."""
-    node = Expr("call", position, name=name, args=args)
-    node.member = member
-    return node
-
-
-def make_fold(position: int, fold: Fold) -> Expr:
-    """Make a comprehension."""
-    node = Expr("fold", position)
-    node.fold = fold
-    return node
-
-
-def children(node: Expr) -> tuple[Expr, ...]:
-    """Return the direct parts of a node, in the order Go evaluates costs."""
-    fold = node.fold
-    if fold is None:
-        return node.args
-    return (fold.range, fold.init, fold.condition, fold.step, fold.result)
-
 
 # ---- Lexer ---------------------------------------------------------------------------------------------------------
 
@@ -129,41 +34,18 @@ _TOKEN = re.compile(
     re.VERBOSE | re.DOTALL,
 ).match
 
-_RESERVED = frozenset(
-    [
-        "as",
-        "break",
-        "const",
-        "continue",
-        "else",
-        "false",
-        "for",
-        "function",
-        "if",
-        "import",
-        "in",
-        "let",
-        "loop",
-        "package",
-        "namespace",
-        "null",
-        "return",
-        "true",
-        "var",
-        "void",
-        "while",
-    ]
-)
+_RESERVED = re.compile(
+    "as|break|const|continue|else|false|for|function|if|import|in|let|loop|package|namespace|null|return|true|var|void|while"
+).fullmatch
 _KEYWORDS = frozenset(("true", "false", "null", "in"))
 
 
-class Token:
-    __slots__ = ("kind", "position", "text")
+class Token(NamedTuple):
+    """A word of an expression, its kind, and where it begins."""
 
-    def __init__(self, kind: str, text: str, position: int) -> None:
-        self.kind = kind
-        self.text = text
-        self.position = position
+    kind: str
+    text: str
+    position: int
 
 
 def _tokens(text: str) -> list[Token]:
@@ -188,26 +70,29 @@ _SIMPLE_ESCAPES = dict(zip("abfnrtv\\'\"`?", "\a\b\f\n\r\t\v\\'\"`?", strict=Tru
 
 
 def _unquote(token: Token) -> str | bytes:
-    text = token.text.replace("\r\n", "\n")
-    text = text.replace("\r", "\n")
+    text = token.text.replace("\r\n", "\n").replace("\r", "\n")
     is_bytes = text[0] in "bB"
-    if is_bytes:
-        text = text[1:]
+    text = text[is_bytes:]
     raw = text[0] in "rR"
-    if raw:
-        text = text[1:]
-    quotes = 1
-    if len(text) >= 6 and text[:3] in ('"""', "'''"):
-        quotes = 3
+    text = text[raw:]
+    quotes = 3 if len(text) >= 6 and text[:3] in ('"""', "'''") else 1
     text = text[quotes:-quotes]
-    if is_bytes:
-        if raw:
-            return text.encode()
-        parts = _unescape_to_bytes(text, token.position)
-        return b"".join(parts)
     if raw or "\\" not in text:
-        return text
-    return _ESCAPE.sub(lambda match: _unescape(match, token.position), text)
+        return text.encode() if is_bytes else text
+    if not is_bytes:
+        return _ESCAPE.sub(lambda match: _unescape(match, token.position), text)
+    parts: list[bytes] = []
+    end = 0
+    for match in _ESCAPE.finditer(text):
+        parts.append(text[end : match.start()].encode())
+        end = match.end()
+        if match[2] or match[3]:
+            raise SelectorSyntaxError("bytes know no unicode escapes", token.position)
+        if match[1] or match[4]:
+            parts.append(bytes([int(match[1], 16) if match[1] else int(match[4], 8)]))
+        else:
+            parts.append(_unescape(match, token.position).encode())
+    return b"".join([*parts, text[end:].encode()])
 
 
 def _unescape(match: re.Match[str], position: int) -> str:
@@ -221,27 +106,6 @@ def _unescape(match: re.Match[str], position: int) -> str:
     if simple is None:
         raise SelectorSyntaxError(f"no escape sequence starts with \\{match[5]}", position)
     return simple
-
-
-def _unescape_to_bytes(text: str, position: int) -> list[bytes]:
-    parts: list[bytes] = []
-    end = 0
-    for match in _ESCAPE.finditer(text):
-        before = text[end : match.start()]
-        parts.append(before.encode())
-        end = match.end()
-        if match[2] or match[3]:
-            raise SelectorSyntaxError("bytes know no unicode escapes", position)
-        if match[1]:
-            byte = bytes([int(match[1], 16)])
-        elif match[4]:
-            byte = bytes([int(match[4], 8)])
-        else:
-            byte = _unescape(match, position).encode()
-        parts.append(byte)
-    rest = text[end:]
-    parts.append(rest.encode())
-    return parts
 
 
 # ---- Parser --------------------------------------------------------------------------------------------------------
@@ -268,24 +132,6 @@ def parse(text: str) -> Expr:
         raise SelectorSyntaxError(f"unexpected {token.text!r}", token.position)
     height_of(node)
     return node
-
-
-def _too_deep(position: int) -> SelectorSyntaxError:
-    return SelectorSyntaxError("the expression is nested too deeply: expression recursion limit exceeded", position)
-
-
-def height_of(root: Expr) -> int:
-    """Count the levels of a tree; refuse one that is too large or too high for the passes that follow."""
-    count = 0
-    level = [root]
-    for height in range(1, MAX_HEIGHT + 1):
-        level = [child for node in level for child in children(node)]
-        count += len(level)
-        if count > MAX_NODES:
-            raise SelectorSyntaxError("the expression becomes too large when its macros are expanded", root.position)
-        if not level:
-            return height
-    raise _too_deep(root.position)
 
 
 class _Parser:
@@ -317,7 +163,7 @@ class _Parser:
     def _count_height(self, node: Expr, *parts: Expr) -> Expr:
         height = 1 + max(self._heights.get(id(part), 0) for part in parts)
         if height > MAX_RULE_DEPTH:
-            raise _too_deep(node.position)
+            raise too_deep(node.position)
         self._heights[id(node)] = height
         self._nodes.append(node)
         return node
@@ -333,7 +179,7 @@ class _Parser:
         """A ternary, or what is below it."""
         self._depth += 1
         if self._depth > MAX_RULE_DEPTH:
-            raise _too_deep(self.token.position)
+            raise too_deep(self.token.position)
         node = self._operators()
         question = self._accept("?")
         if question:
@@ -362,18 +208,14 @@ class _Parser:
         left = operands.pop()
         name = _OPERATOR[token.kind]
         if token.kind not in ("&&", "||"):
-            node = call(token.position, name, left, right)
-            counted = self._count_height(node, left, right)
-            operands.append(counted)
+            operands.append(self._count_height(call(token.position, name, left, right), left, right))
             return
         # One node for a whole chain, however long: a chain in brackets stays a node of its own.
         parts: tuple[Expr, ...] = left, right
         if left.kind == "call" and left.name == name and left.value == "chain":
             parts = *left.args, right
-        node = call(token.position, name, *parts)
-        node.value = "chain"
-        chain = self._transparent(node, parts)
-        operands.append(chain)
+        node = Expr("call", token.position, name=name, args=parts, value="chain")
+        operands.append(self._transparent(node, parts))
 
     def _unary(self) -> Expr:
         token = self.token
@@ -404,7 +246,8 @@ class _Parser:
                 name = "_[?_]" if optional else "_[_]"
                 node = self._count_height(call(token.position, name, node, index), node, index)
             else:
-                self._untag(node)
+                if node.value == "chain" and node.kind == "call":
+                    node.value = None  # a chain of && or || that was put in brackets does not grow any more
                 return node
 
     def _selection(self, operand: Expr) -> Expr:
@@ -429,15 +272,10 @@ class _Parser:
         return self._count_height(node, operand)
 
     def _make_call(self, position: int, name: str, target: Expr | None, args: tuple[Expr, ...]) -> Expr:
-        from dra.cel.macros import expand  # both need Expr; the parser is the one that is imported first
-
         expanded = expand(position, name, target, args)
         if expanded is not None:
             return expanded
-        if target is None:
-            return call(position, name, *args)
-        operands = (target, *args)
-        return call(position, name, *operands, member=True)
+        return call(position, name, *args) if target is None else call(position, name, target, *args, member=True)
 
     def _arguments(self, end: str) -> tuple[Expr, ...]:
         args: list[Expr] = []
@@ -448,12 +286,6 @@ class _Parser:
             if not self._accept(","):
                 self._expect(end)
                 return tuple(args)
-
-    @staticmethod
-    def _untag(node: Expr) -> None:
-        """A chain of && or || that was put in brackets does not grow any more."""
-        if node.value == "chain" and node.kind == "call":
-            node.value = None
 
     def _primary(self) -> Expr:
         token = self._advance()
@@ -471,9 +303,9 @@ class _Parser:
             self._expect(")")
             return node
         if kind == "[":
-            return self._list(token)
+            return self._collection(token, "list", "]")
         if kind == "{":
-            return self._map(token)
+            return self._collection(token, "map", "}")
         return self._name(token)
 
     def _name(self, token: Token) -> Expr:
@@ -482,7 +314,7 @@ class _Parser:
             leading, token = ".", self._advance()
         if token.kind != "ident":
             raise SelectorSyntaxError(f"unexpected {token.text!r}", token.position)
-        if token.text in _RESERVED:
+        if _RESERVED(token.text):
             raise SelectorSyntaxError(f"reserved identifier: {token.text}", token.position)
         if self.token.kind == "(":
             parenthesis = self._advance()
@@ -490,34 +322,20 @@ class _Parser:
             return self._transparent(self._make_call(parenthesis.position, leading + token.text, None, args), args)
         return Expr("ident", token.position, name=leading + token.text)
 
-    def _list(self, token: Token) -> Expr:
+    def _collection(self, token: Token, kind: str, end: str) -> Expr:
         args: list[Expr] = []
         optional: set[int] = set()
-        while not self._accept("]"):
+        while not self._accept(end):
             if self._accept("?"):
                 optional.add(len(args))
             args.append(self.expression())
+            if kind == "map":
+                self._expect(":")
+                args.append(self.expression())
             if not self._accept(","):
-                self._expect("]")
+                self._expect(end)
                 break
-        node = Expr("list", token.position, args=tuple(args))
-        node.optional = frozenset(optional)
-        return self._transparent(node, node.args)
-
-    def _map(self, token: Token) -> Expr:
-        args: list[Expr] = []
-        optional: set[int] = set()
-        while not self._accept("}"):
-            if self._accept("?"):
-                optional.add(len(args))
-            args.append(self.expression())
-            self._expect(":")
-            args.append(self.expression())
-            if not self._accept(","):
-                self._expect("}")
-                break
-        node = Expr("map", token.position, args=tuple(args))
-        node.optional = frozenset(optional)
+        node = Expr(kind, token.position, args=tuple(args), optional=frozenset(optional))
         return self._transparent(node, node.args)
 
 

@@ -11,7 +11,7 @@ from dra.cel import types as t
 from dra.cel.library.regexes import PatternError, compile_pattern
 from dra.cel.library.standard import TYPE_NAMES
 from dra.cel.library.text_format import Clause, clauses
-from dra.cel.syntax import children
+from dra.cel.tree import children
 from dra.cel.values import Uint
 from dra.errors import SelectorRunError, SelectorTypeError
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from dra.budget import Budget
     from dra.cel.environment import Environment
     from dra.cel.signatures import Overload
-    from dra.cel.syntax import Expr
+    from dra.cel.tree import Expr
     from dra.cel.types import Type
 
 _LITERALS: dict[type, Type] = {

@@ -69,7 +69,7 @@ if TYPE_CHECKING:
     from dra.cel.evaluation.account import Frame
     from dra.cel.evaluation.call_costs import Charge
     from dra.cel.signatures import Work
-    from dra.cel.syntax import Expr, Fold
+    from dra.cel.tree import Expr, Fold
     from dra.cel.types import Type
 
     Closure = Callable[[Frame], Value]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from dra.cel.evaluation.account import Frame
-    from dra.cel.syntax import Expr
+    from dra.cel.tree import Expr
     from dra.cel.values import Value
 
     Before = Callable[[Frame, list[Value]], None]

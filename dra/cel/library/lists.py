@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from dra.cel.library.standard import add
-from dra.cel.signatures import Function, function, method, over
+from dra.cel.signatures import Overload, method, over
 from dra.cel.types import (
     BOOL,
     BYTES,
@@ -73,10 +73,6 @@ def _flatten(values: list[Value], depth: int = 1) -> list[Value]:
     return flat
 
 
-def _sort(values: list[Value]) -> list[Value]:
-    return _sort_by_keys(values, values)
-
-
 def _sort_by_keys(values: list[Value], keys: list[Value]) -> list[Value]:
     if len(values) != len(keys):
         raise SelectorRunError(
@@ -120,16 +116,8 @@ def _distinct(values: list[Value]) -> list[Value]:
     return unique
 
 
-def _intersects(left: list[Value], right: list[Value]) -> bool:
-    return any(contains(right, value) for value in left)
-
-
 def _contains_all(values: list[Value], wanted: list[Value]) -> bool:
     return all(contains(values, value) for value in wanted)
-
-
-def _equivalent(left: list[Value], right: list[Value]) -> bool:
-    return _contains_all(left, right) and _contains_all(right, left)
 
 
 def _is_sorted(values: list[Value]) -> bool:
@@ -168,14 +156,6 @@ def _position(values: Iterable[tuple[int, Value]], wanted: Value) -> int:
     return next((i for i, value in values if equal_or_false(value, wanted)), -1)
 
 
-def _index_of(values: list[Value], wanted: Value) -> int:
-    return _position(enumerate(values), wanted)
-
-
-def _last_index_of(values: list[Value], wanted: Value) -> int:
-    return _position(reversed(list(enumerate(values))), wanted)
-
-
 def _includes(target: Value, wanted: Value) -> bool:
     if type(target) is list:
         return any(equal_or_false(value, wanted) for value in target)
@@ -190,43 +170,27 @@ def _short(t: Type) -> str:
     return t.name.rpartition(".")[2].lower()
 
 
-FUNCTIONS: tuple[Function, ...] = (
-    function("slice", method("list_slice", (_LIST, INT, INT), _LIST, _slice)),
-    function(
-        "flatten",
-        method("list_flatten", (list_of(_LIST),), _LIST, _flatten, total=True),
-        method("list_flatten_int", (_ANY_LIST, INT), _ANY_LIST, _flatten, total=True),
-    ),
-    function("sort", *(method(f"list_{t.name}_sort", (list_of(t),), list_of(t), _sort) for t in COMPARABLE)),
-    function(
-        "@sortByAssociatedKeys",
-        *(method(f"list_{t.name}_sortByAssociatedKeys", (_LIST, list_of(t)), _LIST, _sort_by_keys) for t in COMPARABLE),
-    ),
-    function("lists.range", over("lists_range", (INT,), list_of(INT), _range)),
-    function("reverse", method("list_reverse", (_LIST,), _LIST, lambda values: values[::-1])),
-    function("distinct", method("list_distinct", (_LIST,), _LIST, _distinct)),
-    function(
-        "first", method("list_first", (_LIST,), optional_of(A), lambda values: Optional(values[0]) if values else NONE)
-    ),
-    function(
-        "last", method("list_last", (_LIST,), optional_of(A), lambda values: Optional(values[-1]) if values else NONE)
-    ),
-    function("sets.contains", over("list_sets_contains_list", (_LIST, _LIST), BOOL, _contains_all)),
-    function("sets.equivalent", over("list_sets_equivalent_list", (_LIST, _LIST), BOOL, _equivalent)),
-    function("sets.intersects", over("list_sets_intersects_list", (_LIST, _LIST), BOOL, _intersects)),
-    function(
-        "isSorted", *(method(f"list_{_short(t)}_is_sorted_bool", (list_of(t),), BOOL, _is_sorted) for t in COMPARABLE)
-    ),
-    function("sum", *(method(f"list_{_short(t)}_sum_{_short(t)}", (list_of(t),), t, _sum(zero)) for t, zero in _ZEROS)),
-    function(
-        "max", *(method(f"list_{_short(t)}_max_{_short(t)}", (list_of(t),), t, _extreme("max", -1)) for t in COMPARABLE)
-    ),
-    function(
-        "min", *(method(f"list_{_short(t)}_min_{_short(t)}", (list_of(t),), t, _extreme("min", 1)) for t in COMPARABLE)
-    ),
-    function("indexOf", method("list_a_index_of_int", (_LIST, A), INT, _index_of)),
-    function("lastIndexOf", method("list_a_last_index_of_int", (_LIST, A), INT, _last_index_of)),
-)
+FUNCTIONS: tuple[Overload, ...] = (
+    method("slice", "list_slice", (_LIST, INT, INT), _LIST, _slice),
+    method("flatten", "list_flatten", (list_of(_LIST),), _LIST, _flatten, total=True),
+    method("flatten", "list_flatten_int", (_ANY_LIST, INT), _ANY_LIST, _flatten, total=True),
+    *(method("sort", f"list_{t.name}_sort", (list_of(t),), list_of(t), lambda values: _sort_by_keys(values, values)) for t in COMPARABLE),
+    *(method("@sortByAssociatedKeys", f"list_{t.name}_sortByAssociatedKeys", (_LIST, list_of(t)), _LIST, _sort_by_keys) for t in COMPARABLE),
+    over("lists.range", "lists_range", (INT,), list_of(INT), _range),
+    method("reverse", "list_reverse", (_LIST,), _LIST, lambda values: values[::-1]),
+    method("distinct", "list_distinct", (_LIST,), _LIST, _distinct),
+    method("first", "list_first", (_LIST,), optional_of(A), lambda values: Optional(values[0]) if values else NONE),
+    method("last", "list_last", (_LIST,), optional_of(A), lambda values: Optional(values[-1]) if values else NONE),
+    over("sets.contains", "list_sets_contains_list", (_LIST, _LIST), BOOL, _contains_all),
+    over("sets.equivalent", "list_sets_equivalent_list", (_LIST, _LIST), BOOL, lambda left, right: _contains_all(left, right) and _contains_all(right, left)),
+    over("sets.intersects", "list_sets_intersects_list", (_LIST, _LIST), BOOL, lambda left, right: any(contains(right, value) for value in left)),
+    *(method("isSorted", f"list_{_short(t)}_is_sorted_bool", (list_of(t),), BOOL, _is_sorted) for t in COMPARABLE),
+    *(method("sum", f"list_{_short(t)}_sum_{_short(t)}", (list_of(t),), t, _sum(zero)) for t, zero in _ZEROS),
+    *(method("max", f"list_{_short(t)}_max_{_short(t)}", (list_of(t),), t, _extreme("max", -1)) for t in COMPARABLE),
+    *(method("min", f"list_{_short(t)}_min_{_short(t)}", (list_of(t),), t, _extreme("min", 1)) for t in COMPARABLE),
+    method("indexOf", "list_a_index_of_int", (_LIST, A), INT, lambda values, wanted: _position(enumerate(values), wanted)),
+    method("lastIndexOf", "list_a_last_index_of_int", (_LIST, A), INT, lambda values, wanted: _position(reversed(list(enumerate(values))), wanted)),
+)  # fmt: skip
 
 # Only with list attributes: on by default in the environment of stored objects.
-INCLUDES: tuple[Function, ...] = (function("includes", method("list_includes_dyn_dyn", (DYN, DYN), BOOL, _includes)),)
+INCLUDES: tuple[Overload, ...] = (method("includes", "list_includes_dyn_dyn", (DYN, DYN), BOOL, _includes),)

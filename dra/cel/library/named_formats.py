@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import TYPE_CHECKING
 
 from dra.cel.library.urls import is_url
-from dra.cel.signatures import Function, function, method, over
+from dra.cel.signatures import Overload, method, over
 from dra.cel.types import FORMAT, STRING, list_of, optional_of
 from dra.cel.values import NONE, Optional, Sized
 
@@ -171,25 +172,12 @@ FORMATS: dict[str, Format] = {
 }
 
 
-def _find_format(name: str) -> Optional:
-    known = FORMATS.get(name)
-    return Optional(known) if known else NONE
+def _maybe(value: object) -> Optional:
+    return Optional(value) if value else NONE
 
 
-def _validate(format_: Format, text: str) -> Optional:
-    errors = format_.validate(text)
-    return Optional(errors) if errors else NONE
-
-
-def _constant(format_: Format) -> Callable[[], Format]:
-    return lambda: format_
-
-
-FUNCTIONS: tuple[Function, ...] = (
-    function("validate", method("format-validate", (FORMAT, STRING), optional_of(list_of(STRING)), _validate)),
-    function("format.named", over("format-named", (STRING,), optional_of(FORMAT), _find_format)),
-    *(
-        function(f"format.{name}", over(f"format.{name}", (), FORMAT, _constant(known)))
-        for name, known in FORMATS.items()
-    ),
-)
+FUNCTIONS: tuple[Overload, ...] = (
+    method("validate", "format-validate", (FORMAT, STRING), optional_of(list_of(STRING)), lambda known, text: _maybe(known.validate(text))),
+    over("format.named", "format-named", (STRING,), optional_of(FORMAT), lambda name: _maybe(FORMATS.get(name))),
+    *(over(f"format.{name}", f"format.{name}", (), FORMAT, partial(FORMATS.get, name)) for name in FORMATS),
+)  # fmt: skip

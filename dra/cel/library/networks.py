@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from dra.cel.signatures import Function, function, method, over
+from dra.cel.signatures import Overload, method, over
 from dra.cel.types import BOOL, CIDR, INT, IP, STRING
 from dra.cel.values import Sized
 from dra.errors import SelectorRunError
@@ -127,10 +127,6 @@ def _is(parse: Callable[[str], Value]) -> Callable[[str], bool]:
     return can
 
 
-def _is_canonical(text: str) -> bool:
-    return str(parse_ip(text)) == text
-
-
 def _is_global_unicast(ip: Address) -> bool:
     address = ip.address
     special = address.is_unspecified or address.is_loopback or address.is_multicast or _is_link_local_unicast(ip)
@@ -155,28 +151,23 @@ def _mask(network: Network) -> Network:
     return Network(type(network.address)(network.mask(network.bits)), network.bits)
 
 
-FUNCTIONS: tuple[Function, ...] = (
-    function("ip", over("string_to_ip", (STRING,), IP, parse_ip), method("cidr_ip", (CIDR,), IP, lambda network: Address(network.address))),
-    function("isIP", over("is_ip", (STRING,), BOOL, _is(parse_ip))),
-    function("ip.isCanonical", over("ip_is_canonical", (STRING,), BOOL, _is_canonical)),
-    function("family", method("ip_family", (IP,), INT, lambda ip: ip.address.version)),
-    function("isUnspecified", method("ip_is_unspecified", (IP,), BOOL, lambda ip: ip.address.is_unspecified)),
-    function("isLoopback", method("ip_is_loopback", (IP,), BOOL, lambda ip: ip.address.is_loopback)),
-    function("isLinkLocalMulticast", method("ip_is_link_local_multicast", (IP,), BOOL, _is_link_local_multicast)),
-    function("isLinkLocalUnicast", method("ip_is_link_local_unicast", (IP,), BOOL, _is_link_local_unicast)),
-    function("isGlobalUnicast", method("ip_is_global_unicast", (IP,), BOOL, _is_global_unicast)),
-    function("cidr", over("string_to_cidr", (STRING,), CIDR, parse_cidr)),
-    function("isCIDR", over("is_cidr", (STRING,), BOOL, _is(parse_cidr))),
-    function(
-        "containsIP",
-        method("cidr_contains_ip_string", (CIDR, STRING), BOOL, lambda network, text: network.contains(_parse_address(text))),
-        method("cidr_contains_ip_ip", (CIDR, IP), BOOL, lambda network, ip: network.contains(ip.address)),
-    ),
-    function(
-        "containsCIDR",
-        method("cidr_contains_cidr_string", (CIDR, STRING), BOOL, lambda network, text: _contains_cidr(network, parse_cidr(text))),
-        method("cidr_contains_cidr", (CIDR, CIDR), BOOL, _contains_cidr),
-    ),
-    function("prefixLength", method("cidr_prefix_length", (CIDR,), INT, lambda network: network.bits)),
-    function("masked", method("cidr_masked", (CIDR,), CIDR, _mask)),
+FUNCTIONS: tuple[Overload, ...] = (
+    over("ip", "string_to_ip", (STRING,), IP, parse_ip),
+    method("ip", "cidr_ip", (CIDR,), IP, lambda network: Address(network.address)),
+    over("isIP", "is_ip", (STRING,), BOOL, _is(parse_ip)),
+    over("ip.isCanonical", "ip_is_canonical", (STRING,), BOOL, lambda text: str(parse_ip(text)) == text),
+    method("family", "ip_family", (IP,), INT, lambda ip: ip.address.version),
+    method("isUnspecified", "ip_is_unspecified", (IP,), BOOL, lambda ip: ip.address.is_unspecified),
+    method("isLoopback", "ip_is_loopback", (IP,), BOOL, lambda ip: ip.address.is_loopback),
+    method("isLinkLocalMulticast", "ip_is_link_local_multicast", (IP,), BOOL, _is_link_local_multicast),
+    method("isLinkLocalUnicast", "ip_is_link_local_unicast", (IP,), BOOL, _is_link_local_unicast),
+    method("isGlobalUnicast", "ip_is_global_unicast", (IP,), BOOL, _is_global_unicast),
+    over("cidr", "string_to_cidr", (STRING,), CIDR, parse_cidr),
+    over("isCIDR", "is_cidr", (STRING,), BOOL, _is(parse_cidr)),
+    method("containsIP", "cidr_contains_ip_string", (CIDR, STRING), BOOL, lambda network, text: network.contains(_parse_address(text))),
+    method("containsIP", "cidr_contains_ip_ip", (CIDR, IP), BOOL, lambda network, ip: network.contains(ip.address)),
+    method("containsCIDR", "cidr_contains_cidr_string", (CIDR, STRING), BOOL, lambda network, text: _contains_cidr(network, parse_cidr(text))),
+    method("containsCIDR", "cidr_contains_cidr", (CIDR, CIDR), BOOL, _contains_cidr),
+    method("prefixLength", "cidr_prefix_length", (CIDR,), INT, lambda network: network.bits),
+    method("masked", "cidr_masked", (CIDR,), CIDR, _mask),
 )  # fmt: skip

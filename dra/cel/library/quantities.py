@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dra.cel.signatures import Function, function, method, over
+from dra.cel.signatures import Overload, method, over
 from dra.cel.types import BOOL, DOUBLE, INT, QUANTITY, SEMVER, STRING
 from dra.cel.values import INT_MAX, Sum
 from dra.errors import QuantityError, SelectorRunError, SemverError
@@ -29,20 +29,15 @@ def _version(text: str, tolerant: bool = False) -> Version:
         raise SelectorRunError(str(error)) from None
 
 
-def _is_quantity(text: str) -> bool:
-    try:
-        Quantity.parse(text)
-    except QuantityError:
-        return False
-    return True
+def _is(read: Callable[..., object]) -> Callable[..., bool]:
+    def can(*args: object) -> bool:
+        try:
+            read(*args)
+        except SelectorRunError:
+            return False
+        return True
 
-
-def _is_version(text: str, tolerant: bool = False) -> bool:
-    try:
-        _version(text, tolerant)
-    except SelectorRunError:
-        return False
-    return True
+    return can
 
 
 def _as_integer(quantity: Quantity) -> int:
@@ -64,57 +59,32 @@ def _wrap(number: int) -> int:
     return number if number <= INT_MAX else number - 2**64
 
 
-def _part(name: str, read: Callable[[Version], int]) -> Function:
-    return function(name, method(f"semver_{name}", (SEMVER,), INT, lambda version: _wrap(read(version))))
+def _part(name: str, read: Callable[[Version], int]) -> Overload:
+    return method(name, f"semver_{name}", (SEMVER,), INT, lambda version: _wrap(read(version)))
 
 
-FUNCTIONS: tuple[Function, ...] = (
-    function("quantity", over("string_to_quantity", (STRING,), QUANTITY, _quantity)),
-    function("isQuantity", over("is_quantity_string", (STRING,), BOOL, _is_quantity)),
-    function(
-        "sign", over("quantity_sign", (QUANTITY,), INT, lambda quantity: (quantity.nano > 0) - (quantity.nano < 0))
-    ),
-    function("asApproximateFloat", method("quantity_get_float", (QUANTITY,), DOUBLE, Quantity.as_float)),
-    function("asInteger", method("quantity_get_int", (QUANTITY,), INT, _as_integer)),
-    function(
-        "isInteger", method("quantity_is_integer", (QUANTITY,), BOOL, lambda quantity: quantity.as_int() is not None)
-    ),
-    function(
-        "add",
-        method("quantity_add", (QUANTITY, QUANTITY), QUANTITY, lambda left, right: Sum.of(left + right)),
-        method("quantity_add_int", (QUANTITY, INT), QUANTITY, lambda left, right: Sum.of(left + _of_int(right))),
-    ),
-    function(
-        "sub",
-        method("quantity_sub", (QUANTITY, QUANTITY), QUANTITY, lambda left, right: Sum.of(left - right)),
-        method("quantity_sub_int", (QUANTITY, INT), QUANTITY, lambda left, right: Sum.of(left - _of_int(right))),
-    ),
-    function(
-        "isGreaterThan",
-        method("quantity_is_greater_than", (QUANTITY, QUANTITY), BOOL, lambda left, right: left > right),
-        method("semver_is_greater_than", (SEMVER, SEMVER), BOOL, lambda left, right: left > right),
-    ),
-    function(
-        "isLessThan",
-        method("quantity_is_less_than", (QUANTITY, QUANTITY), BOOL, lambda left, right: left < right),
-        method("semver_is_less_than", (SEMVER, SEMVER), BOOL, lambda left, right: left < right),
-    ),
-    function(
-        "compareTo",
-        method("quantity_compare_to", (QUANTITY, QUANTITY), INT, _order),
-        method("semver_compare_to", (SEMVER, SEMVER), INT, _order),
-    ),
-    function(
-        "semver",
-        over("string_to_semver", (STRING,), SEMVER, _version),
-        over("string_bool_to_semver", (STRING, BOOL), SEMVER, _version),
-    ),
-    function(
-        "isSemver",
-        over("is_semver_string", (STRING,), BOOL, _is_version),
-        over("is_semver_string_bool", (STRING, BOOL), BOOL, _is_version),
-    ),
+FUNCTIONS: tuple[Overload, ...] = (
+    over("quantity", "string_to_quantity", (STRING,), QUANTITY, _quantity),
+    over("isQuantity", "is_quantity_string", (STRING,), BOOL, _is(_quantity)),
+    over("sign", "quantity_sign", (QUANTITY,), INT, lambda quantity: (quantity.nano > 0) - (quantity.nano < 0)),
+    method("asApproximateFloat", "quantity_get_float", (QUANTITY,), DOUBLE, Quantity.as_float),
+    method("asInteger", "quantity_get_int", (QUANTITY,), INT, _as_integer),
+    method("isInteger", "quantity_is_integer", (QUANTITY,), BOOL, lambda quantity: quantity.as_int() is not None),
+    method("add", "quantity_add", (QUANTITY, QUANTITY), QUANTITY, lambda left, right: Sum.of(left + right)),
+    method("add", "quantity_add_int", (QUANTITY, INT), QUANTITY, lambda left, right: Sum.of(left + _of_int(right))),
+    method("sub", "quantity_sub", (QUANTITY, QUANTITY), QUANTITY, lambda left, right: Sum.of(left - right)),
+    method("sub", "quantity_sub_int", (QUANTITY, INT), QUANTITY, lambda left, right: Sum.of(left - _of_int(right))),
+    method("isGreaterThan", "quantity_is_greater_than", (QUANTITY, QUANTITY), BOOL, lambda left, right: left > right),
+    method("isGreaterThan", "semver_is_greater_than", (SEMVER, SEMVER), BOOL, lambda left, right: left > right),
+    method("isLessThan", "quantity_is_less_than", (QUANTITY, QUANTITY), BOOL, lambda left, right: left < right),
+    method("isLessThan", "semver_is_less_than", (SEMVER, SEMVER), BOOL, lambda left, right: left < right),
+    method("compareTo", "quantity_compare_to", (QUANTITY, QUANTITY), INT, _order),
+    method("compareTo", "semver_compare_to", (SEMVER, SEMVER), INT, _order),
+    over("semver", "string_to_semver", (STRING,), SEMVER, _version),
+    over("semver", "string_bool_to_semver", (STRING, BOOL), SEMVER, _version),
+    over("isSemver", "is_semver_string", (STRING,), BOOL, _is(_version)),
+    over("isSemver", "is_semver_string_bool", (STRING, BOOL), BOOL, _is(_version)),
     _part("major", lambda version: version.major),
     _part("minor", lambda version: version.minor),
     _part("patch", lambda version: version.patch),
-)
+)  # fmt: skip

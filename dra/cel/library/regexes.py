@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dra.budget import Budget
 from dra.cache import Cache
-from dra.cel.signatures import Function, function, method, over
+from dra.cel.signatures import Overload, method, over
 from dra.cel.types import BOOL, INT, STRING, list_of
 from dra.errors import CostExceeded, SelectorRunError
 
@@ -137,16 +137,10 @@ def _next_character(data: bytes, position: int) -> int:
 
 _TEXTS = list_of(STRING)
 
-FUNCTIONS: tuple[Function, ...] = (
-    function(
-        "matches",
-        over("matches", (STRING, STRING), BOOL, matches),
-        method("matches_string", (STRING, STRING), BOOL, matches),
-    ),
-    function("find", method("string_find_string", (STRING, STRING), STRING, find)),
-    function(
-        "findAll",
-        method("string_find_all_string", (STRING, STRING), _TEXTS, find_all),
-        method("string_find_all_string_int", (STRING, STRING, INT), _TEXTS, find_all),
-    ),
-)
+FUNCTIONS: tuple[Overload, ...] = (
+    over("matches", "matches", (STRING, STRING), BOOL, matches),
+    method("matches", "matches_string", (STRING, STRING), BOOL, matches),
+    method("find", "string_find_string", (STRING, STRING), STRING, find),
+    method("findAll", "string_find_all_string", (STRING, STRING), _TEXTS, find_all),
+    method("findAll", "string_find_all_string_int", (STRING, STRING, INT), _TEXTS, find_all),
+)  # fmt: skip

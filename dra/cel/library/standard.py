@@ -6,7 +6,8 @@ import math
 import re
 from typing import TYPE_CHECKING
 
-from dra.cel.signatures import Function, function, method, over
+from dra.cel.library.times import parse_timestamp, timestamp_to_string
+from dra.cel.signatures import Overload, method, over
 from dra.cel.types import (
     BOOL,
     BYTES,
@@ -55,7 +56,7 @@ from dra.cel.values import (
 from dra.errors import NoSuchKey, SelectorRunError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 _OVERFLOW = "integer overflow"
 _FIRST_SECOND, _LAST_SECOND = -62135596800, 253402300799
@@ -139,7 +140,11 @@ def divide(left: Value, right: Value) -> Value:
     kind = type(left)
     if kind is type(right):
         if kind is float:
-            return _divide_doubles(left, right)
+            if right != 0:
+                return left / right
+            return (
+                math.nan if left == 0 or math.isnan(left) else math.copysign(math.inf, left) * math.copysign(1.0, right)
+            )
         if kind is int or kind is Uint:
             if right == 0:
                 raise SelectorRunError("division by zero")
@@ -148,14 +153,6 @@ def divide(left: Value, right: Value) -> Value:
                 return Uint(quotient)
             return int_in_range(quotient if (left < 0) == (right < 0) else -quotient)
     raise no_such_overload("_/_")
-
-
-def _divide_doubles(left: float, right: float) -> float:
-    if right != 0:
-        return left / right
-    if left == 0 or math.isnan(left):
-        return math.nan
-    return math.copysign(math.inf, left) * math.copysign(1.0, right)
 
 
 def modulo(left: Value, right: Value) -> Value:
@@ -190,15 +187,6 @@ def logical_not(value: Value) -> bool:
     raise no_such_overload("!_")
 
 
-def _relation(name: str, holds: Callable[[int], bool]) -> Callable[[Value, Value], bool]:
-    def relation(left: Value, right: Value) -> bool:
-        if type(left) not in ORDERED:
-            raise no_such_overload(name)
-        return holds(compare(left, right))
-
-    return relation
-
-
 def index(container: Value, key: Value) -> Value:
     """`a[b]` and `a.b`: an error if there is nothing."""
     value = find_at(container, key)
@@ -218,20 +206,13 @@ def _show(key: Value) -> str:
 def find_at(container: Value, key: Value) -> Value:
     """Return what is at a key or index, or MISSING; an error where the key makes no sense."""
     if type(container) is list:
-        position = _position(key)
+        if type(key) is not int and type(key) is not Uint and not (type(key) is float and key.is_integer()):
+            raise SelectorRunError(f"unsupported index type '{type_name(key)}' in list")
+        position = int(key)
         return container[position] if 0 <= position < len(container) else MISSING
     if isinstance(container, dict):
         return find(container, key)
     return MISSING
-
-
-def _position(key: Value) -> int:
-    kind = type(key)
-    if kind is int or kind is Uint:
-        return int(key)
-    if kind is float and key.is_integer():
-        return int(key)
-    raise SelectorRunError(f"unsupported index type '{type_name(key)}' in list")
 
 
 def size_of(value: Value) -> int:
@@ -356,8 +337,6 @@ def to_string(value: Value) -> str:
     if kind is Duration:
         return duration_to_string(value)
     if kind is Timestamp:
-        from dra.cel.library.times import timestamp_to_string
-
         return timestamp_to_string(value)
     if kind is TypeValue:
         return str(value.name)
@@ -371,20 +350,6 @@ def duration_to_string(value: Duration) -> str:
     whole, nanos = divmod(abs(value.nanos), 10**9)
     sign, digits, exponent = shortest_digits(whole + nanos / 1e9)
     return f"{'-' if value.nanos < 0 else sign}{plain_decimal(digits, exponent)}s"
-
-
-def _int_of_timestamp(value: Timestamp) -> int:
-    return value.nanos // 10**9
-
-
-def _int_to_timestamp(seconds: int) -> Timestamp:
-    return _timestamp(seconds * 10**9, 0)
-
-
-def _string_to_timestamp(text: str) -> Timestamp:
-    from dra.cel.library.times import parse_timestamp
-
-    return parse_timestamp(text)
 
 
 _DURATION_PART = r"([0-9]*)(?:\.([0-9]*))?(ns|us|µs|μs|ms|s|m|h)"
@@ -479,165 +444,120 @@ _COMPARED = ((BOOL, "bool"), (INT, "int64"), (UINT, "uint64"), (DOUBLE, "double"
 _CROSS = ((INT, DOUBLE), (INT, UINT), (UINT, DOUBLE), (UINT, INT), (DOUBLE, INT), (DOUBLE, UINT))
 
 
-def _relations(symbol: str, word: str, holds: Callable[[int], bool]) -> Function:
-    work = _relation(symbol, holds)
-    overloads = []
+def _relations(symbol: str, word: str, holds: Callable[[int], bool]) -> Iterator[Overload]:
+    def relation(left: Value, right: Value) -> bool:
+        if type(left) not in ORDERED:
+            raise no_such_overload(symbol)
+        return holds(compare(left, right))
+
     for type_, name in _COMPARED:
-        same = over(f"{word}_{name}", (type_, type_), BOOL, work, total=True)
-        overloads.append(same)
+        yield over(symbol, f"{word}_{name}", (type_, type_), BOOL, relation, total=True)
     for left, right in _CROSS:
-        id_ = f"{word}_{left.name}_{right.name}"
-        mixed = over(id_, (left, right), BOOL, work, total=True)
-        overloads.append(mixed)
-    return function(symbol, *overloads)
+        yield over(symbol, f"{word}_{left.name}_{right.name}", (left, right), BOOL, relation, total=True)
 
 
-def _arithmetic(symbol: str, word: str, work: Callable[[Value, Value], Value], *types: Type) -> Function:
-    return function(symbol, *(over(f"{word}_{t.name}", (t, t), t, work, total=True) for t in types))
+def _arithmetic(symbol: str, word: str, work: Callable[[Value, Value], Value], *types: Type) -> tuple[Overload, ...]:
+    return tuple(over(symbol, f"{word}_{t.name}", (t, t), t, work, total=True) for t in types)
 
 
-FUNCTIONS: tuple[Function, ...] = (
-    function("_?_:_", over("conditional", (BOOL, A, A), A)),
-    function("_&&_", over("logical_and", (BOOL, BOOL), BOOL)),
-    function("_||_", over("logical_or", (BOOL, BOOL), BOOL)),
-    function("!_", over("logical_not", (BOOL,), BOOL, logical_not, total=True)),
-    function("@not_strictly_false", over("not_strictly_false", (BOOL,), BOOL)),
-    function("_==_", over("equals", (A, A), BOOL)),
-    function("_!=_", over("not_equals", (A, A), BOOL)),
-    function(
-        "_+_",
-        over("add_bytes", (BYTES, BYTES), BYTES, add, total=True),
-        over("add_double", (DOUBLE, DOUBLE), DOUBLE, add, total=True),
-        over("add_duration_duration", (DURATION, DURATION), DURATION, add, total=True),
-        over("add_duration_timestamp", (DURATION, TIMESTAMP), TIMESTAMP, add, total=True),
-        over("add_timestamp_duration", (TIMESTAMP, DURATION), TIMESTAMP, add, total=True),
-        over("add_int64", (INT, INT), INT, add, total=True),
-        over("add_list", (_LIST_A, _LIST_A), _LIST_A, add, total=True),
-        over("add_string", (STRING, STRING), STRING, add, total=True),
-        over("add_uint64", (UINT, UINT), UINT, add, total=True),
-    ),
-    function(
-        "_-_",
-        over("subtract_double", (DOUBLE, DOUBLE), DOUBLE, subtract, total=True),
-        over("subtract_duration_duration", (DURATION, DURATION), DURATION, subtract, total=True),
-        over("subtract_int64", (INT, INT), INT, subtract, total=True),
-        over("subtract_timestamp_duration", (TIMESTAMP, DURATION), TIMESTAMP, subtract, total=True),
-        over("subtract_timestamp_timestamp", (TIMESTAMP, TIMESTAMP), DURATION, subtract, total=True),
-        over("subtract_uint64", (UINT, UINT), UINT, subtract, total=True),
-    ),
-    _arithmetic("_*_", "multiply", multiply, DOUBLE, INT, UINT),
-    _arithmetic("_/_", "divide", divide, DOUBLE, INT, UINT),
-    _arithmetic("_%_", "modulo", modulo, INT, UINT),
-    function(
-        "-_",
-        over("negate_double", (DOUBLE,), DOUBLE, negate, total=True),
-        over("negate_int64", (INT,), INT, negate, total=True),
-    ),
-    _relations("_<_", "less", lambda order: order < 0),
-    _relations("_<=_", "less_equals", lambda order: order <= 0),
-    _relations("_>_", "greater", lambda order: order > 0),
-    _relations("_>=_", "greater_equals", lambda order: order >= 0),
-    function(
-        "_[_]",
-        over("index_list", (_LIST_A, INT), A, index, total=True),
-        over("index_map", (_MAP_AB, A), B, index, total=True),
-        over("optional_list_index_int", (optional_of(_LIST_A), INT), _OPTIONAL_A, index, total=True),
-        over("optional_map_index_value", (optional_of(_MAP_AB), A), _OPTIONAL_B, index, total=True),
-    ),
-    function("_?._", over("select_optional_field", (DYN, STRING), _OPTIONAL_A)),
-    function(
-        "_[?_]",
-        over("list_optindex_optional_int", (_LIST_A, INT), _OPTIONAL_A),
-        over("optional_list_optindex_optional_int", (optional_of(_LIST_A), INT), _OPTIONAL_A),
-        over("map_optindex_optional_value", (_MAP_AB, A), _OPTIONAL_B),
-        over("optional_map_optindex_optional_value", (optional_of(_MAP_AB), A), _OPTIONAL_B),
-    ),
-    function(
-        "@in",
-        over("in_list", (A, _LIST_A), BOOL, lambda item, container: contains(container, item), total=True),
-        over("in_map", (A, _MAP_AB), BOOL, lambda item, container: contains(container, item), total=True),
-    ),
-    function(
-        "size",
-        over("size_bytes", (BYTES,), INT, size_of, total=True),
-        method("bytes_size", (BYTES,), INT, size_of, total=True),
-        over("size_list", (_LIST_A,), INT, size_of, total=True),
-        method("list_size", (_LIST_A,), INT, size_of, total=True),
-        over("size_map", (_MAP_AB,), INT, size_of, total=True),
-        method("map_size", (_MAP_AB,), INT, size_of, total=True),
-        over("size_string", (STRING,), INT, size_of, total=True),
-        method("string_size", (STRING,), INT, size_of, total=True),
-    ),
-    function("type", over("type", (A,), type_of(A), convert_type, total=True)),
-    function(
-        "bool", over("bool_to_bool", (BOOL,), BOOL, _same), over("string_to_bool", (STRING,), BOOL, _string_to_bool)
-    ),
-    function(
-        "bytes", over("bytes_to_bytes", (BYTES,), BYTES, _same), over("string_to_bytes", (STRING,), BYTES, str.encode)
-    ),
-    function(
-        "double",
-        over("double_to_double", (DOUBLE,), DOUBLE, _same),
-        over("int64_to_double", (INT,), DOUBLE, float),
-        over("string_to_double", (STRING,), DOUBLE, string_to_double),
-        over("uint64_to_double", (UINT,), DOUBLE, float),
-    ),
-    function("dyn", over("to_dyn", (A,), DYN, _same, total=True)),
-    function(
-        "int",
-        over("int64_to_int64", (INT,), INT, _same),
-        over("double_to_int64", (DOUBLE,), INT, _double_to_int),
-        over("duration_to_int64", (DURATION,), INT, lambda value: value.nanos),
-        over("string_to_int64", (STRING,), INT, _string_to_int),
-        over("timestamp_to_int64", (TIMESTAMP,), INT, _int_of_timestamp),
-        over("uint64_to_int64", (UINT,), INT, lambda value: int_in_range(int(value))),
-    ),
-    function(
-        "string",
-        over("string_to_string", (STRING,), STRING, _same),
-        over("bool_to_string", (BOOL,), STRING, to_string),
-        over("bytes_to_string", (BYTES,), STRING, to_string),
-        over("double_to_string", (DOUBLE,), STRING, to_string),
-        over("duration_to_string", (DURATION,), STRING, to_string),
-        over("int64_to_string", (INT,), STRING, to_string),
-        over("timestamp_to_string", (TIMESTAMP,), STRING, to_string),
-        over("uint64_to_string", (UINT,), STRING, to_string),
-        over("ip_to_string", (IP,), STRING, to_string),
-        over("cidr_to_string", (CIDR,), STRING, to_string),
-    ),
-    function(
-        "timestamp",
-        over("timestamp_to_timestamp", (TIMESTAMP,), TIMESTAMP, _same),
-        over("int64_to_timestamp", (INT,), TIMESTAMP, _int_to_timestamp),
-        over("string_to_timestamp", (STRING,), TIMESTAMP, _string_to_timestamp),
-    ),
-    function(
-        "duration",
-        over("duration_to_duration", (DURATION,), DURATION, _same),
-        over("string_to_duration", (STRING,), DURATION, string_to_duration),
-    ),
-    function(
-        "uint",
-        over("uint64_to_uint64", (UINT,), UINT, _same),
-        over("double_to_uint64", (DOUBLE,), UINT, _double_to_uint),
-        over("int64_to_uint64", (INT,), UINT, _uint_in_range),
-        over("string_to_uint64", (STRING,), UINT, _string_to_uint),
-    ),
-    function("optional.of", over("optional_of", (A,), _OPTIONAL_A, Optional)),
-    function("optional.ofNonZeroValue", over("optional_ofNonZeroValue", (A,), _OPTIONAL_A, _non_zero)),
-    function("optional.none", over("optional_none", (), _OPTIONAL_A, lambda: NONE)),
-    function("value", method("optional_value", (_OPTIONAL_A,), A, _value)),
-    function("hasValue", method("optional_hasValue", (_OPTIONAL_A,), BOOL, lambda optional: optional.present)),
-    function("or", method("optional_or_optional", (_OPTIONAL_A, _OPTIONAL_A), _OPTIONAL_A)),
-    function("orValue", method("optional_orValue_value", (_OPTIONAL_A, A), A)),
-    function("optional.unwrap", over("optional_unwrap", (list_of(_OPTIONAL_A),), _LIST_A, _unwrap)),
-    function("unwrapOpt", method("optional_unwrapOpt", (list_of(_OPTIONAL_A),), _LIST_A, _unwrap)),
-    function(
-        "cel.@mapInsert",
-        over("@mapInsert_map_key_value", (_MAP_AB, A, B), _MAP_AB, _map_insert),
-        over("@mapInsert_map_map", (_MAP_AB, _MAP_AB), _MAP_AB, _map_insert),
-    ),
-)
+FUNCTIONS: tuple[Overload, ...] = (
+    over("_?_:_", "conditional", (BOOL, A, A), A),
+    over("_&&_", "logical_and", (BOOL, BOOL), BOOL),
+    over("_||_", "logical_or", (BOOL, BOOL), BOOL),
+    over("!_", "logical_not", (BOOL,), BOOL, logical_not, total=True),
+    over("@not_strictly_false", "not_strictly_false", (BOOL,), BOOL),
+    over("_==_", "equals", (A, A), BOOL),
+    over("_!=_", "not_equals", (A, A), BOOL),
+    over("_+_", "add_bytes", (BYTES, BYTES), BYTES, add, total=True),
+    over("_+_", "add_double", (DOUBLE, DOUBLE), DOUBLE, add, total=True),
+    over("_+_", "add_duration_duration", (DURATION, DURATION), DURATION, add, total=True),
+    over("_+_", "add_duration_timestamp", (DURATION, TIMESTAMP), TIMESTAMP, add, total=True),
+    over("_+_", "add_timestamp_duration", (TIMESTAMP, DURATION), TIMESTAMP, add, total=True),
+    over("_+_", "add_int64", (INT, INT), INT, add, total=True),
+    over("_+_", "add_list", (_LIST_A, _LIST_A), _LIST_A, add, total=True),
+    over("_+_", "add_string", (STRING, STRING), STRING, add, total=True),
+    over("_+_", "add_uint64", (UINT, UINT), UINT, add, total=True),
+    over("_-_", "subtract_double", (DOUBLE, DOUBLE), DOUBLE, subtract, total=True),
+    over("_-_", "subtract_duration_duration", (DURATION, DURATION), DURATION, subtract, total=True),
+    over("_-_", "subtract_int64", (INT, INT), INT, subtract, total=True),
+    over("_-_", "subtract_timestamp_duration", (TIMESTAMP, DURATION), TIMESTAMP, subtract, total=True),
+    over("_-_", "subtract_timestamp_timestamp", (TIMESTAMP, TIMESTAMP), DURATION, subtract, total=True),
+    over("_-_", "subtract_uint64", (UINT, UINT), UINT, subtract, total=True),
+    *_arithmetic("_*_", "multiply", multiply, DOUBLE, INT, UINT),
+    *_arithmetic("_/_", "divide", divide, DOUBLE, INT, UINT),
+    *_arithmetic("_%_", "modulo", modulo, INT, UINT),
+    over("-_", "negate_double", (DOUBLE,), DOUBLE, negate, total=True),
+    over("-_", "negate_int64", (INT,), INT, negate, total=True),
+    *_relations("_<_", "less", lambda order: order < 0),
+    *_relations("_<=_", "less_equals", lambda order: order <= 0),
+    *_relations("_>_", "greater", lambda order: order > 0),
+    *_relations("_>=_", "greater_equals", lambda order: order >= 0),
+    over("_[_]", "index_list", (_LIST_A, INT), A, index, total=True),
+    over("_[_]", "index_map", (_MAP_AB, A), B, index, total=True),
+    over("_[_]", "optional_list_index_int", (optional_of(_LIST_A), INT), _OPTIONAL_A, index, total=True),
+    over("_[_]", "optional_map_index_value", (optional_of(_MAP_AB), A), _OPTIONAL_B, index, total=True),
+    over("_?._", "select_optional_field", (DYN, STRING), _OPTIONAL_A),
+    over("_[?_]", "list_optindex_optional_int", (_LIST_A, INT), _OPTIONAL_A),
+    over("_[?_]", "optional_list_optindex_optional_int", (optional_of(_LIST_A), INT), _OPTIONAL_A),
+    over("_[?_]", "map_optindex_optional_value", (_MAP_AB, A), _OPTIONAL_B),
+    over("_[?_]", "optional_map_optindex_optional_value", (optional_of(_MAP_AB), A), _OPTIONAL_B),
+    over("@in", "in_list", (A, _LIST_A), BOOL, lambda item, container: contains(container, item), total=True),
+    over("@in", "in_map", (A, _MAP_AB), BOOL, lambda item, container: contains(container, item), total=True),
+    over("size", "size_bytes", (BYTES,), INT, size_of, total=True),
+    method("size", "bytes_size", (BYTES,), INT, size_of, total=True),
+    over("size", "size_list", (_LIST_A,), INT, size_of, total=True),
+    method("size", "list_size", (_LIST_A,), INT, size_of, total=True),
+    over("size", "size_map", (_MAP_AB,), INT, size_of, total=True),
+    method("size", "map_size", (_MAP_AB,), INT, size_of, total=True),
+    over("size", "size_string", (STRING,), INT, size_of, total=True),
+    method("size", "string_size", (STRING,), INT, size_of, total=True),
+    over("type", "type", (A,), type_of(A), convert_type, total=True),
+    over("bool", "bool_to_bool", (BOOL,), BOOL, _same),
+    over("bool", "string_to_bool", (STRING,), BOOL, _string_to_bool),
+    over("bytes", "bytes_to_bytes", (BYTES,), BYTES, _same),
+    over("bytes", "string_to_bytes", (STRING,), BYTES, str.encode),
+    over("double", "double_to_double", (DOUBLE,), DOUBLE, _same),
+    over("double", "int64_to_double", (INT,), DOUBLE, float),
+    over("double", "string_to_double", (STRING,), DOUBLE, string_to_double),
+    over("double", "uint64_to_double", (UINT,), DOUBLE, float),
+    over("dyn", "to_dyn", (A,), DYN, _same, total=True),
+    over("int", "int64_to_int64", (INT,), INT, _same),
+    over("int", "double_to_int64", (DOUBLE,), INT, _double_to_int),
+    over("int", "duration_to_int64", (DURATION,), INT, lambda value: value.nanos),
+    over("int", "string_to_int64", (STRING,), INT, _string_to_int),
+    over("int", "timestamp_to_int64", (TIMESTAMP,), INT, lambda value: value.nanos // 10**9),
+    over("int", "uint64_to_int64", (UINT,), INT, lambda value: int_in_range(int(value))),
+    over("string", "string_to_string", (STRING,), STRING, _same),
+    over("string", "bool_to_string", (BOOL,), STRING, to_string),
+    over("string", "bytes_to_string", (BYTES,), STRING, to_string),
+    over("string", "double_to_string", (DOUBLE,), STRING, to_string),
+    over("string", "duration_to_string", (DURATION,), STRING, to_string),
+    over("string", "int64_to_string", (INT,), STRING, to_string),
+    over("string", "timestamp_to_string", (TIMESTAMP,), STRING, to_string),
+    over("string", "uint64_to_string", (UINT,), STRING, to_string),
+    over("string", "ip_to_string", (IP,), STRING, to_string),
+    over("string", "cidr_to_string", (CIDR,), STRING, to_string),
+    over("timestamp", "timestamp_to_timestamp", (TIMESTAMP,), TIMESTAMP, _same),
+    over("timestamp", "int64_to_timestamp", (INT,), TIMESTAMP, lambda seconds: _timestamp(seconds * 10**9, 0)),
+    over("timestamp", "string_to_timestamp", (STRING,), TIMESTAMP, parse_timestamp),
+    over("duration", "duration_to_duration", (DURATION,), DURATION, _same),
+    over("duration", "string_to_duration", (STRING,), DURATION, string_to_duration),
+    over("uint", "uint64_to_uint64", (UINT,), UINT, _same),
+    over("uint", "double_to_uint64", (DOUBLE,), UINT, _double_to_uint),
+    over("uint", "int64_to_uint64", (INT,), UINT, _uint_in_range),
+    over("uint", "string_to_uint64", (STRING,), UINT, _string_to_uint),
+    over("optional.of", "optional_of", (A,), _OPTIONAL_A, Optional),
+    over("optional.ofNonZeroValue", "optional_ofNonZeroValue", (A,), _OPTIONAL_A, _non_zero),
+    over("optional.none", "optional_none", (), _OPTIONAL_A, lambda: NONE),
+    method("value", "optional_value", (_OPTIONAL_A,), A, _value),
+    method("hasValue", "optional_hasValue", (_OPTIONAL_A,), BOOL, lambda optional: optional.present),
+    method("or", "optional_or_optional", (_OPTIONAL_A, _OPTIONAL_A), _OPTIONAL_A),
+    method("orValue", "optional_orValue_value", (_OPTIONAL_A, A), A),
+    over("optional.unwrap", "optional_unwrap", (list_of(_OPTIONAL_A),), _LIST_A, _unwrap),
+    method("unwrapOpt", "optional_unwrapOpt", (list_of(_OPTIONAL_A),), _LIST_A, _unwrap),
+    over("cel.@mapInsert", "@mapInsert_map_key_value", (_MAP_AB, A, B), _MAP_AB, _map_insert),
+    over("cel.@mapInsert", "@mapInsert_map_map", (_MAP_AB, _MAP_AB), _MAP_AB, _map_insert),
+)  # fmt: skip
 
 # Names of types that can be used as values.
 TYPE_NAMES: dict[str, Type] = {

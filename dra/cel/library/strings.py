@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dra.cel.library.text_format import ESCAPES, fill_in
-from dra.cel.signatures import Function, function, method, over
+from dra.cel.signatures import Overload, method, over
 from dra.cel.types import BOOL, DYN, INT, STRING, list_of
 from dra.cel.values import LARGEST_TEXT, require_room, type_name
 from dra.errors import SelectorRunError
@@ -100,50 +100,28 @@ def _join(values: list[Value], separator: str = "") -> str:
     return separator.join(values)
 
 
-def _format(template: str, values: list[Value]) -> str:
-    return fill_in(template, values)
-
-
 _TEXTS = list_of(STRING)
 
-FUNCTIONS: tuple[Function, ...] = (
-    function("contains", method("contains_string", (STRING, STRING), BOOL, lambda text, part: part in text)),
-    function("endsWith", method("ends_with_string", (STRING, STRING), BOOL, str.endswith)),
-    function("startsWith", method("starts_with_string", (STRING, STRING), BOOL, str.startswith)),
-    function("charAt", method("string_char_at_int", (STRING, INT), STRING, _char_at)),
-    function(
-        "indexOf",
-        method("string_index_of_string", (STRING, STRING), INT, _index_of),
-        method("string_index_of_string_int", (STRING, STRING, INT), INT, _index_of),
-    ),
-    function(
-        "lastIndexOf",
-        method("string_last_index_of_string", (STRING, STRING), INT, _last_index_of),
-        method("string_last_index_of_string_int", (STRING, STRING, INT), INT, _last_index_of_from),
-    ),
-    function("lowerAscii", method("string_lower_ascii", (STRING,), STRING, lambda text: text.translate(_LOWER))),
-    function("upperAscii", method("string_upper_ascii", (STRING,), STRING, lambda text: text.translate(_UPPER))),
-    function(
-        "replace",
-        method("string_replace_string_string", (STRING, STRING, STRING), STRING, _replace),
-        method("string_replace_string_string_int", (STRING, STRING, STRING, INT), STRING, _replace),
-    ),
-    function(
-        "split",
-        method("string_split_string", (STRING, STRING), _TEXTS, _split),
-        method("string_split_string_int", (STRING, STRING, INT), _TEXTS, _split),
-    ),
-    function(
-        "substring",
-        method("string_substring_int", (STRING, INT), STRING, _substring_from),
-        method("string_substring_int_int", (STRING, INT, INT), STRING, _substring),
-    ),
-    function("trim", method("string_trim", (STRING,), STRING, lambda text: text.strip(_BLANKS))),
-    function("format", method("string_format", (STRING, list_of(DYN)), STRING, _format)),
-    function("strings.quote", over("strings_quote", (STRING,), STRING, lambda text: f'"{text.translate(_QUOTES)}"')),
-    function(
-        "join",
-        method("list_join", (_TEXTS,), STRING, _join),
-        method("list_join_string", (_TEXTS, STRING), STRING, _join),
-    ),
-)
+FUNCTIONS: tuple[Overload, ...] = (
+    method("contains", "contains_string", (STRING, STRING), BOOL, lambda text, part: part in text),
+    method("endsWith", "ends_with_string", (STRING, STRING), BOOL, str.endswith),
+    method("startsWith", "starts_with_string", (STRING, STRING), BOOL, str.startswith),
+    method("charAt", "string_char_at_int", (STRING, INT), STRING, _char_at),
+    method("indexOf", "string_index_of_string", (STRING, STRING), INT, _index_of),
+    method("indexOf", "string_index_of_string_int", (STRING, STRING, INT), INT, _index_of),
+    method("lastIndexOf", "string_last_index_of_string", (STRING, STRING), INT, _last_index_of),
+    method("lastIndexOf", "string_last_index_of_string_int", (STRING, STRING, INT), INT, _last_index_of_from),
+    method("lowerAscii", "string_lower_ascii", (STRING,), STRING, lambda text: text.translate(_LOWER)),
+    method("upperAscii", "string_upper_ascii", (STRING,), STRING, lambda text: text.translate(_UPPER)),
+    method("replace", "string_replace_string_string", (STRING, STRING, STRING), STRING, _replace),
+    method("replace", "string_replace_string_string_int", (STRING, STRING, STRING, INT), STRING, _replace),
+    method("split", "string_split_string", (STRING, STRING), _TEXTS, _split),
+    method("split", "string_split_string_int", (STRING, STRING, INT), _TEXTS, _split),
+    method("substring", "string_substring_int", (STRING, INT), STRING, _substring_from),
+    method("substring", "string_substring_int_int", (STRING, INT, INT), STRING, _substring),
+    method("trim", "string_trim", (STRING,), STRING, lambda text: text.strip(_BLANKS)),
+    method("format", "string_format", (STRING, list_of(DYN)), STRING, fill_in),
+    over("strings.quote", "strings_quote", (STRING,), STRING, lambda text: f'"{text.translate(_QUOTES)}"'),
+    method("join", "list_join", (_TEXTS,), STRING, _join),
+    method("join", "list_join_string", (_TEXTS, STRING), STRING, _join),
+)  # fmt: skip

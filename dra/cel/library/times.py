@@ -6,7 +6,7 @@ import datetime as dt
 import re
 from typing import TYPE_CHECKING
 
-from dra.cel.signatures import Function, Overload, function, method
+from dra.cel.signatures import Overload, method
 from dra.cel.types import DURATION, INT, STRING, TIMESTAMP
 from dra.cel.values import Duration, Timestamp, Value
 from dra.errors import SelectorRunError
@@ -98,19 +98,11 @@ def _integer(text: str) -> int:
     return -digits if text[0] == "-" else digits
 
 
-def _part(id_: str, part: Callable[[dt.datetime], int], zoned_id: str = "") -> tuple[Overload, ...]:
-    def utc(value: Timestamp) -> int:
-        moment = _moment(value)
-        return part(moment)
-
-    def in_zone(value: Timestamp, zone: str) -> int:
-        moment = _in_zone(value, zone)
-        return part(moment)
-
+def _part(name: str, id_: str, part: Callable[[dt.datetime], int], zoned_id: str = "") -> tuple[Overload, ...]:
     zoned = zoned_id or f"{id_}_with_tz"
     return (
-        method(id_, (TIMESTAMP,), INT, utc),
-        method(zoned, (TIMESTAMP, STRING), INT, in_zone),
+        method(name, id_, (TIMESTAMP,), INT, lambda value: part(_moment(value))),
+        method(name, zoned, (TIMESTAMP, STRING), INT, lambda value, zone: part(_in_zone(value, zone))),
     )
 
 
@@ -122,32 +114,20 @@ def _milliseconds(value: Timestamp) -> int:
     return value.nanos % 10**9 // 10**6
 
 
-FUNCTIONS: tuple[Function, ...] = (
-    function("getFullYear", *_part("timestamp_to_year", lambda t: t.year)),
-    function("getMonth", *_part("timestamp_to_month", lambda t: t.month - 1)),
-    function("getDayOfYear", *_part("timestamp_to_day_of_year", lambda t: t.timetuple().tm_yday - 1)),
-    function("getDayOfMonth", *_part("timestamp_to_day_of_month", lambda t: t.day - 1)),
-    function("getDate", *_part("timestamp_to_day_of_month_1_based", lambda t: t.day)),
-    function("getDayOfWeek", *_part("timestamp_to_day_of_week", lambda t: t.isoweekday() % 7)),
-    function(
-        "getHours",
-        *_part("timestamp_to_hours", lambda t: t.hour),
-        method("duration_to_hours", (DURATION,), INT, _truncate(3600 * 10**9)),
-    ),
-    function(
-        "getMinutes",
-        *_part("timestamp_to_minutes", lambda t: t.minute),
-        method("duration_to_minutes", (DURATION,), INT, _truncate(60 * 10**9)),
-    ),
-    function(
-        "getSeconds",
-        *_part("timestamp_to_seconds", lambda t: t.second, "timestamp_to_seconds_tz"),
-        method("duration_to_seconds", (DURATION,), INT, _truncate(10**9)),
-    ),
-    function(
-        "getMilliseconds",
-        method("timestamp_to_milliseconds", (TIMESTAMP,), INT, _milliseconds),
-        method("timestamp_to_milliseconds_with_tz", (TIMESTAMP, STRING), INT, lambda value, zone: _in_zone(value, zone) and _milliseconds(value)),
-        method("duration_to_milliseconds", (DURATION,), INT, _truncate(10**6)),
-    ),
+FUNCTIONS: tuple[Overload, ...] = (
+    *_part("getFullYear", "timestamp_to_year", lambda t: t.year),
+    *_part("getMonth", "timestamp_to_month", lambda t: t.month - 1),
+    *_part("getDayOfYear", "timestamp_to_day_of_year", lambda t: t.timetuple().tm_yday - 1),
+    *_part("getDayOfMonth", "timestamp_to_day_of_month", lambda t: t.day - 1),
+    *_part("getDate", "timestamp_to_day_of_month_1_based", lambda t: t.day),
+    *_part("getDayOfWeek", "timestamp_to_day_of_week", lambda t: t.isoweekday() % 7),
+    *_part("getHours", "timestamp_to_hours", lambda t: t.hour),
+    method("getHours", "duration_to_hours", (DURATION,), INT, _truncate(3600 * 10**9)),
+    *_part("getMinutes", "timestamp_to_minutes", lambda t: t.minute),
+    method("getMinutes", "duration_to_minutes", (DURATION,), INT, _truncate(60 * 10**9)),
+    *_part("getSeconds", "timestamp_to_seconds", lambda t: t.second, "timestamp_to_seconds_tz"),
+    method("getSeconds", "duration_to_seconds", (DURATION,), INT, _truncate(10**9)),
+    method("getMilliseconds", "timestamp_to_milliseconds", (TIMESTAMP,), INT, _milliseconds),
+    method("getMilliseconds", "timestamp_to_milliseconds_with_tz", (TIMESTAMP, STRING), INT, lambda value, zone: _in_zone(value, zone) and _milliseconds(value)),
+    method("getMilliseconds", "duration_to_milliseconds", (DURATION,), INT, _truncate(10**6)),
 )  # fmt: skip

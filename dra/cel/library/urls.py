@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from dra.cel.signatures import Function, function, method, over
+from dra.cel.signatures import Overload, method, over
 from dra.cel.types import BOOL, STRING, URL, list_of, map_of
 from dra.cel.values import Sized
 from dra.errors import SelectorRunError
@@ -207,13 +207,13 @@ def _query(url: Url) -> dict[Value, Value]:
     return values
 
 
-FUNCTIONS: tuple[Function, ...] = (
-    function("url", over("string_to_url", (STRING,), URL, _url)),
-    function("isURL", over("is_url_string", (STRING,), BOOL, is_url)),
-    function("getScheme", method("url_get_scheme", (URL,), STRING, lambda url: url.scheme)),
-    function("getHost", method("url_get_host", (URL,), STRING, lambda url: url.host)),
-    function("getHostname", method("url_get_hostname", (URL,), STRING, lambda url: url.host_and_port()[0])),
-    function("getPort", method("url_get_port", (URL,), STRING, lambda url: url.host_and_port()[1])),
-    function("getEscapedPath", method("url_get_escaped_path", (URL,), STRING, lambda url: url.escaped_path)),
-    function("getQuery", method("url_get_query", (URL,), map_of(STRING, list_of(STRING)), _query)),
-)
+FUNCTIONS: tuple[Overload, ...] = (
+    over("url", "string_to_url", (STRING,), URL, _url),
+    over("isURL", "is_url_string", (STRING,), BOOL, is_url),
+    method("getScheme", "url_get_scheme", (URL,), STRING, lambda url: url.scheme),
+    method("getHost", "url_get_host", (URL,), STRING, lambda url: url.host),
+    method("getHostname", "url_get_hostname", (URL,), STRING, lambda url: url.host_and_port()[0]),
+    method("getPort", "url_get_port", (URL,), STRING, lambda url: url.host_and_port()[1]),
+    method("getEscapedPath", "url_get_escaped_path", (URL,), STRING, lambda url: url.escaped_path),
+    method("getQuery", "url_get_query", (URL,), map_of(STRING, list_of(STRING)), _query),
+)  # fmt: skip

@@ -1,0 +1,107 @@
+"""The tree that a text becomes: nodes, comprehensions, and how large a tree may be (github.com/google/cel-go/common/ast)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from dra.errors import SelectorSyntaxError
+
+if TYPE_CHECKING:
+    from dra.cel.types import Type
+
+MAX_HEIGHT = 800  # levels, which `dra.cel.selector` finds room for on Python's stack
+MAX_NODES = 20_000  # macros copy their target, so that a chain of them doubles at each step
+
+Literal = bool | int | float | str | bytes | None
+
+
+class Expr:
+    """One node of the tree. `type` and `overloads` are filled in by the checker.
+
+    `kind` decides what the other fields hold:
+
+    - ``literal``: `value`
+    - ``ident``: `name`
+    - ``select``: `args[0]` is the operand, `name` the field; ``has`` is the same as a presence test
+    - ``call``: `name` the function, `args` the arguments, with the target first if `member`
+    - ``list``: `args`, and `optional` holds the positions marked with a question mark
+    - ``map``: `args` alternates keys and values, `optional` holds the positions of marked keys
+    - ``fold``: a comprehension, see `Fold`
+    """
+
+    __slots__ = ("args", "fold", "kind", "member", "name", "optional", "overloads", "position", "type", "value")
+
+    type: Type
+    overloads: tuple[str, ...]
+
+    def __init__(
+        self,
+        kind: str,
+        position: int,
+        *,
+        name: str = "",
+        args: tuple[Expr, ...] = (),
+        value: Literal = None,
+        member: bool = False,
+        optional: frozenset[int] = frozenset(),
+        fold: Fold | None = None,
+    ) -> None:
+        self.kind = kind
+        self.position = position
+        self.name = name
+        self.args = args
+        self.value = value
+        self.member = member
+        self.optional = optional
+        self.fold = fold
+
+
+class Fold(NamedTuple):
+    """A comprehension: `accu = init; for var in range: if not condition: break; accu = step; result`."""
+
+    macro: str  # where it comes from: all, exists, exists_one, list, map or bind
+    range: Expr
+    var: str
+    var2: str
+    accu: str
+    init: Expr
+    condition: Expr
+    step: Expr
+    result: Expr
+
+
+def literal(position: int, value: Literal) -> Expr:
+    """Make a constant."""
+    return Expr("literal", position, value=value)
+
+
+def call(position: int, name: str, *args: Expr, member: bool = False) -> Expr:
+    """Make a call; with `member` the first argument is the target."""
+    return Expr("call", position, name=name, args=args, member=member)
+
+
+def children(node: Expr) -> tuple[Expr, ...]:
+    """Return the direct parts of a node, in the order Go evaluates costs."""
+    fold = node.fold
+    if fold is None:
+        return node.args
+    return (fold.range, fold.init, fold.condition, fold.step, fold.result)
+
+
+def too_deep(position: int) -> SelectorSyntaxError:
+    """The error for an expression that is nested too deeply."""
+    return SelectorSyntaxError("the expression is nested too deeply: expression recursion limit exceeded", position)
+
+
+def height_of(root: Expr) -> int:
+    """Count the levels of a tree; refuse one that is too large or too high for the passes that follow."""
+    count = 0
+    level = [root]
+    for height in range(1, MAX_HEIGHT + 1):
+        level = [child for node in level for child in children(node)]
+        count += len(level)
+        if count > MAX_NODES:
+            raise SelectorSyntaxError("the expression becomes too large when its macros are expanded", root.position)
+        if not level:
+            return height
+    raise too_deep(root.position)
