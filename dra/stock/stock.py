@@ -34,7 +34,6 @@ AnyStocked = TypeVar(
     "AnyStocked", Node, ResourceSlice, DeviceClass, DeviceTaintRule, DeviceCompatibility, ResourceClaim
 )
 Where = TypeVar("Where", bound="str | PoolId")
-_Move = tuple[Stocked | None, Stocked | None]  # an object before and after
 Pages = tuple[Page, ...]
 Held = dict[str, "tuple[DeviceRequestAllocationResult, ...]"]  # claim key → what it holds in one pool
 Holders = dict[str, None]  # keys of claims
@@ -164,11 +163,9 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
         """
         moved: dict[type, dict[str, Stocked | None]] = {}
         for obj in gone:
-            of_kind = moved.setdefault(type(obj), {})
-            of_kind[_key(obj)] = None
+            moved.setdefault(type(obj), {})[_key(obj)] = None
         for obj in objects:
-            of_kind = moved.setdefault(type(obj), {})
-            of_kind[_key(obj)] = obj
+            moved.setdefault(type(obj), {})[_key(obj)] = obj
         stock = self
         for type_, of_kind in moved.items():
             stock = stock._change(type_, of_kind)
@@ -224,14 +221,9 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
         there: list[Stocked] = []
         gone: list[Stocked] = []
         for field in _FIELD.values():
-            before = getattr(earlier, field)
-            after = getattr(now, field)
-            for key, obj in after.items():
-                if before.get(key) is not obj:
-                    there.append(obj)
-            for key, obj in before.items():
-                if key not in after:
-                    gone.append(obj)
+            before, after = getattr(earlier, field), getattr(now, field)
+            there += [obj for key, obj in after.items() if before.get(key) is not obj]
+            gone += [obj for key, obj in before.items() if key not in after]
         return self.with_all(there, gone)
 
     def changed_since(self, earlier: Stock) -> frozenset[str] | None:
@@ -243,9 +235,7 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
         field = _FIELD[type_]
         known = getattr(self, field)
         kept = {**known}
-        both: dict[str, _Move] = {}
         for key, obj in moved.items():
-            both[key] = known.get(key), obj
             if obj is not None:
                 kept[key] = obj
             else:
@@ -256,20 +246,19 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
             slices = {key: obj if isinstance(obj, ResourceSlice) else None for key, obj in moved.items()}
             concerned = self._turn_pages(changes, slices, self.rules)
         elif type_ is ResourceClaim:
-            concerned = self._move_claims(changes, both)
+            claims = {key: obj if isinstance(obj, ResourceClaim) else None for key, obj in moved.items()}
+            concerned = self._move_claims(changes, claims)
         elif type_ is DeviceTaintRule:
-            tainted = [rule for move in both.values() for rule in move if isinstance(rule, DeviceTaintRule)]
-            touched: dict[str, ResourceSlice | None] = {}
-            for page_key, one in self.pages.items():
-                if any(_may_taint(rule, one) for rule in tainted):
-                    touched[page_key] = one.slice
-            concerned = self._turn_pages(changes, touched, kept)
+            rules = [rule for key in moved for rule in (known.get(key), kept.get(key)) if rule is not None]
+            tainted = {
+                key: one.slice for key, one in self.pages.items() if any(_may_taint(rule, one) for rule in rules)
+            }
+            concerned = self._turn_pages(changes, tainted, kept)
         elif type_ is Node:
             concerned = frozenset(moved)
         elif type_ is DeviceCompatibility:
             concerned = None
-        history = self.history.after(concerned)
-        return msgspec.structs.replace(self, **changes, history=history)
+        return msgspec.structs.replace(self, **changes, history=self.history.after(concerned))
 
     def _turn_pages(
         self,
@@ -277,72 +266,54 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
         slices: Mapping[str, ResourceSlice | None],
         rules: Mapping[str, DeviceTaintRule],
     ) -> frozenset[str] | None:
-        pages = {**self.pages}
-        on = {**self.pages_on}
-        of = {**self.pages_of}
-        concerned: list[frozenset[str] | None] = []
+        """Read slices anew, and add up again what is held of devices whose driver publishes something else now."""
+        pages, on, of = {**self.pages}, {**self.pages_on}, {**self.pages_of}
+        concerned: set[str] = set()
+        pools: set[PoolId] = set()
         for key, slice_ in slices.items():
             old = pages.get(key)
-            new = None
-            if slice_ is not None:
-                new = page(slice_, rules.values(), self.reading)
+            new = page(slice_, rules.values(), self.reading) if slice_ is not None else None
+            if new is not None:
                 pages[key] = new
             else:
                 pages.pop(key, None)
             both = [one for one in (old, new) if one is not None]
             for node in {one.node_name for one in both}:
-                here = new is not None and new.node_name == node
-                _turn(on, node, old, new if here else None)
+                _turn(on, node, old, new if new is not None and new.node_name == node else None)
             for pool in {one.pool for one in both}:
-                here = new is not None and new.pool == pool
-                _turn(of, pool, old, new if here else None)
-            concerned.append(_nodes_of(self.pages_of, old))
-            concerned.append(_nodes_of(of, new))
-        changes.update(pages=pages, pages_on=on, pages_of=of)
-        changes["sums"] = self._count_anew(of, slices)
-        return _union(concerned)
-
-    def _count_anew(self, of: Mapping[PoolId, Pages], slices: Mapping[str, ResourceSlice | None]) -> dict[str, Amounts]:
-        """Add up again what is held of devices whose driver publishes something else now."""
-        pools: set[PoolId] = set()
-        for key, slice_ in slices.items():
-            old = self.slices.get(key)
-            if old is slice_:
-                continue  # only its taints have changed
-            for one in (old, slice_):
+                _turn(of, pool, old, new if new is not None and new.pool == pool else None)
+            for one, known in ((old, self.pages_of), (new, of)):
                 if one is not None:
-                    pool = one.spec.driver, one.spec.pool.name
-                    pools.add(pool)
-        keys: set[str] = set()
-        for pool in pools:
-            holders = self.held.get(pool, {})
-            keys.update(holders)
+                    concerned.update(each.node_name for each in (one, *known.get(one.pool, ())))
+            if self.slices.get(key) is not slice_:  # else only its taints have changed
+                pools.update(one.pool for one in both)
         differences: list[Difference] = []
-        for key in keys:
+        for key in {key for pool in pools for key in self.held.get(pool, ())}:
             claim = self.claims[key]
-            before = amounts_of(claim, self.pages_of)
-            after = amounts_of(claim, of)
-            difference = Difference(_namespace(claim), before, after)
-            differences.append(difference)
-        return corrected(self.sums, differences)
+            before, after = amounts_of(claim, self.pages_of), amounts_of(claim, of)
+            differences.append(Difference(_namespace(claim), before, after))
+        changes.update(pages=pages, pages_on=on, pages_of=of, sums=corrected(self.sums, differences))
+        return None if "" in concerned else frozenset(concerned)
 
     def _move_claims(
-        self,
-        changes: dict[str, object],
-        moved: Mapping[str, _Move],
+        self, changes: dict[str, object], moved: Mapping[str, ResourceClaim | None]
     ) -> frozenset[str] | None:
-        """Hold what claims hold now, and no more what they held; each with what it was and is."""
-        held = {**self.held}
-        uses = {**self.uses}
+        """Hold what claims hold now, and no more what they held."""
+        held, uses = {**self.held}, {**self.uses}
         touched: set[PoolId] = set()
         differences: list[Difference] = []
         holding: dict[str, bool] = {}
-        for key, (old, new) in moved.items():
-            before = results_by_pool(old) if isinstance(old, ResourceClaim) else {}
-            after = results_by_pool(new) if isinstance(new, ResourceClaim) else {}
-            if before == after and _ask_alike(old, new):
+        for key, new in moved.items():
+            old = self.claims.get(key)
+            before = results_by_pool(old) if old is not None else {}
+            after = results_by_pool(new) if new is not None else {}
+            # Another claim may have the name, and the devices, by now: what it asks for has to be the same, too.
+            if before == after and (old is None or new is None or old.spec is new.spec or old.spec == new.spec):
                 continue
-            differences.append(_difference(old, new, self.pages_of))
+            had = amounts_of(old, self.pages_of) if old is not None else {}
+            has = amounts_of(new, self.pages_of) if new is not None else {}
+            namespace, _, _ = key.partition("/")
+            differences.append(Difference(namespace, had, has))
             holding[key] = bool(after)
             for pool in before.keys() | after.keys():
                 if pool not in touched:
@@ -360,12 +331,10 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
             else:
                 held.pop(pool)
                 uses.pop(pool, None)
-            for one in self.pages_of.get(pool, ()):
-                nodes.add(one.node_name)
+            nodes.update(one.node_name for one in self.pages_of.get(pool, ()))
         changes.update(held=held, uses=uses, sums=corrected(self.sums, differences))
         changes["holders"] = _holders(self.holders, holding)
-        anywhere = "" in nodes
-        return None if anywhere else frozenset(nodes)
+        return None if "" in nodes else frozenset(nodes)
 
 
 def _key(obj: Stocked) -> str:
@@ -401,21 +370,6 @@ def _holders(known: Mapping[str, Holders], moved: Mapping[str, bool]) -> dict[st
     return found
 
 
-def _difference(old: Stocked | None, new: Stocked | None, pages_of: Mapping[PoolId, Pages]) -> Difference:
-    """Say what a claim held as it was, and holds as it is."""
-    both = [one for one in (old, new) if isinstance(one, ResourceClaim)]
-    before = amounts_of(old, pages_of) if isinstance(old, ResourceClaim) else {}
-    after = amounts_of(new, pages_of) if isinstance(new, ResourceClaim) else {}
-    return Difference(_namespace(both[0]), before, after)
-
-
-def _ask_alike(old: Stocked | None, new: Stocked | None) -> bool:
-    """Whether a claim asks for what it asked for before: another one may have its name, and its devices, by now."""
-    if isinstance(old, ResourceClaim) and isinstance(new, ResourceClaim):
-        return old.spec is new.spec or old.spec == new.spec
-    return True
-
-
 def _key_all(objects: Iterable[AnyStocked]) -> dict[str, AnyStocked]:
     keyed: dict[str, AnyStocked] = {}
     for obj in objects:
@@ -430,29 +384,17 @@ def _key_all(objects: Iterable[AnyStocked]) -> dict[str, AnyStocked]:
 def _group(pairs: Iterable[tuple[Where, Page]]) -> dict[Where, Pages]:
     groups: dict[Where, list[Page]] = {}
     for place, one in pairs:
-        group = groups.setdefault(place, [])
-        group.append(one)
-    frozen: dict[Where, Pages] = {}
-    for place, group in groups.items():
-        frozen[place] = tuple(group)
-    return frozen
+        groups.setdefault(place, []).append(one)
+    return {place: tuple(group) for place, group in groups.items()}
 
 
-def _turn(
-    index: dict[Where, Pages],
-    place: Where,
-    old: Page | None,
-    new: Page | None,
-) -> None:
+def _turn(index: dict[Where, Pages], place: Where, old: Page | None, new: Page | None) -> None:
     """Replace a page where it stands, so that input order stays what it was; add it at the end, or take it out."""
     pages = index.get(place, ())
-    if old in pages:
-        turned = [new if one is old else one for one in pages]
-    else:
-        turned = [*pages, new]
-    left = [one for one in turned if one is not None]
+    turned = [new if one is old else one for one in pages] if old in pages else [*pages, new]
+    left = tuple([one for one in turned if one is not None])
     if left:
-        index[place] = tuple(left)
+        index[place] = left
     else:
         index.pop(place, None)
 
@@ -465,21 +407,3 @@ def _may_taint(rule: DeviceTaintRule, one: Page) -> bool:
         and selector.pool in (None, one.pool[1])
         and (selector.device is None or any(device.name == selector.device for device in one.devices))
     )
-
-
-def _nodes_of(pages_of: Mapping[PoolId, Pages], one: Page | None) -> frozenset[str] | None:
-    """Name the nodes that a change of one page may concern: all that pages of its pool name, or None."""
-    if one is None:
-        return frozenset()
-    pages = pages_of.get(one.pool, ())
-    names = frozenset((one.node_name, *(page.node_name for page in pages)))
-    return None if "" in names else names
-
-
-def _union(sets: Iterable[frozenset[str] | None]) -> frozenset[str] | None:
-    names: set[str] = set()
-    for one in sets:
-        if one is None:
-            return None
-        names |= one
-    return frozenset(names)
