@@ -8,7 +8,7 @@
 
 A claim's devices are its request and its limit at once, so `requests.` and `limits.` before a class change nothing. A quota with a
 scopeSelector is about the pods of its priority classes, and what such pods have. What counts, and how much of it, is said in
-`dra.stock.amounts`; amounts are in nano-units. No line is crossed by who asks for nothing of it.
+`dra.stock.amounts`; amounts are in nano-units. A request that asks for nothing of a line does not cross it.
 """
 
 from __future__ import annotations
@@ -88,9 +88,7 @@ class QuotaLine(msgspec.Struct, frozen=True):
         amounts = {"asked": self.asked, "hard": self.hard, "used": self.used, "largest": self.left}
         if self.waiting:
             amounts["waiting"] = self.waiting
-        facts = {"line": self.key}
-        for name, amount in amounts.items():
-            facts[name] = self.write(amount)
+        facts = {"line": self.key} | {name: self.write(amount) for name, amount in amounts.items()}
         if self.replicas != 1:
             facts["replicas"] = str(self.replicas)
             facts["replicasLeft"] = str(self.replicas_left)
@@ -128,7 +126,10 @@ def limits_of(quota: DeviceQuota) -> Iterator[Limit]:
     for key, hard in list(quota.spec.hard.items())[:MOST_LINES]:
         read = read_key(key)
         if read:
-            yield Limit(name, key, _bounded(hard), *read)
+            # Less than nothing counts as nothing, and what no amount can reach as the most there is.
+            within = min(max(hard.nano, 0), MAX * NANO)
+            bounded = hard if within == hard.nano else Quantity.from_nano(within, hard.format)
+            yield Limit(name, key, bounded, *read)
 
 
 def misread(quota: DeviceQuota) -> str:
@@ -148,20 +149,6 @@ def misread(quota: DeviceQuota) -> str:
 def amount_of(limit: Limit, held: Amounts) -> int:
     """Say how much is held of what a line limits."""
     return held.get((limit.class_name, limit.what), 0)
-
-
-def lines(limits: Iterable[Limit], asked: Amounts, used: Amounts, waiting: Amounts) -> tuple[QuotaLine, ...]:
-    """Say what is added to which lines, beside what claims have and what waits for devices."""
-    found: list[QuotaLine] = []
-    for limit in limits:
-        more = amount_of(limit, asked)
-        if more:
-            coming = amount_of(limit, waiting)
-            line = QuotaLine(
-                f"{limit.quota}: {limit.key}", more, limit.hard.nano, amount_of(limit, used) + coming, coming
-            )
-            found.append(line)
-    return tuple(found)
 
 
 def in_scope(quota: DeviceQuota, priority_class: str) -> bool:
@@ -190,24 +177,18 @@ def held_of_quota(quota: DeviceQuota, stock: Stock, find_pod: FindPod) -> Amount
     for key in stock.holders.get(namespace, ()):
         claim = stock.claims[key]
         if concerns(quota, claim, find_pod):
-            amounts = amounts_of(claim, stock.pages_of)
-            parts.append(amounts)
+            parts.append(amounts_of(claim, stock.pages_of))
     return total(parts)
 
 
 def concerns(quota: DeviceQuota, claim: ResourceClaim, find_pod: FindPod) -> bool:
-    """Say whether a quota is about a claim: about one of its pods, or, where nobody uses it, about pods without a class."""
+    """Say whether a quota is about a claim: about one of its pods, or, where no pod uses it, about pods without a class."""
     if quota.spec.scope_selector is None:
         return True
-    meta = claim.metadata
-    owners = meta.owner_references
-    names = [owner.name for owner in owners if owner.kind == "Pod"]
+    names = [owner.name for owner in claim.metadata.owner_references if owner.kind == "Pod"]
     names += [consumer.name for consumer in claim.status.reserved_for if consumer.is_pod]
-    classes: set[str] = set()
-    for name in names:
-        pod = find_pod(meta.namespace or "default", name)
-        if pod is not None:
-            classes.add(pod.spec.priority_class_name)
+    pods = (find_pod(claim.metadata.namespace or "default", name) for name in names)
+    classes = {pod.spec.priority_class_name for pod in pods if pod is not None}
     return any(in_scope(quota, one) for one in classes or {""})
 
 
@@ -218,7 +199,7 @@ def quota_lines(
     held: OfQuota,
     waiting: OfQuota = lambda _: {},
 ) -> tuple[QuotaLine, ...]:
-    """Say what somebody adds to which lines of the quotas of a namespace, with a priority class (`whose`).
+    """Say what is added to which lines of the quotas of a namespace, with a priority class (`whose`).
 
     `held` says how much claims have of what a quota is about, `waiting` how much was let in besides.
     """
@@ -228,17 +209,16 @@ def quota_lines(
         if (quota.metadata.namespace or "default") != namespace or not in_scope(quota, priority_class):
             continue
         limits = [limit for limit in limits_of(quota) if amount_of(limit, asked)]
-        if limits:
-            found += lines(limits, asked, held(quota), waiting(quota))
+        if not limits:
+            continue
+        used, coming = held(quota), waiting(quota)
+        for limit in limits:
+            key, more = f"{limit.quota}: {limit.key}", amount_of(limit, coming)
+            line = QuotaLine(key, amount_of(limit, asked), limit.hard.nano, amount_of(limit, used) + more, more)
+            found.append(line)
     return tuple(found)
 
 
 def whose(pod: Pod) -> tuple[str, str]:
     """Say whose quotas a pod is under: those of its namespace that are about its priority class."""
     return pod.metadata.namespace or "default", pod.spec.priority_class_name
-
-
-def _bounded(hard: Quantity) -> Quantity:
-    """Take less than nothing for nothing, and what no amount can reach for the most there is."""
-    within = min(max(hard.nano, 0), MAX * NANO)
-    return hard if within == hard.nano else Quantity.from_nano(within, hard.format)

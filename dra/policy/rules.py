@@ -1,11 +1,11 @@
 """Which devices may be in use together: compatibility groups (KEP-5963) and `compatibleOnlyWith` (our own rule).
 
 Groups: per counter set of a pool, all members must have one group in common. What a device without groups means is a
-setting: `upstream` lets it only join others without groups, `proposal` lets it join anybody.
+setting: `upstream` lets it only join others without groups, `proposal` lets it join any.
 
 compatibleOnlyWith: an expression over the *other* device. Two different devices of one pool (or, with the narrow scope,
 of one counter set) go together only if both directions permit it. A device never judges itself. What cannot be compiled
-or evaluated permits nothing: slice content is the driver's, and must neither open a gap nor abort anybody's scheduling.
+or evaluated permits nothing: slice content is the driver's, and must neither open a gap nor abort the scheduling of a pod.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 
+from dra.budget import Budget
 from dra.cel import Selector, view_of
 from dra.cel import compile as compile_selector
 from dra.errors import SelectorError
@@ -23,17 +24,16 @@ from dra.stock import PoolId
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from dra.budget import Budget
     from dra.objects import DeviceCompatibility
     from dra.stock import Page, Pool, PoolUse
 
 DeviceId = tuple[str, str, str]  # driver, pool, name
 
 # What the members of a counter set have in common: the names of groups, or NO_GROUPS if they have none.
-# Nobody there is None. A device's own groups are put the same way; ANYBODY is a device that goes with all.
+# None stands for no member. A device's own groups are put the same way; ANY_GROUP is a device that goes with all.
 GroupState = frozenset[str] | None
 NO_GROUPS: frozenset[str] = frozenset({""})  # no DNS label is empty
-ANYBODY: GroupState = None
+ANY_GROUP: GroupState = None
 _EVALUATED = 10  # steps for judging a device by one expression
 POOL: Final = "pool"  # the scopes of a rule
 COUNTER_SET: Final = "counterSet"
@@ -42,7 +42,7 @@ NODE: Final = "node"
 
 def own_state(groups: Iterable[str], *, wild: bool = False) -> GroupState:
     """Put what one device declares as the state of a counter set that has only this member."""
-    return frozenset(groups) or (ANYBODY if wild else NO_GROUPS)
+    return frozenset(groups) or (ANY_GROUP if wild else NO_GROUPS)
 
 
 def admits(state: GroupState, own: GroupState) -> bool:
@@ -135,7 +135,17 @@ class Rules:
     def __init__(self, compatibilities: Iterable[DeviceCompatibility] = ()) -> None:
         self.by_driver: dict[str, list[Rule]] = {}
         for compatibility in compatibilities:
-            rule = _rule(compatibility)
+            spec = compatibility.spec
+            rule = Rule(
+                compatibility.metadata.name,
+                spec.driver,
+                spec.scope,
+                spec.groups == "proposal",
+                _selector(spec.selector),
+                _selector(spec.compatible_only_with),
+                bool(spec.selector),
+                bool(spec.compatible_only_with),
+            )
             self.by_driver.setdefault(rule.driver, []).append(rule)
         every = [rule for rules in self.by_driver.values() for rule in rules]
         self.about_nodes = [rule for rule in every if rule.restricts and rule.scope == NODE]
@@ -147,45 +157,36 @@ class Rules:
                 yield from (one for one in (rule.picks, rule.permits) if one is not None)
 
     def wild(self, driver: str, device: Device) -> bool:
-        """Say whether a device that declares no groups goes with everybody."""
+        """Say whether a device that declares no groups goes with all others."""
         return any(rule.wild and rule.carried_by(driver, device) for rule in self.by_driver.get(driver, ()))
 
     def between(self, mine: DeviceId, theirs: DeviceId, pools: Iterable[Pool]) -> str:
         """Name the rule that keeps two devices of some pools apart."""
-        ids = mine[:2], theirs[:2]
         peers: dict[DeviceId, Peer] = {}
         for pool in pools:
-            if pool.id in ids:
-                found = _peers((*pool.pages(), *pool.unusable))
-                for peer in found.values():
-                    peers[peer.id] = peer
-        one = peers[mine]
-        other = peers[theirs]
-        rules = self._restricting(mine[0])
-        for rule in rules:
+            if pool.id in (mine[:2], theirs[:2]):
+                peers.update((peer.id, peer) for peer in _peers((*pool.pages(), *pool.unusable)).values())
+        one, other = peers[mine], peers[theirs]
+        for rule in self._restricting(mine[0]):
             if rule.reaches(one, other) and (rule.parts(one, other) or rule.parts(other, one)):
                 return f"DeviceCompatibility/{rule.name}"
         return "a rule"
 
     def _restricting(self, driver: str) -> list[Rule]:
-        declared = self.by_driver.get(driver, ())
-        return [rule for rule in declared if rule.restricts]
+        return [rule for rule in self.by_driver.get(driver, ()) if rule.restricts]
 
     def conflicts(self, pool: Pool, budget: Budget | None = None) -> dict[str, frozenset[str]]:
         """Name, for each device of a pool, the others of the pool that it must not be in use with.
 
         There may be as many pairs as devices squared: they are charged before they are looked at.
         """
-        driver, _ = pool.id
-        rules = self._restricting(driver)
+        rules = self._restricting(pool.id[0])
         if not rules:
             return {}
-        charge = budget.charge if budget is not None else _ignore
+        charge = (budget or Budget()).charge
         by_name = _peers(pool.pages())
         peers = tuple(by_name.values())
-        against: dict[str, set[str]] = {}
-        for name in by_name:
-            against[name] = set()
+        against: dict[str, set[str]] = {name: set() for name in by_name}
         for rule in rules:
             wide = rule.scope == POOL
             for bearer, others in _clashes(rule, peers, charge):
@@ -202,41 +203,27 @@ class Rules:
         """Name, for the devices of each pool of a node, those of its other pools that they must not be in use with."""
         if not self.about_nodes:
             return {}
-        charge = budget.charge if budget is not None else _ignore
+        charge = (budget or Budget()).charge
         by_driver: dict[str, list[Pool]] = {}
         for pool in pools:
-            driver, _ = pool.id
-            mine = by_driver.setdefault(driver, [])
-            mine.append(pool)
+            by_driver.setdefault(pool.id[0], []).append(pool)
         against: dict[DeviceId, set[DeviceId]] = {}
         for rule in self.about_nodes:
             mine = by_driver.get(rule.driver, [])
             if len(mine) < 2:
                 continue
-            peers = _peers_on(node, mine)
-            for peer in peers:
-                against.setdefault(peer.id, set())
+            # Those of a pool included that cannot be used just now.
+            there = (peer for pool in mine for peer in _peers((*pool.here, *pool.unusable)).values())
+            peers = [peer for peer in there if peer.node == node]
             for bearer, others in _clashes(rule, peers, charge):
-                apart = against[bearer.id]
                 for other in others:
                     if bearer.pool != other.pool:
-                        apart.add(other.id)
-                        against[other.id].add(bearer.id)
+                        against.setdefault(bearer.id, set()).add(other.id)
+                        against.setdefault(other.id, set()).add(bearer.id)
         found: dict[PoolId, dict[str, frozenset[DeviceId]]] = {}
         for (driver, pool_name, name), apart in against.items():
-            if apart:
-                by_name = found.setdefault((driver, pool_name), {})
-                by_name[name] = frozenset(apart)
+            found.setdefault((driver, pool_name), {})[name] = frozenset(apart)
         return found
-
-
-def _peers_on(node: str, pools: Iterable[Pool]) -> list[Peer]:
-    """List the devices of some pools that are on a node, those of a pool included that cannot be used just now."""
-    found: list[Peer] = []
-    for pool in pools:
-        peers = _peers((*pool.here, *pool.unusable))
-        found += [peer for peer in peers.values() if peer.node == node]
-    return found
 
 
 def _peers(pages: Iterable[Page]) -> dict[str, Peer]:
@@ -250,7 +237,7 @@ def _peers(pages: Iterable[Page]) -> dict[str, Peer]:
 
 
 def _clashes(rule: Rule, peers: Peers, charge: Charge) -> Iterator[tuple[Peer, Peers]]:
-    """Yield who carries a rule, each with those who are not permitted beside such a device, near enough or not."""
+    """Yield the devices that carry a rule, each with those that are not permitted beside it, near enough or not."""
     charge(2 * _EVALUATED * len(peers))
     unwelcome = [peer for peer in peers if not rule.allows(peer.device)]
     if not unwelcome:
@@ -272,16 +259,7 @@ def away(
     for other in across:
         there = use(other)
         held.update((*other, name) for name in there.dedicated | there.shared)
-    found: dict[str, tuple[DeviceId, ...]] = {}
-    for name, others in apart.items():
-        busy = others & held
-        if busy:
-            found[name] = tuple(sorted(busy))
-    return found
-
-
-def _ignore(steps: int) -> None:
-    del steps
+    return {name: tuple(sorted(busy)) for name, others in apart.items() if (busy := others & held)}
 
 
 def _sets(device: Device) -> set[str]:
@@ -291,20 +269,6 @@ def _sets(device: Device) -> set[str]:
 def in_the_way(name: str, conflicts: Mapping[str, frozenset[str]], use: PoolUse) -> list[str]:
     """Name the devices in use that keep a device from being taken."""
     return sorted(other for other in conflicts.get(name, ()) if use.holds(other))
-
-
-def _rule(compatibility: DeviceCompatibility) -> Rule:
-    spec = compatibility.spec
-    return Rule(
-        compatibility.metadata.name,
-        spec.driver,
-        spec.scope,
-        spec.groups == "proposal",
-        _selector(spec.selector),
-        _selector(spec.compatible_only_with),
-        bool(spec.selector),
-        bool(spec.compatible_only_with),
-    )
 
 
 def _selector(text: str) -> Selector | None:
