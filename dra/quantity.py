@@ -234,13 +234,8 @@ def _exponent(text: str, suffix: str) -> int:
     if letter not in ("e", "E") or not digits.isdecimal():
         raise _wrong(text, f"{suffix[:20]!r} is not a suffix")
     digits = digits.lstrip("0") or "0"
-    # Go's ParseInt refuses what 64 bits do not hold.
-    exponent = 2 * MAX
-    if len(digits) < 20:
-        exponent = int(digits)
-    if sign == "-":
-        exponent = -exponent
-    if not _MIN <= exponent <= MAX:
+    exponent = (int(digits) if len(digits) < 20 else 2 * MAX) * (-1 if sign == "-" else 1)
+    if not _MIN <= exponent <= MAX:  # Go's ParseInt refuses what 64 bits do not hold
         raise _wrong(text, f"{suffix[:20]!r} is not a suffix")
     return (exponent + 2**31) % 2**32 - 2**31  # Go keeps the low 32 bits
 
@@ -253,32 +248,32 @@ def _decimal(text: str, number: _Number, power: int, format_: Format) -> Quantit
     sign, _, whole, fraction, _ = number
     scale = power - len(fraction)
     digits = (whole or "0") + fraction
+    negative = -1 if sign == "-" else 1
     if scale >= -9 and len(digits) <= 18:
-        value = int(digits)
-        if sign == "-":
-            value = -value
         # What looks canonical is printed back as it was written.
         canonical = scale % 3 == 0 and digits[0] != "0" and digits[-3:] != "000"
         written = text if canonical or text == "0" else ""
-        return _make(Quantity, (value, scale, False), format_, written)
+        return _make(Quantity, (negative * int(digits), scale, False), format_, written)
     _require_digit(text, number)
-    mantissa = _in_nano(whole, fraction, power)
-    if mantissa:
-        scale = -9
-    if sign == "-":
-        mantissa = -mantissa
-    return _make(Quantity, (mantissa, scale, True), format_, "")
+    # Billionths, rounded up: a request for almost nothing gets the smallest amount there is.
+    digits = digits.lstrip("0")
+    # So many of the digits, zeros added if they are not enough, are whole billionths.
+    count = len(digits) + scale + 9
+    if digits and count > _LARGEST_POWER + 9:
+        mantissa = _LARGEST_NANO
+    else:
+        counted = digits[: max(count, 0)]
+        mantissa = int(counted) * _ten(count - len(counted)) if counted else 0
+        mantissa += bool(digits[len(counted) :].strip("0"))
+    return _make(Quantity, (negative * mantissa, -9 if mantissa else scale, True), format_, "")
 
 
 def _binary(text: str, number: _Number, power: int) -> Quantity:
     sign, _, whole, fraction, _ = number
     if not fraction and len(whole) <= _BINARY_DIGITS[power]:
         value = int(whole or "0")
-        written = text if value & 7 else ""
-        value <<= power
-        if sign == "-":
-            value = -value
-        return _make(Quantity, (value, 0, False), "BinarySI", written)
+        signed = -value << power if sign == "-" else value << power
+        return _make(Quantity, (signed, 0, False), "BinarySI", text if value & 7 else "")
     _require_digit(text, number)
     digits = fraction[:_BINARY_FRACTION]
     if fraction[_BINARY_FRACTION:].strip("0"):
@@ -307,56 +302,20 @@ def _require_digit(text: str, number: _Number) -> None:
         raise _wrong(text, "there is no digit")
 
 
-def _in_nano(whole: str, fraction: str, power: int) -> int:
-    """Count billionths, rounding up: who asks for almost nothing gets the smallest amount there is."""
-    digits = (whole + fraction).lstrip("0")
-    # So many of the digits, zeros added if they are not enough, are whole billionths.
-    count = len(digits) - len(fraction) + power + 9
-    if digits and count > _LARGEST_POWER + 9:
-        return _LARGEST_NANO
-    counted = digits[: max(count, 0)]
-    rest = digits[len(counted) :]
-    nano = 0
-    if counted:
-        zeros = count - len(counted)
-        nano = int(counted) * _ten(zeros)
-    if rest.strip("0"):
-        nano += 1
-    return nano
-
-
 def _add(left: _Parts, right: _Parts) -> _Parts:
     left_number, left_scale, left_is_big = left
     right_number, right_scale, right_is_big = right
-    if not left_is_big and not right_is_big:
-        exact = _add_int64(left, right)
-        if exact is not None:
-            return exact
     scale = min(left_scale, right_scale)
-    total = left_number * _ten(left_scale - scale)
-    total += right_number * _ten(right_scale - scale)
+    if not left_is_big and not right_is_big:
+        if right_number == 0 or left_number == 0:
+            return left if right_number == 0 else right
+        first, second = _times(left_number, left_scale - scale), _times(right_number, right_scale - scale)
+        if first is not None and second is not None and _MIN <= first + second <= MAX:
+            return first + second, scale, False
+    total = left_number * _ten(left_scale - scale) + right_number * _ten(right_scale - scale)
     # Beyond ten times the largest number sums grow no more, so that no chain of them makes numbers without end.
     most = 10 * _LARGEST_NANO
-    bounded = max(-most, min(total, most))
-    return bounded, scale, True
-
-
-def _add_int64(left: _Parts, right: _Parts) -> _Parts | None:
-    mine, my_scale, _ = left
-    other, its_scale, _ = right
-    if other == 0:
-        return left
-    if mine == 0:
-        return right
-    scale = min(my_scale, its_scale)
-    first = _times(mine, my_scale - scale)
-    second = _times(other, its_scale - scale)
-    if first is None or second is None:
-        return None
-    total = first + second
-    if not _MIN <= total <= MAX:
-        return None
-    return total, scale, False
+    return max(-most, min(total, most)), scale, True
 
 
 def _times(value: int, power: int) -> int | None:
@@ -418,28 +377,18 @@ def _canonical(nano: int, parts: _Parts, format_: Format) -> str:
     if nano == 0:
         return "0"
     if format_ == "BinarySI" and nano % NANO == 0 and abs(nano) >= 1024 * NANO:
-        number, power = _without_kibis(nano // NANO)
-        return str(number) + _BINARY_SUFFIX.get(power * 10, "")
-    number, power = _without_tens(parts[0])
-    power += parts[1]
-    number *= _POWERS[power % 3]
+        number = nano // NANO
+        times = ((number & -number).bit_length() - 1) // 10  # how often 1024 is in it
+        return str(number >> 10 * times) + _BINARY_SUFFIX.get(times * 10, "")
+    digits = str(parts[0])
+    bare = digits.rstrip("0")
+    power = parts[1] + len(digits) - len(bare)
+    number = int(bare) * _POWERS[power % 3]
     power -= power % 3
     if format_ == "DecimalExponent":
         return str(number) + (f"e{power}" if power else "")
     # Beyond exa there is no suffix, and Go then prints none.
     return str(number) + _DECIMAL_SUFFIX.get(power, "")
-
-
-def _without_tens(number: int) -> tuple[int, int]:
-    """Split a number that is not zero into one that does not end in a zero, and how often ten was in it."""
-    text = str(number)
-    bare = text.rstrip("0")
-    return int(bare), len(text) - len(bare)
-
-
-def _without_kibis(number: int) -> tuple[int, int]:
-    times = ((number & -number).bit_length() - 1) // 10
-    return number >> 10 * times, times
 
 
 def from_json(value: str | float) -> Quantity:

@@ -118,18 +118,10 @@ def _wrong(text: str, why: str) -> SemverError:
 def _normalize(text: str) -> str:
     parts: list[str] = []
     for part in text.removeprefix("v").split(".", 2):
-        short = part
-        if len(part) > 1:
-            short = _without_zeros(part)
-        parts.append(short)
-    last = parts[-1]
+        bare = part.lstrip("0")
+        # Of a number of several digits leading zeros go, all but one where nothing else is left of it.
+        parts.append(part if len(part) < 2 else bare if bare and bare[0] in _DIGITS else "0" + bare)
     lacking = 3 - len(parts)
-    if lacking and ("+" in last or "-" in last):
+    if lacking and ("+" in parts[-1] or "-" in parts[-1]):
         raise _wrong(text, "a short version cannot have a prerelease or build part")
-    zeros = ["0"] * lacking
-    return ".".join(parts + zeros)
-
-
-def _without_zeros(part: str) -> str:
-    part = part.lstrip("0")
-    return part if part and part[0] in _DIGITS else "0" + part
+    return ".".join(parts + ["0"] * lacking)

@@ -119,7 +119,7 @@ class KnownServer(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a server: its minor, and of some gates whether they are on. By default nothing but the newest minor."""
 
     minor: int = NEWEST
-    # Whoever says it: the server, its version, which has some locked, or who declared it.
+    # By the server, by its version, which has some locked, or as declared.
     gates: Mapping[str, bool] = {}
     # What the server itself has told or shown.
     found: Mapping[str, bool] = {}
@@ -127,7 +127,7 @@ class KnownServer(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def server(self) -> Server:
-        """The server whose allocator a claim is judged by. What is not known of its gates is on: nobody is refused for a guess."""
+        """The server whose allocator a claim is judged by. What is not known of its gates is on: no claim is refused for a guess."""
         if self.minor == NEWEST and not self.gates:
             return EVERYTHING
         minor = _nearest(self.minor)
@@ -185,21 +185,13 @@ def known_of(minor: int, found: Mapping[str, bool], declared: Declared = Declare
     """Put together what is known of a server: what it tells goes before what was declared, and what its version has locked before both."""
     nearest = _nearest(minor)
     gates = _spread(nearest, declared.gates)
-    gates |= _impossible(nearest, found)
+    if nearest >= _CHECKED_SINCE:
+        # Gates are off if others were found off that they need: the server would not have started.
+        off = {gate for gate, on in found.items() if not on}
+        gates |= {gate: False for gate, needs in _NEEDS.items() if not off.isdisjoint(needs)}
     gates |= found
-    known = known_gates(nearest)
-    for gate, stage in known.items():
-        if stage.locked:
-            gates[gate] = stage.on
+    gates |= {gate: stage.on for gate, stage in known_gates(nearest).items() if stage.locked}
     return KnownServer(minor=minor, gates=gates, found=dict(found), declared=declared)
-
-
-def _impossible(minor: int, found: Mapping[str, bool]) -> dict[str, bool]:
-    """Say which gates are off because others were found off that they need: the server would not have started."""
-    if minor < _CHECKED_SINCE:
-        return {}
-    off = {gate for gate, on in found.items() if not on}
-    return {gate: False for gate, needs in _NEEDS.items() if not off.isdisjoint(needs)}
 
 
 def _spread(minor: int, declared: Mapping[str, bool]) -> dict[str, bool]:
@@ -222,32 +214,24 @@ def _word(*, on: bool) -> str:
 
 def known_gates(minor: int) -> dict[str, Stage]:
     """List the gates that a server of a minor knows, each as it is there."""
-    found: dict[str, Stage] = {}
-    for gate, stages in GATES.items():
-        reached = [stage for stage in stages if stage.since <= minor]
-        if reached:
-            found[gate] = reached[-1]
-    return found
+    reached = {gate: [stage for stage in stages if stage.since <= minor] for gate, stages in GATES.items()}
+    return {gate: stages[-1] for gate, stages in reached.items() if stages}
 
 
 def server_of(minor: int = NEWEST, changes: Mapping[str, bool] | None = None) -> Server:
     """Make a server of a minor with gates that differ from its defaults, as it would start; ServerError if it would not."""
     known = known_gates(minor)
     if not OLDEST <= minor <= NEWEST:
-        newest = f"1.{NEWEST}"
-        raise ServerError(f"Kubernetes 1.{minor} is not known here", f"1.{OLDEST} to {newest} are")
-    asked = dict(changes or {})
-    on = {gate: stage.on for gate, stage in known.items()}
-    for word, maturity in _MANY.items():
-        if word in asked:
-            value = asked.pop(word)
-            on |= {gate: value for gate, stage in known.items() if stage.maturity == maturity}
-    for gate, value in asked.items():
-        _permit(gate, minor, known, wanted=value)
-        on[gate] = value
+        raise ServerError(f"Kubernetes 1.{minor} is not known here", f"1.{OLDEST} to 1.{NEWEST} are")
+    for gate, value in (changes or {}).items():
+        if gate not in _MANY:
+            _permit(gate, minor, known, wanted=value)
+    on = {gate: stage.on for gate, stage in known.items()} | _spread(minor, changes or {})
     gates = frozenset([gate for gate, value in on.items() if value])
-    if minor >= _CHECKED_SINCE:
-        _look_at_needs(gates, minor)
+    for gate, needs in _NEEDS.items() if minor >= _CHECKED_SINCE else ():
+        missing = [need for need in needs if need not in gates]
+        if gate in gates and missing:
+            raise ServerError(f"Kubernetes 1.{minor} does not start with {gate} on and {missing[0]} off")
     return Server(minor, gates)
 
 
@@ -265,19 +249,14 @@ def mistakes(version: str, gates: Mapping[str, bool]) -> Iterator[tuple[str, Ser
     except ServerError as error:
         yield "", error
     for gate, on in gates.items():
-        wrong = [_refusal(gate, minor, on=on) for minor in minors]
-        if wrong[0] is not None and None not in wrong:
+        wrong: list[ServerError] = []
+        for minor in minors if gate not in _MANY else ():
+            try:
+                _permit(gate, minor, known_gates(minor), wanted=on)
+            except ServerError as error:
+                wrong.append(error)
+        if wrong and len(wrong) == len(minors):
             yield gate, wrong[0]
-
-
-def _refusal(gate: str, minor: int, *, on: bool) -> ServerError | None:
-    if gate in _MANY:
-        return None
-    try:
-        _permit(gate, minor, known_gates(minor), wanted=on)
-    except ServerError as error:
-        return error
-    return None
 
 
 def read_minor(version: str) -> int:
@@ -292,10 +271,7 @@ def read_minor(version: str) -> int:
 def read_changes(text: str) -> dict[str, bool]:
     """Read a list as the `--feature-gates` of a server takes it; a later value of a gate replaces an earlier one."""
     changes: dict[str, bool] = {}
-    pieces = [piece.strip() for piece in text.split(",")]
-    for piece in pieces:
-        if not piece:
-            continue
+    for piece in filter(None, map(str.strip, text.split(","))):
         gate, _, value = piece.partition("=")
         wanted = _WORDS.get(value.strip().lower())
         if wanted is None:
@@ -323,13 +299,6 @@ def _permit(gate: str, minor: int, known: Mapping[str, Stage], *, wanted: bool) 
     names = ", ".join(sorted(known))
     hint = f"did you mean {near[0]}?" if near else f"leave out what is not about devices; known are {names}"
     raise ServerError(f"no feature gate {gate[:80]!r} about devices is known", hint)
-
-
-def _look_at_needs(gates: frozenset[str], minor: int) -> None:
-    for gate, needs in _NEEDS.items():
-        missing = [need for need in needs if need not in gates]
-        if gate in gates and missing:
-            raise ServerError(f"Kubernetes 1.{minor} does not start with {gate} on and {missing[0]} off")
 
 
 # Every gate that changes something here is on, also those that no server of this minor has on by itself.

@@ -11,7 +11,6 @@ from dra.policy.quota import (
     held_of_quota,
     in_scope,
     limits_of,
-    lines,
     misread,
     quota_lines,
     read_key,
@@ -55,8 +54,12 @@ def amounts(claims):
     return total(amounts_of(one, STOCK.pages_of) for one in claims)
 
 
+def lines_of(of_team, given, holders):
+    return quota_lines([of_team], ("team", ""), amounts(given), lambda _: amounts(holders))
+
+
 def line_of(key, hard, given, holders=()):
-    [line] = lines(limits_of(quota(**{key: hard})), amounts(given), amounts(holders), {})
+    [line] = lines_of(quota(**{key: hard}), given, holders)
     return [line.write(amount) for amount in (line.asked, line.used, line.left)]
 
 
@@ -90,7 +93,7 @@ def test_what_was_allocated_counts_by_class(key, given, asked):
     ids=["nothing allocated", "access for admins", "another class", "another alternative"],
 )
 def test_what_is_not_limited_adds_to_no_line(given):
-    assert lines(limits_of(quota(gpu__devices=1)), amounts([given]), {}, {}) == ()
+    assert lines_of(quota(gpu__devices=1), [given], []) == ()
 
 
 def test_a_line_says_what_is_used_and_how_much_would_pass():
