@@ -12,7 +12,7 @@ from dra.cel.cost import MAX_COST, MAX_TEXT
 from dra.cel.device_view import DeviceView, TextView, view_of
 from dra.cel.environment import NEW, STORED, TEXT, Env
 from dra.cel.reads import Reads
-from dra.cel.selector import Selector, compile  # noqa: A004 - `cel.compile` is what everybody looks for
+from dra.cel.selector import Selector, compile  # noqa: A004 - `cel.compile` says what it is
 
 __all__ = [
     "MAX_COST",

@@ -23,9 +23,7 @@ if TYPE_CHECKING:
 
     from dra.budget import Budget
     from dra.cel.device_view import DeviceView, TextView
-    from dra.cel.environment import Environment
     from dra.cel.evaluation.compiler import Closure
-    from dra.cel.tree import Expr
     from dra.cel.types import Type
 
 # Frames of Python's stack for trees of tree.MAX_HEIGHT levels, of which each takes a handful.
@@ -52,7 +50,11 @@ class Selector:
         budget: Budget | None = None,
     ) -> None:
         names = environment(env, list_attributes=list_attributes, consumable_capacity=consumable_capacity)
-        root = _check(text, names, budget)
+        root = parse(text)
+        if budget is not None:
+            # Types and scopes grow with each level, and each pass goes through them on each.
+            budget.charge(height_of(root) ** 2 // 2)
+        check(root, names, budget)
         check_output(root.type, names, derived=derived)
         self.text = text
         self.result_type: Type = root.type
@@ -95,38 +97,25 @@ class Selector:
 
     def derive(self, view: DeviceView | TextView, budget: Budget | None = None) -> Derived:
         """Return the value of a derived attribute, or fail on what cannot be one."""
-        return _derive(self.evaluate(view, budget))
-
-
-def _check(text: str, names: Environment, budget: Budget | None = None) -> Expr:
-    root = parse(text)
-    if budget is not None:
-        # Types and scopes grow with each level, and each pass goes through them on each.
-        budget.charge(height_of(root) ** 2 // 2)
-    check(root, names, budget)
-    return root
-
-
-def _derive(value: Value) -> Derived:
-    if type(value) in (bool, int, str, Version):
-        scalar: Derived = value
-        return scalar
-    if type(value) is list:
-        kinds = {type(element) for element in value}
-        if len(kinds) > 1:
-            raise SelectorRunError(f"expected all list elements to be {type_name(value[0])}")
-        if kinds <= {bool, int, str, Version}:
-            elements: Derived = value
-            return elements
-        raise SelectorRunError(f"unsupported list element type: {type_name(value[0])}")
-    raise SelectorRunError(f"unsupported CEL return type: {type_name(value)}")
+        value = self.evaluate(view, budget)
+        scalars = (bool, int, str, Version)
+        if type(value) is list:
+            kinds = {type(element) for element in value}
+            if len(kinds) > 1:
+                raise SelectorRunError(f"expected all list elements to be {type_name(value[0])}")
+            if not kinds <= set(scalars):
+                raise SelectorRunError(f"unsupported list element type: {type_name(value[0])}")
+        elif type(value) not in scalars:
+            raise SelectorRunError(f"unsupported CEL return type: {type_name(value)}")
+        derived: Derived = value
+        return derived
 
 
 # Compiled expressions, and what is wrong with those that do not compile.
 _COMPILED: Cache[Selector | SelectorError] = Cache(16 << 20)
 
 
-def compile(  # noqa: A001 - `cel.compile` is what everybody looks for
+def compile(  # noqa: A001 - `cel.compile` says what it is
     text: str,
     env: Env = STORED,
     *,
@@ -152,7 +141,7 @@ def compile(  # noqa: A001 - `cel.compile` is what everybody looks for
             made = _with_room(_compile, *arguments)
         _COMPILED.put(key, made, 1500 + 50 * len(text))
     if isinstance(made, SelectorError):
-        # A new one each time: an error that is raised again and again collects the frames of all who raised it.
+        # A new one each time: an error that is raised again and again collects the frames of all that raised it.
         raise type(made)(made.message, made.position)
     return made
 

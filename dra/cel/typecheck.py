@@ -16,8 +16,6 @@ from dra.cel.values import Uint
 from dra.errors import SelectorRunError, SelectorTypeError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from dra.budget import Budget
     from dra.cel.environment import Environment
     from dra.cel.signatures import Overload
@@ -33,9 +31,20 @@ def check(root: Expr, environment: Environment, budget: Budget | None = None) ->
     """Type a tree in place and return the type of the whole; patterns are compiled at the expense of the budget."""
     checker = _Checker(environment)
     checker.node(root)
-    for node in _walk(root):
+    pending = [root]
+    while pending:
+        node = pending.pop()
         node.type = checker.bindings.substitute(node.type, finish=True)
-    _check_literals(root, budget)
+        pending += children(node)
+    inside = [(root, False)]  # of a call of format, or not
+    while inside:
+        node, in_format = inside.pop()
+        if node.kind == "call":
+            _check_call(node, environment, budget)
+            in_format = in_format or node.name == "format"
+        elif node.kind in ("list", "map") and not in_format:
+            _check_homogeneous(node)
+        inside += [(child, in_format) for child in children(node)]
     return root.type
 
 
@@ -52,14 +61,6 @@ def check_output(result: Type, environment: Environment, *, derived: bool) -> No
         raise SelectorTypeError(
             f"must evaluate to a primitive scalar (string, integer, boolean, semver){lists}, not {result}"
         )
-
-
-def _walk(root: Expr) -> Iterator[Expr]:
-    pending = [root]
-    while pending:
-        node = pending.pop()
-        yield node
-        pending += children(node)
 
 
 class _Checker:
@@ -107,17 +108,13 @@ class _Checker:
     def _select(self, node: Expr) -> Type:
         qualified = self._qualified_name(node)
         if qualified is not None:
-            first = qualified.partition(".")[0]
-            found = None
-            if self._local(first) is None:
-                found = self._global(qualified)
+            found = self._global(qualified) if self._local(qualified.partition(".")[0]) is None else None
             if found is not None:
                 node.kind = "ident"
                 node.name = "." + qualified.removeprefix(".")
                 node.args = ()
                 return found
-        field = self._field(node, node.args[0], node.name, optional=False)
-        return self.bindings.substitute(field)
+        return self.bindings.substitute(self._field(node, node.args[0], node.name, optional=False))
 
     def _has(self, node: Expr) -> Type:
         self._field(node, node.args[0], node.name, optional=False)
@@ -151,22 +148,18 @@ class _Checker:
         for arg in node.args[node.member :]:
             self.node(arg)
         if node.member:
-            self._resolve_namespace(node)
-        if node.member:
-            self.node(node.args[0])
+            # `sets.contains(…)` is a function with a dot in its name, not a method of something called sets.
+            prefix = self._qualified_name(node.args[0])
+            name = f"{prefix.removeprefix('.')}.{node.name}" if prefix is not None else ""
+            if name in self._env.functions:
+                node.name, node.args, node.member = name, node.args[1:], False
+            else:
+                self.node(node.args[0])
         overloads = self._env.functions.get(node.name.removeprefix("."))
         if overloads is None:
             raise SelectorTypeError(f"undeclared reference to '{node.name}' (in container '')", node.position)
         node.name = node.name.removeprefix(".")
         return self._overload(node, overloads)
-
-    def _resolve_namespace(self, node: Expr) -> None:
-        """`sets.contains(…)` is a function with a dot in its name, not a method of something called sets."""
-        prefix = self._qualified_name(node.args[0])
-        if prefix is not None:
-            name = f"{prefix.removeprefix('.')}.{node.name}"
-            if name in self._env.functions:
-                node.name, node.args, node.member = name, node.args[1:], False
 
     def _overload(self, node: Expr, overloads: tuple[Overload, ...]) -> Type:
         given = tuple(arg.type for arg in node.args)
@@ -181,7 +174,11 @@ class _Checker:
         for overload in overloads:
             if overload.method != node.member:
                 continue
-            args, candidate = self._instance(overload)
+            args, candidate = overload.args, overload.result
+            if overload.params:
+                fresh = {param: self.bindings.fresh() for param in overload.params}
+                args = tuple([_replace(arg, fresh) for arg in args])
+                candidate = _replace(candidate, fresh)
             if not self.bindings.assign_all(given, args):
                 continue
             fitting.append(overload.id)
@@ -198,16 +195,6 @@ class _Checker:
             )
         node.overloads = tuple(fitting)
         return result
-
-    def _instance(self, overload: Overload) -> tuple[tuple[Type, ...], Type]:
-        if not overload.params:
-            return overload.args, overload.result
-        fresh: dict[Type, Type] = {}
-        for param in overload.params:
-            fresh[param] = self.bindings.fresh()
-        args = [_replace(arg, fresh) for arg in overload.args]
-        result = _replace(overload.result, fresh)
-        return tuple(args), result
 
     def _mismatch(self, node: Expr, expected: Type, actual: Type) -> SelectorTypeError:
         expected, actual = (self.bindings.substitute(each, finish=True) for each in (expected, actual))
@@ -239,15 +226,9 @@ class _Checker:
         key: Type | None = None
         value: Type | None = None
         for i in range(0, len(node.args), 2):
-            key_type = self.node(node.args[i])
-            key = self._join(key, key_type)
-            optional = i in node.optional
-            argument = node.args[i + 1]
-            value_type = self._element(argument, optional=optional)
-            value = self._join(value, value_type)
-        key = key or self.bindings.fresh()
-        value = value or self.bindings.fresh()
-        return t.map_of(key, value)
+            key = self._join(key, self.node(node.args[i]))
+            value = self._join(value, self._element(node.args[i + 1], optional=i in node.optional))
+        return t.map_of(key or self.bindings.fresh(), value or self.bindings.fresh())
 
     def _fold(self, node: Expr) -> Type:
         fold = node.fold
@@ -299,35 +280,27 @@ def _replace(type_: Type, params: dict[Type, Type]) -> Type:
 # ---- Literals ------------------------------------------------------------------------------------------------------
 
 
-def _check_literals(root: Expr, budget: Budget | None) -> None:
-    pending = [(root, False)]
-    while pending:
-        node, in_format = pending.pop()
-        if node.kind == "call":
-            _check_call(node, budget)
-            in_format = in_format or node.name == "format"
-        elif node.kind in ("list", "map") and not in_format:
-            _check_homogeneous(node)
-        pending += [(child, in_format) for child in children(node)]
-
-
-def _check_call(node: Expr, budget: Budget | None) -> None:
+def _check_call(node: Expr, environment: Environment, budget: Budget | None) -> None:
     name = node.name
     if name in ("matches", "find", "findAll") and len(node.args) > 1:
         _check_pattern(node.args[1], budget)
-    first: Expr | None = None
-    if len(node.args) > node.member:
-        first = node.args[node.member]
-    if first is None or first.kind != "literal":
-        if name == "format" and node.member:
-            text, values = node.args[:2]
-            if values.kind == "list" and isinstance(text.value, str):
-                _check_format(node, text.value, values)
-        return
-    if name == "matches":
-        _check_pattern(first, budget)  # of the global form Kubernetes checks the text as if it were the pattern, too
-    elif name in ("duration", "timestamp") and not node.member:
-        _check_conversion(node, first)
+    first = node.args[node.member] if len(node.args) > node.member else None
+    if first is not None and first.kind == "literal":
+        if name == "matches":
+            _check_pattern(
+                first, budget
+            )  # of the global form Kubernetes checks the text as if it were the pattern, too
+        elif name in ("duration", "timestamp") and not node.member:
+            work = next(overload.work for overload in environment.functions[name] if overload.args == (first.type,))
+            assert work is not None
+            try:
+                work(first.value)
+            except SelectorRunError:
+                raise SelectorTypeError(f"invalid {name} argument", first.position) from None
+    elif name == "format" and node.member:
+        text, values = node.args[:2]
+        if values.kind == "list" and isinstance(text.value, str):
+            _check_format(node, text.value, values)
 
 
 def _check_pattern(node: Expr, budget: Budget | None) -> None:
@@ -338,18 +311,6 @@ def _check_pattern(node: Expr, budget: Budget | None) -> None:
             raise SelectorTypeError(f"invalid matches argument: {error}", node.position) from None
 
 
-def _check_conversion(node: Expr, first: Expr) -> None:
-    from dra.cel.environment import STORED, environment  # the table is complete only when all modules are loaded
-
-    overloads = environment(STORED, list_attributes=True).functions[node.name]
-    work = next(overload.work for overload in overloads if overload.args == (first.type,))
-    assert work is not None
-    try:
-        work(first.value)
-    except SelectorRunError:
-        raise SelectorTypeError(f"invalid {node.name} argument", first.position) from None
-
-
 def _check_homogeneous(node: Expr) -> None:
     is_list = node.kind == "list"
     stride = 1 if is_list else 2  # the keys of a map are of one type, and so are its values
@@ -358,8 +319,7 @@ def _check_homogeneous(node: Expr) -> None:
         for at in range(start, len(node.args), stride):
             arg = node.args[at]
             found = arg.type
-            is_value = is_list or start == 1
-            if is_value and at - start in node.optional:
+            if (is_list or start == 1) and at - start in node.optional:
                 found = t.unwrap(found)[0]
             expected = expected or found
             if not t.equivalent(expected, found):
@@ -378,21 +338,19 @@ def _check_format(node: Expr, template: str, args: Expr) -> None:
     try:
         for part in clauses(template, len(args.args)):
             if isinstance(part, Clause):
-                _check_clause(part, args.args[used])
+                arg = args.args[used]
                 used += 1
+                if part.letter == "s":
+                    _check_textual(arg)
+                elif arg.type != t.DYN and arg.type not in _FORMATTED[part.letter]:
+                    message = f"error during formatting: %{part.letter} does not take {arg.type}"
+                    raise SelectorTypeError(message, arg.position)
     except SelectorRunError as error:
         raise SelectorTypeError(error.message, node.position) from None
     if used < len(args.args):
         raise SelectorTypeError(
             f"too many arguments supplied to string.format (expected {used}, got {len(args.args)})", node.position
         )
-
-
-def _check_clause(clause: Clause, arg: Expr) -> None:
-    if clause.letter == "s":
-        _check_textual(arg)
-    elif arg.type != t.DYN and arg.type not in _FORMATTED[clause.letter]:
-        raise SelectorTypeError(f"error during formatting: %{clause.letter} does not take {arg.type}", arg.position)
 
 
 def _check_textual(arg: Expr) -> None:

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dra.cel import types as t
 from dra.cel.cost import STRING_FACTOR
-from dra.cel.evaluation import extra_costs
 from dra.cel.evaluation.account import (
     ATTRIBUTES,
     BUDGET,
@@ -34,7 +33,7 @@ from dra.cel.evaluation.account import (
     settle,
     toil_whole,
 )
-from dra.cel.evaluation.call_costs import BY_RESULT, FAILED, charge_of, one, pattern_charge
+from dra.cel.evaluation.call_costs import BY_RESULT, FAILED, charge_of, one, pattern_charge, work_after, work_before
 from dra.cel.evaluation.guards import dispatched, guard, guarded
 from dra.cel.library.lists import COMPARABLE
 from dra.cel.library.regexes import PatternError, compile_pattern
@@ -85,8 +84,8 @@ _LOOKUPS = frozenset(("_[_]", "_[?_]", "_?._"))
 _PATTERNS = frozenset(("matches", "find", "findAll"))
 # Calls that are not charged for themselves, or not as the others are.
 _SPECIAL = {
-    "_==_": "_comparison", "_!=_": "_comparison", "_&&_": "_and", "_||_": "_or", "_?_:_": "_conditional", "_[_]": "_select", "_[?_]": "_select", "_?._": "_select",
-    "@in": "_in", "or": "_or_optional", "orValue": "_or_value",
+    "_==_": "_comparison", "_!=_": "_comparison", "_&&_": "_logic", "_||_": "_logic", "_?_:_": "_conditional", "_[_]": "_select", "_[?_]": "_select", "_?._": "_select",
+    "@in": "_in", "or": "_or_else", "orValue": "_or_else",
 }  # fmt: skip
 # Go looks at these arguments once more when it counts costs, and panics if they are errors or of another type.
 _PANICKING: dict[str, tuple[int, type]] = {
@@ -175,7 +174,7 @@ class Compiler:
     def _fold_call(self, node: Expr) -> tuple[Value, int]:
         """Evaluate a call on constants once, unless it may make much of little; one that fails does so when it is reached."""
         special = node.name in _SPECIAL and node.name not in ("_==_", "_!=_")
-        if special or node.name in _PATTERNS or extra_costs.before(node) or extra_costs.after(node):
+        if special or node.name in _PATTERNS or work_before(node) or work_after(node):
             return MISSING, 0
         if any(_is_large(self._constant(arg)[0]) for arg in node.args):
             return MISSING, 0
@@ -278,7 +277,7 @@ class Compiler:
             position, kind = _PANICKING[overload]
             args[position] = _or_fatal(args[position], kind)
         charge = charge_of(node.name, overload)
-        before, after = extra_costs.before(node), extra_costs.after(node)
+        before, after = work_before(node), work_after(node)
         # Whether Go calls the function in a way that stops at the first argument that is an error.
         if node.name in _PATTERNS:
             stops = self._plan(node.args[1]) is not MISSING
@@ -292,10 +291,8 @@ class Compiler:
                 return _call_one(args[0], work, charge)
             if len(args) == 2 and not stops:
                 value, cost = self._constant(node.args[1])
-                if charge is not one:
+                if charge is not one or value is MISSING:
                     return _call_two(args[0], args[1], work, charge)
-                if value is MISSING:
-                    return _call_pair(args[0], args[1], work)
                 slot = self._variable_slot(node.args[0])
                 return _call_constant(slot or args[0], value, work, 1 + cost)
 
@@ -394,41 +391,40 @@ class Compiler:
         condition, yes, no = self.closure(node.args[0]), self._raw(node.args[1]), self._raw(node.args[2])
         return lambda frame: yes(frame) if _truth(condition(frame)) else no(frame)
 
-    def _and(self, node: Expr) -> Closure:
-        return _logical([self.closure(arg) for arg in node.args], stop=False)
+    def _logic(self, node: Expr) -> Closure:
+        return _logical([self.closure(arg) for arg in node.args], stop=node.name == "_||_")
 
-    def _or(self, node: Expr) -> Closure:
-        return _logical([self.closure(arg) for arg in node.args], stop=True)
-
-    def _or_optional(self, node: Expr) -> Closure:
+    def _or_else(self, node: Expr) -> Closure:
+        """`or` and `orValue`."""
         first, second = self.closure(node.args[0]), self.closure(node.args[1])
+        name, as_value = node.name, node.name == "orValue"
 
         def either(frame: Frame) -> Value:
             value = first(frame)
             if type(value) is not Optional:
-                raise no_such_overload("or")
-            return value if value.present else second(frame)
+                raise no_such_overload(name)
+            if not value.present:
+                return second(frame)
+            return value.value if as_value else value
 
         return either
-
-    def _or_value(self, node: Expr) -> Closure:
-        first, default = self.closure(node.args[0]), self.closure(node.args[1])
-
-        def value_or(frame: Frame) -> Value:
-            value = first(frame)
-            if type(value) is not Optional:
-                raise no_such_overload("orValue")
-            return value.value if value.present else default(frame)
-
-        return value_or
 
     # Lists and maps
 
     def _list(self, node: Expr) -> Closure:
-        return _build([self.closure(arg) for arg in node.args], _make_list, node.optional, 10)
+        return self._build(node, _make_list, 10)
 
     def _map(self, node: Expr) -> Closure:
-        return _build([self.closure(arg) for arg in node.args], _make_map, node.optional, 30)
+        return self._build(node, _make_map, 30)
+
+    def _build(self, node: Expr, make: Callable[[list[Value], frozenset[int]], Value], cost: int) -> Closure:
+        parts, optional = [self.closure(arg) for arg in node.args], node.optional
+
+        def build(frame: Frame) -> Value:
+            frame[SPENT] += cost
+            return make([part(frame) for part in parts], optional)
+
+        return build
 
     # Comprehensions
 
@@ -638,23 +634,6 @@ def _call_one(argument: Closure, work: Work, charge: Charge) -> Closure:
     return call
 
 
-def _call_pair(left: Closure, right: Closure, work: Work) -> Closure:
-    """Two arguments, both always evaluated, for a charge of one."""
-
-    def call(frame: Frame) -> Value:
-        try:
-            first = left(frame)
-        except SelectorRunError:
-            with suppress(SelectorRunError):
-                right(frame)
-            raise
-        finally:
-            frame[SPENT] += 1
-        return work(first, right(frame))
-
-    return call
-
-
 def _call_constant(left: Closure | int, value: Value, work: Work, cost: int) -> Closure:
     """A value, or a variable by its slot, and a constant: the charge is known in advance."""
     if isinstance(left, int):
@@ -778,16 +757,6 @@ def _logical(terms: list[Closure], *, stop: bool) -> Closure:
 
 
 # ---- Lists and maps -------------------------------------------------------------------------------------------------
-
-
-def _build(
-    parts: list[Closure], make: Callable[[list[Value], frozenset[int]], Value], optional: frozenset[int], cost: int
-) -> Closure:
-    def build(frame: Frame) -> Value:
-        frame[SPENT] += cost
-        return make([part(frame) for part in parts], optional)
-
-    return build
 
 
 def _make_list(values: list[Value], optional: frozenset[int]) -> list[Value]:
