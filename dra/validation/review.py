@@ -28,7 +28,7 @@ from dra.validation.fleet.requests import claim_problems, class_problems, rule_p
 from dra.validation.fleet.world import World
 from dra.validation.judgement import findings
 from dra.validation.objects.judge import NAMESPACED, Judged, is_ours, judge, lead_back, read
-from dra.validation.objects.quotas import limited_classes
+from dra.validation.objects.own_kinds import limited_classes
 from dra.validation.problem import Problem, Problems
 
 if TYPE_CHECKING:

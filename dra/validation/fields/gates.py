@@ -12,7 +12,7 @@ import msgspec
 
 from dra import server
 from dra.pointer import member
-from dra.validation.problem import Problem, Problems
+from dra.validation.problem import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -84,8 +84,8 @@ _FIELDS: Final[dict[str, tuple[tuple[tuple[str, ...], str], ...]]] = {
 
 
 def drop(kind: str, value: dict[str, Any], gates: Gates) -> tuple[dict[str, Any], list[Problem]]:
-    """Leave out what the API server drops because its gate is off, and say so."""
-    problems: list[Problem] = []
+    """Leave out what the API server drops because its gate is off, and say so once for each field, however many devices carry it."""
+    said: dict[str, Problem] = {}
     off = [(path, gate) for path, gate in _FIELDS.get(kind, ()) if gate not in gates]
     # Most objects use none of these fields, and searching their text is quicker than walking them.
     text = msgspec.json.encode(value) if off else b""
@@ -93,9 +93,7 @@ def drop(kind: str, value: dict[str, Any], gates: Gates) -> tuple[dict[str, Any]
         if path[-1].encode() not in text:
             continue
         found = list(_find(value, path, ""))
-        if not found:
-            continue
-        if not problems:
+        if found and not said:
             value = _copy(value)
             found = list(_find(value, path, ""))
         for parent, name, pointer in found:
@@ -103,22 +101,20 @@ def drop(kind: str, value: dict[str, Any], gates: Gates) -> tuple[dict[str, Any]
             since = server.GATES[gate][0].since
             new = f", which there is from 1.{since} on," if since > server.OLDEST else ""
             message = f"{name} is dropped by the API server unless the feature gate {gate}{new} is on"
-            problems.append(Problem("D006", pointer, message))
-    return value, problems
+            said.setdefault(message, Problem("D006", pointer, message))
+    return value, list(said.values())
 
 
 def _find(value: Any, path: tuple[str, ...], pointer: str) -> Iterator[tuple[dict[str, Any], str, str]]:
     """Yield the parents that have the field at the end of the path set."""
-    step = path[0]
-    rest = path[1:]
+    step, rest = path[0], path[1:]
     if step == _ANY:
         if isinstance(value, list):
             for index, item in enumerate(value):
                 yield from _find(item, rest, f"{pointer}/{index}")
         elif isinstance(value, dict):
             for name, inner in value.items():
-                at = member(pointer, name)
-                yield from _find(inner, rest, at)
+                yield from _find(inner, rest, member(pointer, name))
         return
     if not isinstance(value, dict) or value.get(step) is None:
         return
@@ -135,12 +131,3 @@ def _copy(value: Any) -> Any:
     if isinstance(value, list):
         return [_copy(item) for item in value]
     return value
-
-
-def once(problems: list[Problem]) -> Problems:
-    """Yield the problems of one field once, however many devices carry it."""
-    seen: set[str] = set()
-    for problem in problems:
-        if problem.message not in seen:
-            seen.add(problem.message)
-            yield problem

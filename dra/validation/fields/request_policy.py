@@ -8,13 +8,12 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from dra.quantity import MAX, NANO
+from dra.quantity import MAX, NANO, Quantity
 from dra.validation.fields.limits import too_many
 from dra.validation.problem import Problem, Problems
 
 if TYPE_CHECKING:
-    from dra.objects import CapacityRequestPolicy, CapacityRequestPolicyRange, DeviceCapacity
-    from dra.quantity import Quantity
+    from dra.objects import CapacityRequestPolicyRange, DeviceCapacity
 
 _MILLI = NANO // 1000
 
@@ -29,35 +28,28 @@ def request_policy(capacity: DeviceCapacity, path: str, *, fractional: bool) -> 
         return
     if not policy.valid_values and policy.valid_range is None:
         return
-    if policy.default is None:
+    default, value = policy.default, capacity.value
+    if default is None:
         kind = "validValues" if policy.valid_values else "validRange"
         yield Problem("D101", f"{path}/default", f"default is required with {kind}")
-    elif policy.valid_values:
-        yield from _values(policy, policy.default, capacity.value, f"{path}/validValues", fractional=fractional)
     elif policy.valid_range is not None:
-        yield from _range(
-            policy.valid_range, policy.default, capacity.value, f"{path}/validRange", fractional=fractional
-        )
-
-
-def _values(
-    policy: CapacityRequestPolicy, default: Quantity, value: Quantity, path: str, *, fractional: bool
-) -> Problems:
-    options = policy.valid_values
-    for index, (one, next_one) in enumerate(pairwise(options)):
-        if one > next_one:
-            yield Problem("D113", f"{path}/{index + 1}", f"{next_one} after {one}: the values must ascend")
-    if len(options) > 10:
-        yield from too_many(options, 10, path)
-        return
-    for index, option in enumerate(options):
-        if option > value:
-            yield Problem("D113", f"{path}/{index}", f"{option} is more than the capacity {value}")
-    for index, (one, next_one) in enumerate(pairwise(options)):
-        if _digits(one) == _digits(next_one) if fractional else one.value() == next_one.value():
-            yield Problem("D105", f"{path}/{index + 1}", f"value {next_one} is given twice")
-    if default not in options:
-        yield Problem("D113", path, f"the default {default} is not among the values")
+        yield from _range(policy.valid_range, default, value, f"{path}/validRange", fractional=fractional)
+    else:
+        path, options = f"{path}/validValues", policy.valid_values
+        for index, (one, next_one) in enumerate(pairwise(options)):
+            if one > next_one:
+                yield Problem("D113", f"{path}/{index + 1}", f"{next_one} after {one}: the values must ascend")
+        if len(options) > 10:
+            yield from too_many(options, 10, path)
+            return
+        for index, option in enumerate(options):
+            if option > value:
+                yield Problem("D113", f"{path}/{index}", f"{option} is more than the capacity {value}")
+        for index, (one, next_one) in enumerate(pairwise(options)):
+            if _digits(one) == _digits(next_one) if fractional else one.value() == next_one.value():
+                yield Problem("D105", f"{path}/{index + 1}", f"value {next_one} is given twice")
+        if default not in options:
+            yield Problem("D113", path, f"the default {default} is not among the values")
 
 
 def _digits(option: Quantity) -> object:
@@ -84,40 +76,30 @@ def _range(
             yield Problem("D113", f"{path}/max", f"max {high} is more than the capacity {value}")
         if default > high:
             yield Problem("D113", f"{path}/default", f"the default {default} is more than max {high}")
-    named = [
-        (q, name) for q, name in ((default, "default"), (low, "min"), (high, "max"), (step, "step")) if q is not None
-    ]
-    in_milli = fractional and any(q.nano % NANO for q, _ in named)
+    named = [(q, name) for q, name in ((default, "default"), (low, "min"), (high, "max")) if q is not None]
+    with_step = named if step is None else [*named, (step, "step")]
+    in_milli = fractional and any(q.nano % NANO for q, _ in with_step)
     if in_milli:
-        unsafe = [name for q, name in named if q.nano % _MILLI or not -MAX - 1 <= q.nano // _MILLI <= MAX]
+        unsafe = [name for q, name in with_step if q.nano % _MILLI or not -MAX - 1 <= q.nano // _MILLI <= MAX]
         for name in unsafe:
             yield Problem("D113", f"{path}/{name}", f"{name} cannot be expressed in thousandths of a unit")
         if unsafe:
             return
-    if step is not None:
-        named = [(q, name) for q, name in ((default, "default"), (low, "min"), (high, "max")) if q is not None]
-        yield from _steps(named, low, step, value, path, unit=_MILLI if in_milli else NANO)
-
-
-def _steps(
-    named: list[tuple[Quantity, str]], low: Quantity, step: Quantity, value: Quantity, path: str, *, unit: int
-) -> Problems:
-    """Judge that the default and the bounds lie on the grid of steps."""
+    if step is None:
+        return
+    # The default and the bounds lie on the grid of steps.
     if step.nano <= 0:
         yield Problem("D113", f"{path}/step", "step must be greater than zero")
         return
     if low + step > value:
         yield Problem("D113", f"{path}/step", f"min {low} and one step {step} are more than the capacity {value}")
-    if unit == NANO:
-        unsafe = [name for q, name in (*named, (step, "step")) if not 0 <= q.nano <= MAX * NANO]
+    if not in_milli:
+        unsafe = [name for q, name in with_step if not 0 <= q.nano <= MAX * NANO]
         for name in unsafe:
             yield Problem("D113", f"{path}/{name}", f"{name} must lie between 0 and {MAX}")
         if unsafe:
             return
+    count = Quantity.milli if in_milli else Quantity.value
     for amount, name in named:
-        if name != "min" and (_in(amount, unit) - _in(low, unit)) % _in(step, unit):
+        if name != "min" and (count(amount) - count(low)) % count(step):
             yield Problem("D113", f"{path}/step", f"{amount} is not a multiple of step {step} from min {low}")
-
-
-def _in(amount: Quantity, unit: int) -> int:
-    return amount.milli() if unit == _MILLI else amount.value()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from dra import cel
 from dra.errors import SelectorError
 from dra.validation.fields import names
-from dra.validation.fields.limits import too_many
+from dra.validation.fields.limits import entries
 from dra.validation.problem import Problem, Problems
 
 if TYPE_CHECKING:
@@ -55,14 +55,14 @@ _OUTDATED: Final = (
 
 def selectors(values: Sequence[DeviceSelector], path: str, gates: Gates) -> Problems:
     """Judge the selectors of a class or a request."""
-    yield from too_many(values, MAX_SELECTORS, path)
-    if len(values) > MAX_SELECTORS:
-        return
-    for index, selector in enumerate(values):
+
+    def judge(selector: DeviceSelector, at: str) -> Problems:
         if selector.cel is None:
-            yield Problem("D101", f"{path}/{index}/cel", "cel is required: it is the only kind of selector")
+            yield Problem("D101", f"{at}/cel", "cel is required: it is the only kind of selector")
         else:
-            yield from expression(selector.cel.expression, f"{path}/{index}/cel/expression", gates)
+            yield from expression(selector.cel.expression, f"{at}/cel/expression", gates)
+
+    yield from entries(values, MAX_SELECTORS, path, judge)
 
 
 def expression(text: str, path: str, gates: Gates) -> Problems:
@@ -87,24 +87,17 @@ def _judge(text: str, path: str, gates: Gates, *, derived: bool) -> tuple[list[P
             derived=derived,
         )
     except SelectorError as error:
-        return [Problem("D110", path, _with_position(error, text), _advice(text))], 0
+        where = ""
+        if error.position is not None:  # only in long or multi-line expressions the line is needed
+            line = text.count("\n", 0, error.position) + 1
+            column = f"column {error.position - text.rfind(chr(10), 0, error.position)}"
+            where = f" (line {line}, {column})" if line > 1 else f" ({column})"
+        hint = next((hint for _, hint in old_forms(text)), "")
+        return [Problem("D110", path, f"{error}{where}", hint)], 0
     if selector.max_cost > cel.MAX_COST:
         message = f"it may cost {selector.max_cost}, the limit is {cel.MAX_COST}"
         return [Problem("D111", path, message)], selector.max_cost
     return [Problem("D312", path, message, hint) for message, hint in old_forms(text)], selector.max_cost
-
-
-def _with_position(error: SelectorError, text: str) -> str:
-    """Say where in the expression an error is; only long or multi-line ones need the line."""
-    if error.position is None:
-        return str(error)
-    line = text.count("\n", 0, error.position) + 1
-    column = error.position - text.rfind("\n", 0, error.position)
-    return f"{error} (line {line}, column {column})" if line > 1 else f"{error} (column {column})"
-
-
-def _advice(text: str) -> str:
-    return next((hint for _, hint in old_forms(text)), "")
 
 
 def old_forms(text: str) -> Iterator[tuple[str, str]]:

@@ -15,7 +15,7 @@ from dra.pointer import member
 from dra.validation.problem import Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from dra.validation.problem import Problems
 
@@ -45,8 +45,9 @@ def inline_rules(slice_: Object) -> Problems:
     carriers: dict[str, list[int]] = {}
     for at, device in enumerate(devices):
         if FIELD in device:
-            expression = _expression(device[FIELD])
-            carriers.setdefault(expression, []).append(at)
+            rule = device[FIELD]
+            expression = rule.get("expression") if isinstance(rule, dict) else rule  # as the proposal puts it
+            carriers.setdefault(expression if isinstance(expression, str) else "", []).append(at)
     for number, (expression, group) in enumerate(carriers.items()):
         if number == _MOST_RULES:
             return
@@ -62,13 +63,6 @@ def inline_rules(slice_: Object) -> Problems:
 
 def _object(value: object) -> Object:
     return value if isinstance(value, dict) else {}
-
-
-def _expression(value: object) -> str:
-    """Read the rule, which the proposal puts below `expression`."""
-    if isinstance(value, dict):
-        value = value.get("expression")
-    return value if isinstance(value, str) else ""
 
 
 def _remedy(driver: str, expression: str, devices: Sequence[Object], group: Sequence[int], number: int) -> str:
@@ -97,7 +91,9 @@ def _selector(driver: str, devices: Sequence[Object], group: set[int]) -> str | 
     """Find what picks the devices of a group and no other of the slice; "" if they are all, None if nothing does."""
     if len(group) == len(devices):
         return ""
-    for name, kind in _attributes(devices[min(group)]):
+    first = _object(devices[min(group)].get("attributes"))
+    readable = [name for name in map(str, first) if _NAME.fullmatch(name.rpartition("/")[2])]
+    for name, kind in ((name, kind) for name in readable for kind in _KINDS if kind in _object(first.get(name))):
         mine: dict[str, None] = {}
         theirs: set[str] = set()
         for at, device in enumerate(devices):
@@ -108,33 +104,13 @@ def _selector(driver: str, devices: Sequence[Object], group: set[int]) -> str | 
                 theirs.add(value)
         none = _KINDS[kind]
         if none not in mine and theirs.isdisjoint(mine) and len(mine) <= _MOST_VALUES:
-            return _compare(driver, name, none, list(mine))
+            domain, _, bare = name.rpartition("/")
+            read = f'device.attributes["{domain or driver}"].?{bare}.orValue({none})'
+            return f"{read} == {next(iter(mine))}" if len(mine) == 1 else f"{read} in [{', '.join(mine)}]"
     return None
-
-
-def _attributes(device: Object) -> Iterator[tuple[str, str]]:
-    attributes = _object(device.get("attributes"))
-    for name, value in attributes.items():
-        bare = str(name).rpartition("/")[2]
-        if not _NAME.fullmatch(bare):
-            continue
-        for kind in _KINDS:
-            if kind in _object(value):
-                yield str(name), kind
 
 
 def _value(device: Object, name: str, kind: str) -> str:
     """The value of an attribute as CEL writes it; what stands for "none" if it has none of the kind."""
-    attributes = _object(device.get("attributes"))
-    value = _object(attributes.get(name))
-    if kind not in value:
-        return _KINDS[kind]
-    return msgspec.json.encode(value[kind]).decode()
-
-
-def _compare(driver: str, name: str, none: str, values: Sequence[str]) -> str:
-    domain, _, bare = name.rpartition("/")
-    read = f'device.attributes["{domain or driver}"].?{bare}.orValue({none})'
-    if len(values) == 1:
-        return f"{read} == {values[0]}"
-    return f"{read} in [{', '.join(values)}]"
+    value = _object(_object(device.get("attributes")).get(name))
+    return msgspec.json.encode(value[kind]).decode() if kind in value else _KINDS[kind]

@@ -25,9 +25,8 @@ from dra.validation.fields.metadata import annotation_map, label_map, managed_fi
 from dra.validation.objects.allocation import status
 from dra.validation.objects.claims import device_claim
 from dra.validation.objects.classes import device_class
-from dra.validation.objects.compatibilities import device_compatibility
 from dra.validation.objects.inline_rules import inline_rules, is_inline_rule
-from dra.validation.objects.quotas import device_quota
+from dra.validation.objects.own_kinds import device_compatibility, device_quota
 from dra.validation.objects.slices import resource_slice
 from dra.validation.objects.taints import taint_rule
 from dra.validation.problem import Problem, Problems
@@ -91,7 +90,7 @@ def judge(value: dict[str, Any], gates: Gates = feature_gates.DEFAULT, minor: in
     typed: Any = None
     if all(problem.code != "D001" for problem in own):
         kept, gone = feature_gates.drop(kind, current, gates)
-        own += feature_gates.once(gone)
+        own += gone
         typed = shape.read(kept, type_)
         own += _rules(typed, kept, gates)
         if gone:

@@ -68,8 +68,22 @@ def resource_slice(value: ResourceSlice, gates: Gates, *, both_lists: bool) -> P
     yield from entries(
         sets, MAX_COUNTER_SETS, at, _counter_set, key=attrgetter("name"), what="counter set", field="/name"
     )
-    if spec.partition_type_attribute is not None:
-        yield from _partition_type(spec, spec.partition_type_attribute)
+    name = spec.partition_type_attribute
+    if name is not None:
+        at = "/spec/partitionTypeAttribute"
+        wrong = list(wrong_format(name, names.fully_qualified_name, at))
+        yield from wrong
+        consumers = [(index, device) for index, device in enumerate(spec.devices) if device.consumes_counters]
+        if not consumers:
+            yield Problem("D107", at, "may only be set on a slice with devices that consume counters")
+        for index, device in consumers if not wrong else ():
+            attribute = device.attributes.get(name) or device.attributes.get(name.removeprefix(f"{spec.driver}/"))
+            at = member(f"/spec/devices/{index}/attributes", name)
+            if attribute is None:
+                message = "a device that consumes counters must have the attribute of partitionTypeAttribute"
+                yield Problem("D101", at, message)
+            elif attribute.string is None:
+                yield Problem("D107", at, "the attribute of partitionTypeAttribute must be a string")
     yield from skipped_operations(spec.skip_node_operations, "/spec/skipNodeOperations")
 
 
@@ -131,8 +145,14 @@ def _device(device: Device, path: str, gates: Gates, *, per_device_nodes: bool) 
         at = member(f"{path}/attributes", name)
         yield from wrong_format(name, names.qualified_name, at)
         yield from _attribute(attribute, at, lists=lists)
-    shared = bool(device.allow_multiple_allocations)
-    yield from _capacities(device.capacity, f"{path}/capacity", gates, shared=shared)
+    for name, capacity in device.capacity.items():
+        at = member(f"{path}/capacity", name)
+        yield from wrong_format(name, names.qualified_name, at)
+        if device.allow_multiple_allocations:
+            yield from request_policy(capacity, f"{at}/requestPolicy", fractional=FRACTIONAL in gates)
+        elif capacity.request_policy is not None:
+            hint = "set allowMultipleAllocations: true on the device, or leave the policy out"
+            yield Problem("D107", f"{at}/requestPolicy", "a request policy needs allowMultipleAllocations: true", hint)
     yield from entries(device.taints, MAX_TAINTS, f"{path}/taints", taint)
     at, key = f"{path}/consumesCounters", attrgetter("counter_set")
     yield from entries(
@@ -178,18 +198,6 @@ def _attribute(attribute: DeviceAttribute, path: str, *, lists: bool) -> Problem
         yield from wrong_format(text, names.semver, f"{path}/versions/{index}")
 
 
-def _capacities(capacities: Mapping[str, DeviceCapacity], path: str, gates: Gates, *, shared: bool) -> Problems:
-    for name, capacity in capacities.items():
-        at = member(path, name)
-        yield from wrong_format(name, names.qualified_name, at)
-        if shared:
-            fractional = FRACTIONAL in gates
-            yield from request_policy(capacity, f"{at}/requestPolicy", fractional=fractional)
-        elif capacity.request_policy is not None:
-            hint = "set allowMultipleAllocations: true on the device, or leave the policy out"
-            yield Problem("D107", f"{at}/requestPolicy", "a request policy needs allowMultipleAllocations: true", hint)
-
-
 def _consumption(consumption: DeviceCounterConsumption, path: str) -> Problems:
     yield from required(consumption.counter_set, f"{path}/counterSet", names.dns_label, names.suggestion)
     yield from _counters(consumption.counters, f"{path}/counters")
@@ -212,28 +220,6 @@ def _counters(counters: Mapping[str, object], path: str) -> Problems:
     yield from too_many(counters, MAX_COUNTERS, path)
     for name in counters:
         yield from wrong_format(name, names.dns_label, member(path, name), names.suggestion)
-
-
-def _partition_type(spec: ResourceSliceSpec, name: str) -> Problems:
-    wrong = list(wrong_format(name, names.fully_qualified_name, "/spec/partitionTypeAttribute"))
-    yield from wrong
-    if not any(device.consumes_counters for device in spec.devices):
-        message = "may only be set on a slice with devices that consume counters"
-        yield Problem("D107", "/spec/partitionTypeAttribute", message)
-        return
-    if wrong:
-        return
-    bare = name.removeprefix(f"{spec.driver}/")
-    for index, device in enumerate(spec.devices):
-        if not device.consumes_counters:
-            continue
-        attribute = device.attributes.get(name) or device.attributes.get(bare)
-        at = member(f"/spec/devices/{index}/attributes", name)
-        if attribute is None:
-            message = "a device that consumes counters must have the attribute of partitionTypeAttribute"
-            yield Problem("D101", at, message)
-        elif attribute.string is None:
-            yield Problem("D107", at, "the attribute of partitionTypeAttribute must be a string")
 
 
 def skipped_operations(operations: Sequence[str], path: str) -> Problems:

@@ -33,21 +33,17 @@ def update_errors(
     status: bool = False,
 ) -> list[Problem]:
     """Find why the API server would refuse an update of an object, or of its status; nothing if it would take it."""
-    judged = judge(new, gates)
+    judged, kind = judge(new, gates), str(new.get("kind"))
     typed = judged.typed
-    kind = str(new.get("kind"))
     found = [problem for problem in judged.problems if _is_judged(problem, kind, status=status)]
     if typed is not None and not status and kind in _GENERATED_ONCE:
         found += wrong_format(typed.metadata.generate_name, names.path_segment, "/metadata/generateName")
     if found:
-        before = judge(old, gates)
-        known = {(problem.path, problem.message) for problem in before.problems}
+        known = {(problem.path, problem.message) for problem in judge(old, gates).problems}
         found = [problem for problem in found if (problem.path, problem.message) not in known]
-    if typed is None:
-        return found
-    compare = _status if status else _spec
-    changes = compare(typed, read(old))
-    return [*changes, *found]
+    if typed is not None:
+        found = [*(_status if status else _spec)(typed, read(old)), *found]
+    return found
 
 
 def _is_judged(problem: Problem, kind: str, *, status: bool) -> bool:
@@ -88,8 +84,7 @@ def _status(new: Any, old: Any) -> Problems:
     """An allocation is written once and may be removed; a claim that is being deleted takes no new reservation."""
     if not isinstance(new, ResourceClaim) or not isinstance(old, ResourceClaim):
         return
-    mine = new.status.allocation
-    theirs = old.status.allocation
+    mine, theirs = new.status.allocation, old.status.allocation
     if mine is not None and theirs is not None and mine != theirs:
         yield Problem("D115", "/status/allocation", "field cannot be modified once set")
     added = set(new.status.reserved_for) - set(old.status.reserved_for)

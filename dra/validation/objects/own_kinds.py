@@ -1,21 +1,26 @@
-"""DeviceQuota, our own kind: how much of which class a namespace may hold."""
+"""Our own kinds: DeviceCompatibility, which devices may be allocated together, and DeviceQuota, how much a namespace may hold."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
 from dra.pointer import member
-from dra.policy import is_count, read_key
+from dra.policy import COUNTER_SET, NODE, POOL, is_count, read_key
 from dra.quantity import NANO
 from dra.stock import ALL_CLASSES, DEVICES
-from dra.validation.fields.limits import too_many
+from dra.validation.fields import names
+from dra.validation.fields.limits import required, too_many
+from dra.validation.fields.selectors import expression
 from dra.validation.fields.shape import guess
 from dra.validation.problem import Problem, Problems
 
 if TYPE_CHECKING:
-    from dra.objects import DeviceQuota
+    from dra.objects import DeviceCompatibility, DeviceQuota
+    from dra.validation.fields.gates import Gates
     from dra.validation.fleet.world import World
 
+SCOPES: Final = (POOL, COUNTER_SET, NODE)
+READINGS: Final = ("upstream", "proposal")
 MAX_LIMITS: Final = 64
 MAX_REQUIREMENTS: Final = 8
 MAX_VALUES: Final = 64
@@ -26,6 +31,21 @@ FORM: Final = (
 )
 _WITH_VALUES: Final = ("In", "NotIn")
 _WITHOUT: Final = ("Exists", "DoesNotExist")
+
+
+def device_compatibility(value: DeviceCompatibility, gates: Gates) -> Problems:
+    """Judge a DeviceCompatibility."""
+    spec = value.spec
+    yield from required(spec.driver, "/spec/driver", names.driver_name)
+    for field, text in (("selector", spec.selector), ("compatibleOnlyWith", spec.compatible_only_with)):
+        if text:
+            yield from expression(text, f"/spec/{field}", gates)
+    for field, chosen, allowed in (("scope", spec.scope, SCOPES), ("groups", spec.groups, READINGS)):
+        if chosen not in allowed:
+            yield Problem("D106", f"/spec/{field}", f"{chosen!r} must be one of {', '.join(allowed)}")
+    if not spec.compatible_only_with and spec.groups == "upstream":
+        message = "neither compatibleOnlyWith nor groups: proposal is set, so this object does nothing"
+        yield Problem("D118", "/spec", message)
 
 
 def device_quota(value: DeviceQuota) -> Problems:
