@@ -11,7 +11,7 @@ import math
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from dra.cel import types as t
-from dra.cel.library.lists import COMPARABLE
+from dra.cel.types import COMPARABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable

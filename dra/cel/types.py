@@ -42,6 +42,7 @@ FORMAT = Type("struct", "kubernetes.NamedFormat")
 DEVICE = Type("struct", "kubernetes.DRADevice")
 IP = Type("opaque", "net.IP")
 CIDR = Type("opaque", "net.CIDR")
+COMPARABLE = (INT, UINT, DOUBLE, BOOL, DURATION, TIMESTAMP, STRING, BYTES)
 
 A, B = Type("param", "A"), Type("param", "B")
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from dra.validation.codes import CODES, Code
 from dra.validation.fields import gates, names, shape
-from dra.validation.judgement import errors, findings
-from dra.validation.objects.judge import TYPES, is_ours, problems, read
+from dra.validation.objects.judge import TYPES, errors, findings, is_ours, problems, read
 from dra.validation.objects.updates import update_errors
 from dra.validation.parameters.judge import read_members
 from dra.validation.parameters.reach import asks_for_channels, claim_settings

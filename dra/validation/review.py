@@ -18,6 +18,7 @@ from dra.objects import (
     ResourceClaimTemplate,
     template_site,
 )
+from dra.pointer import look_up, text_at
 from dra.server import server_of
 from dra.validation.fleet.domains import ComputeDomains, channel_problems, domain_problems
 from dra.validation.fleet.held import held_problems
@@ -26,8 +27,7 @@ from dra.validation.fleet.pods import pod_problems
 from dra.validation.fleet.pools import pool_problems
 from dra.validation.fleet.requests import claim_problems, class_problems, rule_problems
 from dra.validation.fleet.world import World
-from dra.validation.judgement import findings
-from dra.validation.objects.judge import NAMESPACED, Judged, is_ours, judge, lead_back, read
+from dra.validation.objects.judge import NAMESPACED, Judged, findings, is_ours, judge, lead_back, read
 from dra.validation.objects.own_kinds import limited_classes
 from dra.validation.problem import Problem, Problems
 
@@ -117,11 +117,8 @@ def _bug(failure: Exception) -> Problem:
     """Say where in our code it failed; the user has the object and can report it."""
     *_, frame = walk_tb(failure.__traceback__)
     code = frame[0].f_code
-    return Problem(
-        "D010",
-        "",
-        f"judging it ended in {type(failure).__name__} in {code.co_name} ({Path(code.co_filename).name}:{frame[1]})",
-    )
+    where = f"{code.co_name} ({Path(code.co_filename).name}:{frame[1]})"
+    return Problem("D010", "", f"judging it ended in {type(failure).__name__} in {where}")
 
 
 def _foreign(value: dict[str, Any], world: World, *, complete: bool) -> Problems:
@@ -174,12 +171,9 @@ def kind_meant(value: dict[str, Any]) -> str:
 
 def name(value: dict[str, Any]) -> str:
     """Name an object as reports do: Kind/namespace/name, cluster objects without a namespace."""
-    metadata = value.get("metadata")
-    metadata = metadata if isinstance(metadata, dict) else {}
-    kind = value.get("kind")
-    kind = kind if isinstance(kind, str) and kind else "Unknown"
-    label = metadata.get("name") or (f"{metadata['generateName']}*" if metadata.get("generateName") else "")
-    cluster = is_ours(value) and kind not in NAMESPACED
-    if cluster or kind in _CLUSTER_KINDS:
+    kind = text_at(value, "/kind") or "Unknown"
+    generated = look_up(value, "/metadata/generateName")
+    label = look_up(value, "/metadata/name") or (f"{generated}*" if generated else "")
+    if kind in _CLUSTER_KINDS or (is_ours(value) and kind not in NAMESPACED):
         return f"{kind}/{label}"
-    return f"{kind}/{metadata.get('namespace') or 'default'}/{label}"
+    return f"{kind}/{look_up(value, '/metadata/namespace') or 'default'}/{label}"

@@ -35,7 +35,6 @@ from dra.cel.evaluation.account import (
 )
 from dra.cel.evaluation.call_costs import BY_RESULT, FAILED, charge_of, one, pattern_charge, work_after, work_before
 from dra.cel.evaluation.guards import dispatched, guard, guarded
-from dra.cel.library.lists import COMPARABLE
 from dra.cel.library.regexes import PatternError, compile_pattern
 from dra.cel.library.regexes import work as pattern_work
 from dra.cel.library.standard import TYPE_NAMES, find_at, index
@@ -91,8 +90,8 @@ _SPECIAL = {
 _PANICKING: dict[str, tuple[int, type]] = {
     "list_distinct": (0, list),
     "list_flatten_int": (1, int),
-    **{f"list_{type_.name}_sort": (0, list) for type_ in COMPARABLE},
-    **{f"list_{type_.name}_sortByAssociatedKeys": (1, list) for type_ in COMPARABLE},
+    **{f"list_{type_.name}_sort": (0, list) for type_ in t.COMPARABLE},
+    **{f"list_{type_.name}_sortByAssociatedKeys": (1, list) for type_ in t.COMPARABLE},
 }
 
 

@@ -8,21 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from dra.cel.library.standard import add
 from dra.cel.signatures import Overload, method, over
-from dra.cel.types import (
-    BOOL,
-    BYTES,
-    DOUBLE,
-    DURATION,
-    DYN,
-    INT,
-    STRING,
-    TIMESTAMP,
-    UINT,
-    A,
-    Type,
-    list_of,
-    optional_of,
-)
+from dra.cel.types import BOOL, COMPARABLE, DOUBLE, DURATION, DYN, INT, UINT, A, Type, list_of, optional_of
 from dra.cel.values import (
     LARGEST_LIST,
     NONE,
@@ -44,7 +30,6 @@ if TYPE_CHECKING:
 
 # Numbers that `lists.range` makes at a time: a third of a millisecond.
 _PIECE: Final = 1 << 14
-COMPARABLE = (INT, UINT, DOUBLE, BOOL, DURATION, TIMESTAMP, STRING, BYTES)
 
 
 def _slice(values: list[Value], start: int, end: int) -> list[Value]:

@@ -68,18 +68,19 @@ def _label(text: str) -> list[str]:
     return errors
 
 
-def _subdomain(text: str) -> list[str]:
-    errors = [_too_long(253)] if _size(text) > 253 else []
-    if not re.fullmatch(_SUBDOMAIN, text):
-        errors.append(_regex_error(_SUBDOMAIN_ERROR, _SUBDOMAIN, "example.com"))
-    return errors
+def _pattern(most: int, pattern: str, message: str, *examples: str) -> Validate:
+    """A text of bounded length that matches a pattern."""
+
+    def validate(text: str) -> list[str]:
+        errors = [_too_long(most)] if _size(text) > most else []
+        return errors if re.fullmatch(pattern, text) else [*errors, _regex_error(message, pattern, *examples)]
+
+    return validate
 
 
-def _label_1035(text: str) -> list[str]:
-    errors = [_too_long(63)] if _size(text) > 63 else []
-    if not re.fullmatch(_LABEL_1035, text):
-        errors.append(_regex_error(_LABEL_1035_ERROR, _LABEL_1035, "my-name", "abc-123"))
-    return errors
+_subdomain = _pattern(253, _SUBDOMAIN, _SUBDOMAIN_ERROR, "example.com")
+_label_1035 = _pattern(63, _LABEL_1035, _LABEL_1035_ERROR, "my-name", "abc-123")
+_label_value = _pattern(63, _VALUE, _VALUE_ERROR, "MyValue", "my_value", "12345")
 
 
 def _prefix_of(validate: Validate) -> Validate:
@@ -107,13 +108,6 @@ def _qualified_name(text: str) -> list[str]:
         errors.append(f"name part {_too_long(63)}")
     if not re.fullmatch(_KEY, name):
         errors.append(f"name part {key_error}")
-    return errors
-
-
-def _label_value(text: str) -> list[str]:
-    errors = [_too_long(63)] if _size(text) > 63 else []
-    if not re.fullmatch(_VALUE, text):
-        errors.append(_regex_error(_VALUE_ERROR, _VALUE, "MyValue", "my_value", "12345"))
     return errors
 
 

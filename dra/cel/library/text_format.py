@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from dra.cel.library.standard import to_string
 from dra.cel.values import LARGEST_TEXT, Duration, Timestamp, TypeValue, Uint, Value, require_room, type_name
@@ -27,14 +27,11 @@ ESCAPES = {
 }
 
 
-class Clause:
+class Clause(NamedTuple):
     """One `%` clause: its letter and, for %f and %e, how many digits follow the point."""
 
-    __slots__ = ("letter", "precision")
-
-    def __init__(self, letter: str, precision: int) -> None:
-        self.letter = letter
-        self.precision = precision
+    letter: str
+    precision: int
 
 
 def clauses(template: str, arguments: int) -> Iterator[str | Clause]:
@@ -99,7 +96,11 @@ def _text(value: Value, _: Clause | None = None) -> str:
     if kind is list:
         return f"[{', '.join(map(_quote, value))}]"
     if isinstance(value, dict):
-        return f"{{{', '.join(f'{key}:{text}' for key, text in sorted(_entries(value)))}}}"
+        for key in value:
+            if type(key) not in (str, bool, int, Uint):
+                raise SelectorRunError(f"no formatting function for map key of type {type_name(key)}")
+        entries = sorted((_quote(key), _quote(member)) for key, member in value.items())
+        return f"{{{', '.join(f'{key}:{text}' for key, text in entries)}}}"
     if value is None:
         return "null"
     if kind in (int, Uint, float, bool, str, Timestamp, bytes, Duration, TypeValue):
@@ -108,14 +109,6 @@ def _text(value: Value, _: Clause | None = None) -> str:
         "string clause can only be used on strings, bools, bytes, ints, doubles, maps, lists, types, durations, and timestamps",
         value,
     )
-
-
-def _entries(mapping: dict[Value, Value]) -> list[tuple[str, str]]:
-    for key in mapping:
-        kind = type(key)
-        if kind not in (str, bool, int, Uint):
-            raise SelectorRunError(f"no formatting function for map key of type {type_name(key)}")
-    return [(_quote(key), _quote(value)) for key, value in mapping.items()]
 
 
 def _quote(value: Value) -> str:
@@ -148,10 +141,10 @@ def _go_quote(text: str) -> str:
     return f'"{"".join(parts)}"'
 
 
-def _decimal(value: Value, _: Clause) -> str:
+def _whole(value: Value, base: str, what: str) -> str:
     if type(value) in (int, Uint):
-        return str(int(value))
-    raise _fails("decimal clause can only be used on integers", value)
+        return format(int(value), base)
+    raise _fails(what, value)
 
 
 def _double(what: str, value: Value) -> float:
@@ -168,10 +161,6 @@ def _special(value: float) -> str | None:
     return None if math.isfinite(value) else "∞" if value > 0 else "-∞"
 
 
-def _group_digits(digits: str) -> str:
-    return f"{int(digits):,}" if len(digits) < 4000 else digits
-
-
 def _fixed_point(value: Value, clause: Clause) -> str:
     number = _double("fixed-point", value)
     special = _special(number)
@@ -179,7 +168,12 @@ def _fixed_point(value: Value, clause: Clause) -> str:
         return special
     text = f"{abs(number):.{min(clause.precision, _LARGEST_PRECISION)}f}"
     whole, point, fraction = text.partition(".")
-    return ("-" if math.copysign(1.0, number) < 0 else "") + _group_digits(whole) + point + fraction
+    return (
+        ("-" if math.copysign(1.0, number) < 0 else "")
+        + (f"{int(whole):,}" if len(whole) < 4000 else whole)
+        + point
+        + fraction
+    )
 
 
 def _scientific(value: Value, clause: Clause) -> str:
@@ -188,40 +182,24 @@ def _scientific(value: Value, clause: Clause) -> str:
     if special is not None:
         return special
     mantissa, _, exponent = f"{number:.{min(clause.precision, _LARGEST_PRECISION)}e}".partition("e")
-    return f"{mantissa}\u202f×\u202f10{_superscript(int(exponent))}"
+    shown = f"{int(exponent):03d}" if int(exponent) < 0 else f"{int(exponent):02d}"
+    return f"{mantissa}\u202f×\u202f10{shown.translate(_SUPERSCRIPTS)}"
 
 
 _SUPERSCRIPTS = str.maketrans("0123456789-+", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺")
 
 
-def _superscript(exponent: int) -> str:
-    return f"{exponent:03d}".translate(_SUPERSCRIPTS) if exponent < 0 else f"{exponent:02d}".translate(_SUPERSCRIPTS)
-
-
-def _binary(value: Value, _: Clause) -> str:
-    if type(value) is bool:
-        return "1" if value else "0"
-    if type(value) in (int, Uint):
-        return f"{int(value):b}"
-    raise _fails("only integers and bools can be formatted as binary", value)
-
-
 def _hexadecimal(value: Value, clause: Clause) -> str:
     if type(value) in (str, bytes):
         text = (value if type(value) is bytes else value.encode()).hex()
-    elif type(value) in (int, Uint):
-        text = f"{int(value):x}"
     else:
-        raise _fails("only integers, byte buffers, and strings can be formatted as hex", value)
+        text = _whole(value, "x", "only integers, byte buffers, and strings can be formatted as hex")
     return text.upper() if clause.letter == "X" else text
 
 
-def _octal(value: Value, _: Clause) -> str:
-    if type(value) in (int, Uint):
-        return f"{int(value):o}"
-    raise _fails("octal clause can only be used on integers", value)
-
-
 _CLAUSES: dict[str, Callable[[Value, Clause], str]] = {
-    "s": _text, "d": _decimal, "f": _fixed_point, "e": _scientific, "b": _binary, "x": _hexadecimal, "X": _hexadecimal, "o": _octal,
+    "s": _text, "f": _fixed_point, "e": _scientific, "x": _hexadecimal, "X": _hexadecimal,
+    "d": lambda value, _: _whole(value, "d", "decimal clause can only be used on integers"),
+    "o": lambda value, _: _whole(value, "o", "octal clause can only be used on integers"),
+    "b": lambda value, _: _whole(value + 0 if type(value) is bool else value, "b", "only integers and bools can be formatted as binary"),
 }  # fmt: skip

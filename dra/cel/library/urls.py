@@ -55,12 +55,10 @@ class Url(Sized):
 
     def host_and_port(self) -> tuple[str, str]:
         """Split the host from its port."""
-        host = self.host
-        port = ""
+        host, port = self.host, ""
         colon = host.rfind(":")
         if colon >= 0 and re.fullmatch(_PORT, host[colon:]):
-            port = host[colon + 1 :]
-            host = host[:colon]
+            host, port = host[:colon], host[colon + 1 :]
         if host.startswith("[") and host.endswith("]"):
             host = host[1:-1]
         return host, port
@@ -100,7 +98,10 @@ def parse_url(text: str, *, request: bool = False) -> Url:
         raise _fails("empty url")
     if text == "*":
         return Url("", "", "*", "", prefix="", fragment=fragment)
-    scheme, rest = _split_scheme(text)
+    if text.startswith(":"):
+        raise _fails("missing protocol scheme")
+    match = re.match(_SCHEME, text)
+    scheme, rest = (match[1].lower(), text[match.end() :]) if match else ("", text)
     rest, _, query = rest.partition("?")
     if not rest.startswith("/"):
         if scheme:
@@ -113,27 +114,14 @@ def parse_url(text: str, *, request: bool = False) -> Url:
     if rest.startswith("//") and (scheme or (not request and not rest.startswith("///"))):
         authority, slash, path = rest[2:].partition("/")
         rest = slash + path
-        user, host = _authority(scheme, authority)
-        prefix += f"//{user}{host}"
-    _check_escapes(rest)
-    return Url(scheme, host, rest, query, prefix=prefix, fragment=fragment)
-
-
-def _split_scheme(text: str) -> tuple[str, str]:
-    if text.startswith(":"):
-        raise _fails("missing protocol scheme")
-    match = re.match(_SCHEME, text)
-    return (match[1].lower(), text[match.end() :]) if match else ("", text)
-
-
-def _authority(scheme: str, authority: str) -> tuple[str, str]:
-    user, at, host = authority.rpartition("@")
-    host = _host(scheme, host)
-    if at:
-        if not re.fullmatch(_USERINFO, user):
+        user, at, host = authority.rpartition("@")
+        host = _host(scheme, host)
+        if at and not re.fullmatch(_USERINFO, user):
             raise _fails("net/url: invalid userinfo")
         _check_escapes(user)
-    return user + at, host
+        prefix += f"//{user}{at}{host}"
+    _check_escapes(rest)
+    return Url(scheme, host, rest, query, prefix=prefix, fragment=fragment)
 
 
 def _host(scheme: str, host: str) -> str:
@@ -196,14 +184,10 @@ def _query(url: Url) -> dict[Value, Value]:
     for part in parts:
         if not part or ";" in part:
             continue
-        escapes = re.finditer(_ESCAPE, part)
-        if not all(match[1] for match in escapes):
+        if not all(match[1] for match in re.finditer(_ESCAPE, part)):
             continue
-        spaced = part.replace("+", " ")
-        name, _, value = spaced.partition("=")
-        key = _unescape(name)
-        of_key = values.setdefault(key, [])
-        of_key.append(_unescape(value))
+        name, _, value = part.replace("+", " ").partition("=")
+        values.setdefault(_unescape(name), []).append(_unescape(value))
     return values
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from dra.finding import Finding
 from dra.objects import (
     DeviceClass,
     DeviceCompatibility,
@@ -19,6 +20,7 @@ from dra.objects import (
 )
 from dra.pointer import look_up
 from dra.server import NEWEST
+from dra.validation.codes import CODES
 from dra.validation.fields import gates as feature_gates
 from dra.validation.fields import shape
 from dra.validation.fields.metadata import annotation_map, label_map, managed_fields, metadata
@@ -32,6 +34,8 @@ from dra.validation.objects.taints import taint_rule
 from dra.validation.problem import Problem, Problems
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from dra.validation.fields.gates import Gates
 
 TYPES: Final[dict[str, type]] = {
@@ -69,6 +73,26 @@ class Judged(NamedTuple):
 def problems(value: dict[str, Any], gates: Gates = feature_gates.DEFAULT) -> list[Problem]:
     """Judge one object of resource.k8s.io or drawbridge.dev."""
     return judge(value, gates).problems
+
+
+def findings(found: Iterable[Problem], reference: str) -> list[Finding]:
+    """Make findings of problems: the object named, severity and general advice from the table of codes."""
+    return [
+        Finding(
+            code=problem.code,
+            severity=CODES[problem.code].severity,
+            object=reference,
+            path=problem.path,
+            message=problem.message,
+            hint=problem.hint or CODES[problem.code].hint,
+        )
+        for problem in found
+    ]
+
+
+def errors(value: dict[str, Any], enabled: Gates = feature_gates.DEFAULT) -> list[Problem]:
+    """Find why the API server would refuse an object; nothing if it would take it."""
+    return [problem for problem in problems(value, enabled) if CODES[problem.code].severity == "error"]
 
 
 def judge(value: dict[str, Any], gates: Gates = feature_gates.DEFAULT, minor: int = NEWEST) -> Judged:
