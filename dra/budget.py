@@ -1,23 +1,22 @@
-"""What one question may cost: a number of steps, and somebody's patience.
+"""What one question may cost: a number of steps, and the caller's patience.
 
-One budget belongs to one review, one attempt or one command. Whoever answers makes it and hands it down as an argument; it
-is never global and never a default that lives on. Every loop whose length a stranger chooses charges it before the work:
+One budget belongs to one review, one attempt or one command. The code that answers makes it and hands it down as an argument; it
+is never global and never a default that lives on. Every loop whose length a request chooses charges it before the work:
 
     budget = Budget(100_000, impatient=lambda: monotonic() > until)   # at the rim, which has a clock
     selector.matches(view, budget)                                    # in between: pass it on
     for device in devices:
         budget.charge(3)                                              # at the bottom: charge what a turn may cost
-    budget.charge_whole(work(pattern))                                # before one call that nobody can end halfway
+    budget.charge_whole(work(pattern))                                # before one call that cannot be ended halfway
 
 A step is about a microsecond of work on a slow core. That need not be exact: twice too cheap is fine, a loop that
-charges nothing is not. Who counts in coarser units takes a `part` with a price.
+charges nothing is not. Code that counts in coarser units takes a `part` with a price.
 
-When the steps are spent, or `impatient` says that nobody waits any more, `charge` raises OutOfBudget, from then on each
-time. That is not an answer in either direction, so nobody between the loop and the maker of the budget catches it. The maker
-does, and says "undecided". A `longest` is for who shares a thread with others: what it takes, an alarm clock can end between two
-instructions, but not inside of one call of a library. What is said to a user must not depend on how busy a machine is: where `is_late`, a
-part of the work was given up for want of time and not of steps, so whoever made the budget says that, and nothing else that was found
-out or was not. OutOfBudget is not a SelectorError, so what treats a failing selector as "no" never swallows it.
+When the steps are spent, or `impatient` says that the caller no longer waits, `charge` raises OutOfBudget, from then on each
+time. That is not an answer in either direction: only the maker of the budget catches it, and says "undecided". OutOfBudget is not
+a SelectorError, so what treats a failing selector as "no" never swallows it. `longest` bounds one call of a library, which an
+alarm clock cannot end, for work that shares a thread. What is said to a user must not depend on how busy a machine is: if the
+budget `is_late`, work was given up for want of time and not of steps, and the maker says that and nothing else.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ class Budget:
             self._look()
 
     def charge_whole(self, steps: int) -> None:
-        """Pay for one call that nobody can end halfway; raise OutOfBudget if it may take longer than one such call may."""
+        """Pay for one call that cannot be ended halfway; raise OutOfBudget if it may take longer than one such call may."""
         if steps > self.longest:
             self._look_below = _ALWAYS
             self.note_lateness()
@@ -78,11 +77,11 @@ class Budget:
         return Budget(steps, self.is_abandoned, longest=self.longest)
 
     def note_lateness(self) -> None:
-        """Note that something was not done because there is no time for it; who has more time might have done it."""
+        """Note that something was not done because there is no time for it; with more time it might have been done."""
         self._is_late = True
 
     def is_abandoned(self) -> bool:
-        """Look whether the caller no longer waits for the answer; for work that is charged to nobody. If so, every later charge is refused."""
+        """Look whether the caller no longer waits for the answer; for work that is not charged. If so, every later charge is refused."""
         if self._impatient is None or not self._impatient():
             return False
         self._look_below = _ALWAYS

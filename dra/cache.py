@@ -1,4 +1,4 @@
-"""A memory that is bounded by bytes, for what strangers can make large: compiled selectors, patterns, views.
+"""A memory that is bounded by bytes, for what requests can make large: compiled selectors, patterns, views.
 
 `functools.lru_cache` counts entries, and 4,096 entries of 300 KiB are 1.2 GiB. This one is told what an entry weighs. It
 has two halves: new entries, and old ones that are found again, go into the young half; when that is full it becomes the

@@ -50,7 +50,7 @@ class CostExceeded(SelectorError):  # noqa: N818 - the name under which Kubernet
 
 
 class NodeSelectorError(DraError):
-    """A node selector that Kubernetes cannot parse: fatal for whoever looks at the slice, never a plain "no match"."""
+    """A node selector that Kubernetes cannot parse: fatal for an allocation that looks at the slice, never a plain "no match"."""
 
 
 class CapacityError(DraError):

@@ -79,7 +79,7 @@ def decode(data: bytes | str, type_: type[T]) -> T:
         return decoded
     try:
         plain = msgspec.json.decode(data)
-    except msgspec.DecodeError as error:  # a number out of range where nobody looked before
+    except msgspec.DecodeError as error:  # a number out of range in a field that is skipped
         raise WireError(f"not JSON: {error}") from error
     return convert(plain, type_)
 

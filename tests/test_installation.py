@@ -255,7 +255,7 @@ def test_another_namespace_and_image_reach_every_object():
 
 
 def test_the_crds_admit_what_the_types_hold():
-    from dra.objects.compatibility import CompatibilityFinding, DeviceCompatibilitySpec, DeviceCompatibilityStatus
+    from dra.objects.own_kinds import CompatibilityFinding, DeviceCompatibilitySpec, DeviceCompatibilityStatus
 
     (crd,) = of("CustomResourceDefinition", "devicecompatibilities.drawbridge.dev")
     whole = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]

@@ -17,10 +17,9 @@ from allocator import FleetMemo, Options, allocate, fleet
 from allocator.simulation import chart
 from bench.meter import memory_of
 from bench.row import Row, median_seconds
-from dra.objects.claim import ResourceClaim
-from dra.objects.deviceclass import DeviceClass
+from dra.objects.claim import DeviceClass, ResourceClaim
+from dra.objects.device import ResourceSlice
 from dra.objects.node import Node
-from dra.objects.resourceslice import ResourceSlice
 from dra.stock.stock import Stock
 from dra.wire import convert
 from tests.allocator import hard

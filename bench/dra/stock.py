@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from bench.row import Row, median_seconds, side_by_side
-from dra.objects.resourceslice import ResourceSlice
+from dra.objects.device import ResourceSlice
 from dra.stock.stock import Stock
 from dra.wire import convert, decode
 

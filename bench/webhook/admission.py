@@ -166,8 +166,8 @@ def large_world(nodes: int) -> tuple[Any, Callable[[int], Any]]:
     from cluster.resources import of
     from dra import wire
     from dra.objects.claim import ResourceClaim
+    from dra.objects.device import ResourceSlice
     from dra.objects.node import Node
-    from dra.objects.resourceslice import ResourceSlice
     from webhook.state.builder import StateBuilder
     from webhook.state.configuration import Configuration
 

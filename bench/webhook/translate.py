@@ -101,9 +101,9 @@ def large_inventory(nodes: int) -> tuple[list[Any], list[Any], list[Any]]:
     """The example fleet over and over: classes, slices, nodes."""
     from cli.devices import read_objects
     from cluster import manifests
-    from dra.objects.deviceclass import DeviceClass
+    from dra.objects.claim import DeviceClass
+    from dra.objects.device import ResourceSlice
     from dra.objects.node import Node
-    from dra.objects.resourceslice import ResourceSlice
 
     given = read_objects(manifests.read([FLEET]))
     single = [one for one in given.of(ResourceSlice) if one.spec.pool.resource_slice_count == 1]

@@ -90,7 +90,7 @@ class Bindings:
         self._fresh = 0
 
     def fresh(self) -> Type:
-        """A type parameter nobody else has."""
+        """A type parameter that stands nowhere else."""
         self._fresh += 1
         return Type("param", f"_var{self._fresh - 1}")
 

@@ -12,6 +12,9 @@ from dra.objects.claim import (
     DeviceAllocationResult,
     DeviceClaim,
     DeviceClaimConfiguration,
+    DeviceClass,
+    DeviceClassConfiguration,
+    DeviceClassSpec,
     DeviceConstraint,
     DeviceDerivedAttribute,
     DeviceRequest,
@@ -31,7 +34,6 @@ from dra.objects.claim import (
     node_of,
     results_of,
 )
-from dra.objects.compatibility import CompatibilityFinding, DeviceCompatibility, DeviceCompatibilityStatus
 from dra.objects.defaults import claim_spec
 from dra.objects.device import (
     CapacityRequestPolicy,
@@ -44,8 +46,10 @@ from dra.objects.device import (
     DeviceCounterConsumption,
     NodeAllocatableMapping,
     NodeAllocatableResource,
+    ResourcePool,
+    ResourceSlice,
+    ResourceSliceSpec,
 )
-from dra.objects.deviceclass import DeviceClass, DeviceClassConfiguration, DeviceClassSpec
 from dra.objects.meta import Condition, ObjectMeta, OwnerReference, is_later, is_news
 from dra.objects.node import (
     Node,
@@ -56,6 +60,7 @@ from dra.objects.node import (
     NodeStatus,
     matches,
 )
+from dra.objects.own_kinds import CompatibilityFinding, DeviceCompatibility, DeviceCompatibilityStatus, DeviceQuota
 from dra.objects.pod import (
     Container,
     ContainerClaim,
@@ -74,8 +79,6 @@ from dra.objects.pod import (
     protects,
     template_site,
 )
-from dra.objects.quota import DeviceQuota
-from dra.objects.resourceslice import ResourcePool, ResourceSlice, ResourceSliceSpec
 from dra.objects.taint import DeviceTaint, DeviceTaintRule, DeviceToleration, blocks, selects
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Claims: what a pod asks for, what it was given, and the templates claims are made from."""
+"""Claims: what a pod asks for, what it was given, the templates claims are made from, and the classes that they name."""
 
 from __future__ import annotations
 
@@ -164,6 +164,23 @@ class ResourceClaimTemplate(Wire, frozen=True, kw_only=True):
     kind: str = "ResourceClaimTemplate"
     metadata: ObjectMeta = ObjectMeta()
     spec: ResourceClaimTemplateSpec = ResourceClaimTemplateSpec()
+
+
+class DeviceClassConfiguration(Wire, frozen=True, kw_only=True):
+    opaque: OpaqueDeviceConfiguration | None = None
+
+
+class DeviceClassSpec(Wire, frozen=True, kw_only=True):
+    selectors: tuple[DeviceSelector, ...] = ()
+    config: tuple[DeviceClassConfiguration, ...] = ()
+    extended_resource_name: str | None = None
+
+
+class DeviceClass(Wire, frozen=True, kw_only=True):
+    api_version: str = "resource.k8s.io/v1"
+    kind: str = "DeviceClass"
+    metadata: ObjectMeta = ObjectMeta()
+    spec: DeviceClassSpec = DeviceClassSpec()
 
 
 def results_of(claim: ResourceClaim | None) -> tuple[DeviceRequestAllocationResult, ...]:

@@ -1,4 +1,4 @@
-"""A device and everything a driver says about it (k8s.io/api/resource/v1, `Device`).
+"""A device, everything a driver says about it, and the slices in which it does (k8s.io/api/resource/v1).
 
 Only the shape. What a device means to an allocation lives in `dra.stock.stock`, `dra.stock.counters`, `dra.policy.rules`; what the API
 server accepts in `dra.validation`.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from msgspec import field
 
+from dra.objects.meta import ObjectMeta
 from dra.objects.node import NodeSelector
 from dra.objects.taint import DeviceTaint
 from dra.quantity import Quantity
@@ -99,3 +100,34 @@ class Device(Wire, frozen=True, kw_only=True):
         """Read one that is a text; "" if it is none, or not there."""
         attribute = self.own(driver, name)
         return (attribute.string or "") if attribute is not None else ""
+
+
+class ResourcePool(Wire, frozen=True, kw_only=True):
+    name: str = ""
+    generation: int = 0
+    resource_slice_count: int = 0
+
+
+class ResourceSliceSpec(Wire, frozen=True, kw_only=True):
+    driver: str = ""
+    pool: ResourcePool = ResourcePool()
+    node_name: str | None = None
+    node_selector: NodeSelector | None = None
+    all_nodes: bool | None = None
+    per_device_node_selection: bool | None = None
+    devices: tuple[Device, ...] = ()
+    shared_counters: tuple[CounterSet, ...] = ()
+    partition_type_attribute: str | None = None
+    skip_node_operations: tuple[str, ...] = ()
+
+    def node_of(self, device: Device) -> str:
+        """Name the one node that a device of the slice is on; "" if it is offered to several."""
+        node = device.node_name if self.per_device_node_selection else self.node_name
+        return node or ""
+
+
+class ResourceSlice(Wire, frozen=True, kw_only=True):
+    api_version: str = "resource.k8s.io/v1"
+    kind: str = "ResourceSlice"
+    metadata: ObjectMeta = ObjectMeta()
+    spec: ResourceSliceSpec = ResourceSliceSpec()

@@ -67,65 +67,47 @@ class Node(Wire, frozen=True, kw_only=True):
 
 def matches(selector: NodeSelector, node: Node) -> bool:
     """Say whether a node selector matches a node; raise NodeSelectorError where Kubernetes cannot parse it."""
-    verdicts = [_term(term, node) for term in selector.node_selector_terms]
+    verdicts: list[bool] = []
+    for term in selector.node_selector_terms:
+        labels = [_requirement(one, node.metadata.labels) for one in term.match_expressions]
+        fields: list[bool] = []
+        for one in term.match_fields:
+            if one.operator not in ("In", "NotIn") or len(one.values) != 1:
+                raise NodeSelectorError(f"field {one.key!r} takes In or NotIn with exactly one value")
+            # Only metadata.name is ever populated; any other field reads as the empty string.
+            have = node.metadata.name if one.key == "metadata.name" else ""
+            fields.append((have == one.values[0]) == (one.operator == "In"))
+        verdicts.append(bool(labels or fields) and all(labels) and all(fields))
     return any(verdicts)
 
 
-def _term(term: NodeSelectorTerm, node: Node) -> bool:
-    if not term.match_expressions and not term.match_fields:
-        return False
-    labels = [_requirement(r, node.metadata.labels) for r in term.match_expressions]
-    fields = [_field(r, node.metadata.name) for r in term.match_fields]
-    return all(labels) and all(fields)
-
-
 def _requirement(requirement: NodeSelectorRequirement, labels: Mapping[str, str]) -> bool:
-    _check_names(requirement)
-    have = labels.get(requirement.key)
-    values = requirement.values
-    match requirement.operator:
-        case "In" | "NotIn":
-            if not values:
-                raise NodeSelectorError(
-                    f"operator {requirement.operator} on {requirement.key!r} needs at least one value"
-                )
-            return (have in values) if requirement.operator == "In" else (have not in values)
-        case "Exists" | "DoesNotExist":
-            if values:
-                raise NodeSelectorError(f"operator {requirement.operator} on {requirement.key!r} takes no values")
-            return (have is not None) == (requirement.operator == "Exists")
-        case "Gt" | "Lt":
-            return _compare(requirement, have)
-    raise NodeSelectorError(f"{requirement.operator!r} is not a valid node selector operator")
-
-
-def _compare(requirement: NodeSelectorRequirement, have: str | None) -> bool:
-    if len(requirement.values) != 1 or (bound := _int64(requirement.values[0])) is None:
-        raise NodeSelectorError(f"operator {requirement.operator} on {requirement.key!r} needs exactly one integer")
-    value = None if have is None else _int64(have)
-    if value is None:
-        return False
-    return value > bound if requirement.operator == "Gt" else value < bound
-
-
-def _check_names(requirement: NodeSelectorRequirement) -> None:
-    """Refuse what can be no label, as labels.NewRequirement does."""
-    prefix, slash, name = requirement.key.rpartition("/")
+    key, operator, values = requirement.key, requirement.operator, requirement.values
+    # What can be no label is refused, as labels.NewRequirement does it.
+    prefix, slash, name = key.rpartition("/")
     if not (0 < len(name) <= _LONGEST_NAME and _LABEL_VALUE(name)) or (
         slash and not (len(prefix) <= _LONGEST_PREFIX and _SUBDOMAIN(prefix))
     ):
-        raise NodeSelectorError(f"{requirement.key!r} is not a valid label key")
-    for value in requirement.values:
+        raise NodeSelectorError(f"{key!r} is not a valid label key")
+    for value in values:
         if len(value) > _LONGEST_NAME or not _LABEL_VALUE(value):
-            raise NodeSelectorError(f"{value!r} is not a valid value of label {requirement.key!r}")
-
-
-def _field(requirement: NodeSelectorRequirement, name: str) -> bool:
-    if requirement.operator not in ("In", "NotIn") or len(requirement.values) != 1:
-        raise NodeSelectorError(f"field {requirement.key!r} takes In or NotIn with exactly one value")
-    # Only metadata.name is ever populated; any other field reads as the empty string.
-    have = name if requirement.key == "metadata.name" else ""
-    return (have == requirement.values[0]) == (requirement.operator == "In")
+            raise NodeSelectorError(f"{value!r} is not a valid value of label {key!r}")
+    have = labels.get(key)
+    match operator:
+        case "In" | "NotIn":
+            if not values:
+                raise NodeSelectorError(f"operator {operator} on {key!r} needs at least one value")
+            return (have in values) if operator == "In" else (have not in values)
+        case "Exists" | "DoesNotExist":
+            if values:
+                raise NodeSelectorError(f"operator {operator} on {key!r} takes no values")
+            return (have is not None) == (operator == "Exists")
+        case "Gt" | "Lt":
+            if len(values) != 1 or (bound := _int64(values[0])) is None:
+                raise NodeSelectorError(f"operator {operator} on {key!r} needs exactly one integer")
+            number = None if have is None else _int64(have)
+            return number is not None and (number > bound if operator == "Gt" else number < bound)
+    raise NodeSelectorError(f"{operator!r} is not a valid node selector operator")
 
 
 def _int64(text: str) -> int | None:

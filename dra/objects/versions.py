@@ -94,31 +94,20 @@ def _claim(spec: dict[str, Any], path: str, unknown: list[str]) -> dict[str, Any
     old = devices.get("requests")
     if not isinstance(old, list):
         return spec
-    requests: list[Any] = []
-    for index, request in enumerate(old):
-        at = f"{path}/devices/requests/{index}"
-        is_object = isinstance(request, dict)
-        requests.append(_request(request, at, unknown) if is_object else request)
-    upgraded = {**devices, "requests": requests}
-    return {**spec, "devices": upgraded}
+    requests = [
+        _request(one, f"{path}/devices/requests/{index}", unknown) if isinstance(one, dict) else one
+        for index, one in enumerate(old)
+    ]
+    return {**spec, "devices": {**devices, "requests": requests}}
 
 
 def _request(request: dict[str, Any], path: str, unknown: list[str]) -> dict[str, Any]:
     if "exactly" in request:
         unknown.append(f"{path}/exactly")
-    rest = dict(request)
-    rest.pop("exactly", None)
-    exact: dict[str, Any] = {}
-    is_set = False
-    for name in _EXACT:
-        if name not in request:
-            continue
-        member = rest.pop(name)
-        exact[name] = member
-        # An empty list counts as set, an empty text or a zero does not.
-        if member is not None and member not in ("", 0):
-            is_set = True
-    if is_set:
+    rest = {name: value for name, value in request.items() if name != "exactly" and name not in _EXACT}
+    exact = {name: request[name] for name in _EXACT if name in request}
+    # An empty list counts as set, an empty text or a zero does not.
+    if any(value is not None and value not in ("", 0) for value in exact.values()):
         rest["exactly"] = exact
     return rest
 
@@ -137,34 +126,28 @@ def _slice(spec: dict[str, Any], path: str, unknown: list[str]) -> dict[str, Any
     devices = spec.get("devices")
     if not isinstance(devices, list):
         return kept
-    upgraded: list[Any] = []
-    for index, device in enumerate(devices):
-        at = f"{path}/devices/{index}"
-        is_object = isinstance(device, dict)
-        upgraded.append(_device(device, at, unknown) if is_object else device)
-    kept["devices"] = upgraded
+    kept["devices"] = [
+        _device(one, f"{path}/devices/{index}", unknown) if isinstance(one, dict) else one
+        for index, one in enumerate(devices)
+    ]
     return kept
 
 
 def _device(device: dict[str, Any], path: str, unknown: list[str]) -> dict[str, Any]:
     unknown.extend(f"{path}/{name}" for name in device if name not in ("name", "basic"))
     basic = device.get("basic")
-    converted: dict[str, Any] = {}
-    if "name" in device:
-        converted["name"] = device["name"]
+    converted = {"name": device["name"]} if "name" in device else {}
     if not isinstance(basic, dict):
         return converted
     converted |= basic
     capacity = basic.get("capacity")
     if isinstance(capacity, dict):
-        converted["capacity"] = {name: _capacity(member) for name, member in capacity.items()}
+        # v1alpha3 had plain amounts.
+        converted["capacity"] = {
+            name: {"value": one} if isinstance(one, str | int | float) and not isinstance(one, bool) else one
+            for name, one in capacity.items()
+        }
     return converted
-
-
-def _capacity(value: Any) -> Any:
-    """Wrap a plain amount, as v1alpha3 had it."""
-    plain = isinstance(value, str | int | float) and not isinstance(value, bool)
-    return {"value": value} if plain else value
 
 
 _CONVERTERS: Final[dict[str, Callable[[dict[str, Any], str, list[str]], dict[str, Any]]]] = {

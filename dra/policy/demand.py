@@ -5,7 +5,7 @@
     firstAvailable   of its alternatives the largest, by each amount
     adminAccess      nothing
 
-"Would do" is what the class, the selectors and the capacity requests say, whoever has the device now. A node can be stolen and publish
+"Would do" is what the class, the selectors and the capacity requests say, whether the device is in use or not. A node can be stolen and publish
 what it likes, and a single one shall not make every claim too large: of what nodes publish, each amount is the largest that two of them
 have (or the only one that has any); devices of no node count as they are. So the answer is never less than what an allocation would then
 add (`dra.stock.amounts`), unless it is on the one node with the largest devices, or drivers publish something larger in the meantime; what
@@ -148,7 +148,7 @@ class _Look:
             self._letters = sum(map(len, self._unread))
             self._pages = list(stock.pages.values())
         self._found: Most | None = None
-        self._shapes: dict[object, Most] = {}  # slices that are alike have one answer
+        self._shapes: dict[object, Most] = {}  # equivalent slices have one answer
         self._takes: dict[bytes, Held | None] = {}  # what is taken of a device, by its capacities as text
         # By node, and "" for what no single node has: the most of one device, and all of them.
         self._ones: dict[str, Held] = {"": {}}

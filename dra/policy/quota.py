@@ -63,7 +63,7 @@ class QuotaLine(msgspec.Struct, frozen=True):
     hard: int
     used: int = 0
     waiting: int = 0  # of what is used: for pods and claims that were let in and have no devices yet
-    replicas: int = 1  # that are alike, and ask for it together
+    replicas: int = 1  # equal ones, which ask for it together
 
     @property
     def left(self) -> int:

@@ -1,7 +1,7 @@
 """What makes two devices interchangeable: everything but their names and their attributes, as one token.
 
-Attributes are left out because most of them (serial numbers, bus addresses) are asked for by nobody: who asks adds the
-few values it reads. Tokens are compared by identity; two devices with the same token have the same body. The opposite may
+Attributes are left out because most of them (serial numbers, bus addresses) are rarely asked for: a request that does adds the
+few values that it reads. Tokens are compared by identity; two devices with the same token have the same body. The opposite may
 fail to hold once an `Interner` has forgotten a token, which costs sharing and nothing else.
 """
 
@@ -48,7 +48,7 @@ class Body(msgspec.Struct, frozen=True, eq=False, gc=False):
     plain: Plain
     consumption: Consumption
     multi: bool  # may be in use more than once
-    closed: str  # the webhook without which nobody gets it, if that is off
+    closed: str  # the feature gate without which it is not allocated, if that is off
 
 
 class Content(msgspec.Struct, frozen=True, eq=False, gc=False):
@@ -58,7 +58,7 @@ class Content(msgspec.Struct, frozen=True, eq=False, gc=False):
 class Interner(Generic[T]):
     """Gives equal contents the same token: identity for what is equal, as `sys.intern` does it for text.
 
-    It is bounded by what the contents weigh, since strangers publish them: two halves as in `dra.cache`, written out here
+    It is bounded by what the contents weigh, since drivers publish them: two halves as in `dra.cache`, written out here
     because every device that is published asks twice, and one call the less is 7 % of building a stock.
     """
 

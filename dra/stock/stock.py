@@ -4,7 +4,7 @@
 did not touch. Indexes (pages by node and by pool, what is held by pool, sums and holders by namespace) are kept up to date on the way, so that a change
 costs copies of a few flat dicts, not a look at the fleet.
 
-A stock also knows the changes that led to it, and which nodes each of them may concern. Whoever computed something for all
+A stock also knows the changes that led to it, and which nodes each of them may concern. Code that computed something for all
 nodes of an earlier stock asks `changed_since` and looks again at those only. Changes are values like all else here: two
 futures of one stock share its past and know nothing of each other.
 """
@@ -68,7 +68,7 @@ class History(msgspec.Struct, frozen=True, eq=False):
 
     @classmethod
     def begin(cls) -> History:
-        """Begin: a stock that is nobody's future."""
+        """Begin: a stock without a past."""
         return cls(Change(None, None))
 
     def after(self, nodes: frozenset[str] | None) -> History:
@@ -93,7 +93,7 @@ class History(msgspec.Struct, frozen=True, eq=False):
 
 
 class Stock(msgspec.Struct, frozen=True, eq=False):
-    """A snapshot. The mappings are keyed by name, claims by namespace/name; nobody may write to them."""
+    """A snapshot. The mappings are keyed by name, claims by namespace/name; they are never written to."""
 
     nodes: dict[str, Node]
     slices: dict[str, ResourceSlice]
@@ -198,7 +198,7 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
         return self.uses.get(pool, FREE)
 
     def idle(self) -> Stock:
-        """Answer with the same stock as it would be if nobody held anything."""
+        """Answer with the same stock as it would be if no claim held anything."""
         return msgspec.structs.replace(self, claims={}, held={}, uses={}, sums={}, holders={}, history=History.begin())
 
     def as_read_by(self, server: Server) -> Stock:

@@ -26,7 +26,7 @@ class PoolUse(msgspec.Struct, frozen=True):
     used: dict[str, dict[str, int]] = {}
 
     def holds(self, device: str) -> bool:
-        """Say whether somebody holds the device or a share of it, which is what counters and groups go by."""
+        """Say whether a claim holds the device or a share of it, which is what counters and groups go by."""
         return device in self.dedicated or device in self.shared
 
 

@@ -1,4 +1,4 @@
-"""A problem: what a rule finds wrong at one place, before anybody knows whose object it is or how bad that is.
+"""A problem: what a rule finds wrong at one place, without the name of the object and without severity.
 
 Rules yield problems; `dra.validation.codes` knows title, severity and general advice of each code, and the façade makes
 findings of them.

@@ -4,10 +4,9 @@ import pytest
 
 import allocator
 from dra.objects import defaults
-from dra.objects.claim import ResourceClaim
-from dra.objects.deviceclass import DeviceClass
+from dra.objects.claim import DeviceClass, ResourceClaim
+from dra.objects.device import ResourceSlice
 from dra.objects.node import Node
-from dra.objects.resourceslice import ResourceSlice
 from dra.stock.stock import Stock
 from dra.wire import builtins, convert
 from e2e.actors import fleet

@@ -7,11 +7,10 @@ from typing import Any
 
 from allocator import Answer, Options, allocate
 from allocator.one_node import DEFAULTS
-from dra.objects.claim import ResourceClaim
-from dra.objects.compatibility import DeviceCompatibility
-from dra.objects.deviceclass import DeviceClass
+from dra.objects.claim import DeviceClass, ResourceClaim
+from dra.objects.device import ResourceSlice
 from dra.objects.node import Node
-from dra.objects.resourceslice import ResourceSlice
+from dra.objects.own_kinds import DeviceCompatibility
 from dra.objects.taint import DeviceTaintRule
 from dra.stock.stock import Stock
 from dra.wire import convert, encode

@@ -3,10 +3,9 @@
 import itertools
 
 from allocator.answer import with_allocation
-from dra.objects.claim import ResourceClaim
-from dra.objects.deviceclass import DeviceClass
+from dra.objects.claim import DeviceClass, ResourceClaim
+from dra.objects.device import ResourceSlice
 from dra.objects.node import Node
-from dra.objects.resourceslice import ResourceSlice
 from dra.stock.stock import Stock
 from dra.wire import convert
 

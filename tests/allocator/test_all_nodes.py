@@ -10,11 +10,10 @@ from allocator.problem import attributes
 from dra.budget import Budget
 from dra.cache import Cache
 from dra.cel import selector
-from dra.objects.claim import ResourceClaim
-from dra.objects.compatibility import DeviceCompatibility
-from dra.objects.deviceclass import DeviceClass
+from dra.objects.claim import DeviceClass, ResourceClaim
+from dra.objects.device import ResourceSlice
 from dra.objects.node import Node
-from dra.objects.resourceslice import ResourceSlice
+from dra.objects.own_kinds import DeviceCompatibility
 from dra.server import EVERYTHING, OLDEST
 from dra.stock.stock import Stock
 from dra.wire import convert

@@ -1,10 +1,9 @@
 """Objects of the field written in one line, for tests."""
 
 from dra.objects.claim import ResourceClaim
-from dra.objects.compatibility import DeviceCompatibility
-from dra.objects.device import Device
+from dra.objects.device import Device, ResourceSlice
 from dra.objects.node import Node
-from dra.objects.resourceslice import ResourceSlice
+from dra.objects.own_kinds import DeviceCompatibility
 from dra.objects.taint import DeviceTaintRule
 from dra.wire import convert
 

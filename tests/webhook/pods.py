@@ -8,10 +8,9 @@ import jsonpatch
 from cli.devices import read_objects
 from cluster import manifests
 from dra import cel, wire
-from dra.objects.device import Device
-from dra.objects.deviceclass import DeviceClass
+from dra.objects.claim import DeviceClass
+from dra.objects.device import Device, ResourceSlice
 from dra.objects.node import Node
-from dra.objects.resourceslice import ResourceSlice
 from webhook.state.configuration import Configuration, read
 from webhook.state.inventory import Inventory
 from webhook.state.state import State

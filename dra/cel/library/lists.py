@@ -87,7 +87,7 @@ def _range(count: int) -> list[Value]:
     if count > LARGEST_LIST:
         raise SelectorRunError(f"lists.range: size {count} exceeds maximum allowed ({LARGEST_LIST})")
     made: list[Value] = []
-    # In pieces, between which whoever holds a clock can end this.
+    # In pieces, between which an alarm clock can end this.
     for begin in range(0, count, _PIECE):
         made.extend(range(begin, min(begin + _PIECE, count)))
     return made

@@ -426,7 +426,7 @@ def _map_insert(mapping: dict[Value, Value], *entry: Value) -> dict[Value, Value
     if len(entry) == 1:
         (other,) = entry
         entries = list(zip(keys_of(other), other.values(), strict=True))
-    # Only the accumulator of a macro comes here, which nobody else can see: it may be changed.
+    # Only the accumulator of a macro comes here, which nothing else can see: it may be changed.
     for key, value in entries:
         if find(mapping, key) is not MISSING:
             raise SelectorRunError(f"insert failed: key {_show(key)} already exists")

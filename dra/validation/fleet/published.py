@@ -104,7 +104,7 @@ class Fleet:
         return known
 
     def names(self, kind: str) -> frozenset[tuple[str, str]]:
-        """Give all attributes or capacities that anybody publishes, as domain and name."""
+        """Give all attributes or capacities that are published, as domain and name."""
         if kind not in self._names:
             entries = (
                 (published.driver, name)

@@ -37,7 +37,7 @@ def is_inline_rule(problem: Problem) -> bool:
 
 
 def inline_rules(slice_: Object) -> Problems:
-    """Point from every rule of a slice to the object that would express it; rules that are alike are one."""
+    """Point from every rule of a slice to the object that would express it; equal rules are one."""
     spec = slice_.get("spec") or {}
     driver = str(spec.get("driver") or "")
     listed = spec.get("devices") or ()

@@ -7,8 +7,7 @@ import pytest
 from allocator import Options, Verdict, allocate
 from allocator.search.supply import ProofLimits
 from allocator.search.walk import Cuts
-from dra.objects.claim import ResourceClaim
-from dra.objects.deviceclass import DeviceClass
+from dra.objects.claim import DeviceClass, ResourceClaim
 from dra.stock.stock import Stock
 from dra.wire import convert
 from tests.allocator.brute import Brute

@@ -10,8 +10,7 @@ from allocator.pods import pending
 from allocator.simulation.snapshot import Snapshot, simulate
 from allocator.strategies.choose import serve
 from dra.objects import DeviceQuota
-from dra.objects.claim import ResourceClaimConsumerReference, ResourceClaimTemplate
-from dra.objects.deviceclass import DeviceClass
+from dra.objects.claim import DeviceClass, ResourceClaimConsumerReference, ResourceClaimTemplate
 from dra.objects.node import Node
 from dra.objects.pod import Pod
 from dra.quantity import Quantity

@@ -1,10 +1,18 @@
 """How full hardware is."""
 
 from allocator.strategies.hardware import Room, fragmentation, room, scale_of, units, utilisation
-from dra.objects.device import Counter, CounterSet, Device, DeviceCapacity, DeviceCounterConsumption
+from dra.objects.device import (
+    Counter,
+    CounterSet,
+    Device,
+    DeviceCapacity,
+    DeviceCounterConsumption,
+    ResourcePool,
+    ResourceSlice,
+    ResourceSliceSpec,
+)
 from dra.objects.meta import ObjectMeta
 from dra.objects.node import Node
-from dra.objects.resourceslice import ResourcePool, ResourceSlice, ResourceSliceSpec
 from dra.quantity import parse
 from dra.stock.stock import Stock
 from dra.stock.usage import FREE, PoolUse

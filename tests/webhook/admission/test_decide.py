@@ -9,10 +9,9 @@ import msgspec
 import pytest
 
 from dra import wire
-from dra.objects.claim import ResourceClaimSpec
-from dra.objects.deviceclass import DeviceClass
+from dra.objects.claim import DeviceClass, ResourceClaimSpec
+from dra.objects.device import ResourceSlice
 from dra.objects.node import Node
-from dra.objects.resourceslice import ResourceSlice
 from dra.stock.stock import Stock
 from tests.webhook.pods import configured
 from webhook.admission import admission_review as reviews

@@ -2,10 +2,9 @@ import pytest
 
 from dra import wire
 from dra.budget import Budget
-from dra.objects.claim import ResourceClaim
-from dra.objects.deviceclass import DeviceClass
+from dra.objects.claim import DeviceClass, ResourceClaim
+from dra.objects.device import ResourceSlice
 from dra.objects.node import Node
-from dra.objects.resourceslice import ResourceSlice
 from dra.objects.taint import DeviceTaintRule
 from dra.stock.stock import Stock
 from webhook.admission.feasibility import KINDS, Feasibility, judge

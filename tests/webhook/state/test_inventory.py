@@ -7,10 +7,9 @@ from allocator import allocate
 from cli.devices import read_objects
 from cluster import manifests
 from dra import wire
-from dra.objects.claim import ResourceClaim
-from dra.objects.deviceclass import DeviceClass
+from dra.objects.claim import DeviceClass, ResourceClaim
+from dra.objects.device import ResourceSlice
 from dra.objects.node import Node
-from dra.objects.resourceslice import ResourceSlice
 from dra.stock import Stock
 from tests.webhook.pods import EXAMPLES, HAMI, actions, became, configured, exactly, example_fleet, pod, untouched
 from webhook.dialects.targets import NUMA_NODE, PCIE_ROOT, TARGETS

@@ -3,8 +3,8 @@
 import pytest
 
 from dra import wire
-from dra.objects.deviceclass import DeviceClass
-from dra.objects.resourceslice import ResourceSlice
+from dra.objects.claim import DeviceClass
+from dra.objects.device import ResourceSlice
 from tests.webhook.pods import actions, became, exactly, pod, untouched
 from webhook.state.inventory import Inventory
 

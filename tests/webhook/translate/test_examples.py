@@ -8,10 +8,9 @@ from cluster import manifests
 from cluster.patch import apply_json_patch
 from dra import validation, wire
 from dra.objects import defaults
-from dra.objects.claim import ResourceClaim
-from dra.objects.deviceclass import DeviceClass
+from dra.objects.claim import DeviceClass, ResourceClaim
+from dra.objects.device import ResourceSlice
 from dra.objects.node import Node
-from dra.objects.resourceslice import ResourceSlice
 from dra.stock.stock import Stock
 from tests.webhook.pods import EXAMPLES, example_fleet
 from webhook.state import State

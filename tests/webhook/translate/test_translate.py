@@ -8,7 +8,7 @@ import pytest
 
 from cluster import manifests
 from dra import wire
-from dra.objects.deviceclass import DeviceClass
+from dra.objects.claim import DeviceClass
 from tests.webhook.pods import (
     HAMI,
     KEY,

@@ -1,11 +1,12 @@
-"""DeviceCompatibility: our own object that carries `compatibleOnlyWith`, since upstream has no field.
+"""Our own kinds. DeviceCompatibility carries `compatibleOnlyWith`, for which upstream has no field; DeviceQuota limits what the claims of a namespace hold.
 
-The rule itself is applied by `dra.policy.rules`; semantics in docs/architecture.md and in the proposal's reading of groups.
+The rules are applied by `dra.policy.rules`; what keys of `hard` and `used` are, and what counts for each, is said in `dra.policy.quota`.
 """
 
 from __future__ import annotations
 
 from dra.objects.meta import ObjectMeta
+from dra.quantity import Quantity
 from dra.wire import Wire
 
 
@@ -15,7 +16,7 @@ class DeviceCompatibilitySpec(Wire, frozen=True, kw_only=True):
     selector: str = ""
     # CEL over the *other* device. Empty means no restriction of this kind.
     compatible_only_with: str = ""
-    # Who counts as a peer: every device of the pool, only those that share a counter set (counterSet), or every device of the driver
+    # What counts as a peer: every device of the pool, only those that share a counter set (counterSet), or every device of the driver
     # on the same node, in whichever pool (node).
     scope: str = "pool"
     # What "no groups" means on this driver's devices: compatible only with others without groups (upstream, KEP-5963),
@@ -45,3 +46,33 @@ class DeviceCompatibility(Wire, frozen=True, kw_only=True):
     metadata: ObjectMeta = ObjectMeta()
     spec: DeviceCompatibilitySpec = DeviceCompatibilitySpec()
     status: DeviceCompatibilityStatus = DeviceCompatibilityStatus()
+
+
+class ScopedSelectorRequirement(Wire, frozen=True, kw_only=True):
+    scope_name: str = ""
+    operator: str = ""
+    values: tuple[str, ...] = ()
+
+
+class ScopeSelector(Wire, frozen=True, kw_only=True):
+    """Which pods a quota is about, as core's ResourceQuota has it; of its scopes only PriorityClass."""
+
+    match_expressions: tuple[ScopedSelectorRequirement, ...] = ()
+
+
+class DeviceQuotaSpec(Wire, frozen=True, kw_only=True):
+    hard: dict[str, Quantity] = {}
+    scope_selector: ScopeSelector | None = None
+
+
+class DeviceQuotaStatus(Wire, frozen=True, kw_only=True):
+    hard: dict[str, Quantity] = {}
+    used: dict[str, Quantity] = {}
+
+
+class DeviceQuota(Wire, frozen=True, kw_only=True):
+    api_version: str = "drawbridge.dev/v1alpha1"
+    kind: str = "DeviceQuota"
+    metadata: ObjectMeta = ObjectMeta()
+    spec: DeviceQuotaSpec = DeviceQuotaSpec()
+    status: DeviceQuotaStatus = DeviceQuotaStatus()
