@@ -1,6 +1,6 @@
 """How much of a device's capacity a request is charged (KEP-5075), with the requestPolicy's rounding.
 
-Mirrors k8s.io/dynamic-resource-allocation/structured/internal/experimental/consumable_capacity.go; `fractional` is the webhook
+Mirrors k8s.io/dynamic-resource-allocation/structured/internal/experimental/consumable_capacity.go; `fractional` is the gate
 DRAFractionalCapacityRange. A CapacityError is fatal for a scheduling attempt; a refusal (`None`) only rules out the device.
 """
 

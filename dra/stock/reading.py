@@ -1,6 +1,6 @@
 """How the scheduler's allocator of a server reads what is stored: which slices and fields are there for it, and which are not.
 
-What a server with a webhook off would not have stored may be there all the same, from before the webhook was closed. Mirrors
+What a server with a feature gate off would not have stored may be there all the same, from before the gate was closed. Mirrors
 `GatherPools` and `isSelectable` in k8s.io/dynamic-resource-allocation/structured/internal of 0.34 to 0.37, and its choice of one of three
 allocators: the first of stable, incubating and experimental that supports all features that are on.
 """
@@ -46,7 +46,7 @@ class Reading(msgspec.Struct, frozen=True):
     operations: bool
 
     def on(self, gate: str) -> bool:
-        """Say whether a webhook is on."""
+        """Say whether a feature gate is on."""
         return gate in self.server.gates
 
     def sees(self, slice_: ResourceSlice) -> bool:
@@ -62,7 +62,7 @@ class Reading(msgspec.Struct, frozen=True):
         return not any(one.compatibility_groups for device in slice_.spec.devices for one in device.consumes_counters)
 
     def closed(self, device: Device) -> str:
-        """Name the webhook without which a device is never taken; "" if there is none that is off."""
+        """Name the feature gate without which a device is never taken; "" if there is none that is off."""
         if device.binding_conditions and not self.binding:
             return gates.BINDING
         if device.consumes_counters and not self.on(gates.COUNTERS):
@@ -104,7 +104,7 @@ class Reading(msgspec.Struct, frozen=True):
 def reading_of(server: Server) -> Reading:
     """Work out how the allocator of a server reads slices."""
     binding = server.on(gates.BINDING) and server.on(gates.DEVICE_STATUS)
-    # Until rules had a webhook of their own, that of the taints was theirs.
+    # Until rules had a feature gate of their own, that of the taints was theirs.
     own_gate = gates.TAINT_RULES if gates.TAINT_RULES in gates.known_gates(server.minor) else gates.TAINTS
     rules = server.on(gates.TAINTS) and server.on(own_gate)
     newest = server.minor >= _NEWEST_SINCE
