@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from dra.cel import Selector
     from dra.objects import (
         Device,
-        DeviceCapacity,
         DeviceSubRequest,
         ExactDeviceRequest,
         ResourceClaimSpec,
@@ -90,31 +89,32 @@ class Demands:
     def look(self, spec: ResourceClaimSpec, stock: Stock, budget: Budget) -> Amounts:
         """Say how much a claim of this spec may come to hold at most. Once the budget is out, ask again: the look goes on."""
         self._forget(stock)
-        return _asked(spec, lambda ask: self._look(ask, stock, budget))
+
+        def most_of(ask: Ask) -> Most:
+            key = _key(ask)
+            known = self._most.get(key)
+            if known is not None:
+                return known
+            look = self._looks.pop(key, None)
+            if look is None or look.published != self._published:
+                look = _Look(ask, stock, self._published, look.known(stock) if look is not None else {})
+            self._looks[key] = look
+            # Forget the looks that are the longest ago: a tenant may ask for something new each time.
+            pages = sum(one.size for one in self._looks.values())
+            while len(self._looks) > 1 and (pages > self._most_pages or len(self._looks) > LOOKS):
+                pages -= self._looks.pop(next(iter(self._looks))).size
+            found = look.go_on(budget)
+            if len(self._most) >= REMEMBERED:
+                self._most.clear()
+            self._most[key] = found
+            return found
+
+        return _asked(spec, most_of)
 
     def at_hand(self, spec: ResourceClaimSpec, stock: Stock) -> Amounts:
         """Say the same as far as all devices were looked at already, and else what the claim says itself."""
         self._forget(stock)
         return _asked(spec, lambda ask: self._most.get(_key(ask), NOTHING))
-
-    def _look(self, ask: Ask, stock: Stock, budget: Budget) -> Most:
-        key = _key(ask)
-        known = self._most.get(key)
-        if known is not None:
-            return known
-        look = self._looks.pop(key, None)
-        if look is None or look.published != self._published:
-            look = _Look(ask, stock, self._published, look.known(stock) if look is not None else {})
-        self._looks[key] = look
-        # Forget the looks that are the longest ago: a tenant may ask for something new each time.
-        pages = sum(look.size for look in self._looks.values())
-        while len(self._looks) > 1 and (pages > self._most_pages or len(self._looks) > LOOKS):
-            pages -= self._looks.pop(next(iter(self._looks))).size
-        found = look.go_on(budget)
-        if len(self._most) >= REMEMBERED:
-            self._most.clear()
-        self._most[key] = found
-        return found
 
     def _forget(self, stock: Stock) -> None:
         """Forget what may not be so any more."""
@@ -232,9 +232,15 @@ class _Look:
                 return None
         except SelectorError:
             return None
-        text = encode(device.capacity)
+        text, capacity = encode(device.capacity), device.capacity
         if text not in self._takes:
-            self._takes[text] = _taken(self._wanted, device.capacity)
+            self._takes[text] = None
+            try:
+                amounts = charges(self._wanted, capacity)
+            except CapacityError:
+                amounts = None
+            if amounts is not None and all(amount <= capacity[name].value for name, amount in amounts.items()):
+                self._takes[text] = {name: amount.nano for name, amount in amounts.items()}
         taken = self._takes[text]
         if taken is None:
             return None
@@ -273,20 +279,6 @@ def _key(ask: Ask) -> bytes:
 
 def _capacity(ask: Ask) -> dict[str, Quantity]:
     return ask.capacity.requests if ask.capacity is not None else {}
-
-
-def _taken(asked: Mapping[str, Quantity], capacity: Mapping[str, DeviceCapacity]) -> dict[str, int] | None:
-    """Say what a request takes of each capacity of a device; None if the device does not have it."""
-    try:
-        taken = charges(asked, capacity)
-    except CapacityError:
-        return None
-    if taken is None:
-        return None
-    for name, amount in taken.items():
-        if amount > capacity[name].value:
-            return None
-    return {name: amount.nano for name, amount in taken.items()}
 
 
 def _raise(most: dict[T, int], held: Mapping[T, int]) -> None:

@@ -56,25 +56,21 @@ def sums_of(claims: Iterable[ResourceClaim], pages_of: PagesOf) -> dict[str, Amo
     """Say how much the claims of each namespace hold."""
     by_namespace: dict[str, list[ResourceClaim]] = {}
     for claim in claims:
-        here = by_namespace.setdefault(claim.metadata.namespace or "default", [])
-        here.append(claim)
-    found: dict[str, Amounts] = {}
-    for namespace, here in by_namespace.items():
-        held = _total(part for claim in here for part in _parts(claim, pages_of))
-        if held:
-            found[namespace] = held
-    return found
+        by_namespace.setdefault(claim.metadata.namespace or "default", []).append(claim)
+    sums = {
+        namespace: _total(part for claim in here for part in _parts(claim, pages_of))
+        for namespace, here in by_namespace.items()
+    }
+    return {namespace: held for namespace, held in sums.items() if held}
 
 
 def corrected(sums: Mapping[str, Amounts], differences: Iterable[Difference]) -> dict[str, Amounts]:
     """Answer with the sums of namespaces after claims have changed."""
     parts: dict[str, list[Amounts]] = {}
-    for one in differences:
-        if one.before == one.after:
-            continue
-        less = {key: -amount for key, amount in one.before.items()}
-        here = parts.setdefault(one.namespace, [sums.get(one.namespace, {})])
-        here += less, one.after
+    for namespace, before, after in differences:
+        if before != after:
+            less = {key: -amount for key, amount in before.items()}
+            parts.setdefault(namespace, [sums.get(namespace, {})]).extend((less, after))
     found = {**sums}
     for namespace, here in parts.items():
         found[namespace] = total(here)

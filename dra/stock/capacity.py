@@ -14,7 +14,7 @@ from dra.quantity import MAX, NANO, Quantity
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from dra.objects import CapacityRequestPolicy, CapacityRequestPolicyRange, DeviceCapacity
+    from dra.objects import CapacityRequestPolicyRange, DeviceCapacity
 
 _MILLI = NANO // 1000
 
@@ -25,15 +25,20 @@ def charges(
     """Resolve what a request takes of each capacity of a device; None if the device or its policy does not offer that."""
     if not requests.keys() <= capacities.keys():
         return None
-    amounts: dict[str, Quantity] = {}
-    for name, capacity in capacities.items():
-        asked = requests.get(name)
-        amounts[name] = charge(asked, capacity, fractional=fractional)
+    amounts = {
+        name: charge(requests.get(name), capacity, fractional=fractional) for name, capacity in capacities.items()
+    }
     for name, amount in amounts.items():
         if amount.nano < 0:
             raise CapacityError(f"capacity {name!r}: {amount} is negative")
     for name, capacity in capacities.items():
-        if _violates(amounts[name], capacity.request_policy, fractional=fractional):
+        policy, amount = capacity.request_policy, amounts[name]
+        if policy is None or (policy.default is not None and amount.identical(policy.default)):
+            continue
+        if policy.valid_range is not None:
+            if _outside(amount, policy.valid_range, fractional=fractional):
+                return None
+        elif policy.valid_values and amount not in policy.valid_values:
             return None
     return amounts
 
@@ -83,16 +88,6 @@ def _next_step(request: Quantity, amount: int, low: int, step: int, *, negative_
     if (low >= 0 or negative_low_is_checked) and steps > _divide(_int64(MAX - low), step):
         raise CapacityError(f"request {request} rounded up to the next step is larger than can be counted")
     return _int64(low + step * steps)
-
-
-def _violates(amount: Quantity, policy: CapacityRequestPolicy | None, *, fractional: bool) -> bool:
-    if policy is None:
-        return False
-    if policy.default is not None and amount.identical(policy.default):
-        return False
-    if policy.valid_range is not None:
-        return _outside(amount, policy.valid_range, fractional=fractional)
-    return bool(policy.valid_values) and amount not in policy.valid_values
 
 
 def _outside(amount: Quantity, valid: CapacityRequestPolicyRange, *, fractional: bool) -> bool:

@@ -159,14 +159,12 @@ def newest(slices: Iterable[ResourceSlice]) -> list[ResourceSlice]:
     for one in slices:
         part = _pool_of(one), one.spec.node_name or ""
         generations[part] = max(one.spec.pool.generation, generations.get(part, 0))
-    kept: list[ResourceSlice] = []
-    for one in slices:
-        pool = _pool_of(one)
-        own = generations[pool, one.spec.node_name or ""]
-        of_no_node = generations.get((pool, ""), 0)
-        if one.spec.pool.generation == max(own, of_no_node):
-            kept.append(one)
-    return kept
+    return [
+        one
+        for one in slices
+        if one.spec.pool.generation
+        == max(generations[_pool_of(one), one.spec.node_name or ""], generations.get((_pool_of(one), ""), 0))
+    ]
 
 
 def _pool_of(one: ResourceSlice) -> PoolId:
@@ -180,8 +178,7 @@ def usable(slices: Iterable[ResourceSlice]) -> list[ResourceSlice]:
     """
     pools: dict[PoolId, list[ResourceSlice]] = {}
     for one in newest(slices):
-        members = pools.setdefault(_pool_of(one), [])
-        members.append(one)
+        pools.setdefault(_pool_of(one), []).append(one)
     kept: list[ResourceSlice] = []
     for members in pools.values():
         counters: dict[str, set[str]] = {}

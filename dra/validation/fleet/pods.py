@@ -8,21 +8,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from dra.objects import ObjectMeta, PodSpec, template_site
-from dra.pointer import look_up, text_at
+from dra.pointer import look_up, member, text_at
 from dra.validation.fields import names, shape
 from dra.validation.fields.limits import required, some, wrong_format
 from dra.validation.fields.metadata import annotation_map, label_map, metadata
-from dra.validation.objects.extended_resources import extended_problems
 from dra.validation.parameters.reach import strategy_of
 from dra.validation.problem import Problem, Problems
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from dra.objects import DeviceClaim, PodResourceClaim
+    from dra.objects import DeviceClaim, PodResourceClaim, ResourceRequirements
     from dra.validation.fleet.world import World
 
 _MIRROR: Final = "kubernetes.io/config.mirror"
+_THOUSANDTHS: Final = 1000
+_STANDARD: Final = ("cpu", "memory", "ephemeral-storage")
 
 
 def pod_problems(value: dict[str, Any], world: World, *, complete: bool) -> list[Problem]:
@@ -45,7 +46,7 @@ def pod_problems(value: dict[str, Any], world: World, *, complete: bool) -> list
     if any(problem.code == "D001" for problem in shapes):
         return found
     typed = shape.read(spec, PodSpec)
-    found += extended_problems(typed, f"{path}/spec")
+    found += _extended_problems(typed, f"{path}/spec")
     # Debug containers come to a pod that is there already: what has a uid was read from a cluster, where they may stand.
     if spec.get("ephemeralContainers") and (path or not look_up(value, "/metadata/uid")):
         where = "in a pod template" if path else "on a pod that is created"
@@ -187,3 +188,55 @@ class _PodJudge:
                 where = f"it exists in namespace {some(elsewhere)}: a pod can use only what is in its own namespace"
                 message = f"{name!r} is not among the manifests in namespace {self._namespace}"
                 yield Problem("D206", f"{at}/{kind}", message, where if elsewhere else "")
+
+
+def _extended_problems(spec: PodSpec, path: str) -> Problems:
+    """Judge amounts of extended resources (nvidia.com/gpu: 2) as the API server does.
+
+    They have a domain, are whole, cannot be overcommitted, and belong to containers: pkg/apis/core/validation, ValidateContainerResourceRequirements
+    and validatePodResources. Amounts of cpu, memory and huge pages are not judged here.
+    """
+    for kind, containers in (("containers", spec.containers), ("initContainers", spec.init_containers)):
+        for index, container in enumerate(containers):
+            at = f"{path}/{kind}/{index}/resources"
+            yield from _amount_problems(container.resources, at)
+    for side, amounts in (("limits", spec.resources.limits), ("requests", spec.resources.requests)):
+        for name in filter(_is_extended, amounts):
+            at = member(f"{path}/resources/{side}", name)
+            message = f"{name} cannot be asked for by the pod as a whole"
+            yield Problem("D209", at, message, "ask for it in a container")
+
+
+def _amount_problems(resources: ResourceRequirements, path: str) -> Problems:
+    limits, requests = resources.limits, resources.requests
+    for side, amounts in (("limits", limits), ("requests", requests)):
+        for name, amount in amounts.items():
+            at = member(f"{path}/{side}", name)
+            misspelt = names.label_key(name)
+            message = f"{name} is not a resource that a container can ask for"
+            if misspelt:
+                yield Problem("D213", at, f"{message}: it {misspelt}")
+            elif not _is_extended(name):
+                # What a container may ask for of Kubernetes' own resources (validateContainerResourceName).
+                own = name in _STANDARD or name.startswith("hugepages-")
+                if name.startswith("requests.") if "/" in name else not own:
+                    yield Problem("D213", at, message)
+            elif amount.nano < 0:
+                yield Problem("D209", at, f"{amount} of {name} is less than zero", "write zero or more")
+            elif amount.milli() % _THOUSANDTHS:
+                hint = "write a whole number; a part of a device is asked for in other words, which `drawbridge dialects` lists"
+                yield Problem("D209", at, f"{amount} of {name} is not a whole number", hint)
+    for name, amount in requests.items():
+        if not _is_extended(name):
+            continue
+        at = member(f"{path}/requests", name)
+        limit = limits.get(name)
+        if limit is None:
+            yield Problem("D209", at, f"{name} has a request and no limit", f"set limits: {{{name}: {amount}}}")
+        elif limit != amount:
+            yield Problem("D209", at, f"the request of {name}, {amount}, is not its limit, {limit}", "make them equal")
+
+
+def _is_extended(name: str) -> bool:
+    """Say whether a resource is not one of Kubernetes' own (IsExtendedResourceName)."""
+    return "/" in name and "kubernetes.io/" not in name and not name.startswith("requests.")

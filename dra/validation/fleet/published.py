@@ -73,14 +73,11 @@ class Fleet:
         for piece in newest(slices):
             spec = piece.spec
             driver, pool = spec.driver, spec.pool.name
-            for device in spec.devices:
-                node = spec.node_of(device)
-                published = Published(driver, pool, piece.metadata.name, device, node)
-                devices.append(published)
+            name = piece.metadata.name
+            devices += [Published(driver, pool, name, device, spec.node_of(device)) for device in spec.devices]
             for counter_set in spec.shared_counters:
                 for name, counter in counter_set.counters.items():
-                    key = driver, pool, counter_set.name, name
-                    self.counters[key] = counter.value
+                    self.counters[driver, pool, counter_set.name, name] = counter.value
         self.devices = tuple(devices)
         self._known: dict[Hashable, Matches] = {}
         self._views: dict[int, cel.DeviceView] = {}
@@ -93,25 +90,18 @@ class Fleet:
         """
         expressions = [one.cel.expression if one.cel else None for one in selectors]
         key = tuple(expressions), id(among)
-        known = self._known.get(key)
-        if known is not None:
-            return known
-        devices = self.devices
-        if among is not None:
-            devices = among.devices
-        known = self._evaluate(selectors, devices)
-        self._known[key] = known
-        return known
+        if key not in self._known:
+            self._known[key] = self._evaluate(selectors, self.devices if among is None else among.devices)
+        return self._known[key]
 
     def names(self, kind: str) -> frozenset[tuple[str, str]]:
         """Give all attributes or capacities that are published, as domain and name."""
         if kind not in self._names:
-            entries = (
-                (published.driver, name)
-                for published in self.devices
-                for name in (published.device.attributes if kind == "attributes" else published.device.capacity)
+            self._names[kind] = frozenset(
+                (name.partition("/")[0], name.partition("/")[2]) if "/" in name else (one.driver, name)
+                for one in self.devices
+                for name in (one.device.attributes if kind == "attributes" else one.device.capacity)
             )
-            self._names[kind] = frozenset(_qualify(driver, name) for driver, name in entries)
         return self._names[kind]
 
     def _evaluate(self, selectors: Sequence[DeviceSelector], devices: tuple[Published, ...]) -> Matches:
@@ -160,8 +150,3 @@ def _read(reads: cel.Reads, published: Published) -> Hashable:
             found = entries.get(name)
         values.append(repr(found))  # with the type: True is not 1
     return (driver if reads.driver or reads.names else "", bool(device.allow_multiple_allocations), *values)
-
-
-def _qualify(driver: str, name: str) -> tuple[str, str]:
-    domain, slash, bare = name.partition("/")
-    return (domain, bare) if slash else (driver, name)

@@ -7,6 +7,7 @@ nothing here, so "no" is certain and "yes" is not.
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from dra import cel
@@ -49,10 +50,15 @@ class DeviceScope:
         return True
 
     def _ask(self, expression: str, driver: str, type_: str) -> bool:
-        attributes = {driver: {"type": type_}} if type_ else {}
-        view = cel.DeviceView(driver, attributes, {})
+        view = cel.DeviceView(driver, {driver: {"type": type_}} if type_ else {}, {})
         known = {("attributes", driver, "type")} if type_ else set()
-        return all(self._holds(part, view, known) for part in self._taken_apart(expression))
+        for part in self._taken_apart(expression):
+            reads = part.reads
+            if not reads.everything and not reads.allow_multiple and reads.names <= known:
+                with suppress(SelectorError):
+                    if not part.matches(view, self._budget):
+                        return False
+        return True
 
     def _taken_apart(self, expression: str) -> list[cel.Selector]:
         parts = self._parts.get(expression)
@@ -60,27 +66,13 @@ class DeviceScope:
             parts = self._parts[expression] = []
             if self._budget is not None:
                 self._budget.charge(len(expression) // 16)
-            short = len(expression) <= _LONGEST_WHOLE
-            texts = [text for text in conjuncts(expression) if len(text) <= _LONGEST] if short else []
-            for text in texts[: self._left]:
-                self._left -= 1
-                parts += self._compiled(text)
+            whole = conjuncts(expression) if len(expression) <= _LONGEST_WHOLE else []
+            texts = [text for text in whole if len(text) <= _LONGEST][: self._left]
+            self._left -= len(texts)
+            for text in texts:
+                with suppress(SelectorError):  # said where selectors are judged
+                    parts.append(cel.compile(text, budget=self._budget))
         return parts
-
-    def _compiled(self, text: str) -> list[cel.Selector]:
-        try:
-            return [cel.compile(text, budget=self._budget)]
-        except SelectorError:
-            return []  # said where selectors are judged
-
-    def _holds(self, part: cel.Selector, view: cel.DeviceView, known: set[tuple[str, str, str]]) -> bool:
-        reads = part.reads
-        if reads.everything or reads.allow_multiple or not reads.names <= known:
-            return True
-        try:
-            return part.matches(view, self._budget)
-        except SelectorError:
-            return True
 
 
 def conjuncts(expression: str) -> list[str]:

@@ -68,10 +68,10 @@ def test_a_rule_about_several_members_looks_at_the_well_formed_ones():
 def test_an_exception_about_one_object_names_it_and_leaves_the_others_judged(tmp_path, monkeypatch):
     rules = judge._rules
 
-    def fails(typed, gates, *, both_lists):
+    def fails(typed, value, gates):
         if typed.metadata.name == "second":
             raise KeyError("a bug")
-        return rules(typed, gates, both_lists=both_lists)
+        return rules(typed, value, gates)
 
     monkeypatch.setattr(judge, "_rules", fails)
     file = tmp_path / "claims.json"
