@@ -63,7 +63,6 @@ from dra.objects.node import (
 from dra.objects.own_kinds import CompatibilityFinding, DeviceCompatibility, DeviceCompatibilityStatus, DeviceQuota
 from dra.objects.pod import (
     Container,
-    ContainerClaim,
     EnvVar,
     Pod,
     PodDisruptionBudget,
@@ -73,7 +72,6 @@ from dra.objects.pod import (
     PodStatus,
     ResourceRequirements,
     SecurityContext,
-    TemplateSite,
     claim_name,
     claim_names,
     protects,
@@ -91,7 +89,6 @@ __all__ = [
     "CompatibilityFinding",
     "Condition",
     "Container",
-    "ContainerClaim",
     "Counter",
     "CounterSet",
     "Device",
@@ -148,7 +145,6 @@ __all__ = [
     "ResourceSlice",
     "ResourceSliceSpec",
     "SecurityContext",
-    "TemplateSite",
     "blocks",
     "claim_name",
     "claim_names",
