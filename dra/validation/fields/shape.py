@@ -169,7 +169,7 @@ class Integer(Shape):
             found.append(bad_value(path, message))
 
 
-class Amount(Shape):
+class AmountShape(Shape):
     """A quantity, at least as large as `least`."""
 
     zero = "0"
@@ -410,7 +410,7 @@ def _from(info: inspect.Type, name: str, made: dict[type, Fields]) -> Shape:
         case inspect.DictType():
             return MapOf(_from(info.value_type, name, made))
         case inspect.CustomType():
-            return _ANY if info.cls is Opaque else Amount()
+            return _ANY if info.cls is Opaque else AmountShape()
         case inspect.IntType():
             return Integer()
         case inspect.BoolType():

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from dra.validation.fields.shape import FLAG, Amount, Choice, Fields, Integer, MapOf, bad_value, matching, text
+from dra.validation.fields.shape import FLAG, AmountShape, Choice, Fields, Integer, MapOf, bad_value, matching, text
 from dra.validation.parameters.driver import Driver, ParameterKind
 from dra.validation.problem import Problem, Problems
 
@@ -72,7 +72,7 @@ def _slice(value: Mapping[str, Any], path: str) -> Problems:
 _INTERVAL: Final = Choice("Default", "Short", "Medium", "Long")
 _STRATEGY: Final = Choice(_TIME_SLICING, _MPS)
 # The driver writes whole MiB, and refuses what is none.
-_PINNED: Final = Amount("1Mi")
+_PINNED: Final = AmountShape("1Mi")
 _MPS_CONFIG: Final = Fields(
     {
         "defaultActiveThreadPercentage": Integer(0, 100),
