@@ -44,7 +44,7 @@ def statements(tree: ast.Module) -> Iterator[ast.AST]:
         node = left.pop()
         yield node
         for block in BLOCKS:
-            if isinstance(inner := getattr(node, block, None), list):  # the body of a lambda is none
+            if isinstance(inner := getattr(node, block, None), list):  # the body of a lambda is an expression
                 left += inner
 
 

@@ -155,7 +155,7 @@ def link(module: Module, name: str, path: Path, lock: int) -> None:
         shutil.rmtree(stale, ignore_errors=True)
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{name}-") as scratch:
         made = Path(scratch) / name
-        # -v names each package as it is compiled. It is no part of `command`, which names the folder of the cache.
+        # -v names each package as it is compiled. It does not belong to `command`, which names the folder of the cache.
         with subprocess.Popen(
             [*command(module), "-v", "-o", str(made), module.programs[name]],
             cwd=module.source,

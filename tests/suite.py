@@ -449,7 +449,7 @@ def go_tests(name: str, module: Path) -> Outcome:
     announce(name)
     begun = time.monotonic()
     outcome = Outcome(name)
-    said: dict[str, list[str]] = defaultdict(list)  # by test; who passes has nothing to say
+    said: dict[str, list[str]] = defaultdict(list)  # by test; a test that passes has nothing to say
     # Only folders with tests: the program itself would be compiled for the race detector with all of kube-scheduler.
     folders = sorted({f"./{file.parent.relative_to(module)}" for file in module.rglob("*_test.go")})
     command = ["go", "test", "-race", "-json", *folders]

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 
 from cli.schemas.schema import NAMES
-from docs import layout, messages
+from docs import layout, messages, plain_words
 from docs import map as picture
 from docs.generate import generated
 
@@ -132,6 +132,7 @@ def test_every_folder_says_what_it_is():
 
 @pytest.mark.parametrize("room", ROOMS)
 def test_a_type_name_has_one_meaning_in_a_room(room):
+    """A count that stays: a search for the name finds both, and a reader of the room cannot tell which is meant."""
     places = defaultdict(set)
     for path in below(room):
         for name in read(path).at_the_top:
@@ -156,8 +157,30 @@ TRANSLATED = re.compile(
 )
 
 
+def test_comments_docstrings_and_pages_are_written_in_plain_words():
+    lines = list(plain_words.found())
+    assert not lines, "\n" + "\n".join(lines)
+
+
+@pytest.mark.parametrize(
+    "said", ["nobody asks", "it is none", "is no path", "Who asks is answered", "his pod", "to be had"]
+)
+def test_the_constructions_are_found(said):
+    assert plain_words.CONSTRUCTIONS.search(said)
+
+
+@pytest.mark.parametrize("said", ["there is no path", "is no longer there", "the pod whose claim", "history", "this"])
+def test_plain_english_is_not_found(said):
+    assert not plain_words.CONSTRUCTIONS.search(said)
+
+
 def test_messages_are_written_in_plain_words():
-    found = [f"{path}: {one}" for path, said in messages.collected() for one in said if TRANSLATED.search(one)]
+    found = [
+        f"{path}: {one}"
+        for path, said in messages.collected()
+        for one in said
+        if TRANSLATED.search(one) or plain_words.NOWHERE.search(one)
+    ]
     assert not found, "\n" + "\n".join(found)
 
 

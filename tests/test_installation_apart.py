@@ -1,4 +1,4 @@
-"""The bridge in two pods: who asks finds who answers, by the files that both were given, and neither has the other's rights."""
+"""The bridge in two pods: each finds the other, by the files that both were given, and neither has the other's rights."""
 
 import pytest
 

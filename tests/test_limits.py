@@ -199,7 +199,7 @@ def calls(path, *names):
 
 
 def waited_at_most(call):
-    """The number of seconds that is written down in a call that waits for something; infinity where there is none."""
+    """The number of seconds that is written down in a call that waits for something; infinity where it is absent."""
     name = getattr(call.func, "attr", "")
     position = WAITS_AT_MOST.get(name, len(call.args))
     named = [one.value for one in call.keywords if one.arg == "timeout" and name in WAITS_BY_NAME]

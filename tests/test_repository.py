@@ -75,7 +75,7 @@ def test_every_link_to_a_heading_finds_it():
 
 
 def test_no_reference_counts_sections_or_quotes_a_title_that_is_not_there():
-    """Who reads a title beside the name of a page must find it there; numbers of sections, rows and chapters are of no document here."""
+    """A title beside the name of a page must be there; numbers of sections, rows and chapters are of no document here."""
     found = []
     for path in tracked("*.py", "*.go", "*.md", "Makefile"):
         for number, line in enumerate(lines(path), 1):
@@ -89,7 +89,7 @@ def test_no_reference_counts_sections_or_quotes_a_title_that_is_not_there():
 
 
 def test_every_document_that_is_named_is_here():
-    """In code, too: who reads a reference must be able to follow it."""
+    """In code, too: a reference must lead somewhere."""
     here = {path.name for path in tracked("*.md")}
     dangling = [
         f"{path.relative_to(ROOT)}:{number} names {name}"
@@ -194,6 +194,7 @@ def named_tests(document):
 
 
 def test_every_test_that_the_documents_name_exists():
+    """The counts at the end of tests here stay: a pattern that finds nothing would hold nothing."""
     tests = {str(path.relative_to(ROOT)): path.read_text() for path in tracked("tests/*.py", "e2e/*.py")}
     missing, found = [], 0
     for document in tracked("*.md"):

@@ -3,7 +3,7 @@
 Device after device is given away in a row that was known beforehand. Of what a scheduler does only that is left without which no pod
 runs: one watch that says which pods there are and who has which claim, and three writes a pod, the claim's finalizer, its
 allocation with the reservation, and the binding; two where claims have their finalizer from the beginning. Nothing is looked up, compared or checked, no event is told, and answers and
-watch carry no more than names. It is no scheduler for anything else: it does not know who else gives devices away, nor what becomes of its pods.
+watch carry no more than names. It cannot schedule anything else: it does not know who else gives devices away, nor what becomes of its pods.
 
     python bench/allocator/floor.py PLAN    (a file that `bench.allocator.scheduling` writes)
 """
@@ -145,7 +145,7 @@ def place(server: Server, plan: Plan, work: Work) -> None:
 
 
 def main() -> None:
-    """Give devices away until there are none."""
+    """Give devices away until all are given."""
     plan = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=Plan)
     waiting: queue.SimpleQueue[Work] = queue.SimpleQueue()
     for _ in range(WRITERS):

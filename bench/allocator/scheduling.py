@@ -191,7 +191,7 @@ def together(runs: Sequence[Run]) -> Run:
 
 
 def in_turn(scale: Scale, ways: Iterable[str] = ASKED_AS) -> dict[str, list[Run]]:
-    """Take every way in every round; who comes first alternates, so that a machine that slows down slows all."""
+    """Take every way in every round; the first one alternates, so that a machine that slows down slows all."""
     taken: dict[str, list[Run]] = {way: [] for way in ways}
     with ControlPlane(name="bench-scheduling", feature_gates={}) as cluster:
         hall = Hall(cluster, scale)

@@ -1,6 +1,6 @@
 """Reviews a second over TLS: ours, beside HAMi-DRA's webhook and a floor (the same server doing nothing), in rounds that alternate.
 
-HAMi-DRA is measured where its program is to be had (`bench.webhook.hami`), else what was recorded of it is the yardstick. The load comes from wrk where it is installed (Debian: `apt-get install wrk`), else from a client of our own, which takes so
+HAMi-DRA is measured where its program is available (`bench.webhook.hami`), else what was recorded of it is the yardstick. The load comes from wrk where it is installed (Debian: `apt-get install wrk`), else from a client of our own, which takes so
 much of the machine itself that only the ratio to the floor says anything. Client, floor and webhook share the machine.
 """
 
@@ -102,7 +102,7 @@ def reviews_of(stack: ExitStack) -> dict[str, Work]:
 
 
 def with_hami(work: dict[str, Work], stack: ExitStack) -> str:
-    """Add HAMi-DRA to the work if it is to be had, or say why it is not."""
+    """Add HAMi-DRA to the work if it is available, or say why it is not."""
     try:
         path = hami.program()
         api = stack.enter_context(server("yes"))

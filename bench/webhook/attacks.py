@@ -3,7 +3,7 @@
 Each attack lasts some seconds and stops by itself. Beside it two processes ask for one small honest review after the other, one on a connection
 that it keeps, one on a new connection each time. A line an attack says how many honest reviews were answered, how many were lost, and
 how long they were held; it ends with 1 if one was lost, or one on the connection that is kept was held for longer than a tenth of a
-second of the webhook's processor, or if the webhook has taken more than half a GiB of memory. Who comes anew waits among strangers, and for how long is only told.
+second of the webhook's processor, or if the webhook has taken more than half a GiB of memory. How long new peers wait is only reported.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ MANY = tuple(f"127.1.{number // 250}.{1 + number % 250}" for number in range(500
 ONE = ("127.1.9.9",)
 HELD = 0.1
 MEMORY = 512  # MiB
-PATIENCE = 1.0  # with an answer, of who sends what is none of HTTP/1.1
+PATIENCE = 1.0  # with an answer, of peers that send no HTTP/1.1
 PAUSE = 0.1  # after a connection that was refused
 
 
@@ -214,7 +214,7 @@ def request(body: bytes) -> bytes:
 
 
 async def leave_bodies(target: Target) -> str:
-    """Send most of the largest body that is taken, and never its end; who is told to go goes as late as he may."""
+    """Send most of the largest body that is taken, and never its end; a peer that is told to go leaves as late as possible."""
     begun, piece = 0, b" " * (1 << 20)
     whole = request(piece * 7)
     part = whole[: -len(piece)]

@@ -65,7 +65,7 @@ class Peer(asyncio.Protocol):
         self.transport: asyncio.Transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast("asyncio.Transport", transport)  # uvloop's is none by its class
+        self.transport = cast("asyncio.Transport", transport)  # uvloop's class is another
 
     def data_received(self, data: bytes) -> None:
         self.received += data

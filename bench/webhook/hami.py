@@ -3,7 +3,7 @@
 In front of that server it has what a cluster would not give it: claims are created at once, by a server that does nothing else. What an API server
 spends on those claims, twice what the webhook does, is not in such figures. Its client has no limit anywhere.
 
-The program is built on first use: from the source in HAMI_DRA_SOURCE, else from the Go module of that name. Where neither is to be had, `program()`
+The program is built on first use: from the source in HAMI_DRA_SOURCE, else from the Go module of that name. Where neither is available, `program()`
 says why, and what was recorded takes its place.
 """
 
@@ -64,7 +64,7 @@ CREATED = {
 
 
 class MissingError(Exception):
-    """The program is not to be had here; the text says why."""
+    """The program is not available here; the text says why."""
 
 
 class Running(NamedTuple):

@@ -55,7 +55,7 @@ def main(former: Sequence[str]) -> None:
 
 
 def evaluated(cases: Mapping[str, Sequence[Any]]) -> None:
-    """Print time, allocations and cost of each condition that the pod meets; what is the same for `false` is no expression's."""
+    """Print time, allocations and cost of each condition that the pod meets; what is the same for `false` does not count."""
     conditions = {"false": "false"}
     for name, made in cases.items():
         for webhook in (

@@ -2,7 +2,7 @@
 
 Seven ways on one control plane: plain pods without and with us, GPU pods whose claims kube-controller-manager makes from a template
 that was written by hand, GPU pods whose claims the client writes itself, both without a webhook, and the same GPU pods in legacy
-words with us, with the least webhook that could do it (`bench.webhook.floor`), and with HAMi-DRA, where that is to be had. A GPU pod counts when its claim is there, and the template that it is made from is there before the first
+words with us, with the least webhook that could do it (`bench.webhook.floor`), and with HAMi-DRA, where that is available. A GPU pod counts when its claim is there, and the template that it is made from is there before the first
 one: a steady state. Nothing is scheduled, because no way has anything to do with that.
 
 A busy machine bends the rates more than the CPU time that a pod costs, and that more than what the API server allocates for a pod, so all
@@ -263,7 +263,7 @@ def median(runs: Sequence[Run], program: str) -> float:
 
 
 def in_turn(rounds: int, names: Sequence[str]) -> dict[str, list[Run]]:
-    """Take every way in every round; who comes first alternates, so that a machine that slows down slows all."""
+    """Take every way in every round; the first one alternates, so that a machine that slows down slows all."""
     taken: dict[str, list[Run]] = {name: [] for name in names}
     # Those with the same webhook come one after the other: switching takes longer than a run.
     order = sorted(names, key=lambda name: WAYS[name].webhook)
@@ -478,7 +478,7 @@ def allocated(cluster: ControlPlane) -> Allocated:
 
 
 def others(programs: Mapping[str, Sequence[HasPid]]) -> float:
-    """Seconds of CPU that neither these programs nor the client have used so far: who else is on the machine."""
+    """Seconds of CPU that neither these programs nor the client have used so far: other programs of the machine."""
     fields = Path("/proc/stat").read_text(encoding="ascii").split(maxsplit=9)[1:9]
     user, nice, system, _, _, irq, softirq, steal = map(int, fields)
     busy = (user + nice + system + irq + softirq + steal) / TICKS

@@ -81,7 +81,7 @@ def next_look() -> Row:
 
 
 def pod(limits: dict[str, Any], annotations: dict[str, str] | None = None) -> dict[str, Any]:
-    """A pod of three containers as teams write them: most of it is none of our business."""
+    """A pod of three containers as teams write them: most of it does not concern us."""
     env = [{"name": f"SETTING_{number}", "value": "of no importance here"} for number in range(22)]
     parts: list[dict[str, Any]] = [{"name": f"c{i}", "image": "registry.example/app:1", "env": env} for i in range(3)]
     parts[0]["resources"] = {"limits": dict(limits), "requests": dict(limits)}

@@ -1,1 +1,1 @@
-"""Who takes part: the webhook, the bridge, fleets and workloads, and the ways on which they reach the API server."""
+"""What takes part: the webhook, the bridge, fleets and workloads, and the ways on which they reach the API server."""

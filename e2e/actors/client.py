@@ -231,7 +231,7 @@ class Client:
         return [f"{e['reason']}: {e['message']}" for e in found["items"]]
 
     def until_may(self, who: str, verb: str, resource: str, namespace: str = "", group: str = "") -> None:
-        """Wait until an account may do something: a role counts some moments after it was given, and what may not be is no answer before."""
+        """Wait until an account may do something: a role counts some moments after it was given, and a refusal does not count before."""
         asked = {"verb": verb, "resource": resource, "namespace": namespace, "group": group}
         review = {
             "apiVersion": "authorization.k8s.io/v1",

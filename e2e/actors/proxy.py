@@ -135,7 +135,7 @@ class Relay(socketserver.BaseRequestHandler):
     def handle(self) -> None:
         proxy = self.server.proxy
         request = read_request(self.request, proxy.header)
-        # Who was killed is not spoken for: what he sent last may come to its turn when the line is whole again.
+        # A killed process is not spoken for: its last request may still be passed on when the line is whole again.
         if request is None or proxy.broken.is_set() or is_gone(self.request):
             return
         time.sleep(proxy.pause)

@@ -1,7 +1,7 @@
 """Several replicas of the webhook behind one address, as a Service has them.
 
 A connection goes to one of the endpoints and stays there; endpoints are the replicas whose readiness was last found good.
-Nothing is tried again on the way: who comes upon a replica that is gone and still listed is refused, as by kube-proxy. A probe that
+Nothing is tried again on the way: a request to a replica that is gone and still listed is refused, as by kube-proxy. A probe that
 no answer in time takes none off the list: on a busy machine all of them would go.
 """
 
@@ -75,7 +75,7 @@ class Replicas:
         self.processes.pop(name).stop(hard=hard)
 
     def forget(self, name: str) -> None:
-        """Wait until a replica that has gone is no endpoint any more, and no client is connected with it."""
+        """Wait until a replica that has gone left the endpoints, and no client is connected with it."""
         port = self.ports.pop(name)
         self.until(f"{name} is no endpoint", lambda: port not in self.ready and not self.carried[port])
 

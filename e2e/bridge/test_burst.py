@@ -43,7 +43,7 @@ def held(control_plane, namespace):
 def test_pods_that_come_at_once_for_all_the_devices_there_are_conflict_less_often_than_once_each(
     control_plane, bridge, full_use, namespace, strategy
 ):
-    """A conflict is a pod whose devices went to another one between question and binding. Who packs sends all to one node as long as it is the best."""
+    """A conflict is a pod whose devices went to another one between question and binding. A packing strategy sends all to one node as long as it is the best."""
     said = {"drawbridge.dev/strategy": strategy}
     control_plane.patch(f"/api/v1/namespaces/{namespace}", {"metadata": {"annotations": said}})
     names = [f"p{at}" for at in range(PODS)]

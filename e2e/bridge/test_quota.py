@@ -85,7 +85,7 @@ def team(control_plane, doors, namespace):
         "metadata": {"name": "team", "namespace": namespace},
         "spec": {"hard": {f"{CLASS}/devices": LINE}},
     }
-    # Templates are heard of in this order: who knows the last knows all.
+    # Templates are heard of in this order: a process that knows the last knows all.
     templates = [template(name, namespace, request("gpu", CLASS, many)) for name, many in (("two", 2), ("one", 1), ("much", LINE + 1))]  # fmt: skip
     control_plane.create(limit, *templates)
     much = claim("much", namespace, request("gpu", CLASS, LINE + 1)), pod("much", namespace, schedulerName="nobody", resourceClaims=[using_template("much")])  # fmt: skip

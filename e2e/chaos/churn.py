@@ -141,7 +141,7 @@ class Churn:
         return left
 
     def note(self, bound: list[Object], listed: float) -> None:
-        """Remember who has a node. Who had none in the list before was bound after that one."""
+        """Remember pods with a node. One without a node in the list before was bound after that one."""
         uids = {one["metadata"]["uid"] for one in bound}
         if uids - self.seen:
             self.last_bound = self.listed

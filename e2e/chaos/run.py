@@ -101,7 +101,7 @@ def suffer(scene: Scene, churn: Churn, troubles: Iterable[Trouble], end: float) 
 
 
 def leftovers(on: Stage, *namespaces: str) -> Iterator[str]:
-    """Wait for a quiet end, and say what the leader still holds, knows, or has found, when there is none."""
+    """Wait for a quiet end, and say what the leader still holds, knows, or has found, if the end is not quiet."""
     try:
         until("no claim is left", lambda: not any(claims_of(on.cluster, name) for name in namespaces), QUIET_SECONDS)
         until("the ledger is empty", lambda: not on.pairs.leader().held(), QUIET_SECONDS)

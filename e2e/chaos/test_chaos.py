@@ -35,7 +35,7 @@ def wanting(name, namespace):
 
 
 def test_when_the_leader_is_killed_the_other_replica_takes_over_within_a_lease(on):
-    """And the pod that came meanwhile is placed. Who was killed comes back and stands by."""
+    """And the pod that came meanwhile is placed. The killed one comes back and stands by."""
     on.cluster.namespace("killed")
     leader = on.pairs.leader()
     other = on.pairs.other(leader)

@@ -114,7 +114,7 @@ def part_leader(scene: Scene) -> str:
 
 
 def take_over(scene: Scene, pair: Pair, begun: float) -> str:
-    """Wait until the other replica leads. Who led not long ago rests for a minute before."""
+    """Wait until the other replica leads. A former leader rests for a minute before."""
     until("the other replica leads", scene.pairs.other(pair).leads, 6 * LEASE_SECONDS)
     return f"the other led after {time.monotonic() - begun:.0f} s"
 

@@ -224,7 +224,7 @@ def test_a_gpu_and_a_virtual_function_of_one_root_are_seen_and_a_split_root_is_t
     }
     joint_pod(joint, "second", gated, SAME)
     control_plane.until("the pod is told", lambda: told(control_plane, gated, "second", "pcieRoot"), 60)
-    # In order: who is deleted by force has his devices until his kubelet looks again, and so the next one waits for them.
+    # In order: a pod that is deleted by force has its devices until its kubelet looks again, and the next one waits for them.
     control_plane.delete(f"/api/v1/namespaces/{gated}/pods/first")
     assert seen(joint, gated, "second") == NEXT | function(0)
     end(control_plane, joint, gated, "second")

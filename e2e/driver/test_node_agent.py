@@ -193,7 +193,7 @@ def variable(uuid):
 
 
 def test_what_a_claim_has_the_plugin_gives_too_and_everybody_is_told(control_plane, silicon, namespace, created):
-    """A plugin knows of no claim: this is what cannot be prevented, and so it is said."""
+    """A plugin knows of no claim: this is what cannot be prevented, and so it is reported."""
     created(
         template("t", namespace, request("r", CLASS, count=2)),
         user(namespace, "new", "", [using_template("t")]),

@@ -129,7 +129,7 @@ def environment(process: Path) -> bytes:
 
 
 def becomes_a_program(process: Path) -> bool:
-    """Tell whether it is one that has no arguments yet. What is none, as the kernel's own threads, raises OSError."""
+    """Tell whether it is one that has no arguments yet. Other processes, as the kernel's own threads, raises OSError."""
     (process / "exe").readlink()
     return not (process / "cmdline").read_bytes()
 

@@ -121,7 +121,7 @@ class Installation:
         return self.cluster.get(f"/api/v1/namespaces/{namespace}/pods", **asked)["items"]
 
     def containers(self):
-        """Who runs in the pods of the installation, and how often each was started."""
+        """Which programs run in the pods of the installation, and how often each was started."""
         return {
             f"{one['metadata']['name']}/{status['name']}": (status["ready"], status["restartCount"])
             for name in (SYSTEM, *ON_NODES)

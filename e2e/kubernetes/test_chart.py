@@ -71,7 +71,7 @@ def refusal(chart, *values):
 
 
 def test_with_default_values_a_release_is_what_the_command_prints(chart):
-    """But for the namespace that it is in: who runs helm has made that."""
+    """But for the namespace that it is in: the user of helm has made that."""
     made = printed()
     assert len(made) > 30
     assert rendered(chart, "--set", f"namespace={SYSTEM}") == made

@@ -315,7 +315,7 @@ def test_no_stored_object_keeps_the_controller_from_other_peoples_templates(cont
 
 
 def test_a_forged_seal_spares_nobody_the_verdict(control_plane, fleet_node, gated):
-    """Who bears our seal is not asked about a second time; so no other author can bear it that far."""
+    """A pod with our seal is not asked about a second time; so no other author can bear it that far."""
     control_plane.create(template("mine", gated, request("gpu", fleet.NVIDIA, count=6)))
     content = json.dumps({"spec": {"devices": {"requests": []}}}, separators=(",", ":"))
     for name in ("mine", "drawbridge-0123456789abcdef0123456789abcdef"):

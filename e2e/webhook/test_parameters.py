@@ -1,4 +1,4 @@
-"""Driver parameters on a real API server: who writes a template, and who creates its pod, reads what the driver would refuse."""
+"""Driver parameters on a real API server: the authors of a template and of its pod read what the driver would refuse."""
 
 import json
 

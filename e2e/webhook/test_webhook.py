@@ -323,7 +323,7 @@ def test_a_deleted_template_comes_back_while_a_pod_needs_it(control_plane, fleet
 
 
 def test_a_squatted_name_that_is_labelled_as_ours_is_taken_back(control_plane, fleet_node, gated):
-    """Before any pod uses it, without a grace; who may put it there at all is said by a policy."""
+    """Before any pod uses it, without a grace; a policy says which accounts may put it there."""
     [planned] = control_plane.create(gpu("p", gated), dryRun="All")
     name = planned["spec"]["resourceClaims"][0]["resourceClaimTemplateName"]
     squat = template(name, gated, request("gpu", fleet.NVIDIA, 8))

@@ -71,7 +71,7 @@ def shrunk(case: Case, disagrees: Callable[[Case], bool]) -> Case:
         for smaller in _smaller(case):
             try:
                 still = disagrees(smaller)
-            except Exception:  # noqa: BLE001 - a case that one side cannot read at all is no case
+            except Exception:  # noqa: BLE001 - a case that one side cannot read at all does not count
                 still = False
             if still:
                 case, progress = smaller, True

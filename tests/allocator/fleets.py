@@ -28,7 +28,7 @@ def gpu(name, *, memory=None, root=None, numa=None, nvlink=None, profile="gpu", 
 
 
 def shared(name, memory):
-    """Make a device of whose memory shares can be had."""
+    """Make a device whose memory is shared."""
     return gpu(name, memory=memory, allowMultipleAllocations=True)
 
 

@@ -56,7 +56,7 @@ def asking(wanted, stock):
 
 
 def victims(wanted, stock, pods, budgets=()):
-    """Who goes, on which node."""
+    """The victims, and the node."""
     holders = settle(holders_below(wanted, pods, stock, budgets))
     chosen = settle(make_room(stock.nodes, holders, stock), asking(wanted, stock))
     return None if chosen is None else (chosen.node, sorted(one.metadata.name for one in chosen.pods))

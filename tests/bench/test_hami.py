@@ -1,4 +1,4 @@
-"""Where the program that is measured beside ours is not to be had, the benchmark says why and takes what was recorded."""
+"""Where the program that is measured beside ours is not available, the benchmark says why and takes what was recorded."""
 
 import shutil
 from contextlib import ExitStack

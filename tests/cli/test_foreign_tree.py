@@ -1,4 +1,4 @@
-"""The action and the hooks in a workspace of a stranger: nothing that lies there is run, and all that is named is checked."""
+"""The action and the hooks in an untrusted workspace: nothing that lies there is run, and all that is named is checked."""
 
 import os
 import re

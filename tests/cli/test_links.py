@@ -1,4 +1,4 @@
-"""A tree that a stranger filled: nothing outside of it is read, quoted or written, whatever its links, pipes and patterns say."""
+"""An untrusted tree: nothing outside of it is read, quoted or written, whatever its links, pipes and patterns say."""
 
 import os
 import socket
@@ -44,7 +44,7 @@ NO_MANIFESTS = {
 
 @pytest.fixture
 def tree(tmp_path, monkeypatch):
-    """The folder of a stranger, in which we are, beside one with a secret and a manifest."""
+    """An untrusted folder, in which we are, beside one with a secret and a manifest."""
     (tmp_path / "outside" / "inner").mkdir(parents=True)
     (tmp_path / "outside" / "secret").write_text(SECRET)
     (tmp_path / "outside" / "pod.yaml").write_text(POD.replace("NAME", SECRET))

@@ -138,7 +138,7 @@ def declared(**fields):
     return {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", **fields}
 
 
-# What tells the mode; the word that is said of a pod then, and whether the webhook turns anything back.
+# What tells the mode; the word for a pod then, and whether the webhook turns anything back.
 MODES = {
     "observed": ([namespace("observe")], "observe: would be", False),
     "warned": ([namespace("warn")], "warn: would be", False),

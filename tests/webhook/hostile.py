@@ -1,6 +1,6 @@
 """Hostile reviews: each is one that an API server would pass on, at most 3 MiB, and made to take long or much.
 
-A generator rather than files: the largest would fill megabytes. Who finds another adds a line to REVIEWS.
+A generator rather than files: the largest would fill megabytes. Add a line to REVIEWS for another one.
 """
 
 from __future__ import annotations

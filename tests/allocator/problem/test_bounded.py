@@ -1,4 +1,4 @@
-"""Whatever strangers publish and ask: there is an answer, or "undecided", at a price that was named before."""
+"""Whatever is published and asked: there is an answer, or "undecided", at a price that was named before."""
 
 import pytest
 

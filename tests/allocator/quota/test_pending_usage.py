@@ -337,4 +337,4 @@ def test_what_waits_for_classes_that_a_quota_does_not_name_is_not_looked_at(key,
         find_pod=lambda *_: None,
         find_spec=lambda *key: templates.get(key),
     )
-    assert len(looked) == asked - (asked // 3)  # the claim and the guest ask in the same words
+    assert len(looked) == asked - (asked // 3)  # both ask in the same words

@@ -79,7 +79,7 @@ class World:
         return others
 
     def run(self):
-        """Run errands until there are none; answer with the writes."""
+        """Run errands until none is left; answer with the writes."""
         done = []
         while self.errands:
             errand = self.errands.pop(0)

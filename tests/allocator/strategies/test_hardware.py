@@ -68,7 +68,7 @@ def test_a_partition_in_use_takes_the_options_that_need_its_counters():
     (unit,) = units(QUARTERS)
     left = room(unit, PoolUse(frozenset({"q0"})))
     assert left.free == 0.75
-    # q1 and half are still to be had, whole is not.
+    # q1 and half are still free, whole is not.
     assert left.options == (0.25**2 + 0.5**2) / (0.25**2 * 2 + 0.5**2 + 1)
 
 

@@ -1,4 +1,4 @@
-"""`drawbridge doctor`: each ill is found with a remedy, one that is mended is found no more, and nothing newer is undone."""
+"""`drawbridge doctor`: each ill is found with a remedy, a repaired one is not found again, and nothing newer is undone."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -159,7 +159,7 @@ def well():
 
 
 def of_agents():
-    """What agents say that is no finding: what is over, what is old, what pods are told, and what they may say one day."""
+    """What agents say besides findings: what is over, what is old, what pods are told, and what they may say one day."""
     return [
         told("DeviceGivenTwice", "it is over"),
         told("DeviceNotAllocated", "long ago", age=7200),

@@ -1,4 +1,4 @@
-"""`drawbridge survey`: who asks, once each, what becomes of it, what is in the way; and names that would like to be more than names."""
+"""`drawbridge survey`: each workload that asks, once, what becomes of it, what is in the way; and names that would like to be more than names."""
 
 import csv
 import io

@@ -380,7 +380,7 @@ async def test_what_is_asked_is_spelled_right(tmp_path):
         await reached.patch(CONFIG_MAPS, "a", Operations(({"op": "remove", "path": "/data"},)), "ns")
         await reached.patch(CONFIG_MAPS, "a", Apply(body, "me", force=True), "ns")
         await reached.delete(CONFIG_MAPS, "a", "ns", uid="u", resource_version="7", propagation="Orphan", grace=0)
-        with pytest.raises(Unavailable):  # one object is no list
+        with pytest.raises(Unavailable):  # one object, where a list is expected
             await reached.list(CONFIG_MAPS, labels="a in (b,c)", fields="metadata.name!=x", limit=5, more="t+/=")
     path = "/api/v1/namespaces/ns/configmaps"
     assert [exchange.request.rsplit(" ", 1)[0] for exchange in made.asked] == [
@@ -765,7 +765,7 @@ async def test_requests_share_a_connection(tmp_path):
         for _ in range(5):
             await reached.get(CONFIG_MAPS, "a", "ns")
             with pytest.raises(Unavailable):
-                await reached.list(RESOURCE_CLAIMS)  # no list comes back, which is no reason to hang up
+                await reached.list(RESOURCE_CLAIMS)  # no list comes back, which does not end the connection
     assert len({id(exchange.writer) for exchange in made.asked}) == 1
 
 

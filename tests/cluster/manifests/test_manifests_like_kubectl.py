@@ -77,7 +77,7 @@ KNOWN = {
 
 
 def ours(text):
-    """The objects and values of a text, or None if it cannot be read; what is no object is judged elsewhere."""
+    """The objects and values of a text, or None if it cannot be read; other documents are judged elsewhere."""
     problems = []
     found = [value for value, _ in documents._texts(text.encode(), "-", problems, None, "") if value is not None]
     return None if problems else found

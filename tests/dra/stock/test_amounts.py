@@ -10,7 +10,7 @@ from dra.wire import convert
 from tests.dra.samples import DRIVER, rule, slice_
 
 CLASSES = ("big", "small")
-CAPACITIES = ("memory", "cores", DEVICES, SHARES)  # a capacity may have such a name, and is no count
+CAPACITIES = ("memory", "cores", DEVICES, SHARES)  # a capacity may have such a name, and does not count
 DEVICE_NAMES = ("d0", "d1", "d2")
 REQUESTS = [
     {"name": "r", "exactly": {"deviceClassName": "big"}},

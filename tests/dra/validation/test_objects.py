@@ -1,4 +1,4 @@
-"""Single objects: what is said of wrong types, unknown fields, old versions and dropped fields, and that it helps."""
+"""Single objects: the findings of wrong types, unknown fields, old versions and dropped fields, and that it helps."""
 
 import re
 import tracemalloc

@@ -139,7 +139,7 @@ def test_whatever_stands_in_a_file_only_foreign_is_raised(data):
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.binary(max_size=100), st.booleans())
 def test_whatever_stands_in_a_file_of_ours_only_broken_is_raised(body, right):
-    """A right sum over anything, too: who can write the file can make one."""
+    """A right sum over anything, too: a writer of the file can make one."""
     import hashlib
 
     numbers = b"1 1 %d" % len(body)

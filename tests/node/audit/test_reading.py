@@ -1,4 +1,4 @@
-"""The kubelet's memory as it writes it, and everything that is none; names of CDI files; and what the kubelet answers on the wire."""
+"""The kubelet's memory as it writes it, and invalid forms of it; names of CDI files; and what the kubelet answers on the wire."""
 
 import json
 from zlib import crc32

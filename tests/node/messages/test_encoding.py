@@ -1,4 +1,4 @@
-"""The bytes between kubelet and driver: as protocol buffers have them, and nothing that a stranger sends breaks the reader."""
+"""The bytes between kubelet and driver: as protocol buffers have them, and no message breaks the reader."""
 
 import random
 

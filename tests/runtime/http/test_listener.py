@@ -221,7 +221,7 @@ async def test_a_request_that_has_arrived_unseen_is_answered_before_its_connecti
 
 
 async def in_phase(door, phase):
-    """Let the loop run until the one guest of a door is so far."""
+    """Let the loop run until the one client of a listener is so far."""
     async with asyncio.timeout(PATIENCE):
         while [one.phase for one in door.connections] != [phase]:  # noqa: ASYNC110  the product has no event for it
             await asyncio.sleep(0.001)

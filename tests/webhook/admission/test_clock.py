@@ -1,4 +1,4 @@
-"""What is said of a pod does not depend on how busy a machine is: the same words, or that it was not found out in time."""
+"""The answer about a pod does not depend on how busy a machine is: the same words, or that it was not found out in time."""
 
 import json
 
@@ -55,7 +55,7 @@ class Impatient:
 
 
 def asked(fleet, claims, budget, **more):
-    """A judgement; who ends the question hears of none."""
+    """A judgement; an ended question has none."""
     try:
         return judge(fleet, claims, budget=budget, **more)
     except OutOfBudget:
@@ -88,7 +88,7 @@ def test_whenever_time_ends_the_words_are_the_same_or_say_so(name):
 
 @pytest.mark.parametrize("name", QUESTIONS)
 def test_what_was_asked_before_changes_no_words(name):
-    """Who finds much in memory has more steps left, and says no more for it."""
+    """Remembered facts leave more steps, and do not change the answer."""
     fleet, claims = QUESTIONS[name]
     memo = FleetMemo()
     whole = judge(fleet, claims)

@@ -111,7 +111,7 @@ def template(rng):
     for field, choices in (("annotations", ANNOTATIONS), ("labels", LABELS)):
         if rng.random() < 0.3:
             metadata[field] = dict.fromkeys(some_of(rng, choices, 2), "x")
-    for some, least in (("containers", 1), ("initContainers", 0)):  # a pod without a container is none
+    for some, least in (("containers", 1), ("initContainers", 0)):  # a pod without a container is invalid
         spec[some] = [container(rng, f"{some.lower()}-{i}") for i in range(rng.randint(least, 3))]
     if rng.random() < 0.2:
         spec["resourceClaims"] = some_of(rng, [{"name": "mine", "resourceClaimName": "x"}], 1)

@@ -259,7 +259,7 @@ def test_who_asked_is_named_in_the_words_of_the_pod():
 
 
 def test_the_largest_node_is_the_largest_of_all_kinds_and_what_is_offered_was_tried():
-    """Seventeen kinds of node, the largest last; and devices of which only some can be had at a time."""
+    """Seventeen kinds of node, the largest last; and devices of which only some can be used at a time."""
     nodes = [node(f"n{i}") for i in range(20)]
     slices = [slice_(f"n{i}", i + 1, memory=f"{i + 1}Gi") for i in range(20)]
     fleet = Stock.of(nodes=nodes, slices=slices, classes=[class_()])

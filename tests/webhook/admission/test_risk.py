@@ -71,7 +71,7 @@ def test_a_risk_is_what_the_rule_keeps_apart_and_nothing_else_does(files, held, 
 
 
 def test_a_class_of_devices_of_which_some_are_left_is_a_risk_as_long_as_others_would_be_taken():
-    """The rule leaves mig-0; who does not know it begins with what is published first."""
+    """The rule leaves mig-0; a scheduler that does not know it begins with what is published first."""
     both = convert({"metadata": {"name": "both"}, "spec": {"selectors": [{"cel": {"expression": 'device.attributes["gpu.example.com"].mode in ["mig", "mps"]'}}]}}, DeviceClass)  # fmt: skip
     asked = convert({"metadata": {"name": "c"}, "spec": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "both", "allocationMode": "ExactCount", "count": 1}}]}}}, ResourceClaim)  # fmt: skip
     found = unheld(stock("plain", "expressions", held=[("mig", "gpu-0-mig-1")]).with_(both), [asked], Budget(1_000_000))

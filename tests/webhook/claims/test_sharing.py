@@ -1,4 +1,4 @@
-"""Who sees which claim: init containers reuse what later containers hold, as Kubernetes counts a pod's request."""
+"""Which container sees which claim: init containers reuse what later containers hold, as Kubernetes counts a pod's request."""
 
 import pytest
 from hypothesis import given, settings

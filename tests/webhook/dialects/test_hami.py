@@ -127,7 +127,7 @@ def test_a_factor_that_leaves_hamis_range_is_refused():
         (" a100 , ", "NVIDIA A100-SXM4-40GB", True),
         ("V100", "NVIDIA A100-SXM4-40GB", False),
         ("NVIDIA-Tesla", "Tesla V100", True),  # HAMi prepends NVIDIA- to such a name
-        ("NVIDIA-A100", "NVIDIA A100-SXM4-40GB", False),  # but a blank is no hyphen
+        ("NVIDIA-A100", "NVIDIA A100-SXM4-40GB", False),  # but a blank differs from a hyphen
         ('"] || true || ["', "NVIDIA A100-SXM4-40GB", False),
         ("a\\\"b\n'ü", "NVIDIA A100", False),
     ],
@@ -388,7 +388,7 @@ def test_a_long_list_is_told_by_its_first_entries():
 
 
 def test_a_percentage_is_left_where_a_class_could_not_be_looked_at_as_a_whole_whatever_the_administrator_wants():
-    """A class with selectors too dear to ask is no proof that its devices have no sizes."""
+    """A class with selectors too dear to ask does not prove that its devices have no sizes."""
     asked = scheduled(gpu=1, gpumem_percentage=50)
     seen = {doubt: Inventory(known=True, classes={HAMI: Served(name=HAMI, doubt=doubt)}) for doubt in ("", "too dear")}
     assert refused(became(asked, fleet=seen[""], unresolved="refuse"))

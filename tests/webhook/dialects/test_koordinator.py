@@ -217,7 +217,7 @@ def slices_of(node: str, published: tuple[tuple[str, str, list[dict]], ...]) -> 
 
 @pytest.mark.parametrize(("sharing", "translated"), [(1, False), (2, True)])
 def test_one_node_that_shares_its_card_does_not_decide_for_the_pods_of_all(sharing, translated):
-    """Who has taken over a node may publish there what he likes; pods that others serve would wait for it."""
+    """A thief with a node's credentials may publish anything there; pods that others serve would wait for it."""
     shared = {"allowMultipleAllocations": True, "capacity": {"bandwidth": {"value": "100G"}}}
     fleet = {f"n{i}": ("dra.net", "dranet", [{"name": "c", **(shared if i < sharing else {})}]) for i in range(3)}
     slices = [one for node, published in fleet.items() for one in slices_of(node, (published,))]

@@ -247,7 +247,7 @@ async def test_while_an_attack_lasts_who_has_been_cheap_has_more_time_than_a_str
     await running.post()
     async with peer_at(running, "127.0.0.2") as stranger:
         await stranger.post(named("p", namespace="unheard of"))
-    running.app._tokens = TokenBucket(0.0)  # there is a purse for all of them, and it is empty
+    running.app._tokens = TokenBucket(0.0)  # their common budget is empty
     await running.post()
     assert holds == [brief + 0.5, brief, brief]
 
@@ -640,7 +640,7 @@ async def test_what_is_refused_is_looked_at_again_where_something_has_come_meanw
 @pytest.mark.parametrize("look", ["the first, and nothing has come", "the second"])
 @pytest.mark.parametrize("outcome", ["undecided", "refused"])
 async def test_a_look_that_had_no_time_is_left_to_a_worker(running, monkeypatch, outcome, look):
-    """Who was refused is neither let in nor told anything else because a look was short."""
+    """A refused pod is neither admitted nor told anything else because a look was short."""
     late = Outcome(body=b"{}", record=Record(path="mutate", uid="u", outcome=outcome), is_late=True)
     monkeypatch.setattr(running.gate, "decide", lambda *_: late)
     running.app._limits = running.app._limits._replace(second_look=0.0)

@@ -21,7 +21,7 @@ PROMISE = 0.1
 
 @pytest.fixture(autouse=True, scope="module")
 def old_objects_rest():
-    """What the tests before have left behind is no part of the webhook: to look through it takes the collector 90 ms, in one piece."""
+    """Objects of earlier tests do not belong to the webhook: to look through it takes the collector 90 ms, in one piece."""
     gc.collect()
     gc.freeze()  # for good: those who come after them would look through it, too
 

@@ -40,7 +40,7 @@ class Endpoints:
             await asyncio.sleep(0.01)
 
     async def ask(self, body):
-        """As an API server: a kept connection that was closed before the answer began is no failure, another is taken.
+        """As an API server: a kept connection that was closed before the answer began does not fail, another is taken.
 
         Nor is it the replica's failure if it was not probed for as long as it gives notice: the machine stood still.
         """

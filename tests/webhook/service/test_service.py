@@ -363,7 +363,7 @@ async def test_a_rotation_under_load_refuses_nobody(cluster):
     now = asyncio.get_running_loop().time
 
     async def answer(address):
-        """A bundle is good for the pause before the next leaf: who stalled for longer with the one that he read reads it again."""
+        """A bundle is good for the pause before the next leaf: a process that stalled for longer reads it again."""
         while True:
             begun = now()
             try:

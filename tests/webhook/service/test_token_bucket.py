@@ -1,4 +1,4 @@
-"""The purse of those who have been cheap: a little for each, little for all together."""
+"""The budget of cheap callers: a little for each, little for all together."""
 
 import pytest
 

@@ -1,0 +1,67 @@
+"""Sentences that read as if translated, as regular expressions, and where they are not allowed: tests/test_house.py looks for them.
+
+A sentence names its subject (a pod, the caller, the API server, another scheduler), and uses Kubernetes' words or those of docs/glossary.md.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parent.parent
+
+# Nowhere in comments, docstrings, messages and pages.
+NOWHERE = re.compile(
+    r"three in the morning|what it is like here|the ringing|strangers are a crowd|told to do soon|who is nobody"
+    r"|no claim can say it|two counts that do not pair|pass drawbridge by|than is looked at|which is none: "
+    r"|the fence has not heard|not said of whom|looks? on and on|end who listens|is what is promised|what is to be said"
+    r"|it is us who|the one that was meant|are no permissions|show who it is|the bytes are none|nobody's tenant"
+    r"|had come to nothing|are shown expires|by new files of TLS|could not be called back|known to lead who"
+)
+# Not in these areas, which are clean; a room of the product joins them when it is. "there is no …" and "is no longer …" are English.
+CONSTRUCTIONS = re.compile(
+    r"\b(nobody|somebody|whoever|whom|anybody|everybody|strangers?|onlook\w+|nudge\w*|purse|gist|upkeep)\b"
+    r"|\b(he|him|his)\b|\b(is|are) none\b|(?<!there )\bis no (?!longer\b|more\b)|\b(to|can|could) be had\b"
+    r"|(?:^|[.;:] |, )who (?!is |are |holds|has|may)|\bit is (not )?said\b|\bis said (of|by|that)\b|\bnothing is said\b",
+    re.IGNORECASE,
+)
+CLEAN = ("tests", "e2e", "bench", "docs")
+ROOMS = ("allocator", "certs", "cli", "cluster", "dra", "node", "runtime", "webhook")
+SELF = (Path(__file__), ROOT / "tests" / "test_house.py")
+GENERATED = ("messages.md", "vocabularies.md", "findings.md")
+
+
+def found() -> Iterator[str]:
+    """Name each line that has one of them."""
+    for area in (*CLEAN, *ROOMS):
+        for path in sorted((ROOT / area).rglob("*.py")):
+            source = path.read_text(encoding="utf-8")
+            pattern = CONSTRUCTIONS if area in CLEAN else NOWHERE
+            if path not in SELF and (pattern.search(source) or NOWHERE.search(source)):
+                for number, line in prose(source):
+                    if pattern.search(line) or NOWHERE.search(line):
+                        yield f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+    for page in [*(ROOT / "docs").glob("*.md"), *ROOT.glob("[CRS]*.md"), ROOT / "e2e" / "README.md"]:
+        if page.name not in (*GENERATED, "CHANGELOG.md"):
+            text = re.sub(r"```.*?```|`[^`]*`", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+            yield from (f"{page.name}: {line}" for line in text.splitlines() if CONSTRUCTIONS.search(line))
+
+
+def prose(source: str) -> Iterator[tuple[int, str]]:
+    """List the lines of comments and docstrings."""
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.start[0], token.string
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Module)):
+            first = node.body[0] if node.body else None
+            match first:
+                case ast.Expr(value=ast.Constant(value=str(text))):
+                    yield from enumerate(text.split("\n"), first.lineno)
