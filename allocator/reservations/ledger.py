@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from dra.stock import PoolId
 
 MAX_CONSUMERS = 256  # entries of reservedFor that the API server takes
-_RESULT = tuple[str, str, str, str, str | None]
 
 
 class Terms(msgspec.Struct, frozen=True):
@@ -171,12 +170,13 @@ def same_devices(one: AllocationResult | None, other: AllocationResult | None) -
     """Say whether two allocations give the same devices; their timestamps do not matter."""
     if one is None or other is None:
         return one is other
-    return one is other or _results(one) == _results(other)
-
-
-def _results(allocation: AllocationResult) -> list[_RESULT]:
-    results = allocation.devices.results
-    return [(result.request, result.driver, result.pool, result.device, result.share_id) for result in results]
+    if one is other:
+        return True
+    mine, others = (
+        [(result.request, result.driver, result.pool, result.device, result.share_id) for result in of.devices.results]
+        for of in (one, other)
+    )
+    return mine == others
 
 
 def with_consumers(

@@ -71,9 +71,10 @@ def _holdings_of(stock: Stock, pool: PoolId) -> dict[str, _ByDevice]:
     """List who holds what in a pool, by the node whose slices publish it; "" for devices of no node."""
     published = stock.devices(pool)
     found: dict[str, _ByDevice] = {}
-    for key, results in stock.held.get(pool, {}).items():
+    held = stock.held.get(pool, {})
+    nodes = [node_of(stock.claims[key].status.allocation) for key in held]
+    for (key, results), node in zip(held.items(), nodes, strict=True):
         claim = stock.claims[key]
-        node = node_of(claim.status.allocation)
         for result in results:
             there = published.find(result.device, node)
             place = node if there is None else there[0].slice.spec.node_name or ""

@@ -323,7 +323,9 @@ class _Turn:
         hold = self.ledger.holds.get(uid) or hold_of(claim)
         if told and (not hold.told or is_news(version, hold.told)):
             hold = replace(hold, told=version)
-        if is_news(version, hold.seen):  # which settles every write that was conditioned on an earlier version
+        if version != hold.claim.metadata.resource_version and is_news(
+            version, hold.seen
+        ):  # which settles every write that was conditioned on an earlier version
             taken_back = hold.claim.status.allocation is not None and claim.status.allocation is None
             if claim.status.allocation is None:
                 self.no_rival(hold)
@@ -762,7 +764,8 @@ class _Turn:
         moved: set[str] = set()
         for uid in sorted(self.claims):
             hold = ledger.holds.get(uid)
-            if hold is not None and hold.intent is not None and not hold.unsettled and not ledger.needs(hold):
+            idle = hold is not None and not (hold.lost or hold.busy)
+            if hold is not None and idle and hold.intent is not None and not ledger.needs(hold):
                 hold = replace(hold, intent=None)
                 self.hold(hold)
             shown = ledger.ahead.get(uid)
@@ -777,7 +780,7 @@ class _Turn:
             one = meant or was
             before = None if was is None else was.status.allocation
             present = None if meant is None else meant.status.allocation
-            if one is None or same_devices(before, present):
+            if one is None or before is present or same_devices(before, present):
                 continue
             had = pools_of(before)
             has = pools_of(present)

@@ -17,7 +17,7 @@ from allocator.reservations.ledger import Busy
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from allocator.reservations.ledger import Hold, Ledger
+    from allocator.reservations.ledger import Ledger
 
 Suspect = tuple[str, str]  # uid of a claim, and of the pod that is gone; "" if nobody reserves the claim
 
@@ -40,45 +40,25 @@ def sweep(ledger: Ledger, pods: Collection[str], before: Collection[Suspect] = (
     sentences: list[str] = []
     effects: list[ClaimWrite] = []
     for uid, hold in ledger.holds.items():
-        ghosts = _ghosts(ledger, hold, pods)
-        missed = set(ghosts)
-        if _is_orphan(ledger, hold):
+        claim = hold.claim
+        reserved_for = claim.status.reserved_for
+        names = {one.uid: one.name for one in reserved_for if one.is_pod}
+        # Pods that do not exist, and that the ledger does not know either.
+        missed = {pod for pod in names if pod not in pods and pod not in ledger.reservations}
+        ghosts = frozenset(missed)
+        needed = ledger.needs(hold)
+        if hold.ours and claim.status.allocation is not None and not reserved_for and not needed:
             missed.add("")
         if not missed:
             continue
         found = {(uid, ghost) for ghost in missed}
         suspects |= found
         known = found & set(before)
-        sentences += [_sentence(hold, ghost) for _, ghost in sorted(known)]
-        idle = hold.busy is Busy.IDLE
-        if ledger.leading and idle and found == known:
-            effects.append(_repair(ledger, hold, ghosts))
+        for _, ghost in sorted(known):
+            what = f"is reserved for pod {names[ghost]}, which does not exist any more" if ghost else ""
+            sentences.append(f"claim {claim.metadata.key} {what or 'is allocated, and no pod reserves it'}")
+        if ledger.leading and hold.busy is Busy.IDLE and found == known:
+            left = tuple(one for one in reserved_for if one.uid not in ghosts)
+            whole = left or needed or FINALIZER not in claim.metadata.finalizers
+            effects.append(PatchReservedFor(claim, left) if whole else Unallocate(claim))
     return Sweep(frozenset(suspects), tuple(sentences), tuple(effects))
-
-
-def _ghosts(ledger: Ledger, hold: Hold, pods: Collection[str]) -> frozenset[str]:
-    """Name the pods a claim is reserved for that do not exist, and that the ledger does not know either."""
-    listed = {one.uid for one in hold.claim.status.reserved_for if one.is_pod}
-    return frozenset(uid for uid in listed if uid not in pods and uid not in ledger.reservations)
-
-
-def _is_orphan(ledger: Ledger, hold: Hold) -> bool:
-    """Say whether a claim has an allocation of ours that nobody needs."""
-    status = hold.claim.status
-    return hold.ours and status.allocation is not None and not status.reserved_for and not ledger.needs(hold)
-
-
-def _repair(ledger: Ledger, hold: Hold, ghosts: frozenset[str]) -> ClaimWrite:
-    claim = hold.claim
-    left = tuple(one for one in claim.status.reserved_for if one.uid not in ghosts)
-    if not left and not ledger.needs(hold) and FINALIZER in claim.metadata.finalizers:
-        return Unallocate(claim)
-    return PatchReservedFor(claim, left)
-
-
-def _sentence(hold: Hold, ghost: str) -> str:
-    name = hold.claim.metadata.key
-    if not ghost:
-        return f"claim {name} is allocated, and no pod reserves it"
-    pod = next(one.name for one in hold.claim.status.reserved_for if one.uid == ghost)
-    return f"claim {name} is reserved for pod {pod}, which does not exist any more"

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from allocator.service.metrics import Metrics
     from allocator.service.settings import Settings
     from cluster.protocol import Cluster
-    from dra.objects import Pod, ResourceClaim
+    from dra.objects import Pod
     from runtime.controllers import Election, Recorder
 
 
@@ -38,14 +38,7 @@ class Bridge:
     def __init__(
         self, cluster: Cluster, settings: Settings, election: Election, recorder: Recorder, metrics: Metrics
     ) -> None:
-        self.knowledge = knowledge = Knowledge(
-            cluster,
-            on_claim=self._on_claim,
-            on_pod=self._on_pod,
-            on_devices=self._on_devices,
-            on_quota=self._on_quota,
-            on_namespace=self._on_namespace,
-        )
+        self.knowledge = knowledge = Knowledge(cluster, decides=True)
         self.requeue_events = events = RequeueEvents()
         self.decider = decider = Decider()
         self.lead = lead = Lead(knowledge, election)
@@ -59,6 +52,12 @@ class Bridge:
         self.reservations = Reservations(
             knowledge, lead, pods, ledger, questions, quotas=quotas, decider=decider, settings=settings
         )
+
+        knowledge.on_claim = ledger.see_claim
+        knowledge.on_pod = self._see_pod
+        knowledge.on_namespace = pods.objects_changed
+        knowledge.on_devices = pods.devices_changed
+        knowledge.on_quota = pods.refused.requeue_all
 
     async def run(self) -> None:
         """Follow the cluster until cancelled."""
@@ -87,18 +86,6 @@ class Bridge:
         self.ledger.tell(Tick())
         self.pods.nominations.tick()
 
-    def _on_claim(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
-        self.ledger.see_claim(old, new)
-
-    def _on_pod(self, old: Pod | None, new: Pod | None) -> None:
+    def _see_pod(self, old: Pod | None, new: Pod | None) -> None:
         for event in self.pods.see(old, new):
             self.ledger.tell(event)
-
-    def _on_devices(self) -> None:
-        self.pods.devices_changed()
-
-    def _on_quota(self) -> None:
-        self.pods.refused.requeue_all()
-
-    def _on_namespace(self, namespace: str) -> None:
-        self.pods.objects_changed(namespace)

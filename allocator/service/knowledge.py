@@ -37,8 +37,8 @@ NEEDED = (
 MANY = 64  # changes at once after which a stock is made anew
 
 
-def _nobody_asks(namespace: str) -> None:
-    """Stand for who does not want to hear of Namespaces, which then are not followed."""
+def _ignore(*_: object) -> None:
+    """Stand for a listener that is not there."""
 
 
 class Knowledge(ClusterView):
@@ -48,23 +48,17 @@ class Knowledge(ClusterView):
         self,
         cluster: Cluster,
         *,
-        on_claim: Callable[[ResourceClaim | None, ResourceClaim | None], None],
-        on_pod: Callable[[Pod | None, Pod | None], None],
-        on_devices: Callable[[], None],
-        on_quota: Callable[[], None],
-        on_namespace: Callable[[str], None] = _nobody_asks,
+        decides: bool = False,
     ) -> None:
-        """Each is called with what an object was and is; `on_devices` when anything changed that decides what fits where.
-
-        `on_quota` is called when what a namespace may hold has changed, `on_namespace` when what is said of it has; without it
-        neither Namespaces nor PodDisruptionBudgets are followed: only who decides needs them.
-        """
+        """A process that `decides` follows Namespaces and PodDisruptionBudgets, too, and waits for quotas."""
         super().__init__(cluster)
-        self._on_claim = on_claim
-        self._on_pod = on_pod
-        self._on_devices = on_devices
-        self._on_quota = on_quota
-        self._on_namespace = on_namespace
+        self._decides = decides
+        # Claims and pods as they were and are; a namespace that has changed.
+        self.on_claim: Callable[[ResourceClaim | None, ResourceClaim | None], None] = _ignore
+        self.on_pod: Callable[[Pod | None, Pod | None], None] = _ignore
+        self.on_namespace: Callable[[str], None] = _ignore
+        self.on_devices: Callable[[], None] = _ignore  # anything changed that decides what fits where
+        self.on_quota: Callable[[], None] = _ignore  # what a namespace may hold has changed
         self.stock = Stock.of()
         # What the server tells of its gates, and what was declared of them.
         self.server = KnownServer()
@@ -85,7 +79,7 @@ class Knowledge(ClusterView):
         server = await self.learn_server()
         self.stock = Stock.of(server=self.server.server)
         limited = server.serves(resources.DEVICE_QUOTAS.api_version)
-        if self._on_namespace is not _nobody_asks:
+        if self._decides:
             deciding += [self.namespaces, self.budgets]
             # A decision that is made before quotas were read would let everybody pass.
             if limited and await self._has(resources.DEVICE_QUOTAS):
@@ -145,7 +139,7 @@ class Knowledge(ClusterView):
                 continue
             anew = await asyncio.to_thread(earlier.as_read_by, server)
             self.stock = anew.caught_up(earlier, self.stock)
-            self._on_devices()
+            self.on_devices()
 
     async def _has(self, kind: resources.Resource[Any]) -> bool:
         """Say whether a server that serves a group has this kind of it."""
@@ -160,8 +154,6 @@ class Knowledge(ClusterView):
             else:
                 return True
 
-    # ---- listeners
-
     def _take_claims(self, batch: Batch[ResourceClaim]) -> None:
         rebuilt = self._rebuild(batch)
         for delta in batch.deltas:
@@ -170,29 +162,29 @@ class Knowledge(ClusterView):
                 continue
             if not rebuilt and claim.metadata.uid not in self._ahead:
                 self._put_as_seen(claim)
-            self._on_claim(delta.old, delta.new)
+            self.on_claim(delta.old, delta.new)
 
     def _take_pods(self, batch: Batch[Pod]) -> None:
         for delta in batch.deltas:
-            self._on_pod(delta.old, delta.new)
+            self.on_pod(delta.old, delta.new)
 
     def _take_namespaces(self, batch: Batch[Namespace]) -> None:
         for delta in batch.deltas:
             if delta.new is not None:
-                self._on_namespace(delta.new.metadata.name)
+                self.on_namespace(delta.new.metadata.name)
 
     def _take_quotas(self, batch: Batch[DeviceQuota]) -> None:
         for delta in batch.deltas:
             old, new = delta.old, delta.new
             if old is None or new is None or old.spec != new.spec:
-                self._on_quota()
+                self.on_quota()
             problem = misread(new) if new is not None else ""
             if problem:
                 raise ValueError(problem)  # the object is set aside; its other lines hold
 
     def _take(self, batch: Batch[Any]) -> None:
         if self._rebuild(batch):
-            self._on_devices()
+            self.on_devices()
             return
         told = [delta for delta in batch.deltas if not _is_idle(delta)]
         for delta in told:
@@ -201,7 +193,7 @@ class Knowledge(ClusterView):
             elif delta.old is not None:
                 self.stock = self.stock.without(type(delta.old).__name__, delta.old.metadata.name)
         if told:
-            self._on_devices()
+            self.on_devices()
 
     def _rebuild(self, batch: Batch[Any]) -> bool:
         """Make the stock anew where that is cheaper than following every change of a collection that was read as a whole."""

@@ -104,10 +104,8 @@ class LiveLedger:
                     self._knowledge.mean(uid, claim)
                 case PatchFinalizer() | PatchAllocation() | PatchReservedFor() | Unallocate():
                     self.perform(effect)
-                case Reread(claim):
-                    self._later(self._reread_claim(claim))
-                case RereadPod(uid, name):
-                    self._later(self._reread_pod(uid, name))
+                case Reread() | RereadPod():
+                    self._later(self._reread(effect))
                 case Ready(token):
                     self._answer(token, "")
                 case Dropped(token, _, sentence):
@@ -142,17 +140,16 @@ class LiveLedger:
             logger.exception("a bug while writing; please report it", extra={"claim": meta.name})
         self.tell(outcome)
 
-    async def _reread_claim(self, claim: ResourceClaim) -> None:
-        """Read a claim whose last write has no answer."""
-        meta = claim.metadata
-        read = await self._read(RESOURCE_CLAIMS, meta.name, meta.namespace)
-        self.tell(ClaimGone(meta.key, meta.uid) if read is None else ClaimRead(read))
-
-    async def _reread_pod(self, uid: str, name: str) -> None:
-        """Read a pod that may have been bound though no informer has told so."""
-        namespace, _, name = name.partition("/")
-        read = await self._read(PODS, name, namespace)
-        self.tell(PodGone(uid) if read is None or read.metadata.uid != uid else PodRead(read))
+    async def _reread(self, effect: Reread | RereadPod) -> None:
+        """Read a claim whose last write has no answer, or a pod that may have been bound though no informer has told so."""
+        if isinstance(effect, Reread):
+            meta = effect.claim.metadata
+            claim = await self._read(RESOURCE_CLAIMS, meta.name, meta.namespace)
+            self.tell(ClaimGone(meta.key, meta.uid) if claim is None else ClaimRead(claim))
+        else:
+            namespace, _, name = effect.name.partition("/")
+            pod = await self._read(PODS, name, namespace)
+            self.tell(PodGone(effect.pod) if pod is None or pod.metadata.uid != effect.pod else PodRead(pod))
 
     async def _read(self, resource: Resource[T], name: str, namespace: str) -> T | None:
         """Read an object, until there is an answer; None if there is no such object."""

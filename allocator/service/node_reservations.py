@@ -41,14 +41,6 @@ class NodeReservations:
     async def answer(self, head: Head, body: bytes) -> Reply:
         """Answer an agent."""
         del body
-        node = await self._node_of(head)
-        problem = self._bridge.lead.unready() or ("" if self._sure() else "the lease was not renewed in time")
-        if problem:
-            raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, problem, AGAIN)
-        return json({"node": node, "promises": list(reserved_on(self._bridge.ledger.state, node))})
-
-    async def _node_of(self, head: Head) -> str:
-        """Find the node that the token was made for."""
         if not head.bearer:
             raise Refusal(HTTPStatus.UNAUTHORIZED, "no token is shown", _MOUNTED)
         try:
@@ -62,4 +54,7 @@ class NodeReservations:
             raise Refusal(HTTPStatus.FORBIDDEN, f"{account.name} is not {self._agent}", "only audit agents are answered here")  # fmt: skip
         if not account.node:
             raise Refusal(HTTPStatus.FORBIDDEN, "the token belongs to no pod on a node", "have the kubelet mount it")
-        return account.node
+        problem = self._bridge.lead.unready() or ("" if self._sure() else "the lease was not renewed in time")
+        if problem:
+            raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, problem, AGAIN)
+        return json({"node": account.node, "promises": list(reserved_on(self._bridge.ledger.state, account.node))})

@@ -52,7 +52,15 @@ class PeriodicChecks:
         try:
             if everything:
                 self._sweep_at = now + self._sweep_seconds
-                self._sweep()
+                pods = self._bridge.knowledge.pods.objects.values()
+                alive = {pod.metadata.uid for pod in pods if not pod.has_ended}
+                found = sweep(self._bridge.ledger.state, alive, self._suspects)
+                self._suspects = found.suspects
+                self.left_behind = found.sentences
+                for sentence in found.sentences:
+                    logger.warning("left behind: %s", sentence)
+                for effect in found.effects:
+                    self._bridge.ledger.perform(effect)
             self._look(None if everything else self._touched)
         except Exception:
             self._touched.clear()
@@ -84,14 +92,3 @@ class PeriodicChecks:
                 logger.warning("claims hold the same", extra={"claims": sorted(names)})
             self._bridge.ledger.tell(overlap)
         self.overlapping = tuple(sorted(overlapping))
-
-    def _sweep(self) -> None:
-        pods = self._bridge.knowledge.pods.objects.values()
-        alive = {pod.metadata.uid for pod in pods if not pod.has_ended}
-        found = sweep(self._bridge.ledger.state, alive, self._suspects)
-        self._suspects = found.suspects
-        self.left_behind = found.sentences
-        for sentence in found.sentences:
-            logger.warning("left behind: %s", sentence)
-        for effect in found.effects:
-            self._bridge.ledger.perform(effect)

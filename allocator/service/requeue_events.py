@@ -55,9 +55,10 @@ class RequeueEvents:
                     await self._come.wait()
             except TimeoutError:
                 return RequeueEvent(self.seq)
-        return self._since(seq)
+        return self.since(seq)
 
-    def _since(self, seq: int) -> RequeueEvent:
+    def since(self, seq: int) -> RequeueEvent:
+        """Say what there was since a number."""
         everybody = RequeueEvent(self.seq, all=True)
         first = self._row[0].seq if self._row else self.seq + 1
         if seq > self.seq or seq < first - 1:

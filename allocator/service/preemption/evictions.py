@@ -169,7 +169,11 @@ class Evictions:
         """Choose a node and the victims on it, or say why there are none."""
         bridge = self._bridge
         bridge.lead.demand_ready()
-        self._demand_fresh()
+        # Old copies do not tell which pods a budget protects, and which have gone already.
+        if silent := bridge.knowledge.silent_for(self._trusted):
+            problem = f"no pod is evicted: nothing was heard of {silent} for {self._trusted:.0f} s"
+            remedy = "see the API server, and the rights of the allocator"
+            raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, problem, remedy)
         if not may_preempt(pod):
             return Preemption(message="the pod's preemptionPolicy is Never")
         known = bridge.knowledge.stock
@@ -210,8 +214,15 @@ class Evictions:
 
     def _holders_below(self, pod: Pod, stock: Stock) -> Asking[Holders]:
         """Find who could be made to go for a pod."""
-        everybody = [other for other in self._known() if claim_names(other)]
-        return holders_below(pod, everybody, stock, self._budgets())
+        others = [other for other in self._known() if claim_names(other)]
+        budgets: list[PodDisruptionBudget] = []  # as they are once they have heard of all evictions
+        for budget in self._bridge.knowledge.budgets.objects.values():
+            key, version = budget.metadata.key, budget.metadata.resource_version
+            unheard = sum(one.versions.get(key) == version for one in self._evicted)
+            left = max(0, budget.status.disruptions_allowed - unheard)
+            status = replace(budget.status, disruptions_allowed=left)
+            budgets.append(replace(budget, status=status) if unheard else budget)
+        return holders_below(pod, others, stock, budgets)
 
     def _known(self) -> Iterator[Pod]:
         """Walk through the pods as they are, though our copy may not have heard of it."""
@@ -223,28 +234,6 @@ class Evictions:
                 yield replace(pod, metadata=replace(meta, deletion_timestamp=since))
             else:
                 yield pod
-
-    def _budgets(self) -> list[PodDisruptionBudget]:
-        """List the budgets as they are once they have heard of all evictions."""
-        known = self._bridge.knowledge.budgets.objects.values()
-        found: list[PodDisruptionBudget] = []
-        for budget in known:
-            key = budget.metadata.key
-            version = budget.metadata.resource_version
-            unheard = sum(one.versions.get(key) == version for one in self._evicted)
-            left = max(0, budget.status.disruptions_allowed - unheard)
-            status = replace(budget.status, disruptions_allowed=left)
-            found.append(replace(budget, status=status) if unheard else budget)
-        return found
-
-    def _demand_fresh(self) -> None:
-        """Refuse to evict on the word of old copies: whom a budget protects, and who has gone already, would not be known."""
-        silent = self._bridge.knowledge.silent_for(self._trusted)
-        if silent:
-            problem = f"no pod is evicted: nothing was heard of {silent} for {self._trusted:.0f} s"
-            raise Refusal(
-                HTTPStatus.SERVICE_UNAVAILABLE, problem, "see the API server, and the rights of the allocator"
-            )
 
     def _serving(self, pod: Pod) -> Serve:
         bridge = self._bridge
@@ -343,15 +332,9 @@ class Evictions:
             self._metrics.evictions.labels("failed").inc()
             problem = f"{name_pods(pod, (victim,))} could not be evicted: {error.message}"
             raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, problem, "see the rights of the allocator, or wait") from None
-        self._remember(victim)
+        budgets = self._bridge.knowledge.budgets.objects.values()
+        versions = {one.metadata.key: one.metadata.resource_version for one in budgets if protects(one, victim)}
+        self._evicted.append(_Evicted(meta.uid, now_of_the_wall(), versions))
         self._metrics.evictions.labels("evicted").inc()
         logger.info("a pod is evicted", extra={"pod": meta.key, "for": pod.metadata.key})
         await self._bridge.ledger.speak(victim, why)
-
-    def _remember(self, victim: Pod) -> None:
-        versions: dict[str, str] = {}
-        uid = victim.metadata.uid
-        for budget in self._bridge.knowledge.budgets.objects.values():
-            if protects(budget, victim):
-                versions[budget.metadata.key] = budget.metadata.resource_version
-        self._evicted.append(_Evicted(uid, now_of_the_wall(), versions))

@@ -51,15 +51,13 @@ class Compatibilities:
             if not lead.may_write():
                 return
             name = one.metadata.name
-            found = await _look(one, stock, self._looks.get(name))
-            self._looks[name] = found
-            await self._keep(one, found.status)
+            found = self._looks[name] = await _look(one, stock, self._looks.get(name))
+            if one.status != found.status:
+                await self._write(one, found.status)
 
-    async def _keep(self, compatibility: DeviceCompatibility, status: DeviceCompatibilityStatus) -> None:
+    async def _write(self, compatibility: DeviceCompatibility, status: DeviceCompatibilityStatus) -> None:
         meta = compatibility.metadata
         was = compatibility.status
-        if was == status:
-            return
         now = self._clock()
         since = now - self._written.get(meta.name, -inf)
         only_the_number = was.findings == status.findings and was.observed_generation == status.observed_generation

@@ -61,13 +61,8 @@ class ReadOnlyAllocator:
 
         self.explanations = Explanations(Decider(), clock=self._clock, keep=keep, grace=grace, again=again)
         # A claim or a device that has changed has changed the stock, and that is looked at; quotas are looked up with each question.
-        self.knowledge = knowledge = Knowledge(
-            cluster,
-            on_claim=lambda *_: None,
-            on_pod=self.explanations.see,
-            on_devices=lambda: None,
-            on_quota=lambda: None,
-        )
+        self.knowledge = knowledge = Knowledge(cluster)
+        knowledge.on_pod = self.explanations.see
         quotas = Quotas(cluster, knowledge)
         self._drift_at = 0.0
         self._seen = Drift()

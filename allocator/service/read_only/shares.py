@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from prometheus_client.core import Metric
 
-    from allocator.reports import Share
     from dra.objects import Pod
     from dra.stock import Stock
 
@@ -48,7 +47,8 @@ class Shares(Collector):
         series = DeviceSeries(devices, amounts, MOST)
         for one in shares(self._stock(), self._pods()):
             if one.pod:
-                series.add(_labels(one), one.amounts)
+                held = [one.namespace, one.pod, one.claim, one.driver, one.pool, one.device]
+                series.add([*held, one.share_id, one.node, one.uuid], one.amounts)
         yield devices
         yield amounts
         yield GaugeMetricFamily(
@@ -56,8 +56,3 @@ class Shares(Collector):
             "Devices of pods for which there was no series left.",
             value=series.left_out,
         )
-
-
-def _labels(one: Share) -> list[str]:
-    where = [one.namespace, one.pod, one.claim, one.driver, one.pool, one.device]
-    return [*where, one.share_id, one.node, one.uuid]

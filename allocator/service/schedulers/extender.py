@@ -107,7 +107,11 @@ class Extender:
             return _filter_reply((), dict.fromkeys(names, grouped))
         if found.outlook is Outlook.UNDECIDED and not found.nodes:
             return _filter_reply(error=found.message)
-        self._remember(uid, found.nodes)
+        self._scores.pop(uid, None)
+        if len(set(found.nodes.values())) > 1:  # scores that do not differ are as good as none
+            self._scores[uid] = found.nodes
+            while len(self._scores) > REMEMBERED:
+                self._scores.popitem(last=False)
         kept = [name for name in names if name in found.nodes and name not in outbid]
         if kept:
             self._requeue.forget(args.pod)
@@ -125,17 +129,9 @@ class Extender:
         """Say on which nodes a pod does not fit beside others that have them nominated and are as important."""
         bridge = self._bridge
         rivals = bridge.pods.nominations.rivals(bridge.pods.newest(pod), bridge.ledger.state)
-        if not rivals:
-            return {}
         token = _token(pod.metadata.uid)
-        away: dict[str, str] = {}
-        nodes = rivals.keys() & found.nodes.keys()
-        for name in nodes.intersection(names):
-            others = rivals[name]
-            problem = bridge.questions.fits(token, name, others, ())
-            if problem:
-                away[name] = OUTBID
-        return away
+        nodes = (rivals.keys() & found.nodes.keys()).intersection(names)
+        return {name: OUTBID for name in nodes if bridge.questions.fits(token, name, rivals[name], ())}
 
     def prioritize(self, head: Head, body: bytes) -> Reply:
         del head
@@ -174,50 +170,30 @@ class Extender:
         return json({"Error": said})
 
     async def _bind(self, args: BindingArgs) -> None:
+        """Reserve, write the claims, wait for the devices, and bind; what cannot be had in time is let go of."""
         token = _token(args.pod_uid)
+        reservations = self._bridge.reservations
         self._scores.pop(args.pod_uid, None)
-        pod = await self._pod(args)
+        pod = self._bridge.pods.find(args.pod_uid)
+        if pod is None:  # this process may have begun after the question about it was answered
+            pod = await self._cluster.get(PODS, args.pod_name, args.pod_namespace)
+            if pod.metadata.uid != args.pod_uid:
+                raise Refusal(HTTPStatus.CONFLICT, "the pod has been replaced by another of the same name")
         if self._bridge.questions.adopt(token, pod):
-            self._bridge.reservations.reserve(token, args.node)
-            await self._commit(token)
+            reservations.reserve(token, args.node)
+            try:
+                progress = await reservations.commit(token, WRITING_SECONDS + reservations.binding_seconds)
+            except BaseException:
+                reservations.unreserve(token)
+                raise
+            if not progress.committed:
+                reservations.unreserve(token)
+                raise Refusal(HTTPStatus.CONFLICT, progress.message)
         try:
             await self._cluster.bind(args.pod_name, args.pod_namespace, args.node, uid=args.pod_uid)
         except ApiError:
-            self._bridge.reservations.unreserve(token)
+            reservations.unreserve(token)
             raise
-
-    async def _pod(self, args: BindingArgs) -> Pod:
-        """Find the pod. This process may have begun after the question about it was answered."""
-        known = self._bridge.pods.find(args.pod_uid)
-        if known is not None:
-            return known
-        pod = await self._cluster.get(PODS, args.pod_name, args.pod_namespace)
-        if pod.metadata.uid != args.pod_uid:
-            raise Refusal(HTTPStatus.CONFLICT, "the pod has been replaced by another of the same name")
-        return pod
-
-    async def _commit(self, token: str) -> None:
-        """Write the claims and wait for the devices; what cannot be had in time is let go of."""
-        try:
-            progress = await self._bridge.reservations.commit(
-                token, WRITING_SECONDS + self._bridge.reservations.binding_seconds
-            )
-        except BaseException:
-            self._bridge.reservations.unreserve(token)
-            raise
-        if not progress.committed:
-            self._bridge.reservations.unreserve(token)
-            raise Refusal(HTTPStatus.CONFLICT, progress.message)
-
-    def _remember(self, uid: str, scores: Mapping[str, int]) -> None:
-        """Keep scores that differ; those that do not are as good as none."""
-        if len(set(scores.values())) < 2:
-            self._scores.pop(uid, None)
-            return
-        self._scores[uid] = scores
-        self._scores.move_to_end(uid)
-        while len(self._scores) > REMEMBERED:
-            self._scores.popitem(last=False)
 
 
 def _token(uid: str) -> str:

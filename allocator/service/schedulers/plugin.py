@@ -102,15 +102,11 @@ class Plugin:
         question = read(body, PodQuestion)
         token, found = self._bridge.questions.outlook(question.pod)
         nodes = self._bridge.knowledge.stock.nodes
-        alike = question.nodes == self._census_of(nodes)
-        return json(_outlook(token, found, other_nodes(found, nodes) if alike else None))
-
-    def _census_of(self, nodes: Mapping[str, Node]) -> KnownNodes:
-        """Count the nodes anew only if one of them has changed: they are another mapping then."""
-        if nodes is not self._counted:
+        if nodes is not self._counted:  # one of them has changed: they are another mapping then
             self._counted = nodes
             self._census = known_nodes(nodes)
-        return self._census
+        alike = question.nodes == self._census
+        return json(_outlook(token, found, other_nodes(found, nodes) if alike else None))
 
     def filter(self, head: Head, body: bytes) -> Reply:
         del head

@@ -96,28 +96,21 @@ class Scheduler:
                 group.create_task(run())
             for informer in (self._pods, *self._informers):
                 await informer.wait_for_sync(inf)
+            clock = asyncio.get_running_loop().time
             while True:
-                await self._news()
-                await self._round()
-
-    async def _news(self) -> None:
-        """Wait until something changed, or until a pod's pause is over."""
-        pause_ends = self._retries.next_due()
-        with suppress(TimeoutError):
-            async with asyncio.timeout_at(pause_ends if pause_ends < inf else None):
-                await self._changed.wait()
-        self._changed.clear()
-
-    async def _round(self) -> None:
-        """Try every pending pod that is not to be left alone."""
-        clock = asyncio.get_running_loop().time
-        waiting = podfit.pending(self._all_pods())
-        self._retries.keep(pod.metadata.uid for pod in waiting)
-        for pod in waiting:
-            sight = self._sight(pod)
-            if self._retries.due(pod.metadata.uid, sight, clock()):
-                await self._place(pod, sight)
-                await asyncio.sleep(0)
+                # Wait until something changed, or until a pod's pause is over; then try every pending pod that is not to be left alone.
+                pause_ends = self._retries.next_due()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout_at(pause_ends if pause_ends < inf else None):
+                        await self._changed.wait()
+                self._changed.clear()
+                waiting = podfit.pending(self._all_pods())
+                self._retries.keep(pod.metadata.uid for pod in waiting)
+                for pod in waiting:
+                    sight = self._sight(pod)
+                    if self._retries.due(pod.metadata.uid, sight, clock()):
+                        await self._place(pod, sight)
+                        await asyncio.sleep(0)
 
     def _sight(self, pod: Pod) -> Sight:
         """Name the versions of what a try to place a pod is based on."""
@@ -151,17 +144,15 @@ class Scheduler:
             if new is None and old is not None:
                 kind = type(old).__name__
                 self._stock = self._stock.without(kind, _stock_key(old))
-            elif new is not None and not self._is_outdated(new):
+            elif isinstance(new, ResourceClaim):
+                # News of our first write may follow our second.
+                known = self._stock.claims.get(_stock_key(new))
+                meta = new.metadata
+                ours = known is not None and known.metadata.uid == meta.uid
+                if known is None or not (ours and is_later(known.metadata.resource_version, meta.resource_version)):
+                    self._stock = self._stock.with_(new)
+            elif new is not None:
                 self._stock = self._stock.with_(new)
-
-    def _is_outdated(self, obj: Any) -> bool:
-        """Say whether we wrote a claim after it was as we are told now: news of our first write may follow our second."""
-        if not isinstance(obj, ResourceClaim):
-            return False
-        known = self._stock.claims.get(_stock_key(obj))
-        if known is None or known.metadata.uid != obj.metadata.uid:
-            return False
-        return is_later(known.metadata.resource_version, obj.metadata.resource_version)
 
     def _all_pods(self) -> list[Pod]:
         return [self._bound.get(pod.metadata.uid, pod) for pod in self._pods.objects.values()]
@@ -240,16 +231,8 @@ class Scheduler:
             if found.verdict(name) is Verdict.FEASIBLE:
                 return node, found[name]
             short.add(name)
+        answers: dict[str, Answer] = {}  # why not, once for each kind of the nodes that are short of devices
         kinds = found.equal_nodes()
-        answers = await self._explain(stock, wanted, kinds, short)
-        why = _why(refusals, answers, len(short))
-        raise _Waiting(why)
-
-    async def _explain(
-        self, stock: Stock, wanted: list[ResourceClaim], kinds: list[list[str]], short: set[str]
-    ) -> dict[str, Answer]:
-        """Say why not, once for each kind of the nodes that are short of devices."""
-        answers: dict[str, Answer] = {}
         clock = asyncio.get_running_loop().time
         turn = clock()
         firsts = (min(short.intersection(kind), default="") for kind in kinds)
@@ -258,7 +241,7 @@ class Scheduler:
                 await asyncio.sleep(0)
                 turn = clock()
             answers[name] = allocate(stock, name, wanted, reasons=True)
-        return answers
+        raise _Waiting(_why(refusals, answers, len(short)))
 
     async def _write(self, claim: ResourceClaim, allocation: AllocationResult | None, pod: Pod) -> None:
         """Write an allocation, or only that a pod uses what was allocated before."""

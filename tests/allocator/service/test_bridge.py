@@ -251,9 +251,9 @@ async def waked(one, change, holders):
     seq = one.bridge.requeue_events.seq
     await change
     await until(
-        lambda: set(one.bridge.requeue_events._since(seq).pods) - holders and not one.bridge.pods.refused._looking
+        lambda: set(one.bridge.requeue_events.since(seq).pods) - holders and not one.bridge.pods.refused._looking
     )
-    return set(one.bridge.requeue_events._since(seq).pods) - holders
+    return set(one.bridge.requeue_events.since(seq).pods) - holders
 
 
 async def test_a_look_for_room_that_fails_lets_nobody_sleep(monkeypatch):

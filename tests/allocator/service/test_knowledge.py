@@ -41,7 +41,7 @@ async def test_the_stock_is_read_as_the_server_and_what_is_a_guess_is_said():
         assert told["declared"] == {PARTITIONS: False}
         assert told["guessed"]["DRADeviceTaints"] is True
         assert f"{SHARES}=false: it is true" in told["doubts"]
-        _, notes = one.service._readiness()
+        _, notes = one.service.metrics.readiness()
         assert notes["server"] == told["doubts"]
 
 

@@ -123,7 +123,7 @@ async def test_no_more_pods_than_may_be_on_a_node_are_put_there_and_the_next_com
         assert (await one.plugin("filter", question | {"remove": [await one.pod("p")]}))[1]["fits"] is True
         seq = one.bridge.requeue_events.seq
         await cluster.delete(resources.PODS, "p", "default", grace=0)
-        await until(lambda: "default/r" in one.bridge.requeue_events._since(seq).pods)
+        await until(lambda: "default/r" in one.bridge.requeue_events.since(seq).pods)
         assert list(await scores(one, "r")) == ["n0"]
 
 

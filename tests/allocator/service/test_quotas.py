@@ -141,8 +141,7 @@ async def test_nothing_is_decided_before_quotas_were_read():
     """However long that takes: a process without them would admit every pod."""
     cluster = Late()
     cluster.load([*fleet(1, 4), quota(gpu__devices=1)])
-    nothing = {"on_claim": print, "on_pod": print, "on_devices": list, "on_quota": list, "on_namespace": str}
-    known = Knowledge(cluster, **nothing)
+    known = Knowledge(cluster, decides=True)
     following = asyncio.create_task(known.run())
     try:
         await until(lambda: known.what_is_unread().startswith("still reading devicequotas"))
