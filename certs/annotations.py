@@ -2,7 +2,7 @@
 
 # The rules of each webhook by its name, as JSON: they are put in their places together with the bundle.
 RULES = "drawbridge.dev/rules"
-# "other": somebody else keeps the bundle. cert-manager says so with an annotation of its own.
+# "other": another program keeps the bundle. cert-manager says so with an annotation of its own.
 BUNDLE_KEEPER = "drawbridge.dev/ca-bundle"
 CERT_MANAGER = "cert-manager.io/inject-ca-from"
 OTHER_KEEPERS = (CERT_MANAGER, "cert-manager.io/inject-ca-from-secret")

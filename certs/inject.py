@@ -1,14 +1,14 @@
-"""The bundle in the webhook configurations: put it there, open the door, and say whether it is everywhere.
+"""The bundle in the webhook configurations: put it there, put the rules in their places, and say whether it is everywhere.
 
 A webhook without a bundle cannot be called: the API server would not believe our certificate, and under failurePolicy Fail
-turn every pod back. So a generated configuration calls nobody when it is applied: it has no rules. They stand in an
+turn every pod back. So a generated configuration calls no webhook when it is applied: it has no rules. They stand in an
 annotation, and go to their places together with the bundle. What an apply does not mention it leaves alone, so the same
-manifest applied again takes neither away; and whoever applies it where no controller runs has changed nothing for anybody.
+manifest applied again takes neither away; and applied where no controller runs it changes nothing.
 
 Whose annotation says that another keeps the bundle (`certs.annotations`) is given its rules as
 soon as there is a bundle, and never a bundle.
 
-A configuration that is not there yet (drawbridge started before `kubectl apply`) counts as fine: nobody calls us through it.
+A configuration that is not there yet (drawbridge started before `kubectl apply`) counts as fine: no API server calls through it.
 Only caBundle and rules are touched, with a `test` on the version that was read, so a concurrent edit by the admin wins and
 is looked at again on the next round. Configurations are read before the bundle is: then a bundle that has become old
 meanwhile cannot take the place of a newer one that another replica has put in.
@@ -128,5 +128,5 @@ def _waiting(configuration: Mapping[str, Any]) -> dict[str, object]:
     try:
         read = json.loads(text or "{}")
     except ValueError:
-        return {}  # written by hand: nobody is called, and nothing else suffers
+        return {}  # written by hand: no webhook is called, and nothing else suffers
     return read if isinstance(read, dict) else {}

@@ -1,8 +1,8 @@
 """What the four shared Secrets hold, and how one rotation step changes it. Values only; `certs.store` reads and writes them.
 
-The first is the authority's alone; the second is what a replica of the webhook serves with; the third is for whoever seals
+The first is the authority's alone; the second is what a replica of the webhook serves with; the third is for the process that seals
 or verifies, the webhook and the controller; the fourth is what an allocator shows where API servers ask about quotas. It looks like
-the second, under another key and other names: whoever has one cannot answer in place of the other.
+the second, under another key and other names: its holder cannot answer in place of the other.
 
 | authority's | holds |
 |---|---|
@@ -118,7 +118,7 @@ def view(material: Material, names: Names, *, bundle_everywhere: bool) -> View:
 def _is_sound(leaf: Pair | None, names: Sequence[str], signer: Pair | None, *, never: Sequence[str]) -> bool:
     """Say whether a leaf is for these names, and the present authority signed it.
 
-    An older version had one leaf for webhook and allocator, and mounted its key in both: whoever had it could answer for both.
+    An older version had one leaf for webhook and allocator, and mounted its key in both: its holder could answer for both.
     """
     if signer is None or leaf is None:
         return False

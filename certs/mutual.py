@@ -1,4 +1,4 @@
-"""A TLS context from files that somebody else keeps: a mounted Secret, cert-manager's. It lets in only who shows a certificate, if it is
+"""A TLS context from files that another program keeps: a mounted Secret, cert-manager's. It lets in only who shows a certificate, if it is
 said of which authority.
 
 Files change under us, one after the other: what does not go together is not used, and what was good is served meanwhile. When they
@@ -23,7 +23,7 @@ class UnusableFile(Exception):  # noqa: N818  the name of what is wrong
 
 
 class Files(NamedTuple):
-    """Paths: what we show, its key, and the authorities whose certificates others have to show, or "" for anybody."""
+    """Paths: what we show, its key, and the authorities whose certificates others have to show, or "" for any caller."""
 
     certificate: str
     key: str

@@ -24,7 +24,7 @@ def context() -> ssl.SSLContext:
     made.minimum_version = ssl.TLSVersion.TLSv1_2
     # Without a ticket every new connection is a full handshake, and so proves the present certificate.
     made.options |= ssl.OP_NO_TICKET
-    # A second handshake on one connection costs the server what a first one does, and stands in nobody's line. Go's client does not know it either.
+    # A second handshake on one connection costs the server what a first one does, and waits in no queue. Go's client does not know it either.
     made.options |= ssl.OP_NO_RENEGOTIATION
     made.set_alpn_protocols(["http/1.1"])
     return made
@@ -33,7 +33,7 @@ def context() -> ssl.SSLContext:
 def load(into: ssl.SSLContext, pair: Pair) -> None:
     """Serve this certificate from the next handshake on. Raises ssl.SSLError if the pair is unusable."""
     with _file(pair.certificate + pair.key) as path:
-        # A load that fails halfway leaves a context without a key: try it on one that nobody uses.
+        # A load that fails halfway leaves a context without a key: try it on one that is not used.
         context().load_cert_chain(path)
         into.load_cert_chain(path)
 

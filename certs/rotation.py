@@ -21,7 +21,7 @@ before, if it can still be read, is trusted for a while longer, as after a switc
 
 Clocks jump. Whatever is made is valid from `SKEW` before it was made, so a clock that is wrong by less than that, ours or
 the API server's, ahead or behind, makes nothing that the other would not believe. What was made further in the future
-than that can be believed by nobody and is made again.
+than that is believed by no client and is made again.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def _has_aged(view: View, now: dt.datetime, policy: Policy) -> bool:
 def _has_settled(view: View, now: dt.datetime, policy: Policy) -> bool:
     if not view.bundle_everywhere:
         return False
-    # A phase that began in the future began while a clock was wrong: nobody knows when, and the pause is kept from now on.
+    # A phase that began in the future began while a clock was wrong: it is not known when, and the pause is kept from now on.
     return view.since is None or view.since + policy.pause <= now
 
 

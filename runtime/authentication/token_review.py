@@ -100,7 +100,7 @@ class TokenReviews:
             told = convert(status or {}, _TokenStatus)
         except WireError as error:
             raise Unavailable(f"the answer is not a TokenReview: {error}") from None
-        # A server that knows nothing of audiences names none, and then the token may be for anybody.
+        # A server that knows nothing of audiences names none, and then the token may be for any audience.
         if not told.authenticated or self._audience not in told.audiences:
             return Account()
         nodes = told.user.extra.get(_NODE)

@@ -65,7 +65,7 @@ class Election:
         self.notes: dict[
             str, str
         ] = {}  # annotations that we put on the lease when we hold it, such as where we can be asked
-        self.holders_notes: Mapping[str, str] = {}  # of the last look, of whoever held the lease then
+        self.holders_notes: Mapping[str, str] = {}  # of the last look, of the holder of the lease then
 
     def is_sure(self) -> bool:
         """Whether no other candidate can have begun to lead. False for a leader that was stopped for a while, and does not know yet."""

@@ -198,7 +198,7 @@ class PeerConnection(BaseProtocol):
         self._enter(ConnectionPhase.QUIET)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """End, whoever ended it."""
+        """End, whichever side ended it."""
         super().connection_lost(exc)
         self._count(0)
         self.phase = ConnectionPhase.CLOSED

@@ -237,7 +237,7 @@ class Listener:
     def _accept(self, listener: socket.socket) -> None:
         """Take connections: there is at least one, and in a crowd who is not taken soon waits for the kernel's next try, a second or three.
 
-        Not with `sock_accept`, in a task: what such a task has taken at the moment in which it is cancelled is nobody's.
+        Not with `sock_accept`, in a task: what such a task has taken at the moment in which it is cancelled is lost.
         """
         for _ in range(TAKEN):
             try:
@@ -304,7 +304,7 @@ class Listener:
                 await loop.connect_accepted_socket(lambda: connection, sock)
                 return
             async with self._handshakes.turn_of(connection, sock, is_known=connection.peer in self._known):
-                # The sweep is earlier, and does not count the time in which nobody looked.
+                # The sweep is earlier, and does not count the time in which the loop did not look.
                 late = 4 * self.limits.handshake
                 await loop.connect_accepted_socket(
                     lambda: connection, sock, ssl=self._tls, ssl_handshake_timeout=late, ssl_shutdown_timeout=1.0

@@ -1,8 +1,8 @@
 """How much of a collection is kept: so many bytes in all, and so many of one owner, which is a namespace, or a node. Pure.
 
-An owner may always keep a little (`FLOOR`), whatever others have taken, so that nobody's objects keep out another's. Beyond that
+An owner may always keep a little (`FLOOR`), whatever others have taken, so that no owner's objects keep out another's. Beyond that
 what comes first is kept. A small object counts as a third of what it takes, because honest ones are many and small, and large ones
-are what somebody fills a memory with. What is not kept is set aside: counted by owner, and read again when there is room (`is_freed`).
+are what an attacker fills a memory with. What is not kept is set aside: counted by owner, and read again when there is room (`is_freed`).
 """
 
 from __future__ import annotations

@@ -98,7 +98,7 @@ class Informer(Generic[T]):
     ) -> None:
         """`clock` counts seconds and never goes back. A quarantine may be shared by the informers of a process.
 
-        `trim` leaves away what nobody asks of an object, before it is kept.
+        `trim` leaves away what is not asked of an object, before it is kept.
         """
         self._cluster = cluster
         self.resource = resource

@@ -1,4 +1,4 @@
-"""Series about who has which device, whoever shows them: what they are known by, and how many there may be.
+"""Series about which pod has which device, for all processes that show them: what they are known by, and how many there may be.
 
 Their labels are names that others chose, so their number is bounded: beyond it series are left out, and counted.
 """
@@ -30,7 +30,7 @@ class DeviceSeries:
         self.left_out = 0
 
     def add(self, labels: Sequence[str], amounts: Mapping[str, Quantity]) -> None:
-        """Show a device that somebody has, with all that he has of it; or nothing of it, if there is no room."""
+        """Show a device that a pod has, with all that it has of it; or nothing of it, if there is no room."""
         devices = len(self._devices.samples)
         parts = len(self._amounts.samples) + len(amounts)
         if max(devices, parts) >= self._most:

@@ -25,7 +25,7 @@ GRACE = 1.0
 
 
 def readiness(problems: Mapping[str, str], notes: Mapping[str, str], *, verbose: bool) -> Reply:
-    """Answer with one line a check; an empty reason is fine, and a note takes nobody off a Service."""
+    """Answer with one line a check; an empty reason is fine, and a note takes no pod off a Service."""
     lines: list[str] = []
     status = 200
     for name, problem in problems.items():
@@ -54,17 +54,13 @@ class MetricsPort:
         """Show a value that is computed at each look."""
         Gauge(name, text, registry=self.registry).set_function(value)
 
-    def listener(self) -> Listener:
-        """Make the listener that it is shown at."""
-        return Listener(self, LIMITS, self.count_closure)
-
     @asynccontextmanager
     async def shown(self, where: Address | None) -> AsyncIterator[Address | None]:
         """Show it all, and say where; nowhere if that is wanted."""
         if where is None:
             yield None
             return
-        listener = self.listener()
+        listener = Listener(self, LIMITS, self.count_closure)
         try:
             yield where._replace(port=listener.open(where.host, where.port))
         finally:

@@ -58,7 +58,7 @@ class UserInfo(Wire, frozen=True, kw_only=True):
 
 
 class Request(Wire, frozen=True, kw_only=True):
-    """What the API server asks about. Objects stay raw until somebody needs them."""
+    """What the API server asks about. Objects stay raw until they are needed."""
 
     uid: str = ""
     kind: GroupVersionKind = GroupVersionKind()

@@ -41,7 +41,7 @@ STEPS = 3_000
 # Changes tried for "what would fit instead", and what looking for words may cost beside the verdict: about half a second.
 TRIES = 40
 WORDS_STEPS = 500_000
-# What is said in place of that where nobody can wait for it: what was found out so far would be chance.
+# What is said in place of that where there is no time for it: what was found out so far would be chance.
 NO_TIME = "what would fit instead was not looked for to the end, for want of time"
 # Kinds of node whose answers are compared; a fleet has few, and a refusal need not be told from all sides.
 KINDS = 16
@@ -53,14 +53,14 @@ VALUES = 12
 WORDS = 16
 _LITERAL = re.compile(r'["\']([^"\'\\]{0,64})["\']')
 _WORD = re.compile(r"[A-Za-z0-9.]{2,}")
-# Letters of a selector that somebody wrote.
+# Letters of a selector that a user wrote.
 SELECTOR = 300
 CURABLE = frozenset((Stage.TAINT, Stage.POOL))
-# What may be offered to somebody who writes a pod: other numbers, not other people's claims.
+# What may be offered to the author of a pod: other numbers, not other people's claims.
 OFFERS = (Kind.AMOUNT, Kind.COUNT, Kind.SPLIT, Kind.CLASS, Kind.SELECTOR, Kind.CONSTRAINT)
 # ... also if he asked by the old names, with which no class, selector or constraint was written.
 WRITTEN = (Kind.AMOUNT, Kind.COUNT, Kind.SPLIT)
-# Attributes that tell single devices apart: nobody wants to read all of them.
+# Attributes that tell single devices apart: no user reads all of them.
 _UNIQUE = frozenset(target.unique for target in TARGETS.values())
 
 
@@ -100,8 +100,8 @@ def judge(
 
     What a node of the `prospects` could serve, which an autoscaler can make, is not impossible.
 
-    Where the budget, or `steps` on one kind of node, ends the search, nothing is promised. `given` are claims that somebody asked for in other words, by
-    their names; a claim that somebody wrote is called what it is called. Who asks often keeps a `memo`.
+    Where the budget, or `steps` on one kind of node, ends the search, nothing is promised. `given` are claims that were asked for in other words, by
+    their names; a claim that a user wrote has its own name. A caller that asks often keeps a `memo`.
     """
     names, budget = given or {}, budget or Budget()
     budget.charge(len(claims))
@@ -234,7 +234,7 @@ class _Hearing:
                 meant = _nearest_word(self.expressions(selected), published)
                 remedy = f"did you mean {meant}?" if meant else "ask for one of these"
                 return _never(Code.NO_DEVICE, f"{text}; {known}", remedy, claim)
-            if claim not in self.given:  # then somebody wrote the selector
+            if claim not in self.given:  # then a user wrote the selector
                 text = f"{text}: {selected.text[:SELECTOR]}"
             return _never(Code.NO_DEVICE, text, claim=claim)
         exactly = None

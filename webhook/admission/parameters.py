@@ -1,7 +1,7 @@
 """What drivers would refuse of the parameters that claims carry for them, said when the claim or its pod is asked for. Pure.
 
-A warning, and never a refusal: a newer driver may take more than the sources that were read, and who runs a driver behind a
-gate of its own knows that. The rules are those of `drawbridge check` (docs/parameters.md).
+A warning, and never a refusal: a newer driver may take more than the sources that were read, and an administrator who runs one knows
+that. The rules are those of `drawbridge check` (docs/parameters.md).
 """
 
 from __future__ import annotations

@@ -303,7 +303,7 @@ def _rule(group: str, version: str, plurals: Sequence[str], *operations: str) ->
 def _configuration(kind: str, webhooks: Sequence[dict[str, Json]], options: Registration, name: str = NAME) -> Json:
     """A configuration that can be called at once if it has its bundle, and else as soon as the bundle is put in.
 
-    Without rules a webhook is asked nothing. They wait in an annotation, from where whoever puts in the bundle (`certs.inject`)
+    Without rules a webhook is asked nothing. They wait in an annotation, from where the process that puts in the bundle (`certs.inject`)
     takes them; a manifest without rules, applied again, does not take them away.
     """
     metadata: dict[str, Json] = {"name": name, "labels": {"app.kubernetes.io/name": NAME}}

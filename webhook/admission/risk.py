@@ -1,7 +1,7 @@
 """What a scheduler may do against a DeviceCompatibility that it has never heard of: only our own keep `compatibleOnlyWith`.
 
 A rule is installed, and a pod goes to another scheduler. Where the devices that this one may choose are not those that the rule leaves,
-that is said while somebody still looks; nobody is turned back for it, since what is chosen is not known yet.
+that is said at creation; no pod is turned back for it, since what is chosen is not known yet.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ class Decider(Protocol):
         ...
 
     def notes(self) -> Mapping[str, str]:
-        """Name what is worth knowing and keeps nobody from being asked, in the same way."""
+        """Name what is worth knowing and keeps the webhook from no review, in the same way."""
         ...
 
 

@@ -54,7 +54,7 @@ class Shared:
 
 
 class Sealing:
-    """The keys of the seal and no certificate: for the controller, which serves nobody."""
+    """The keys of the seal and no certificate: for the controller, which serves no requests."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -68,7 +68,7 @@ class Sealing:
 
 
 class Files:
-    """A certificate that somebody else keeps, cert-manager for one; the keys of the seal still come from the Secrets."""
+    """A certificate that another program keeps, cert-manager for one; the keys of the seal still come from the Secrets."""
 
     def __init__(self, certificate: str, key: str, others: Origin) -> None:
         self._certificate = certificate

@@ -34,7 +34,7 @@ class ConfigurationError(manifests.ManifestError):
 def load(path: str, content: bytes | None = None) -> Configuration:
     """Read one file, `-` for standard input; raise ConfigurationError with everything that is wrong with it.
 
-    Whoever is given a configuration file reads it here, so that every command has the same verdict on it. `content` is what
+    Each command that is given a configuration file reads it here, so that every command has the same verdict on it. `content` is what
     stands in it, for who has read that already: it may be another by now.
     """
     try:

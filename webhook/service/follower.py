@@ -30,7 +30,7 @@ DECLARED: tuple[Resource[Any], ...] = (
     resources.DEVICE_CLASSES,
     resources.RESOURCE_CLAIM_TEMPLATES,
 )
-# Followed where the server has them; a server of the right group may still lack a kind, so nobody waits for these long (`Pace.extra`).
+# Followed where the server has them; a server of the right group may still lack a kind, so these are not waited for long (`Pace.extra`).
 EXTRA: tuple[Resource[Any], ...] = (resources.DEVICE_TAINT_RULES, resources.DEVICE_COMPATIBILITIES)
 
 # Pods that hold what device plugins hand out.
@@ -114,7 +114,7 @@ class Follower(ClusterView):
         return age <= self._pace.fresh
 
     def uncounted(self) -> str:
-        """Say why nobody knows what device plugins have left, where a policy asks for it; "" if all is well."""
+        """Say why it is not known what device plugins have left, where a policy asks for it; "" if all is well."""
         if not (self.is_synced and self._holders and self._world.asks_for_pods) or self._knows_pods():
             return ""
         error = self._pods.health.error if self._pods is not None else ""

@@ -8,7 +8,7 @@ from typing import NamedTuple
 class Pace(NamedTuple):
     """How often things are looked at and tried again, in seconds."""
 
-    # Between looks at Secrets and webhook configurations while nobody says that they changed; and while something fails.
+    # Between looks at Secrets and webhook configurations while no watch says that they changed; and while something fails.
     certificate: float = 10.0
     certificate_retry: float = 1.0
     # Between two views made from a stream of changes.
@@ -16,7 +16,7 @@ class Pace(NamedTuple):
     # Between questions to an API server that does not answer, and between looks at its version and gates.
     retry: float = 1.0
     server: float = 600.0
-    # A server of the right group may still lack a kind; nobody waits longer for it.
+    # A server of the right group may still lack a kind; it is not waited for longer.
     extra: float = 3.0
     # What was confirmed longer ago is good enough to translate by, but not to refuse by.
     fresh: float = 60.0

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 LIVING = "status.phase!=Succeeded,status.phase!=Failed"
 WITHOUT_NODE = f"spec.nodeName=,{LIVING}"
 EVERYWHERE = ""
-# What the pods that wait, and that nobody follows, may take of the memory.
+# What the pods that wait, and that are not followed, may take of the memory.
 WAITING_BYTES = 32 << 20
 # A list that is so long that its token gets too old on the way is begun anew.
 TRIES = 3
@@ -52,7 +52,7 @@ class PodSurvey:
                 return
             key = metadata.namespace, metadata.name
             size = footprint(pod)
-            # A tenant whose pods there is no room for waits longer, and nobody else does.
+            # A tenant whose pods there is no room for waits longer, and no other does.
             if room.take(key, metadata.namespace, size):
                 found[key] = pod
 
@@ -82,7 +82,7 @@ class PodSurvey:
             del self._looked[namespace], self._used[namespace]
 
     async def _list(self, namespace: str, fields: str, take: Callable[[Pod], None]) -> None:
-        """Show pods to somebody, page by page; one that cannot be read is passed over."""
+        """Show pods to a function, page by page; one that cannot be read is passed over."""
         for _ in range(TRIES - 1):
             try:
                 await self._pages(namespace, fields, take)

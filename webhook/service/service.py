@@ -68,7 +68,7 @@ class Settings(NamedTuple):
     authority: bool = True
     listen: Address = Address()
     metrics: Address | None = Address()
-    # A certificate that somebody else keeps: paths of certificate and key.
+    # A certificate that another program keeps: paths of certificate and key.
     files: tuple[str, str] | None = None
     # After the order to stop: how long to serve on while endpoints change, and how long what is in flight may take.
     notice: float = 5.0

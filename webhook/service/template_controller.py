@@ -1,4 +1,4 @@
-"""The templates controller: makes the ResourceClaimTemplates that admitted pods name, and sweeps those nobody needs.
+"""The templates controller: makes the ResourceClaimTemplates that admitted pods name, and sweeps those that no pod needs.
 
 An ordinary controller, never part of a review: it follows pods, workloads and templates, and does what `webhook.claims.upkeep`
 says. Nothing is remembered between starts but the clock of the sweep, so a kill costs a grace period and nothing else.
@@ -111,7 +111,7 @@ class Templates:
         # Namespaces to look at, and those of them to look at once more.
         self._lookout: WorkQueue[str] = WorkQueue("pods that wait", quarantine=self.quarantine)
         self._once_more: set[str] = set()
-        # Pods that a look has found waiting, and that nobody follows.
+        # Pods that a look has found waiting, and that are not followed.
         self._strays: dict[Key, Pod] = {}
         self._templates = Informer(
             cluster, resources.RESOURCE_CLAIM_TEMPLATES, quarantine=self.quarantine, trim=_without_others_content
@@ -346,7 +346,7 @@ class Templates:
         logger.info("template created", extra={"template": f"{namespace}/{name}"})
 
     async def _look(self, namespace: str, name: str, spec: Json) -> None:
-        """Somebody was first, and our copy does not show it yet."""
+        """Another replica was first, and our copy does not show it yet."""
         with suppress(NotFound):
             stored = await self._cluster.get(resources.RESOURCE_CLAIM_TEMPLATES, name, namespace)
             match upkeep.due(spec, stored):
@@ -415,11 +415,11 @@ class Templates:
 
 
 def _without_others_content(stored: ResourceClaimTemplate) -> ResourceClaimTemplate:
-    """Leave away what stands in a template whose name is none of ours: nobody here compares it with anything."""
+    """Leave away what stands in a template whose name is none of ours: it is not compared with anything here."""
     is_ours = stored.metadata.name.startswith(names.PREFIX)
     return stored if is_ours else msgspec.structs.replace(stored, spec=ResourceClaimTemplateSpec())
 
 
 def _trimmed(workload: StoredWorkload) -> StoredWorkload:
-    """Leave away the spec of what a controller makes, which nobody looks at: of ten ReplicaSets nine are old ones."""
+    """Leave away the spec of what a controller makes, which is not looked at: of ten ReplicaSets nine are old ones."""
     return msgspec.structs.replace(workload, spec=None) if workload.is_owned else workload

@@ -1,1 +1,1 @@
-"""Who decides a review: the loop under an alarm clock, a worker that can be killed."""
+"""Where a review is decided: on the loop under a CPU timer, or in a worker that can be killed."""

@@ -1,10 +1,10 @@
 """Workers: child processes that decide the reviews which may take long, and that can be killed.
 
 A worker is a fork of this process, so it has the stock of the moment without a byte being sent: 5,000 nodes are shared with
-their parent, page by page, until somebody writes to one. It serves as long as its state is the present one, up to a number
+their parent, page by page, until one is written to. It serves as long as its state is the present one, up to a number
 of reviews, then another is forked. It has no socket but the one to its parent, a limit of memory and of CPU, and it is killed when its time
 is over. One that ends by itself may have been full of what others had asked, or have been killed while it was idle: what it was asked is asked once more, of a
-new one. So it is with one that somebody has stopped: the kernel tells a stopped process from one at work, and it is ended as soon as that is seen. What is not decided in time is undecided; who asked says what that means.
+new one. So it is with one that was stopped: the kernel tells a stopped process from one at work, and it is ended as soon as that is seen. What is not decided in time is undecided; the caller says what that means.
 
     parent                              worker
     path, body (msgpack, length first) ─▶ decide
@@ -51,7 +51,7 @@ BURIAL = 0.01
 # ... and whether workers that were asked something are stopped.
 WATCH = 0.1
 
-ANYBODY = Asker("")
+ANY = Asker("")
 _LENGTH = struct.Struct("!I")
 _outcome = msgspec.msgpack.Decoder(Outcome)
 _reply = msgspec.msgpack.Decoder(tuple[str, msgspec.Raw])
@@ -102,7 +102,7 @@ class Pool:
         body: bytes,
         seconds: float,
         *,
-        asker: Asker = ANYBODY,
+        asker: Asker = ANY,
     ) -> Outcome:
         """Have a review decided; raise Undecided, ReviewError or Bug. `state` tells when a worker's view is old."""
         try:
