@@ -87,7 +87,9 @@ def _parse(text: str) -> Version:
     *numbers, prerelease, _ = shape.groups()
     parts: tuple[tuple[int, int, str], ...] = ()
     if prerelease:
-        parts = tuple(_part(text, part) for part in prerelease.split("."))
+        parts = tuple(
+            (0, _number(text, one), "") if _DIGITS.issuperset(one) else (1, 0, one) for one in prerelease.split(".")
+        )
     major, minor, patch = (_number(text, digits) for digits in numbers)
     released = not parts
     return Version((major, minor, patch, released, parts), text)
@@ -96,15 +98,9 @@ def _parse(text: str) -> Version:
 _remembered = lru_cache(maxsize=4096)(_parse)
 
 
-def _part(text: str, part: str) -> tuple[int, int, str]:
-    if not _DIGITS.issuperset(part):
-        return 1, 0, part
-    if len(part) > 1 and part[0] == "0":
-        raise _wrong(text, f"the prerelease number {part} has a leading zero")
-    return 0, _number(text, part), ""
-
-
 def _number(text: str, digits: str) -> int:
+    if len(digits) > 1 and digits[0] == "0":
+        raise _wrong(text, f"the prerelease number {digits} has a leading zero")
     if len(digits) > 20 or int(digits) > _LARGEST:
         raise _wrong(text, f"{digits[:25]} is too large")
     return int(digits)

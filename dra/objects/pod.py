@@ -205,22 +205,16 @@ def protects(budget: PodDisruptionBudget, pod: Pod) -> bool:
     if selector is None or mine != theirs:
         return False
     labels = pod.metadata.labels
-    wanted = selector.match_labels.items()
-    if not wanted <= labels.items():
+    if not selector.match_labels.items() <= labels.items():
         return False
-    return all(_holds(one, labels) for one in selector.match_expressions)
-
-
-def _holds(requirement: LabelSelectorRequirement, labels: Mapping[str, str]) -> bool:
-    """Say whether labels meet a requirement. The API server lets no other operator in; what cannot be read protects."""
-    key, values = requirement.key, requirement.values
-    match requirement.operator:
-        case "In":
-            return labels.get(key) in values
-        case "NotIn":
-            return labels.get(key) not in values
-        case "Exists":
-            return key in labels
-        case "DoesNotExist":
-            return key not in labels
+    for one in selector.match_expressions:
+        met = {
+            "In": labels.get(one.key) in one.values,
+            "NotIn": labels.get(one.key) not in one.values,
+            "Exists": one.key in labels,
+            "DoesNotExist": one.key not in labels,
+        }
+        # The API server lets no other operator in; what cannot be read protects.
+        if not met.get(one.operator, True):
+            return False
     return True

@@ -291,7 +291,7 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
         for key in {key for pool in pools for key in self.held.get(pool, ())}:
             claim = self.claims[key]
             before, after = amounts_of(claim, self.pages_of), amounts_of(claim, of)
-            differences.append(Difference(_namespace(claim), before, after))
+            differences.append(Difference(key.partition("/")[0], before, after))
         changes.update(pages=pages, pages_on=on, pages_of=of, sums=corrected(self.sums, differences))
         return None if "" in concerned else frozenset(concerned)
 
@@ -340,10 +340,6 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
 def _key(obj: Stocked) -> str:
     meta = obj.metadata
     return f"{meta.namespace or 'default'}/{meta.name}" if isinstance(obj, ResourceClaim) else meta.name
-
-
-def _namespace(claim: ResourceClaim) -> str:
-    return claim.metadata.namespace or "default"
 
 
 def _holders(known: Mapping[str, Holders], moved: Mapping[str, bool]) -> dict[str, Holders]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cmp_to_key
+from functools import cmp_to_key, reduce
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
@@ -112,16 +112,6 @@ def _is_sorted(values: list[Value]) -> bool:
     return all(_order_or_same(left, right) <= 0 for left, right in pairwise(values))
 
 
-def _sum(zero: Value) -> Callable[[list[Value]], Value]:
-    def total(values: list[Value]) -> Value:
-        result = zero
-        for value in values:
-            result = add(result, value)
-        return result
-
-    return total
-
-
 def _extreme(name: str, sign: int) -> Callable[[list[Value]], Value]:
     def extreme(values: list[Value]) -> Value:
         if not values:
@@ -170,7 +160,7 @@ FUNCTIONS: tuple[Overload, ...] = (
     over("sets.equivalent", "list_sets_equivalent_list", (_LIST, _LIST), BOOL, lambda left, right: _contains_all(left, right) and _contains_all(right, left)),
     over("sets.intersects", "list_sets_intersects_list", (_LIST, _LIST), BOOL, lambda left, right: any(contains(right, value) for value in left)),
     *(method("isSorted", f"list_{_short(t)}_is_sorted_bool", (list_of(t),), BOOL, _is_sorted) for t in COMPARABLE),
-    *(method("sum", f"list_{_short(t)}_sum_{_short(t)}", (list_of(t),), t, _sum(zero)) for t, zero in _ZEROS),
+    *(method("sum", f"list_{_short(t)}_sum_{_short(t)}", (list_of(t),), t, lambda values, zero=zero: reduce(add, values, zero)) for t, zero in _ZEROS),
     *(method("max", f"list_{_short(t)}_max_{_short(t)}", (list_of(t),), t, _extreme("max", -1)) for t in COMPARABLE),
     *(method("min", f"list_{_short(t)}_min_{_short(t)}", (list_of(t),), t, _extreme("min", 1)) for t in COMPARABLE),
     method("indexOf", "list_a_index_of_int", (_LIST, A), INT, lambda values, wanted: _position(enumerate(values), wanted)),

@@ -138,17 +138,8 @@ def _is_link_local_unicast(ip: Address) -> bool:
     return number >> 16 == 0xA9FE if ip.address.version == 4 else number >> 118 == 0x3FA
 
 
-def _is_link_local_multicast(ip: Address) -> bool:
-    number = int(ip.address)
-    return number >> 8 == 0xE00000 if ip.address.version == 4 else (number >> 112) & 0xFF0F == 0xFF02
-
-
 def _contains_cidr(network: Network, other: Network) -> bool:
     return network.bits <= other.bits and network.contains(other.address)
-
-
-def _mask(network: Network) -> Network:
-    return Network(type(network.address)(network.mask(network.bits)), network.bits)
 
 
 FUNCTIONS: tuple[Overload, ...] = (
@@ -159,7 +150,7 @@ FUNCTIONS: tuple[Overload, ...] = (
     method("family", "ip_family", (IP,), INT, lambda ip: ip.address.version),
     method("isUnspecified", "ip_is_unspecified", (IP,), BOOL, lambda ip: ip.address.is_unspecified),
     method("isLoopback", "ip_is_loopback", (IP,), BOOL, lambda ip: ip.address.is_loopback),
-    method("isLinkLocalMulticast", "ip_is_link_local_multicast", (IP,), BOOL, _is_link_local_multicast),
+    method("isLinkLocalMulticast", "ip_is_link_local_multicast", (IP,), BOOL, lambda ip: int(ip.address) >> 8 == 0xE00000 if ip.address.version == 4 else (int(ip.address) >> 112) & 0xFF0F == 0xFF02),
     method("isLinkLocalUnicast", "ip_is_link_local_unicast", (IP,), BOOL, _is_link_local_unicast),
     method("isGlobalUnicast", "ip_is_global_unicast", (IP,), BOOL, _is_global_unicast),
     over("cidr", "string_to_cidr", (STRING,), CIDR, parse_cidr),
@@ -169,5 +160,5 @@ FUNCTIONS: tuple[Overload, ...] = (
     method("containsCIDR", "cidr_contains_cidr_string", (CIDR, STRING), BOOL, lambda network, text: _contains_cidr(network, parse_cidr(text))),
     method("containsCIDR", "cidr_contains_cidr", (CIDR, CIDR), BOOL, _contains_cidr),
     method("prefixLength", "cidr_prefix_length", (CIDR,), INT, lambda network: network.bits),
-    method("masked", "cidr_masked", (CIDR,), CIDR, _mask),
+    method("masked", "cidr_masked", (CIDR,), CIDR, lambda network: Network(type(network.address)(network.mask(network.bits)), network.bits)),
 )  # fmt: skip

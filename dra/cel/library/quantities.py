@@ -55,12 +55,10 @@ def _of_int(value: int) -> Quantity:
     return Quantity.from_int(value, "DecimalExponent")
 
 
-def _wrap(number: int) -> int:
-    return number if number <= INT_MAX else number - 2**64
-
-
 def _part(name: str, read: Callable[[Version], int]) -> Overload:
-    return method(name, f"semver_{name}", (SEMVER,), INT, lambda version: _wrap(read(version)))
+    return method(
+        name, f"semver_{name}", (SEMVER,), INT, lambda version: read(version) - (read(version) > INT_MAX) * 2**64
+    )
 
 
 FUNCTIONS: tuple[Overload, ...] = (

@@ -38,10 +38,6 @@ def _index_of(text: str, part: str, start: int = 0) -> int:
     return text.find(part, start)
 
 
-def _last_index_of(text: str, part: str) -> int:
-    return len(text) if not part else text.rfind(part)
-
-
 def _last_index_of_from(text: str, part: str, start: int) -> int:
     if start < 0:
         raise _out_of_range(start)
@@ -109,7 +105,7 @@ FUNCTIONS: tuple[Overload, ...] = (
     method("charAt", "string_char_at_int", (STRING, INT), STRING, _char_at),
     method("indexOf", "string_index_of_string", (STRING, STRING), INT, _index_of),
     method("indexOf", "string_index_of_string_int", (STRING, STRING, INT), INT, _index_of),
-    method("lastIndexOf", "string_last_index_of_string", (STRING, STRING), INT, _last_index_of),
+    method("lastIndexOf", "string_last_index_of_string", (STRING, STRING), INT, lambda text, part: text.rfind(part) if part else len(text)),
     method("lastIndexOf", "string_last_index_of_string_int", (STRING, STRING, INT), INT, _last_index_of_from),
     method("lowerAscii", "string_lower_ascii", (STRING,), STRING, lambda text: text.translate(_LOWER)),
     method("upperAscii", "string_upper_ascii", (STRING,), STRING, lambda text: text.translate(_UPPER)),

@@ -162,11 +162,6 @@ def _literal(host: str) -> str:
     return f"[{name}{'%' + _unescape(rest) if zone else ''}]{host[end + 1 :]}"
 
 
-def _url(text: str) -> Url:
-    parse_url(text, request=True)
-    return parse_url(text)
-
-
 def is_url(text: str) -> bool:
     """Whether Go's ParseRequestURI reads the text."""
     try:
@@ -192,7 +187,7 @@ def _query(url: Url) -> dict[Value, Value]:
 
 
 FUNCTIONS: tuple[Overload, ...] = (
-    over("url", "string_to_url", (STRING,), URL, _url),
+    over("url", "string_to_url", (STRING,), URL, lambda text: (parse_url(text, request=True), parse_url(text))[1]),
     over("isURL", "is_url_string", (STRING,), BOOL, is_url),
     method("getScheme", "url_get_scheme", (URL,), STRING, lambda url: url.scheme),
     method("getHost", "url_get_host", (URL,), STRING, lambda url: url.host),

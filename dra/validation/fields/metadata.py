@@ -13,7 +13,7 @@ from dra.validation.problem import Problem, Problems
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from dra.objects import Condition, NodeSelector, NodeSelectorRequirement, ObjectMeta
+    from dra.objects import Condition, NodeSelector, ObjectMeta
 
 MAX_ANNOTATIONS: Final = 256 * 1024
 _GENERATED: Final = 5  # random characters behind generateName
@@ -132,39 +132,31 @@ def node_selector(selector: NodeSelector, path: str) -> Problems:
     if not selector.node_selector_terms:
         yield Problem("D101", f"{path}/nodeSelectorTerms", "at least one node selector term is required")
     for index, term in enumerate(selector.node_selector_terms):
-        at = f"{path}/nodeSelectorTerms/{index}"
         for number, requirement in enumerate(term.match_expressions):
-            yield from _expression(requirement, f"{at}/matchExpressions/{number}")
+            at = f"{path}/nodeSelectorTerms/{index}/matchExpressions/{number}"
+            count, operator = len(requirement.values), requirement.operator
+            if operator in ("In", "NotIn"):
+                if not count:
+                    yield Problem("D101", f"{at}/values", f"operator {operator} needs at least one value")
+            elif operator in ("Exists", "DoesNotExist"):
+                if count:
+                    yield Problem("D107", f"{at}/values", f"operator {operator} takes no values")
+            elif operator not in ("Gt", "Lt"):
+                message = f"{operator!r} must be In, NotIn, Exists, DoesNotExist, Gt or Lt"
+                yield Problem("D106", f"{at}/operator", message)
+            elif count != 1:
+                yield Problem("D101", f"{at}/values", f"operator {operator} needs exactly one value")
+            yield from required(requirement.key, f"{at}/key", names.label_key)
+            for place, value in enumerate(requirement.values):
+                yield from wrong_format(value, names.label_value, f"{at}/values/{place}")
         for number, requirement in enumerate(term.match_fields):
-            yield from _field(requirement, f"{at}/matchFields/{number}")
-
-
-def _expression(requirement: NodeSelectorRequirement, path: str) -> Problems:
-    count = len(requirement.values)
-    match requirement.operator:
-        case "In" | "NotIn":
-            if not count:
-                yield Problem("D101", f"{path}/values", f"operator {requirement.operator} needs at least one value")
-        case "Exists" | "DoesNotExist":
-            if count:
-                yield Problem("D107", f"{path}/values", f"operator {requirement.operator} takes no values")
-        case "Gt" | "Lt":
-            if count != 1:
-                yield Problem("D101", f"{path}/values", f"operator {requirement.operator} needs exactly one value")
-        case operator:
-            yield Problem("D106", f"{path}/operator", f"{operator!r} must be In, NotIn, Exists, DoesNotExist, Gt or Lt")
-    yield from required(requirement.key, f"{path}/key", names.label_key)
-    for index, value in enumerate(requirement.values):
-        yield from wrong_format(value, names.label_value, f"{path}/values/{index}")
-
-
-def _field(requirement: NodeSelectorRequirement, path: str) -> Problems:
-    if requirement.operator not in ("In", "NotIn"):
-        yield Problem("D106", f"{path}/operator", f"{requirement.operator!r} must be In or NotIn for a field")
-    elif len(requirement.values) != 1:
-        yield Problem("D101", f"{path}/values", "a field takes exactly one value")
-    if requirement.key != "metadata.name":
-        yield Problem("D106", f"{path}/key", f"{requirement.key!r} must be metadata.name")
-        return
-    for index, value in enumerate(requirement.values):
-        yield from wrong_format(value, names.dns_subdomain, f"{path}/values/{index}")
+            at = f"{path}/nodeSelectorTerms/{index}/matchFields/{number}"
+            if requirement.operator not in ("In", "NotIn"):
+                yield Problem("D106", f"{at}/operator", f"{requirement.operator!r} must be In or NotIn for a field")
+            elif len(requirement.values) != 1:
+                yield Problem("D101", f"{at}/values", "a field takes exactly one value")
+            if requirement.key != "metadata.name":
+                yield Problem("D106", f"{at}/key", f"{requirement.key!r} must be metadata.name")
+                continue
+            for place, value in enumerate(requirement.values):
+                yield from wrong_format(value, names.dns_subdomain, f"{at}/values/{place}")

@@ -80,9 +80,20 @@ def _pool(pool: Sequence[Piece], slices: Sequence[ResourceSlice]) -> Found:
             message = f"slices of the pool: {which} ({given} given, {said} announced)"
             yield number, Problem("D401", path, message)
         own = {counter_set.name: counter_set for other in seen for counter_set in other.spec.shared_counters}
-        complete = len(slices) >= said
-        for problem in _slice(one, {**sets, **own}, complete=complete):
-            yield number, problem
+        driver, all_sets, complete = one.spec.driver, {**sets, **own}, len(slices) >= said
+        if driver != driver.lower():
+            yield number, Problem("D411", "/spec/driver", f"the driver name {driver!r} has upper case letters")
+        problems = [*_selector(one.spec.node_selector, "/spec/nodeSelector")]
+        for index, counter_set in enumerate(one.spec.shared_counters):
+            for name, counter in counter_set.counters.items():
+                if counter.value.nano < 0:
+                    at = member(f"/spec/sharedCounters/{index}/counters", name)
+                    negative = "no device that consumes counters of the pool can be allocated"
+                    problems.append(Problem("D406", at, f"{name} is {counter.value}: {negative}"))
+        for index, device in enumerate(one.spec.devices):
+            problems += _device(device, f"/spec/devices/{index}", driver)
+            problems += _consumption(device, f"/spec/devices/{index}", all_sets, complete=complete)
+        yield from ((number, problem) for problem in problems)
     yield from _duplicates(current)
     yield from _groups(current, sets)
     yield from _order(current)
@@ -106,23 +117,6 @@ def _duplicates(current: Sequence[Piece]) -> Found:
                 name = other.slice.metadata.name
                 message = f"counter set {counter_set.name!r} is also defined by ResourceSlice/{name}"
                 yield piece.number, Problem("D414", f"/spec/sharedCounters/{index}/name", message)
-
-
-def _slice(piece: ResourceSlice, sets: Mapping[str, CounterSet], *, complete: bool) -> Problems:
-    spec = piece.spec
-    if spec.driver != spec.driver.lower():
-        yield Problem("D411", "/spec/driver", f"the driver name {spec.driver!r} has upper case letters")
-    yield from _selector(spec.node_selector, "/spec/nodeSelector")
-    negative = "no device that consumes counters of the pool can be allocated"
-    for index, counter_set in enumerate(spec.shared_counters):
-        for name, counter in counter_set.counters.items():
-            if counter.value.nano < 0:
-                at = member(f"/spec/sharedCounters/{index}/counters", name)
-                yield Problem("D406", at, f"{name} is {counter.value}: {negative}")
-    for index, device in enumerate(spec.devices):
-        path = f"/spec/devices/{index}"
-        yield from _device(device, path, spec.driver)
-        yield from _consumption(device, path, sets, complete=complete)
 
 
 def _selector(selector: NodeSelector | None, path: str) -> Problems:

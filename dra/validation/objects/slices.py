@@ -23,11 +23,9 @@ if TYPE_CHECKING:
         DeviceAttribute,
         DeviceCapacity,
         DeviceCounterConsumption,
-        NodeAllocatableMapping,
         NodeAllocatableResource,
         NodeSelector,
         ResourceSlice,
-        ResourceSliceSpec,
     )
     from dra.validation.fields.gates import Gates
 
@@ -63,7 +61,17 @@ def resource_slice(value: ResourceSlice, gates: Gates, *, both_lists: bool) -> P
     if both_lists:
         hint = "publish the counter sets in a slice of their own, in the same pool and generation"
         yield Problem("D107", "/spec", "only one of sharedCounters and devices is allowed", hint)
-    yield from _devices(spec, gates)
+    devices, limit, why = spec.devices, MAX_DEVICES, ""
+    if any(one.taints or one.consumes_counters or any(map(_lists, one.attributes.values())) for one in devices):
+        limit, why = MAX_DEVICES_ADVANCED, " with taints, counters or lists"
+    if len(devices) > limit:
+        message = f"{len(devices)} devices, a slice{why} has at most {limit}"
+        yield Problem("D104", "/spec/devices", message, "publish several slices in the pool")
+    else:
+        yield from duplicates([device.name for device in devices], "/spec/devices", "device", field="/name")
+        per_device_nodes = bool(spec.per_device_node_selection)
+        for index, device in enumerate(devices):
+            yield from _device(device, f"/spec/devices/{index}", gates, per_device_nodes=per_device_nodes)
     sets, at = spec.shared_counters, "/spec/sharedCounters"
     yield from entries(
         sets, MAX_COUNTER_SETS, at, _counter_set, key=attrgetter("name"), what="counter set", field="/name"
@@ -110,21 +118,6 @@ def _nodes(
         ways = ", ".join(("nodeName", "nodeSelector", *flags))
         found = f", not {len(chosen)} ({', '.join(chosen)})" if chosen else ""
         yield Problem("D117", path, f"exactly one of {ways} is required{found}")
-
-
-def _devices(spec: ResourceSliceSpec, gates: Gates) -> Problems:
-    devices = spec.devices
-    limit, why = MAX_DEVICES, ""
-    if any(one.taints or one.consumes_counters or any(map(_lists, one.attributes.values())) for one in devices):
-        limit, why = MAX_DEVICES_ADVANCED, " with taints, counters or lists"
-    if len(devices) > limit:
-        message = f"{len(devices)} devices, a slice{why} has at most {limit}"
-        yield Problem("D104", "/spec/devices", message, "publish several slices in the pool")
-        return
-    yield from duplicates([device.name for device in devices], "/spec/devices", "device", field="/name")
-    per_device_nodes = bool(spec.per_device_node_selection)
-    for index, device in enumerate(devices):
-        yield from _device(device, f"/spec/devices/{index}", gates, per_device_nodes=per_device_nodes)
 
 
 def _lists(attribute: DeviceAttribute) -> list[Sequence[object]]:
@@ -261,8 +254,23 @@ def _node_allocatable(
         yield Problem("D106", path, f"{name!r} must be cpu, memory or hugepages-<size>")
     if resource.mapping is None and resource.overhead is None:
         yield Problem("D101", path, "at least one of mapping and overhead is required")
-    if resource.mapping is not None:
-        yield from _mapping(resource.mapping, capacity, f"{path}/mapping")
+    mapping, at = resource.mapping, f"{path}/mapping"
+    if mapping is not None:
+        key = mapping.capacity_key
+        by_capacity = mapping.capacity_multiplier
+        by_device = mapping.device_multiplier
+        if (key is None) == (by_device is None):
+            yield Problem("D107", at, "exactly one of capacityKey and deviceMultiplier must be set")
+        if (key is None) != (by_capacity is None):
+            missing = "capacityKey" if key is None else "capacityMultiplier"
+            yield Problem("D101", f"{at}/{missing}", "capacityKey and capacityMultiplier need each other")
+        if key is not None and key not in capacity:
+            yield Problem("D109", f"{at}/capacityKey", f"the device has no capacity {key!r}")
+        # A multiplier without its key is complained about above, and not looked at by the API server.
+        judged = {"capacityMultiplier": by_capacity if key is not None else None, "deviceMultiplier": by_device}
+        for field, multiplier in judged.items():
+            if multiplier is not None and multiplier.nano <= 0:
+                yield Problem("D108", f"{at}/{field}", f"{multiplier} must be greater than zero")
     if resource.overhead is not None:
         amounts = (("perPod", resource.overhead.per_pod), ("perContainer", resource.overhead.per_container))
         if all(amount is None for _, amount in amounts):
@@ -270,23 +278,3 @@ def _node_allocatable(
         for field, amount in amounts:
             if amount is not None and amount.nano < 0:
                 yield Problem("D108", f"{path}/overhead/{field}", f"{amount} must be zero or more")
-
-
-def _mapping(mapping: NodeAllocatableMapping, capacity: Mapping[str, DeviceCapacity], path: str) -> Problems:
-    key = mapping.capacity_key
-    by_capacity = mapping.capacity_multiplier
-    by_device = mapping.device_multiplier
-    if (key is None) == (by_device is None):
-        yield Problem("D107", path, "exactly one of capacityKey and deviceMultiplier must be set")
-    if (key is None) != (by_capacity is None):
-        missing = "capacityKey" if key is None else "capacityMultiplier"
-        yield Problem("D101", f"{path}/{missing}", "capacityKey and capacityMultiplier need each other")
-    if key is not None and key not in capacity:
-        yield Problem("D109", f"{path}/capacityKey", f"the device has no capacity {key!r}")
-    judged = {"deviceMultiplier": by_device}
-    # A multiplier without its key is complained about above, and not looked at by the API server.
-    if key is not None:
-        judged = {"capacityMultiplier": by_capacity, **judged}
-    for field, multiplier in judged.items():
-        if multiplier is not None and multiplier.nano <= 0:
-            yield Problem("D108", f"{path}/{field}", f"{multiplier} must be greater than zero")

@@ -100,7 +100,17 @@ def reach_problems(
                 yield from _mismatch(scope, entry.known, group, at)
         if driver in DRIVERS:
             yield from _lists(entry, asked, DRIVERS[driver], whole=whole)
-    yield from _overridden(entries)
+    # Of an entry nothing is left where a rival of the same kind reaches all that it does, and the driver takes that one.
+    for number, entry in enumerate(entries):
+        if entry.known is None:
+            continue
+        order = entry.known.driver.order
+        rivals = entries[number + 1 :] if order is Order.LAST else entries[:number] if order is Order.FIRST else []
+        same = [one for one in rivals if one.known is not None and one.known.kind is entry.known.kind]
+        winner = next((one for one in same if one.names >= entry.names), None)
+        if winner is not None:
+            message = f"{entry.driver} takes one entry for a device, {order.value}: that is {winner.path}"
+            yield Problem("D708", entry.path, message, "write what is to hold in one entry")
     yield from _passed_through(scope, leaves, entries, path)
     yield from _sharing_problems(devices, path)
 
@@ -163,23 +173,6 @@ def _lists(entry: _Entry, asked: Sequence[str], driver: Driver, *, whole: bool) 
         if alternatives:
             message = f"{name!r} has alternatives, and {driver.name} looks for the name of the one that was taken"
             yield Problem("D707", f"{entry.path}/requests/{index}", message, f"name {some(alternatives)} instead")
-
-
-def _overridden(entries: list[_Entry]) -> Problems:
-    """Complain about entries of which nothing is left: a rival of the same kind reaches all that they do, and the driver takes it."""
-    for number, entry in enumerate(entries):
-        if entry.known is None:
-            continue
-        order = entry.known.driver.order
-        rivals = entries[number + 1 :]
-        if order is not Order.LAST:
-            rivals = entries[:number] if order is Order.FIRST else []
-        for rival in rivals:
-            same = rival.known is not None and rival.known.kind is entry.known.kind
-            if same and rival.names >= entry.names:
-                message = f"{entry.driver} takes one entry for a device, {order.value}: that is {rival.path}"
-                yield Problem("D708", entry.path, message, "write what is to hold in one entry")
-                break
 
 
 def _passed_through(scope: DeviceScope, leaves: list[_Leaf], entries: list[_Entry], path: str) -> Problems:
