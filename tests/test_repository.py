@@ -208,11 +208,14 @@ def test_every_test_that_the_documents_name_exists():
     assert found > 40
 
 
-def test_every_test_file_and_folder_that_the_documents_name_is_here():
+HERE = "allocator|bench|bridge|certs|cli|cluster|dra|e2e|manifests|node|runtime|tests|webhook"
+
+
+def test_every_file_and_folder_that_the_documents_name_is_here():
     named = [
         (document.relative_to(ROOT), path)
         for document in tracked("*.md")
-        for path in re.findall(r"`((?:tests|e2e|bench)/[\w/.]+?)(?:`|::)", document.read_text(encoding="utf-8"))
+        for path in re.findall(rf"`((?:{HERE})/[\w/.-]+?)(?:`|::)", document.read_text(encoding="utf-8"))
     ]
     assert len(named) > 40
     assert [(str(document), path) for document, path in named if not (ROOT / path).exists()] == []
