@@ -1,6 +1,6 @@
 """Writes every file that is made from the code: `make generate`. A test demands that none is stale.
 
-The map of the rooms, JSON schemas, the tables of vocabularies and findings, the page of messages, and the webhook configurations.
+The map of the rooms, JSON schemas, vocabularies, findings, messages, and the webhook configurations. It wraps lines of other pages, too.
 """
 
 from __future__ import annotations
@@ -75,9 +75,19 @@ def printed(*words: str) -> str:
     return done.stdout
 
 
+def narrow() -> Mapping[str, Callable[[], str]]:
+    """List the pages that people write, each with what wraps its lines."""
+    pages = [*(ROOT / "docs").glob("*.md"), *ROOT.glob("[CRS]*.md"), ROOT / "e2e" / "README.md"]
+    return {
+        str(page.relative_to(ROOT)): lambda page=page: laid_out(page.read_text(encoding="utf-8"))  # type: ignore[misc]
+        for page in pages
+        if page.name not in ("CHANGELOG.md", "messages.md", "findings.md")
+    }
+
+
 def write() -> None:
-    """Write what is stale, and name it."""
-    for name, make in generated().items():
+    """Write what is stale or too wide, and name it."""
+    for name, make in {**narrow(), **generated()}.items():
         path, text = ROOT / name, make()
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             path.write_text(text, encoding="utf-8")
