@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli.output import COLOUR, QUIET, colours, complain, progress, quiet, tell, warn, width
+from cli.output import COLOUR, QUIET, called, colours, complain, progress, quiet, tell, warn, width
 from cli.terminal import count_of
 
 if TYPE_CHECKING:
@@ -55,8 +55,10 @@ class Exit(IntEnum):
     """No decision was reached, or the environment failed."""
 
 
-class Broken(Exception):  # noqa: N818  the name of the exit it leads to
-    """The input cannot be used: exit 2. `remedy` says what to do; for several problems raise a ManifestError."""
+class Ended(Exception):  # noqa: N818  what has happened
+    """A command has ended early, with an exit and a message; `remedy` says what to do."""
+
+    exit = Exit.UNDECIDED
 
     def __init__(self, message: str, remedy: str = "") -> None:
         super().__init__(message)
@@ -64,13 +66,14 @@ class Broken(Exception):  # noqa: N818  the name of the exit it leads to
         self.remedy = remedy
 
 
-class Failed(Exception):  # noqa: N818  the name of what happened
+class Broken(Ended):
+    """The input cannot be used: exit 2. For several problems raise a ManifestError."""
+
+    exit = Exit.BROKEN
+
+
+class Failed(Ended):
     """The environment failed, or no decision was reached: exit 3."""
-
-    def __init__(self, message: str, remedy: str = "") -> None:
-        super().__init__(message)
-        self.message = message
-        self.remedy = remedy
 
 
 class Command(click.Command):
@@ -94,7 +97,10 @@ class Command(click.Command):
         """Take files that stand by themselves, and folders to be built, for what `-f` would have named."""
         rest = super().parse_args(ctx, args)
         if "files" in ctx.params:
-            ctx.params["files"] += _named_otherwise(ctx)
+            from cli.outside import KUSTOMIZE
+
+            built = [f"{KUSTOMIZE}{folder}" for folder in ctx.meta.get(_BUILT, ())]
+            ctx.params["files"] += (*ctx.meta.get(_BESIDE, ()), *built)
             missing = ctx.meta.get(_NEEDED) and not ctx.params["files"]
             if missing and not ctx.resilient_parsing:
                 message = "Missing option '-f' / '--filename': name files, folders or - for standard input."
@@ -114,7 +120,11 @@ class Command(click.Command):
             every = _each(failure)
             if isinstance(every[0], BrokenPipeError):
                 raise every[0] from None
-            code, errors = _explain_all(every)
+            code, errors = Exit.FINE, []
+            for error in every:  # each thing is said once
+                exit_, said = _explain(error)
+                code = max(code, exit_)
+                errors += [one for one in said if one not in errors]
             _say(errors)
             with suppress(OSError):  # what kept the answer from being printed was told
                 self._answer_errors(json_wanted, [*_errors_of(ctx), *errors], ctx.params)
@@ -138,44 +148,31 @@ class Command(click.Command):
         write_json(answer)
 
 
-def _named_otherwise(ctx: click.Context) -> tuple[str, ...]:
-    beside: tuple[str, ...] = ctx.meta.get(_BESIDE, ())
-    from cli.outside import KUSTOMIZE
-
-    built = [f"{KUSTOMIZE}{folder}" for folder in ctx.meta.get(_BUILT, ())]
-    return (*beside, *built)
-
-
 def command(name: str, *, empty: Mapping[str, Any] | None = None, **settings: Any) -> Callable[[_Body], click.Command]:
-    """Declare a command; `empty` are the keys its JSON answer has even when the input is broken."""
+    """Declare a command, with the options that every command has; `empty` are the keys its JSON answer has even when the input is broken."""
 
     def declare(function: _Body) -> click.Command:
-        made = click.command(name, cls=Command, **settings)(_common(function))
+        hush = click.option(
+            "-q",
+            "--quiet",
+            is_flag=True,
+            expose_value=False,
+            callback=keep(QUIET),
+            help="No warnings and no progress: the answer and errors alone.",
+        )
+        colour = click.option(
+            "--color",
+            type=click.Choice(("auto", "always", "never")),
+            default="auto",
+            expose_value=False,
+            callback=keep(COLOUR),
+            help="Colour: on a terminal by itself, unless NO_COLOR is set.",
+        )
+        made = click.command(name, cls=Command, **settings)(all_of((hush, colour))(function))
         made.empty = empty or {}
         return made
 
     return declare
-
-
-def _common(function: _Body) -> _Body:
-    """Add the options that every command has, and that no command is told of."""
-    hush = click.option(
-        "-q",
-        "--quiet",
-        is_flag=True,
-        expose_value=False,
-        callback=keep(QUIET),
-        help="No warnings and no progress: the answer and errors alone.",
-    )
-    colour = click.option(
-        "--color",
-        type=click.Choice(("auto", "always", "never")),
-        default="auto",
-        expose_value=False,
-        callback=keep(COLOUR),
-        help="Colour: on a terminal by itself, unless NO_COLOR is set.",
-    )
-    return hush(colour(function))
 
 
 class Number(click.FloatRange):
@@ -492,7 +489,7 @@ def tell_hosts(text: str) -> None:
 
 
 def wants_json(args: Sequence[str]) -> bool:
-    """Say whether the arguments ask for JSON, before anybody knows whether they are right."""
+    """Say whether the arguments ask for JSON, before they are parsed."""
     joined = " ".join(args).replace("--output", "-o").replace("=", " ").replace("-o json", "-ojson")
     return "-ojson" in joined.split()
 
@@ -507,17 +504,6 @@ def _each(error: Exception) -> list[Exception]:
     return found
 
 
-def _explain_all(errors: Iterable[Exception]) -> tuple[Exit, list[dict[str, Any]]]:
-    """Find the exit for several exceptions, and say each thing once."""
-    said: list[dict[str, Any]] = []
-    worst = Exit.FINE
-    for error in errors:
-        code, words = _explain(error)
-        worst = max(worst, code)
-        said += [one for one in words if one not in said]
-    return worst, said
-
-
 def _explain(error: Exception) -> tuple[Exit, list[dict[str, Any]]]:
     """Find the exit for an exception, and put it into words."""
     from cluster.manifests import ManifestError
@@ -526,10 +512,8 @@ def _explain(error: Exception) -> tuple[Exit, list[dict[str, Any]]]:
         return Exit.BROKEN, [_as_dict(problem) for problem in error.problems]
     if isinstance(error, click.UsageError):
         return Exit.BROKEN, [{"message": error.format_message()}]
-    if isinstance(error, Broken | Failed):
-        said = {"message": error.message, "remedy": error.remedy}
-        broken = isinstance(error, Broken)
-        return Exit.BROKEN if broken else Exit.UNDECIDED, [said]
+    if isinstance(error, Ended):
+        return error.exit, [{"message": error.message, "remedy": error.remedy}]
     if isinstance(error, OSError):
         where = error.filename or "environment"
         why = error.strerror or error
@@ -580,6 +564,7 @@ __all__ = [
     "Exit",
     "Failed",
     "Number",
+    "called",
     "cluster",
     "colours",
     "command",

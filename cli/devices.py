@@ -10,6 +10,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from cli.terminal import few
 from dra.objects import (
     DeviceClass,
     DeviceCompatibility,
@@ -105,8 +106,7 @@ def read_objects(documents: Iterable[Document]) -> Given:
     if wrong:
         raise ManifestError(inputs.problems(wrong))
     if twice:
-        names = ", ".join(list(twice)[:NAMED]) + (f" and {len(twice) - NAMED} more" if len(twice) > NAMED else "")
-        inputs.warn(f"written more than once, the last one counts: {names}")
+        inputs.warn(f"written more than once, the last one counts: {few(list(twice), NAMED)}")
     return Given(list(kept.values()))
 
 
@@ -116,7 +116,11 @@ def read_object(obj: dict[str, Any]) -> Any | None:
     type_ = _TYPES.get((version.rpartition("/")[0], kind))
     if type_ is None:
         return None
-    return _with_defaults(convert(versions.upgrade(obj).value, type_))
+    read = convert(versions.upgrade(obj).value, type_)
+    # What an API server would have filled in, had the object been through one.
+    if isinstance(read, ResourceClaim):
+        return defaults.claim(read)
+    return defaults.template(read) if isinstance(read, ResourceClaimTemplate) else read
 
 
 def read_kind(documents: Iterable[Document], type_: type[T]) -> list[T]:
@@ -166,7 +170,7 @@ def warn_of_passed_over(documents: Iterable[Document], *, also: Sequence[tuple[s
 
 
 def warn_of_misspelt(documents: Iterable[Document]) -> None:
-    """Say once of each kind with pods in it that its name is misspelt, and where it stands first: nobody takes it for what it is meant to be."""
+    """Say once of each kind with pods in it that its name is misspelt, and where it stands first: it is not taken for what it is meant to be."""
     from cli import contract as inputs
     from dra.validation import kind_meant
 
@@ -202,10 +206,3 @@ def choose_claims(
         have = ", ".join(sorted(there)) or "none is unallocated"
         raise Broken(f"no ResourceClaim {name} in what was read", f"there are: {have}")
     return [claim for claim in claims if key(claim) in names] if names else list(claims)
-
-
-def _with_defaults(obj: Any) -> Any:
-    """Fill in what an API server would have, had the object been through one."""
-    if isinstance(obj, ResourceClaim):
-        return defaults.claim(obj)
-    return defaults.template(obj) if isinstance(obj, ResourceClaimTemplate) else obj

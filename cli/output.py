@@ -11,6 +11,7 @@ import sys
 import textwrap
 import time
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
 QUIET, COLOUR = f"{__name__}.quiet", f"{__name__}.colour"
-# Who waits for less than a second is not told for what.
+# What takes less than a second has no progress.
 _PATIENCE = 1.0
 _OFTEN = 0.1
 
@@ -47,6 +48,12 @@ def quiet() -> bool:
     return bool(_said(QUIET))
 
 
+def called() -> str:
+    """How a user calls us again: by name where the shell finds it, else by the path that was typed."""
+    typed = sys.argv[0]
+    return typed if Path(typed).name == "drawbridge" and shutil.which("drawbridge") is None else "drawbridge"
+
+
 def _said(what: str) -> object:
     ctx = click.get_current_context(silent=True)
     return None if ctx is None else ctx.meta.get(what)
@@ -55,8 +62,7 @@ def _said(what: str) -> object:
 def tell(lines: Iterable[str], *, styled: bool = False) -> None:
     """Print lines for people. On a terminal, one that is too long goes on below itself, further in.
 
-    What is `styled` was made for the terminal already, by somebody who took the escapes out of what others wrote; a line with
-    escapes of its own fits.
+    What is `styled` was made for the terminal already: escapes in texts of others are taken out, and a line with escapes of its own fits.
     """
     columns = width()
     for text in lines:
@@ -83,7 +89,7 @@ def _pieces(text: str, columns: int | None) -> list[str]:
 
 
 def complain(text: str) -> None:
-    """Print a line on standard error that nobody can do without."""
+    """Print a line on standard error that --quiet does not leave out."""
     click.echo(printable(text), err=True)
 
 

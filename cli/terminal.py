@@ -27,14 +27,10 @@ _ELLIPSIS = "…"
 def printable(text: str) -> str:
     """Show what a terminal, or the log of a CI job, would obey as an escape: ESC as its number."""
     if "::" in text or "##" in text:
-        text = _COMMAND.sub(_disarmed, text)
+        text = _COMMAND.sub(lambda found: f"{found[1]}\\x3a" if found[2] else "\\x23", text)
     if text.isascii() and text.isprintable():
         return text
     return _UNSEEN.sub(_escaped, text)
-
-
-def _disarmed(found: re.Match[str]) -> str:
-    return f"{found[1]}\\x3a" if found[2] else "\\x23"
 
 
 def _escaped(found: re.Match[str]) -> str:
@@ -58,6 +54,12 @@ def few(names: Sequence[str], most: int) -> str:
 def count_of(number: int, word: str) -> str:
     """A number and what it counts: 1 pod, 2,000 pods."""
     return f"{number:,} {word}" if number == 1 else f"{number:,} {word}s"
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Write the rows of a table, each as a line whose cells stand below one another."""
+    widths = [max(map(columns_of, column)) for column in zip(*rows, strict=True)]
+    return ["  " + "  ".join(map(fit, row, widths)).rstrip() for row in rows]
 
 
 def columns_of(text: str) -> int:

@@ -12,6 +12,7 @@ import click
 from cli import contract as inputs
 from cli.contract import Broken, Exit
 from cli.strategies import HELP, refuse_unknown, tell_strategies
+from cli.terminal import aligned, few
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -98,7 +99,7 @@ def command(
     loaded = perf_counter()
     stock = given.stock(server)
     if node and node not in stock.nodes:
-        raise Broken(f"no Node {node} in what was read", f"there are: {_some(list(stock.nodes)) or 'none'}")
+        raise Broken(f"no Node {node} in what was read", f"there are: {few(list(stock.nodes), _NAMED) or 'none'}")
     if not stock.nodes:
         raise Broken("no Node in what was read", "give the nodes as well: kubectl get nodes -o yaml")
     question = _Inquiry(
@@ -283,13 +284,13 @@ def _fleet_text(question: _Inquiry, found: _Everywhere, answers: Mapping[str, An
         yield from _table(found.answers[node])
     if len(fitting) > _SHOWN:
         yield ""
-        yield f"and {len(fitting) - _SHOWN} more that fit: {_some(fitting[_SHOWN:])}"
+        yield f"and {len(fitting) - _SHOWN} more that fit: {few(fitting[_SHOWN:], _NAMED)}"
     for group in equal_answers({node: answer for node, answer in answers.items() if not answer.feasible}):
         yield ""
         first, *others = group.nodes
         hints = question.hints(first) if group.answer.verdict == "infeasible" and not fitting else []
         head, *rest = _text(first, question, group.answer, hints)
-        yield head + (f" (and {len(others)} like it: {_some(others)})" if others else "")
+        yield head + (f" (and {len(others)} like it: {few(others, _NAMED)})" if others else "")
         yield from rest
 
 
@@ -307,13 +308,4 @@ def _table(answer: Answer) -> Iterator[str]:
     if len(rows) == 1:
         yield "  nothing to allocate: no claim without an allocation was read"
         return
-    widths = [max(len(row[at]) for row in rows) for at in range(3)]
-    for row in rows:
-        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
-        line = "  ".join((*cells, row[3]))
-        yield f"  {line}".rstrip()
-
-
-def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return ", ".join(names[:_NAMED]) + more
+    yield from aligned(rows)

@@ -6,6 +6,8 @@ import asyncio
 import shutil
 import sys
 import time
+from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,22 +63,32 @@ async def _demo(documents: list[Document], objects: list[dict[str, Any]], config
     from cli.configuration import source_of
     from cli.playground import PodsListener, end_of, playground, pods_of
     from cli.playground import story as fates
+    from cluster.errors import BadRequest
 
     started = time.monotonic()
     async with playground(objects, source_of(config)) as here:
-        inputs.tell([_fleet(objects), f"webhook: {here.url}/mutate, on loopback over an embedded store", ""])
+        devices: Counter[str] = Counter()
+        for one in objects:
+            if one.get("kind") == "ResourceSlice":
+                spec = one.get("spec") or {}
+                devices[str(spec.get("driver"))] += len(spec.get("devices") or ())
+        listed = ", ".join(f"{number} of {driver}" for driver, number in devices.items()) or "no devices"
+        nodes = inputs.count_of(sum(one.get("kind") == "Node" for one in objects), "node")
+        inputs.tell(
+            [f"fleet: {nodes}; {listed}", f"webhook: {here.url}/mutate, on loopback over an embedded store", ""]
+        )
         told = []
         stored: list[Document] = []
         passed_over: list[Document] = []
         # One after the other, so that the order decides who gets the last device.
         for document in documents:
-            pods = pods_of(document.object)
-            told += [await end_of(here, pod, SECONDS, shows=_comment(document)) for pod in pods]
-            if pods:
+            if pods := pods_of(document.object):
+                told += [await end_of(here, pod, SECONDS, shows=_comment(document.file)) for pod in pods]
                 continue
-            if _load(here, document):
+            try:
+                here.cluster.load([document.object])
                 stored.append(document)
-            else:
+            except BadRequest:  # a kind that the store does not know
                 passed_over.append(document)
         width = min(shutil.get_terminal_size((110, 24)).columns, 130)
         for line in fates.lines(told, width=width, colour=sys.stdout.isatty()):
@@ -94,64 +106,31 @@ async def _demo(documents: list[Document], objects: list[dict[str, Any]], config
             await loop.stopping().wait()
 
 
-def _load(here: Playground, document: Document) -> bool:
-    """Put an object that is not a pod into the store, if it is of a kind that the store knows."""
-    from cluster.errors import BadRequest
-
-    try:
-        here.cluster.load([document.object])
-    except BadRequest:
-        return False
-    return True
+def _comment(file: str) -> str:
+    """What a file says about itself in its first line."""
+    first = ""
+    with suppress(OSError), Path(file).open(encoding="utf-8") as opened:
+        first = opened.readline()
+    return first.removeprefix("#").strip() if first.startswith("#") else ""
 
 
 def _count(documents: list[Document], what: str) -> str:
     """Say how many objects there are, of which kinds."""
-    from collections import Counter
-
     kinds = Counter(str(document.object.get("kind") or "without a kind") for document in documents)
     listed = ", ".join(f"{number} {kind}" for kind, number in kinds.items())
     return f"{inputs.count_of(len(documents), 'object')} {what}: {listed}"
 
 
-def _comment(document: Document) -> str:
-    """What a file says about itself in its first line."""
-    try:
-        with Path(document.file).open(encoding="utf-8") as file:
-            first = file.readline()
-    except OSError:
-        return ""
-    return first.removeprefix("#").strip() if first.startswith("#") else ""
-
-
-def _fleet(objects: list[dict[str, Any]]) -> str:
-    """Say in a line what there is."""
-    from collections import Counter
-
-    devices: Counter[str] = Counter()
-    nodes = 0
-    for obj in objects:
-        kind = obj.get("kind")
-        if kind == "Node":
-            nodes += 1
-        if kind == "ResourceSlice":
-            spec = obj.get("spec") or {}
-            driver = str(spec.get("driver"))
-            devices[driver] += len(spec.get("devices") or ())
-    counts = [f"{number} of {driver}" for driver, number in devices.items()]
-    listed = ", ".join(counts) or "no devices"
-    return f"fleet: {inputs.count_of(nodes, 'node')}; {listed}"
-
-
 def _tell_next(here: Playground, url: str) -> None:
+    program = inputs.called()
     lines = [
         "",
         "next:",
-        "  drawbridge translate -f pod.yaml -o diff",
+        f"  {program} translate -f pod.yaml -o diff",
         "      the same decisions on your own files, no cluster needed",
-        "  drawbridge demo -f pod.yaml",
+        f"  {program} demo -f pod.yaml",
         "      your own pods through the webhook, on this fleet",
-        "  drawbridge manifests --image REGISTRY/drawbridge:TAG | kubectl apply -f -",
+        f"  {program} manifests --image REGISTRY/drawbridge:TAG | kubectl apply -f -",
         "      into a cluster, in observe mode: it changes nothing yet",
     ]
     if url:

@@ -9,11 +9,9 @@ import msgspec
 
 from cli import contract as inputs
 from cli.contract import Broken, Exit, Failed
+from cli.terminal import aligned
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from allocator.quota import QuotaReport
     from cli.loading import Scene
 
 _COLUMNS = ("LINE", "HARD", "USED", "WAITING", "LEFT")
@@ -47,10 +45,21 @@ def command(
         inputs.warn(f"not read: {one.kind}: {one.reason}")
     if output == "json":
         inputs.write_json({"quotas": builtins(reports), "unread": builtins(list(scene.unread))})
-    elif reports:
-        inputs.tell(_text(reports, wide=output == "wide"))
-    else:
+        return Exit.FINE
+    if not reports:
         inputs.tell(["no DeviceQuota: nothing is limited"])
+    for quota in reports:
+        head, *rows = aligned(
+            [_COLUMNS, *((line.key, line.hard, line.used, line.waiting, line.left) for line in quota.lines)]
+        )
+        inputs.tell([quota.quota, head])
+        for row, line in zip(rows, quota.lines, strict=True):
+            inputs.tell([row])
+            for holder in line.holders if output == "wide" else ():
+                pods = f" of {', '.join(holder.pods)}" if holder.pods else ""
+                inputs.tell([f"    {holder.amount}: {holder.claim}{pods}"])
+        if quota.idle:
+            inputs.tell([f"  {quota.idle}"])
     return Exit.FINE
 
 
@@ -71,26 +80,3 @@ def _visit(kubeconfig: str, context: str, namespace: str) -> Scene:
                 "have the rights of manifests/explain/role.yaml, or those in one namespace, and name it with -n (docs/quota.md)",
             )
     return msgspec.structs.replace(scene, unread=unread)
-
-
-def _text(reports: list[QuotaReport], *, wide: bool) -> Iterator[str]:
-    for one in reports:
-        yield one.quota
-        rows = [_COLUMNS]
-        rows += [(line.key, line.hard, line.used, line.waiting, line.left) for line in one.lines]
-        columns = zip(*rows, strict=True)
-        widths = [max(map(len, column)) for column in columns]
-        yield _row(_COLUMNS, widths)
-        for row, line in zip(rows[1:], one.lines, strict=True):
-            yield _row(row, widths)
-            if wide:
-                for holder in line.holders:
-                    pods = f" of {', '.join(holder.pods)}" if holder.pods else ""
-                    yield f"    {holder.amount}: {holder.claim}{pods}"
-        if one.idle:
-            yield f"  {one.idle}"
-
-
-def _row(row: Sequence[str], widths: Sequence[int]) -> str:
-    cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
-    return f"  {'  '.join(cells)}".rstrip()
