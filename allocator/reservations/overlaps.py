@@ -60,7 +60,15 @@ def _within(held: _ByDevice, stock: Stock, pool: PoolId, node: str, rules: Rules
     holders = {one.claim for holdings in held.values() for one in holdings}
     if len(holders) < 2:
         return
-    published = _publication_of(stock, pool, node)
+    published = _Published({}, {})
+    for page in stock.newest_pages(pool):
+        if page.slice.spec.node_name not in (None, "", node):
+            continue
+        for device in page.devices:
+            published.devices[device.name] = device
+        for counter_set in page.slice.spec.shared_counters:
+            for name, counter in counter_set.counters.items():
+                published.counters[counter_set.name, name] = counter.value.nano
     yield from _devices(held, published)
     yield from _counters(held, published)
     yield from _pairs(held, stock, pool, node, rules)
@@ -81,20 +89,6 @@ def _holdings_of(stock: Stock, pool: PoolId) -> dict[str, _ByDevice]:
             holdings = found.setdefault(place, {}).setdefault(result.device, [])
             holdings.append(_Holding(claim.metadata.uid, result))
     return found
-
-
-def _publication_of(stock: Stock, pool: PoolId, node: str) -> _Published:
-    published = _Published({}, {})
-    for page in stock.newest_pages(pool):
-        if page.slice.spec.node_name not in (None, "", node):
-            continue
-        for device in page.devices:
-            published.devices[device.name] = device
-        for counter_set in page.slice.spec.shared_counters:
-            for name, counter in counter_set.counters.items():
-                key = (counter_set.name, name)
-                published.counters[key] = counter.value.nano
-    return published
 
 
 def _devices(held: _ByDevice, published: _Published) -> Iterator[frozenset[str]]:
@@ -157,7 +151,17 @@ def _pairs_across(held: _ByDevice, stock: Stock, pool: PoolId, node: str, rules:
     ruled = {rule.driver for rule in rules.about_nodes}
     if pool[0] not in ruled:
         return
-    for one in [node] if node else _nodes_of(held, stock, pool):
+    nodes = {node}
+    if not node:  # the nodes of devices which are held, of slices that name no node for all of theirs
+        specs = [(page.slice.spec, page.devices) for page in stock.newest_pages(pool)]
+        nodes = {
+            spec.node_of(device)
+            for spec, devices in specs
+            if not spec.node_name
+            for device in devices
+            if device.name in held
+        }
+    for one in sorted(nodes):
         if one not in stock.nodes:
             continue
         across = rules.conflicts_across(stock.pools(one), one)
@@ -168,16 +172,6 @@ def _pairs_across(held: _ByDevice, stock: Stock, pool: PoolId, node: str, rules:
                 for place in (one, ""):
                     others = there.get(place, {}).get(device, [])
                     yield _claims(held[name] + others)
-
-
-def _nodes_of(held: _ByDevice, stock: Stock, pool: PoolId) -> list[str]:
-    """Name the nodes that devices which are held are on, of slices that name no node for all of theirs."""
-    nodes: set[str] = set()
-    for page in stock.newest_pages(pool):
-        spec = page.slice.spec
-        if not spec.node_name:
-            nodes.update(spec.node_of(device) for device in page.devices if device.name in held)
-    return sorted(nodes)
 
 
 def _groups(held: _ByDevice, published: _Published, pool: PoolId, rules: Rules) -> Iterator[frozenset[str]]:

@@ -73,7 +73,25 @@ class Commits:
     async def perform(self, effect: ClaimWrite) -> Outcome:
         """Write, and say what became of it."""
         what = type(effect).__name__
-        outcome = await self._write(effect)
+        claim = effect.claim
+        uid, version = claim.metadata.uid, claim.metadata.resource_version
+        outcome: Outcome = Lost(uid, version)
+        try:
+            async with asyncio.timeout(DEADLINE):
+                outcome = Written(version, await self._patiently(effect))
+        except Conflict:
+            outcome = Conflicted(uid, version)
+        except NotFound:
+            outcome = ClaimGone(claim.metadata.key, uid)
+        except (Forbidden, Unauthorized, Invalid, BadRequest) as error:
+            if isinstance(error, Unauthorized) or LACKS.search(error.message):
+                self._lacking[what] = error.message, self._clock()
+            outcome = Denied(uid, version, error.message)
+        except (ApiError, TimeoutError) as error:
+            logger.warning(
+                "a write has no answer",
+                extra={"claim": claim.metadata.name, "problem": str(error) or "it took too long"},
+            )
         self._metrics.writes.labels(what, type(outcome).__name__).inc()
         if isinstance(outcome, Denied):
             refused = {"write": what, "claim": effect.claim.metadata.key, "problem": outcome.sentence}
@@ -118,27 +136,6 @@ class Commits:
             else:
                 return True
             await asyncio.sleep(LOOK_SECONDS)
-
-    async def _write(self, effect: ClaimWrite) -> Outcome:
-        claim = effect.claim
-        uid, version = claim.metadata.uid, claim.metadata.resource_version
-        try:
-            async with asyncio.timeout(DEADLINE):
-                return Written(version, await self._patiently(effect))
-        except Conflict:
-            return Conflicted(uid, version)
-        except NotFound:
-            return ClaimGone(claim.metadata.key, uid)
-        except (Forbidden, Unauthorized, Invalid, BadRequest) as error:
-            if isinstance(error, Unauthorized) or LACKS.search(error.message):
-                self._lacking[type(effect).__name__] = error.message, self._clock()
-            return Denied(uid, version, error.message)
-        except (ApiError, TimeoutError) as error:
-            logger.warning(
-                "a write has no answer",
-                extra={"claim": claim.metadata.name, "problem": str(error) or "it took too long"},
-            )
-            return Lost(uid, version)
 
     async def _patiently(self, effect: ClaimWrite) -> ResourceClaim:
         """Write; what a server without time, or the fence of a moment ago, has turned back is not written, and tried again."""

@@ -73,44 +73,43 @@ class Quotas:
         """Write `status.used` where it is not what claims hold. A write that fails is repeated in a later round."""
         assumed = _assumed(unwritten, stock)
         for quota in tuple(self._knowledge.quotas.objects.values()):
-            if lead.may_write():
-                held = held_of_quota(quota, stock, self._knowledge.pod)
-                await self._keep(quota, held, self._of(quota, assumed, stock))
+            if not lead.may_write():
+                return
+            held = held_of_quota(quota, stock, self._knowledge.pod)
+            meant = self._of(quota, assumed, stock)
+            meta = quota.metadata
+            status = quota.status
+            hard: dict[str, Quantity] = {}
+            used: dict[str, Quantity] = {}
+            for limit in limits_of(quota):
+                amount = amount_of(limit, held) - amount_of(limit, meant)
+                hard[limit.key] = limit.hard
+                used[limit.key] = Quantity.from_nano(amount, limit.hard.format)
+            if status.hard == hard and status.used == used:
+                continue
+            patch: Object = {
+                "metadata": {"resourceVersion": meta.resource_version},
+                "status": {
+                    # A key that is no more is taken away by a null.
+                    "hard": dict.fromkeys(status.hard) | {key: str(amount) for key, amount in hard.items()},
+                    "used": dict.fromkeys(status.used) | {key: str(amount) for key, amount in used.items()},
+                },
+            }
+            try:
+                await self._cluster.patch(DEVICE_QUOTAS, meta.name, Merge(patch), meta.namespace, subresource="status")
+            except (Conflict, NotFound):
+                continue  # it has changed; the next round sees it
+            except ApiError as error:
+                if error.message != self._denied:
+                    logger.warning("the status of a DeviceQuota could not be written", extra={"problem": error.message})
+                self._denied = error.message
+            else:
+                self._denied = ""
 
     def _of(self, quota: DeviceQuota, assumed: Mapping[str, list[ResourceClaim]], stock: Stock) -> Amounts:
         """Say how much of what is assumed a quota is about."""
         here = assumed.get(quota.metadata.namespace or "default", ())
         return total(amounts_of(one, stock.pages_of) for one in here if concerns(quota, one, self._knowledge.pod))
-
-    async def _keep(self, quota: DeviceQuota, held: Amounts, assumed: Amounts) -> None:
-        meta = quota.metadata
-        status = quota.status
-        hard: dict[str, Quantity] = {}
-        used: dict[str, Quantity] = {}
-        for limit in limits_of(quota):
-            amount = amount_of(limit, held) - amount_of(limit, assumed)
-            hard[limit.key] = limit.hard
-            used[limit.key] = Quantity.from_nano(amount, limit.hard.format)
-        if status.hard == hard and status.used == used:
-            return
-        patch: Object = {
-            "metadata": {"resourceVersion": meta.resource_version},
-            "status": {
-                # A key that is no more is taken away by a null.
-                "hard": dict.fromkeys(status.hard) | {key: str(amount) for key, amount in hard.items()},
-                "used": dict.fromkeys(status.used) | {key: str(amount) for key, amount in used.items()},
-            },
-        }
-        try:
-            await self._cluster.patch(DEVICE_QUOTAS, meta.name, Merge(patch), meta.namespace, subresource="status")
-        except (Conflict, NotFound):
-            return  # it has changed; the next round sees it
-        except ApiError as error:
-            if error.message != self._denied:
-                logger.warning("the status of a DeviceQuota could not be written", extra={"problem": error.message})
-            self._denied = error.message
-        else:
-            self._denied = ""
 
 
 def _assumed(unwritten: Iterable[ResourceClaim], stock: Stock) -> dict[str, list[ResourceClaim]]:
