@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dra.errors import NodeSelectorError
+    from dra.objects import DeviceRequestAllocationResult
 
 
 MAX_RESULTS = 32  # resourceapi.AllocationResultsMaxSize: devices a claim may hold
@@ -86,9 +87,7 @@ class Answer(msgspec.Struct, frozen=True):
     allocations: tuple[Granted, ...] = ()
     reasons: tuple[Reason, ...] = ()
     error: str | None = None
-    node_only: bool = (
-        False  # the error rules out this node, not the scheduling attempt; tests compare it with Kubernetes
-    )
+    node_only: bool = False  # the error rules out this node only; tests compare that with Kubernetes
     steps: int = 0
     cause: Cause | None = None  # of the error
     explained: bool = True  # False if there was no time to find out what is in the way
@@ -96,6 +95,11 @@ class Answer(msgspec.Struct, frozen=True):
     @property
     def feasible(self) -> bool:
         return self.verdict is Verdict.FEASIBLE
+
+    @property
+    def results(self) -> tuple[DeviceRequestAllocationResult, ...]:
+        """The devices that all claims get."""
+        return tuple(result for granted in self.allocations for result in granted.allocation.devices.results)
 
     @property
     def decided(self) -> bool | None:

@@ -83,10 +83,6 @@ def try_out(claims: Sequence[ResourceClaim], stock: Stock, nodes: Iterable[str] 
     told: list[NodeGroup] = []
     for group in groups[:MOST_GROUPS]:
         answer = answers[group[0]]
-        devices = tuple(
-            f"{result.driver}/{result.pool}/{result.device}"
-            for granted in answer.allocations
-            for result in granted.allocation.devices.results
-        )
+        devices = tuple(f"{result.driver}/{result.pool}/{result.device}" for result in answer.results)
         told.append(NodeGroup(answer.verdict, group, answer.reasons, answer.error or "", devices))
     return (*told, *(NodeGroup(answers.verdict(group[0]), group) for group in groups[MOST_GROUPS:]))

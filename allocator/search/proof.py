@@ -22,13 +22,14 @@ import msgspec
 
 from allocator.answer import MAX_RESULTS
 from allocator.packing import Disjoint, bitset, members, union
-from allocator.search.supply import Caps, Outer, ProofLimits, RequestType, Spends, UnitSupply
+from allocator.search.supply import Caps, Outer, ProofLimits, RequestType, UnitSupply
 from allocator.search.vectors import WIDTH, covers, guard_bits
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from allocator.problem import Leaf, PlacedUnit, Problem, Value
+    from allocator.search.budget import SearchSteps
 
     _Group = tuple[tuple[PlacedUnit, ...], int]  # units, bits of their places
 
@@ -76,7 +77,7 @@ class Proof:
         self,
         problem: Problem,
         limits: ProofLimits,
-        budget: Spends,
+        budget: SearchSteps,
         horizon: int,
         *,
         limited: bool,
@@ -333,11 +334,14 @@ class Proof:
         guards = guard_bits(len(types))
         clip = reach = 0
         kinds: list[tuple[int, int]] = []
+        covering: dict[int, list[int]] = {}  # distinctAttribute → types
         for at, one in enumerate(types):
             clip += one.count << at * WIDTH
             reach |= one.bits
             likeness = self.problem.leaves[one.leaf].likeness
             kinds.append((likeness, one.requests))
+            for constraint in one.covered:
+                covering.setdefault(constraint, []).append(at)
         price = len(grouping.groups) * (2 + len(types))
         spend(price // 8)
         split = list(zip(*[supply.split(one.bits) for one in types], strict=True))
@@ -359,7 +363,11 @@ class Proof:
             ids.sort()
             caps: Caps = ()
             if grouping.attribute is not None:
-                caps = self._caps(types, bits, left)
+                # How many devices of the group may serve each distinctAttribute on its attribute.
+                caps = tuple(
+                    (tuple(dimensions), self._open(constraint, left, 0).within(bits))
+                    for constraint, dimensions in covering.items()
+                )
             bag = supply.of_group(tuple(ids), clip, guards, outer, caps)
             if supply.vectors[bag] != (0,):
                 bags.append(bag)
@@ -440,14 +448,3 @@ class Proof:
             bundle = tuple(sorted(need.items()))
             bundles[bundle] = bundles.get(bundle, 0) + 1
         return bundles, free
-
-    def _caps(self, types: list[RequestType], bits: int, left: int) -> Caps:
-        """How many devices of a group may serve each distinctAttribute on the group's attribute."""
-        covering: dict[int, list[int]] = {}
-        for at, one in enumerate(types):
-            for constraint in one.covered:
-                covering.setdefault(constraint, []).append(at)
-        return tuple(
-            (tuple(dimensions), self._open(constraint, left, 0).within(bits))
-            for constraint, dimensions in covering.items()
-        )

@@ -6,7 +6,7 @@ units and equal groups share them. Errs towards too much only: limits end in "ev
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -15,6 +15,7 @@ from allocator.search.vectors import WIDTH, best, field, guard_bits, largest_wit
 
 if TYPE_CHECKING:
     from allocator.problem import PlacedUnit, Problem
+    from allocator.search.budget import SearchSteps
 
 _COMBINED = 16  # so many times a group's limit may be combined from two sides
 Cap = tuple[tuple[int, ...], int]  # dimensions, and how many devices they may have together
@@ -33,10 +34,6 @@ class ProofLimits(msgspec.Struct, frozen=True):
     bits: int = 1 << 24  # places times values of constraints
 
 
-class Spends(Protocol):
-    def spend(self, steps: int) -> None: ...
-
-
 class RequestType(msgspec.Struct, gc=False):
     """Requests that ask for the same devices, as one dimension."""
 
@@ -50,7 +47,7 @@ class RequestType(msgspec.Struct, gc=False):
 class UnitSupply:
     """What the units of one problem can give."""
 
-    def __init__(self, problem: Problem, limits: ProofLimits, budget: Spends) -> None:
+    def __init__(self, problem: Problem, limits: ProofLimits, budget: SearchSteps) -> None:
         self.problem = problem
         self.limits = limits
         self.budget = budget

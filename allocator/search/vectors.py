@@ -150,26 +150,14 @@ def _bounds(
     dimensions = range(0, guards.bit_length(), WIDTH)
     tops: dict[tuple[int, ...], int] = {}
     values: dict[tuple[int, ...], list[int]] = {}
-    most_after = 0
-    gains_after = [0] * len(weights)
-    most = [most_after]
-    gains = [tuple(gains_after)]
+    most = [0]
+    gains = [(0,) * len(weights)]
     for options in reversed(bags):
         if options not in tops:
-            top = 0
-            for start in dimensions:
-                counts = [vector >> start & LOW for vector in options]
-                top |= max(counts) << start
-            tops[options] = top
-            best_values: list[int] = []
-            for weight in weights:
-                value = max(_value(vector, weight, dimensions) for vector in options)
-                best_values.append(value)
-            values[options] = best_values
-        most_after = smaller_of_each(most_after + tops[options], demand, guards)
-        most.append(most_after)
-        gains_after = list(map(add, gains_after, values[options]))
-        gains.append(tuple(gains_after))
+            tops[options] = sum(max(vector >> start & LOW for vector in options) << start for start in dimensions)
+            values[options] = [max(_value(vector, weight, dimensions) for vector in options) for weight in weights]
+        most.append(smaller_of_each(most[-1] + tops[options], demand, guards))
+        gains.append(tuple(map(add, gains[-1], values[options])))
     most.reverse()
     gains.reverse()
     return most, gains

@@ -36,7 +36,7 @@ from allocator.search.symmetry import twins
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from allocator.problem import Item, Leaf, PlacedUnit, Problem
+    from allocator.problem import Leaf, PlacedUnit, Problem
     from dra.budget import Budget
 
 
@@ -372,44 +372,38 @@ class Walk:
             return step
         mine = problem.leaves[slot.leaf]
         item = mine.items[mine.count - slot.wanted]
-        outcome = self._fits_all(slot, item)
-        if outcome is None:
+        if item.refused:
             self.stack.pop()
             return Outcome.FAILED
-        slot.at = item.place
-        after, agreed = outcome
-        taken = slot.taken | ((1 << slot.at) & problem.dedicated)
-        if slot.wanted == 1:
-            below = self._open(slot.request + 1, after, agreed, taken, slot.held + 1)
-        else:
-            below = self._fill(
-                slot.request, slot.leaf, slot.wanted - 1, 0, after, agreed, taken, slot.held + 1, fresh=False
-            )
-        if below is Outcome.DOWN or below is None:
-            return below
-        self.stack.pop()
-        return below
-
-    def _fits_all(self, slot: _Slot, item: Item) -> tuple[int, int] | None:
-        problem = self.problem
-        if item.refused:
-            return None
         flag, cost, join, again, join_again = problem.pair(slot.leaf, item.place)
         if not slot.left & flag:
-            cost = again
-            join = join_again
-        after = slot.left - cost
-        agreed = slot.common & join
+            cost, join = again, join_again
+        after, agreed = slot.left - cost, slot.common & join
         missing = ~after & problem.guards
         divided = ~(agreed + problem.open) & problem.common_guards
         of_constraints = missing & problem.shared.distinct_guards
-        if missing & ~of_constraints & ~problem.capacity_guards or divided & ~problem.shared.match_guards:
-            return None
-        if problem.shared.counters and self._below_zero(item.place, slot.left & flag, after):
-            return None
+        if (
+            missing & ~of_constraints & ~problem.capacity_guards
+            or divided & ~problem.shared.match_guards
+            or (problem.shared.counters and self._below_zero(item.place, slot.left & flag, after))
+        ):
+            self.stack.pop()
+            return Outcome.FAILED
         if item.breaks_constraint or of_constraints or divided:
             raise self.fault(problem.question.leaves[slot.leaf], item.place)
-        return None if item.lacks_capacity or missing else (after, agreed)
+        if item.lacks_capacity or missing:
+            self.stack.pop()
+            return Outcome.FAILED
+        slot.at = item.place
+        taken = slot.taken | ((1 << slot.at) & problem.dedicated)
+        wanted, held = slot.wanted - 1, slot.held + 1
+        if wanted:
+            step = self._fill(slot.request, slot.leaf, wanted, 0, after, agreed, taken, held, fresh=False)
+        else:
+            step = self._open(slot.request + 1, after, agreed, taken, held)
+        if step is not Outcome.DOWN and step is not None:
+            self.stack.pop()
+        return step
 
     # ---- what a state says
 

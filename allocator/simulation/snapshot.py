@@ -194,11 +194,7 @@ class _SnapshotRun:
         used = self.used.setdefault(chosen, {})
         for resource, amount in podfit.requests(pod).items():
             used[resource] = used.get(resource, 0) + amount
-        devices = [
-            f"{result.driver}/{result.pool}/{result.device}"
-            for granted in answer.allocations
-            for result in granted.allocation.devices.results
-        ]
+        devices = [f"{result.driver}/{result.pool}/{result.device}" for result in answer.results]
         return PodOutcome(name, chosen, tuple(devices))
 
     def _with_victims(

@@ -18,11 +18,11 @@ from dra.policy import Rules
 from dra.wire import encode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from allocator.problem import Candidate
     from allocator.strategies.strategy import Cost, Order
-    from dra.objects import DeviceRequest, DeviceRequestAllocationResult, ResourceClaim
+    from dra.objects import DeviceRequest, ResourceClaim
     from dra.stock import Stock
 
     Arrange = Callable[[list[Candidate]], list[Candidate]]
@@ -61,14 +61,10 @@ def serve(
             return key(place.id)
 
         found.append(ask.solve(narrowed, partial(sorted, key=order)))
-    admin = any(result.admin_access for result in _results(first))
+    admin = any(result.admin_access for result in first.results)
     if len(claims) > 1 and not admin:
         found.append(ask.one_by_one(narrowed, strategy))
-    plans: list[DevicePlan] = []
-    for one in found:
-        if one.feasible:
-            results = tuple(_results(one))
-            plans.append(DevicePlan(one, results, view.after(results)))
+    plans = [DevicePlan(one, one.results, view.after(one.results)) for one in found if one.feasible]
     best = min(plans, key=lambda plan: chosen.cost(view, plan))
     score = min(100.0, max(0.0, chosen.score(view, best)))
     if any(request.first_available for claim in claims for request in claim.spec.devices.requests):
@@ -138,11 +134,6 @@ def _preference(claims: Sequence[ResourceClaim], answer: Answer) -> float:
     if not ranks:
         return 0.0
     return 100 * (1 - sum(ranks) / len(ranks))
-
-
-def _results(answer: Answer) -> Iterable[DeviceRequestAllocationResult]:
-    for granted in answer.allocations:
-        yield from granted.allocation.devices.results
 
 
 def _narrow(claims: Sequence[ResourceClaim], answer: Answer) -> list[ResourceClaim]:

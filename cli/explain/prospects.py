@@ -88,7 +88,7 @@ def _blockers(tried: Iterable[NodeGroup], claims: tuple[ResourceClaim, ...], sto
         node = group.nodes[0]
         # If all were free: devices of which drivers would be given?
         answer = allocate(idle, node, claims, options=options)
-        drivers = {result.driver for given in answer.allocations for result in given.allocation.devices.results}
+        drivers = {result.driver for result in answer.results}
         if not drivers:
             continue
         asked_nodes += 1

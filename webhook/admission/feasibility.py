@@ -289,7 +289,7 @@ class _Hearing:
         """Whether the first claim could not have so many devices for itself alone."""
         idle = self.stock.idle()
         answer = allocate(idle, node, self.first(count), options=self.options)
-        results = [one for granted in answer.allocations for one in granted.allocation.devices.results]
+        results = answer.results
         return not answer.feasible or any(one.share_id for one in results)
 
     def first(self, count: int) -> tuple[ResourceClaim, ...]:
