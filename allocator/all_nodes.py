@@ -10,7 +10,6 @@ A caller that asks often keeps a `FleetMemo`: what was found for one stock is wh
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -279,8 +278,10 @@ class _Query:
                 self.found[name] = self.fault
             else:
                 look: object = None
-                with suppress(OutOfBudget):  # a node that takes too long to be told from others is searched by itself
+                try:
                     look = self._look(stock, name, node, options)
+                except OutOfBudget:
+                    pass  # a node that takes too long to be told from others is searched by itself
                 found = self.by_look.get(look)
                 if found is None:
                     found = self.find(stock, node, options)

@@ -121,8 +121,9 @@ class Decider:
             return Outlooks(Outlook.SKIP)
         if wants.waits_for:
             return Outlooks(Outlook.WAITING, message=wants.waits_for)
+        open_ = wants.open
         elsewhere = {**crowded, **_elsewhere(wants, stock)}
-        if not wants.open:
+        if not open_:
             # All claims are allocated: only where counts.
             fitting = [name for name in stock.nodes if name not in elsewhere]
             hindrances = _by_message(elsewhere)
@@ -130,12 +131,12 @@ class Decider:
                 return Outlooks(Outlook.FITS, dict.fromkeys(fitting, 0), "", hindrances)
             commonest = max(hindrances, key=lambda one: one.count, default=Hindrance("there are no nodes", ()))
             return Outlooks(Outlook.FULL if crowded else Outlook.NEVER, {}, commonest.message, hindrances)
-        answers = self._ask(stock, wants.open)
+        answers = self._ask(stock, open_)
         fitting = answers.feasible
         if elsewhere:
             fitting = [name for name in fitting if name not in elsewhere]
         if fitting:
-            scores = self._scores(answers, fitting, stock, wants.open, placement)
+            scores = self._scores(answers, fitting, stock, open_, placement)
             hindrances = ()
             if len(fitting) < len(answers):  # in short, for the pod does not wait for these
                 refusals = dict(elsewhere)
@@ -148,7 +149,7 @@ class Decider:
         outlook = Outlook.FULL
         if Verdict.UNDECIDED in _verdicts(answers, asked):
             outlook = Outlook.UNDECIDED
-        elif not crowded and _HOPEFUL.isdisjoint(_verdicts(self._ask(stock, wants.open, idle=True), asked)):
+        elif not crowded and _HOPEFUL.isdisjoint(_verdicts(self._ask(stock, open_, idle=True), asked)):
             outlook = Outlook.NEVER
         return Outlooks(outlook, {}, _summary(len(stock.nodes), hindrances), hindrances)
 
@@ -244,8 +245,9 @@ class Decider:
 
 def shape_of(wants: PodClaims) -> bytes:
     """Give what is the same for all pods whom the same devices would help; empty if more than open claims decides about it."""
-    alone = wants.extended or wants.waits_for or len(wants.open) < len(wants.claims)
-    return b"" if alone else encode([claim.spec for claim in wants.open])
+    open_ = wants.open
+    alone = wants.extended or wants.waits_for or len(open_) < len(wants.claims)
+    return b"" if alone else encode([claim.spec for claim in open_])
 
 
 def _takes_the_first(placement: Placement, claims: Iterable[ResourceClaim]) -> bool:

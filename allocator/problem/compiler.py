@@ -47,7 +47,7 @@ def compile(  # noqa: A001  the verb for what it does
     arrange: Arrange | None = None,
     narrow: bool = True,
 ) -> Problem:
-    """Compile the question of a cache for one node; raises Fatal for what the in-tree allocator finds wrong before it searches.
+    """Compile the question of a cache for one node; raises AllocateError for what the in-tree allocator finds wrong before it searches.
 
     `arrange` puts the devices into another order than the in-tree one; `narrow` drops candidates whose values of a
     matchAttribute are too rare for the count that is asked for.

@@ -154,7 +154,7 @@ class Walk:
         self.stack: list[_Fork | _Slot] = []
 
     def solve(self) -> Solution | None:
-        """Find the first solution; None if there is none. Raises Fatal and OutOfBudget."""
+        """Find the first solution; None if there is none. Raises AllocateError and OutOfBudget."""
         taken = self.problem.leaves
         if self.cuts.counts:
             for request in self.problem.question.requests[: self.horizon]:
