@@ -60,7 +60,7 @@ class _Enough(Exception):  # noqa: N818  not an error
     """It has taken long enough: what was found so far counts."""
 
 
-class Crowd(msgspec.Struct, frozen=True):
+class PotentialVictims(msgspec.Struct, frozen=True):
     """Those who hold something that a node could use, the most important first, and who of them is leaving already."""
 
     node: str
@@ -68,7 +68,7 @@ class Crowd(msgspec.Struct, frozen=True):
     leaving: Choice
 
     @property
-    def is_anybody(self) -> bool:
+    def has_pods(self) -> bool:
         return bool(self.staying or self.leaving)
 
     def ask(self, choice: Choice) -> Asking[bool]:
@@ -87,7 +87,7 @@ class Holders(msgspec.Struct, frozen=True):
     budgets: dict[str, list[PodDisruptionBudget]]  # by namespace
     _guards: dict[str, _Guards] = {}  # those of a pod, by uid, once they were looked for
 
-    def near(self, node: str, stock: Stock) -> Crowd:
+    def near(self, node: str, stock: Stock) -> PotentialVictims:
         """List those that hold something a node could use."""
         here = list(self.by_node.get(node, ()))
         for pool in stock.pools(node):
@@ -95,7 +95,7 @@ class Holders(msgspec.Struct, frozen=True):
         near = sorted({pod.metadata.uid: pod for pod in here}.values(), key=importance)
         staying = tuple(pod for pod in near if not pod.metadata.deletion_timestamp)
         leaving = tuple(pod for pod in near if pod.metadata.deletion_timestamp)
-        return Crowd(node, staying, leaving)
+        return PotentialVictims(node, staying, leaving)
 
     def guards(self, pod: Pod) -> _Guards:
         """List the budgets that protect a pod."""
@@ -174,17 +174,17 @@ def holders_below(
 
 def make_room(nodes: Iterable[str], holders: Holders, stock: Stock) -> Asking[Victims | None]:
     """Choose a node and who would have to go from it: first what would do on each, then what is better, as long as there is time."""
-    looked: list[tuple[Disruption, Victims, Crowd]] = []
+    looked: list[tuple[Disruption, Victims, PotentialVictims]] = []
     with suppress(_Enough):
         for node in nodes:
-            crowd = holders.near(node, stock)
-            for pod in crowd.staying:
+            potential = holders.near(node, stock)
+            for pod in potential.staying:
                 holders.guards(pod)
                 yield None
-            found = yield from _make_room_on(crowd, holders)
+            found = yield from _make_room_on(potential, holders)
             if found is not None:
                 cost = holders.disruption(found.pods)
-                looked.append((cost, found, crowd))
+                looked.append((cost, found, potential))
             if len(looked) >= MOST_NODES:
                 break
     looked.sort(key=itemgetter(0))
@@ -192,8 +192,8 @@ def make_room(nodes: Iterable[str], holders: Holders, stock: Stock) -> Asking[Vi
         return None
     most, chosen, _ = looked[0]
     with suppress(_Enough):
-        for _, _, crowd in looked if chosen.pods else ():
-            better = yield from _improve(crowd, holders, most)
+        for _, _, potential in looked if chosen.pods else ():
+            better = yield from _improve(potential, holders, most)
             if better is not None:
                 chosen = better
                 most = holders.disruption(better.pods)
@@ -260,34 +260,34 @@ def held_near(node: str, stock: Stock) -> set[str]:
     return {key for pool in stock.pools(node) for key in stock.held.get(pool.id, ())}
 
 
-def _make_room_on(crowd: Crowd, holders: Holders) -> Asking[Victims | None]:
+def _make_room_on(potential: PotentialVictims, holders: Holders) -> Asking[Victims | None]:
     """Choose who would have to go from a node; None if that would not do even without all of them.
 
     Those that are leaving already cost nothing, and are gone in every choice.
     """
-    staying = crowd.staying
-    if not (yield from crowd.ask(staying)):
+    staying = potential.staying
+    if not (yield from potential.ask(staying)):
         return None
-    if not staying or (yield from crowd.ask(())):
-        return Victims(crowd.node, ())
+    if not staying or (yield from potential.ask(())):
+        return Victims(potential.node, ())
     protected = holders.protected(staying)
     others = [pod for pod in staying if pod not in protected]
     gone = staying
     for pod in (*protected, *others):
         left = tuple(one for one in gone if one is not pod)
-        if (yield from crowd.ask(left)):
+        if (yield from potential.ask(left)):
             gone = left
-    return Victims(crowd.node, gone)
+    return Victims(potential.node, gone)
 
 
-def _improve(crowd: Crowd, holders: Holders, most: Disruption) -> Asking[Victims | None]:
+def _improve(potential: PotentialVictims, holders: Holders, most: Disruption) -> Asking[Victims | None]:
     """Find the choice that disrupts least, if any disrupts less than `most`.
 
     A choice is followed by those that have one more in it, who is less important or younger: these disrupt more, so the first that
     does is the one.
     """
-    staying = crowd.staying
-    too_few = yield from _hopeless(crowd, holders)
+    staying = potential.staying
+    too_few = yield from _hopeless(potential, holders)
     waiting: list[tuple[Disruption, tuple[int, ...]]] = [(holders.disruption(()), ())]
     for _ in range(LOOKS):
         if not waiting:
@@ -298,8 +298,8 @@ def _improve(crowd: Crowd, holders: Holders, most: Disruption) -> Asking[Victims
         if _is_within(uids, too_few):
             yield None
         else:
-            if (yield from crowd.ask(chosen)):
-                return Victims(crowd.node, chosen)
+            if (yield from potential.ask(chosen)):
+                return Victims(potential.node, chosen)
             too_few.append(uids)
         first = places[-1] + 1 if places else 0
         for at in range(first, len(staying)):
@@ -313,9 +313,9 @@ def _improve(crowd: Crowd, holders: Holders, most: Disruption) -> Asking[Victims
     return None
 
 
-def _hopeless(crowd: Crowd, holders: Holders) -> Asking[list[frozenset[str]]]:
+def _hopeless(potential: PotentialVictims, holders: Holders) -> Asking[list[frozenset[str]]]:
     """Find large choices that do not do: all pods that no budget protects, and all below some priority."""
-    staying = crowd.staying
+    staying = potential.staying
     found: list[frozenset[str]] = [frozenset()]
     protected = holders.protected(staying)
     levels = sorted({priority(pod) for pod in staying})
@@ -325,7 +325,7 @@ def _hopeless(crowd: Crowd, holders: Holders) -> Asking[list[frozenset[str]]]:
         uids = _uids(choice)
         if _is_within(uids, found):
             continue
-        if not (yield from crowd.ask(choice)):
+        if not (yield from potential.ask(choice)):
             found.append(uids)
     return found
 

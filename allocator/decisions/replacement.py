@@ -38,9 +38,7 @@ class Replacement(msgspec.Struct, frozen=True):
     node: str  # where the old one is
     fits: bool  # there, once the old one has ended
     beside: tuple[str, ...]  # nodes on which it fits while the old one still holds what it holds
-    largest: dict[
-        str, Quantity
-    ] = {}  # the most of each capacity that would fit there, where what was asked for does not
+    largest: dict[str, Quantity] = {}  # the most of each capacity that would fit there, where the amounts do not
 
 
 class Unreplaceable(Exception):  # noqa: N818  an answer to the caller

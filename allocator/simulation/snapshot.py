@@ -224,8 +224,8 @@ class _SnapshotRun:
             answer = self.fleet.ask(after, asked.node, claims).answer
             return answer.feasible and self._crossed(pod, claims, answer, after) is None
 
-        crowded = [node for node in stock.nodes if holders.near(node, stock).is_anybody]
-        chosen = settle(make_room(crowded, holders, stock), does)
+        reachable = [node for node in stock.nodes if holders.near(node, stock).has_pods]
+        chosen = settle(make_room(reachable, holders, stock), does)
         if chosen is None:
             return refused
         victims = tuple(victim.metadata.key for victim in chosen.pods)
