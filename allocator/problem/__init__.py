@@ -18,7 +18,7 @@ from allocator.problem.candidates import (
 )
 from allocator.problem.compiler import compile  # noqa: A004  the verb for what it does
 from allocator.problem.occupancy import PoolState, Vicinity, pool_state
-from allocator.problem.problem import Item, PlacedUnit, Problem, Value
+from allocator.problem.problem import PlacedUnit, Problem, Value
 from allocator.problem.question import Leaf, Question, question_of
 
 __all__ = [
@@ -27,7 +27,6 @@ __all__ = [
     "CompileCache",
     "DeviceJudge",
     "Fault",
-    "Item",
     "Judgement",
     "Leaf",
     "Offer",
