@@ -53,7 +53,7 @@ class Prepared(Wire, frozen=True, kw_only=True):
     devices: tuple[HeldDevice, ...] = ()
 
 
-class Broken(Exception):  # noqa: N818  what the file is
+class BrokenCheckpoint(Exception):  # noqa: N818  what the file is
     """The file is not as it was written, or a later version wrote it; the message says which."""
 
 
@@ -92,20 +92,22 @@ def decode(data: bytes) -> Checkpoint:
     """Read a checkpoint, or say why that cannot be done. An empty file is a broken one."""
     head = _HEAD.match(data)
     if head is None:
-        raise Broken("it does not begin as a checkpoint does")
+        raise BrokenCheckpoint("it does not begin as a checkpoint does")
     body = data[head.end() :]
     numbers = b" ".join(head.group(1, 2, 3))
     if len(body) != int(head[3]):
-        raise Broken(f"it has {len(body)} bytes where {int(head[3])} were written")
+        raise BrokenCheckpoint(f"it has {len(body)} bytes where {int(head[3])} were written")
     if _sum(numbers, body) != head[4]:
-        raise Broken("its checksum is not that of its content")
+        raise BrokenCheckpoint("its checksum is not that of its content")
     if int(head[2]) > VERSION:
-        raise Broken(f"version {int(head[1])} wrote it, and a reader must be of version {int(head[2])} at least")
+        raise BrokenCheckpoint(
+            f"version {int(head[1])} wrote it, and a reader must be of version {int(head[2])} at least"
+        )
     try:
         read = msgspec.json.decode(body, type=_Payload).claims
         claims = {uid: wire.decode(bytes(raw), Prepared) for uid, raw in read.items()}
     except (WireError, msgspec.DecodeError, RecursionError, UnicodeError) as error:
-        raise Broken(f"a record in it is not valid: {error}") from None
+        raise BrokenCheckpoint(f"a record in it is not valid: {error}") from None
     return Checkpoint(claims, read)
 
 

@@ -186,7 +186,7 @@ def _attributes(resource: str, one: PluginDevice, lore: Lore) -> dict[str, Devic
 MOST_QUESTIONS = 16
 
 
-class Preference:
+class PluginPreference:
     def __init__(self, devices: tuple[PluginDevice, ...]) -> None:
         self._devices = {one.id: one for one in devices}
         self._available = tuple(one.id for one in devices if one.health == HEALTHY)

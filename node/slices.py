@@ -63,7 +63,7 @@ class Rewritten(msgspec.Struct, frozen=True):
         return {"metadata": metadata, "spec": spec}
 
 
-class Plan(msgspec.Struct, frozen=True):
+class SlicePlan(msgspec.Struct, frozen=True):
     """The writes, in their order: what goes, what changes, what is new."""
 
     gone: tuple[ResourceSlice, ...] = ()
@@ -81,7 +81,7 @@ def plan(
     existing: Iterable[ResourceSlice],
     wanted: Sequence[ResourceSliceSpec],
     echoes: Mapping[bytes, bytes] | None = None,
-) -> Plan:
+) -> SlicePlan:
     """Say what is to be written. `existing` are the driver's slices of the node; `echoes` what a server made of what we said (`dropped`)."""
     pool = wanted[0].pool
     # Of the pool's slices those of the newest generation count; all others go.
@@ -112,12 +112,12 @@ def plan(
     # Where at most one differs the generation stays.
     agree = all(one.spec.pool.resource_slice_count == pool.resource_slice_count for one, _ in matched)
     if len(current) == len(timed) and len(missing) <= 1 and agree:
-        return Plan(tuple(others), _rewritten(zip(free, missing, strict=True), newest))
+        return SlicePlan(tuple(others), _rewritten(zip(free, missing, strict=True), newest))
     after = newest + 1
     surplus = free[len(missing) :]
     rewritten = _rewritten([*matched, *zip(free, missing, strict=False)], after)
     new = [_numbered(spec, after) for spec in missing[len(free) :]]
-    return Plan((*others, *surplus), rewritten, tuple(new))
+    return SlicePlan((*others, *surplus), rewritten, tuple(new))
 
 
 def dropped(said: ResourceSliceSpec, stored: ResourceSliceSpec) -> tuple[bytes, bytes] | None:

@@ -117,7 +117,7 @@ def command(
     paths = paths_on(node_name, kubelet_dir, cdi_dir)
     from cluster.errors import ClusterError
     from cluster.kubernetes import Kubernetes
-    from node.checkpoint import Broken as BrokenCheckpoint
+    from node.checkpoint import BrokenCheckpoint
     from node.inventory import machine_of
     from node.plugins import Lore, facts_of
     from node.service import Adapter, Driver, pci_devices

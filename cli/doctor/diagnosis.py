@@ -18,7 +18,7 @@ from cli.terminal import few
 from cluster.objects import Event, Lease
 from dra.objects import DeviceTaintRule, Pod, ResourceClaim, ResourceClaimTemplate, blocks, claim_names, results_of
 from dra.stock import Stock
-from node.audit import CONDITION, MARKED_ON, OVER, Kind, seen_at, stood_by_at
+from node.audit import CONDITION, MARKED_ON, OVER, FindingKind, seen_at, stood_by_at
 from webhook import names
 from webhook.claims import upkeep
 from webhook.dialects import TARGETS
@@ -124,7 +124,7 @@ def on_nodes(seen: Seen) -> Iterator[Ailment]:
                 f"it has none of {one.key} left, and no driver publishes such devices in a complete pool, so no pod can use them",
                 "look at the driver's pod there, or at the device plugin's if the node is to stay on it (docs/migrate.md)",
             )
-    kinds = {kind.reason: kind for kind in Kind}
+    kinds = {kind.reason: kind for kind in FindingKind}
     for event in seen.events:
         about = event.involved_object
         kind = kinds.get(event.reason)

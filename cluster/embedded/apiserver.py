@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from cluster.embedded.registry import Identity, Validator
-    from cluster.embedded.store import Record, Writes
+    from cluster.embedded.store import StoredObject, Writes
     from cluster.patch import Patch
     from cluster.protocol import Propagation
     from cluster.resources import Key
@@ -45,7 +45,7 @@ class ApiServer:
         if known is None or known.version != resource.version:
             raise NotFound("the server could not find the requested resource")
 
-    def get(self, resource: Resource[Any], name: str, namespace: str | None) -> Record:
+    def get(self, resource: Resource[Any], name: str, namespace: str | None) -> StoredObject:
         self.check(resource)
         record = self.store.get(resource.id, _key(resource, name, namespace))
         if record is None:
@@ -236,7 +236,7 @@ def _not_found(resource: Resource[Any], name: str) -> NotFound:
     return NotFound(f'{resource.id} "{name}" not found')
 
 
-def _check_preconditions(resource: Resource[Any], record: Record, uid: str, resource_version: str) -> None:
+def _check_preconditions(resource: Resource[Any], record: StoredObject, uid: str, resource_version: str) -> None:
     name = record.meta.name
     for what, wanted, have in (
         ("UID", uid, record.meta.uid),

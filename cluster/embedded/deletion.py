@@ -16,7 +16,7 @@ from cluster.resources import NAMESPACES
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from cluster.embedded.store import Record, Writes
+    from cluster.embedded.store import StoredObject, Writes
     from cluster.resources import Key, Raw, Resource
 
 FOREGROUND = "foregroundDeletion"
@@ -31,7 +31,7 @@ class Endings:
         self._store = writes.store
         self._now = now
         # What is still to be looked at because of what went: a list instead of recursion, however long owners chain.
-        self._gone: list[Record] = []
+        self._gone: list[StoredObject] = []
 
     def delete(self, resource: Resource[Any], key: Key) -> None:
         """Delete an object in the background: it goes, and then what it owned."""
@@ -112,7 +112,7 @@ class Endings:
     def _dependents(self, uid: str) -> list[Place]:
         return [(resources.BY_ID[resource], key) for resource, key in self._store.dependents(uid)]
 
-    def _mark(self, resource: Resource[Any], key: Key, record: Record, finalizer: str = "") -> None:
+    def _mark(self, resource: Resource[Any], key: Key, record: StoredObject, finalizer: str = "") -> None:
         obj = record.plain()
         meta: Raw = obj["metadata"]
         finalizers = meta.get("finalizers", ())

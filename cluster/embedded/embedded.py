@@ -20,8 +20,8 @@ import msgspec
 
 from cluster import resources
 from cluster.embedded.apiserver import ApiServer
-from cluster.embedded.journal import REMOVED, Commit, Journal, Written
-from cluster.embedded.label_selectors import View, selector
+from cluster.embedded.journal import REMOVED, Journal, JournalCommit, JournalEntry
+from cluster.embedded.label_selectors import ReaderView, selector
 from cluster.embedded.registry import Identity
 from cluster.embedded.store import WINDOW, Store, Writes
 from cluster.errors import BadRequest, Cause, ClusterError, Gone, Unavailable, map_exceptions
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from os import PathLike
 
     from cluster.embedded.registry import Validator
-    from cluster.embedded.store import Entry, Record
+    from cluster.embedded.store import StoredChange, StoredObject
     from cluster.patch import Patch
     from cluster.protocol import Change, Propagation
     from cluster.resources import Key, Raw, Resource
@@ -170,7 +170,7 @@ class Embedded:
         await self._turn()
         del resource_version  # the present state is at least as new as any version that was ever handed out
         self._api.check(resource)
-        view = View(resource, namespace, selector(resource.id, labels, fields))
+        view = ReaderView(resource, namespace, selector(resource.id, labels, fields))
         start = _Continue(self._store.version, ("", ""))
         if more:
             try:
@@ -207,11 +207,11 @@ class Embedded:
         """A reader that falls behind the window gets Gone, and nothing is kept for it."""
         await self._turn()
         self._api.check(resource)
-        view = View(resource, namespace, selector(resource.id, labels, fields))
+        view = ReaderView(resource, namespace, selector(resource.id, labels, fields))
         if not (resource_version or "0").isdigit():
             raise BadRequest(f"invalid resource version {resource_version!r}")
         version = int(resource_version or "0")  # none is from now on, with the present objects first
-        present: Sequence[Record] = []
+        present: Sequence[StoredObject] = []
         if initial or version == 0:
             present = [one for one in self._store.records(resource.id, namespace) if view.has(one)]
             version = self._store.version
@@ -318,26 +318,26 @@ class Embedded:
         with map_exceptions(_TOO_DEEP), self._writes.together():
             yield
 
-    def _on_commit(self, entries: Sequence[tuple[str, Entry]]) -> None:
+    def _on_commit(self, entries: Sequence[tuple[str, StoredChange]]) -> None:
         """Write a write down, then wake the watchers; they run when it is done, since nothing here awaits."""
         if self._journal is not None:
             changes = (
                 _describe_write(of, one.key, None if one.type == DELETED else one.record.data) for of, one in entries
             )
-            self._journal.append(Commit(entries[-1][1].version, tuple(changes)))
+            self._journal.append(JournalCommit(entries[-1][1].version, tuple(changes)))
             self._journal.tidy(self._content)
         self._changed.set()
         self._changed = asyncio.Event()
 
-    def _content(self) -> Iterator[Commit]:
+    def _content(self) -> Iterator[JournalCommit]:
         """The living objects, each as the write that made it what it is; then the version that all of them had."""
         for resource in self._store.resources():
             for record in self._store.records(resource):
-                yield Commit(record.version, (_describe_write(resource, _key(record), record.data),))
-        yield Commit(self._store.version, ())
+                yield JournalCommit(record.version, (_describe_write(resource, _key(record), record.data),))
+        yield JournalCommit(self._store.version, ())
 
     async def _events(
-        self, view: View[T], version: int, present: Sequence[Record], *, initial: bool, seconds: float
+        self, view: ReaderView[T], version: int, present: Sequence[StoredObject], *, initial: bool, seconds: float
     ) -> AsyncGenerator[Change[T] | Bookmark | Unreadable, None]:
         for record in present:
             yield view.event(ADDED, record, record.version)
@@ -363,9 +363,9 @@ class Embedded:
                     return
 
 
-def _describe_write(resource: str, key: Key, data: bytes | None) -> Written:
-    return Written(resource, *key, msgspec.Raw(REMOVED if data is None else data))
+def _describe_write(resource: str, key: Key, data: bytes | None) -> JournalEntry:
+    return JournalEntry(resource, *key, msgspec.Raw(REMOVED if data is None else data))
 
 
-def _key(record: Record) -> Key:
+def _key(record: StoredObject) -> Key:
     return record.meta.namespace, record.meta.name

@@ -32,7 +32,7 @@ GROWTH = 4
 logger = logging.getLogger("drawbridge.store")
 
 
-class Written(msgspec.Struct, frozen=True):
+class JournalEntry(msgspec.Struct, frozen=True):
     """One object as one write left it; `null` where it was removed."""
 
     resource: str
@@ -41,29 +41,29 @@ class Written(msgspec.Struct, frozen=True):
     object: msgspec.Raw
 
 
-class Commit(msgspec.Struct, frozen=True):
+class JournalCommit(msgspec.Struct, frozen=True):
     """One write with all that followed from it; all of it happened, or nothing."""
 
     version: int
-    changes: tuple[Written, ...]
+    changes: tuple[JournalEntry, ...]
 
 
 REMOVED = b"null"
-_read_commit = msgspec.json.Decoder(Commit).decode
+_read_commit = msgspec.json.Decoder(JournalCommit).decode
 
 
-def line(commit: Commit) -> bytes:
+def line(commit: JournalCommit) -> bytes:
     text = msgspec.json.encode(commit)
     return b"%08x %s\n" % (zlib.crc32(text), text)
 
 
-def read(data: bytes, path: str) -> tuple[list[Commit], int]:
+def read(data: bytes, path: str) -> tuple[list[JournalCommit], int]:
     """The commits in a file's bytes, and how many bytes of it are good; StoreError where it is damaged."""
     if len(data) < len(_HEADER) and _HEADER.startswith(data):
         return [], 0
     if not data.startswith(_HEADER):
         raise StoreError(f"{path} is not a store of drawbridge: its first line should be {_HEADER.decode().strip()!r}")
-    commits: list[Commit] = []
+    commits: list[JournalCommit] = []
     good = len(_HEADER)
     *whole, _unfinished = data[good:].split(b"\n")
     for number, text in enumerate(whole, 2):
@@ -120,7 +120,7 @@ class Journal:
     def _new(self) -> Path:
         return self._path.with_name(f"{self._path.name}.new")
 
-    def append(self, commit: Commit) -> None:
+    def append(self, commit: JournalCommit) -> None:
         """Write a commit down, or raise StoreError and leave the file as it was."""
         if self._file < 0:
             raise StoreError(f"{self._path} is closed")
@@ -138,7 +138,7 @@ class Journal:
             raise StoreError(f"cannot write {self._path}: {error.strerror}; nothing was changed") from error
         self._size += len(line(commit))
 
-    def tidy(self, content: Callable[[], Iterable[Commit]]) -> None:
+    def tidy(self, content: Callable[[], Iterable[JournalCommit]]) -> None:
         """Write the file anew if it has grown well beyond its content. Where that fails, the long file does as well."""
         if self._size <= max(self._least_compaction, GROWTH * self._compacted):
             return
@@ -148,7 +148,7 @@ class Journal:
             logger.warning("the file of the store could not be rewritten and keeps growing: %s", error)
             self._compacted = self._size
 
-    def _compact(self, commits: Iterable[Commit]) -> None:
+    def _compact(self, commits: Iterable[JournalCommit]) -> None:
         """Replace the file by one that says the same shorter. A kill in between leaves the old or the new one."""
         with _naming(self._path):
             file = os.open(self._new, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
@@ -177,7 +177,7 @@ class Journal:
                 os.close(file)
         self._file = self._lock = -1
 
-    def _recover(self) -> list[Commit]:
+    def _recover(self) -> list[JournalCommit]:
         data = self._path.read_bytes()
         commits, good = read(data, str(self._path))
         if good < len(data):

@@ -18,7 +18,7 @@ from cluster.resources import Resource
 from dra.wire import WireError
 
 if TYPE_CHECKING:
-    from cluster.embedded.store import Entry, Record
+    from cluster.embedded.store import StoredChange, StoredObject
 
 T = TypeVar("T")
 _LONGEST_PROBLEM = 500
@@ -47,7 +47,7 @@ _FIELDS = {
 }
 
 
-class Selector(msgspec.Struct, frozen=True):
+class QuerySelector(msgspec.Struct, frozen=True):
     """A label and a field selector, compiled. None tests nothing."""
 
     labels: LabelTest | None
@@ -58,9 +58,9 @@ class Selector(msgspec.Struct, frozen=True):
         return (self.labels is None or self.labels(labels)) and (self.fields is None or self.fields(plain()))
 
 
-def selector(resource_id: str, labels: str, fields: str) -> Selector:
+def selector(resource_id: str, labels: str, fields: str) -> QuerySelector:
     field_tests = [_field(resource_id, part.strip(), fields) for part in fields.split(",")] if fields.strip() else []
-    return Selector(labels_test(labels), _every(field_tests) if field_tests else None)
+    return QuerySelector(labels_test(labels), _every(field_tests) if field_tests else None)
 
 
 def labels_test(text: str) -> LabelTest | None:
@@ -116,7 +116,7 @@ def _field(resource_id: str, part: str, text: str) -> FieldTest:
     return matches
 
 
-class View(msgspec.Struct, Generic[T], frozen=True):
+class ReaderView(msgspec.Struct, Generic[T], frozen=True):
     """What one reader sees of a resource: a namespace or all, filtered by a selector, as one type.
 
     An object that stops matching a selector is DELETED for this reader, and one that begins to match is ADDED, whatever happened to it
@@ -125,21 +125,21 @@ class View(msgspec.Struct, Generic[T], frozen=True):
 
     resource: Resource[T]
     namespace: str | None
-    selector: Selector
+    selector: QuerySelector
 
-    def has(self, record: Record) -> bool:
+    def has(self, record: StoredObject) -> bool:
         if self.namespace is not None and record.meta.namespace != self.namespace:
             return False
         return self.selector.matches(record.meta.labels, record.plain)
 
-    def read(self, record: Record) -> T | Unreadable:
+    def read(self, record: StoredObject) -> T | Unreadable:
         try:
             return record.read(self.resource.type)
         except WireError as error:
             meta = record.meta
             return Unreadable(meta.namespace, meta.name, str(record.version), str(error)[:_LONGEST_PROBLEM])
 
-    def change(self, entry: Entry) -> Change[T] | Unreadable | None:
+    def change(self, entry: StoredChange) -> Change[T] | Unreadable | None:
         """What a change in the store is to this reader; None if nothing."""
         record, previous = entry.record, entry.previous
         had = previous is not None and self.has(previous)
@@ -153,7 +153,7 @@ class View(msgspec.Struct, Generic[T], frozen=True):
             return None
         return self.event(type_, record, entry.version)
 
-    def event(self, type_: str, record: Record, version: int) -> Change[T] | Unreadable:
+    def event(self, type_: str, record: StoredObject, version: int) -> Change[T] | Unreadable:
         read = self.read(record)
         if isinstance(read, Unreadable):
             return msgspec.structs.replace(read, deleted=type_ == DELETED)

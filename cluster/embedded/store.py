@@ -28,17 +28,17 @@ WINDOW = 10_000
 WINDOW_BYTES = 64 * 1024 * 1024
 
 
-class _Metadata(Wire, frozen=True, kw_only=True):
+class _StoredMetadata(Wire, frozen=True, kw_only=True):
     metadata: ObjectMeta = ObjectMeta()
 
 
-class Record:
+class StoredObject:
     __slots__ = ("_read", "data", "meta", "version")
 
     def __init__(self, version: int, data: bytes) -> None:
         self.version = version
         self.data = data
-        self.meta = decode(data, _Metadata).metadata
+        self.meta = decode(data, _StoredMetadata).metadata
         self._read: dict[type, Any] = {}
 
     def plain(self) -> Raw:
@@ -59,26 +59,26 @@ class Record:
         return value
 
 
-class Entry(NamedTuple):
+class StoredChange(NamedTuple):
     version: int
     type: str
     key: Key
-    record: Record
-    previous: Record | None
+    record: StoredObject
+    previous: StoredObject | None
 
 
 class _Table:
     __slots__ = ("floor", "history", "keys", "records", "size", "versions")
 
     def __init__(self) -> None:
-        self.records: dict[Key, Record] = {}
+        self.records: dict[Key, StoredObject] = {}
         self.keys: list[Key] = []
-        self.history: list[Entry] = []
+        self.history: list[StoredChange] = []
         self.versions: list[int] = []
         self.size = 0
         self.floor = 0
 
-    def remember(self, entry: Entry, window: int, window_bytes: int) -> None:
+    def remember(self, entry: StoredChange, window: int, window_bytes: int) -> None:
         self.history.append(entry)
         self.versions.append(entry.version)
         self.size += len(entry.record.data)
@@ -104,11 +104,11 @@ class Store:
         self._tables: dict[str, _Table] = {}
         self._owned: dict[str, set[tuple[str, Key]]] = {}
 
-    def get(self, resource: str, key: Key) -> Record | None:
+    def get(self, resource: str, key: Key) -> StoredObject | None:
         table = self._tables.get(resource)
         return table.records.get(key) if table else None
 
-    def records(self, resource: str, namespace: str | None = None, after: Key | None = None) -> Iterator[Record]:
+    def records(self, resource: str, namespace: str | None = None, after: Key | None = None) -> Iterator[StoredObject]:
         """The objects of a resource in key order, behind a key if one is given."""
         table = self._tables.get(resource)
         if table is None:
@@ -127,7 +127,7 @@ class Store:
     def dependents(self, uid: str) -> list[tuple[str, Key]]:
         return sorted(self._owned.get(uid, ()))
 
-    def since(self, resource: str, version: int, limit: int = 500) -> list[Entry]:
+    def since(self, resource: str, version: int, limit: int = 500) -> list[StoredChange]:
         """The changes of a resource behind a version, oldest first; Gone if some of them were forgotten."""
         table = self._tables.get(resource)
         if table is None:
@@ -137,11 +137,11 @@ class Store:
         start = bisect_right(table.versions, version)
         return table.history[start : start + limit]
 
-    def put(self, resource: str, key: Key, data: bytes, version: int) -> Entry:
+    def put(self, resource: str, key: Key, data: bytes, version: int) -> StoredChange:
         """Store an object that was made for `version`, which must be the next one."""
         table = self._table(resource)
         previous = table.records.get(key)
-        record = Record(version, data)
+        record = StoredObject(version, data)
         if previous is None:
             insort(table.keys, key)
         else:
@@ -149,18 +149,18 @@ class Store:
             previous.settle()
         table.records[key] = record
         self._own(resource, key, record)
-        return self._remember(table, Entry(version, MODIFIED if previous else ADDED, key, record, previous))
+        return self._remember(table, StoredChange(version, MODIFIED if previous else ADDED, key, record, previous))
 
-    def remove(self, resource: str, key: Key, data: bytes, version: int) -> Entry:
+    def remove(self, resource: str, key: Key, data: bytes, version: int) -> StoredChange:
         """Take an object out; `data` is how it looked in the end."""
         table = self._table(resource)
         previous = table.records.pop(key)
         del table.keys[bisect_left(table.keys, key)]
         self._disown(resource, key, previous)
         previous.settle()
-        return self._remember(table, Entry(version, DELETED, key, Record(version, data), previous))
+        return self._remember(table, StoredChange(version, DELETED, key, StoredObject(version, data), previous))
 
-    def undo(self, resource: str, entry: Entry) -> None:
+    def undo(self, resource: str, entry: StoredChange) -> None:
         """Take back the latest change, as if it had never been."""
         table = self._table(resource)
         assert table.history
@@ -198,16 +198,16 @@ class Store:
     def _table(self, resource: str) -> _Table:
         return self._tables.setdefault(resource, _Table())
 
-    def _remember(self, table: _Table, entry: Entry) -> Entry:
+    def _remember(self, table: _Table, entry: StoredChange) -> StoredChange:
         self.version = entry.version
         table.remember(entry, self._window, self._window_bytes)
         return entry
 
-    def _own(self, resource: str, key: Key, record: Record) -> None:
+    def _own(self, resource: str, key: Key, record: StoredObject) -> None:
         for owner in record.meta.owner_references:
             self._owned.setdefault(owner.uid, set()).add((resource, key))
 
-    def _disown(self, resource: str, key: Key, record: Record) -> None:
+    def _disown(self, resource: str, key: Key, record: StoredObject) -> None:
         for owner in record.meta.owner_references:
             owned = self._owned.get(owner.uid)
             if owned is not None:
@@ -219,11 +219,11 @@ class Store:
 class Writes:
     """One request's changes of a store with all that follows from them, whole or not at all. Gives every change its version."""
 
-    def __init__(self, store: Store, committed: Callable[[Sequence[tuple[str, Entry]]], None]) -> None:
+    def __init__(self, store: Store, committed: Callable[[Sequence[tuple[str, StoredChange]]], None]) -> None:
         """`committed` is told of each write with all that followed; if it raises, nothing of that has happened."""
         self.store = store
         self._committed = committed
-        self._entries: list[tuple[str, Entry]] = []
+        self._entries: list[tuple[str, StoredChange]] = []
 
     @contextmanager
     def together(self) -> Iterator[None]:
@@ -239,13 +239,13 @@ class Writes:
         finally:
             self._entries = []
 
-    def put(self, resource: Resource[Any], key: Key, obj: Raw) -> Record:
+    def put(self, resource: Resource[Any], key: Key, obj: Raw) -> StoredObject:
         version = self.store.version + 1
         entry = self.store.put(resource.id, key, _with_version(obj, version), version)
         self._entries.append((resource.id, entry))
         return entry.record
 
-    def remove(self, resource: Resource[Any], key: Key, record: Record) -> None:
+    def remove(self, resource: Resource[Any], key: Key, record: StoredObject) -> None:
         """Take an object out; watchers see it as it was last, at the version of its removal."""
         version = self.store.version + 1
         entry = self.store.remove(resource.id, key, _with_version(record.plain(), version), version)

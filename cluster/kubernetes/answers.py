@@ -36,13 +36,13 @@ class _ListMeta(msgspec.Struct, frozen=True, rename="camel"):
     continue_: str = msgspec.field(default="", name="continue")
 
 
-class _List(msgspec.Struct, Generic[T], frozen=True):
+class _ListAnswer(msgspec.Struct, Generic[T], frozen=True):
     # Both are demanded: any other JSON would pass for a collection that has become empty.
     metadata: _ListMeta
     items: tuple[T, ...] | None
 
 
-class _Line(msgspec.Struct, Generic[T], frozen=True):
+class _WatchLine(msgspec.Struct, Generic[T], frozen=True):
     type: str
     object: T
 
@@ -78,7 +78,7 @@ def one(data: bytes, resource: Resource[T]) -> T:
 def page(data: bytes, resource: Resource[T]) -> Page[T]:
     type_ = resource.type
     try:
-        found: _List[T] = decode(data, _LISTS.get(type_) or _LISTS.setdefault(type_, _List[type_]))  # type: ignore[valid-type]
+        found: _ListAnswer[T] = decode(data, _LISTS.get(type_) or _LISTS.setdefault(type_, _ListAnswer[type_]))  # type: ignore[valid-type]
     except WireError:
         return _item_by_item(data, resource)
     items = found.items or ()
@@ -92,7 +92,7 @@ def line(data: bytes, resource: Resource[T]) -> Change[T] | Bookmark | Unreadabl
     """Read one line of a watch; an ERROR line is raised as the error it tells."""
     type_ = resource.type
     try:
-        event: _Line[T] = decode(data, _LINES.get(type_) or _LINES.setdefault(type_, _Line[type_]))  # type: ignore[valid-type]
+        event: _WatchLine[T] = decode(data, _LINES.get(type_) or _LINES.setdefault(type_, _WatchLine[type_]))  # type: ignore[valid-type]
     except WireError as error:
         return _odd_line(data, resource, error)
     if event.type in (ADDED, MODIFIED, DELETED):
@@ -106,7 +106,7 @@ def _odd_line(data: bytes, resource: Resource[T], error: WireError | None) -> Bo
     try:
         # The type of the event and its object as it stands, whatever that is.
         try:
-            event = decode(data, _Line[msgspec.Raw])
+            event = decode(data, _WatchLine[msgspec.Raw])
             type_, body = event.type, bytes(event.object)
         except WireError as inner:
             parts = members(data)
@@ -132,7 +132,7 @@ def _item_by_item(data: bytes, resource: Resource[T]) -> Page[T]:
     # The head of the list and its items as they stand, whatever they are.
     try:
         try:
-            found = decode(data, _List[msgspec.Raw])
+            found = decode(data, _ListAnswer[msgspec.Raw])
             meta, raw = found.metadata, [bytes(item) for item in found.items or ()]
         except WireError as error:
             parts = members(data)

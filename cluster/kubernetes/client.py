@@ -44,7 +44,7 @@ _ROOMY = LARGEST_PAGE // 8
 _ALL = 400
 
 
-class _Version(msgspec.Struct, frozen=True, rename="camel"):
+class _VersionAnswer(msgspec.Struct, frozen=True, rename="camel"):
     git_version: str = ""
     minor: str = ""
     # What a server that is started with --emulated-version does as.
@@ -55,12 +55,12 @@ class _GroupVersion(msgspec.Struct, frozen=True, rename="camel"):
     group_version: str = ""
 
 
-class _Group(msgspec.Struct, frozen=True):
+class _ApiGroup(msgspec.Struct, frozen=True):
     versions: tuple[_GroupVersion, ...] = ()
 
 
 class _Groups(msgspec.Struct, frozen=True):
-    groups: tuple[_Group, ...] = ()
+    groups: tuple[_ApiGroup, ...] = ()
 
 
 class PageSizes:
@@ -256,7 +256,7 @@ class Kubernetes:
 
     async def server(self, *, probe: bool = True) -> Server:
         """Find out what the server is and what it can do. Creates nothing: what is tried is tried in dry runs."""
-        version = msgspec.json.decode(await self._call("GET", "/version"), type=_Version)
+        version = msgspec.json.decode(await self._call("GET", "/version"), type=_VersionAnswer)
         groups = msgspec.json.decode(await self._call("GET", "/apis"), type=_Groups)
         versions = {"v1", *(one.group_version for group in groups.groups for one in group.versions)}
         gates: dict[str, bool] = {}

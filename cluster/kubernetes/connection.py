@@ -93,7 +93,7 @@ class Call(msgspec.Struct, frozen=True):
     accept: str = "application/json"
 
 
-class _Session:
+class _CredentialSession:
     """A client with one set of credentials. It is closed when others have replaced them and no request uses it any more."""
 
     def __init__(self, client: ApiClient) -> None:
@@ -106,8 +106,8 @@ class Connection:
         """Load credentials, and load them again when they are refused, but not more often than this."""
         self._load = load
         self._renewal_seconds = renewal_seconds
-        self._current: _Session | None = None
-        self._retired: set[_Session] = set()
+        self._current: _CredentialSession | None = None
+        self._retired: set[_CredentialSession] = set()
         self._renewed_at = -renewal_seconds
         self._lock = asyncio.Lock()
 
@@ -160,7 +160,7 @@ class Connection:
             yield response
 
     @asynccontextmanager
-    async def _session(self) -> AsyncIterator[_Session]:
+    async def _session(self) -> AsyncIterator[_CredentialSession]:
         """Use the credentials of the day: they are not closed before this is over."""
         session = self._current
         if session is None:
@@ -175,7 +175,7 @@ class Connection:
                 self._retired.remove(session)
                 await _close(session.client)
 
-    async def _renew(self, refused: _Session) -> bool:
+    async def _renew(self, refused: _CredentialSession) -> bool:
         """Load the credentials again, unless that was done since the request was sent; say if a retry makes sense."""
         async with self._lock:
             if self._current is not refused:
@@ -188,7 +188,7 @@ class Connection:
             self._retired.add(refused)
             return True
 
-    async def _new_session(self) -> _Session:
+    async def _new_session(self) -> _CredentialSession:
         with map_exceptions(_FOREIGN):
             access = await self._load()
             configuration = access.configuration
@@ -200,7 +200,7 @@ class Connection:
         client.user_agent = _AGENT
         for name, value in access.headers.items():
             client.set_default_header(name, value)  # type: ignore[no-untyped-call]  # the library has no annotations
-        return _Session(client)
+        return _CredentialSession(client)
 
 
 def _proxy_of(server: str) -> str | None:

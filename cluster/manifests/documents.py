@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 from cluster.manifests import json_reader as jsontext
 from cluster.manifests import yaml_reader as yamltext
 from cluster.manifests.ignore import FILE as IGNORE_FILE
-from cluster.manifests.ignore import Pattern, is_excluded, patterns
+from cluster.manifests.ignore import IgnorePattern, is_excluded, patterns
 from cluster.manifests.places import LeadsOut, bounds, opened, settled
 from cluster.manifests.yaml_reader import DepthError, YamlError
 from cluster.manifests.yaml_writer import dump as _dump
@@ -85,7 +85,7 @@ class ManifestError(Exception):
 
 
 @dataclass(frozen=True)
-class _Text:
+class _DocumentText:
     """The text of one document, kept so that lines can be found for the few objects that need them."""
 
     data: bytes = field(repr=False)
@@ -120,7 +120,7 @@ class Document:
     object: dict[str, Any]
     file: str
     index: int
-    _text: _Text = field(repr=False, compare=False)
+    _text: _DocumentText = field(repr=False, compare=False)
     _inside: str = field(default="", repr=False)  # the pointer of this object in its text, for items of Lists
 
     @property
@@ -233,7 +233,7 @@ def dump(objects: Iterable[dict[str, Any]]) -> str:
 
 
 def _contents(
-    path: str, exclude: Sequence[Pattern], tell: Callable[[str], None] | None
+    path: str, exclude: Sequence[IgnorePattern], tell: Callable[[str], None] | None
 ) -> Iterator[tuple[str, bytes, str]]:
     """Read what a path names: what it is called, its bytes, and the folder that it lies in for good."""
     if path == "-":
@@ -305,7 +305,7 @@ def _read_bounded(file: BinaryIO, name: str, size: int = 0, most: int = MOST_BYT
 def _below(
     directory: str,
     root: str,
-    exclude: Sequence[Pattern],
+    exclude: Sequence[IgnorePattern],
     problems: list[InputProblem],
     tell: Callable[[str], None] | None,
 ) -> list[str]:
@@ -370,7 +370,7 @@ def _collect(
         listed = jsontext.items(data)
         if listed is not None:
             # Each item is cut down before the next is read, and the text is not kept.
-            nowhere = _Text(b"", 1, ())
+            nowhere = _DocumentText(b"", 1, ())
             for index, value in enumerate(listed):
                 inside = f"/items/{index}"
                 if isinstance(value, dict):
@@ -399,13 +399,13 @@ def _collect(
 
 def _texts(
     data: bytes, file: str, problems: list[InputProblem], keep: Keep | None, root: str
-) -> Iterator[tuple[Any, _Text]]:
+) -> Iterator[tuple[Any, _DocumentText]]:
     data = _utf8(data, file)
     if data.lstrip().startswith(b"{"):
         objects = jsontext.stream(data)
         if not isinstance(objects, jsontext.JsonError):
             for value, text, line in objects:
-                yield value, _Text(text, line, None, root)
+                yield value, _DocumentText(text, line, None, root)
             return
         if _JSON_LIKE.match(data) and not _is_yaml(data, file):
             problem = InputProblem(file, objects.message, jsontext.REMEDY, objects.line, objects.column)
@@ -424,10 +424,10 @@ def _texts(
             problem = InputProblem(file, error.message, remedy, error.line, error.column)
             problems.append(problem)
         else:
-            yield value, _Text(chunk, first_line, duplicates, root)
+            yield value, _DocumentText(chunk, first_line, duplicates, root)
 
 
-def _load_kept(chunk: bytes, first_line: int, keep: Keep) -> tuple[Any, _Text]:
+def _load_kept(chunk: bytes, first_line: int, keep: Keep) -> tuple[Any, _DocumentText]:
     """Read a document of which little is kept: not its text, and of a List as kubectl writes it each item cut down before the next."""
 
     def cut_down(item: Any) -> Any:
@@ -438,10 +438,10 @@ def _load_kept(chunk: bytes, first_line: int, keep: Keep) -> tuple[Any, _Text]:
     if _LISTED in chunk:
         value, _ = yamltext.load(chunk, first_line, cut_down)
         if isinstance(value, dict) and value.get("kind") == "List":
-            return value, _Text(b"", first_line, (), is_kept=True)
+            return value, _DocumentText(b"", first_line, (), is_kept=True)
     value, duplicates = yamltext.load(chunk, first_line)
     source = _SOURCE.match(chunk)  # what a renderer says of the document
-    return value, _Text(source.group() if source else b"", first_line, duplicates)
+    return value, _DocumentText(source.group() if source else b"", first_line, duplicates)
 
 
 def _utf8(data: bytes, file: str) -> bytes:
@@ -499,7 +499,7 @@ def _chunks(data: bytes, file: str, problems: list[InputProblem]) -> Iterator[tu
 
 
 def _flatten(
-    value: dict[str, Any], file: str, text: _Text, problems: list[InputProblem]
+    value: dict[str, Any], file: str, text: _DocumentText, problems: list[InputProblem]
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the object, or the items if it is a List of any kind; items take kind and version from a typed List."""
     kind = value.get("kind")

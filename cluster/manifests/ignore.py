@@ -13,15 +13,15 @@ _PARTS: Final = re.compile(r"\*\*/|/\*\*$|\*\*|\*|\?|\[[^\]]+\]|\\.|.", re.DOTAL
 _MEANING: Final = {"**/": "(?:.*/)?", "/**": "/.*", "**": ".*", "*": "[^/]*", "?": "[^/]"}
 
 
-class Pattern(NamedTuple):
+class IgnorePattern(NamedTuple):
     form: Any
     negated: bool
     folders_only: bool
 
 
-def patterns(lines: Iterable[str]) -> list[Pattern]:
+def patterns(lines: Iterable[str]) -> list[IgnorePattern]:
     """Read lines as git reads those of a .gitignore."""
-    found: list[Pattern] = []
+    found: list[IgnorePattern] = []
     for line in lines:
         text = line.rstrip("\r\n").rstrip(" ")
         if not text or text.startswith("#"):
@@ -30,7 +30,7 @@ def patterns(lines: Iterable[str]) -> list[Pattern]:
         text = text.removeprefix("!")
         folders_only = text.endswith("/")
         if form := _form(text.rstrip("/")):
-            found.append(Pattern(form, negated, folders_only))
+            found.append(IgnorePattern(form, negated, folders_only))
     return found
 
 
@@ -58,7 +58,7 @@ def _part(text: str) -> str:
     return re.escape(text.removeprefix("\\") or text)
 
 
-def is_excluded(path: str, among: Sequence[Pattern], *, folder: bool = False) -> bool:
+def is_excluded(path: str, among: Sequence[IgnorePattern], *, folder: bool = False) -> bool:
     """Say whether a path, seen from the folder that was named, is passed by: the last pattern that matches decides."""
     for pattern in reversed(among):
         if pattern.folders_only and not folder:

@@ -81,7 +81,7 @@ def load(text: bytes, first_line: int = 1, each: _Each = None) -> tuple[Any, tup
     An empty document is None. `first_line` is the line of the file at which the text begins. `each` says what is kept of every
     item of a list that is a member of the document itself, before the next is read.
     """
-    builder = _Builder(text, first_line, each)
+    builder = _YamlBuilder(text, first_line, each)
     return builder.document(), tuple(builder.duplicates)
 
 
@@ -189,7 +189,7 @@ def _float32(value: float) -> str:
     return f"{mantissa}e{'-' if power < 0 else '+'}{abs(power):02}"
 
 
-class _Builder:
+class _YamlBuilder:
     """Turns the events of one document into a value, and counts what goyaml counts."""
 
     def __init__(self, text: bytes, first_line: int, each: _Each = None) -> None:

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from node.audit.condition import CONDITION, condition_of, stood_by_at, worn_by
-from node.audit.findings import COMPONENT, OVER, Finding, Kind, Patience, claim_uid, examine
+from node.audit.findings import COMPONENT, OVER, AuditFinding, FindingAges, FindingKind, claim_uid, examine
 from node.audit.hardware_identity import Hardware
 from node.audit.holders import ContainerDevice, holders
 from node.audit.kubelet_state import UnreadableState, read_state
 from node.audit.marks import HELD_BY_PLUGIN, MARKED_ON, markable, marks_of, plan, seen_at, sign_of, unmarkable
 from node.audit.other_drivers import BadCheckpoint, UnknownForm, read_other_driver, with_names
 from node.audit.reservations import Unlikely, in_both, read_reservations
-from node.audit.snapshot import DeviceId, HandedOut, NodeSnapshot, PreparedThere, Reservation, ReservedDevice, plain
+from node.audit.snapshot import (
+    DeviceId,
+    HandedOut,
+    NodeReservation,
+    NodeReservedDevice,
+    NodeSnapshot,
+    PreparedThere,
+    plain,
+)
 
 __all__ = [
     "COMPONENT",
@@ -18,18 +26,18 @@ __all__ = [
     "HELD_BY_PLUGIN",
     "MARKED_ON",
     "OVER",
+    "AuditFinding",
     "BadCheckpoint",
     "ContainerDevice",
     "DeviceId",
-    "Finding",
+    "FindingAges",
+    "FindingKind",
     "HandedOut",
     "Hardware",
-    "Kind",
+    "NodeReservation",
+    "NodeReservedDevice",
     "NodeSnapshot",
-    "Patience",
     "PreparedThere",
-    "Reservation",
-    "ReservedDevice",
     "UnknownForm",
     "Unlikely",
     "UnreadableState",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from node.audit.findings import Finding
+    from node.audit.findings import AuditFinding
 
 CONDITION = "DrawbridgeDevicesConsistent"
 RENEWED = timedelta(minutes=10)
@@ -27,7 +27,7 @@ def worn_by(node: Mapping[str, Any]) -> Worn | None:
     return told[0] if told else None
 
 
-def condition_of(findings: Iterable[Finding], unread: str, before: Worn | None, now: str) -> Worn:
+def condition_of(findings: Iterable[AuditFinding], unread: str, before: Worn | None, now: str) -> Worn:
     """Say what the condition is; what was so before keeps its time. It names no pod: every reader of nodes reads it."""
     numbers = Counter(one.what for one in findings)
     if numbers:

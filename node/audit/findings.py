@@ -1,7 +1,7 @@
 """Findings: contradictions between the sources of a node. Pure: a snapshot in, findings out.
 
 A source that could not be read proves nothing: what only it could have named is not called missing. A state that is about to come right
-by itself (a claim that the kubelet has not asked to unprepare yet) is a finding, too; `Patience` lets it become old first.
+by itself (a claim that the kubelet has not asked to unprepare yet) is a finding, too; `FindingAges` lets it become old first.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from dra.objects import Device
     from node.audit.hardware_identity import Hardware
-    from node.audit.snapshot import ClaimName, NodeSnapshot, PreparedThere, Reservation, ReservedDevice
+    from node.audit.snapshot import ClaimName, NodeReservation, NodeReservedDevice, NodeSnapshot, PreparedThere
 
 COMPONENT = "drawbridge-node-agent"  # the source of the events
 OVER = "it is over"  # what an event says then
@@ -35,7 +35,7 @@ _CDI_ENDINGS = (".json", ".yaml")
 _UNPREPARED = ("All", "NodePrepareResources")
 
 
-class Kind(StrEnum):
+class FindingKind(StrEnum):
     """What can be wrong. The value is what people read; `reason` is the event's."""
 
     GIVEN_TWICE = "given twice"
@@ -52,10 +52,10 @@ class Kind(StrEnum):
         return "Device" + self.name.title().replace("_", "")
 
 
-class Finding(msgspec.Struct, frozen=True):
+class AuditFinding(msgspec.Struct, frozen=True):
     """One thing that does not fit. `users` are pods to be told, in words that name nothing of another namespace."""
 
-    what: Kind
+    what: FindingKind
     object: str
     message: str
     remedy: str
@@ -75,31 +75,31 @@ Users = dict[DeviceId, set[_User]]
 # How long something has to be so before it is said, in seconds.
 SOON, LATE = 30.0, 300.0
 _WAITS = {
-    Kind.GIVEN_TWICE: 0.0,
-    Kind.UNMARKED: 0.0,
-    Kind.SUMS: 0.0,
-    Kind.PROMISED_ELSEWHERE: 0.0,
-    Kind.IN_DOUBT: 0.0,
-    Kind.LEFT: LATE,
+    FindingKind.GIVEN_TWICE: 0.0,
+    FindingKind.UNMARKED: 0.0,
+    FindingKind.SUMS: 0.0,
+    FindingKind.PROMISED_ELSEWHERE: 0.0,
+    FindingKind.IN_DOUBT: 0.0,
+    FindingKind.LEFT: LATE,
 }
 
 
-class Patience(msgspec.Struct, frozen=True):
+class FindingAges(msgspec.Struct, frozen=True):
     """Since when which findings have been seen without a break."""
 
     since: dict[tuple[str, str], float] = {}
 
-    def after(self, found: Iterable[Finding], now: float) -> Patience:
+    def after(self, found: Iterable[AuditFinding], now: float) -> FindingAges:
         keys = [(one.what.value, one.object) for one in found]
-        return Patience({key: self.since.get(key, now) for key in keys})
+        return FindingAges({key: self.since.get(key, now) for key in keys})
 
-    def is_old(self, one: Finding, now: float) -> bool:
+    def is_old(self, one: AuditFinding, now: float) -> bool:
         """Say whether something has been so for long enough to be said."""
         since = self.since.get((one.what.value, one.object), now)
         return now - since >= _WAITS.get(one.what, SOON)
 
 
-def examine(snapshot: NodeSnapshot, hardware: Hardware) -> tuple[Finding, ...]:
+def examine(snapshot: NodeSnapshot, hardware: Hardware) -> tuple[AuditFinding, ...]:
     """Find what does not fit, the most important first."""
     users = _users(snapshot)
     sorts = (
@@ -120,14 +120,14 @@ def examine(snapshot: NodeSnapshot, hardware: Hardware) -> tuple[Finding, ...]:
     )
 
 
-def _given_twice(snapshot: NodeSnapshot, hardware: Hardware, users: Users) -> Iterator[Finding]:
+def _given_twice(snapshot: NodeSnapshot, hardware: Hardware, users: Users) -> Iterator[AuditFinding]:
     """A container has it from a device plugin, and a claim has it, too."""
     for given in snapshot.given:
         beside = hardware.of_plugin(given.resource, given.id)
         for where in sorted(beside & users.keys()):
             for user in sorted(users[where]):
-                yield Finding(
-                    Kind.GIVEN_TWICE,
+                yield AuditFinding(
+                    FindingKind.GIVEN_TWICE,
                     f"device {where}",
                     f"pod {given.namespace}/{given.pod} has it as {given} of a device plugin, and ResourceClaim {_named(user.claim)} has it",
                     "end one of the two pods; the mark of the agent keeps the device from claims as long as the plugin's pod has it",
@@ -155,7 +155,7 @@ def _users(snapshot: NodeSnapshot) -> Users:
     return users
 
 
-def _prepared_twice(hardware: Hardware, users: Users) -> Iterator[Finding]:
+def _prepared_twice(hardware: Hardware, users: Users) -> Iterator[AuditFinding]:
     """Two drivers publish the same hardware, and two claims have it."""
     for where in sorted(users):
         for other in sorted(hardware.of_device(where) & users.keys()):
@@ -163,8 +163,8 @@ def _prepared_twice(hardware: Hardware, users: Users) -> Iterator[Finding]:
                 continue
             names = {one.claim for one in (*users[where], *users[other])}
             pods = {pod for one in (*users[where], *users[other]) for pod in one.pods}
-            yield Finding(
-                Kind.GIVEN_TWICE,
+            yield AuditFinding(
+                FindingKind.GIVEN_TWICE,
                 f"device {where}",
                 f"{other} is the same hardware; claims have both: {', '.join(_named(name) for name in sorted(names))}",
                 "let one driver publish it, and end the pods of the other's claim",
@@ -173,7 +173,7 @@ def _prepared_twice(hardware: Hardware, users: Users) -> Iterator[Finding]:
             )
 
 
-def _reserved_elsewhere(snapshot: NodeSnapshot, hardware: Hardware) -> Iterator[Finding]:
+def _reserved_elsewhere(snapshot: NodeSnapshot, hardware: Hardware) -> Iterator[AuditFinding]:
     """An allocator reserves for a claim a device that has another holder. Once the status is written, the device is given twice."""
     if not snapshot.reservations:
         return
@@ -182,8 +182,8 @@ def _reserved_elsewhere(snapshot: NodeSnapshot, hardware: Hardware) -> Iterator[
         for device in reservation.devices:
             for one in rivals[device.where]:
                 if one.hinders(reservation, device):
-                    yield Finding(
-                        Kind.PROMISED_ELSEWHERE,
+                    yield AuditFinding(
+                        FindingKind.PROMISED_ELSEWHERE,
                         f"device {device.where}",
                         f"an allocator has reserved it for ResourceClaim {reservation.namespace}/{reservation.claim}, and {one.has}",
                         "end the pod that has it, or delete the pod that it is reserved for, so that it is placed again",
@@ -199,7 +199,7 @@ class _Rival(NamedTuple):
     users: tuple[tuple[str, str], ...]
     holding: PreparedThere | None = None  # None if it is a device plugin's
 
-    def hinders(self, reservation: Reservation, device: ReservedDevice) -> bool:
+    def hinders(self, reservation: NodeReservation, device: NodeReservedDevice) -> bool:
         """Say whether a reservation conflicts with what is held: not if it is the same claim's, or both have shares."""
         held = self.holding
         if held is None:
@@ -241,20 +241,20 @@ def _rivals(snapshot: NodeSnapshot, hardware: Hardware) -> Mapping[DeviceId, lis
     return found
 
 
-def _in_doubt(snapshot: NodeSnapshot) -> Iterator[Finding]:
+def _in_doubt(snapshot: NodeSnapshot) -> Iterator[AuditFinding]:
     """A write that gives a claim its devices has no answer."""
     for reservation in snapshot.reservations:
         if reservation.in_doubt:
             devices = ", ".join(str(one.where) for one in reservation.devices[:_NAMED])
-            yield Finding(
-                Kind.IN_DOUBT,
+            yield AuditFinding(
+                FindingKind.IN_DOUBT,
                 f"ResourceClaim {reservation.namespace}/{reservation.claim}",
                 f"an allocator has reserved it {devices}, and its write has no answer: it may or may not have them",
                 "is the API server well, and does the allocator reach it? It holds the devices until the claim tells",
             )
 
 
-def _not_allocated(snapshot: NodeSnapshot) -> Iterator[Finding]:
+def _not_allocated(snapshot: NodeSnapshot) -> Iterator[AuditFinding]:
     """Something is prepared, and the claim's status does not say so."""
     for one in _once(snapshot.known):
         claim = snapshot.claims.get((one.namespace, one.claim))
@@ -262,15 +262,15 @@ def _not_allocated(snapshot: NodeSnapshot) -> Iterator[Finding]:
             continue  # gone, which is another finding, or unknown
         if not one.where.device or one.where in {where_of(result) for result in results_of(claim)}:
             continue
-        yield Finding(
-            Kind.NOT_ALLOCATED,
+        yield AuditFinding(
+            FindingKind.NOT_ALLOCATED,
             f"ResourceClaim {one.namespace}/{one.claim}",
             f"{one.by} has {one.where} prepared for it, and its status does not give it that device",
             "delete the pods that use the claim on this node, so that the kubelet unprepares it",
         )
 
 
-def _not_prepared(snapshot: NodeSnapshot) -> Iterator[Finding]:
+def _not_prepared(snapshot: NodeSnapshot) -> Iterator[AuditFinding]:
     """A running container names a claim, and the kubelet knows no device of that claim."""
     if snapshot.kubelet is None:
         return
@@ -287,8 +287,8 @@ def _not_prepared(snapshot: NodeSnapshot) -> Iterator[Finding]:
             needed = [where_of(one) for one in results if not set(_UNPREPARED) & set(one.skip_node_operations)]
             missing = [where for where in needed if (namespace, name, where) not in known]
             if missing:
-                yield Finding(
-                    Kind.NOT_PREPARED,
+                yield AuditFinding(
+                    FindingKind.NOT_PREPARED,
                     f"ResourceClaim {namespace}/{name}",
                     f"pod {pod.metadata.name} runs with it, and no driver of this node has {missing[0]} prepared for it",
                     "delete the pod, so that it is started with its devices; if it happens again look at the driver's log",
@@ -297,7 +297,7 @@ def _not_prepared(snapshot: NodeSnapshot) -> Iterator[Finding]:
                 )
 
 
-def _sums(snapshot: NodeSnapshot, devices: Mapping[DeviceId, Device]) -> Iterator[Finding]:
+def _sums(snapshot: NodeSnapshot, devices: Mapping[DeviceId, Device]) -> Iterator[AuditFinding]:
     """Shares that drivers have prepared: more than the device has, or another amount than the claim's status says."""
     sums: defaultdict[tuple[DeviceId, str], int] = defaultdict(int)
     for one in snapshot.prepared:
@@ -312,8 +312,8 @@ def _sums(snapshot: NodeSnapshot, devices: Mapping[DeviceId, Device]) -> Iterato
                 and result.share_id == one.share
                 and result.consumed_capacity != one.consumed
             ):
-                yield Finding(
-                    Kind.SUMS,
+                yield AuditFinding(
+                    FindingKind.SUMS,
                     f"ResourceClaim {one.namespace}/{one.claim}",
                     f"{one.by} has prepared {_amounts(one.consumed)} of {one.where}, and the status says {_amounts(result.consumed_capacity)}",
                     "delete the pods that use the claim, so that it is prepared anew",
@@ -321,22 +321,22 @@ def _sums(snapshot: NodeSnapshot, devices: Mapping[DeviceId, Device]) -> Iterato
     for (where, name), nano in sums.items():
         capacity = devices[where].capacity.get(name) if where in devices else None
         if capacity is not None and nano > capacity.value.nano:
-            yield Finding(
-                Kind.SUMS,
+            yield AuditFinding(
+                FindingKind.SUMS,
                 f"device {where}",
                 f"shares of {nano / 10**9:g} of its {name} are prepared, and it has {capacity.value}",
                 "end pods that have shares of it, until they fit",
             )
 
 
-def _left(snapshot: NodeSnapshot) -> Iterator[Finding]:
+def _left(snapshot: NodeSnapshot) -> Iterator[AuditFinding]:
     """What is prepared for claims that are gone, and CDI files of no claim."""
     for one in _once(snapshot.known):
         name = one.namespace, one.claim
         claim = snapshot.claims.get(name)
         if name in snapshot.claims and (claim is None or (one.uid and claim.metadata.uid != one.uid)):
-            yield Finding(
-                Kind.LEFT,
+            yield AuditFinding(
+                FindingKind.LEFT,
                 f"ResourceClaim {one.namespace}/{one.claim}",
                 f"it is gone, and {one.by} still has {one.where if one.where.device else 'it'} prepared",
                 "is its driver there? Our drivers forget such a claim after five minutes; restart another's",
@@ -345,8 +345,8 @@ def _left(snapshot: NodeSnapshot) -> Iterator[Finding]:
     if snapshot.pods is None or named - snapshot.claims.keys():
         return  # a uid that seems unknown may be that of a claim that was not read
     for uid, by in sorted({(one.uid, one.by) for one in snapshot.prepared if not one.claim}):
-        yield Finding(
-            Kind.LEFT,
+        yield AuditFinding(
+            FindingKind.LEFT,
             f"claim with the uid {uid}",
             f"{by} has it prepared, and no claim of a pod of this node has that uid",
             "is its driver there? Restart it, so that it looks which of its claims there still are",
@@ -357,8 +357,8 @@ def _left(snapshot: NodeSnapshot) -> Iterator[Finding]:
     for file in snapshot.files:
         uid = claim_uid(file, drivers)
         if uid and uid not in living:
-            yield Finding(
-                Kind.LEFT,
+            yield AuditFinding(
+                FindingKind.LEFT,
                 f"CDI file {file}",
                 "no claim of a pod of this node has its uid, and no driver has it prepared",
                 "remove it, if its driver does not at its next start: a container that names it would get its devices",

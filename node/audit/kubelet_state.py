@@ -15,39 +15,39 @@ class UnreadableState(Exception):  # noqa: N818  what the file is
     """The file is not one that a kubelet wrote; the message says why."""
 
 
-class _Device(msgspec.Struct, frozen=True, rename="pascal"):
+class _StateDevice(msgspec.Struct, frozen=True, rename="pascal"):
     pool_name: str = ""
     device_name: str = ""
     share: str | None = msgspec.field(name="ShareID", default=None)
 
 
 class _PreparedByDriver(msgspec.Struct, frozen=True, rename="pascal"):
-    devices: tuple[_Device, ...] | None = None
+    devices: tuple[_StateDevice, ...] | None = None
 
 
-class _Claim(msgspec.Struct, frozen=True, rename="pascal"):
+class _StateClaim(msgspec.Struct, frozen=True, rename="pascal"):
     claim_uid: str = msgspec.field(name="ClaimUID", default="")
     claim_name: str = ""
     namespace: str = ""
     driver_state: dict[str, _PreparedByDriver] | None = None
 
 
-class _Data(msgspec.Struct, frozen=True, rename="pascal"):
-    claim_info_state_list: tuple[_Claim, ...] | None = None
+class _StateData(msgspec.Struct, frozen=True, rename="pascal"):
+    claim_info_state_list: tuple[_StateClaim, ...] | None = None
 
 
-class _File(msgspec.Struct, frozen=True, rename="pascal"):
+class _StateFile(msgspec.Struct, frozen=True, rename="pascal"):
     data: str
     checksum: int
 
 
 def read_state(data: bytes) -> tuple[PreparedThere, ...]:
     try:
-        file = msgspec.json.decode(data, type=_File)
+        file = msgspec.json.decode(data, type=_StateFile)
         inner = file.data.encode()
         if crc32(inner) != file.checksum:
             raise UnreadableState("its checksum is not that of its content")
-        claims = msgspec.json.decode(inner, type=_Data).claim_info_state_list
+        claims = msgspec.json.decode(inner, type=_StateData).claim_info_state_list
     except (msgspec.DecodeError, UnicodeError) as error:
         raise UnreadableState(f"it is not as a kubelet writes it: {error}") from None
     found: list[PreparedThere] = []

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from dra.objects import DeviceTaintRule
-from node.audit.findings import MOST, Finding, Kind
+from node.audit.findings import MOST, AuditFinding, FindingKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -128,10 +128,10 @@ def markable(node: str, wanted: Mapping[DeviceId, Holds]) -> dict[DeviceId, Hold
     return {where: wanted[where] for where in chosen[:MOST_MARKS]}
 
 
-def unmarkable(node: str, wanted: Mapping[DeviceId, Holds], *, served: bool) -> tuple[Finding, ...]:
+def unmarkable(node: str, wanted: Mapping[DeviceId, Holds], *, served: bool) -> tuple[AuditFinding, ...]:
     chosen = markable(node, wanted) if served else {}
     left = sorted(wanted.keys() - chosen.keys())
-    found: list[Finding] = []
+    found: list[AuditFinding] = []
     for where in left[:MOST]:
         if not served:
             why, remedy = "this API server has no DeviceTaintRules", "turn the feature gate DRADeviceTaintRules on"
@@ -141,8 +141,8 @@ def unmarkable(node: str, wanted: Mapping[DeviceId, Holds], *, served: bool) -> 
             why = f"{MOST_MARKS} others of the node are marked already"
             remedy = "have the plugin offer fewer devices"
         found.append(
-            Finding(
-                Kind.UNMARKED,
+            AuditFinding(
+                FindingKind.UNMARKED,
                 f"device {where}",
                 f"a device plugin has it as {', '.join(sorted(wanted[where]))}, and nothing keeps claims from it: {why}",
                 f"{remedy}, or keep claims off this node until the plugin is gone",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from node.audit.snapshot import DeviceId, Reservation, ReservedDevice
+from node.audit.snapshot import DeviceId, NodeReservation, NodeReservedDevice
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -37,29 +37,29 @@ class _ClaimRow(msgspec.Struct, frozen=True, rename="camel"):
     devices: tuple[_DeviceRow, ...]
 
 
-class _Told(msgspec.Struct, frozen=True):
+class _ReservationsAnswer(msgspec.Struct, frozen=True):
     node: str
     promises: tuple[_ClaimRow, ...]
 
 
-def read_reservations(data: bytes, node: str) -> tuple[Reservation, ...]:
+def read_reservations(data: bytes, node: str) -> tuple[NodeReservation, ...]:
     """Read an allocator's answer about a node; Unlikely if it is not such an answer."""
     try:
-        answer = msgspec.json.decode(data, type=_Told)
+        answer = msgspec.json.decode(data, type=_ReservationsAnswer)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise Unlikely(f"the answer is not a list of reservations: {str(error)[:LONGEST]}") from None
     if answer.node != node:
         raise Unlikely(f"the answer is about {answer.node[:LONGEST]!r}, and not about this node")
     if sum(1 + len(row.devices) for row in answer.promises) > MOST:
         raise Unlikely(f"the answer is about more than {MOST} claims and devices")
-    found: list[Reservation] = []
+    found: list[NodeReservation] = []
     for row in answer.promises:
         _demand_names(row.namespace, row.claim, row.uid)
-        devices: list[ReservedDevice] = []
+        devices: list[NodeReservedDevice] = []
         for one in row.devices:
             _demand_names(one.driver, one.pool, one.device, one.share_id or "-")
-            devices.append(ReservedDevice(DeviceId(one.driver, one.pool, one.device), one.share_id))
-        found.append(Reservation(row.namespace, row.claim, row.uid, row.in_doubt, tuple(devices)))
+            devices.append(NodeReservedDevice(DeviceId(one.driver, one.pool, one.device), one.share_id))
+        found.append(NodeReservation(row.namespace, row.claim, row.uid, row.in_doubt, tuple(devices)))
     return tuple(found)
 
 
@@ -69,10 +69,10 @@ def _demand_names(*names: str) -> None:
             raise Unlikely(f"the answer has an invalid name: {name[:LONGEST]!r}")
 
 
-def in_both(before: Iterable[Reservation], after: Iterable[Reservation]) -> tuple[Reservation, ...]:
+def in_both(before: Iterable[NodeReservation], after: Iterable[NodeReservation]) -> tuple[NodeReservation, ...]:
     """Keep the reservations of both answers; in doubt is what was in doubt in both."""
     earlier = {(one.uid, one.devices): one for one in before}
-    found: list[Reservation] = []
+    found: list[NodeReservation] = []
     for one in after:
         known = earlier.get((one.uid, one.devices))
         if known is not None:

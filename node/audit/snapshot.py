@@ -66,21 +66,21 @@ class PreparedThere(msgspec.Struct, frozen=True):
     consumed: dict[str, Quantity] = {}
 
 
-class ReservedDevice(NamedTuple):
+class NodeReservedDevice(NamedTuple):
     """A device, or with `share` a share of one."""
 
     where: DeviceId
     share: str = ""
 
 
-class Reservation(msgspec.Struct, frozen=True):
+class NodeReservation(msgspec.Struct, frozen=True):
     """A reservation: devices of this node that an allocator writes into a claim's status. It is in doubt while that write has no answer."""
 
     namespace: str
     claim: str
     uid: str
     in_doubt: bool
-    devices: tuple[ReservedDevice, ...] = ()
+    devices: tuple[NodeReservedDevice, ...] = ()
 
 
 class NodeSnapshot(msgspec.Struct, frozen=True):
@@ -91,7 +91,7 @@ class NodeSnapshot(msgspec.Struct, frozen=True):
     files: tuple[str, ...] = ()  # names of CDI files
     pods: tuple[Pod, ...] | None = None
     slices: tuple[ResourceSlice, ...] = ()
-    reservations: tuple[Reservation, ...] = ()  # those that were there before and after the rest was read
+    reservations: tuple[NodeReservation, ...] = ()  # those that were there before and after the rest was read
     # None for a claim that is gone; a claim that could not be read is left out.
     claims: dict[ClaimName, ResourceClaim | None] = {}
     unread: dict[str, str] = {}

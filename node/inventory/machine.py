@@ -71,7 +71,7 @@ class Machine(msgspec.Struct, frozen=True):
         return {device.name: device for device in self.devices}
 
 
-class _Made(msgspec.Struct, frozen=True):
+class _OfferedDevice(msgspec.Struct, frozen=True):
     device: Device
     offer: Offer
 
@@ -79,7 +79,7 @@ class _Made(msgspec.Struct, frozen=True):
 def machine_of(inventory: DeviceInventory) -> Machine:
     """Say what a machine offers. The inventory has been read by `node.inventory.reading`, so it makes sense."""
     layouts = {layout.name: layout for layout in inventory.layouts}
-    made: list[_Made] = []
+    made: list[_OfferedDevice] = []
     counter_sets: list[CounterSet] = []
     for gpu in inventory.gpus:
         layout = layouts.get(gpu.layout)
@@ -109,7 +109,7 @@ def is_counted(gpu: Gpu) -> bool:
     return bool(gpu.layout) or (gpu.whole and gpu.sharing is not None)
 
 
-def _gpu(gpu: Gpu, layout: Layout | None) -> Iterator[_Made]:
+def _gpu(gpu: Gpu, layout: Layout | None) -> Iterator[_OfferedDevice]:
     """The devices of a GPU, from small to large: its partitions, then its shares, then the whole."""
     placed = {**_placed(gpu.place), **gpu.attributes}
     files = gpu.place.device_nodes
@@ -134,7 +134,7 @@ def _gpu(gpu: Gpu, layout: Layout | None) -> Iterator[_Made]:
                     capacity={"memory": DeviceCapacity(value=partition.memory)},
                     consumes_counters=_consumption(gpu.name, counters, partition.groups),
                 )
-                yield _Made(device, Offer(uuid, files, listed=True))
+                yield _OfferedDevice(device, Offer(uuid, files, listed=True))
     counters = _whole(layout) if is_counted(gpu) else {}
     offer = Offer(gpu.uuid, files, listed=True)
     if gpu.sharing is not None:
@@ -149,7 +149,7 @@ def _gpu(gpu: Gpu, layout: Layout | None) -> Iterator[_Made]:
             consumes_counters=_consumption(gpu.name, counters, gpu.sharing.groups),
             allow_multiple_allocations=True,
         )
-        yield _Made(device, offer)
+        yield _OfferedDevice(device, offer)
     if gpu.whole:
         device = Device(
             name=gpu.name,
@@ -157,7 +157,7 @@ def _gpu(gpu: Gpu, layout: Layout | None) -> Iterator[_Made]:
             capacity={"memory": DeviceCapacity(value=gpu.memory)},
             consumes_counters=_consumption(gpu.name, counters, gpu.groups),
         )
-        yield _Made(device, offer)
+        yield _OfferedDevice(device, offer)
 
 
 def _whole(layout: Layout | None) -> dict[str, Counter]:
@@ -176,7 +176,7 @@ def _slice(number: int) -> str:
 # Network cards
 
 
-def _nic(nic: Nic) -> Iterator[_Made]:
+def _nic(nic: Nic) -> Iterator[_OfferedDevice]:
     """The devices of a network card: its virtual functions, then the whole."""
     for function in nic.virtual_functions:
         device = Device(
@@ -191,7 +191,7 @@ def _nic(nic: Nic) -> Iterator[_Made]:
             consumes_counters=_consumption(nic.name, {FUNCTIONS: _count(1)}, ()),
         )
         name = function.interface or function.name
-        yield _Made(device, Offer(name, function.place.device_nodes, interface=function.interface))
+        yield _OfferedDevice(device, Offer(name, function.place.device_nodes, interface=function.interface))
     count = len(nic.virtual_functions)
     counters = {FUNCTIONS: _count(count)} if count else {}
     device = Device(
@@ -206,7 +206,7 @@ def _nic(nic: Nic) -> Iterator[_Made]:
         consumes_counters=_consumption(nic.name, counters, ()),
         allow_multiple_allocations=True if nic.sharing is not None else None,
     )
-    yield _Made(device, Offer(nic.interface or nic.name, nic.place.device_nodes, interface=nic.interface))
+    yield _OfferedDevice(device, Offer(nic.interface or nic.name, nic.place.device_nodes, interface=nic.interface))
 
 
 def _connected(interface: str, rdma_device: str) -> Attributes:
@@ -222,7 +222,7 @@ def _bandwidth(amount: Quantity | None, sharing: Steps | None) -> Capacities:
 # CPUs and huge pages
 
 
-def _numa_node(numa_node: NumaNode) -> Iterator[_Made]:
+def _numa_node(numa_node: NumaNode) -> Iterator[_OfferedDevice]:
     where = {f"{STANDARD}/numaNode": DeviceAttribute(int_=numa_node.number)}
     cpus = numbers_of(numa_node.cpus)
     if cpus:
@@ -234,7 +234,7 @@ def _numa_node(numa_node: NumaNode) -> Iterator[_Made]:
             capacity={"cpus": _capacity(number, Steps(minimum=one, step=one, default=one))},
             allow_multiple_allocations=True,
         )
-        yield _Made(device, Offer("", cpus=cpus))
+        yield _OfferedDevice(device, Offer("", cpus=cpus))
     for size, count in numa_node.hugepages.items():
         page = parse(size)
         total = Quantity.from_nano(page.nano * count, "BinarySI")
@@ -244,7 +244,7 @@ def _numa_node(numa_node: NumaNode) -> Iterator[_Made]:
             capacity={"size": _capacity(total, Steps(minimum=page, step=page, default=page))},
             allow_multiple_allocations=True,
         )
-        yield _Made(device, Offer(size))
+        yield _OfferedDevice(device, Offer(size))
 
 
 # What all have

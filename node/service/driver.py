@@ -13,7 +13,7 @@ import msgspec
 from cluster import ApiError
 from cluster.resources import DEVICE_COMPATIBILITIES
 from dra.policy import Rules
-from node.checkpoint import Broken
+from node.checkpoint import BrokenCheckpoint
 from node.guard import Guard
 from node.messages import DeviceHealth, DeviceIdentifier, HealthReport
 from node.service.disk import Disk
@@ -21,7 +21,7 @@ from node.service.metrics import DriverMetrics
 from node.service.prepared_store import PreparedStore
 from node.service.preparing import Preparing
 from node.service.publisher import Publisher
-from node.service.sockets import ANSWER, LONGEST, Listening, Plugin, Registration, has_later, successor, sweep
+from node.service.sockets import ANSWER, LONGEST, DraPlugin, DriverRegistration, GrpcSocket, has_later, successor, sweep
 
 if TYPE_CHECKING:
     from cluster import Cluster
@@ -86,7 +86,7 @@ class Driver:
         self.publisher = Publisher(
             cluster, machine, paths.node, overtaken=self.overtaken, count=self.metrics.count_publication
         )
-        self.registration = Registration(machine.driver, self._endpoint)
+        self.registration = DriverRegistration(machine.driver, self._endpoint)
         self._checkpoint_problem = ""
         self._stopping = False
         self.metrics.readiness = self.readiness
@@ -110,17 +110,17 @@ class Driver:
         )
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Serve until told to stop. `Broken` of node.checkpoint if what was prepared cannot be read."""
+        """Serve until told to stop. `BrokenCheckpoint` of node.checkpoint if what was prepared cannot be read."""
         driver = self._machine.driver
         await asyncio.to_thread(self._store.mend)
         await asyncio.to_thread(sweep, self._paths.state(driver), "dra-")
         await asyncio.to_thread(sweep, self._paths.registry, f"{driver}-")
-        plugin = Plugin(self._preparing, self.health)
-        listening = Listening(plugin, self._endpoint)
+        plugin = DraPlugin(self._preparing, self.health)
+        listening = GrpcSocket(plugin, self._endpoint)
         async with listening, asyncio.TaskGroup() as group:
             publishing = group.create_task(self.publisher.run())
             settling = group.create_task(self._settle())
-            async with Listening(self.registration, self._registry_socket):
+            async with GrpcSocket(self.registration, self._registry_socket):
                 logger.info("ready", extra={"driver": driver})
                 await stop.wait()
             self._stopping = True
@@ -197,7 +197,7 @@ class Driver:
                 if not has_later(self._endpoint):
                     await self._preparing.settle()
                 self._checkpoint_problem = ""
-            except (OSError, Broken) as error:
+            except (OSError, BrokenCheckpoint) as error:
                 self._checkpoint_problem = f"what is prepared cannot be read: {error}"
                 logger.error("what is prepared cannot be looked through", extra={"why": str(error)})  # noqa: TRY400
             await asyncio.sleep(SETTLING)

@@ -43,7 +43,7 @@ ANSWER = 10.0
 logger = logging.getLogger("drawbridge.driver")
 
 
-class Registration:
+class DriverRegistration:
     def __init__(self, driver: str, endpoint: str) -> None:
         self._info = PluginInfo(type="DRAPlugin", name=driver, endpoint=endpoint, supported_versions=SERVICES)
         self.registered = asyncio.Event()
@@ -71,7 +71,7 @@ class Registration:
         return NothingSaid()
 
 
-class Plugin:
+class DraPlugin:
     def __init__(self, preparing: Preparing, health: Callable[[], HealthReport]) -> None:
         self._preparing = preparing
         self._health = health
@@ -105,7 +105,7 @@ def _unary(answer: Callable[[Any], Awaitable[Any]], said: type, told: type) -> A
     return Handler(handle, Cardinality.UNARY_UNARY, said, told)
 
 
-class Listening:
+class GrpcSocket:
     def __init__(self, handler: Any, path: str) -> None:
         self._server = server_of(handler)
         self._path = path

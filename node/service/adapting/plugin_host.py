@@ -28,10 +28,10 @@ from node.messages import (
     RegisterRequest,
     decode,
 )
-from node.plugins import Plugged, PluginFault, Preference, read_answer, refusal
+from node.plugins import Plugged, PluginFault, PluginPreference, read_answer, refusal
 from node.service.adapting.latest import Latest
 from node.service.grpc import BROKEN, channel_to
-from node.service.sockets import Listening
+from node.service.sockets import GrpcSocket
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
@@ -74,7 +74,7 @@ class PluginHost:
         self._most = most
         self._changed = changed
         self._sessions: dict[str, _Session] = {}
-        self._listening = Listening(self, str(folder / SOCKET))
+        self._listening = GrpcSocket(self, str(folder / SOCKET))
 
     @asynccontextmanager
     async def serving(self, remembered: Iterable[Plugged] = ()) -> AsyncIterator[None]:
@@ -245,7 +245,7 @@ class _Session:
         """Put devices into the order in which the plugin would hand them out, so that the first that do are those it prefers."""
         if not self._options.prefers:
             return devices
-        preference = Preference(devices)
+        preference = PluginPreference(devices)
         with suppress(PluginFault):
             while choice := preference.next_choice():
                 request = PreferenceRequest(containers=(choice,))

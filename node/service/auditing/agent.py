@@ -14,7 +14,17 @@ from prometheus_client import Gauge
 from cluster import ApiError
 from cluster.resources import NODES
 from dra.objects import DeviceTaintRule
-from node.audit import COMPONENT, Finding, HandedOut, Kind, NodeSnapshot, Patience, PreparedThere, examine, holders
+from node.audit import (
+    COMPONENT,
+    AuditFinding,
+    FindingAges,
+    FindingKind,
+    HandedOut,
+    NodeSnapshot,
+    PreparedThere,
+    examine,
+    holders,
+)
 from node.service.auditing.allocator_client import AllocatorAddress, AllocatorClient
 from node.service.auditing.event_reporter import Conditioner, EventReporter
 from node.service.auditing.marker import Marker, Marking
@@ -59,7 +69,7 @@ class AuditResult(msgspec.Struct, frozen=True):
     """What one look has seen and found. `marks` is None where the API server has no DeviceTaintRules."""
 
     snapshot: NodeSnapshot
-    findings: tuple[Finding, ...]
+    findings: tuple[AuditFinding, ...]
     marks: tuple[DeviceTaintRule, ...] | None = ()
 
 
@@ -77,14 +87,14 @@ class Agent:
         recorder = new_recorder(cluster, COMPONENT, self._node)
         self._reporter = EventReporter(recorder, self._clock)
         self._condition = Conditioner(cluster, self._node, wanted=settings.condition)
-        self._patience = Patience()
+        self._patience = FindingAges()
         self._unread: Mapping[str, str] = {"kubelet": "not asked yet"}
         self._trouble = ""
         self._looked_at = self._again_at = float("-inf")
         self._heard: tuple[tuple[HandedOut, ...], tuple[PreparedThere, ...]] = (), ()
         self._seen = NodeSnapshot(self._node)
         self._named: set[str] = set()
-        self.findings: tuple[Finding, ...] = ()
+        self.findings: tuple[AuditFinding, ...] = ()
         self.metrics = MetricsPort()
         self._show()
 
@@ -194,7 +204,7 @@ class Agent:
             lambda: sum(map(bool, self._unread.values())),
         )
         found = Gauge("drawbridge_node_findings", "What does not fit.", ("what",), registry=self.metrics.registry)
-        for kind in Kind:
+        for kind in FindingKind:
             found.labels(kind.value).set_function(
                 lambda kind=kind: sum(one.what is kind for one in self.findings)  # type: ignore[misc]
             )

@@ -20,7 +20,7 @@ from node.audit import Unlikely, plain, read_reservations
 
 if TYPE_CHECKING:
     from cluster import Cluster
-    from node.audit import Reservation
+    from node.audit import NodeReservation
 
 PATH = "/promises"
 PATIENCE = 2.0  # for one question: marks wait meanwhile
@@ -62,7 +62,7 @@ class AllocatorClient:
         self._context: ssl.SSLContext | None = None
         self.problem = ""
 
-    async def ask(self) -> tuple[Reservation, ...] | None:
+    async def ask(self) -> tuple[NodeReservation, ...] | None:
         """Read the reservations; None if there is no answer."""
         if self._clock() < self._again_at:
             return None
@@ -88,7 +88,7 @@ class AllocatorClient:
             logger.info("the allocator's reservations can be read again")
         self.problem = problem
 
-    async def _ask(self) -> tuple[Reservation, ...]:
+    async def _ask(self) -> tuple[NodeReservation, ...]:
         place = urlsplit(self._place.url)
         if place.scheme == "https" and self._context is None:
             self._context = await self._trust()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from cluster import Cluster
     from dra.objects import Node, Pod
-    from node.audit import Finding
+    from node.audit import AuditFinding
     from runtime.controllers import Recorder
 
 RENEWED = 600.0
@@ -47,7 +47,7 @@ class EventReporter:
         self._clock = clock
         self._told: dict[Key, _Saying] = {}
 
-    async def tell(self, found: Iterable[Finding], node: Node, pods: Mapping[PodName, Pod]) -> None:
+    async def tell(self, found: Iterable[AuditFinding], node: Node, pods: Mapping[PodName, Pod]) -> None:
         """Write the events of what is found now, unless they were just written."""
         wanted = _sentences(found, node, pods)
         over = {key: saying._replace(sentence=OVER) for key, saying in self._told.items()}
@@ -67,7 +67,7 @@ class EventReporter:
                 self._told[key] = saying._replace(at=now)
 
 
-def _sentences(found: Iterable[Finding], node: Node, pods: Mapping[PodName, Pod]) -> dict[Key, _Saying]:
+def _sentences(found: Iterable[AuditFinding], node: Node, pods: Mapping[PodName, Pod]) -> dict[Key, _Saying]:
     """Give what each event says, by the uid of the object and the reason."""
     said: dict[Key, list[str]] = {}
     about: dict[Key, Node | Pod] = {}
@@ -105,7 +105,7 @@ class Conditioner:
         self._wanted = wanted
         self.problem = ""
 
-    async def keep(self, findings: Iterable[Finding], unread: str) -> None:
+    async def keep(self, findings: Iterable[AuditFinding], unread: str) -> None:
         if not self._wanted:
             return
         try:

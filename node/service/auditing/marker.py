@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from cluster import Cluster
     from dra.objects import DeviceTaintRule
-    from node.audit import DeviceId, Finding, HandedOut, Hardware, NodeSnapshot
+    from node.audit import AuditFinding, DeviceId, HandedOut, Hardware, NodeSnapshot
 
 Marking = Literal["held", "offered", "none"]
 
@@ -28,7 +28,7 @@ class Marker:
         self._labels = f"{MARKED_ON}={sign_of(node)}"
         self._done: tuple[tuple[HandedOut, ...], Mapping[DeviceId, frozenset[str]]] | None = None
         self._missed = False  # whether something was other than it was read
-        self.findings: tuple[Finding, ...] = ()
+        self.findings: tuple[AuditFinding, ...] = ()
         self.count = 0
 
     async def keep(self, snapshot: NodeSnapshot, hardware: Hardware, *, again: bool) -> None:

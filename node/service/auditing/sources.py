@@ -27,7 +27,7 @@ from node.audit import (
     read_other_driver,
     read_state,
 )
-from node.checkpoint import Broken, decode
+from node.checkpoint import BrokenCheckpoint, decode
 from node.messages import NothingSaid, PluginsOffer, PodHoldings
 from node.service.grpc import BROKEN, channel_to
 
@@ -51,7 +51,7 @@ class KubeletAway(Exception):  # noqa: N818  where it is
     """The kubelet does not say what containers have; the message says why."""
 
 
-class Unreadable(Exception):  # noqa: N818  what the file is
+class UnreadableFile(Exception):  # noqa: N818  what the file is
     """The file must not be read; the message says why."""
 
 
@@ -98,7 +98,7 @@ def read_files(paths: NodePaths) -> NodeFiles:
     try:
         data = _read(memory)
         prepared += read_state(data) if data is not None else ()
-    except (Unreadable, UnreadableState, OSError) as error:
+    except (UnreadableFile, UnreadableState, OSError) as error:
         unread[memory] = _why(error)
     for driver in _folder(f"{paths.kubelet}/plugins", MOST_DRIVERS, unread):
         for name, checkpoint in _CHECKPOINTS.items():
@@ -114,7 +114,7 @@ def read_files(paths: NodePaths) -> NodeFiles:
                     unread[path] = f"drivers name more than {MOST_PREPARED} devices; the rest is not looked at"
             except UnknownForm as error:
                 unknown[path] = plain(str(error))
-            except (Unreadable, Broken, BadCheckpoint, OSError) as error:
+            except (UnreadableFile, BrokenCheckpoint, BadCheckpoint, OSError) as error:
                 unread[path] = plain(_why(error))
     names = _folder(paths.cdi, MOST_NAMES, unread)
     return NodeFiles(tuple(prepared), tuple(names), unread, unknown)
@@ -145,7 +145,7 @@ _CHECKPOINTS: Mapping[str, Callable[[bytes, str], Iterable[PreparedThere]]] = {
 def _read_in(folder: str, name: str) -> bytes | None:
     """Read a file in a driver's folder, which must not be a link; None if there is none."""
     if Path(folder).is_symlink():
-        raise Unreadable("its folder is a link")
+        raise UnreadableFile("its folder is a link")
     try:
         inside = os.open(folder, _FLAGS | os.O_DIRECTORY)
     except (FileNotFoundError, NotADirectoryError):
@@ -165,12 +165,12 @@ def _read(path: str, inside: int | None = None) -> bytes | None:
     with os.fdopen(descriptor, "rb") as file:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
-            raise Unreadable("it is not a regular file")
+            raise UnreadableFile("it is not a regular file")
         if status.st_size > MOST_BYTES:
-            raise Unreadable(f"it has {status.st_size} bytes, and more than {MOST_BYTES} are not read")
+            raise UnreadableFile(f"it has {status.st_size} bytes, and more than {MOST_BYTES} are not read")
         data = file.read(MOST_BYTES + 1)
     if len(data) > MOST_BYTES:
-        raise Unreadable("it grows while it is read")
+        raise UnreadableFile("it grows while it is read")
     return data
 
 

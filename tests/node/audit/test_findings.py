@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from node.audit import Kind, Patience, examine
+from node.audit import FindingAges, FindingKind, examine
 from node.audit.findings import LATE, MOST, SOON
 from tests.node.audit.snapshots import (
     allocated,
@@ -48,7 +48,7 @@ def test_a_device_of_a_plugin_and_of_a_claim_is_given_twice():
         claims=[allocated("c", "gpu-0")],
     )
     [one] = found(seen)
-    assert one.what is Kind.GIVEN_TWICE
+    assert one.what is FindingKind.GIVEN_TWICE
     assert one.users == (("ns", "old"), ("ns", "new"))
     assert "pod ns/old has it as example.com/gpu GPU-0 of a device plugin, and ResourceClaim ns/c has it" in one.message
     assert "ns/" not in one.told
@@ -60,12 +60,12 @@ def test_so_is_one_that_a_claim_has_of_which_the_kubelet_says_nothing_yet():
         plugged("old", "GPU-1"), pods=[pod("new", "c", phase="Pending")], claims=[allocated("c", "gpu-1-1g-2")]
     )
     [one] = found(seen)
-    assert (one.what, one.object) == (Kind.GIVEN_TWICE, f"device {DRIVER}/node-1/gpu-1-1g-2")
+    assert (one.what, one.object) == (FindingKind.GIVEN_TWICE, f"device {DRIVER}/node-1/gpu-1-1g-2")
 
 
 def test_so_is_one_by_the_kubelets_word_alone():
     seen = snapshot(plugged("old", "GPU-0"), claiming("new", "c", "gpu-0"), pods=None or ())
-    assert kinds(replace(seen, pods=None)) == [Kind.GIVEN_TWICE]
+    assert kinds(replace(seen, pods=None)) == [FindingKind.GIVEN_TWICE]
 
 
 def test_a_pod_that_has_ended_has_nothing():
@@ -95,15 +95,15 @@ def test_two_drivers_that_publish_one_device_and_two_claims():
         slices=(mine, theirs),
     )
     [one] = found(seen)
-    assert one.what is Kind.GIVEN_TWICE
+    assert one.what is FindingKind.GIVEN_TWICE
     assert "ns/c, ns/d" in one.message
 
 
 def test_prepared_and_not_allocated():
     seen = snapshot(pods=[], claims=[allocated("c"), allocated("d", "gpu-1")], prepared=(prepared("c", "gpu-0"), prepared("d", "gpu-0")))  # fmt: skip
     assert [(one.what, one.object) for one in found(seen)] == [
-        (Kind.NOT_ALLOCATED, "ResourceClaim ns/c"),
-        (Kind.NOT_ALLOCATED, "ResourceClaim ns/d"),
+        (FindingKind.NOT_ALLOCATED, "ResourceClaim ns/c"),
+        (FindingKind.NOT_ALLOCATED, "ResourceClaim ns/d"),
     ]
 
 
@@ -114,7 +114,7 @@ def test_a_claim_that_could_not_be_read_is_neither_allocated_nor_gone():
 def test_allocated_and_running_and_never_prepared():
     seen = snapshot(pods=[pod("p", "c")], claims=[allocated("c", "gpu-0")])
     [one] = found(seen)
-    assert (one.what, one.users) == (Kind.NOT_PREPARED, (("ns", "p"),))
+    assert (one.what, one.users) == (FindingKind.NOT_PREPARED, (("ns", "p"),))
 
 
 def test_who_is_not_running_or_going_or_needs_no_preparing_is_not_missed():
@@ -153,7 +153,7 @@ def test_shares_that_are_more_than_the_device():
         ),
     )
     [one] = found(seen)
-    assert (one.what, one.object) == (Kind.SUMS, f"device {DRIVER}/node-1/gpu-2-shared")
+    assert (one.what, one.object) == (FindingKind.SUMS, f"device {DRIVER}/node-1/gpu-2-shared")
 
 
 def test_a_share_that_is_not_what_the_status_says():
@@ -162,7 +162,7 @@ def test_a_share_that_is_not_what_the_status_says():
         prepared=(prepared("c", "gpu-2-shared", share="s", memory="30Gi"),),
     )
     [one] = found(seen)
-    assert one.what is Kind.SUMS
+    assert one.what is FindingKind.SUMS
     assert "memory 30Gi" in one.message
     assert "memory 10Gi" in one.message
 
@@ -170,8 +170,8 @@ def test_a_share_that_is_not_what_the_status_says():
 def test_what_is_prepared_for_a_claim_that_is_gone_or_is_another_by_now():
     seen = snapshot(gone=["c"], claims=[allocated("d", "gpu-1")], prepared=(prepared("c", "gpu-0"), prepared("d", "gpu-1", uid="before")))  # fmt: skip
     assert [(one.what, one.object) for one in found(seen)] == [
-        (Kind.LEFT, "ResourceClaim ns/c"),
-        (Kind.LEFT, "ResourceClaim ns/d"),
+        (FindingKind.LEFT, "ResourceClaim ns/c"),
+        (FindingKind.LEFT, "ResourceClaim ns/d"),
     ]
 
 
@@ -198,7 +198,7 @@ def test_what_comes_right_by_itself_is_not_said():
     [left] = found(snapshot(gone=["c"], prepared=(prepared("c", "gpu-0"),)))
     [missing] = found(snapshot(pods=[pod("p", "c")], claims=[allocated("c", "gpu-0")]))
     [twice] = found(snapshot(plugged("old", "GPU-0"), claiming("p", "c", "gpu-0")))
-    patience = Patience().after([left, missing, twice], 100.0)
+    patience = FindingAges().after([left, missing, twice], 100.0)
     assert [patience.is_old(one, 100.0) for one in (twice, missing, left)] == [True, False, False]
     patience = patience.after([left, missing], 100.0 + SOON)
     assert [patience.is_old(one, 100.0 + SOON) for one in (missing, left)] == [True, False]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from node.audit import BadCheckpoint, DeviceId, UnknownForm, examine, read_other_driver, with_names
 from node.audit.other_drivers import MOST_BYTES, MOST_DEVICES, sum_of
-from node.checkpoint import Broken, decode
+from node.checkpoint import BrokenCheckpoint, decode
 from tests.node.audit.snapshots import allocated, claiming, hardware, pod, snapshot
 from tests.node.machines import DRIVER, NODE
 
@@ -144,7 +144,7 @@ def test_whatever_stands_in_a_file_of_ours_only_broken_is_raised(body, right):
 
     numbers = b"1 1 %d" % len(body)
     digest = hashlib.sha256(numbers + b"\n" + body).hexdigest().encode() if right else b"0" * 64
-    with pytest.raises(Broken):
+    with pytest.raises(BrokenCheckpoint):
         decode(b"drawbridge-checkpoint %s %s\n%s" % (numbers, digest, body))
 
 

@@ -4,7 +4,16 @@ import json
 
 import pytest
 
-from node.audit import DeviceId, Kind, Reservation, ReservedDevice, Unlikely, examine, in_both, read_reservations
+from node.audit import (
+    DeviceId,
+    FindingKind,
+    NodeReservation,
+    NodeReservedDevice,
+    Unlikely,
+    examine,
+    in_both,
+    read_reservations,
+)
 from node.audit.reservations import LONGEST, MOST
 from tests.node.audit.snapshots import (
     allocated,
@@ -21,8 +30,8 @@ from tests.node.machines import DRIVER, NODE
 
 
 def promised(claim, *names, in_doubt=False, share="", driver=DRIVER, uid=""):
-    devices = tuple(ReservedDevice(device(name, driver), share) for name in names)
-    return Reservation("ns", claim, uid or f"uid-{claim}", in_doubt, devices)
+    devices = tuple(NodeReservedDevice(device(name, driver), share) for name in names)
+    return NodeReservation("ns", claim, uid or f"uid-{claim}", in_doubt, devices)
 
 
 def found(*held, **more):
@@ -47,14 +56,16 @@ def test_a_commit_on_its_way_is_no_finding():
 
 def test_what_a_plugin_gave_is_promised_elsewhere():
     [one] = found(plugged("old", "GPU-0"), reservations=(promised("c", "gpu-0"),))
-    assert (one.what, one.object) == (Kind.PROMISED_ELSEWHERE, f"device {device('gpu-0')}")
+    assert (one.what, one.object) == (FindingKind.PROMISED_ELSEWHERE, f"device {device('gpu-0')}")
     assert one.users == (("ns", "old"),)
     assert "reserved it for ResourceClaim ns/c, and pod ns/old has it as example.com/gpu GPU-0" in one.message
     assert "ns/" not in one.told
 
 
 def test_a_part_of_what_a_plugin_gave_is_promised_elsewhere_too():
-    assert kinds(plugged("old", "GPU-1"), reservations=(promised("c", "gpu-1-1g-2"),)) == [Kind.PROMISED_ELSEWHERE]
+    assert kinds(plugged("old", "GPU-1"), reservations=(promised("c", "gpu-1-1g-2"),)) == [
+        FindingKind.PROMISED_ELSEWHERE
+    ]
 
 
 @pytest.mark.parametrize(
@@ -71,18 +82,20 @@ def test_what_another_claim_has_is_promised_elsewhere(seen):
     held = [seen.pop("held")] if "held" in seen else []
     claims = [allocated("d", "gpu-0")]
     pods = [pod("q", "d")]
-    assert Kind.PROMISED_ELSEWHERE in kinds(
+    assert FindingKind.PROMISED_ELSEWHERE in kinds(
         *held, pods=pods, claims=claims, reservations=(promised("c", "gpu-0"),), **seen
     )
 
 
 def test_a_partition_beside_the_whole_and_another_drivers_name_for_it_are_the_same_hardware():
     whole = prepared("d", "gpu-1")
-    assert kinds(claims=[allocated("d", "gpu-1")], pods=[pod("q", "d")], prepared=(whole,), reservations=(promised("c", "gpu-1-1g-2"),)).count(Kind.PROMISED_ELSEWHERE) == 1  # fmt: skip
+    assert kinds(claims=[allocated("d", "gpu-1")], pods=[pod("q", "d")], prepared=(whole,), reservations=(promised("c", "gpu-1-1g-2"),)).count(FindingKind.PROMISED_ELSEWHERE) == 1  # fmt: skip
     twin = published("b.example.com", ("y", {"uuid": {"string": "GPU-7"}}))
     mine = published(DRIVER, ("x", {"uuid": {"string": "GPU-7"}}))
     other = promised("c", "y", driver="b.example.com")
-    assert Kind.PROMISED_ELSEWHERE in kinds(prepared=(prepared("d", "x"),), slices=(mine, twin), reservations=(other,))
+    assert FindingKind.PROMISED_ELSEWHERE in kinds(
+        prepared=(prepared("d", "x"),), slices=(mine, twin), reservations=(other,)
+    )
 
 
 def test_two_partitions_that_fit_beside_each_other_are_no_finding():
@@ -93,7 +106,7 @@ def test_two_partitions_that_fit_beside_each_other_are_no_finding():
 def test_shares_are_promised_beside_shares_and_not_beside_the_whole():
     there = prepared("d", "gpu-2-shared", share="s-1")
     claims = [allocated("d", "gpu-2-shared", shareID="s-1")]
-    for share, expected in (("s-2", []), ("", [Kind.PROMISED_ELSEWHERE])):
+    for share, expected in (("s-2", []), ("", [FindingKind.PROMISED_ELSEWHERE])):
         assert kinds(claims=claims, prepared=(there,), reservations=(promised("c", "gpu-2-shared", share=share),)) == expected  # fmt: skip
 
 
@@ -104,7 +117,7 @@ def test_an_admin_who_looks_at_a_device_has_it_not():
 
 def test_doubt_is_a_finding():
     [one] = found(reservations=(promised("c", "gpu-0", in_doubt=True), promised("d", "gpu-1")))
-    assert (one.what, one.object) == (Kind.IN_DOUBT, "ResourceClaim ns/c")
+    assert (one.what, one.object) == (FindingKind.IN_DOUBT, "ResourceClaim ns/c")
     assert str(device("gpu-0")) in one.message
 
 
@@ -127,7 +140,7 @@ def answer(**changes):
 
 def test_an_answer_is_read():
     [one] = read_reservations(json.dumps(answer()).encode(), NODE)
-    assert one == Reservation("ns", "c", "u", True, (ReservedDevice(DeviceId(DRIVER, NODE, "gpu-0"), "s"),))
+    assert one == NodeReservation("ns", "c", "u", True, (NodeReservedDevice(DeviceId(DRIVER, NODE, "gpu-0"), "s"),))
 
 
 @pytest.mark.parametrize(

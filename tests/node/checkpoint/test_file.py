@@ -4,7 +4,18 @@ import msgspec
 import pytest
 
 from dra.quantity import parse
-from node.checkpoint import Broken, Checkpoint, HeldDevice, Prepared, Write, _sum, decode, encode, shown, written
+from node.checkpoint import (
+    BrokenCheckpoint,
+    Checkpoint,
+    HeldDevice,
+    Prepared,
+    Write,
+    _sum,
+    decode,
+    encode,
+    shown,
+    written,
+)
 
 HELD = HeldDevice(request="r", device="d", share_id="s", consumed={"memory": parse("1Gi")}, cpus="0-3")
 ONE = Prepared(uid="u1", namespace="ns", name="one", pool="n", devices=(HELD,))
@@ -19,9 +30,9 @@ def test_what_is_written_is_read():
 
 def test_no_byte_can_be_lost():
     for at in range(len(WHOLE)):
-        with pytest.raises(Broken):
+        with pytest.raises(BrokenCheckpoint):
             decode(WHOLE[:at] + WHOLE[at + 1 :])
-        with pytest.raises(Broken, match=r"does not begin|bytes where"):
+        with pytest.raises(BrokenCheckpoint, match=r"does not begin|bytes where"):
             decode(WHOLE[:at])
 
 
@@ -29,11 +40,11 @@ def test_no_byte_can_be_changed_or_added():
     for at in range(len(WHOLE)):
         changed = bytearray(WHOLE)
         changed[at] ^= 1
-        with pytest.raises(Broken):
+        with pytest.raises(BrokenCheckpoint):
             decode(bytes(changed))
-        with pytest.raises(Broken):
+        with pytest.raises(BrokenCheckpoint):
             decode(WHOLE[:at] + b"0" + WHOLE[at:])
-    with pytest.raises(Broken):
+    with pytest.raises(BrokenCheckpoint):
         decode(WHOLE + b"\n")
 
 
@@ -66,12 +77,12 @@ def test_a_record_that_changes_is_written_as_it_is_now():
 
 
 def test_a_version_that_this_one_cannot_read_is_named():
-    with pytest.raises(Broken, match="version 9 wrote it, and a reader must be of version 8"):
+    with pytest.raises(BrokenCheckpoint, match="version 9 wrote it, and a reader must be of version 8"):
         decode(sealed(with_more(WHOLE), 9, 8))
 
 
 def test_a_record_that_is_none_is_told():
-    with pytest.raises(Broken, match="a record in it is not valid"):
+    with pytest.raises(BrokenCheckpoint, match="a record in it is not valid"):
         decode(sealed(b'{"claims":{"u":{"uid":7}}}\n', 1, 1))
 
 

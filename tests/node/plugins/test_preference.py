@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from node.messages import DeviceIds, PluginDevice, PreferenceResponse
-from node.plugins import Preference
+from node.plugins import PluginPreference
 
 
 def devices(*ids, sick=()):
@@ -30,7 +30,7 @@ def pairs(choice):
 
 
 def test_the_devices_stand_as_the_plugin_would_choose():
-    preference = Preference(devices("0", "1", "2", "3"))
+    preference = PluginPreference(devices("0", "1", "2", "3"))
     asked = ask(preference, pairs)
     assert [one.id for one in preference.ordered()] == ["0", "2", "1", "3"]
     assert [one.size for one in asked] == [1, 2, 3]
@@ -38,7 +38,7 @@ def test_the_devices_stand_as_the_plugin_would_choose():
 
 
 def test_what_is_unhealthy_is_not_offered_and_stands_last():
-    preference = Preference(devices("0", "1", "2", sick=("0",)))
+    preference = PluginPreference(devices("0", "1", "2", sick=("0",)))
     [first] = ask(preference, lambda _: ["2"])
     assert first.available == ("1", "2")
     assert [one.id for one in preference.ordered()] == ["2", "0", "1"]
@@ -46,7 +46,7 @@ def test_what_is_unhealthy_is_not_offered_and_stands_last():
 
 def test_a_plugin_that_answers_nonsense_is_asked_no_more():
     for nonsense in ([], ["9"], ["0", "1"]):
-        preference = Preference(devices("0", "1", "2"))
+        preference = PluginPreference(devices("0", "1", "2"))
         assert len(ask(preference, lambda _, said=nonsense: said)) == 1
         assert [one.id for one in preference.ordered()] == ["0", "1", "2"]
 
@@ -55,7 +55,7 @@ def test_a_plugin_that_answers_nonsense_is_asked_no_more():
 @given(data=st.data(), count=st.integers(0, 40))
 def test_whatever_a_plugin_answers_every_device_stands_once_and_the_questions_end(data, count):
     every = [str(number) for number in range(count)]
-    preference = Preference(devices(*every))
+    preference = PluginPreference(devices(*every))
     asked = ask(preference, lambda choice: data.draw(st.lists(st.sampled_from([*every, "x"]), max_size=4)) if data.draw(st.booleans()) else list(choice.available[: choice.size]))  # fmt: skip
     assert len(asked) <= 16
     assert sorted(one.id for one in preference.ordered()) == sorted(every)

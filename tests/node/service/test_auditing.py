@@ -17,7 +17,7 @@ from cluster.errors import Forbidden, NotFound, Unavailable
 from cluster.resources import DEVICE_TAINT_RULES, EVENTS, NAMESPACES, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from dra.objects import Node, ObjectMeta
 from dra.quantity import parse
-from node.audit import COMPONENT, CONDITION, OVER, ContainerDevice, Kind, condition_of, examine
+from node.audit import COMPONENT, CONDITION, OVER, ContainerDevice, FindingKind, condition_of, examine
 from node.audit import marks as audit_marks
 from node.checkpoint import Checkpoint, HeldDevice, Prepared, encode
 from node.messages import PluginHolding, PluginsOffer
@@ -214,8 +214,8 @@ async def test_of_very_many_the_first_are_marked_and_the_rest_is_told(cluster, k
     kubelet.have(plugged("old", "GPU-0", "GPU-2"))
     await agent.round()
     assert await marks(cluster) == ["gpu-0"]
-    assert {one.what for one in agent.findings} == {Kind.UNMARKED}
-    assert "1 others of the node are marked already" in (await said(cluster))[Kind.UNMARKED.reason]
+    assert {one.what for one in agent.findings} == {FindingKind.UNMARKED}
+    assert "1 others of the node are marked already" in (await said(cluster))[FindingKind.UNMARKED.reason]
 
 
 async def test_who_is_told_not_to_mark_takes_its_marks_away(cluster, kubelet, paths, agent):
@@ -237,8 +237,8 @@ async def test_an_api_server_without_taint_rules_is_said_to_be_one(cluster, kube
     monkeypatch.setattr(cluster, "list", without)
     kubelet.have(plugged("old", "GPU-0"))
     await agent.round()
-    assert [one.what for one in agent.findings] == [Kind.UNMARKED]
-    assert "no DeviceTaintRules" in (await said(cluster))[Kind.UNMARKED.reason]
+    assert [one.what for one in agent.findings] == [FindingKind.UNMARKED]
+    assert "no DeviceTaintRules" in (await said(cluster))[FindingKind.UNMARKED.reason]
 
 
 async def test_a_device_that_is_given_twice_is_told_to_both_pods_and_to_the_node(cluster, kubelet, paths):
@@ -249,8 +249,8 @@ async def test_a_device_that_is_given_twice_is_told_to_both_pods_and_to_the_node
     kubelet.have(plugged("old", "GPU-0"), claiming("new", "c", "gpu-0"))
     async with followed(cluster, paths) as agent:
         await agent.round()
-        assert [one.what for one in agent.findings] == [Kind.GIVEN_TWICE]
-        reason = Kind.GIVEN_TWICE.reason
+        assert [one.what for one in agent.findings] == [FindingKind.GIVEN_TWICE]
+        reason = FindingKind.GIVEN_TWICE.reason
         assert "ResourceClaim ns/c" in (await said(cluster))[reason]
         told = [one for one in (await cluster.list(EVENTS, "ns")).items if one.reason == reason]
         assert sorted(one.involved_object.name for one in told) == ["new", "old"]
@@ -277,8 +277,8 @@ async def test_what_is_promised_to_one_while_another_has_it_is_told_and_over_whe
     there = Allocator(lambda _: promising("gpu-0"))
     async with there.open() as url, followed(cluster, paths, allocator=AllocatorAddress(url)) as agent:
         await agent.round()
-        assert [one.what for one in agent.findings] == [Kind.PROMISED_ELSEWHERE]
-        reason = Kind.PROMISED_ELSEWHERE.reason
+        assert [one.what for one in agent.findings] == [FindingKind.PROMISED_ELSEWHERE]
+        reason = FindingKind.PROMISED_ELSEWHERE.reason
         assert "ResourceClaim ns/mine" in (await said(cluster))[reason]
         assert "ns/" not in (await said(cluster, "Pod"))[reason]
         metrics = agent.metrics.answer(head("/metrics"), b"").body.decode()
@@ -397,7 +397,7 @@ async def test_no_broken_source_ends_another(cluster, kubelet, root, agent):
     kubelet.said = None
     look = await agent.look_once()
     assert set(look.snapshot.unread) == {"kubelet", str(root / "dra_manager_state"), str(broken / "checkpoint")}
-    assert [(one.what, one.object) for one in look.findings] == [(Kind.LEFT, "ResourceClaim ns/gone")]
+    assert [(one.what, one.object) for one in look.findings] == [(FindingKind.LEFT, "ResourceClaim ns/gone")]
 
 
 async def test_a_form_that_nobody_knows_is_named_once_and_is_no_mistake(root, agent, caplog):
@@ -429,7 +429,7 @@ async def test_what_another_vendors_driver_has_prepared_is_held_against_the_clai
         while not agent.watcher.pods:  # noqa: ASYNC110  an object has no event
             await asyncio.sleep(0.01)
     look = await agent.look_once()
-    assert [(one.what, one.object) for one in look.findings] == [(Kind.NOT_ALLOCATED, "ResourceClaim ns/c")]
+    assert [(one.what, one.object) for one in look.findings] == [(FindingKind.NOT_ALLOCATED, "ResourceClaim ns/c")]
     (folder / "checkpoint.json").write_bytes(first({uid: completed("gpu-1")}).replace(b"gpu-1", b"gpu-0"))
     assert "checksum" in (await agent.look_once()).snapshot.unread[str(folder / "checkpoint.json")]
 
@@ -537,7 +537,7 @@ async def test_names_that_do_things_to_a_terminal_are_written_out(cluster, kubel
     async with followed(cluster, paths) as agent:
         look = await agent.look_once()
         await agent.round()
-    assert {one.what for one in look.findings} >= {Kind.NOT_ALLOCATED, Kind.LEFT}
+    assert {one.what for one in look.findings} >= {FindingKind.NOT_ALLOCATED, FindingKind.LEFT}
     texts = [text for one in look.findings for text in (one.object, one.message, one.told)]
     texts += [text for pair in look.snapshot.unread.items() for text in pair]
     assert any("all is well" in text for text in texts)
@@ -556,7 +556,7 @@ async def test_a_driver_that_makes_up_claims_crowds_out_none_that_a_pod_has(clus
     lie(root, "evil", *(a_record(f"a{number}", "x", namespace="a") for number in range(50)))
     async with followed(cluster, paths) as agent:
         look = await agent.look_once()
-    assert Kind.GIVEN_TWICE in {one.what for one in look.findings}
+    assert FindingKind.GIVEN_TWICE in {one.what for one in look.findings}
     assert "51 are named here" in look.snapshot.unread["claims"]
 
 
@@ -566,7 +566,7 @@ def test_a_driver_that_makes_up_findings_hides_none_of_another_sort():
         pods=[pod("p", "d")], claims=[allocated("c", "gpu-0"), allocated("d", "gpu-1")], gone=["e"], prepared=(*lies, prepared("e", "gpu-0"))
     )  # fmt: skip
     kinds = {one.what for one in examine(seen, hardware(seen))}
-    assert kinds == {Kind.NOT_ALLOCATED, Kind.NOT_PREPARED, Kind.LEFT}
+    assert kinds == {FindingKind.NOT_ALLOCATED, FindingKind.NOT_PREPARED, FindingKind.LEFT}
 
 
 def test_what_drivers_say_is_taken_over_as_far_as_there_is_room(root, paths, monkeypatch):
@@ -729,7 +729,7 @@ async def test_a_finding_makes_the_condition_false_and_names_no_pod(cluster, kub
     async with followed(cluster, paths, condition=True) as agent:
         await agent.round()
         one = (await worn(cluster))[CONDITION]
-        assert (one["status"], one["reason"]) == ("False", Kind.GIVEN_TWICE.reason)
+        assert (one["status"], one["reason"]) == ("False", FindingKind.GIVEN_TWICE.reason)
         assert one["message"] == "1 given twice: see the events of the node"
 
 

@@ -31,7 +31,7 @@ from node.messages import (
 from node.service import Disk, Driver, NodePaths, PreparedStore, Preparing, Publisher
 from node.service.grpc import Codec
 from node.service.preparing import GONE
-from node.service.sockets import SERVICES, Listening, Registration, has_later, successor, sweep
+from node.service.sockets import SERVICES, DriverRegistration, GrpcSocket, has_later, successor, sweep
 from runtime.http import Address
 from runtime.informers import Backoff
 from tests.limits import PATIENCE
@@ -335,7 +335,7 @@ async def test_a_later_driver_counts_while_it_answers(folder):
 
         assert await successors() == ["", "", ""]
         assert [has_later(str(folder / name)) for name in names[:3]] == [True, False, False]
-        async with Listening(Registration(DRIVER, "x"), str(folder / names[3])):
+        async with GrpcSocket(DriverRegistration(DRIVER, "x"), str(folder / names[3])):
             found = [await asyncio.to_thread(successor, str(folder / name), PATIENCE) for name in names[2:]]
             assert found == ["dra-4.sock", ""]
 
@@ -349,7 +349,7 @@ async def test_a_later_driver_that_stands_still_has_the_word_no_more_and_has_it_
         async with running(cluster, kubelet, patience=1.0) as earlier:
             async with asyncio.timeout(PATIENCE):
                 await earlier.publisher.published.wait()
-            async with Listening(Registration(DRIVER, "x"), str(later)):
+            async with GrpcSocket(DriverRegistration(DRIVER, "x"), str(later)):
 
                 async def stands_aside():
                     for one in await slices(cluster):
@@ -371,11 +371,11 @@ def test_sockets_of_killed_drivers_go_and_those_that_answer_stay(folder):
 
 async def test_who_ends_leaves_its_successors_socket(folder):
     path = str(folder / "kubelet.sock")
-    handler = Registration(DRIVER, "x")
-    async with Listening(handler, path):
+    handler = DriverRegistration(DRIVER, "x")
+    async with GrpcSocket(handler, path):
         pass
     assert not (folder / "kubelet.sock").exists()
-    old, new = Listening(handler, path), Listening(handler, path)
+    old, new = GrpcSocket(handler, path), GrpcSocket(handler, path)
     await old.__aenter__()
     async with new:
         await old.__aexit__()

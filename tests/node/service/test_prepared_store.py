@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from node.checkpoint import Broken, Write
+from node.checkpoint import BrokenCheckpoint, Write
 from node.guard import Guard
 from node.service import Disk, PreparedStore
 from tests.node.machines import DRIVER, NODE, claim, gpu, machine, reference, result
@@ -216,7 +216,7 @@ def test_a_checkpoint_of_which_a_byte_is_lost_is_never_worked_with(tmp_path):
     data = (tmp_path / "checkpoint").read_bytes()
     (tmp_path / "checkpoint").write_bytes(data[:-1])
     for attempt in (lambda one: one.mend(), lambda one: prepare(one, B), lambda one: one.unprepare([reference("a")])):
-        with pytest.raises(Broken):
+        with pytest.raises(BrokenCheckpoint):
             attempt(store(tmp_path))
     assert (tmp_path / "checkpoint").read_bytes() == data[:-1]
 
