@@ -84,7 +84,7 @@ def read(files: Files) -> Content:
 
 
 def context_of(content: Content, files: Files) -> ssl.SSLContext:
-    """Make a context that shows a certificate, and demands one where it is said of whom. Raises UnusableFile."""
+    """Make a context that shows a certificate, and demands one where an authority is named. Raises UnusableFile."""
     made = reload.context()
     try:
         reload.load(made, content.pair)

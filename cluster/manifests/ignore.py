@@ -40,7 +40,7 @@ def _form(text: str) -> Any:
 
     anywhere = "" if "/" in text else "(?:.*/)?"
     parts = [_part(found.group()) for found in _PARTS.finditer(text.removeprefix("/"))]
-    # RE2 takes time by length alone, and a stranger may have written the pattern.
+    # RE2 takes time by length alone, and the pattern may be untrusted.
     options = re2.Options()
     options.dot_nl, options.log_errors = True, False
     try:

@@ -1,4 +1,4 @@
-"""ObjectMeta and its parts: who an object is (k8s.io/apimachinery/pkg/apis/meta/v1).
+"""ObjectMeta and its parts: the identity of an object (k8s.io/apimachinery/pkg/apis/meta/v1).
 
 Times stay the text that the API server wrote: RFC 3339 in UTC at whole seconds sorts as text.
 A resourceVersion is a number since KEP-5504, and was before that what no client may compare.

@@ -1,4 +1,4 @@
-"""What may be in use beside what, and how much of it by whom."""
+"""Which devices may be in use together, and how much of them a namespace may have."""
 
 from __future__ import annotations
 

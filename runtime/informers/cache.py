@@ -38,7 +38,7 @@ class Cache(Generic[T]):
         self._objects = objects
         self._versions: dict[Key, str] = {}
         self._unreadable = unreadable
-        # For everybody else.
+        # For all others.
         self.objects = MappingProxyType(objects)
         self.unreadable = MappingProxyType(unreadable)
 

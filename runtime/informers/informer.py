@@ -47,7 +47,7 @@ SILENCE_SECONDS = 30.0
 _NEVER = float("-inf")
 # How long after a collection was read it may be read again for no other reason than that there is room for more of it.
 REREAD_SECONDS = 300.0
-# In a storm of events everybody else on the loop gets a turn this often: a webhook answers beside its informers.
+# In a storm of events other work on the loop gets a turn this often: a webhook answers beside its informers.
 TURN = 0.001
 logger = logging.getLogger("drawbridge.informer")
 

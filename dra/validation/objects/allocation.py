@@ -1,4 +1,4 @@
-"""The status of a ResourceClaim: what was allocated, for whom it is reserved, what drivers report (validateAllocationResult).
+"""The status of a ResourceClaim: what was allocated, which pods it is reserved for, what drivers report (validateAllocationResult).
 
 A status is judged as if it were written to the claim at once: what the API server would answer to such a write.
 """

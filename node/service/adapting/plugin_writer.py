@@ -57,7 +57,7 @@ class PluginWriter:
         return answer_from_spec(self._driver, record, spec)
 
     def _asked(self, record: Prepared) -> Asked:
-        """Say what is to be asked of whom: by resource, by request, the ids."""
+        """Say which ids to ask each plugin for: by resource, by request."""
         known = identify(self._host.plugins())
         asked: Asked = {}
         owners: dict[str, str] = {}
