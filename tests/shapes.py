@@ -8,7 +8,7 @@ from pathlib import Path
 
 from cluster import manifests
 from dra.validation.fields.shape import Fields
-from dra.validation.parameters.judge import DRIVERS
+from dra.validation.parameters.entries import DRIVERS
 
 EXAMPLES = Path(__file__).parents[1] / "manifests"
 SHAPES = (

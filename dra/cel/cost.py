@@ -70,7 +70,7 @@ def _exactly(size: int) -> Size:
     return Size(size, size)
 
 
-class _Entry(NamedTuple):
+class _Elements(NamedTuple):
     """What is known about the elements of a list or map."""
 
     kind: str
@@ -161,7 +161,7 @@ def _size_at(path: list[str]) -> Size | None:
 class _Local(NamedTuple):
     path: Path
     size: Size | None
-    entry: _Entry | None
+    entry: _Elements | None
 
 
 class Operand(NamedTuple):
@@ -202,7 +202,7 @@ class _Coster:
     def __init__(self) -> None:
         self._paths: dict[int, Path] = {}
         self._sizes: dict[int, Size] = {}
-        self._entries: dict[int, _Entry] = {}
+        self._entries: dict[int, _Elements] = {}
         self._locals: dict[str, list[_Local]] = {}
 
     def cost(self, node: Expr) -> int:
@@ -235,7 +235,7 @@ class _Coster:
                 keys = keys.union(size)
             else:
                 values = values.union(size)
-        self._entries[id(node)] = _Entry(kind, _ONE if kind == "list" else keys, values)
+        self._entries[id(node)] = _Elements(kind, _ONE if kind == "list" else keys, values)
         return cost
 
     # Calls
@@ -298,7 +298,7 @@ class _Coster:
         of_one, of_other = self._entry(one.node), self._entry(other.node)
         if of_one is not None and of_other is not None:
             key, value = of_one.key.union(of_other.key), of_one.value.union(of_other.value)
-            self._entries[id(node)] = _Entry(of_one.kind, key, value)
+            self._entries[id(node)] = _Elements(of_one.kind, key, value)
         if overload == "conditional":
             return _Estimate(0, one.own.union(other.own))
         size = one.own.plus(other.own)
@@ -381,7 +381,7 @@ class _Coster:
         local = self._peek(node.name) if node.kind == "ident" else None
         return local.size if local else None
 
-    def _entry(self, node: Expr) -> _Entry | None:
+    def _entry(self, node: Expr) -> _Elements | None:
         entry = self._entries.get(id(node))
         if entry is None and node.kind == "ident":
             local = self._peek(node.name)

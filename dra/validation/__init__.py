@@ -10,7 +10,7 @@ from dra.validation.codes import CODES, Code
 from dra.validation.fields import gates, names, shape
 from dra.validation.objects.judge import TYPES, errors, findings, is_ours, problems, read
 from dra.validation.objects.updates import update_errors
-from dra.validation.parameters.judge import read_members
+from dra.validation.parameters.entries import read_members
 from dra.validation.parameters.reach import asks_for_channels, claim_settings
 from dra.validation.problem import Problem
 from dra.validation.review import Reviewed, kind_meant, name, review

@@ -28,7 +28,7 @@ from dra.validation.fleet.pools import pool_problems
 from dra.validation.fleet.requests import claim_problems, class_problems, rule_problems
 from dra.validation.fleet.world import World
 from dra.validation.objects.judge import NAMESPACED, Judged, findings, is_ours, judge, lead_back, read
-from dra.validation.objects.own_kinds import limited_classes
+from dra.validation.objects.own_kind_rules import limited_classes
 from dra.validation.problem import Problem, Problems
 
 if TYPE_CHECKING:

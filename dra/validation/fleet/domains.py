@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from dra.objects import template_site
 from dra.pointer import look_up, text_at
-from dra.validation.parameters.judge import recognise
+from dra.validation.parameters.entries import recognise
 from dra.validation.problem import Located, Problem, Problems
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from dra.validation.fields.limits import entries, required, some, wrong_format
 from dra.validation.fields.selectors import judge_derived, selectors
 from dra.validation.objects.classes import opaque
 from dra.validation.objects.taints import tolerations
-from dra.validation.parameters.judge import parameter_problems
+from dra.validation.parameters.entries import parameter_problems
 from dra.validation.problem import Problem, Problems
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from dra.validation.fields import names
 from dra.validation.fields.limits import entries, required, wrong_format
 from dra.validation.fields.selectors import selectors
-from dra.validation.parameters.judge import MAX_BYTES, parameter_problems
+from dra.validation.parameters.entries import MAX_BYTES, parameter_problems
 from dra.validation.problem import Problem, Problems
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from dra.validation.objects.allocation import status
 from dra.validation.objects.claims import device_claim
 from dra.validation.objects.classes import device_class
 from dra.validation.objects.inline_rules import inline_rules, is_inline_rule
-from dra.validation.objects.own_kinds import device_compatibility, device_quota
+from dra.validation.objects.own_kind_rules import device_compatibility, device_quota
 from dra.validation.objects.slices import resource_slice
 from dra.validation.objects.taints import taint_rule
 from dra.validation.problem import Problem, Problems

@@ -1,4 +1,4 @@
-"""A driver, and the kinds of parameters that it reads: one row of `DRIVERS` in `judge`."""
+"""A driver, and the kinds of parameters that it reads: one row of `DRIVERS` in `entries`."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from dra.pointer import escape
 from dra.validation.fields.limits import some
 from dra.validation.parameters.driver import Order
-from dra.validation.parameters.judge import DRIVERS, parameter_problems, recognise
+from dra.validation.parameters.entries import DRIVERS, parameter_problems, recognise
 from dra.validation.parameters.nvidia import CLASSES, GPU
 from dra.validation.parameters.scope import DeviceScope
 from dra.validation.problem import Problem, Problems
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         ExactDeviceRequest,
     )
     from dra.validation.parameters.driver import Driver
-    from dra.validation.parameters.judge import Recognised
+    from dra.validation.parameters.entries import Recognised
 
 # More entries and requests than these are refused by the API server.
 _MOST: Final = 32

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dra.objects import OpaqueDeviceConfiguration, ResourceClaim
-from dra.validation.parameters.judge import DRIVERS, parameter_problems
+from dra.validation.parameters.entries import DRIVERS, parameter_problems
 from dra.validation.parameters.reach import claim_settings
 from dra.validation.parameters.scope import DeviceScope, conjuncts
 from dra.wire import Opaque, convert

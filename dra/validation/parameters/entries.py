@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from dra.validation.fields.shape import Fields, ListOf, MapOf, Shape, guess, show
 from dra.validation.parameters.driver import Driver, ParameterKind
-from dra.validation.parameters.networks import DRANET, SRIOV
+from dra.validation.parameters.network_drivers import DRANET, SRIOV
 from dra.validation.parameters.nvidia import COMPUTE_DOMAIN, GPU, HAMI
 from dra.validation.problem import Problem, Problems
 
