@@ -93,12 +93,13 @@ class CompileCache:
         )
         found = self._kinds.get(key)
         if found is None:
-            found = self._kinds[key] = len(self.judged)
             by_sign: dict[object, Judgement] = {}
             for leaf, sign in zip(self.question.leaves, self._signs, strict=True):
                 if sign not in by_sign:
                     by_sign[sign] = judge.ask(leaf, candidate)
             judged = tuple([by_sign[sign] for sign in self._signs])
+            # Only now: a budget that ends while leaves are judged must leave no kind without a judgement.
+            found = self._kinds[key] = len(self.judged)
             self.judged.append(judged)
             self.takes.append(_takes(self.question, judged, shareable=candidate.multi))
         return found
