@@ -34,7 +34,7 @@ def mode_option() -> Decorator:
 
 
 def in_mode(state: State, word: str | None) -> State:
-    """Give the state a mode for everybody, if there is one."""
+    """Give the state one mode for all namespaces, if there is one."""
     if not word:
         return state
     from webhook.state import Mode, everywhere

@@ -94,7 +94,7 @@ _DROPPED: Final = frozenset(
 )
 # Whose words a condition's message has: the scheduler's, and ours.
 _TOLD_BY: Final = re.compile(r"PodScheduled|DisruptionTarget|Drawbridge.*")
-# Of kinds that are no type here: how many pods, and by whom they are placed.
+# Of kinds that are no type here: how many pods, and which scheduler places them.
 _SIZES: Final = frozenset(
     [
         "replicas",

@@ -1,7 +1,7 @@
 """`drawbridge allocator`: the bridge's service, beside a scheduler or two. It decides which devices pods get, holds them, and writes.
 
 Each group of calls has a port of its own: `--plugin` for our scheduler's plugin, `--extender` for a stock kube-scheduler, `--api` for
-people. Whoever can reach them can have devices held, so all of them are unix sockets, loopback, or speak mutual TLS. With `--read-only`
+people. A client that reaches them can reserve devices, so all of them are unix sockets, loopback, or speak mutual TLS. With `--read-only`
 it decides nothing: it looks on beside any scheduler, and tells pods that wait why. SIGTERM ends in good order.
 """
 

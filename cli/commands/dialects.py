@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @inputs.config("Show the keys under the names that this DrawbridgeConfiguration gives them.")
 @inputs.output("text", "json", "yaml", "markdown", default="text")
 def command(names: tuple[str, ...], config: str, output: str) -> Exit:
-    """List the vocabularies and their keys, those of some of them, or what a key means and to whom.
+    """List the vocabularies and their keys, those of some of them, or what a key means in which of them.
 
     As YAML this is the form in which a configuration takes tables of your own (`dialects:`).
     """

@@ -72,7 +72,7 @@ def describe(repair: Repair) -> str:
         case Unallocate():
             return "take its allocation and its reservations away"
         case PatchReservedFor(reserved_for=left):
-            kept = ", ".join(consumer.name for consumer in left) or "nobody"
+            kept = ", ".join(consumer.name for consumer in left) or "no pod"
             return f"reserve it for {kept}"
         case PatchFinalizer():
             return "take its finalizer off"

@@ -126,7 +126,7 @@ def screen_of_server(told: ServerMeant) -> Iterator[str]:
             yield _row("server", f"{version}{without}, as the configuration says; other feature gates assumed on")
         case MeantBy.CLUSTER:
             yield _row("server", f"{version}, as the cluster says; feature gates not checked, assumed on")
-        case MeantBy.NOBODY:
+        case MeantBy.UNDECLARED:
             return
 
 

@@ -82,7 +82,7 @@ class DeviceTold(_Camel, frozen=True, kw_only=True):
 
 
 class ClaimStory(_Camel, frozen=True, kw_only=True):
-    """A claim: what it asks for, what it has, since when, and for whom."""
+    """A claim: what it asks for, what it has, since when, and for which pods."""
 
     name: str
     state: ClaimState

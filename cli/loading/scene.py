@@ -63,7 +63,7 @@ class MeantBy(StrEnum):
     OPTIONS = "options"
     CONFIGURATION = "configuration"
     CLUSTER = "cluster"
-    NOBODY = "nobody"
+    UNDECLARED = "nobody"  # the name that programs know
 
 
 class ServerMeant(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -88,7 +88,7 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
     unread: tuple[Unread, ...] = ()
     seals: tuple[bytes, ...] = ()
     # Where it is declared which server all this is read for.
-    said_by: MeantBy = MeantBy.NOBODY
+    said_by: MeantBy = MeantBy.UNDECLARED
 
     @property
     def is_live(self) -> bool:
@@ -237,7 +237,7 @@ def scene_of(
         quotas=tuple(all_of("DeviceQuota")),
         gathered=Gathered(objects=tuple(kept), server=server),
         features=features,
-        said_by=MeantBy.NOBODY if server is None else MeantBy.CLUSTER,
+        said_by=MeantBy.UNDECLARED if server is None else MeantBy.CLUSTER,
         raw=raw_pods,
         unread=tuple(missed),
         seals=seals,

@@ -1,8 +1,8 @@
 """A plain loopback port that plays API server for pods: POST a manifest to /pods, read what became of it.
 
-For people and `curl`; text in, text out. Nobody is asked who he is, so only what listens on loopback may stand behind it.
-A web page in the browser of whoever runs this is not that person: a request that names us by a host name other than
-localhost (which may be anybody's), or that comes from a page of another origin, is refused.
+For people and `curl`; text in, text out. Callers are not authenticated, so only what listens on loopback may stand behind it.
+A web page in the user's browser is not the user: a request that names us by a host name other than localhost (which may
+belong to another machine), or that comes from a page of another origin, is refused.
 """
 
 from __future__ import annotations
@@ -161,7 +161,9 @@ async def _refuse_strangers(
 ) -> web.StreamResponse:
     origin = request.headers.get("Origin")
     if not _is_ours(request.host):
-        return _refuse(403, "call this port by its address or as localhost: another host name may be anybody's")
+        return _refuse(
+            403, "call this port by its address or as localhost: another host name may belong to another machine"
+        )
     if origin is not None and origin != f"http://{request.host}":
         return _refuse(403, "a page of another origin may not use this port")
     return await handler(request)

@@ -1,7 +1,7 @@
 """What became of pods, for a person to read. Pure: values in, lines out.
 
 One block a pod: what it asked, what that became, where it runs, or why it does not. The same width for the same words, so
-that a column of them can be read downwards; colours only where somebody sees them.
+that a column of them can be read downwards; colours only on a terminal.
 """
 
 from __future__ import annotations

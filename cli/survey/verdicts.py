@@ -248,7 +248,7 @@ class Foreteller:
                         dialect="nvidia",
                         amount=value,
                         fate=Outlook.UNCLEAR,
-                        detail="it takes devices without a request, past everybody's accounting",
+                        detail="it takes devices without a request, so no scheduler and no quota counts them",
                         remedy="ask for devices instead, or switch the runtime's environment list off on the nodes",
                     )
 
