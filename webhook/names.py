@@ -22,6 +22,7 @@ PROMISES = f"{NAME}-promises"
 # On namespaces: how far we go there. On pods: "true" passes a pod by.
 MODE_LABEL = f"{DOMAIN}/mode"
 SKIP_LABEL = f"{DOMAIN}/skip"
+WAY_OUT = f"to bypass drawbridge, label the pod {SKIP_LABEL}=true"
 
 # On pods for which a template has still to be made: only these are followed by who makes it. It proves nothing.
 WAITS_LABEL = f"{DOMAIN}/awaits-template"

@@ -14,7 +14,6 @@ import msgspec
 
 from dra.finding import Severity
 from dra.validation import Code as Page
-from webhook import names
 
 
 class Code(StrEnum):
@@ -59,7 +58,6 @@ PAGES: Final[dict[str, Page]] = {
 }  # fmt: skip
 # What the API server would have answered with 422.
 INVALID = frozenset((Code.AMOUNT,))
-WAY_OUT = f"to bypass drawbridge, label the pod {names.SKIP_LABEL}=true"
 
 
 class Denial(msgspec.Struct, frozen=True, gc=False):

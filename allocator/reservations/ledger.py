@@ -35,7 +35,7 @@ class Terms(msgspec.Struct, frozen=True):
     )
     found: float = 60  # the same, for what a leader finds when it begins
     answer: float = 60  # from a write to its outcome; after that it is lost
-    memory: float = 600  # for what is gone: events about it that come later are old
+    memory: float = 600  # for what is gone: news of it that come later are old
     rest: float = 60  # at most, before a claim is written again whose writes the API server refuses
 
 
@@ -91,7 +91,7 @@ class Reservation(msgspec.Struct, frozen=True):
     claims: tuple[str, ...]  # uids
     state: State = State.PENDING
     until: float = inf
-    asked: bool = False  # a scheduler waits for it to be reserved
+    asked: bool = False  # somebody waits for it to be reserved
     started: bool = False  # its pod was seen on the node
     due: str = ""  # the signal that ends it, unless a look at the pod finds it bound
     sentence: str = ""  # why it was released

@@ -1,4 +1,4 @@
-"""The bridge: its parts wired together, and the events of informers handed to them. HTTP and processes are elsewhere.
+"""The bridge: its parts wired together, and the news of informers handed to them. HTTP and processes are elsewhere.
 
 ask ──▶ Questions ──▶ token ──reserve──▶ Assume ─┐
         Reservations            commit ──▶ Commit ├──▶ LiveLedger ──▶ writes ──▶ outcomes ──▶ LiveLedger ...

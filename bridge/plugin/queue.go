@@ -65,7 +65,7 @@ func claimKeys(pod *v1.Pod) []string {
 }
 
 // PreEnqueue keeps a pod out of the queue while it cannot be decided: the allocator is out of service or another one
-// leads, or a claim does not exist, belongs to another pod or is being deleted. Nothing is asked here.
+// leads, or a claim does not exist, belongs to somebody else or is being deleted. Nothing is asked here.
 func (p *Plugin) PreEnqueue(_ context.Context, pod *v1.Pod) *fwk.Status {
 	health := p.follower.Health()
 	if !health.Usable {
@@ -166,7 +166,7 @@ func (p *Plugin) asleep(keys []string, all bool) []*v1.Pod {
 	return found
 }
 
-// EventsToRegister lists what may help a pod that the plugin refused. That a device was given back is not in it: the
+// EventsToRegister lists what may help a pod that the plugin refused. That somebody gave a device back is not in it: the
 // allocator says so itself, for the pods that could use it, and as soon as it knows. The scheduler sees the claim a
 // few milliseconds earlier, and would have all waiting pods refused once more.
 func (p *Plugin) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, error) {
@@ -204,7 +204,7 @@ func (p *Plugin) podsOfClaim(_ klog.Logger, before, after any) (fwk.PreQueueingH
 		claim = claimOf(before)
 	}
 	if claim == nil {
-		return fwk.PreQueueingHintResult{AllPods: true}, nil // deleted without an event
+		return fwk.PreQueueingHintResult{AllPods: true}, nil // deleted in a way that nobody saw
 	}
 	objects, err := p.podIndex.ByIndex(p.names.claim, claim.Namespace+"/"+claim.Name)
 	if err != nil {

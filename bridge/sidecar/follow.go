@@ -18,7 +18,7 @@ type Health struct {
 //
 // Nothing that happens while the allocator is away is lost: whenever it becomes usable, or a long poll was broken,
 // all waiting pods are woken. Scheduler and allocator start side by side, so one that was never ready is given some time
-// before a pod hears that it is away.
+// before anybody hears that it is away.
 type Follower struct {
 	client   *Client
 	interval time.Duration
@@ -47,7 +47,7 @@ func (f *Follower) Health() Health {
 	return f.health
 }
 
-// Missed notes that a call found the allocator out of service. The next good state then wakes every pod.
+// Missed notes that a call found the allocator out of service. The next good state then wakes everybody.
 func (f *Follower) Missed(err error) {
 	f.mutex.Lock()
 	defer f.mutex.Unlock()
@@ -78,7 +78,7 @@ func (f *Follower) Look(ctx context.Context) {
 }
 
 // note returns whether waiting pods have to be looked at again: the allocator has become usable, or is another one
-// than before, or did not get ready in time, which the pods were not told yet.
+// than before, or did not get ready in time, which nobody has told the pods yet.
 func (f *Follower) note(state *State, err error) bool {
 	f.mutex.Lock()
 	defer f.mutex.Unlock()
@@ -125,7 +125,7 @@ func (f *Follower) watchWake(ctx context.Context) {
 		wake, err := f.client.Wake(ctx, after)
 		if err != nil {
 			if MayRecover(err) && ctx.Err() == nil {
-				f.Missed(err) // it may be back before its state is asked for
+				f.Missed(err) // it may be back before anybody asks for its state
 			}
 			after, broken = 0, true
 			pause(ctx, f.interval)

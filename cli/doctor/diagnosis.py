@@ -20,7 +20,7 @@ from dra.objects import DeviceTaintRule, Pod, ResourceClaim, ResourceClaimTempla
 from dra.stock import Stock
 from node.audit import CONDITION, MARKED_ON, OVER, FindingKind, seen_at, stood_by_at
 from webhook import names
-from webhook.claims import upkeep
+from webhook.admission import template_lifecycle
 from webhook.dialects import TARGETS
 from webhook.mixed_fleet import Standing
 from webhook.state import Inventory
@@ -364,13 +364,15 @@ def unused_templates(seen: Seen) -> Iterator[Ailment]:
     """Templates of the webhook that no pod uses, and that the controller has not swept."""
     if seen.pods is None:
         return
-    in_use = frozenset(key for pod in seen.pods for key in upkeep.templates_of(pod))
+    in_use = frozenset(key for pod in seen.pods for key in template_lifecycle.templates_of(pod))
     made: dict[tuple[str, str], float] = {}
     for one in seen.templates:
         written = one.metadata.creation_timestamp
         stamp = datetime.fromisoformat(written).timestamp() if written else 0.0
         made[one.metadata.namespace, one.metadata.name] = stamp
-    _, over = upkeep.sweep(made, seen.templates, in_use, now=seen.now.timestamp(), grace=_UNUSED.total_seconds())
+    _, over = template_lifecycle.sweep(
+        made, seen.templates, in_use, now=seen.now.timestamp(), grace=_UNUSED.total_seconds()
+    )
     for one in over:
         meta = one.metadata
         yield Ailment(

@@ -12,7 +12,7 @@ from cli.terminal import few
 from cluster.objects import LimitRange
 from dra.wire import WireError, convert
 from webhook import names
-from webhook.state import CLAIMS
+from webhook.dialects import CLAIMS
 from webhook.translate import at, mapping, paths
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from cli.loading import Object, inside, is_extended, items, text
 from cli.survey.families import Family, is_pod
 from webhook import names
 from webhook.admission import decide_object
-from webhook.dialects import Action, Position, Role
-from webhook.state import Mode, Served, State, everywhere, unknown
+from webhook.dialects import Action, Position, Role, Served, assumed
+from webhook.state import Mode, State, everywhere
 from webhook.translate import Translation, at, look, mapping, paths
 
 if TYPE_CHECKING:
@@ -272,7 +272,7 @@ def _when_ready(state: State) -> State:
         declared = state.configuration.file.classes.get(target.name, "")
         served = fleet.find(target, declared)
         if served is None or not served.devices:
-            added = unknown(target, Served(name=served.name if served else declared))
+            added = assumed(target, Served(name=served.name if served else declared))
             classes[added.name] = added
     ready = msgspec.structs.replace(fleet, known=True, handed_out={}, classes=classes)
     return msgspec.structs.replace(state, fleet=ready, stock=None, prospects=None)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from webhook.admission import decide, registration
+from webhook.admission import decide, registration, template_lifecycle
 from webhook.admission.admission_review import ReviewError
 from webhook.admission.decide import REFUSED, UNDECIDED, Outcome, Record
 from webhook.admission.feasibility import Feasibility, judge
 from webhook.admission.quota import review_quota, wants_of_pod
 from webhook.admission.registration import Registration, configurations
 from webhook.admission.risk import unheld
+from webhook.admission.template_lifecycle import Due, TemplateKey
 from webhook.admission.timeout_answer import answer_timeout
 from webhook.admission.unknown_kinds import asks_in_unknown_kind
 from webhook.admission.validate import refuses
@@ -17,11 +18,13 @@ from webhook.admission.verdict import answer_of_api_server, decide_object
 __all__ = [
     "REFUSED",
     "UNDECIDED",
+    "Due",
     "Feasibility",
     "Outcome",
     "Record",
     "Registration",
     "ReviewError",
+    "TemplateKey",
     "answer_of_api_server",
     "answer_timeout",
     "asks_in_unknown_kind",
@@ -32,6 +35,7 @@ __all__ = [
     "refuses",
     "registration",
     "review_quota",
+    "template_lifecycle",
     "unheld",
     "wants_of_pod",
 ]

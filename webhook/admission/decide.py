@@ -20,6 +20,7 @@ from dra.budget import UNBOUNDED, Budget
 from dra.errors import OutOfBudget
 from dra.wire import Json, Wire, WireError
 from webhook.admission import admission_review as reviews
+from webhook.admission import template_lifecycle
 from webhook.admission.validate import (
     DEFAULT_SCHEDULER,
     all_claims,
@@ -33,9 +34,9 @@ from webhook.admission.validate import (
     serve,
     tell_choice,
 )
-from webhook.claims import upkeep
 from webhook.mixed_fleet import Preference
-from webhook.refusals import INVALID, WAY_OUT, Code, Denial, Warned
+from webhook.names import WAY_OUT
+from webhook.refusals import INVALID, Code, Denial, Warned
 from webhook.state import Mode, doubts, mode_of, workload
 from webhook.translate import Decision, Given, Translation, clean, is_passed_by, replay, translate
 
@@ -234,7 +235,7 @@ def _create(question: Question, state: State, budget: Budget, *, foretell: bool)
         invalid = INVALID.issuperset([one.code for one in refusals])
         return msgspec.structs.replace(ruling, invalid=invalid)
     if state.confirmed:
-        taken = upkeep.name_conflicts(done.templates, namespace, state)
+        taken = template_lifecycle.name_conflicts(done.templates, namespace, state)
         if taken:
             denials = tuple([Denial(Code.TAKEN, text) for text in taken])
             return _ruling(REFUSED, done, denials=denials, problems=denials)

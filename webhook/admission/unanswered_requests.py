@@ -14,8 +14,7 @@ from allocator.decisions import STRATEGY
 from dra.validation import shape
 from webhook.dialects import Action, Position, Role, pattern
 from webhook.names import ANNOTATIONS, DOMAIN, MODE_LABEL, SKIP_LABEL, TRANSLATED_LABEL, WAITS_LABEL
-from webhook.state import near_key, rows_at
-from webhook.translate import PLACEHOLDER, Decision, is_placeholder, look, mapping
+from webhook.translate import PLACEHOLDER, Decision, is_placeholder, look, mapping, near_key, rows_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -16,10 +16,11 @@ from dra.errors import OutOfBudget
 from dra.finding import Severity
 from dra.objects import ObjectMeta, Pod, ResourceClaim, ResourceClaimSpec, ResourceClaimTemplate, claim_spec
 from webhook import names
+from webhook.admission import template_lifecycle
 from webhook.admission.feasibility import Feasibility, judge
 from webhook.admission.parameters import parameter_warnings, warnings_of_pod
 from webhook.admission.risk import unheld
-from webhook.claims import template, upkeep
+from webhook.claims import template
 from webhook.dialects import Action
 from webhook.mixed_fleet import choose, read_preference
 from webhook.refusals import Code, Denial, Warned
@@ -200,7 +201,7 @@ def _claim_of(one: Given, namespace: str, state: State) -> ResourceClaim | str |
     """Find the claim to judge, or say why there is none; None if it has its devices already."""
     # A claim of a template has no namespace here: equal pods of all namespaces are one question.
     if one.spec is not None:
-        return ResourceClaim(metadata=ObjectMeta(name=one.name), spec=upkeep.read(one.spec))
+        return ResourceClaim(metadata=ObjectMeta(name=one.name), spec=template_lifecycle.read(one.spec))
     spec = state.templates.get((namespace, one.template))
     if spec is not None:
         return _claim(spec, "", one.name)

@@ -26,6 +26,7 @@ from dra.budget import Budget
 from dra.errors import OutOfBudget
 from dra.finding import Severity
 from dra.pointer import split
+from webhook.admission import template_lifecycle
 from webhook.admission.unanswered_requests import unanswered_requests
 from webhook.admission.unknown_kinds import decide_unknown_kind
 from webhook.admission.validate import (
@@ -38,7 +39,6 @@ from webhook.admission.validate import (
     tell_choice,
     workload_in_files,
 )
-from webhook.claims import upkeep
 from webhook.dialects import Action
 from webhook.refusals import Code, Denial
 from webhook.state import Mode, mode_of, why_not
@@ -155,7 +155,7 @@ def _judge(obj: dict[str, Json], path: str, done: Translation, state: State) -> 
     """Take the steps that follow the translation of one pod template."""
     name, namespace = name_of(obj), namespace_of(obj)
     if state.confirmed:
-        conflicts = upkeep.name_conflicts(done.templates, namespace, state)
+        conflicts = template_lifecycle.name_conflicts(done.templates, namespace, state)
         if conflicts:
             return _refuse(
                 done, [Decision(name, "", "", "", Action.REFUSED, text, code=Code.TAKEN) for text in conflicts]

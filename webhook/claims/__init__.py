@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from webhook.claims import template, upkeep
+from webhook.claims import template
 from webhook.claims.maker import Made, Workshop, make_template, workshop
 from webhook.claims.sharing import Grant, Sharing, Wish, pass_fence, share, taint_rule
 from webhook.claims.spec import POD_LIMIT, Impossible, results
-from webhook.claims.upkeep import Due, Key
 
 __all__ = [
     "POD_LIMIT",
-    "Due",
     "Grant",
     "Impossible",
-    "Key",
     "Made",
     "Sharing",
     "Wish",
@@ -24,6 +21,5 @@ __all__ = [
     "share",
     "taint_rule",
     "template",
-    "upkeep",
     "workshop",
 ]

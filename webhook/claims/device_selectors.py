@@ -16,8 +16,7 @@ from dra.cache import Cache
 from webhook.dialects import NETWORK_RESOURCE, PCIE_ROOT
 
 if TYPE_CHECKING:
-    from webhook.dialects import Demand
-    from webhook.state import Supply
+    from webhook.dialects import Demand, Supply
 
 _EXPRESSION = 10 * 1024  # bytes
 

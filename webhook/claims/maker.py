@@ -16,8 +16,7 @@ from dra.cache import Cache
 from webhook.claims import spec as shapes
 from webhook.claims import template
 from webhook.claims.spec import Claims, Impossible
-from webhook.dialects import Demand, Pairs, Together, kinds
-from webhook.state import Served, Supply, unknown
+from webhook.dialects import Demand, Pairs, Served, Supply, Together, assumed, kinds
 
 if TYPE_CHECKING:
     from dra.objects import ResourceClaimSpec
@@ -126,7 +125,7 @@ class Workshop:
         target = self.configuration.targets[name]
         declared = self.configuration.file.classes.get(name, "")
         if not self.fleet.known:
-            served = unknown(target, Served(name=declared))
+            served = assumed(target, Served(name=declared))
             if not served.name:
                 return Impossible(reason=f"no class is declared for target {name!r}")
             return Supply(target, served)
@@ -135,7 +134,7 @@ class Workshop:
             wanted = declared or " or ".join(target.classes) or f"target {name!r}"
             return Impossible(reason=f"the cluster has no DeviceClass {wanted} (declare `classes.{name}`)")
         if not found.devices:
-            return Supply(target, unknown(target, found))
+            return Supply(target, assumed(target, found))
         if found.driver != target.driver:
             reason = f"class {found.name} picks devices of driver {found.driver}, target {name!r} is of {target.driver}"
             return Impossible(reason=f"{reason} (declare a target of your own under `targets`)")

@@ -25,14 +25,24 @@ from dra.objects import (
 )
 from dra.quantity import Quantity
 from webhook.claims.device_selectors import add_root, bandwidth_is, capacity_is, product_is, selectors
-from webhook.dialects import AUTO, DRANET_NUMA_NODE, MIB, NUMA_NODE, PCIE_ROOT, Demand, Pairs
-from webhook.state import ALTERNATIVES, CLAIMS, SHARES, Need
+from webhook.dialects import (
+    ALTERNATIVES,
+    AUTO,
+    CLAIMS,
+    DRANET_NUMA_NODE,
+    MIB,
+    NUMA_NODE,
+    PCIE_ROOT,
+    SHARES,
+    Demand,
+    Need,
+    Pairs,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from webhook.dialects import Target
-    from webhook.state import Supply
+    from webhook.dialects import Supply, Target
 
 
 LIMIT = 32  # requests, constraints and results of one claim

@@ -11,7 +11,7 @@ before we came (`drawbridge.dev/original`), and the specs. On any other pod it i
 
 It cannot cover a uid, which no pod has during admission, nor the owner, which adoption changes. So pods of one
 controller can carry each other's seal; they ask for the same. And a seal says what was allowed once, never what is
-allowed now: `webhook.claims.upkeep` asks that again before anything is made.
+allowed now: `webhook.admission.template_lifecycle` asks that again before anything is made.
 """
 
 from __future__ import annotations

@@ -8,12 +8,28 @@ from __future__ import annotations
 from typing import Any
 
 from webhook.dialects import plain
+from webhook.dialects.plain import compile_expression, too_costly
 from webhook.dialects.plugins import amazon, amd, google, hygon, intel, nics, nvidia, rebellions, undriven
+from webhook.dialects.supply import VOICE, Product, Served, Supply, assumed
 from webhook.dialects.systems import annotated, cloud, hami, one_card, volcano
 from webhook.dialects.systems.koordinator import reader as koordinator
-from webhook.dialects.table import Action, Dialect, Position, Role, Row, Scheduler, Scope, Unit, pattern
+from webhook.dialects.table import (
+    ALTERNATIVES,
+    CLAIMS,
+    SHARES,
+    Action,
+    Dialect,
+    Known,
+    Need,
+    Position,
+    Role,
+    Row,
+    Scheduler,
+    Scope,
+    Unit,
+    pattern,
+)
 from webhook.dialects.targets import DRANET_NUMA_NODE, NETWORK_RESOURCE, NUMA_NODE, PCIE_ROOT, TARGETS, Target
-from webhook.dialects.values import compile_expression, too_costly
 from webhook.dialects.vocabulary import (
     AUTO,
     MIB,
@@ -63,15 +79,19 @@ VOCABULARIES: tuple[Vocabulary[Any], ...] = (
 )
 
 __all__ = [
+    "ALTERNATIVES",
     "AUTO",
+    "CLAIMS",
     "DRANET_NUMA_NODE",
     "MIB",
     "NETWORK_RESOURCE",
     "NUMA_NODE",
     "PCIE_ROOT",
+    "SHARES",
     "TARGETS",
     "UNREADABLE",
     "VOCABULARIES",
+    "VOICE",
     "WHOLE",
     "Action",
     "Amount",
@@ -82,13 +102,16 @@ __all__ = [
     "Dialect",
     "Hint",
     "Keyed",
+    "Known",
     "Left",
     "Meaning",
     "Mistake",
+    "Need",
     "Note",
     "Options",
     "Pairs",
     "Position",
+    "Product",
     "Refusal",
     "Role",
     "Row",
@@ -97,11 +120,14 @@ __all__ = [
     "Scope",
     "Selected",
     "Selection",
+    "Served",
+    "Supply",
     "Target",
     "Together",
     "Unit",
     "Vocabulary",
     "Words",
+    "assumed",
     "compile_expression",
     "kinds",
     "pattern",

@@ -122,7 +122,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unkn
     target: str = ""
     # It counts only with this value; with any other one the key says nothing.
     when: str = ""
-    # For plain tables: how the value is read, in CEL over the text `value` (`webhook.dialects.values`).
+    # For plain tables: how the value is read, in CEL over the text `value` (`webhook.dialects.plain`).
     expression: str = ""
 
     @property
@@ -148,6 +148,18 @@ def node_label(name: str, meaning: str, role: Role = Role.NONE) -> Row:
     return left(name, meaning, because, Position.NODE_SELECTOR, role=role)
 
 
+class Need(msgspec.Struct, frozen=True, gc=False):
+    """Something a claim relies on: the gate that brings it, and what it is called in a message."""
+
+    gate: str
+    title: str
+
+
+CLAIMS = Need("DynamicResourceAllocation", "resource claims")
+ALTERNATIVES = Need("DRAPrioritizedList", "firstAvailable")
+SHARES = Need("DRAConsumableCapacity", "shares of devices (capacity requests, distinctAttribute)")
+
+
 class Scheduler(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """What a scheduler makes of claims. `like_cluster`: it is built from the cluster's own kube-scheduler."""
 
@@ -155,6 +167,11 @@ class Scheduler(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbi
     claims: bool = False
     prioritized_list: bool = False
     shares: bool = False
+
+    def serves(self, need: Need) -> bool:
+        """Say whether it can serve a claim with this need, the server permitting."""
+        own = {CLAIMS: self.claims, ALTERNATIVES: self.prioritized_list, SHARES: self.shares}
+        return self.like_cluster or own[need]
 
 
 class Dialect(
@@ -184,6 +201,14 @@ class Dialect(
     apart: bool = False
     # The legacy system admits no pod of its own with a privileged container in it.
     refuses_privileged: bool = False
+
+
+class Known(msgspec.Struct, frozen=True, gc=False):
+    """A row of a dialect that a key on a pod fits, and what stood for its `<…>`."""
+
+    dialect: Dialect
+    row: Row
+    part: str = ""
 
 
 @lru_cache(maxsize=256)

@@ -14,14 +14,14 @@ from cluster.errors import Gone
 from dra.footprint import footprint
 from runtime.informers import Allotment
 from webhook import names
-from webhook.claims import upkeep
+from webhook.admission import template_lifecycle
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cluster.protocol import Cluster
     from dra.objects import Pod
-    from webhook.claims import Key
+    from webhook.admission import TemplateKey as Key
 
 # Pods that are over use nothing, and a cluster may keep thousands of them.
 LIVING = "status.phase!=Succeeded,status.phase!=Failed"
@@ -63,7 +63,7 @@ class PodSurvey:
         """See which templates the pods of a namespace use."""
         begun = asyncio.get_running_loop().time()
         used: set[Key] = set()
-        await self._list(namespace, LIVING, lambda pod: used.update(upkeep.templates_of(pod)))
+        await self._list(namespace, LIVING, lambda pod: used.update(template_lifecycle.templates_of(pod)))
         self._used[namespace] = frozenset(used)
         self._looked[namespace] = begun
 

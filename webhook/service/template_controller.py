@@ -1,6 +1,6 @@
 """The templates controller: makes the ResourceClaimTemplates that admitted pods name, and sweeps those that no pod needs.
 
-An ordinary controller, never part of a review: it follows pods, workloads and templates, and does what `webhook.claims.upkeep`
+An ordinary controller, never part of a review: it follows pods, workloads and templates, and does what `webhook.admission.template_lifecycle`
 says. Nothing is remembered between starts but the clock of the sweep, so a kill costs a grace period and nothing else.
 Of pods it follows those that the webhook has labelled because their template was not there. Others that wait are found by looking
 (`webhook.service.pod_survey`): where a template has gone, and once more when every webhook must have heard of it; everywhere now and then,
@@ -30,8 +30,8 @@ from dra.objects import ResourceClaimTemplateSpec
 from runtime.controllers import WorkQueue
 from runtime.informers import Informer, Quarantine
 from webhook import names
-from webhook.admission import refuses
-from webhook.claims import Due, template, upkeep
+from webhook.admission import Due, refuses, template_lifecycle
+from webhook.claims import template
 from webhook.service.pod_survey import EVERYWHERE, LIVING, PodSurvey
 from webhook.state import Mode, mode_of
 from webhook.state import workload as workload_of
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from dra.objects import Pod, ResourceClaimTemplate
     from dra.wire import Json
     from runtime.informers import Batch
-    from webhook.claims import Key
+    from webhook.admission import TemplateKey as Key
     from webhook.service.metrics import WebhookMetrics
     from webhook.state import State
 
@@ -87,7 +87,7 @@ class Templates:
         self._grace = grace
         self._sweep_every = sweep_every
         self._again_every = again_every
-        self._users = upkeep.TemplateUsers()
+        self._users = template_lifecycle.TemplateUsers()
         self.quarantine = Quarantine() if quarantine is None else quarantine
         self._queue: WorkQueue[Key] = WorkQueue("templates", quarantine=self.quarantine)
         self._unused: dict[Key, float] = {}
@@ -184,19 +184,19 @@ class Templates:
         """What a pod wants and may have, and what it uses."""
         state = self._state()
         try:
-            proven = upkeep.read_proven(pod, state.keys)
-            problem = upkeep.objection(pod, proven.values(), state) if proven else ""
+            proven = template_lifecycle.read_proven(pod, state.keys)
+            problem = template_lifecycle.objection(pod, proven.values(), state) if proven else ""
         except template.TemplatesError as error:
             proven = {}
             problem = str(error)
         if not problem:
             self._withheld.pop(key, None)
-            return proven, upkeep.templates_of(pod)
+            return proven, template_lifecycle.templates_of(pod)
         if self._withheld.get(key) != problem:
             self._withheld[key] = problem
             self._metrics.template("withheld")
             logger.warning("no template is made for a pod", extra={"pod": "/".join(key), "problem": problem})
-        return {}, upkeep.templates_of(pod)
+        return {}, template_lifecycle.templates_of(pod)
 
     def _look_out(self, namespace: str, seconds: float) -> None:
         """Look for pods that wait in a namespace, and once more when every webhook has heard what we have."""
@@ -211,10 +211,10 @@ class Templates:
             key = pod.metadata.namespace, pod.metadata.name
             if key in self._pods.objects:
                 return False
-            used = upkeep.templates_of(pod)
+            used = template_lifecycle.templates_of(pod)
             for key in used - good.keys():
                 stored = self._templates.objects.get(key)
-                good[key] = stored is not None and upkeep.fits(stored)
+                good[key] = stored is not None and template_lifecycle.fits(stored)
             return not all(good[key] for key in used)
 
         found = await self._survey.waiting(namespace, waits)
@@ -302,7 +302,7 @@ class Templates:
             return
         namespace, name = key
         stored = self._templates.objects.get(key)
-        match upkeep.due(wanted, stored):
+        match template_lifecycle.due(wanted, stored):
             case Due.NOTHING:
                 return
             case Due.CREATE:
@@ -349,7 +349,7 @@ class Templates:
         """Another replica was first, and our copy does not show it yet."""
         with suppress(NotFound):
             stored = await self._cluster.get(resources.RESOURCE_CLAIM_TEMPLATES, name, namespace)
-            match upkeep.due(spec, stored):
+            match template_lifecycle.due(spec, stored):
                 case Due.REPLACE:
                     await self._delete(stored, "replaced")
                     self._queue.add((namespace, name))
@@ -372,7 +372,7 @@ class Templates:
         now = asyncio.get_running_loop().time()
         stored = await self._known_templates()
         in_use = self._users.in_use() | self._survey.in_use()
-        self._unused, over = upkeep.sweep(self._unused, stored, in_use, now=now, grace=self._grace)
+        self._unused, over = template_lifecycle.sweep(self._unused, stored, in_use, now=now, grace=self._grace)
         for one in over:
             key = one.metadata.namespace, one.metadata.name
             where = {"template": "/".join(key)}
@@ -391,7 +391,7 @@ class Templates:
         failed: set[str] = set()
         for key, one in tuple(self._templates.objects.items()):
             namespace = key[0]
-            if key in followed or not upkeep.ours(one) or namespace in failed:
+            if key in followed or not template_lifecycle.ours(one) or namespace in failed:
                 continue
             if self._survey.age(namespace) > self._grace:
                 try:

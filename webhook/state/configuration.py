@@ -20,6 +20,7 @@ from webhook.dialects import (
     TARGETS,
     VOCABULARIES,
     Dialect,
+    Known,
     Mistake,
     Options,
     Position,
@@ -32,7 +33,8 @@ from webhook.dialects import (
 )
 from webhook.state.features import SCHEDULERS
 from webhook.state.node_templates import wrong_templates
-from webhook.state.schema import DEFAULT, WHOLE_FILE, File, bytes_of, contradictions, misnamed
+from webhook.state.rules import bytes_of, contradictions, misnamed
+from webhook.state.schema import DEFAULT, WHOLE_FILE, File
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -44,16 +46,8 @@ KIND = "DrawbridgeConfiguration"
 _LONGEST_NAME = 253 + 1 + 63  # of a resource, as the API server has it
 
 
-_Rows = dict[str, "tuple[Known, ...]"]  # by key
+_Rows = dict[str, tuple[Known, ...]]  # by key
 _Pattern = tuple[str, Dialect, Row]  # what stands before the `<`
-
-
-class Known(msgspec.Struct, frozen=True, gc=False):
-    """A row of a dialect that a key on a pod fits, and what stood for its `<…>`."""
-
-    dialect: Dialect
-    row: Row
-    part: str = ""
 
 
 class Configuration:
@@ -255,4 +249,4 @@ def _index(dialects: Iterable[Dialect]) -> tuple[dict[Position, _Rows], list[_Pa
     return positions, patterns
 
 
-__all__ = ["DEFAULT", "KIND", "Configuration", "Known", "read"]
+__all__ = ["DEFAULT", "KIND", "Configuration", "read"]

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from dra import server as servers
 from dra.server import Declared, KnownServer, Server
-from webhook.dialects import Scheduler
+from webhook.dialects import Need, Scheduler
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,18 +20,6 @@ EXTENDED = servers.EXTENDED  # classes that serve a legacy name by themselves
 # Gate: the first minor version of Kubernetes 1.x that has it on by default.
 _DECIDING = (servers.CLAIMS, servers.ALTERNATIVES, servers.CAPACITY, servers.COUNTERS, servers.TAINTS, EXTENDED)
 _ON_SINCE = {gate: min(stage.since for stage in servers.GATES[gate] if stage.on) for gate in _DECIDING}
-
-
-class Need(msgspec.Struct, frozen=True, gc=False):
-    """Something a claim relies on: the gate that brings it, and what it is called in a message."""
-
-    gate: str
-    title: str
-
-
-CLAIMS = Need("DynamicResourceAllocation", "resource claims")
-ALTERNATIVES = Need("DRAPrioritizedList", "firstAvailable")
-SHARES = Need("DRAConsumableCapacity", "shares of devices (capacity requests, distinctAttribute)")
 
 
 # The cluster's own, ours by the name that it is shipped with, and those of systems whose words are not read yet; a vocabulary brings what
@@ -46,12 +32,6 @@ SCHEDULERS: Mapping[str, Scheduler] = {
     "volcano": Scheduler(),
     "tensor-fusion-scheduler": Scheduler(),
 }
-
-
-def understands(scheduler: Scheduler, need: Need) -> bool:
-    """Say whether a scheduler can serve a claim with this need, the server permitting."""
-    own = {CLAIMS: scheduler.claims, ALTERNATIVES: scheduler.prioritized_list, SHARES: scheduler.shares}
-    return scheduler.like_cluster or own[need]
 
 
 class Features(KnownServer, frozen=True, kw_only=True):
@@ -91,7 +71,7 @@ class Features(KnownServer, frozen=True, kw_only=True):
         if scheduler is None:
             return f"whether scheduler {name!r} understands {needs[0].title} is not declared (`schedulers`)"
         for need in needs:
-            if not understands(scheduler, need):
+            if not scheduler.serves(need):
                 return (
                     f"scheduler {name!r} is not known to serve {need.title}: where it does, declare it (`schedulers`)"
                 )

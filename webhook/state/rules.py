@@ -1,4 +1,4 @@
-"""Rules of the administrator's own: what makes no sense in the tables and targets of a configuration file.
+"""What fits the shape of a configuration file but makes no sense, in the tables and targets of the administrator's own above all.
 
 A rule decides about pods of everybody, so what is not read, would never match, would match what is somebody else's, or could cost
 the webhook more than a pod may, is turned back before it is in force. Shapes are judged before (`webhook.state.schema`).
@@ -9,8 +9,11 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from dra.errors import SelectorError
+from allocator.strategies import UnknownStrategy, read_placement
+from dra.errors import QuantityError, SelectorError
 from dra.pointer import escape
+from dra.quantity import parse
+from dra.server import mistakes
 from dra.validation import names, shape
 from webhook.dialects import (
     TARGETS,
@@ -30,8 +33,8 @@ from webhook.names import DOMAIN
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from webhook.dialects import Dialect, Row, Target
-    from webhook.state.schema import File
+    from webhook.dialects import Dialect, Options, Row, Target
+    from webhook.state.schema import File, Kubernetes, Placing, PreferredNodes
 
     _Taken = Mapping[tuple[Position, str], tuple[Dialect, Row]]
 
@@ -40,9 +43,162 @@ MOST_ROWS = 512
 MOST_TARGETS = 64
 MOST_NAMED = 20  # names that there are, in a message about one that there is not
 _LONGEST_TEXT = 1_024
+_NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?").fullmatch
 _PART = re.compile(r"<[A-Za-z]+>")
 _VARIABLE = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]{0,252}").fullmatch
 _COUNTED = {Role.COUNT: (Unit.COUNT,), Role.MEMORY: (Unit.BYTES, Unit.MIB, Unit.GIB)}
+
+
+def contradictions(file: File) -> Iterable[Mistake]:
+    """What fits the shape but makes no sense."""
+    built_in = {one.table.name: one.table for one in VOCABULARIES}
+    dialects = built_in | {table.name: table for table in file.dialects}
+    targets = TARGETS | {target.name: target for target in file.targets}
+    yield from unknown("/keys", file.keys, dialects, "dialect")
+    yield from unknown("/disabled", file.disabled, dialects, "dialect")
+    for dialect, renames in file.keys.items():
+        if dialect in dialects:
+            known = {row.name for row in dialects[dialect].keys}
+            yield from unknown(f"/keys/{escape(dialect)}", renames, known, "key of the dialect")
+    if not 0 <= file.canary <= 100:
+        yield Mistake("/canary", f"{file.canary} is not a percentage", "write 0 to 100")
+    yield from _meanings(file, dialects)
+    yield from _mixed(file, dialects.values())
+    yield from wrong_targets(file, targets)
+    for i, model in enumerate(file.models):
+        if not bytes_of(model.memory):
+            yield Mistake(
+                f"/models/{i}/memory", f"{model.memory!r} is not an amount of memory", "write a quantity such as 80Gi"
+            )
+    yield from wrong_tables(file, targets)
+    yield from _joints(file, dialects.values())
+    for name in built_in:
+        for one in file.options(name).mistakes():
+            yield one._replace(path=f"/{name}{one.path}")
+        yield from _of_host(name, file.options(name), targets)
+    if file.bridge is not None:
+        yield from _placing(file.bridge.placement)
+    for key, quota in file.quotas.items():
+        if not quota:
+            yield Mistake(
+                f"/quotas/{escape(key)}", "no quota key is given", "e.g. <class>.deviceclass.resource.k8s.io/devices"
+            )
+
+
+def _of_host(dialect: str, options: Options, targets: Mapping[str, Target]) -> Iterable[Mistake]:
+    """Resources of pods themselves, and kinds of device, that nobody knows."""
+    for resource, target in options.of_host().items():
+        path = f"/{dialect}/hostResources/{escape(resource)}"
+        if resource != "cpu" and not resource.startswith("hugepages-"):
+            yield Mistake(
+                path, f"{resource!r} is not a resource of pods that claims are made for", "write cpu or hugepages-SIZE"
+            )
+        if target not in targets:
+            hint = f"describe it under `targets`; there are {', '.join(targets)}"
+            yield Mistake(path, f"unknown target {target!r}", hint)
+
+
+def misnamed(kubernetes: Kubernetes) -> Iterable[Mistake]:
+    """A version or gates that no server has. The rest of the file holds: these names come and go with versions, of ours too."""
+    for gate, error in mistakes(kubernetes.version, kubernetes.feature_gates):
+        where = f"featureGates/{escape(gate)}" if gate else "version"
+        yield Mistake(f"/kubernetes/{where}", str(error), error.remedy)
+
+
+def _placing(placing: Placing) -> Iterable[Mistake]:
+    """Strategies that nobody knows, and numbers that are none."""
+    path = "/bridge/placement"
+    said = {"strategy": placing.strategy}
+    for namespace, strategy in placing.namespaces.items():
+        where = f"namespaces/{escape(namespace)}"
+        said[where] = strategy
+        if not _NAMESPACE(namespace):
+            reason = f"{namespace!r} is not the name of a namespace"
+            yield Mistake(f"{path}/{where}", reason, "write the whole name; patterns are not read")
+    for where, strategy in said.items():
+        try:
+            read_placement(strategy)
+        except UnknownStrategy as error:
+            yield Mistake(f"{path}/{where}", str(error), "write NAME, or NAME=WEIGHT,NAME=WEIGHT (docs/simulate.md)")
+    if placing.most_pods_per_node < 0:
+        reason = f"{placing.most_pods_per_node} is not a number of pods"
+        yield Mistake(f"{path}/mostPodsPerNode", reason, "write 0 for any number, or 1 and more")
+
+
+def _meanings(file: File, dialects: Mapping[str, Dialect]) -> Iterable[Mistake]:
+    """A meaning is a dialect's name, or one of the words of the dialects that read a bare name."""
+    known = [one.bare for one in VOCABULARIES if one.bare]
+    words = dict.fromkeys(", ".join(bare.words for bare in known).split(", "))
+    names = ", ".join(dialects)
+    for key, meaning in file.meanings.items():
+        if meaning == "leave" or meaning in dialects:
+            continue
+        if any(bare.declared(meaning) for bare in known):
+            continue
+        path = f"/meanings/{escape(key)}"
+        meant = shape.nearest(meaning, ["leave", *words, *dialects])
+        hint = f"leave, {', '.join(words)}, or a dialect: {names}"
+        if meant:
+            hint = f"did you mean {meant}? {hint}"
+        yield Mistake(path, f"unknown meaning {meaning!r}", hint)
+
+
+def _resource_keys(file: File, dialects: Iterable[Dialect]) -> set[str]:
+    """Name the resource keys that some dialect knows, under this cluster's names too."""
+    known = {row.name for dialect in dialects for row in dialect.keys if row.place is Position.RESOURCE}
+    for renamed in file.keys.values():
+        known.update(renamed.values())
+    return known
+
+
+def _mixed(file: File, dialects: Iterable[Dialect]) -> Iterable[Mistake]:
+    """A policy is for a name that device plugins hand out, and says one thing."""
+    known = _resource_keys(file, dialects)
+    for key, policy in file.mixed.items():
+        path = f"/mixed/{escape(key)}"
+        if key not in known and not any(pattern(row)(key) for row in known if "<" in row):
+            yield Mistake(path, f"no dialect knows the key {key!r}", "`drawbridge dialects` lists those there are")
+        yield from _one_preference(path, policy)
+        for namespace, own in policy.namespaces.items():
+            where = f"{path}/namespaces/{escape(namespace)}"
+            if not _NAMESPACE(namespace):
+                reason = f"{namespace!r} is not the name of a namespace"
+                yield Mistake(where, reason, "write the whole name; patterns are not read")
+            yield from _one_preference(where, own)
+
+
+def _one_preference(path: str, nodes: PreferredNodes) -> Iterable[Mistake]:
+    said = [nodes.prefer is not None, nodes.percent is not None, bool(nodes.node_selector)]
+    if sum(said) != 1:
+        reason = (
+            "nothing says which nodes are preferred"
+            if not any(said)
+            else "more than one word says which nodes are preferred"
+        )
+        yield Mistake(path, reason, "write one of prefer: dra, prefer: plugin, percent or nodeSelector")
+    if nodes.percent is not None and not 0 <= nodes.percent <= 100:
+        yield Mistake(f"{path}/percent", f"{nodes.percent} is not a percentage", "write 0 to 100")
+
+
+def _joints(file: File, dialects: Iterable[Dialect]) -> Iterable[Mistake]:
+    """Keys can only be put together if some table knows them."""
+    known = _resource_keys(file, dialects)
+    patterns = [name for name in known if "<" in name]
+    for i, joint in enumerate(file.joint):
+        for part in ("primary", "secondary"):
+            name = getattr(joint, part)
+            if name in known or any(pattern(row)(name) for row in patterns):
+                continue
+            hint = "describe it in a table of your own (`dialects`)"
+            yield Mistake(f"/joint/{i}/{part}", f"no dialect knows the key {name!r}", hint)
+
+
+def bytes_of(text: str) -> int:
+    """Read an amount of memory; 0 if it is none."""
+    try:
+        return max(parse(text).value(), 0)
+    except QuantityError:
+        return 0
 
 
 def unknown(path: str, names_: Iterable[str], known: Iterable[str], what: str) -> Iterator[Mistake]:

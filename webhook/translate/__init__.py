@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
+from webhook.translate.near import near_key, rows_at
 from webhook.translate.pod_template import (
     at,
     bodies,
     controller_kind,
-    merge,
     name_of,
     namespace_of,
     paths,
-    translate_each,
-    translate_object,
 )
 from webhook.translate.pod_view import PLACEHOLDER, PodView, is_passed_by, is_placeholder, look, mapping
 from webhook.translate.record import is_genuine
+from webhook.translate.report import Decision
 from webhook.translate.rewrite import Given
 from webhook.translate.translate import (
-    Decision,
     Translation,
     clean,
     given_earlier,
+    merge,
     replay,
     translate,
+    translate_each,
+    translate_object,
 )
 from webhook.translate.workload_kind import group_kind, kind_of, origin_of, scheduler_of
 
@@ -47,9 +48,11 @@ __all__ = [
     "merge",
     "name_of",
     "namespace_of",
+    "near_key",
     "origin_of",
     "paths",
     "replay",
+    "rows_at",
     "scheduler_of",
     "translate",
     "translate_each",

@@ -8,21 +8,28 @@ not want, what a quota or a scheduler would make of it. A container goes through
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from allocator.decisions import STRATEGY
-from dra.wire import Json
+from dra import server
 from webhook.claims import POD_LIMIT, Grant, Impossible, Made, Sharing, Wish, Workshop, pass_fence, results, share
-from webhook.dialects import NUMA_NODE, Action, Demand, Keyed, Left, Note, Pairs, Role, Scope
+from webhook.dialects import ALTERNATIVES, CLAIMS, NUMA_NODE, Action, Demand, Keyed, Left, Note, Pairs, Role, Scope
 from webhook.refusals import Code
-from webhook.state import ALTERNATIVES, CLAIMS, EXTENDED, Configuration, Features, Inventory, Joint
-from webhook.translate.case import Case
-from webhook.translate.pod_view import PodView
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from dra.wire import Json
+    from webhook.state import Configuration, Features, Inventory, Joint
+    from webhook.translate.case import Case
+    from webhook.translate.pod_view import PodView
+
+    Step = Callable[[Case, "Context"], Case]
 
 
-class Context(msgspec.Struct, frozen=True, kw_only=True):
+class Context(NamedTuple):
     """What the cases of a pod are judged by."""
 
     pod: PodView
@@ -43,7 +50,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     recorded: Mapping[str, Mapping[str, Json]] = {}
 
 
-class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+class Verdict(NamedTuple):
     """The cases as they came out, the claims of those that went through, and the scheduler the pod shall have."""
 
     cases: tuple[Case, ...]
@@ -56,7 +63,6 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
         return tuple([case for case in self.cases if case.open])
 
 
-Step = Callable[[Case, Context], Case]
 _NEAREST = "topology"  # the strategy of the bridge's
 
 
@@ -203,7 +209,7 @@ def step_aside(case: Case, context: Context) -> Case:
         return case
     key, demand, _ = case.demands[0]
     name = context.fleet.extended.get(key)
-    if name is None or not context.features.on(EXTENDED) or not isinstance(demand, Demand):
+    if name is None or not context.features.on(server.EXTENDED) or not isinstance(demand, Demand):
         return case
     if len(case.keys) > 1 and case.asking() != [key]:
         return case
@@ -289,7 +295,7 @@ def respect_quotas(case: Case, context: Context) -> Case:
         if f"requests.{key}" not in context.quota or key in context.configuration.file.quotas:
             continue
         names = [made.supply.served.extended_resource for made in case.made]
-        if context.features.on(EXTENDED) and all(name == key for name in names):
+        if context.features.on(server.EXTENDED) and all(name == key for name in names):
             continue  # claims of such a class are charged to the old quota key too
         return case.leave(key, f"a ResourceQuota limits requests.{key}, which claims would escape (map it in `quotas`)")
     return case
@@ -352,7 +358,7 @@ def _schedule(cases: tuple[Case, ...], context: Context) -> tuple[tuple[Case, ..
     """Judge the cases by the scheduler that the pod is going to have, and name it if it is another one."""
     target = _target(cases, context)
     if target:
-        handed_over = msgspec.structs.replace(context, scheduler=target)
+        handed_over = context._replace(scheduler=target)
         judged = _take(cases, (suit_scheduler,), handed_over)
         suited = all(case.open for case in judged if case.demands)
         if suited:

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from webhook.dialects import Dialect, Hint, Left, Meaning, Position, Role, Selected
-from webhook.state import near_key
+from webhook.translate.near import near_key
 from webhook.translate.pod_view import PodView
 
 if TYPE_CHECKING:
     from dra.wire import Json
-    from webhook.dialects import Bare
-    from webhook.state import Configuration, Inventory, Known
+    from webhook.dialects import Bare, Known
+    from webhook.state import Configuration, Inventory
     from webhook.translate.pod_view import Slot, Word
 
 

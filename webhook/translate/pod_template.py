@@ -1,30 +1,18 @@
-"""Workloads: the pod templates of an object, and a whole object translated with what it then needs beside it.
-
-Only for files. In a cluster the webhook sees pods, and warns about workloads; rewriting them there would fight with
-whoever owns them.
-"""
+"""Where the pod templates of an object are."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from dra.objects import template_site
 from dra.pointer import escape, split
 from webhook.translate.pod_view import mapping
-from webhook.translate.translate import NOTHING, Translation, translate
-from webhook.translate.workload_kind import kind_of, origin_of
+from webhook.translate.workload_kind import kind_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
-    from dra.budget import Budget
     from dra.wire import Json
-    from webhook.refusals import Denial
-    from webhook.state import State
-    from webhook.translate.report import Decision
-    from webhook.translate.workload_kind import Provenance
 
 # The members of an object that say what it is, and how it is.
 _ABOUT = frozenset(("apiVersion", "kind", "metadata", "status"))
@@ -95,74 +83,3 @@ def namespace_of(obj: Mapping[str, Json]) -> str:
     """The namespace that an object is in, or would be put into."""
     metadata = mapping(obj.get("metadata"))
     return str(metadata.get("namespace") or "default")
-
-
-def _keep_template(one: Translation, origin: Provenance) -> Translation:
-    """Leave a template that somebody reads; what was decided about it is what becomes of its pods at the webhook."""
-    told = f"the template stays: the keys in it are read by {origin.reads}; its pods are translated at the webhook"
-    return msgspec.structs.replace(one, operations=(), templates={}, warnings=(told, *one.warnings))
-
-
-def translate_object(obj: dict[str, Json], state: State, *, unknown: bool = False) -> Translation:
-    """Translate a pod, or every pod template of a workload; refused as a whole if one of them is."""
-    return merge(translate_each(obj, state, unknown=unknown).values())
-
-
-def translate_each(
-    obj: dict[str, Json], state: State, *, unknown: bool = False, budget: Budget | None = None
-) -> dict[str, Translation]:
-    """Translate every pod template of an object, by the pointer to it."""
-    name = name_of(obj)
-    namespace = namespace_of(obj)
-    origin = origin_of(obj, state.configuration)
-    done: dict[str, Translation] = {}
-    for path in paths(obj, unknown=unknown):
-        pod = at(obj, path)
-        one = translate(
-            pod,
-            state,
-            namespace=namespace,
-            path=path,
-            budget=budget,
-            origin=origin,
-        )
-        if origin.reads and one.changed:
-            one = _keep_template(one, origin)
-        done[path] = _name(one, name)
-    return done
-
-
-def _name(one: Translation, name: str) -> Translation:
-    """Have the decisions speak of the object that the template stands in."""
-    decisions: list[Decision] = []
-    for decision in one.decisions:
-        about = msgspec.structs.replace(decision, object=name)
-        decisions.append(about)
-    return msgspec.structs.replace(one, decisions=tuple(decisions))
-
-
-def merge(several: Iterable[Translation]) -> Translation:
-    """Put the translations of an object's templates together."""
-    done = tuple(several)
-    if len(done) < 2:
-        return done[0] if done else NOTHING
-    decided: list[Decision] = []
-    operations: list[dict[str, Json]] = []
-    templates: dict[str, Json] = {}
-    refusals: list[Denial] = []
-    warnings: dict[str, None] = {}  # a set that keeps their order
-    for one in done:
-        decided += one.decisions
-        operations += one.operations
-        templates |= one.templates
-        refusals += one.refusals
-        warnings |= dict.fromkeys(one.warnings)
-    if refusals:
-        operations, templates = [], {}
-    return Translation(
-        decisions=tuple(decided),
-        operations=tuple(operations),
-        templates=templates,
-        refusals=tuple(refusals),
-        warnings=tuple(warnings),
-    )

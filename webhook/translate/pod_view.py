@@ -17,9 +17,8 @@ from dra.errors import QuantityError
 from dra.quantity import MAX, NANO, parse
 from dra.wire import Json
 from webhook import names
-from webhook.dialects import Position, Refusal, Role, Selected, Selection
+from webhook.dialects import Known, Position, Refusal, Role, Selected, Selection
 from webhook.refusals import Code
-from webhook.state import Known
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

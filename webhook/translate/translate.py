@@ -24,13 +24,16 @@ from webhook.translate.case import cases
 from webhook.translate.checks import Context, Verdict, judge
 from webhook.translate.limits import too_much
 from webhook.translate.owner import misspelt, owners
+from webhook.translate.pod_template import at, name_of, namespace_of, paths
 from webhook.translate.pod_view import look
 from webhook.translate.record import LARGEST, NOTHING_WRITTEN, foreign, read_record
 from webhook.translate.report import Decision, Report
 from webhook.translate.rewrite import Given, clean_annotations, rewrite, standing, strip
-from webhook.translate.workload_kind import ALONE, QUEUE, Provenance
+from webhook.translate.workload_kind import ALONE, QUEUE, Provenance, origin_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from dra.budget import Budget
     from webhook.dialects import Left
     from webhook.state import State
@@ -242,12 +245,67 @@ def _fresh(pod: PodView, record: Original, report: Report) -> tuple[dict[int, _W
     return fresh, again
 
 
-__all__ = [
-    "NOTHING",
-    "Decision",
-    "Translation",
-    "clean",
-    "given_earlier",
-    "replay",
-    "translate",
-]
+# Whole objects, in files. In a cluster the webhook sees pods, and warns about workloads: to rewrite them there would fight with
+# their controllers.
+
+
+def translate_object(obj: dict[str, Json], state: State, *, unknown: bool = False) -> Translation:
+    """Translate a pod, or every pod template of a workload; refused as a whole if one of them is."""
+    return merge(translate_each(obj, state, unknown=unknown).values())
+
+
+def translate_each(
+    obj: dict[str, Json], state: State, *, unknown: bool = False, budget: Budget | None = None
+) -> dict[str, Translation]:
+    """Translate every pod template of an object, by the pointer to it."""
+    name = name_of(obj)
+    namespace = namespace_of(obj)
+    origin = origin_of(obj, state.configuration)
+    done: dict[str, Translation] = {}
+    for path in paths(obj, unknown=unknown):
+        pod = at(obj, path)
+        one = translate(
+            pod,
+            state,
+            namespace=namespace,
+            path=path,
+            budget=budget,
+            origin=origin,
+        )
+        if origin.reads and one.changed:
+            # What was decided about a template that its controller reads is what becomes of its pods at the webhook.
+            told = (
+                f"the template stays: the keys in it are read by {origin.reads}; its pods are translated at the webhook"
+            )
+            one = msgspec.structs.replace(one, operations=(), templates={}, warnings=(told, *one.warnings))
+        # The decisions speak of the object that the template stands in.
+        decisions = tuple([msgspec.structs.replace(decision, object=name) for decision in one.decisions])
+        done[path] = msgspec.structs.replace(one, decisions=decisions)
+    return done
+
+
+def merge(several: Iterable[Translation]) -> Translation:
+    """Put the translations of an object's templates together."""
+    done = tuple(several)
+    if len(done) < 2:
+        return done[0] if done else NOTHING
+    decided: list[Decision] = []
+    operations: list[dict[str, Json]] = []
+    templates: dict[str, Json] = {}
+    refusals: list[Denial] = []
+    warnings: dict[str, None] = {}  # a set that keeps their order
+    for one in done:
+        decided += one.decisions
+        operations += one.operations
+        templates |= one.templates
+        refusals += one.refusals
+        warnings |= dict.fromkeys(one.warnings)
+    if refusals:
+        operations, templates = [], {}
+    return Translation(
+        decisions=tuple(decided),
+        operations=tuple(operations),
+        templates=templates,
+        refusals=tuple(refusals),
+        warnings=tuple(warnings),
+    )

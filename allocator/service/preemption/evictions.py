@@ -59,8 +59,8 @@ MANAGER = "drawbridge-allocator"
 LOOK_SECONDS = 2.0  # for one pod; the scheduler waits for five
 TURN = 0.01  # seconds after which others on the loop get a turn
 STEPS = 2_000_000  # for all that is asked about one pod, about a microsecond each
-ASKED = 5_000  # of a search for one of these questions: 40 ms, in which nothing else runs
-TRUSTED = 60.0  # seconds for which a copy is believed that no server has confirmed
+ASKED = 5_000  # of a search for one of these questions: 40 ms, in which nobody has a turn
+TRUSTED = 60.0  # seconds for which a copy is believed that nobody has confirmed
 REMEMBERED = 1024  # evictions that budgets may not know of yet
 TARGET = "DisruptionTarget"
 REASON = "PreemptionByScheduler"
@@ -163,7 +163,7 @@ class Evictions:
             self._metrics.room.labels(found.outcome if isinstance(found, Preemption) else "waits").inc()
             return ""
         self._metrics.room.labels("advised").inc()
-        return f"would fit on {found.node} if {name_pods(pod, found.pods)} of lower priority were evicted; no pod is evicted (--extender-preemption)"
+        return f"would fit on {found.node} once {name_pods(pod, found.pods)} had gone, less important; no pod is evicted (--extender-preemption)"
 
     async def _choose(self, pod: Pod, nodes: Iterable[str]) -> Preemption | Victims:
         """Choose a node and the victims on it, or say why there are none."""
@@ -187,7 +187,7 @@ class Evictions:
         does = self._does(pod, stock, self._serving(pod))
         found = await self._look(nodes, holders, stock, does)
         if found is None:
-            return Preemption(message="evicting pods of lower priority would not make the pod fit")
+            return Preemption(message="no pod of less priority could make room by going")
         return found
 
     async def foresee(self, pod: Pod, claims: Sequence[ResourceClaim], nodes: Iterable[str]) -> Victims | None:
@@ -213,7 +213,7 @@ class Evictions:
         return _LongWork(seconds, self._turn)
 
     def _holders_below(self, pod: Pod, stock: Stock) -> Asking[Holders]:
-        """Find the pods that could be evicted for a pod."""
+        """Find who could be made to go for a pod."""
         others = [other for other in self._known() if claim_names(other)]
         budgets: list[PodDisruptionBudget] = []  # as they are once they have heard of all evictions
         for budget in self._bridge.knowledge.budgets.objects.values():
@@ -283,7 +283,7 @@ class Evictions:
             bridge.pods.nominations.nominate(pod, found.node)
             await self._evict(victim, pod)
             gone.append(victim)
-        message = f"{name_pods(pod, gone)} evicted" if gone else "other pods are being evicted already"
+        message = f"{name_pods(pod, gone)} made to go" if gone else "room is being made already"
         return Preemption(found.node, tuple(gone), message)
 
     def _does_now(self, node: str, pod: Pod) -> Callable[[Choice], bool]:
@@ -310,7 +310,7 @@ class Evictions:
 
     async def _evict(self, victim: Pod, pod: Pod) -> None:
         meta = victim.metadata
-        why = f"evicted for {name_pods(victim, (pod,))}, which has a higher priority"
+        why = f"makes room for {name_pods(victim, (pod,))}, which is more important"
         condition = {"type": TARGET, "status": "True", "reason": REASON, "message": why}
         condition["lastTransitionTime"] = now_of_the_wall()
         said = {
@@ -326,7 +326,7 @@ class Evictions:
             self._bridge.lead.demand_lead()
             await self._cluster.delete(PODS, meta.name, meta.namespace, uid=meta.uid)
         except (NotFound, Conflict):
-            self._metrics.evictions.labels("gone").inc()  # by itself, and another pod may have its name
+            self._metrics.evictions.labels("gone").inc()  # by itself, and somebody else may have its name
             return
         except ApiError as error:
             self._metrics.evictions.labels("failed").inc()

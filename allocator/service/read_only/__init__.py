@@ -1,1 +1,1 @@
-"""Beside another scheduler, read-only: what pods are told, drift, and which pod has which device. Only events are written."""
+"""Looking on beside somebody else's scheduler: what pods are told, what should not be, and who has what. Only events are written."""

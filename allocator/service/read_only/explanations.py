@@ -108,7 +108,7 @@ class Explanations:
 
 
 def explain(decider: Decider, pod: Pod, stock: Stock) -> str:
-    """Say what keeps a pod from devices, and what would help; "" if nothing does, or that is unknown."""
+    """Say what keeps a pod from devices, and what would help; "" if nothing does, or nobody knows."""
     # What the pod asks for by the name of a resource is left away: its own scheduler serves that.
     spec = replace(pod.spec, containers=(), init_containers=())
     asking = replace(pod, spec=spec)

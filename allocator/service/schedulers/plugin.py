@@ -78,7 +78,7 @@ class Plugin:
     def __init__(
         self, bridge: Bridge, evictions: Evictions, identity: str, *, expires: float, poll: float = POLL_SECONDS
     ) -> None:
-        """`expires` is how long a reservation lasts that is not committed."""
+        """`expires` is how long a reservation lasts that nobody commits."""
         self._bridge = bridge
         self._evictions = evictions
         self._identity = identity

@@ -56,7 +56,7 @@ STOCKED = (
 )
 # The reason in the condition of a pod that has claims which are not made yet: nothing was decided about it.
 WITHOUT_CLAIMS = "ClaimsMissing"
-TURN = 0.005  # seconds of asking nodes after which other tasks of the loop get a turn
+TURN = 0.005  # seconds of asking nodes after which everybody else on the loop gets a turn
 
 
 class _Waiting(Exception):  # noqa: N818  not an error: the pod has to wait

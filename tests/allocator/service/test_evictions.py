@@ -75,7 +75,7 @@ async def test_the_less_important_pod_is_evicted_and_the_important_one_fits_on_i
         assert (await one.place("urgent"))[0] == 200
         assert await one.held("urgent") == ["n1/gpu-0"]
         events = (await cluster.list(resources.EVENTS, "default")).items
-        assert [event.message for event in events] == ["evicted for pod default/urgent, which has a higher priority"]
+        assert [event.message for event in events] == ["makes room for pod default/urgent, which is more important"]
 
 
 async def test_a_pod_that_got_its_device_by_an_extended_resource_goes_like_any_other():
@@ -190,11 +190,11 @@ async def test_whom_a_budget_protects_goes_only_if_nobody_else_can():
     ("asking", "more", "words"),
     [
         (important("urgent", "urgent", preemptionPolicy="Never"), [], "preemptionPolicy is Never"),
-        (pod("urgent", "urgent", priority=1), [], "evicting pods of lower priority"),
-        (important("urgent", "big"), [], "evicting pods of lower priority"),
-        (important("urgent", "urgent"), [quota(gpu__devices=0)], "evicting pods of lower priority"),
+        (pod("urgent", "urgent", priority=1), [], "no pod of less priority"),
+        (important("urgent", "big"), [], "no pod of less priority"),
+        (important("urgent", "urgent"), [quota(gpu__devices=0)], "no pod of less priority"),
     ],
-    ids=["it must not", "no pod has a lower priority", "it would not fit anyway", "a quota would hold it back"],
+    ids=["it must not", "nobody is less important", "it would not fit anyway", "a quota would hold it back"],
 )
 async def test_nobody_is_evicted_when_that_is_not_allowed_or_in_vain(asking, more, words):
     claims = [claim("low"), claim("urgent"), claim("big", 2)]
@@ -440,10 +440,10 @@ async def test_pods_of_other_namespaces_are_not_named_to_those_who_read_an_event
         await cluster.bind("secret", "theirs", "n0")
         await until(lambda: one.bridge.pods.find("pod-secret").spec.node_name)
         said = (await room_for(one, "urgent", "n0"))[1]
-        assert said["message"] == "a pod of another namespace evicted"
+        assert said["message"] == "a pod of another namespace made to go"
         assert said["victims"] == [{"namespace": "theirs", "name": "secret", "uid": "pod-secret"}]
         [event] = (await cluster.list(resources.EVENTS, "theirs")).items
-        assert event.message == "evicted for a pod of another namespace, which has a higher priority"
+        assert event.message == "makes room for a pod of another namespace, which is more important"
 
 
 def counted(one, name):
@@ -606,9 +606,7 @@ async def test_without_that_the_pod_is_told_once_who_would_have_to_go_and_nobody
             looked = one.service.extender_preemption.looks
             await wait_for(one, "urgent", "n0")
             await until(lambda before=looked: one.service.extender_preemption.looks > before)
-        words = (
-            "would fit on n0 if pod default/a of lower priority were evicted; no pod is evicted (--extender-preemption)"
-        )
+        words = "would fit on n0 once pod default/a had gone, less important; no pod is evicted (--extender-preemption)"
         assert await told(cluster) == [words]
         assert await is_there(one, "a")
 
@@ -632,7 +630,7 @@ async def test_nobody_is_looked_for_where_that_is_off_or_the_pod_must_not(preemp
             async with asyncio.timeout(PATIENCE):
                 while not await told(cluster):  # noqa: ASYNC110  who is evicted goes, and is told then
                     await asyncio.sleep(0.005)
-            assert await told(cluster) == ["evicted for pod default/able, which has a higher priority"]
+            assert await told(cluster) == ["makes room for pod default/able, which is more important"]
         else:
             await one.place("a", "n0")
             assert one.service.extender_preemption.looks == 0

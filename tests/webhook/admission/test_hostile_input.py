@@ -9,7 +9,7 @@ from tests.webhook.pods import KEY, KOORD, SIZES, WHOLE, configured, container, 
 from webhook.names import DECISION, DEVICES, ORIGINAL, TEMPLATES
 from webhook.state import State
 from webhook.state.configuration import read
-from webhook.translate.pod_template import translate_object
+from webhook.translate import translate_object
 from webhook.translate.translate import translate
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8)

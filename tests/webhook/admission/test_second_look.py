@@ -3,8 +3,9 @@
 import pytest
 
 from tests.webhook.admission.test_decide import ENFORCE, KEY, answer, mutated, pod, state, validated
+from webhook.admission import template_lifecycle
 from webhook.admission.registration import Registration, validating
-from webhook.claims import template, upkeep
+from webhook.claims import template
 from webhook.state import Configuration
 
 LABEL = "drawbridge.dev/translated"
@@ -88,6 +89,6 @@ def test_a_pod_whose_template_is_there_is_looked_at_again_and_not_followed():
     name = entry["resourceClaimTemplateName"]
     sealed = first["metadata"]["annotations"]["drawbridge.dev/templates"]
     made = template.unseal(sealed, template.bearer_of(first, "ns"), KEY)[name]
-    there = {("ns", name): upkeep.read(made)}
+    there = {("ns", name): template_lifecycle.read(made)}
     after, _ = mutated(pod(), state(templates=there))
     assert after["metadata"]["labels"] == {LABEL: "true"}

@@ -11,7 +11,7 @@ from dra import wire
 from tests.webhook.admission.test_decide import KEY, answer, applied, review
 from tests.webhook.pods import EXAMPLES, configured
 from webhook.admission import decide, decide_object
-from webhook.refusals import WAY_OUT
+from webhook.names import WAY_OUT
 from webhook.state.state import State
 
 FLEET = manifests.read([EXAMPLES / "fleet"])

@@ -18,7 +18,8 @@ from tests.webhook.pods import (
     share,
     untouched,
 )
-from webhook.state.inventory import Inventory, Served
+from webhook.dialects import Served
+from webhook.state.inventory import Inventory
 
 
 def noted(key: str, value: str, place: str = "annotations") -> dict:

@@ -340,7 +340,7 @@ def test_whatever_remembers_is_forgotten_between_the_two():
         "webhook.claims.maker.workshop",
         "webhook.claims.maker._NAMED",
         "webhook.claims.device_selectors._WRITTEN",
-        "webhook.claims.upkeep._read",
+        "webhook.admission.template_lifecycle._read",
         "dra.cel.selector._COMPILED",
         "dra.quantity._remembered",
     }

@@ -12,8 +12,9 @@ from dra.objects.device import ResourceSlice
 from dra.objects.node import Node
 from dra.stock import Stock
 from tests.webhook.pods import EXAMPLES, HAMI, actions, became, configured, exactly, example_fleet, pod, untouched
+from webhook.dialects import Served
 from webhook.dialects.targets import NUMA_NODE, PCIE_ROOT, TARGETS
-from webhook.state.inventory import Inventory, Served
+from webhook.state.inventory import Inventory
 
 GPU = pod({"nvidia.com/gpu": 1})
 

@@ -15,7 +15,7 @@ from dra.stock.stock import Stock
 from tests.webhook.pods import EXAMPLES, example_fleet
 from webhook.state import State
 from webhook.state.configuration import read
-from webhook.translate.pod_template import at, paths, translate_object
+from webhook.translate import at, paths, translate_object
 
 
 def example(name: str) -> dict:

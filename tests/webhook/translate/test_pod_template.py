@@ -6,7 +6,7 @@ from cluster.patch import apply_json_patch
 from dra.objects.pod import POD_TEMPLATES
 from tests.webhook.pods import configured, container, pod
 from webhook.state import State
-from webhook.translate.pod_template import at, name_of, paths, translate_object
+from webhook.translate import at, name_of, paths, translate_object
 
 KINDS = [
     ("v1", "Pod", ""),

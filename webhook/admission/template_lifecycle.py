@@ -26,12 +26,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from dra import wire
+from dra import server, wire
 from dra.cache import Cache
 from dra.objects import ResourceClaimSpec, ResourceClaimTemplateSpec, claim_spec
 from webhook import names
 from webhook.claims import template
-from webhook.state import EXTENDED, Mode, doubts, mode_of, workload
+from webhook.state import Mode, doubts, mode_of, workload
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from dra.wire import Json
     from webhook.state import State
 
-Key = tuple[str, str]  # namespace and name
+TemplateKey = tuple[str, str]  # namespace and name
 
 # Sixteen digits were written by former versions; their templates are kept, and swept, like ours.
 _NAME = re.compile(re.escape(names.PREFIX) + "(?:[0-9a-f]{16}){1,2}")
@@ -55,7 +55,7 @@ class Due(Enum):
     TAKEN = "taken"  # by somebody else, with other content
 
 
-def templates_of(pod: Pod) -> frozenset[Key]:
+def templates_of(pod: Pod) -> frozenset[TemplateKey]:
     """Name the templates of ours that a living pod refers to."""
     if pod.has_ended:
         return frozenset()
@@ -63,7 +63,7 @@ def templates_of(pod: Pod) -> frozenset[Key]:
     return frozenset((pod.metadata.namespace, name) for name in names if _NAME.fullmatch(name))
 
 
-def read_proven(pod: Pod, keys: Sequence[bytes]) -> dict[Key, Json]:
+def read_proven(pod: Pod, keys: Sequence[bytes]) -> dict[TemplateKey, Json]:
     """Read the templates that a living pod refers to and proves; raise TemplatesError where the proof is none."""
     text = pod.metadata.annotations.get(names.TEMPLATES)
     if not text:
@@ -137,7 +137,7 @@ class _RecordedKeys(msgspec.Struct):
 def _charged_keys(specs: Iterable[Json], state: State) -> frozenset[str]:
     """The old keys whose quota the claims of these templates are charged to, as their classes say."""
     keys: set[str] = set()
-    if not state.features.on(EXTENDED):
+    if not state.features.on(server.EXTENDED):
         return frozenset()
     for spec in specs:
         for name in _classes(spec):
@@ -219,18 +219,18 @@ def ours(stored: ResourceClaimTemplate) -> bool:
 
 
 def sweep(
-    unused_since: Mapping[Key, float],
+    unused_since: Mapping[TemplateKey, float],
     stored: Iterable[ResourceClaimTemplate],
-    in_use: frozenset[Key],
+    in_use: frozenset[TemplateKey],
     *,
     now: float,
     grace: float,
-) -> tuple[dict[Key, float], list[ResourceClaimTemplate]]:
+) -> tuple[dict[TemplateKey, float], list[ResourceClaimTemplate]]:
     """Remember since when each template of ours is unused, and name those whose grace is over.
 
     One whose content is not what its name says has no grace: the next pod that needs the name would be turned back.
     """
-    remembered: dict[Key, float] = {}
+    remembered: dict[TemplateKey, float] = {}
     over = []
     for one in stored:
         key = one.metadata.namespace, one.metadata.name
@@ -251,10 +251,12 @@ class TemplateUsers:
     """Who wants which template, and who merely uses one: kept by source, so that a source can change or go."""
 
     def __init__(self) -> None:
-        self._sources: dict[Hashable, dict[Key, Json]] = {}
-        self._holders: dict[Key, dict[Hashable, Json]] = {}
+        self._sources: dict[Hashable, dict[TemplateKey, Json]] = {}
+        self._holders: dict[TemplateKey, dict[Hashable, Json]] = {}
 
-    def put(self, source: Hashable, templates: Mapping[Key, Json], uses: Iterable[Key] = ()) -> set[Key]:
+    def put(
+        self, source: Hashable, templates: Mapping[TemplateKey, Json], uses: Iterable[TemplateKey] = ()
+    ) -> set[TemplateKey]:
         """Say what a source wants and uses now; return the templates that are newly asked for or newly free."""
         now = {**dict.fromkeys(uses), **templates}
         before = self._sources.pop(source, {})
@@ -268,16 +270,16 @@ class TemplateUsers:
         for key, spec in now.items():
             holders = self._holders.setdefault(key, {})
             holders[source] = spec
-        changed: set[Key] = set()
+        changed: set[TemplateKey] = set()
         for key in before.keys() | now.keys():
             if before.get(key, ...) != now.get(key, ...):
                 changed.add(key)
         return changed
 
-    def spec(self, key: Key) -> Json:
+    def spec(self, key: TemplateKey) -> Json:
         """The content of a template that somebody wants; None if nobody proves a want."""
         return next((spec for spec in self._holders.get(key, {}).values() if spec is not None), None)
 
-    def in_use(self) -> frozenset[Key]:
+    def in_use(self) -> frozenset[TemplateKey]:
         """Every template that somebody wants or uses."""
         return frozenset(self._holders)

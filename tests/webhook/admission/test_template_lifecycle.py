@@ -4,11 +4,13 @@ import pytest
 from dra import wire
 from dra.objects.claim import ResourceClaimTemplate
 from dra.objects.pod import Pod
-from webhook.claims import template, upkeep
-from webhook.claims.upkeep import Due
+from webhook.admission import template_lifecycle
+from webhook.admission.template_lifecycle import Due
+from webhook.claims import template
+from webhook.dialects import Served
 from webhook.names import ORIGINAL as ORIGINAL_ANNOTATION
 from webhook.names import TEMPLATES
-from webhook.state import Configuration, Features, Mode, Served, State, mode_of, workload
+from webhook.state import Configuration, Features, Mode, State, mode_of, workload
 from webhook.state.configuration import DEFAULT
 from webhook.state.inventory import Inventory
 
@@ -51,63 +53,65 @@ def stored(spec, name=NAME, labels=None, **metadata):
 
 def test_a_pod_that_proves_its_templates_wants_them():
     sealed = seal({NAME: WANTED})
-    assert upkeep.read_proven(pod(NAME, annotation=sealed), [OTHER, KEY]) == {("ns", NAME): WANTED}
+    assert template_lifecycle.read_proven(pod(NAME, annotation=sealed), [OTHER, KEY]) == {("ns", NAME): WANTED}
 
 
 def test_a_template_that_the_pod_does_not_refer_to_is_not_wanted():
     sealed = seal({NAME: WANTED})
-    assert upkeep.read_proven(pod("somebody-elses", annotation=sealed), [KEY]) == {}
+    assert template_lifecycle.read_proven(pod("somebody-elses", annotation=sealed), [KEY]) == {}
 
 
 def test_a_pod_that_is_over_wants_nothing():
     sealed = seal({NAME: WANTED})
-    assert upkeep.read_proven(pod(NAME, annotation=sealed, phase="Succeeded"), [KEY]) == {}
-    assert upkeep.templates_of(pod(NAME, phase="Failed")) == frozenset()
+    assert template_lifecycle.read_proven(pod(NAME, annotation=sealed, phase="Succeeded"), [KEY]) == {}
+    assert template_lifecycle.templates_of(pod(NAME, phase="Failed")) == frozenset()
 
 
 def test_a_pod_without_the_annotation_wants_nothing_and_is_no_forgery():
-    assert upkeep.read_proven(pod(NAME), [KEY]) == {}
+    assert template_lifecycle.read_proven(pod(NAME), [KEY]) == {}
 
 
 @pytest.mark.parametrize("annotation", ["x", "v2 00 {}", seal({NAME: WANTED}, OTHER), seal({NAME: spec(2)})])
 def test_a_forged_proof_is_none(annotation):
     with pytest.raises(template.TemplatesError):
-        upkeep.read_proven(pod(NAME, annotation=annotation), [KEY])
+        template_lifecycle.read_proven(pod(NAME, annotation=annotation), [KEY])
 
 
 def test_admin_access_is_never_made_even_with_a_proof():
     wanted = spec(adminAccess=True)
     name = template.name_of(wanted)
-    assert upkeep.read_proven(pod(name, annotation=seal({name: wanted})), [KEY]) == {}
+    assert template_lifecycle.read_proven(pod(name, annotation=seal({name: wanted})), [KEY]) == {}
 
 
 def test_a_missing_template_is_created_and_an_equal_one_is_left():
-    assert upkeep.due(WANTED, None) is Due.CREATE
-    assert upkeep.due(WANTED, stored(WANTED)) is Due.NOTHING
-    assert upkeep.due(WANTED, stored(WANTED, labels={})) is Due.NOTHING
+    assert template_lifecycle.due(WANTED, None) is Due.CREATE
+    assert template_lifecycle.due(WANTED, stored(WANTED)) is Due.NOTHING
+    assert template_lifecycle.due(WANTED, stored(WANTED, labels={})) is Due.NOTHING
 
 
 def test_defaults_that_the_api_server_filled_in_are_no_difference():
     bare = {"spec": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}}]}}}
-    assert upkeep.due(bare, stored(WANTED)) is Due.NOTHING
+    assert template_lifecycle.due(bare, stored(WANTED)) is Due.NOTHING
 
 
 @pytest.mark.parametrize("other", [spec(2), spec(adminAccess=True), {"spec": {"devices": {}}}])
 def test_other_content_under_our_name_is_replaced_if_it_is_ours_and_left_if_not(other):
-    assert upkeep.due(WANTED, stored(other)) is Due.REPLACE
-    assert upkeep.due(WANTED, stored(other, labels={})) is Due.TAKEN
+    assert template_lifecycle.due(WANTED, stored(other)) is Due.REPLACE
+    assert template_lifecycle.due(WANTED, stored(other, labels={})) is Due.TAKEN
 
 
 def test_what_is_ours_and_not_what_its_name_says_has_no_grace():
     other = stored(spec(7))
-    assert upkeep.sweep({}, [other], frozenset(), now=0.0, grace=60.0)[1] == [other]
-    assert upkeep.sweep({}, [other], frozenset({("ns", NAME)}), now=0.0, grace=60.0)[1] == []
+    assert template_lifecycle.sweep({}, [other], frozenset(), now=0.0, grace=60.0)[1] == [other]
+    assert template_lifecycle.sweep({}, [other], frozenset({("ns", NAME)}), now=0.0, grace=60.0)[1] == []
 
 
 def test_a_template_of_a_former_version_is_swept_like_ours():
     former = stored(WANTED, name=NAME[:-16])
-    assert upkeep.sweep({}, [former], frozenset(), now=0.0, grace=60.0)[1] == []
-    assert upkeep.sweep({("ns", NAME[:-16]): 0.0}, [former], frozenset(), now=60.0, grace=60.0)[1] == [former]
+    assert template_lifecycle.sweep({}, [former], frozenset(), now=0.0, grace=60.0)[1] == []
+    assert template_lifecycle.sweep({("ns", NAME[:-16]): 0.0}, [former], frozenset(), now=60.0, grace=60.0)[1] == [
+        former
+    ]
 
 
 # A proof says what was allowed once; what is allowed now is asked again
@@ -118,48 +122,48 @@ def state(mode="enforce", **fields):
 
 
 def test_in_a_namespace_that_enforces_there_is_no_objection():
-    assert upkeep.objection(pod(NAME), [WANTED], state()) == ""
+    assert template_lifecycle.objection(pod(NAME), [WANTED], state()) == ""
 
 
 @pytest.mark.parametrize("mode", ["off", "observe", "warn"])
 def test_where_the_gate_would_change_nothing_nothing_is_made(mode):
-    assert upkeep.objection(pod(NAME), [WANTED], state(mode)) == f"the mode is {mode}"
+    assert template_lifecycle.objection(pod(NAME), [WANTED], state(mode)) == f"the mode is {mode}"
 
 
 def test_a_pod_that_is_skipped_gets_nothing():
-    assert "skip" in upkeep.objection(pod(NAME, labels={"drawbridge.dev/skip": "true"}), [WANTED], state())
+    assert "skip" in template_lifecycle.objection(pod(NAME, labels={"drawbridge.dev/skip": "true"}), [WANTED], state())
 
 
 def test_a_quota_on_what_the_pod_asked_with_is_not_escaped():
     limited = {"quotas": {"ns": frozenset({"requests.nvidia.com/gpu"})}}
-    assert "requests.nvidia.com/gpu" in upkeep.objection(pod(NAME), [WANTED], state(**limited))
+    assert "requests.nvidia.com/gpu" in template_lifecycle.objection(pod(NAME), [WANTED], state(**limited))
     elsewhere = {"quotas": {"other": frozenset({"requests.nvidia.com/gpu"})}}
-    assert upkeep.objection(pod(NAME), [WANTED], state(**elsewhere)) == ""
+    assert template_lifecycle.objection(pod(NAME), [WANTED], state(**elsewhere)) == ""
 
 
 def test_a_limit_range_on_what_the_pod_asked_with_is_not_escaped():
     ranged = state(limit_ranges={"ns": frozenset({"nvidia.com/gpu"})})
-    assert "LimitRange speaks of nvidia.com/gpu" in upkeep.objection(pod(NAME), [WANTED], ranged)
-    assert upkeep.objection(pod(NAME), [WANTED], state(limit_ranges={"ns": frozenset({"cpu"})})) == ""
+    assert "LimitRange speaks of nvidia.com/gpu" in template_lifecycle.objection(pod(NAME), [WANTED], ranged)
+    assert template_lifecycle.objection(pod(NAME), [WANTED], state(limit_ranges={"ns": frozenset({"cpu"})})) == ""
 
 
 def test_a_quota_that_is_mapped_or_charged_by_the_class_holds_nothing_back():
     limited = {"quotas": {"ns": frozenset({"requests.nvidia.com/gpu"})}}
     mapped = Configuration(msgspec.structs.replace(DEFAULT, quotas={"nvidia.com/gpu": "x"}))
-    assert upkeep.objection(pod(NAME), [WANTED], state(configuration=mapped, **limited)) == ""
+    assert template_lifecycle.objection(pod(NAME), [WANTED], state(configuration=mapped, **limited)) == ""
     served = Served(name="gpu.nvidia.com", extended_resource="nvidia.com/gpu")
     charged = Inventory(known=True, classes={"gpu.nvidia.com": served})
     on = Features(minor=37, gates={"DRAExtendedResource": True})
-    assert upkeep.objection(pod(NAME), [WANTED], state(fleet=charged, features=on, **limited)) == ""
+    assert template_lifecycle.objection(pod(NAME), [WANTED], state(fleet=charged, features=on, **limited)) == ""
     off = Features(minor=37, gates={"DRAExtendedResource": False})
-    assert upkeep.objection(pod(NAME), [WANTED], state(fleet=charged, features=off, **limited))
+    assert template_lifecycle.objection(pod(NAME), [WANTED], state(fleet=charged, features=off, **limited))
 
 
 @pytest.mark.parametrize("kind", ["Namespace", "ResourceQuota", "LimitRange"])
 def test_no_template_is_made_where_it_is_not_known_what_the_namespace_allows(kind):
-    objection = upkeep.objection(pod(NAME), [WANTED], state(unsure={"ns": (kind,)}))
+    objection = template_lifecycle.objection(pod(NAME), [WANTED], state(unsure={"ns": (kind,)}))
     assert objection == f"what may be done in its namespace is not known: {kind} could not be read"
-    assert upkeep.objection(pod(NAME), [WANTED], state(unsure={"other": (kind,)})) == ""
+    assert template_lifecycle.objection(pod(NAME), [WANTED], state(unsure={"other": (kind,)})) == ""
 
 
 def test_the_canary_decides_as_it_did_at_the_gate():
@@ -170,7 +174,7 @@ def test_the_canary_decides_as_it_did_at_the_gate():
         metadata = {"generateName": "train-"}
         there = mode_of(asked, workload("ns", metadata)) is Mode.ENFORCE
         stored_pod = pod(NAME, generateName="train-", name="train-x7f2q")
-        assert (upkeep.objection(stored_pod, [WANTED], asked) == "") is there
+        assert (template_lifecycle.objection(stored_pod, [WANTED], asked) == "") is there
 
 
 # A name that is taken
@@ -178,16 +182,19 @@ def test_the_canary_decides_as_it_did_at_the_gate():
 
 def test_a_name_that_holds_what_it_says_or_nothing_is_free():
     there = {("ns", NAME): stored(WANTED).spec.spec}
-    assert upkeep.name_conflicts({NAME: WANTED}, "ns", state()) == ()
-    assert upkeep.name_conflicts({NAME: WANTED}, "ns", state(templates=there)) == ()
+    assert template_lifecycle.name_conflicts({NAME: WANTED}, "ns", state()) == ()
+    assert template_lifecycle.name_conflicts({NAME: WANTED}, "ns", state(templates=there)) == ()
     assert (
-        upkeep.name_conflicts({NAME: WANTED}, "other", state(templates={("ns", NAME): stored(spec(7)).spec.spec})) == ()
+        template_lifecycle.name_conflicts(
+            {NAME: WANTED}, "other", state(templates={("ns", NAME): stored(spec(7)).spec.spec})
+        )
+        == ()
     )
 
 
 def test_a_name_that_holds_something_else_is_told_with_its_owner():
     there = {("ns", NAME): stored(spec(7)).spec.spec}
-    (problem,) = upkeep.name_conflicts(
+    (problem,) = template_lifecycle.name_conflicts(
         {NAME: WANTED}, "ns", state(templates=there, template_owners={("ns", NAME): "it belongs to Job x"})
     )
     assert f"ns/{NAME}" in problem
@@ -198,20 +205,20 @@ def test_only_what_is_ours_is_swept_and_only_after_the_grace_period():
     mine, foreign = stored(WANTED), stored(WANTED, labels={})
     named = stored(WANTED, name="drawbridge-by-hand")
     everything = [mine, foreign, named]
-    since, over = upkeep.sweep({}, everything, frozenset(), now=100.0, grace=60.0)
+    since, over = template_lifecycle.sweep({}, everything, frozenset(), now=100.0, grace=60.0)
     assert (since, over) == ({("ns", NAME): 100.0}, [])
-    assert upkeep.sweep(since, everything, frozenset(), now=159.0, grace=60.0)[1] == []
-    assert upkeep.sweep(since, everything, frozenset(), now=160.0, grace=60.0)[1] == [mine]
+    assert template_lifecycle.sweep(since, everything, frozenset(), now=159.0, grace=60.0)[1] == []
+    assert template_lifecycle.sweep(since, everything, frozenset(), now=160.0, grace=60.0)[1] == [mine]
 
 
 def test_use_ends_the_waiting():
     key = ("ns", NAME)
-    since, _ = upkeep.sweep({}, [stored(WANTED)], frozenset(), now=0.0, grace=60.0)
-    since, _ = upkeep.sweep(since, [stored(WANTED)], frozenset({key}), now=50.0, grace=60.0)
+    since, _ = template_lifecycle.sweep({}, [stored(WANTED)], frozenset(), now=0.0, grace=60.0)
+    since, _ = template_lifecycle.sweep(since, [stored(WANTED)], frozenset({key}), now=50.0, grace=60.0)
     assert since == {}
-    assert upkeep.sweep(since, [stored(WANTED)], frozenset(), now=70.0, grace=60.0) == ({key: 70.0}, [])
+    assert template_lifecycle.sweep(since, [stored(WANTED)], frozenset(), now=70.0, grace=60.0) == ({key: 70.0}, [])
 
 
 def test_what_is_being_deleted_already_is_left_to_it():
     gone = stored(WANTED, deletionTimestamp="2026-01-01T00:00:00Z")
-    assert upkeep.sweep({("ns", NAME): 0.0}, [gone], frozenset(), now=1e6, grace=1.0) == ({}, [])
+    assert template_lifecycle.sweep({("ns", NAME): 0.0}, [gone], frozenset(), now=1e6, grace=1.0) == ({}, [])

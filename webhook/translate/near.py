@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from webhook.dialects import Row
-    from webhook.state.configuration import Configuration
+    from webhook.state import Configuration
 
 
 def near_key(key: str, configuration: Configuration) -> str:
