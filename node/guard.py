@@ -158,7 +158,18 @@ class Guard:
         )
 
     def _free(self, device: Device, result: DeviceRequestAllocationResult, holders: list[Prepared]) -> None:
-        use = _use(holders)
+        dedicated: set[str] = set()
+        shared: set[str] = set()
+        used: dict[str, dict[str, int]] = {}
+        for one in (one for holder in holders for one in holder.devices if not one.admin):
+            if one.share_id is None:
+                dedicated.add(one.device)
+                continue
+            shared.add(one.device)
+            amounts = used.setdefault(one.device, {})
+            for capacity, amount in one.consumed.items():
+                amounts[capacity] = amounts.get(capacity, 0) + amount.nano
+        use = PoolUse(frozenset(dedicated), frozenset(shared), used)
         name = device.name
         if not device.allow_multiple_allocations:
             if result.share_id is not None:
@@ -227,25 +238,6 @@ def _share(device: Device, result: DeviceRequestAllocationResult, use: PoolUse, 
                 "Exceeded",
                 f"the claim consumes {amount} of {name}'s {capacity}, of which {left} of {value} are left beside {who}",
             )
-
-
-def _use(holders: Iterable[Prepared]) -> PoolUse:
-    """Add up what is prepared. What admins look at, they do not hold."""
-    dedicated: set[str] = set()
-    shared: set[str] = set()
-    used: dict[str, dict[str, int]] = {}
-    for one in (one for holder in holders for one in holder.devices):
-        device = one.device
-        if one.admin:
-            continue
-        if one.share_id is None:
-            dedicated.add(device)
-            continue
-        shared.add(device)
-        amounts = used.setdefault(device, {})
-        for name, amount in one.consumed.items():
-            amounts[name] = amounts.get(name, 0) + amount.nano
-    return PoolUse(frozenset(dedicated), frozenset(shared), used)
 
 
 def _who(device: str, holders: Iterable[Prepared]) -> str:

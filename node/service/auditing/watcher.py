@@ -57,8 +57,14 @@ class Watcher(ClusterView):
         self._pods = self.informer(PODS, fields=fields, reader=pods)
         self._slices = self.informer(RESOURCE_SLICES, fields=fields)
         self._pods.listen(lambda _: self.changed.set())
-        self._slices.listen(self._hear_slices)
         self._hardware: Hardware | None = None
+
+        def hear_slices(batch: Batch[ResourceSlice]) -> None:
+            del batch
+            self._hardware = None
+            self.changed.set()
+
+        self._slices.listen(hear_slices)
         self._patience = PATIENCE
         self._reading: asyncio.Future[NodeFiles] | None = None
 
@@ -136,11 +142,6 @@ class Watcher(ClusterView):
                 return done.pop().result()
         folders = f"a folder in {self._paths.kubelet} or {self._paths.cdi} does not answer"
         return NodeFiles(unread={"files": folders})
-
-    def _hear_slices(self, batch: Batch[ResourceSlice]) -> None:
-        del batch
-        self._hardware = None
-        self.changed.set()
 
 
 async def read_claims(cluster: Cluster, names: Sequence[tuple[str, str]]) -> tuple[Claims, dict[str, str]]:
