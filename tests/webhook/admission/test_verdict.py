@@ -142,7 +142,7 @@ def test_what_the_api_server_would_say_of_the_result_is_said():
     odd["spec"]["ephemeralContainers"] = [{"name": "d", "image": "i"}]
     (refusal,) = decide_object(odd, STATE).refusals
     assert "[D210]" in str(refusal)
-    assert "the API server refuses it" in refusal
+    assert "the API server refuses it" in str(refusal)
     assert str(decide_object(pod({GPU: "0.5"}), State()).refusals[0]).endswith("[D209]"), "what nobody translates, too"
 
 
