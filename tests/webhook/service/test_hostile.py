@@ -40,7 +40,7 @@ def held(app, monkeypatch):
 
         return do
 
-    monkeypatch.setattr(app, "_at_once", timed(app._at_once))
+    monkeypatch.setattr(app, "_review", timed(app._review))
     monkeypatch.setattr("webhook.service.app.answer_timeout", timed(answer_timeout))
     return took
 
@@ -135,7 +135,7 @@ async def test_a_verdict_that_nobody_decides_in_time_takes_no_translation_away(c
         def late(_path, body, state, _patience):
             return decide.weigh(decide.mutate(body, state), state, impatient=lambda: True)
 
-        app._gate.decide = late
+        app._decider.decide = late
         status, text = await post(session, f"https://{here.address}/mutate", asked)
         answer = json.loads(text)["response"]
         assert (status, answer["allowed"], "patch" in answer) == (200, True, True)
