@@ -222,9 +222,8 @@ class _Query:
         self.by_look: dict[object, NodeResult] = {}
         self.pinned: dict[int, object] = {}  # what looks know by identity
         self.seen: Stock | None = None
-        self.unanswered: frozenset[str] = (
-            frozenset()
-        )  # nodes that were left out of that look because the caller stopped waiting
+        # Nodes that were left out of that look because the caller stopped waiting.
+        self.unanswered: frozenset[str] = frozenset()
         self.signature = Signature()
         try:
             question = question_of(claims, stock.classes, stock.reading)

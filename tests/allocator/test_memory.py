@@ -21,7 +21,7 @@ def test_a_memo_of_fleets_keeps_the_latest_questions():
     for number in range(QUESTIONS):
         fleet(here, question(number), memo=memo)
     assert len(memo) == 64
-    assert memo._pages.cells < 200
+    assert memo.pages.cells < 200
 
 
 def test_strategies_keep_the_latest_questions():

@@ -14,6 +14,8 @@ import jsonpatch
 import pytest
 
 from allocator import FleetMemo
+from allocator.problem.attributes import PageCache
+from allocator.problem.cache import CompileCache
 from cluster import manifests, resources
 from dra import wire
 from dra.cache import Cache
@@ -351,9 +353,9 @@ def test_whatever_remembers_is_forgotten_between_the_two():
     ]
 
 
-def fails_once(error, into):
+def fails_once(error, kept, into):
     """A method of a memo that fails the first time, as one would that was left half written."""
-    inner = getattr(FleetMemo, into)
+    inner = getattr(kept, into)
     failed = []
 
     def failing(self, *args, **kwargs):
@@ -366,13 +368,15 @@ def fails_once(error, into):
 
 
 @pytest.mark.parametrize("error", [KeyError("half"), TypeError("half"), MemoryError(), RecursionError()], ids=repr)
-@pytest.mark.parametrize("into", ["query", "cache_for", "_make_room"])
-def test_a_failure_to_remember_costs_no_answer(monkeypatch, caplog, error, into):
+@pytest.mark.parametrize(
+    ("kept", "into"), [(FleetMemo, "query"), (CompileCache, "__init__"), (PageCache, "keep")], ids=str
+)
+def test_a_failure_to_remember_costs_no_answer(monkeypatch, caplog, error, kept, into):
     world = World(random.Random(1), configured(**WHOLE))
     body = review({"metadata": {"name": "p"}, "spec": {"containers": [GPU_CONTAINER]}})
     fresh = webhook().decide("mutate", body, world.state(world.read()), PATIENCE)
     assert fresh.record.outcome == "translated"
-    monkeypatch.setattr(FleetMemo, into, fails_once(error, into))
+    monkeypatch.setattr(kept, into, fails_once(error, kept, into))
     state = world.state(world.followed)
     assert webhook().decide("mutate", body, state, PATIENCE) == fresh
     assert "decided again with nothing remembered" in caplog.text
