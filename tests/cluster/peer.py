@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 import yaml
 
+_PIECE = 1 << 20
 Answer = Callable[["Exchange"], Awaitable[None]]
 
 
@@ -20,8 +21,9 @@ class Exchange:
         self.writer = writer
 
     async def send(self, data: bytes) -> None:
-        self.writer.write(data)
-        await self.writer.drain()
+        for start in range(0, len(data), _PIECE):  # a write of 60 MB at once would hold the loop
+            self.writer.write(data[start : start + _PIECE])
+            await self.writer.drain()
 
     async def reply(self, status: str = "200 OK", body: bytes = b"{}", **headers: str) -> None:
         lines = [f"HTTP/1.1 {status}", f"Content-Length: {len(body)}"]
