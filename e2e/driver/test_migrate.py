@@ -24,11 +24,11 @@ DEVICES = {"Dev-1", "Dev-2"}
 def commands(section, **names):
     """The commands of a section of the page, for this cluster."""
     text = PAGE.partition(f"\n## {section}\n")[2].partition("\n## ")[0]
-    (block,) = re.findall(r"^```\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    (block,) = re.findall(r"^ *```\n(.*?)^ *```", text, re.DOTALL | re.MULTILINE)
     names |= {r"nvidia\.com/gpu": RESOURCE.replace(".", r"\."), "}=8": "}=2"}
     for name, here in names.items():
         block = block.replace(name, here)
-    return [shlex.split(line)[1:] for line in block.splitlines() if line.startswith("kubectl ")]
+    return [shlex.split(command) for command in re.split(r"^ *kubectl ", block, flags=re.MULTILINE)[1:]]
 
 
 def daemon_set(namespace, name, folder, **where):

@@ -109,6 +109,7 @@ def translate(
     if budget is not None:
         budget.charge(sum([_PRICE * (1 + len(slot.words)) for slot in view.slots]))
     fresh, again = _fresh(view, believed.record, report)
+    spoken = {slot.order: (slot, fresh[slot.order]) for slot in view.slots if fresh[slot.order]}
     whose = owners(view, configuration)
     if whose.mixed and any(fresh.values()):
         report.pass_by(whose.mixed)
@@ -133,7 +134,6 @@ def translate(
         recorded=believed.record.containers,
         misspelt=wrong,
     )
-    spoken = {slot.order: (slot, fresh[slot.order]) for slot in view.slots if fresh[slot.order]}
     verdict = judge(cases(spoken, whose, configuration, state.fleet), context)
     key = state.keys[0] if seal and state.keys else None
     before = len(report.decisions)

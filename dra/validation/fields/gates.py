@@ -84,8 +84,8 @@ _FIELDS: Final[dict[str, tuple[tuple[tuple[str, ...], str], ...]]] = {
 
 
 def drop(kind: str, value: dict[str, Any], gates: Gates) -> tuple[dict[str, Any], list[Problem]]:
-    """Leave out what the API server drops because its gate is off, and say so once for each field, however many devices carry it."""
-    said: dict[str, Problem] = {}
+    """Leave out what the API server drops because its gate is off, and say so of each place."""
+    problems: list[Problem] = []
     off = [(path, gate) for path, gate in _FIELDS.get(kind, ()) if gate not in gates]
     # Most objects use none of these fields, and searching their text is quicker than walking them.
     text = msgspec.json.encode(value) if off else b""
@@ -93,7 +93,7 @@ def drop(kind: str, value: dict[str, Any], gates: Gates) -> tuple[dict[str, Any]
         if path[-1].encode() not in text:
             continue
         found = list(_find(value, path, ""))
-        if found and not said:
+        if found and not problems:
             value = _copy(value)
             found = list(_find(value, path, ""))
         for parent, name, pointer in found:
@@ -101,8 +101,8 @@ def drop(kind: str, value: dict[str, Any], gates: Gates) -> tuple[dict[str, Any]
             since = server.GATES[gate][0].since
             new = f", which there is from 1.{since} on," if since > server.OLDEST else ""
             message = f"{name} is dropped by the API server unless the feature gate {gate}{new} is on"
-            said.setdefault(message, Problem("D006", pointer, message))
-    return value, list(said.values())
+            problems.append(Problem("D006", pointer, message))
+    return value, problems
 
 
 def _find(value: Any, path: tuple[str, ...], pointer: str) -> Iterator[tuple[dict[str, Any], str, str]]:

@@ -114,7 +114,10 @@ def judge(value: dict[str, Any], gates: Gates = feature_gates.DEFAULT, minor: in
     typed: Any = None
     if all(problem.code != "D001" for problem in own):
         kept, gone = feature_gates.drop(kind, current, gates)
-        own += gone
+        said: dict[str, Problem] = {}
+        for problem in gone:  # each field is told of once, however many devices carry it
+            said.setdefault(problem.message, problem)
+        own += said.values()
         typed = shape.read(kept, type_)
         own += _rules(typed, kept, gates)
         if gone:
