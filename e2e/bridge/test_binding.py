@@ -188,8 +188,8 @@ class Trial:
         if now - self.came < self.case.late:
             return
         self.between = True
-        if self.bound:
-            return  # this machine was too slow: it is about what comes before the binding
+        if self.bound or now - self.came > self.case.late + max(self.case.delay, 2):
+            return  # this machine was too slow: it is about what comes before the driver's first answer
         first = claims.get(self.claims[0])
         allocation = (first or {}).get("status", {}).get("allocation")
         node = allocation["devices"]["results"][0]["pool"].removesuffix("-fleet") if allocation else self.nodes[0]
