@@ -11,14 +11,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from cli.terminal import few
+from cluster import resources
 from dra.objects import (
     DeviceClass,
     DeviceCompatibility,
-    DeviceQuota,
     DeviceTaintRule,
     Node,
     Pod,
-    PodDisruptionBudget,
     ResourceClaim,
     ResourceClaimTemplate,
     ResourceSlice,
@@ -40,16 +39,19 @@ T = TypeVar("T")
 NAMED = 5
 
 _TYPES: dict[tuple[str, str], type[Any]] = {
-    ("", "Node"): Node,
-    ("", "Pod"): Pod,
-    ("policy", "PodDisruptionBudget"): PodDisruptionBudget,
-    ("resource.k8s.io", "DeviceClass"): DeviceClass,
-    ("resource.k8s.io", "ResourceSlice"): ResourceSlice,
-    ("resource.k8s.io", "ResourceClaim"): ResourceClaim,
-    ("resource.k8s.io", "ResourceClaimTemplate"): ResourceClaimTemplate,
-    ("resource.k8s.io", "DeviceTaintRule"): DeviceTaintRule,
-    ("drawbridge.dev", "DeviceCompatibility"): DeviceCompatibility,
-    ("drawbridge.dev", "DeviceQuota"): DeviceQuota,
+    (one.group, one.kind): one.type
+    for one in (
+        resources.NODES,
+        resources.PODS,
+        resources.POD_DISRUPTION_BUDGETS,
+        resources.DEVICE_CLASSES,
+        resources.RESOURCE_SLICES,
+        resources.RESOURCE_CLAIMS,
+        resources.RESOURCE_CLAIM_TEMPLATES,
+        resources.DEVICE_TAINT_RULES,
+        resources.DEVICE_COMPATIBILITIES,
+        resources.DEVICE_QUOTAS,
+    )
 }
 
 

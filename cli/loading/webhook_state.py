@@ -7,16 +7,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from cli.loading.objects import Gathered, Unread, group_of, text, who
-from cluster.objects import LimitRange, Namespace, ResourceQuota
+from cluster import resources
 from dra.objects import (
-    DeviceClass,
-    DeviceCompatibility,
-    DeviceTaintRule,
-    Node,
     Pod,
-    ResourceClaim,
-    ResourceClaimTemplate,
-    ResourceSlice,
     versions,
 )
 from dra.wire import WireError, convert
@@ -26,17 +19,20 @@ if TYPE_CHECKING:
     from webhook.state import Configuration
 
 _TYPES: dict[tuple[str, str], type[Any]] = {
-    ("", "Node"): Node,
-    ("", "Pod"): Pod,
-    ("", "Namespace"): Namespace,
-    ("", "ResourceQuota"): ResourceQuota,
-    ("", "LimitRange"): LimitRange,
-    ("resource.k8s.io", "DeviceClass"): DeviceClass,
-    ("resource.k8s.io", "ResourceSlice"): ResourceSlice,
-    ("resource.k8s.io", "ResourceClaim"): ResourceClaim,
-    ("resource.k8s.io", "ResourceClaimTemplate"): ResourceClaimTemplate,
-    ("resource.k8s.io", "DeviceTaintRule"): DeviceTaintRule,
-    ("drawbridge.dev", "DeviceCompatibility"): DeviceCompatibility,
+    (one.group, one.kind): one.type
+    for one in (
+        resources.NODES,
+        resources.PODS,
+        resources.NAMESPACES,
+        resources.RESOURCE_QUOTAS,
+        resources.LIMIT_RANGES,
+        resources.DEVICE_CLASSES,
+        resources.RESOURCE_SLICES,
+        resources.RESOURCE_CLAIMS,
+        resources.RESOURCE_CLAIM_TEMPLATES,
+        resources.DEVICE_TAINT_RULES,
+        resources.DEVICE_COMPATIBILITIES,
+    )
 }
 # Kinds that pods refer to by name. A dump need not have them.
 _REFERRED = ("ResourceClaim", "ResourceClaimTemplate")

@@ -133,18 +133,22 @@ class Trial:
         if self.came is not None:
             self.come_between(claims, now)
 
+    def says(self, attempt):
+        """What the driver says of an allocation, by its number; the last word is said of all that follow."""
+        return self.case.driver[min(attempt, len(self.case.driver)) - 1]
+
     def attach(self, found, now):
         uid, allocation = found["metadata"]["uid"], found["status"]["allocation"]
         mark = str((allocation["allocationTimestamp"], allocation["devices"]["results"]))
         fresh = uid not in self.current or self.current[uid][0] != mark
         attempt = self.attempts.get(uid, 0)
-        if not fresh and (uid, attempt) in self.answered and not found["status"].get("devices") and self.case.driver[min(attempt, len(self.case.driver)) - 1] != "never":  # fmt: skip
+        if not fresh and (uid, attempt) in self.answered and not found["status"].get("devices") and self.says(attempt) != "never":  # fmt: skip
             fresh = True  # within the same second
         if fresh:
             attempt = self.attempts[uid] = attempt + 1
             self.current[uid] = mark, now
             self.came = self.came or now
-        outcome = self.case.driver[min(attempt, len(self.case.driver)) - 1]
+        outcome = self.says(attempt)
         if (uid, attempt) in self.answered or now - self.current[uid][1] < self.case.delay:
             return
         self.answered.add((uid, attempt))
@@ -190,6 +194,8 @@ class Trial:
         self.between = True
         if self.bound or now - self.came > self.case.late + max(self.case.delay, 2):
             return  # this machine was too slow: it is about what comes before the driver's first answer
+        if not event.startswith("refuse") and any(self.says(attempt) == "ready" for _, attempt in self.answered):
+            return  # the pods may be bound at any moment, in one lane before this and in another after it
         first = claims.get(self.claims[0])
         allocation = (first or {}).get("status", {}).get("allocation")
         node = allocation["devices"]["results"][0]["pool"].removesuffix("-fleet") if allocation else self.nodes[0]
