@@ -101,9 +101,12 @@ def test_the_fence_of_devices_is_printed_where_the_configuration_wants_it(tmp_pa
     for fence, wanted in (("false", []), ("true", ["gpu.example.com", "nic.example.com"])):
         config.write_text(f"{head}bridge: {{schedulerName: drawbridge, drivers: [gpu.example.com, nic.example.com], fence: {fence}}}\n")  # fmt: skip
         options = ("--image", IMAGES[0], "--bridge", "--scheduler-image", IMAGES[1], "--config", str(config))
-        printed = [document.object for document in manifests.parse(run("manifests", *options).stdout)]
-        rules = [one["spec"] for one in printed if one["kind"] == "DeviceTaintRule"]
+        result = run("manifests", *options)
+        rules = [
+            one.object["spec"] for one in manifests.parse(result.stdout) if one.object["kind"] == "DeviceTaintRule"
+        ]
         assert [one["deviceSelector"]["driver"] for one in rules] == wanted
+        assert ("other schedulers can allocate the bridge's devices" in result.stderr) is (not wanted)
         for one in rules:
             assert (one["taint"]["key"], one["taint"]["effect"]) == (PASS.key, PASS.effect)
 

@@ -255,8 +255,13 @@ def command(
             objects += bridges
             if quota:
                 objects += installation.component(bridges, "quota", namespace, networks, own_secret)
-            if file is not None and file.fence:
+            if file is not None and file.fence and drivers:
                 objects += [taint_rule(driver) for driver in drivers]
+            else:
+                inputs.warn(
+                    "other schedulers can allocate the bridge's devices at the same time: "
+                    "set bridge.drivers and bridge.fence: true in the configuration (docs/bridge.md)"
+                )
         for name in PARTS:
             if parts[name.replace("-", "_")]:
                 objects += installation.part(name, namespace, image, drivers)

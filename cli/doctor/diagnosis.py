@@ -23,7 +23,7 @@ from webhook import names
 from webhook.admission import template_lifecycle
 from webhook.dialects import TARGETS
 from webhook.mixed_fleet import Standing
-from webhook.state import Inventory
+from webhook.state import Bridge, Inventory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -58,6 +58,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     templates: tuple[ResourceClaimTemplate, ...] = ()
     leases: tuple[Lease, ...] = ()
     fenced: tuple[str, ...] = ()  # drivers whose devices the configuration wants tainted
+    bridge: Bridge | None = None  # as configured; None if that is not known
     unsent: tuple[str, ...] = ()  # domains of names that the API server does not send to the webhook
     standings: tuple[Standing, ...] = ()  # by resource name, the nodes on a device plugin, on a driver, on both
     events: tuple[Event, ...] = ()  # of audit agents
@@ -264,8 +265,7 @@ def about_taints(seen: Seen) -> Iterator[Ailment]:
             )
     if not fences:
         return
-    classes = Inventory.of(stock.classes.values(), stock.slices.values(), ()).classes
-    driver_of = {name: served.driver for name, served in classes.items()}
+    driver_of = _drivers_of_classes(stock)
     by_key = {claim.metadata.key: claim for claim in seen.claims}
     for pod in seen.pods or ():
         if pod.spec.node_name or pod.has_ended or pod.metadata.deletion_timestamp:
@@ -286,6 +286,54 @@ def about_taints(seen: Seen) -> Iterator[Ailment]:
                     f"and claim {name} does not tolerate the taint",
                     "make the pod anew, so that the webhook sends it to the bridge; a claim that was written by hand needs the toleration (docs/bridge.md)",
                 )
+
+
+def two_schedulers(seen: Seen) -> Iterator[Ailment]:
+    """Drivers whose devices the bridge and another scheduler allocate, while no rule keeps the other one from them."""
+    stock, bridge = seen.stock, seen.bridge
+    by_key = {claim.metadata.key: claim for claim in seen.claims}
+    driver_of = _drivers_of_classes(stock)
+    used_by: defaultdict[str, set[str]] = defaultdict(set)
+    for pod in seen.pods or ():
+        for name in () if pod.has_ended else claim_names(pod):
+            claim = by_key.get(f"{pod.metadata.namespace}/{name}")
+            if claim is None:
+                continue
+            for driver in {result.driver for result in results_of(claim)} or _drivers_asked(claim.spec, driver_of):
+                used_by[driver].add(pod.spec.scheduler_name or "default-scheduler")
+    managed = bridge.drivers if bridge is not None and not bridge.fence else ()
+    for driver in sorted({*used_by, *managed}):
+        ours = {one for one in used_by[driver] if _is_ours(one, bridge)}
+        others = used_by[driver] - ours
+        if not (ours and others) and driver not in managed:
+            continue
+        if driver in seen.fenced or any(
+            rule.spec.taint.key == names.FENCE and _covers(rule, driver) for rule in stock.rules.values()
+        ):
+            continue
+        first = ", ".join(sorted(ours)) or (bridge.scheduler_name if bridge is not None else names.NAME)
+        second = ", ".join(sorted(others)) or "any other scheduler"
+        yield Ailment(
+            "two schedulers",
+            f"Driver {driver}",
+            f"{first} and {second} may give one of its devices to two pods at the same time, because no fence keeps them apart",
+            "set bridge.fence: true, and apply what `drawbridge manifests --bridge --config FILE` prints (docs/bridge.md)",
+        )
+
+
+def _is_ours(scheduler: str, bridge: Bridge | None) -> bool:
+    return scheduler.startswith(names.NAME) if bridge is None else scheduler == bridge.scheduler_name
+
+
+def _drivers_of_classes(stock: Stock) -> dict[str, str]:
+    classes = Inventory.of(stock.classes.values(), stock.slices.values(), ()).classes
+    return {name: served.driver for name, served in classes.items() if served.driver}
+
+
+def _drivers_asked(spec: ResourceClaimSpec, driver_of: Mapping[str, str]) -> set[str]:
+    """Name the drivers of the classes that a claim names."""
+    asked = [one for request in spec.devices.requests for one in (request.exactly, *request.first_available)]
+    return {driver_of[one.device_class_name] for one in asked if one is not None and one.device_class_name in driver_of}
 
 
 def _drivers_kept(request: DeviceRequest, driver_of: Mapping[str, str], fences: Sequence[DeviceTaintRule]) -> set[str]:
@@ -391,6 +439,7 @@ CHECKS = (
     not_prepared_again,
     without_class,
     about_taints,
+    two_schedulers,
     about_components,
     left_by_agents,
     unused_templates,

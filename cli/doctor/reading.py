@@ -138,6 +138,7 @@ def _seen(
         templates=tuple(given.of(ResourceClaimTemplate)),
         leases=tuple(given.of(Lease)),
         fenced=fenced,
+        bridge=configuration.file.bridge if configuration is not None else None,
         unsent=tuple(sorted(unsent)),
         standings=standings(stock.nodes.values(), inventory, configuration or Configuration()),
         events=tuple(given.of(Event)),

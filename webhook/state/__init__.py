@@ -10,12 +10,13 @@ from webhook.state.features import Features
 from webhook.state.inventory import Inventory
 from webhook.state.mode import Mode, doubts, everywhere, mistake_of, mode_of, why_not
 from webhook.state.node_templates import prospects
-from webhook.state.schema import Joint, Kubernetes, MixedFleet, NodeTemplate, Placing, PreferredNodes
+from webhook.state.schema import Bridge, Joint, Kubernetes, MixedFleet, NodeTemplate, Placing, PreferredNodes
 from webhook.state.state import OF_DEVICES, OF_NAMESPACES, State
 
 __all__ = [
     "OF_DEVICES",
     "OF_NAMESPACES",
+    "Bridge",
     "Configuration",
     "Features",
     "Inventory",

@@ -238,6 +238,39 @@ def test_a_fence_that_the_configuration_wants_is_missed_and_found_when_it_is_the
     assert run_json("doctor", "-f", fenced, "--config", config) == (0, {"findings": []})
 
 
+def schedulers_told(tmp_path, *objects, bridge=None):
+    """What is found of two schedulers, with a configuration if one is given."""
+    config = manifest(tmp_path / "configuration.yaml", CONFIGURATION | {"bridge": bridge}) if bridge else ""
+    dump = manifest(tmp_path / "dump.yaml", *FLEET, *objects)
+    options = ("--config", config) if bridge else ()
+    _, answer = run_json("doctor", "-f", dump, *options)
+    return [one["message"].partition(" may ")[0] for one in answer["findings"] if one["what"] == "two schedulers"]
+
+
+def test_two_schedulers_on_one_driver_are_told_of_unless_a_fence_keeps_them_apart(tmp_path):
+    """Each holds a device; or one holds and the other only waits."""
+    ours, theirs = pod("p", "a", nodeName="n0"), pod("q", "b", nodeName="n0", schedulerName="default-scheduler")
+    both = [held("a", "p"), held("b", "q", device="gpu-1"), ours, theirs]
+    told = ["drawbridge and default-scheduler"]
+    assert schedulers_told(tmp_path, *both) == told
+    assert schedulers_told(tmp_path, held("a", "p"), claim("b"), ours, theirs) == told
+    assert schedulers_told(tmp_path, *both, taint_rule(DRIVER)) == []
+    assert schedulers_told(tmp_path, *both, taint_rule("other.example.com")) == told
+    assert schedulers_told(tmp_path, held("a", "p"), ours) == []
+    assert schedulers_told(tmp_path, held("b", "q"), theirs) == []
+    over = {**theirs, "status": {"phase": "Succeeded"}}
+    assert schedulers_told(tmp_path, held("a", "p"), held("b", "q", device="gpu-1"), ours, over) == []
+
+
+def test_a_managed_driver_without_a_fence_is_open_to_any_other_scheduler(tmp_path):
+    bridge = {"schedulerName": "packer", "drivers": [DRIVER]}
+    assert schedulers_told(tmp_path, pod("p"), bridge=bridge) == ["packer and any other scheduler"]
+    assert schedulers_told(tmp_path, pod("p"), bridge=bridge | {"fence": True}) == []
+    assert schedulers_told(tmp_path, pod("p"), taint_rule(DRIVER), bridge=bridge) == []
+    packed = [held("a", "p"), pod("p", "a", schedulerName="packer")]
+    assert schedulers_told(tmp_path, *packed, bridge=bridge) == ["packer and any other scheduler"]
+
+
 @pytest.mark.parametrize(
     "objects",
     [
