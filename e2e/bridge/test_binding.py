@@ -134,7 +134,7 @@ class Trial:
             self.come_between(claims, now)
 
     def says(self, attempt):
-        """What the driver says of an allocation, by its number; the last word is said of all that follow."""
+        """What the driver says of an allocation, by its number; the last entry holds for all that follow."""
         return self.case.driver[min(attempt, len(self.case.driver)) - 1]
 
     def attach(self, found, now):
