@@ -15,6 +15,7 @@ from typing import Any
 from cluster import manifests
 from e2e.actors.client import ApiError, Client, Object
 from e2e.actors.webhook import COMMAND, ROOT, SYSTEM
+from e2e.actors.workloads import acting_pod
 from e2e.ground.controlplane import ControlPlane, free_port
 from e2e.ground.process import Process
 
@@ -23,7 +24,6 @@ LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases/drawbridge-all
 SCHEDULER = "drawbridge"
 PLUGIN_SCHEDULER = "drawbridge-plugin"
 POLICY = "drawbridge-allocator-holder"
-CONFINED = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 
 
 class Bridge:
@@ -91,28 +91,8 @@ class Bridge:
 
     def token(self, pod: str) -> str:
         """Make a token as the kubelet mounts it into a pod of that name."""
-        item = {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"name": pod, "namespace": SYSTEM},
-            "spec": {
-                "serviceAccountName": "drawbridge-allocator",
-                "schedulerName": "nobody",
-                # The namespace may be the webhook's, which takes no other.
-                "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
-                "containers": [{"name": "c", "image": "none", "securityContext": CONFINED}],
-            },
-        }
-        found = self.cluster.read(item) or self.cluster.create(item)[0]
-        bound = {"kind": "Pod", "apiVersion": "v1", "name": pod, "uid": found["metadata"]["uid"]}
-        request = {
-            "apiVersion": "authentication.k8s.io/v1",
-            "kind": "TokenRequest",
-            "spec": {"boundObjectRef": bound},
-        }
-        path = f"/api/v1/namespaces/{SYSTEM}/serviceaccounts/drawbridge-allocator/token"
-        token: str = self.cluster.post(path, request)["status"]["token"]
-        return token
+        item = acting_pod(pod, SYSTEM, "drawbridge-allocator", schedulerName="none")
+        return self.cluster.token_of(SYSTEM, "drawbridge-allocator", item)
 
     def start(self, name: str = "allocator-0", *, via: str = "", **changed: Any) -> Process:
         """Start a replica and wait until it leads; with `via` it reaches the API server at that URL."""

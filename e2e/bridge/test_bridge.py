@@ -360,9 +360,7 @@ def test_the_api_server_lets_only_the_holder_of_the_lease_write(control_plane, b
     control_plane.create(claim("a", ours, request("gpu", CLASS)))
     path = f"/apis/resource.k8s.io/v1/namespaces/{ours}/resourceclaims/a"
     tokens = {name: bridge.token(name) for name in (REPLICA, "allocator-1")}
-    unbound = f"/api/v1/namespaces/{SYSTEM}/serviceaccounts/drawbridge-allocator/token"
-    request_ = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
-    tokens["nobody"] = control_plane.post(unbound, request_)["status"]["token"]
+    tokens["bound to no pod"] = control_plane.token_of(SYSTEM, "drawbridge-allocator")
     for name, token in tokens.items():
         client = Client(control_plane.url, token, control_plane.ca)
         try:

@@ -101,11 +101,7 @@ def test_a_fence_that_is_missing_is_made_and_missed_no_more(control_plane, names
 
 
 def test_who_may_not_look_is_told_what_is_missing(control_plane, namespace):
-    asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
-    token = control_plane.post(f"/api/v1/namespaces/{namespace}/serviceaccounts/default/token", asked)["status"][
-        "token"
-    ]
-    kubeconfig = control_plane.write_kubeconfig("doctor-stranger", token, "")
+    kubeconfig = control_plane.account_kubeconfig(namespace, "default")
     done = run(kubeconfig)
     assert done.returncode == 3
     assert 'cannot list resource "resourceclaims"' in done.stderr + done.stdout

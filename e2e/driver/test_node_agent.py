@@ -66,15 +66,7 @@ class Auditor:
 
     def token_of(self, made, **spec):
         """A token as the kubelet mounts it into a pod."""
-        meta = made["metadata"]
-        bound = {"kind": "Pod", "apiVersion": "v1", "name": meta["name"], "uid": meta["uid"]}
-        asked = {
-            "apiVersion": "authentication.k8s.io/v1",
-            "kind": "TokenRequest",
-            "spec": {"boundObjectRef": bound, **spec},
-        }
-        path = f"/api/v1/namespaces/{self.namespace}/serviceaccounts/{ACCOUNT}/token"
-        return self.cluster.post(path, asked)["status"]["token"]
+        return self.cluster.token_of(self.namespace, ACCOUNT, made, **spec)
 
     def mount(self, made):
         """Put in place what its pod mounts besides."""

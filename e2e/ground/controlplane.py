@@ -15,6 +15,7 @@ import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from functools import cache as once
 from pathlib import Path
 from typing import Any, Self
@@ -318,9 +319,21 @@ class ControlPlane(Client):
 
     def account_kubeconfig(self, namespace: str, name: str) -> Path:
         """Write a kubeconfig for a service account, to run a program with exactly its rights."""
-        path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
-        request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
-        return self.write_kubeconfig(f"{namespace}-{name}", self.post(path, request)["status"]["token"])
+        return self.write_kubeconfig(f"{namespace}-{name}", self.token_of(namespace, name))
+
+    def token_of(self, namespace: str, account: str, pod: dict[str, Any] | None = None, **spec: Any) -> str:
+        """Ask for a service account's token; with a pod, made if it is missing, one bound to it as the kubelet mounts it there."""
+        if pod:
+            meta = (self.read(pod) or self.create(pod)[0])["metadata"]
+            spec["boundObjectRef"] = {"kind": "Pod", "apiVersion": "v1", "name": meta["name"], "uid": meta["uid"]}
+        path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token"
+        request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
+        token: str = self.post(path, request)["status"]["token"]
+        return token
+
+    def acting(self, namespace: str, account: str, pod: dict[str, Any] | None = None) -> closing[Client]:
+        """Return a client that does what a service account may, and is closed at the end of the block."""
+        return closing(Client(self.url, self.token_of(namespace, account, pod), self.ca))
 
     def kubectl(
         self,

@@ -1,15 +1,13 @@
 """The guards on a real API server: each with an account that may, and one with every right of Kubernetes' own that may not."""
 
-import contextlib
-
 import pytest
 
 from cluster import manifests
 from e2e.actors import fleet
-from e2e.actors.client import ApiError, Client
+from e2e.actors.client import ApiError
 from e2e.actors.page import follow
 from e2e.actors.webhook import ROOT, SYSTEM
-from e2e.actors.workloads import claim, container, pod, request, template, using
+from e2e.actors.workloads import acting_pod, claim, pod, request, template, using
 
 pytestmark = pytest.mark.real
 DRIVER = "guarded.example.com"
@@ -81,36 +79,9 @@ def guards(control_plane):
         control_plane.remove(*reversed(rules), *reversed(made), *nodes)
 
 
-RESTRICTED = {
-    "allowPrivilegeEscalation": False,
-    "capabilities": {"drop": ["ALL"]},
-    "runAsNonRoot": True,
-    "runAsUser": 1000,
-    "seccompProfile": {"type": "RuntimeDefault"},
-}
-
-
-def token(cluster, name, node=""):
-    """A token as an account has it: by itself, or in a pod on a node."""
-    spec = {}
-    if node:
-        # Our namespace may be there as we ship it, and then it takes restricted pods alone.
-        main = container(securityContext=RESTRICTED)
-        item = pod(f"{name}-{node}", SYSTEM, main, serviceAccountName=name, nodeName=node)
-        found = cluster.read(item) or cluster.create(item)[0]
-        spec = {"boundObjectRef": {"kind": "Pod", "apiVersion": "v1", "name": item["metadata"]["name"], "uid": found["metadata"]["uid"]}}  # fmt: skip
-    path = f"/api/v1/namespaces/{SYSTEM}/serviceaccounts/{name}/token"
-    asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
-    return cluster.post(path, asked)["status"]["token"]
-
-
-@contextlib.contextmanager
 def acting(cluster, name, node=""):
-    client = Client(cluster.url, token(cluster, name, node), cluster.ca)
-    try:
-        yield client
-    finally:
-        client.close()
+    """An account as its token lets it act: by itself, or in a pod on a node."""
+    return cluster.acting(SYSTEM, name, acting_pod(f"{name}-{node}", SYSTEM, name, nodeName=node) if node else None)
 
 
 def refusal(attempt, *arguments, **query):

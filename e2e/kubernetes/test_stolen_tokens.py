@@ -1,13 +1,11 @@
 """What a thief tries with the tokens of the bridge and of what runs on nodes, on a real API server as it is now and as it was before Kubernetes 1.36."""
 
-import contextlib
-
 import pytest
 
 from cluster import manifests
 from e2e.actors import fleet, workloads
 from e2e.actors.client import ApiError, Client
-from e2e.actors.workloads import claim, container, pod, using
+from e2e.actors.workloads import acting_pod, claim, container, pod, using
 from e2e.ground.controlplane import ControlPlane
 from tests.cli.running import run
 
@@ -46,23 +44,12 @@ def cluster(request):
         yield running
 
 
-@contextlib.contextmanager
 def thief(cluster, account, namespace, node=HERE):
     """A thief with the token of an account of ours as a pod on a node has it; without a node one that is bound to no pod."""
-    path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}"
-    cluster.until("the account", lambda: cluster.get(path))
-    spec = {}
-    if node:
-        item = pod(f"{account}-{node}", namespace, container(), serviceAccountName=account, nodeName=node)
-        made = cluster.read(item) or cluster.create(item)[0]
-        bound = {"kind": "Pod", "apiVersion": "v1", "name": item["metadata"]["name"], "uid": made["metadata"]["uid"]}
-        spec = {"boundObjectRef": bound}
-    asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
-    client = Client(cluster.url, cluster.post(f"{path}/token", asked)["status"]["token"], cluster.ca)
-    try:
-        yield client
-    finally:
-        client.close()
+    cluster.until("the account", lambda: cluster.get(f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}"))
+    return cluster.acting(
+        namespace, account, acting_pod(f"{account}-{node}", namespace, account, nodeName=node) if node else None
+    )
 
 
 def held(cluster, name, node):

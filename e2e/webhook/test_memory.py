@@ -16,7 +16,7 @@ CEILING = 220  # MiB
 GROUPS = {"resource.k8s.io": ["resourceclaimtemplates", "resourceclaims"], "apps": ["deployments"], "": ["pods"]}
 
 
-def tenant(cluster: ControlPlane, namespace: str) -> Client:
+def tenant(cluster: ControlPlane, namespace: str) -> closing[Client]:
     """A client of an account that may create what is stored here, in one namespace, and do nothing else."""
     rules = [{"apiGroups": [group], "resources": kinds, "verbs": ["create"]} for group, kinds in GROUPS.items()]
     rbac = "rbac.authorization.k8s.io"
@@ -35,9 +35,7 @@ def tenant(cluster: ControlPlane, namespace: str) -> Client:
     for group, kinds in GROUPS.items():
         for kind in kinds:
             cluster.until_may(who, "create", kind, namespace, group)
-    path = f"/api/v1/namespaces/{namespace}/serviceaccounts/filler/token"
-    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
-    return Client(cluster.url, cluster.post(path, request)["status"]["token"], cluster.ca)
+    return cluster.acting(namespace, "filler")
 
 
 def hostile(namespace):
@@ -85,7 +83,7 @@ def peak(process):
 def test_what_a_tenant_stores_does_not_fill_the_memory_of_anybody(control_plane, fleet_node, gated, webhook, created):
     other = control_plane.namespace("webhook-filler")
     try:
-        with closing(tenant(control_plane, other)) as client:
+        with tenant(control_plane, other) as client:
             client.create_many(hostile(other), threads=4)
         webhook.kill_controller()
         webhook.start_controller()

@@ -1,11 +1,10 @@
 """What a thief tries with the token of each account that we ship, on a real API server: every attack is refused, and the owners' work goes on."""
 
 import base64
-import contextlib
 
 import pytest
 
-from e2e.actors.client import ApiError, Client
+from e2e.actors.client import ApiError
 from e2e.actors.webhook import SYSTEM, gpu
 from e2e.actors.workloads import request, template
 
@@ -15,16 +14,9 @@ OURS = {"app.kubernetes.io/name": "drawbridge"}
 DATA = {"release": base64.b64encode(b"forged").decode()}
 
 
-@contextlib.contextmanager
 def thief(cluster, account, namespace=SYSTEM):
     """A thief with the token of an account of ours."""
-    path = f"/api/v1/namespaces/{namespace}/serviceaccounts/drawbridge-{account}/token"
-    asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
-    client = Client(cluster.url, cluster.post(path, asked)["status"]["token"], cluster.ca)
-    try:
-        yield client
-    finally:
-        client.close()
+    return cluster.acting(namespace, f"drawbridge-{account}")
 
 
 def refusal(attempt, *arguments, **query):
