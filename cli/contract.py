@@ -12,12 +12,26 @@ import gc
 import math
 import traceback
 from contextlib import contextmanager, suppress
+from difflib import get_close_matches
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli.output import COLOUR, QUIET, called, colours, complain, progress, quiet, tell, warn, width
+from cli.output import (
+    COLOUR,
+    QUIET,
+    Context,
+    called,
+    colours,
+    complain,
+    progress,
+    quiet,
+    tell,
+    tell_change,
+    warn,
+    width,
+)
 from cli.terminal import count_of
 
 if TYPE_CHECKING:
@@ -79,6 +93,7 @@ class Failed(Ended):
 class Command(click.Command):
     """A click command that keeps the contract of exits. `empty` is its JSON answer when there is nothing to say."""
 
+    context_class = Context
     empty: Mapping[str, Any] = {}
 
     def make_context(
@@ -88,9 +103,8 @@ class Command(click.Command):
         try:
             return super().make_context(info_name, args, parent, **extra)
         except click.UsageError as error:
-            error.show()
-            remedy = f"see `drawbridge {info_name} --help`"
-            self._answer_errors(json_wanted, [{"message": error.format_message(), "remedy": remedy}])
+            problem = complain_of_usage(error, f"{info_name} ")
+            self._answer_errors(json_wanted, [problem])
             raise click.exceptions.Exit(Exit.BROKEN) from error
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -112,8 +126,11 @@ class Command(click.Command):
         json_wanted = ctx.params.get("output") == "json"
         try:
             code = super().invoke(ctx)
-            if _errors_of(ctx):
+            if unread := _errors_of(ctx):
                 code = Exit.BROKEN
+                complain(
+                    f"error: {count_of(len(unread), 'problem')} in the input, named above: this answer is not whole"
+                )
         except (click.exceptions.Exit, click.Abort, BrokenPipeError):
             raise
         except Exception as failure:  # noqa: BLE001  the last line of defence: every failure has an exit and an answer
@@ -146,6 +163,20 @@ class Command(click.Command):
             answer["error"] = "; ".join(messages)
         answer["errors"] = errors
         write_json(answer)
+
+
+def complain_of_usage(error: click.UsageError, of: str = "") -> dict[str, str]:
+    """Say what is wrong with the words of a command, and which were meant; `of` is its name and a blank."""
+    message = error.format_message()
+    if isinstance(error, click.BadParameter) and error.param and isinstance(error.param.type, click.Choice):
+        meant = get_close_matches(
+            message.partition(": ")[2].partition(" is not")[0].strip("'"), error.param.type.choices
+        )
+        message = message.rstrip(".") + (f": did you mean {meant[0]}?" if meant else "")
+    message = message[:1].lower() + message[1:].rstrip(".").replace(". Did you mean", ": did you mean")
+    problem = {"message": message, "remedy": f"see `drawbridge {of}--help`"}
+    _say([problem])
+    return problem
 
 
 def command(name: str, *, empty: Mapping[str, Any] | None = None, **settings: Any) -> Callable[[_Body], click.Command]:
@@ -583,6 +614,7 @@ __all__ = [
     "refuse_files_and_cluster",
     "refuse_two_standard_inputs",
     "tell",
+    "tell_change",
     "tell_hosts",
     "undisturbed",
     "wants_json",

@@ -7,9 +7,12 @@ module that holds it, and its one-line help stands here too.
 from __future__ import annotations
 
 from importlib import import_module
+from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
+
+from cli.output import Context
 
 # Name: one line of help. The module of that name in `cli.commands` has the click command as `command`.
 COMMANDS = {
@@ -46,6 +49,8 @@ def command_of(name: str) -> click.Command:
 class Lazy(click.Group):
     """A group whose commands are imported on first use."""
 
+    context_class = Context
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         del ctx
         return list(COMMANDS)
@@ -63,9 +68,25 @@ class Lazy(click.Group):
             from difflib import get_close_matches
 
             near = get_close_matches(name, COMMANDS, n=1)
-            meant = f" Did you mean {near[0]!r}?" if near else ""
-            ctx.fail(f"No such command {name!r}.{meant}")
+            meant = f": did you mean {near[0]}?" if near else ""
+            ctx.fail(f"no such command {name!r}{meant}")
         return super().resolve_command(ctx, args)
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        """Read the options before a command; a wrong one ends like a wrong one of a command."""
+        try:
+            return super().make_context(info_name, args, parent, **extra)
+        except click.UsageError as error:
+            raise _refused(error) from error
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command that is named."""
+        try:
+            return super().invoke(ctx)
+        except click.UsageError as error:
+            raise _refused(error) from error
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Complete a command from the table: who presses a key does not wait for twelve modules."""
@@ -79,14 +100,24 @@ class Lazy(click.Group):
             formatter.write_dl(list(COMMANDS.items()))
 
 
-@click.group(cls=Lazy, context_settings={"help_option_names": ["-h", "--help"]})
+def _refused(error: click.UsageError) -> click.exceptions.Exit:
+    from cli.contract import Exit, complain_of_usage
+
+    complain_of_usage(error)
+    return click.exceptions.Exit(Exit.BROKEN)
+
+
+@click.group(cls=Lazy, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="drawbridge", prog_name="drawbridge")
-def main() -> None:
+@click.pass_context
+def main(ctx: click.Context) -> None:
     """Take pods written for device plugins across to Dynamic Resource Allocation.
 
     Start with `drawbridge translate -f pod.yaml` and `drawbridge check -f manifests/`: neither needs a cluster.
     `drawbridge demo` shows the whole way in a few seconds.
     """
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
 
 
 if (

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-import textwrap
 import time
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cli.terminal import fit, printable
+from cli.terminal import colour_of_change, coloured, cut, fit, marked, printable, wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -25,22 +24,25 @@ QUIET, COLOUR = f"{__name__}.quiet", f"{__name__}.colour"
 # What takes less than a second has no progress.
 _PATIENCE = 1.0
 _OFTEN = 0.1
+_NARROWEST, _WIDEST = 40, 80  # columns
 
 
-def width() -> int | None:
+def width(*, err: bool = False) -> int | None:
     """How many columns the terminal has (or COLUMNS says it has). None for pipes and files, which get whole lines."""
-    if not sys.stdout.isatty():
+    stream = sys.stderr if err else sys.stdout
+    if not stream.isatty():
         return None
-    return max(shutil.get_terminal_size((80, 24)).columns, 40)
+    return max(shutil.get_terminal_size((80, 24)).columns, _NARROWEST)
 
 
-def colours() -> bool:
+def colours(*, err: bool = False) -> bool:
     """Say whether lines may be coloured: as --color says, else on a terminal unless NO_COLOR is set."""
     wanted = _said(COLOUR)
     if wanted in ("always", "never"):
         return wanted == "always"
     dumb = os.environ.get("TERM") == "dumb" or bool(os.environ.get("NO_COLOR"))
-    return sys.stdout.isatty() and not dumb
+    stream = sys.stderr if err else sys.stdout
+    return stream.isatty() and not dumb
 
 
 def quiet() -> bool:
@@ -59,38 +61,51 @@ def _said(what: str) -> object:
     return None if ctx is None else ctx.meta.get(what)
 
 
-def tell(lines: Iterable[str], *, styled: bool = False) -> None:
+class Help(click.HelpFormatter):
+    """A help as wide as the terminal, up to 80 columns; on a narrow one what options mean stands below them."""
+
+    def __init__(self, *_: object, **__: object) -> None:
+        super().__init__(width=min(width() or _WIDEST, _WIDEST) - 2)
+
+    def write_dl(self, rows: Iterable[tuple[str, str]], col_max: int = 30, col_spacing: int = 2) -> None:
+        """Write what words mean."""
+        super().write_dl(rows, col_max if self.width > _WIDEST // 2 else 0, col_spacing)
+
+
+class Context(click.Context):
+    """What click knows of a command that runs."""
+
+    formatter_class = Help
+
+
+def tell(lines: Iterable[str], *, styled: bool = False, err: bool = False) -> None:
     """Print lines for people. On a terminal, one that is too long goes on below itself, further in.
 
-    What is `styled` was made for the terminal already: escapes in texts of others are taken out, and a line with escapes of its own fits.
+    What is `styled` has its colours already, and no escapes in texts of others.
     """
-    columns = width()
+    columns, colour = width(err=err), colours(err=err)
     for text in lines:
-        if styled and "\x1b" in text:
-            click.echo(text, color=True)
-            continue
         shown = text if styled else printable(text)
-        for piece in _pieces(shown, columns):
-            click.echo(piece)
+        pieces = wrapped(shown, columns)
+        for piece in marked(shown, pieces) if colour else pieces:
+            click.echo(piece, err=err, color=colour)
 
 
-def _pieces(text: str, columns: int | None) -> list[str]:
-    if columns is None or len(text) <= columns:
-        return [text]
-    inside = " " * (len(text) - len(text.lstrip()) + 4)
-    return textwrap.wrap(
-        text,
-        columns,
-        subsequent_indent=inside,
-        drop_whitespace=True,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+def tell_change(text: str) -> None:
+    """Print a diff: as it is for programs; on a terminal in colours, harmless, and within its columns."""
+    columns, colour = width(), colours()
+    if columns is None and not colour:
+        click.echo(text, nl=False)
+        return
+    for line in text.splitlines():
+        shown = line if columns is None else printable(line)
+        for piece in [shown] if columns is None else cut(shown, columns):
+            click.echo(coloured(piece, colour_of_change(line) if colour else ""), color=colour)
 
 
 def complain(text: str) -> None:
     """Print a line on standard error that --quiet does not leave out."""
-    click.echo(printable(text), err=True)
+    tell([text], err=True)
 
 
 def warn(text: str) -> None:

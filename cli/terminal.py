@@ -9,10 +9,11 @@ from __future__ import annotations
 import re
 import unicodedata
 from html import escape
+from itertools import chain
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 # Control characters, half surrogates, separators of lines, and what changes the direction of writing or is not seen.
 _UNSEEN = re.compile(
@@ -22,6 +23,16 @@ _UNSEEN = re.compile(
 _COMMAND = re.compile(r"^(\s*)(:)(?=:)|#(?=#(?:vso)?\[)")
 _COLOURS = {"red": "31", "green": "32", "yellow": "33", "cyan": "36", "bold": "1", "dim": "2"}
 _ELLIPSIS = "…"
+_COLOUR = re.compile("\x1b\\[[0-9;]*m")
+_WORD = re.compile(" *[^ ]+")
+# Words that begin what is said of something.
+_MARKS = {
+    "red": ("error", "refused", "fail", "beyond"),
+    "yellow": ("warning", "approximated", "ignored", "left"),
+    "green": ("translated", "pass", "within"),
+    "cyan": ("info",),
+}
+_MARK = re.compile(rf"(?: *|.*?:\d+: ?)({'|'.join(chain.from_iterable(_MARKS.values()))})\b(?=[: ])")
 
 
 def printable(text: str) -> str:
@@ -90,6 +101,59 @@ def fit(text: str, columns: int) -> str:
     return kept + _ELLIPSIS + " " * (columns - 1 - columns_of(kept))
 
 
+def wrapped(text: str, columns: int | None, further: int = 4) -> Iterator[str]:
+    """Break a line at blanks where it has more columns than there are; what follows stands further in. A word is never broken."""
+    if columns is None or _seen(text) <= columns:
+        yield text
+        return
+    inside = " " * (len(text) - len(text.lstrip(" ")) + further)
+    line = ""
+    for word in _WORD.findall(text):
+        if line.strip() and _seen(line) + _seen(word) > columns:
+            yield line
+            line = inside + word.lstrip(" ")
+        else:
+            line += word
+    yield line
+
+
+def _seen(text: str) -> int:
+    return columns_of(_COLOUR.sub("", text))
+
+
+def cut(text: str, columns: int) -> Iterator[str]:
+    """Break a line after so many columns, wherever that is."""
+    line, left = "", columns
+    for character in text:
+        left -= _columns(character)
+        if left < 0:
+            yield line
+            line, left = "", columns - _columns(character)
+        line += character
+    yield line
+
+
 def coloured(text: str, colour: str) -> str:
     """Give a text a colour, for who has asked whether there may be any."""
     return f"\x1b[{_COLOURS[colour]}m{text}\x1b[0m" if colour else text
+
+
+def marked(text: str, pieces: Iterable[str]) -> Iterator[str]:
+    """Give the word of a line that says how grave it is its colour, in the pieces of the line: its first word, or the first after a place."""
+    found = _MARK.match(text)
+    for piece in pieces:
+        here = re.search(rf"(?<!\S){found[1]}\b", piece) if found else None
+        if here is None:
+            yield piece
+            continue
+        word = here.group()
+        colour = next(colour for colour, words in _MARKS.items() if word in words)
+        yield piece[: here.start()] + coloured(word, colour) + piece[here.end() :]
+        found = None
+
+
+def colour_of_change(line: str) -> str:
+    """The colour of a line of a diff, as git has it."""
+    if line.startswith(("+++", "---", "diff ")):
+        return "bold"
+    return {"+": "green", "-": "red", "@": "cyan"}.get(line[:1], "")

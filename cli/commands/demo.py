@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 import sys
 import time
 from collections import Counter
@@ -90,10 +89,8 @@ async def _demo(documents: list[Document], objects: list[dict[str, Any]], config
                 stored.append(document)
             except BadRequest:  # a kind that the store does not know
                 passed_over.append(document)
-        width = min(shutil.get_terminal_size((110, 24)).columns, 130)
-        for line in fates.lines(told, width=width, colour=sys.stdout.isatty()):
-            click.echo(line)
-        click.echo(fates.total(told, time.monotonic() - started))
+        inputs.tell(fates.lines(told, width=inputs.width(), colour=inputs.colours()), styled=True)
+        inputs.tell([fates.total(told, time.monotonic() - started)])
         if stored:
             inputs.tell([_count(stored, "put into the store beside them")])
         if passed_over:

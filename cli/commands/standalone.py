@@ -58,9 +58,13 @@ def command(
         stop = loop.stopping()
         whole = playground(objects, source, settings, decisions, data=data)
         async with whole as here, PodsListener(here).open(pods_listen.host, pods_listen.port) as url:
-            click.echo(f"reviews  {here.url}/mutate and /validate (TLS)")
-            click.echo(f"pods     {url}/pods    curl --data-binary @pod.yaml {url}/pods")
-            click.echo(f"metrics  {here.metrics_url}")
+            inputs.tell(
+                [
+                    f"reviews  {here.url}/mutate and /validate (TLS)",
+                    f"pods     {url}/pods    curl --data-binary @pod.yaml {url}/pods",
+                    f"metrics  {here.metrics_url}",
+                ]
+            )
             loop.settle()
             await stop.wait()
 

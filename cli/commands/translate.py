@@ -11,6 +11,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from cli import contract as inputs
 from cli.configuration import among, configuration_of, features_of, in_mode, mode_option, server_named
@@ -91,10 +92,12 @@ def command(
 
         foretold = foretell([one.object for one in documents], [one.object for one in around], state)
     results = list(_translate_all(documents, state, foretold, unknown=all_kinds))
-    if in_place or dry_run:
-        _write_into(results, dry_run=dry_run)
-    else:
+    writes = in_place or dry_run
+    wanted = click.get_current_context().get_parameter_source("output") is not ParameterSource.DEFAULT
+    if wanted or not writes:
         _print(results, output)
+    if writes:
+        _write_into(results, dry_run=dry_run, err=wanted)
     warn_of_misspelt(documents)
     # Kinds that have pods in them, and are not known to be workloads.
     kinds: Counter[str] = Counter()
@@ -204,7 +207,7 @@ def _print_diff(results: list[Result]) -> None:
 
     for one in edit_files(results):
         if not one.problem:
-            click.echo("".join(diff(one)), nl=False)
+            inputs.tell_change("".join(diff(one)))
             continue
         if one.path != "-":
             inputs.warn(
@@ -216,7 +219,7 @@ def _print_diff(results: list[Result]) -> None:
             name = _reference(result)
             before = manifests.dump([result.document.object]).splitlines(keepends=True)
             after = manifests.dump([*result.templates, result.object]).splitlines(keepends=True)
-            click.echo("".join(difflib.unified_diff(before, after, f"a/{name}", f"b/{name}")), nl=False)
+            inputs.tell_change("".join(difflib.unified_diff(before, after, f"a/{name}", f"b/{name}")))
 
 
 def _print_report(results: list[Result]) -> None:
@@ -269,23 +272,26 @@ def _print_findings(form: str, results: list[Result]) -> None:
     inputs.tell_hosts(reports.for_hosts(form, placed, checked, "translate"))
 
 
-def _write_into(results: list[Result], *, dry_run: bool) -> None:
-    """Write the translation into its files, each as a whole or not at all."""
+def _write_into(results: list[Result], *, dry_run: bool, err: bool) -> None:
+    """Write the translation into its files, each as a whole or not at all, and say so: on stderr beside an answer."""
     from cli.edited import edit_files, write
     from cluster.manifests import InputProblem
 
     edited = edit_files(results)
+    told = []
     for one in edited:
         if one.problem:
             remedy = "take what -o yaml prints"
             inputs.note([InputProblem(one.path, f"cannot be edited in place: {one.problem}", remedy, one.line)])
         elif dry_run:
-            inputs.tell([f"{one.path}: would be edited"])
+            told.append(f"{one.path}: would be edited")
         else:
             write(one)
-            inputs.tell([f"{one.path}: edited"])
+            told.append(f"{one.path}: edited")
     if not edited:
-        inputs.tell(["nothing to edit"])
+        told.append("nothing to edit")
+    if not (err and inputs.quiet()):
+        inputs.tell(told, err=err)
 
 
 def _reference(result: Result) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from cli.terminal import coloured, printable, wrapped
 from webhook.translate import mapping
 
 if TYPE_CHECKING:
@@ -25,15 +26,16 @@ if TYPE_CHECKING:
     )
 
 WORD = 8  # "runs on ", "because "
+_LEAST = 27  # columns of a text
 
 
 class End(Enum):
     """How it ended, with the sign and the colour for it."""
 
-    PLACED = ("✓", "32")
-    UNTOUCHED = ("·", "2")
-    WAITS = ("…", "33")
-    REFUSED = ("✗", "31")
+    PLACED = ("✓", "green")
+    UNTOUCHED = ("·", "dim")
+    WAITS = ("…", "yellow")
+    REFUSED = ("✗", "red")
 
 
 class Fate(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,18 +51,21 @@ class Fate(msgspec.Struct, frozen=True, kw_only=True):
     told: tuple[str, ...] = ()
 
 
-def lines(fates: Sequence[Fate], *, width: int, colour: bool) -> Iterator[str]:
+def lines(fates: Sequence[Fate], *, width: int | None, colour: bool) -> Iterator[str]:
     """Tell all stories."""
     longest = max((len(fate.name) for fate in fates), default=0)
     for fate in fates:
         sign, code = fate.end.value
-        end = _paint(sign, code, colour)
-        name = _paint(fate.name.ljust(longest), "1", colour)
+        end = coloured(sign, code if colour else "")
+        name = coloured(printable(fate.name).ljust(longest), "bold" if colour else "")
         begin = longest + 4
-        shows = list(_wrap(fate.shows, max(width - begin, 30)))
+        if width and width - begin < _LEAST:
+            begin = 4
+            yield f"{end} {name}".rstrip()
+        shows = list(wrapped(printable(fate.shows), width and width - begin, 2))
         for number, piece in enumerate(shows or [""]):
-            head = f"{end} {name}  " if number == 0 else " " * begin
-            yield f"{head}{_paint(piece, '2', colour)}".rstrip()
+            head = f"{end} {name}  " if number == 0 and begin > longest else " " * begin
+            yield f"{head}{coloured(piece, 'dim' if colour else '')}".rstrip()
         parts = {
             "asked": fate.asked,
             "became": fate.became,
@@ -150,23 +155,8 @@ def _one(request: ExactDeviceRequest | DeviceSubRequest) -> str:
     return f"{count} {request.device_class_name}{part}"
 
 
-def _paragraph(word: str, texts: Sequence[str], width: int) -> Iterator[str]:
+def _paragraph(word: str, texts: Sequence[str], width: int | None) -> Iterator[str]:
     for text in texts:
-        for piece in _wrap(text, max(width - WORD - 5, 30)):
+        for piece in wrapped(printable(text), width and width - WORD - 5, 2):
             yield f"    {word.ljust(WORD)} {piece}"
             word = ""
-
-
-def _wrap(text: str, width: int) -> Iterator[str]:
-    line = ""
-    for word in text.split(" "):
-        if line and len(line) + 1 + len(word) > width:
-            yield line
-            line = "  " + word
-        else:
-            line = f"{line} {word}" if line else word
-    yield line
-
-
-def _paint(text: str, code: str, colour: bool) -> str:
-    return f"\x1b[{code}m{text}\x1b[0m" if colour else text

@@ -1,0 +1,133 @@
+"""What a terminal gets, in a pseudo-terminal of so many columns; and what a pipe gets."""
+
+import os
+import pty
+import re
+import subprocess
+import sys
+import termios
+from pathlib import Path
+
+import pytest
+
+from cli.terminal import colour_of_change, columns_of, cut, marked, wrapped
+
+EXAMPLES = Path(__file__).parents[2] / "manifests" / "examples"
+PODS, WHY, MODES = (str(EXAMPLES / name) for name in ("pods", "why", "modes"))
+# Each says something on standard output, on standard error, or on both.
+COMMANDS = (
+    ["translate", "-f", PODS, "-o", "diff"],
+    ["translate", "-f", PODS, "-o", "report"],
+    ["translate", "-f", PODS, "--in-place", "--dry-run"],
+    ["check", "-f", PODS, "--inventory", MODES],
+    ["check", "--explain", "all"],
+    ["survey", "-f", WHY, "-f", PODS, "-o", "wide"],
+    ["explain", "R001"],
+    ["explain", "pod", "notebook", "-f", WHY],
+    ["explain", "pod", "notebok", "-f", WHY],
+    ["explain", "device", "node-b/gpu-1", "-f", WHY],
+    ["allocate", "-f", MODES, "--all-nodes"],
+    ["simulate", "-f", MODES],
+    ["simulate", "--generate", "mig", "--pods", "10", "--strategy", "all"],
+    ["matrix", "-f", MODES],
+    ["dialects"],
+    ["quota", "-f", WHY],
+    ["doctor", "-f", WHY],
+    ["check", "-o", "jsn"],
+    ["schema", "chekc"],
+    ["chek"],
+    ["--help"],
+    ["check", "--help"],
+)
+ALL_OF_THEM = """
+import json, sys
+from cli.main import main
+for words in json.loads(sys.argv[1]):
+    try:
+        main(words, prog_name="drawbridge")
+    except SystemExit:
+        pass
+"""
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def seen(columns, commands=COMMANDS, **variables):
+    """Run commands, one after the other, on a terminal of so many columns, and give the lines that it got."""
+    import json
+
+    main, side = pty.openpty()
+    termios.tcsetwinsize(side, (24, columns))
+    environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "NO_COLOR")}
+    words = [sys.executable, "-c", ALL_OF_THEM, json.dumps(commands)]
+    with subprocess.Popen(
+        words, stdin=side, stdout=side, stderr=side, env={**environment, "TERM": "xterm", **variables}
+    ) as program:
+        os.close(side)
+        parts = []
+        try:
+            while part := os.read(main, 1 << 16):
+                parts.append(part)
+        except OSError:  # the other side is closed
+            os.close(main)
+        program.wait(timeout=60)
+    return b"".join(parts).decode().replace("\r\n", "\n").splitlines()
+
+
+@pytest.mark.parametrize("columns", [80, 40])
+def test_no_line_that_can_be_broken_has_more_columns_than_the_terminal(columns):
+    lines = [COLOUR.sub("", line) for line in seen(columns)]
+    assert len(lines) > 400
+    names = re.compile(r"  -.*")  # of options, in a help
+    assert [
+        line for line in lines if columns_of(line) > columns and " " in line.strip() and not names.match(line)
+    ] == []
+
+
+@pytest.mark.parametrize("variables", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
+def test_colours_stay_away_where_they_are_not_wanted(variables):
+    lines = seen(80, [["translate", "-f", PODS, "-o", "diff"], ["survey", "-f", WHY], ["chek"]], **variables)
+    assert len(lines) > 100
+    assert [line for line in lines if "\x1b" in line] == []
+
+
+def test_errors_warnings_and_changes_have_colours_on_a_terminal():
+    lines = seen(80, [["translate", "-f", PODS, "-o", "diff"], ["chek"]])
+    text = "\n".join(lines)
+    assert "\x1b[31merror\x1b[0m: no such command" in text
+    assert "\x1b[33mwarning\x1b[0m:" in text
+    assert any(line.startswith("\x1b[32m+") for line in lines)
+    assert any(line.startswith("\x1b[31m-") for line in lines)
+
+
+def test_a_pipe_gets_whole_lines_without_colours():
+    words = [sys.executable, "-m", "cli.main", "translate", "-f", PODS, "-o", "diff"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    assert "\x1b" not in done.stdout + done.stderr
+    assert max(map(len, done.stderr.splitlines())) > 200
+    assert max(map(len, done.stdout.splitlines())) > 300
+
+
+def test_a_line_is_broken_at_blanks_and_goes_on_further_in():
+    assert list(wrapped("  one two three", 9)) == ["  one two", "      three"]
+    assert list(wrapped("日本 日本語", 8, 1)) == ["日本", " 日本語"]
+    assert list(wrapped("a-word-that-is-longer than", 8, 2)) == ["a-word-that-is-longer", "  than"]
+    assert list(wrapped("one two", None)) == ["one two"]
+    assert list(wrapped("\x1b[31mred\x1b[0m word", 8)) == ["\x1b[31mred\x1b[0m word"], "colours take no columns"
+    assert list(cut("+日本語", 4)) == ["+日", "本語"]
+
+
+def test_the_word_that_matters_has_the_colour_wherever_the_line_is_broken():
+    line = "some/file.yaml:2: warning: an error follows"
+    assert list(marked(line, wrapped(line, 20))) == [
+        "some/file.yaml:2:",
+        "    \x1b[33mwarning\x1b[0m: an",
+        "    error follows",
+    ]
+    assert list(marked("errors are many", ["errors are many"])) == ["errors are many"]
+    assert [colour_of_change(line) for line in ("+++ b", "+a", "-a", "@@", " a")] == [
+        "bold",
+        "green",
+        "red",
+        "cyan",
+        "",
+    ]
