@@ -182,10 +182,13 @@ def dranet_nics(count: int, *, rdma: bool = True, roots: int = 0) -> list[Object
             f"net{index}",
             {
                 f"{DRANET}/ifName": f"eth{index + 1}",
+                f"{DRANET}/mac": f"02:00:00:00:00:{index:02x}",
                 f"{DRANET}/pciAddress": f"0000:{0x80 + index:02x}:00.0",
                 f"{DRANET}/pciVendor": "Mellanox Technologies",
                 f"{DRANET}/pciDevice": "MT2892 Family [ConnectX-6 Dx]",
                 f"{DRANET}/mtu": 1500,
+                f"{DRANET}/encapsulation": "ether",
+                f"{DRANET}/alias": "",
                 f"{DRANET}/state": "up",
                 f"{DRANET}/type": "device",
                 f"{DRANET}/rdma": rdma,

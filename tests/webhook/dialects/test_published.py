@@ -1,0 +1,117 @@
+"""The slices and classes of examples and of e2e are those that drivers publish and charts install (published.yaml)."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from cluster import manifests
+from e2e.actors import fleet
+from tests.webhook.pods import EXAMPLES
+
+FACTS: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("published.yaml").read_text())
+INVENTORIES = ("drivers", "fleet", "workload", "rules/devices")
+_WORD = re.compile(r"(?P<name>[^:=?+]+)(:(?P<kind>\w+))?(=(?P<value>\S+?))?(?P<policy>\+)?(?P<optional>\?)?")
+
+
+def words(text: str) -> dict[str, re.Match[str]]:
+    found = [_WORD.fullmatch(one) for one in text.split()]
+    return {one["name"]: one for one in found if one}
+
+
+def differences(driver: str, device: dict[str, Any], kind: dict[str, Any]) -> list[str]:
+    """Say how a device differs from what a driver publishes of one kind."""
+    named = {key.removeprefix(f"{driver}/"): value for key, value in device.get("attributes", {}).items()}
+    expected = {key.removeprefix(f"{driver}/"): word for key, word in words(kind["attributes"]).items()}
+    amounts, capacities = device.get("capacity", {}), words(kind.get("capacity", ""))
+    amounts = {key.removeprefix(f"{driver}/"): value for key, value in amounts.items()}
+    capacities = {key.removeprefix(f"{driver}/"): word for key, word in capacities.items()}
+    said = [
+        f"lacks {key}"
+        for key, word in (expected | capacities).items()
+        if not word["optional"] and key not in named | amounts
+    ]
+    said += [f"has {key}" for key in named if key not in expected]
+    said += [f"has capacity {key}" for key in amounts if key not in capacities]
+    for key in named.keys() & expected.keys():
+        [(held, value)] = named[key].items()
+        if held != (expected[key]["kind"] or "string"):
+            said.append(f"{key} is a {held}")
+        elif expected[key]["value"] not in {None, value}:
+            said.append(f"{key} is {value}")
+    said += [
+        f"{key}: request policy" for key in amounts.keys() & capacities.keys()
+        if bool(amounts[key].get("requestPolicy")) != bool(capacities[key]["policy"])
+    ]  # fmt: skip
+    if bool(device.get("allowMultipleAllocations")) != kind.get("shared", False):
+        said.append("allowMultipleAllocations")
+    return said
+
+
+def published(objects: list[dict[str, Any]]) -> list[str]:
+    """Say what of these objects no driver publishes, and no chart installs."""
+    said = []
+    for one in objects:
+        if one["kind"] == "ResourceSlice" and (facts := FACTS.get(one["spec"]["driver"])):
+            driver = one["spec"]["driver"]
+            for device in one["spec"].get("devices", ()):
+                nearest = min((differences(driver, device, kind) for kind in facts["devices"]), key=len)
+                said += [f"{driver} {device['name']}: {', '.join(nearest)}"] if nearest else []
+    return said
+
+
+@pytest.mark.parametrize("name", INVENTORIES)
+def test_examples_have_what_drivers_publish(name):
+    assert published([document.object for document in manifests.read([EXAMPLES / name])]) == []
+
+
+def test_slices_and_classes_of_e2e_are_those_of_their_drivers():
+    devices = {
+        fleet.NVIDIA: [*fleet.whole_gpus(2), *fleet.static_mig(0, ["3g.20gb", "1g.5gb"])],
+        fleet.HAMI: fleet.hami_gpus(1),
+        fleet.DRANET: [*fleet.dranet_nics(1), *fleet.dranet_nics(1, rdma=False)],
+    }
+    assert published([one for driver, made in devices.items() for one in fleet.slices(driver, "n", made)]) == []
+
+
+@pytest.mark.parametrize("driver", FACTS)
+def test_an_inventory_has_the_classes_of_its_chart(driver):
+    objects = [document.object for document in manifests.read([EXAMPLES / "drivers" / f"{driver}.yaml"])]
+    assert {one["metadata"]["name"] for one in objects if one["kind"] == "DeviceClass"} == set(FACTS[driver]["classes"])
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda device: device["attributes"].pop("uuid"), "lacks uuid"),
+        (lambda device: device["attributes"].update(index={"int": 0}), "has index"),
+        (lambda device: device["attributes"].update(driverVersion={"string": "580"}), "driverVersion is a string"),
+        (lambda device: device["attributes"].update(type={"string": "GPU"}), "type is GPU"),
+        (lambda device: device["capacity"].update(cores={"value": "1"}), "has capacity cores"),
+        (lambda device: device.update(allowMultipleAllocations=True), "allowMultipleAllocations"),
+    ],
+)
+def test_a_device_that_no_driver_publishes_is_named(change, said):
+    (device,) = fleet.whole_gpus(1)
+    change(device)
+    found = published(fleet.slices(fleet.NVIDIA, "n", [device]))
+    assert len(found) == 1
+    assert said in found[0]
+
+
+def test_the_page_of_drivers_says_what_was_read():
+    """Every driver has an item, with the commit that was looked at, its classes, and the names that core serves by them."""
+    page = (EXAMPLES.parents[1] / "docs" / "drivers.md").read_text()
+    items = dict(one.split("`\n", 1) for one in page.split("\n- `")[1:])
+    assert set(items) == set(FACTS)
+    for driver, facts in FACTS.items():
+        said = {key: text for key, _, text in (line.partition(": ") for line in items[driver].split("\n  - "))}
+        said = {key.strip(" -"): " ".join(text.split()) for key, text in said.items()}
+        *_, project, commit = facts["source"].split()
+        assert f"{project} {commit}" in said["read in"] or "documentation" in said["read in"]
+        assert set(re.findall(r"`([^`-][^`]+)`", said["classes"].split(";")[0])) == set(facts["classes"])
+        assert set(re.findall(r"`([^`]+/[^`]+)`", said["served by core"])) == {
+            one for one in facts["classes"].values() if one
+        }
