@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 PACKAGES := $(wildcard allocator certs cli cluster dra node runtime webhook)
 CHECKED := $(PACKAGES) $(wildcard tests e2e bench docs)
 
-.PHONY: help setup run test test-unit fmt lint lint-python type arch generate map counts e2e cluster cluster-down binaries bridge bench soak chaos fuzz long never lock clean
+.PHONY: help setup run test test-all record fmt lint lint-python type arch generate map counts e2e cluster cluster-down binaries bridge bench soak chaos fuzz long never lock clean
 
 help: ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -34,11 +34,14 @@ $(VENV)/.ready: requirements.lock pyproject.toml
 run: setup ## The main job on the embedded default: a dozen legacy pods through the real webhook
 	$(BIN)/drawbridge demo
 
-test: setup ## Every test, real cluster included (Linux, root; says what it installs); ends with `N passed, N failed`
+test: setup ## The tests that run anywhere: no Go, no root, minutes; ends with `N passed, N failed`
+	$(BIN)/python -m tests.suite unit
+
+test-all: setup ## Every test, real cluster included (Linux, root, Go; INSTALL=1 brings missing Debian packages)
 	$(BIN)/python -m tests.suite all
 
-test-unit: setup ## The tests that run anywhere: no Go, no root, no cluster
-	$(BIN)/python -m tests.suite unit
+record: setup ## Ask Kubernetes' Go code what `make test` answers from tests/oracle/recorded (Go)
+	$(BIN)/python -m tests.suite record
 
 fmt: setup ## Format the Python and Go code
 	$(BIN)/ruff format --quiet $(CHECKED)
@@ -62,8 +65,6 @@ generate: setup ## Write every file that is made from the code: schemas, tables 
 	$(BIN)/python -m docs.generate
 
 map: generate ## Draw docs/architecture.svg, with all else that is generated
-
-
 
 counts: setup ## Count what makes the code heavy: lines, functions used once, chains of imports, private words
 	$(BIN)/python docs/counts.py
@@ -99,7 +100,7 @@ long: setup ## The long forms of the differential and property suites
 	$(BIN)/python -m tests.suite long
 
 never: setup ## No false denial: 20,000 random fleets and claims beside Kubernetes' own allocator, or DRAWBRIDGE_CASES=1000
-	$(BIN)/python -m pytest -q -m long tests/webhook/admission/test_never_differential.py
+	DRAWBRIDGE_REFEREES=live $(BIN)/python -m pytest -q -m long tests/webhook/admission/test_never_differential.py
 
 lock: setup ## Pin the newest allowed versions again, with hashes
 	$(BIN)/uv pip compile pyproject.toml --extra fast --extra node --group test --group lint --group build --generate-hashes \

@@ -135,7 +135,7 @@ def go_version() -> str:
     if shutil.which("go") is None:
         raise BuildError(
             "go is not on PATH: the real cluster is built from source and needs Go 1.26 or newer; "
-            "`make test-unit` runs without it"
+            "`make test` runs without it"
         )
     return subprocess.run(
         ["go", "env", "GOVERSION", "GOOS", "GOARCH"], check=True, capture_output=True, text=True, env=environment()

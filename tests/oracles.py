@@ -1,6 +1,6 @@
 """The referees: Go programs built from Kubernetes' own packages, started once a test session and asked in JSON lines.
 
-The programs live in `tests/oracle/<name>/main.go`. They are built on first use into the build cache, keyed by a hash of
+What most of them answer is recorded (`tests.referees`), so that only `live` tests need the programs. The programs live in `tests/oracle/<name>/main.go`. They are built on first use into the build cache, keyed by a hash of
 what they are made of, so that a changed program is rebuilt and an unchanged one never is. `allocate-34` is the same program with the
 libraries of Kubernetes 1.34: `tests/oracle/minors` has a module file, with its sums, for each older minor.
 """
@@ -12,6 +12,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import threading
 from collections.abc import Iterable
 from pathlib import Path
@@ -80,6 +81,15 @@ def _as_of(minor: str) -> tuple[str, ...]:
     return ("-modfile", f"minors/v{minor}.mod", "-tags", f"minor{minor}") if minor else ()
 
 
+def main() -> None:
+    """Build all of them."""
+    try:
+        for name in PROGRAMS:
+            built(name)
+    except OracleError as error:
+        sys.exit(str(error))
+
+
 class Oracle:
     """One running referee. Questions and answers are JSON values; answers come in the order of the questions."""
 
@@ -114,3 +124,7 @@ class Oracle:
             self._process.stdin.close()
         self._process.stdout.close()
         self._process.wait()
+
+
+if __name__ == "__main__":
+    main()

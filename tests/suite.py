@@ -1,9 +1,9 @@
-"""The test suites behind `make test`, `make test-unit`, `make e2e`, `make bridge`, `make lint` and `make long`, and their one summary.
+"""The test suites behind `make test`, `make test-all`, `make e2e`, `make bridge`, `make lint`, `make record` and `make long`, and their one summary.
 
 Each suite is a command with its own process, so that a crash of one is counted and does not end the others. A suite
-that crashes, is killed, or finds no test counts as one failure, by the name of the test that it was at; in the full run a
-skipped test counts as a failure too, because nothing may be left out silently there. Every 30 seconds each suite says what
-it is doing. The last line of the output is always `N passed, N failed`.
+that crashes, is killed, or finds no test counts as one failure, by the name of the test that it was at; a skipped test is
+named with its reason, and in the full run counts as a failure, because nothing may be left out there. Each suite says how long
+it will take, and every 30 seconds what it is doing. The last line of the output is always `N passed, N failed`.
 """
 
 import argparse
@@ -15,7 +15,7 @@ import tempfile
 import time
 import xml.etree.ElementTree as ET
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -24,13 +24,13 @@ from typing import IO
 
 from e2e import build
 from e2e.ground import foreign, packages
-from e2e.ground.cache import cache
+from e2e.ground.cache import cache, locked
 
 ROOT = Path(__file__).parent.parent
 DEADLINE = 25 * 60.0
 SAY_EVERY = 30.0
 NO_TESTS = 5  # pytest's exit code for "no tests were collected"
-UNIT = "not (oracle or real or node or long)"
+UNIT = "not (live or real or node or long)"
 ORACLE = "oracle and not (real or node or long)"
 CLUSTER = "(real or node) and not long"
 GATED = f"{CLUSTER} and gated"
@@ -52,6 +52,32 @@ BESIDE_REFEREES = (
 GO = {"CGO_ENABLED": "0", "GOFLAGS": "-trimpath -mod=readonly -buildvcs=false", "GOTOOLCHAIN": "local"}
 # Control planes and referees live for minutes: memory for time that their collectors would take from the tests.
 COLLECTED_SELDOM = {"GOGC": "400"}
+
+
+# Seconds that a suite takes on two cores, until it has run on this machine: with nothing built, where it builds something.
+USUAL = {
+    "unit": 240.0,
+    "make type": 40.0,
+    "the cluster's programs": 900.0,
+    "the referees": 240.0,
+    "oracle": 400.0,
+    "real cluster": 400.0,
+    "real cluster, gated": 300.0,
+    "real cluster, bridged": 300.0,
+    "real cluster, driven": 300.0,
+    "long": 7200.0,
+}
+# Where Go programs answer, and whatever is recorded of them has to be answered again in the same way.
+COMPARED = {"DRAWBRIDGE_REFEREES": "compared"}
+LIVE = {"DRAWBRIDGE_REFEREES": "live"}
+FURTHER = """
+Further suites, each with its own command (`make help` lists all):
+  make test-all   this, and Kubernetes itself: its Go code as referee, our Go code, a real control plane and node (Linux, root, Go 1.26; half an hour the first time)
+  make long       the differential and property suites with many more cases (Go; hours)
+  make chaos      churn while every process is killed in turn (Linux, root, Go; 10 minutes)
+  make soak       a webhook between hostile reviews (10 minutes)
+  make fuzz       new texts for the parsers (4 minutes)
+  make bench      measured beside other programs (Go; 20 minutes)"""
 
 
 def surroundings() -> dict[str, str]:
@@ -84,17 +110,19 @@ def main() -> None:
     parser.add_argument("form", choices=sorted(FORMS))
     os.chdir(ROOT)
     outcomes: list[Outcome] = []
+    form = parser.parse_args().form
     try:
-        outcomes.extend(FORMS[parser.parse_args().form]())  # what came before an error stays in the list
+        outcomes.extend(FORMS[form]())  # what came before an error stays in the list
     except (build.BuildError, foreign.ForeignError) as error:
         outcomes.append(Outcome("set-up", failed=1, notes=[str(error)]))
     except KeyboardInterrupt:
         outcomes.append(Outcome("interrupted", failed=1))
-    sys.exit(summary(outcomes))
+    remember(outcomes)
+    sys.exit(summary(outcomes, FURTHER if form == "unit" else ""))
 
 
-def summary(outcomes: Sequence[Outcome]) -> int:
-    """Print one line a suite and the totals, and return the exit code."""
+def summary(outcomes: Sequence[Outcome], further: str = "") -> int:
+    """Print one line a suite, what is to be run further, and the totals, and return the exit code."""
     print()
     for one in outcomes:
         print(f"{one.suite:<24} {one.passed:>6} passed {one.failed:>4} failed {one.seconds:>6.0f} s")
@@ -104,6 +132,8 @@ def summary(outcomes: Sequence[Outcome]) -> int:
     if not passed + failed:
         failed = 1
         print("    no test ran at all")
+    if further:
+        print(further)
     print(f"{passed} passed, {failed} failed", flush=True)
     return 1 if failed else 0
 
@@ -120,14 +150,18 @@ def unit() -> Iterator[Outcome]:
 def everything() -> Iterator[Outcome]:
     """Every test, with the real cluster and the Go programs."""
     prepare()
-    with background("the cluster's programs", [sys.executable, "-m", "e2e.build"]) as built:
+    with (
+        background("the cluster's programs", [sys.executable, "-m", "e2e.build"]) as built,
+        background("the referees", [sys.executable, "-m", "tests.oracles"]) as referees,
+    ):
         # Two workers leave a part of two cores to what is one process after the other.
         with beside("unit", UNIT, "-n", "2") as units:
             yield from gates()
             yield from go_suites()
             yield units()
         # The referees keep one core busy, and tests on a cluster mostly wait.
-        with beside("oracle", ORACLE, *BESIDE_REFEREES) as oracle:
+        yield referees()
+        with beside("oracle", ORACLE, *BESIDE_REFEREES, more=COMPARED) as oracle:
             yield built()
             yield from on_clusters()
             yield oracle()
@@ -142,7 +176,7 @@ def cluster() -> Iterator[Outcome]:
 
 def bridge() -> Iterator[Outcome]:
     """Only our scheduler: its Go code, and that it builds."""
-    packages.install()
+    packages.require()
     yield from go_suites("bridge")
     build.program("drawbridge-scheduler")
 
@@ -159,7 +193,13 @@ def staticcheck() -> Iterator[Outcome]:
 
 def long() -> Iterator[Outcome]:
     """The long forms of the suites that have one."""
-    yield pytest_suite("long", "long", strict=True, deadline=3 * 60 * 60)
+    yield pytest_suite("long", "long", strict=True, deadline=3 * 60 * 60, more=LIVE)
+
+
+def record() -> Iterator[Outcome]:
+    """Ask the referees what `make test` asks, and write their answers into tests/oracle/recorded."""
+    record_ = {"DRAWBRIDGE_REFEREES": "record"}
+    yield pytest_suite("record", f"{ORACLE} and not live", *BESIDE_REFEREES, strict=True, more=record_)
 
 
 FORMS: dict[str, Callable[[], Iterator[Outcome]]] = {
@@ -167,6 +207,7 @@ FORMS: dict[str, Callable[[], Iterator[Outcome]]] = {
     "bridge": bridge,
     "e2e": cluster,
     "long": long,
+    "record": record,
     "staticcheck": staticcheck,
     "unit": unit,
 }
@@ -176,22 +217,22 @@ FORMS: dict[str, Callable[[], Iterator[Outcome]]] = {
 
 
 def prepare() -> None:
-    """Say what will be installed and where, refuse where a node cannot or must not run, and install packages."""
+    """Say what will be built and where, and refuse where a node cannot or must not run."""
     if sys.platform != "linux" or os.geteuid() != 0:
-        raise build.BuildError("the real node needs Linux and root; `make test-unit` runs anywhere")
+        raise build.BuildError("the real node needs Linux and root; `make test` runs anywhere")
     foreign.refuse()
-    to_install, to_build = packages.missing(), build.missing()
+    packages.require()
+    to_build = build.missing()
     print("This runs a real Kubernetes cluster on this machine, on loopback and in namespaces of its own. It needs:")
-    print(f"  Debian packages: {', '.join(to_install) or 'all there'}{' (to install with apt-get)' * bool(to_install)}")
     print(f"  programs built from Go modules: {', '.join(to_build) or 'all there'}{' (to build)' * bool(to_build)}")
     print(f"  in {cache()} (set DRAWBRIDGE_CACHE to have it elsewhere); Go modules go to Go's own cache")
     sys.stdout.flush()
-    packages.install()
 
 
 @contextmanager
 def background(name: str, command: Sequence[str]) -> Iterator[Callable[[], Outcome]]:
     """Run a command beside the suites, with less right to the processor; the yielded function awaits it."""
+    announce(name)
     begun = time.monotonic()
     process = subprocess.Popen(["nice", "-n", "10", *command], stdout=subprocess.DEVNULL)
     try:
@@ -202,10 +243,12 @@ def background(name: str, command: Sequence[str]) -> Iterator[Callable[[], Outco
 
 
 @contextmanager
-def beside(name: str, marks: str, *options: str) -> Iterator[Callable[[], Outcome]]:
+def beside(
+    name: str, marks: str, *options: str, more: Mapping[str, str] | None = None
+) -> Iterator[Callable[[], Outcome]]:
     """Run a suite beside others; the yielded function awaits it and prints what it said, in one piece."""
     with tempfile.TemporaryFile() as said, ThreadPoolExecutor(1) as one:
-        running = one.submit(pytest_suite, name, marks, *options, strict=True, output=said)
+        running = one.submit(pytest_suite, name, marks, *options, strict=True, output=said, more=more)
 
         def awaited_and_shown() -> Outcome:
             outcome = running.result()
@@ -350,8 +393,9 @@ def pytest_suite(
     deadline: float = DEADLINE,
     output: IO[bytes] | None = None,
     every: float = SAY_EVERY,
+    more: Mapping[str, str] | None = None,
 ) -> Outcome:
-    """Run pytest on the tests with these marks and count from its own record; `output` gets what it prints."""
+    """Run pytest on the tests with these marks and count from its own record; `output` gets what it prints, `more` joins its environment."""
     announce(name)
     begun = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
@@ -372,7 +416,10 @@ def pytest_suite(
             *options,
         ]
         child = subprocess.Popen(
-            command, env=surroundings(), stdout=output, stderr=subprocess.STDOUT if output else None
+            command,
+            env=surroundings() | (more or {}),
+            stdout=output,
+            stderr=subprocess.STDOUT if output else None,
         )
         process = ended(name, child, begun, deadline=deadline, doing=lambda: str(Journal.read(journal)), every=every)
         outcome = counted(name, record, strict=strict)
@@ -475,8 +522,31 @@ def go_tests(name: str, module: Path) -> Outcome:
     return outcome
 
 
+# How long they take
+
+
 def announce(name: str) -> None:
-    print(f"\n=== {name}", flush=True)
+    """Say what begins, and how long it takes: as long as it took here the last time, or as it does usually."""
+    seconds, source = lasted().get(name), "as the last time here"
+    if seconds is None:
+        seconds, source = USUAL.get(name), "usually, on two cores"
+    expected = f": {seconds:.0f} s, {source}" if seconds is not None else ""
+    print(f"\n=== {name}{expected}", flush=True)
+
+
+def lasted() -> dict[str, float]:
+    """How long each suite took on this machine when it last ended well."""
+    try:
+        return dict(json.loads((cache() / "seconds.json").read_text(encoding="utf-8")))
+    except (OSError, ValueError):
+        return {}
+
+
+def remember(outcomes: Iterable[Outcome]) -> None:
+    """Keep how long suites took; what failed may have ended early."""
+    took = {one.suite: round(one.seconds, 1) for one in outcomes if one.seconds and not one.failed}
+    with locked("seconds"):
+        (cache() / "seconds.json").write_text(json.dumps(lasted() | took), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -7,6 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from e2e import build
+from e2e.ground import packages
 from tests import suite
 from tests.test_limits import LIGHT
 
@@ -46,6 +48,50 @@ def test_a_suite_that_hangs_is_ended_and_counted(tmp_path):
 def test_the_last_line_has_the_totals(capsys, outcomes, code, last):
     assert suite.summary(outcomes) == code
     assert capsys.readouterr().out.splitlines()[-1] == last
+
+
+def test_the_last_line_comes_after_what_is_to_be_run_further(capsys):
+    suite.summary([suite.Outcome("a", 1)], suite.FURTHER)
+    said = capsys.readouterr().out.splitlines()
+    assert said[-1] == "1 passed, 0 failed"
+    named = [line.split()[1] for line in said if line.startswith("  make ")]
+    makefile = (suite.ROOT / "Makefile").read_text(encoding="utf-8")
+    assert named[0] == "test-all"
+    assert [target for target in named if f"\n{target}: setup ## " not in makefile] == []
+
+
+def test_a_suite_says_how_long_it_will_take(capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("DRAWBRIDGE_CACHE", str(tmp_path))
+    suite.announce("unit")
+    suite.remember([suite.Outcome("unit", 1, seconds=71.2), suite.Outcome("oracle", 1, 1, seconds=2.0)])
+    for name in ("unit", "oracle", "gofmt"):
+        suite.announce(name)
+    assert [line for line in capsys.readouterr().out.splitlines() if line] == [
+        f"=== unit: {suite.USUAL['unit']:.0f} s, usually, on two cores",
+        "=== unit: 71 s, as the last time here",
+        f"=== oracle: {suite.USUAL['oracle']:.0f} s, usually, on two cores",
+        "=== gofmt",
+    ]
+
+
+@pytest.mark.parametrize("asked", ["", "1"])
+def test_packages_are_installed_only_if_that_is_asked(asked, monkeypatch, tmp_path):
+    done = []
+    monkeypatch.setenv("DRAWBRIDGE_CACHE", str(tmp_path))
+    monkeypatch.setenv("INSTALL", asked)
+    monkeypatch.setattr(packages, "missing", lambda: [] if done else ["runc", "mount"])
+    monkeypatch.setattr(packages, "apt", lambda *words: done.append(words) or True)
+    monkeypatch.setattr(packages.shutil, "which", lambda _: "/usr/bin/apt-get")
+    monkeypatch.setattr(packages.os, "geteuid", lambda: 0)
+    if asked:
+        packages.require()
+        assert done == [("install", "runc", "mount")]
+    else:
+        with pytest.raises(
+            build.BuildError, match=r"apt-get install --no-install-recommends runc mount`, or set INSTALL=1"
+        ):
+            packages.require()
+        assert not done
 
 
 def heard(capfd, word, work, then):

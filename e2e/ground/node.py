@@ -56,7 +56,7 @@ class Node:
     def start(self) -> Self:
         """Start containerd and the kubelet and wait until the node is ready."""
         foreign.refuse()
-        packages.install()
+        packages.require()
         begun = time.monotonic()
         self.box = Box(self.cluster.spawn, self.cluster.run.data, self.binds)
         self.write_network()

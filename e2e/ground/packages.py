@@ -1,5 +1,5 @@
-"""What tests need from the distribution, installed with apt when missing: runc, CNI plugins and a static busybox for a
-real node, and a C compiler for Go's race detector.
+"""What tests need from the distribution: runc, CNI plugins and a static busybox for a real node, and a C compiler for Go's
+race detector. With INSTALL=1 in the environment apt brings what is missing; otherwise nothing is installed.
 """
 
 import os
@@ -33,16 +33,21 @@ def missing() -> list[str]:
     return [name for name, there in present().items() if not there]
 
 
-def install() -> None:
-    """Install what is missing, saying so; BuildError names what is still missing afterwards."""
+def require() -> None:
+    """Raise BuildError, which names what is missing and the command that brings it; with INSTALL=1 run that first."""
     with locked("packages"):
         names = missing()
         if not names:
             return
         if shutil.which("apt-get") is None:
-            raise BuildError(f"tests need {', '.join(names)} (Debian's names), and there is no apt-get here")
+            raise BuildError(f"a real node needs {', '.join(names)} (Debian's names): install them")
+        if os.environ.get("INSTALL") != "1":
+            listed = " ".join(names)
+            raise BuildError(
+                f"a real node needs {listed}: run `apt-get install --no-install-recommends {listed}`, or set INSTALL=1"
+            )
         if os.geteuid() != 0:
-            raise BuildError(f"tests need {', '.join(names)}: run as root, or `apt-get install {' '.join(names)}`")
+            raise BuildError(f"INSTALL=1 needs root to install {', '.join(names)}: run it as root")
         say(f"apt-get install {' '.join(names)}")
         if not apt("install", *names):
             say("apt-get update, then once more")

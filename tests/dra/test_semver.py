@@ -1,6 +1,7 @@
 """Semantic versions: tables that anyone can read, and Go as the referee on random strings."""
 
 import random
+from itertools import pairwise
 
 import pytest
 
@@ -103,9 +104,9 @@ def read(parse, text):
 
 
 @pytest.mark.oracle
-def test_a_hundred_thousand_random_strings_read_and_compare_as_in_go(quantity_oracle):
+def test_random_strings_read_and_compare_as_in_go(quantity_oracle):
     rng = random.Random(1)
-    texts = [random_version(rng) for _ in range(50_000)]
+    texts = [random_version(rng) for _ in range(quantity_oracle.cases(50_000, recorded=2_500))]
     good = []
     for op, parse in (("version", Version.parse), ("tolerant", Version.parse_tolerant)):
         answers = quantity_oracle.ask_all({"op": op, "a": text} for text in texts)
@@ -115,9 +116,9 @@ def test_a_hundred_thousand_random_strings_read_and_compare_as_in_go(quantity_or
             assert ours == expected, (op, text, theirs)
             if ours and op == "version":
                 good.append(text)
-    pairs = [(rng.choice(good), rng.choice(good)) for _ in range(20_000)]
+    pairs = list(pairwise(good))
     answers = quantity_oracle.ask_all({"op": "versions", "a": a, "b": b} for a, b in pairs)
     for (a, b), theirs in zip(pairs, answers, strict=True):
         left, right = Version.parse(a), Version.parse(b)
         assert ((left > right) - (left < right), left == right) == (theirs["compare"], theirs["equal"]), (a, b)
-    assert len(good) > 10_000
+    assert len(good) > len(texts) / 5

@@ -14,7 +14,7 @@ from tests.allocator.differ import difference, disagreement, ours, relatives, st
 from tests.allocator.generate import FAMILIES, case_of, features
 from tests.allocator.legality import violations
 
-CASES = 175  # a family, in the default form: 2,275 in all
+CASES, RECORDED = 175, 30  # a family, in the default form: 2,275 in all
 EAGER = Options(cuts=Cuts(patience=0))  # asks for proofs at the first refusal
 LONG = int(os.environ.get("DRAWBRIDGE_CASES", "50000"))
 FIRST = int(os.environ.get("DRAWBRIDGE_FIRST_CASE", "0"))
@@ -59,8 +59,9 @@ def undisputed(oracle, case, answer):
 @pytest.mark.oracle
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_same_verdict_and_the_same_devices_as_in_tree(allocate_oracle, family):
-    covered = compare(allocate_oracle, family, 0, CASES)
-    assert covered["compared"] >= CASES * 0.75
+    cases = allocate_oracle.cases(CASES, recorded=RECORDED)
+    covered = compare(allocate_oracle, family, 0, cases)
+    assert covered["compared"] >= cases * (0.75 if cases == CASES else 0.6)  # of few cases chance decides more
     assert covered["undecided where the oracle was not"] <= 1
 
 
@@ -68,7 +69,7 @@ def test_the_same_verdict_and_the_same_devices_as_in_tree(allocate_oracle, famil
 def test_the_generator_covers_every_feature_and_every_verdict(allocate_oracle):
     covered = Counter()
     for family in FAMILIES:
-        cases = [case_of(family, seed) for seed in range(30)]
+        cases = [case_of(family, seed) for seed in range(RECORDED)]
         for case, theirs in zip(cases, allocate_oracle.ask_all(cases), strict=True):
             covered += features(case, theirs)
     assert {name for name in EXPECTED if covered[name] < 5} == set()

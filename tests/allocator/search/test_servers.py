@@ -9,10 +9,10 @@ from dra.server import EVERYTHING, NEWEST, OLDEST, server_of
 from tests.allocator.differ import difference, ours
 from tests.allocator.generate import FAMILIES, case_of
 from tests.allocator.servers import any_server, asked_of, named_difference, server_of_case
-from tests.oracles import Oracle
+from tests.referees import referee as running
 
 MINORS = range(OLDEST, NEWEST + 1)
-CASES = 25  # a family and minor, in the default form: 1,200 in all
+CASES, RECORDED = 25, 10  # a family and minor, in the default form: 1,200 in all
 LONG = 1_500
 
 
@@ -22,10 +22,12 @@ def minor(request):
 
 
 @pytest.fixture(scope="module")
-def referee(minor):
-    oracle = Oracle("allocate" if minor == NEWEST else f"allocate-{minor}")
-    yield oracle
-    oracle.close()
+def referee(minor, request):
+    if minor == NEWEST:
+        yield request.getfixturevalue("allocate_oracle")
+    else:
+        with running(f"allocate-{minor}") as one:
+            yield one
 
 
 def put(family, seed, minor):
@@ -63,9 +65,10 @@ def judged(found):
 @pytest.mark.oracle
 def test_the_same_verdict_and_the_same_devices_as_each_minor_with_any_gates(referee, minor):
     found = Counter()
+    cases = referee.cases(CASES, recorded=RECORDED)
     for family in FAMILIES:
-        found += compare(referee, family, minor, range(CASES))
-    assert found["compared"] > CASES * len(FAMILIES) * 0.9
+        found += compare(referee, family, minor, range(cases))
+    assert found["compared"] > cases * len(FAMILIES) * 0.9
     judged(found)
 
 

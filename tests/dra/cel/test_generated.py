@@ -18,20 +18,21 @@ def compare(oracle, count, seed, environments):
 
 
 def test_random_expressions_have_the_answers_that_go_gives(cel_oracle):
-    generator, expressions = compare(cel_oracle, 3_000, 1, ["stored"])
+    count = cel_oracle.cases(3_000, recorded=1_000)
+    generator, expressions = compare(cel_oracle, count, 1, ["stored"])
     assert set(FUNCTIONS) - CREATORS <= generator.used
     answers = [ours(expression, "stored", VIEWS[:1]) for expression in expressions]
     verdicts = [answer["verdicts"][0] for answer in answers if answer]
-    assert min(map(verdicts.count, (True, False, "error"))) > 300
+    assert min(map(verdicts.count, (True, False, "error"))) > count / 10
 
 
 def test_random_expressions_in_new_objects_are_accepted_where_go_accepts_them(cel_oracle):
-    compare(cel_oracle, 700, 2, ["new", "lists"])
+    compare(cel_oracle, cel_oracle.cases(700, recorded=150), 2, ["new", "lists"])
 
 
 def test_random_expressions_cost_what_go_counts(cel_oracle):
     generator = Generator(3)
-    expressions = [generator.expression() for _ in range(2_000)]
+    expressions = [generator.expression() for _ in range(cel_oracle.cases(2_000, recorded=400))]
     answers = cel_oracle.ask_all({"expr": expression, "devices": DEVICES[:1]} for expression in expressions)
     costs = [(expression, _cost(answer)) for expression, answer in zip(expressions, answers, strict=True)]
     wrong = [
@@ -40,7 +41,7 @@ def test_random_expressions_cost_what_go_counts(cel_oracle):
     # Where a loop over a map ends early, the order that Go takes by chance decides.
     wrong = [(expression, cost) for expression, cost in wrong if not _by_chance(cel_oracle, expression)]
     assert not wrong
-    assert sum(cost is not None for _, cost in costs) > 1_500
+    assert sum(cost is not None for _, cost in costs) > len(costs) * 0.75
 
 
 def _cost(answer):

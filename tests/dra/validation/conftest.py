@@ -3,14 +3,14 @@
 import pytest
 
 from dra.validation.fields import gates
-from tests.oracles import Oracle
+from tests.referees import referee
 
 
 class ApiServer:
     """What a kube-apiserver would answer, asked in bulk."""
 
-    def __init__(self):
-        self._oracle = Oracle("validate")
+    def __init__(self, oracle):
+        self._oracle = oracle
 
     def ask(self, objects, enabled=gates.DEFAULT, **more):
         """One answer an object."""
@@ -24,12 +24,8 @@ class ApiServer:
         """Whether an answer is a refusal; what depends on the labels of a namespace does not count."""
         return bool(answer.get("decode") or [e for e in answer["errors"] if "admin access" not in e["message"]])
 
-    def close(self):
-        self._oracle.close()
-
 
 @pytest.fixture(scope="session")
 def api_server():
-    server = ApiServer()
-    yield server
-    server.close()
+    with referee("validate") as oracle:
+        yield ApiServer(oracle)

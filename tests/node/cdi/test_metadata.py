@@ -122,6 +122,7 @@ def test_files_of_other_claims_and_unfinished_ones_are_told_apart():
 
 
 @pytest.mark.oracle
+@pytest.mark.live
 def test_kubernetes_own_reader_reads_every_version_and_finds_it_valid(metadata_oracle):
     record = prepared(result("gpu-0", "gpus"), result("gpu-1", "gpus"), result("nic", "net/fast"), entry="accelerator")
     texts = [text.decode() for text in metadata_of(record, MACHINE).values()]

@@ -14,7 +14,7 @@ from webhook.dialects.table import Action, Dialect, Position, Row
 from webhook.state.configuration import Configuration
 from webhook.state.rules import MOST_ROWS
 
-pytestmark = pytest.mark.oracle
+pytestmark = [pytest.mark.oracle, pytest.mark.live]
 
 BUILT_IN = Configuration().dialects
 OWN = Dialect(

@@ -1,0 +1,84 @@
+"""A recorded referee answers only what its program answered, and a live one notices when that is not so any more."""
+
+import pytest
+
+from tests import referees
+from tests.oracles import OracleError
+from tests.referees import Referee, referee
+
+
+class Program:
+    """A referee's program: what it makes of a question, one call after the other."""
+
+    def __init__(self, *answers):
+        self._answers = answers
+        self._at = 0
+
+    def ask_all(self, questions):
+        return [self._next() for _ in questions]
+
+    def _next(self):
+        self._at += 1
+        return dict(self._answers[(self._at - 1) % len(self._answers)])
+
+    def close(self):
+        pass
+
+
+@pytest.fixture
+def asking(monkeypatch, tmp_path):
+    """Ask the questions of a referee in a mode, whose program gives these answers."""
+    monkeypatch.setattr(referees, "FOLDER", tmp_path)
+
+    def ask(mode, questions, *answers):
+        monkeypatch.setenv("DRAWBRIDGE_REFEREES", mode)
+        monkeypatch.setattr(referees, "Oracle", lambda _: Program(*answers))
+        with referee("cel") as one:
+            return one.ask_all(questions)
+
+    return ask
+
+
+ONE, TWO = {"expr": "1", "b": [{}]}, {"expr": "2"}
+
+
+def test_what_was_recorded_is_answered_without_the_program(asking):
+    asking("record", [ONE, TWO], {"maxCost": 1, "evalNs": 7}, {"maxCost": 2, "evalNs": 8})
+    assert asking("recorded", [TWO, {"b": [{}], "expr": "1"}]) == [{"maxCost": 2}, {"maxCost": 1}]
+
+
+def test_what_go_answers_by_chance_is_answered_in_turn(asking):
+    asking("record", [ONE] * 4, {"maxCost": 1}, {"maxCost": 2})
+    assert asking("recorded", [ONE] * 3) == [{"maxCost": 1}, {"maxCost": 2}, {"maxCost": 1}]
+    asking("compared", [ONE], {"maxCost": 2})
+
+
+def test_what_was_not_recorded_is_said_with_the_question(asking):
+    asking("record", [ONE], {"maxCost": 1})
+    with pytest.raises(OracleError, match=r'(?s)make record.*"expr": "2"'):
+        asking("recorded", [TWO])
+
+
+def test_a_program_that_answers_otherwise_is_noticed(asking):
+    asking("record", [ONE], {"maxCost": 1, "taint": {"timeAdded": "now"}})
+    asking("live", [ONE], {"maxCost": 1, "taint": {"timeAdded": "later"}})
+    with pytest.raises(OracleError, match="otherwise than recorded"):
+        asking("live", [ONE], {"maxCost": 2})
+
+
+def test_one_that_answers_otherwise_now_and_then_is_not(asking):
+    asking("record", [ONE], {"maxCost": 1})
+    asking("compared", [ONE], *[{"maxCost": 2}] * 9, {"maxCost": 1})
+
+
+def test_recorded_answers_to_questions_of_former_times_are_noticed(asking):
+    asking("record", [ONE, TWO], {"maxCost": 1})
+    asking("live", [ONE], {"maxCost": 1})
+    with pytest.raises(OracleError, match="1 of 2 recorded answers are to no question"):
+        asking("compared", [ONE], {"maxCost": 1})
+
+
+def test_a_mode_that_does_not_exist_is_refused(monkeypatch):
+    monkeypatch.setenv("DRAWBRIDGE_REFEREES", "lively")
+    with pytest.raises(OracleError, match="one of recorded, live"):
+        Referee("cel")
