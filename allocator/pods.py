@@ -10,14 +10,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dra.errors import NodeSelectorError
-from dra.objects import Node, NodeSelector, matches
+from dra.objects import Node, NodeSelector, matches, requests_of
 from dra.wire import WireError, convert
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from dra.objects import Container, Pod, ResourceClaim
-    from dra.quantity import Quantity
 
 Amounts = dict[str, int]  # resource → nano-units
 
@@ -114,11 +113,6 @@ def _larger(one: Amounts, other: Amounts) -> Amounts:
     """Take the larger amount of each resource."""
     names = one.keys() | other.keys()
     return {name: max(one.get(name, 0), other.get(name, 0)) for name in names}
-
-
-def requests_of(container: Container) -> dict[str, Quantity]:
-    """Say what a container asks for: its requests, and where it has none, its limits."""
-    return {**container.resources.limits, **container.resources.requests}
 
 
 def _add(total: Amounts, container: Container) -> None:

@@ -63,3 +63,10 @@ def yaml_oracle() -> Iterator[Referee]:
     """What kubectl reads from a manifest."""
     with referee("yaml") as one:
         yield one
+
+
+@pytest.fixture(scope="session")
+def extended_oracle() -> Iterator[Referee]:
+    """Which claim the scheduler makes for extended resources."""
+    with referee("extended") as one:
+        yield one

@@ -21,12 +21,12 @@ from msgspec.structs import replace
 from allocator import allocate, pods
 from allocator.all_nodes import FleetAnswer, FleetMemo, fleet
 from allocator.answer import Answer, Verdict, as_granted
-from allocator.decisions.pod_claims import IMPLICIT, find_claims
+from allocator.decisions.pod_claims import find_claims
 from allocator.one_node import Options
 from allocator.reasons import sentence, tally
 from allocator.strategies import STRATEGIES, Chosen, Placement, StrategyCache, serve, told_apart
 from dra.budget import Budget
-from dra.objects import ResourceClaim, node_of
+from dra.objects import IMPLICIT, ResourceClaim, node_of
 from dra.wire import encode
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from allocator.pods import requests_of
-from dra.objects import ResourceClaim, claim_name, is_reserved_for
+from dra.objects import IMPLICIT, ResourceClaim, claim_name, is_reserved_for, requests_of
 
 if TYPE_CHECKING:
     from dra.objects import DeviceSubRequest, ExactDeviceRequest, Pod, PodResourceClaim
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
 
 MOST_CONSUMERS = 256  # the API server takes no more in reservedFor
 GROUP = "PodGroup"
-IMPLICIT = "deviceclass.resource.kubernetes.io/"
 
 
 class PodClaims(msgspec.Struct, frozen=True):

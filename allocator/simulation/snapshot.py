@@ -21,17 +21,17 @@ from allocator.reasons import equal_answers, tally
 from allocator.simulation.placement import Placements
 from allocator.strategies import Chosen, best, fragmentation, utilisation
 from dra.objects import (
-    DeviceClaim,
     DeviceQuota,
-    DeviceRequest,
-    ExactDeviceRequest,
+    Node,
     ObjectMeta,
     Pod,
     PodDisruptionBudget,
     ResourceClaim,
-    ResourceClaimSpec,
     ResourceClaimTemplate,
     claim_name,
+    extended_claim,
+    serve_resources,
+    served_resources,
 )
 from dra.policy import held_of_quota, quota_lines, whose
 from dra.stock import Stock, amounts_of, total
@@ -143,12 +143,7 @@ class _SnapshotRun:
         self.used = podfit.total(snapshot.pods)
         self.looks = LOOKS
         self.explained: dict[int, _KnownRefusal] = {}  # refusals, by their identity
-        self.offered = {
-            resource: name
-            for name, class_ in snapshot.stock.classes.items()
-            for resource in (class_.spec.extended_resource_name, f"deviceclass.resource.kubernetes.io/{name}")
-            if resource
-        }
+        self.serving = serve_resources(snapshot.stock.classes.values())
         self.undecided = 0
 
     def schedule(self, pod: Pod) -> PodOutcome:
@@ -160,20 +155,21 @@ class _SnapshotRun:
             return PodOutcome(name, None, summary=str(missing), reasons=(Reason(Stage.CLASS, text=str(missing)),))
         held = [claim for claim in wanted if claim.status.allocation is not None]
         free = [claim for claim in wanted if claim.status.allocation is None]
-        extended = self._name_extended(pod)
+        names = served_resources(pod, self.serving)
+        by_lacking: dict[tuple[str, ...], Sequence[ResourceClaim]] = {}
         unfit: dict[str, str] = {}
         asked: dict[str, Sequence[ResourceClaim]] = {}
         for here, node in self.fleet.stock.nodes.items():
             allocatable = node.status.allocatable
-            lacking = [resource for resource in extended if resource not in allocatable]
+            lacking = tuple([resource for resource in names if not allocatable.get(resource)])
             used = self.used.get(here, {})
             why = podfit.refusal(pod, node, used, lacking) or podfit.elsewhere(held, node)
             if why:
                 unfit[here] = why
-            elif lacking:
-                asked[here] = [*free, self._extended_claim(pod, lacking)]
             else:
-                asked[here] = free
+                if lacking not in by_lacking:
+                    by_lacking[lacking] = self._with_extended(pod, free, node)
+                asked[here] = by_lacking[lacking]
         choices: dict[str, Chosen] = {}
         different = {id(claims): claims for claims in asked.values()}
         for claims in different.values():
@@ -217,10 +213,11 @@ class _SnapshotRun:
                 if victim.spec.node_name == asked.node:
                     for resource, amount in podfit.requests(victim).items():
                         used[resource] = used.get(resource, 0) - amount
-            lacking = [resource for resource in self._name_extended(pod) if resource not in node.status.allocatable]
+            allocatable = node.status.allocatable
+            lacking = [name for name in served_resources(pod, self.serving) if not allocatable.get(name)]
             if podfit.refusal(pod, node, used, lacking) or podfit.elsewhere(held, node):
                 return False
-            claims = [*free, self._extended_claim(pod, lacking)] if lacking else free
+            claims = self._with_extended(pod, free, node)
             answer = self.fleet.ask(after, asked.node, claims).answer
             return answer.feasible and self._crossed(pod, claims, answer, after) is None
 
@@ -311,27 +308,7 @@ class _SnapshotRun:
                 named = f"{namespace}/{name}" if name else f"of entry {entry.name}"
                 raise _Missing(f"ResourceClaim {named} does not exist")
 
-    def _name_extended(self, pod: Pod) -> list[str]:
-        """Name the extended resources a pod asks for that a class offers."""
-        containers = (*pod.spec.init_containers, *pod.spec.containers)
-        return sorted({name for one in containers for name in podfit.requests_of(one)} & self.offered.keys())
-
-    def _extended_claim(self, pod: Pod, names: Sequence[str]) -> ResourceClaim:
-        """Make the claim for extended resources that the node has no device plugin for."""
-        requests: list[DeviceRequest] = []
-        containers = (*pod.spec.init_containers, *pod.spec.containers)
-        for at, container in enumerate(containers):
-            asked = sorted(podfit.requests_of(container).items())
-            for number, (name, amount) in enumerate(asked):
-                if name in names and amount:
-                    request = f"container-{at}-request-{number}"
-                    exactly = ExactDeviceRequest(
-                        device_class_name=self.offered[name], allocation_mode="ExactCount", count=amount.value()
-                    )
-                    requests.append(DeviceRequest(name=request, exactly=exactly))
-        meta = ObjectMeta(
-            name=f"{pod.metadata.name}-extended-resources",
-            namespace=pod.metadata.namespace or "default",
-        )
-        devices = DeviceClaim(requests=tuple(requests))
-        return ResourceClaim(metadata=meta, spec=ResourceClaimSpec(devices=devices))
+    def _with_extended(self, pod: Pod, claims: Sequence[ResourceClaim], node: Node) -> Sequence[ResourceClaim]:
+        """Add the claim for extended resources that the node has no device plugin for."""
+        made = extended_claim(pod, self.serving, node.status.allocatable)
+        return claims if made is None else [*claims, made.claim]

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 from allocator import Options, allocate
 from allocator.answer import Stage, Verdict
 from allocator.decisions import Decider, Outlook, Serving, advice, find_claims, try_out
-from allocator.pods import elsewhere, refusal, requests_of, total
+from allocator.pods import elsewhere, refusal, total
 from allocator.preemption import held_near
 from cli.explain.claims import pods_of, since_of
 from cli.explain.stories import Beside, Blocker, NodesAlike, Prospect, QuotaUse
 from dra.budget import Budget
+from dra.objects import serve_resources, served_resources
 from dra.policy import QuotaLine, amount_of, held_of_quota, in_scope, limits_of, whose
 from dra.stock import amounts_of, results_by_pool
 from dra.stock import total as sum_of
@@ -123,13 +124,13 @@ def _beside(pod: Pod, fitting: Sequence[str], scene: Scene) -> list[Beside]:
         return []
     stock = scene.stock
     used = total(scene.pods.values())
-    # Names that a DeviceClass serves: devices answer for them.
-    served = {class_.spec.extended_resource_name for class_ in stock.classes.values()}
-    containers = (*pod.spec.init_containers, *pod.spec.containers)
-    ignored = {name for container in containers for name in requests_of(container) if name in served}
+    served = served_resources(pod, serve_resources(stock.classes.values()))
     found: defaultdict[str, list[str]] = defaultdict(list)
     for name in fitting:
-        why = refusal(pod, stock.nodes[name], used.get(name, {}), ignored)
+        node = stock.nodes[name]
+        # Devices answer for what no device plugin there hands out.
+        ignored = [resource for resource in served if not node.status.allocatable.get(resource)]
+        why = refusal(pod, node, used.get(name, {}), ignored)
         if why:
             found[why].append(name)
     kept = [Beside(message=why, count=len(names), nodes=tuple(names)) for why, names in found.items()]

@@ -49,6 +49,14 @@ from dra.objects.device import (
     ResourceSlice,
     ResourceSliceSpec,
 )
+from dra.objects.extended_resources import (
+    IMPLICIT,
+    extended_claim,
+    is_extended,
+    requests_of,
+    serve_resources,
+    served_resources,
+)
 from dra.objects.meta import Condition, ObjectMeta, OwnerReference, is_later, is_news
 from dra.objects.node import (
     Node,
@@ -79,6 +87,7 @@ from dra.objects.pod import (
 from dra.objects.taint import DeviceTaint, DeviceTaintRule, DeviceToleration, blocks, selects
 
 __all__ = [
+    "IMPLICIT",
     "AllocatedDeviceStatus",
     "AllocationResult",
     "CELDeviceSelector",
@@ -148,6 +157,8 @@ __all__ = [
     "claim_names",
     "claim_spec",
     "defaults",
+    "extended_claim",
+    "is_extended",
     "is_later",
     "is_news",
     "is_reserved_for",
@@ -155,8 +166,11 @@ __all__ = [
     "node",
     "node_of",
     "protects",
+    "requests_of",
     "results_of",
     "selects",
+    "serve_resources",
+    "served_resources",
     "template_site",
     "versions",
 ]

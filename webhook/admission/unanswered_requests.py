@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from allocator.decisions import STRATEGY
+from dra.objects import IMPLICIT
 from dra.validation import shape
 from webhook.dialects import Action, Position, Role, pattern
 from webhook.names import ANNOTATIONS, DOMAIN, MODE_LABEL, SKIP_LABEL, TRANSLATED_LABEL, WAITS_LABEL
@@ -68,8 +69,6 @@ _DEVICE = re.compile(
 )
 # Domains whose other keys say nothing about devices.
 _OWN = ("kubernetes.io", "k8s.io", "drawbridge.dev")
-# The name under which every DeviceClass can be asked for.
-_IMPLICIT = "deviceclass.resource.kubernetes.io/"
 _NONE = ("", "none", "void")
 _FIELDS = ("limits", "requests", "claims")
 # drawbridge's own keys that a pod may have.
@@ -145,8 +144,8 @@ def _unanswered(view: PodView, state: State) -> Iterator[Decision]:
 
 def judge_resource(key: str, state: State, container: str = "") -> Decision | None:
     """Judge a resource that no table has; None if it has nothing to do with devices."""
-    if key.startswith(_IMPLICIT):
-        served = f"DeviceClass {key.removeprefix(_IMPLICIT)} serves it, as if through extendedResourceName"
+    if key.startswith(IMPLICIT):
+        served = f"DeviceClass {key.removeprefix(IMPLICIT)} serves it, as if through extendedResourceName"
         return _decision(Action.LEFT, key, served, container)
     if _is_own(key):
         return None

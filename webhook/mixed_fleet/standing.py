@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from dra.objects import IMPLICIT
 from webhook.dialects import Role
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def standings(nodes: Iterable[Node], fleet: Inventory, configuration: Configurat
     """Say where the nodes stand for each name that a DeviceClass stands for, and that a node hands out or `mixed` names."""
     by_name = {node.metadata.name: node for node in nodes}
     ordered = [by_name[name] for name in sorted(by_name)]
-    keys = {*fleet.extended, *configuration.file.mixed}
+    keys = {name for name in fleet.extended if not name.startswith(IMPLICIT)} | configuration.file.mixed.keys()
     for node in ordered:
         keys.update(node.status.allocatable)
     found: list[Standing] = []

@@ -20,6 +20,7 @@ import msgspec
 from dra import cel
 from dra.budget import Budget
 from dra.errors import OutOfBudget, SelectorError
+from dra.objects import serve_resources
 from webhook.dialects import TARGETS, VOCABULARIES, VOICE, Product, Served, Target
 from webhook.state.device_groups import Census, Group, Reading
 from webhook.state.schema import Evidence
@@ -47,7 +48,7 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     handed_out: Mapping[str, frozenset[str]] = {}
     # Dialect: nodes whose labels say that a unit of a bare name is not a whole device, and how they say so.
     labelled: Mapping[str, Mapping[str, str]] = {}
-    # Extended resource name: the class that serves it (the newest; of equal age the lexically first).
+    # Extended resource name, implicit ones too: the class that serves it.
     extended: Mapping[str, str] = {}
     # Whether only some nodes and drivers were asked (`evidence`).
     chosen: bool = False
@@ -86,16 +87,12 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             if bare is not None:
                 told = {node.metadata.name: bare.node(node.metadata.labels) for node in nodes}
                 labelled[vocabulary.table.name] = {name: text for name, text in told.items() if text}
-        # The newest class wins an extended resource; of equal age the lexically first.
-        ordered = sorted(classes, key=lambda one: one.metadata.name, reverse=True)
-        ordered.sort(key=lambda one: one.metadata.creation_timestamp)
-        extended = {one.spec.extended_resource_name: one.metadata.name for one in ordered}
         return cls(
             known=True,
             classes=served,
             handed_out={name: frozenset(givers) for name, givers in handed_out.items()},
             labelled=labelled,
-            extended={resource: name for resource, name in extended.items() if resource},
+            extended=serve_resources(classes),
             chosen=evidence != EVERYBODY,
             census=census,
         )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from dra.objects import ObjectMeta, PodSpec, template_site
+from dra.objects import ObjectMeta, PodSpec, is_extended, template_site
 from dra.pointer import look_up, member, text_at
 from dra.validation.fields import names, shape
 from dra.validation.fields.limits import required, some, wrong_format
@@ -201,7 +201,7 @@ def _extended_problems(spec: PodSpec, path: str) -> Problems:
             at = f"{path}/{kind}/{index}/resources"
             yield from _amount_problems(container.resources, at)
     for side, amounts in (("limits", spec.resources.limits), ("requests", spec.resources.requests)):
-        for name in filter(_is_extended, amounts):
+        for name in filter(is_extended, amounts):
             at = member(f"{path}/resources/{side}", name)
             message = f"{name} cannot be asked for by the pod as a whole"
             yield Problem("D209", at, message, "ask for it in a container")
@@ -216,7 +216,7 @@ def _amount_problems(resources: ResourceRequirements, path: str) -> Problems:
             message = f"{name} is not a resource that a container can ask for"
             if misspelt:
                 yield Problem("D213", at, f"{message}: it {misspelt}")
-            elif not _is_extended(name):
+            elif not is_extended(name):
                 # What a container may ask for of Kubernetes' own resources (validateContainerResourceName).
                 own = name in _STANDARD or name.startswith("hugepages-")
                 if name.startswith("requests.") if "/" in name else not own:
@@ -227,7 +227,7 @@ def _amount_problems(resources: ResourceRequirements, path: str) -> Problems:
                 hint = "write a whole number; a part of a device is asked for in other words, which `drawbridge dialects` lists"
                 yield Problem("D209", at, f"{amount} of {name} is not a whole number", hint)
     for name, amount in requests.items():
-        if not _is_extended(name):
+        if not is_extended(name):
             continue
         at = member(f"{path}/requests", name)
         limit = limits.get(name)
@@ -235,8 +235,3 @@ def _amount_problems(resources: ResourceRequirements, path: str) -> Problems:
             yield Problem("D209", at, f"{name} has a request and no limit", f"set limits: {{{name}: {amount}}}")
         elif limit != amount:
             yield Problem("D209", at, f"the request of {name}, {amount}, is not its limit, {limit}", "make them equal")
-
-
-def _is_extended(name: str) -> bool:
-    """Say whether a resource is not one of Kubernetes' own (IsExtendedResourceName)."""
-    return "/" in name and "kubernetes.io/" not in name and not name.startswith("requests.")

@@ -1,0 +1,88 @@
+"""The claim that core's scheduler makes for a pod's extended resources, judged by the scheduler's own code."""
+
+import random
+
+import pytest
+
+from dra import wire
+from dra.objects import DeviceClass, Pod
+from dra.objects.extended_resources import extended_claim, serve_resources, served_resources
+from dra.quantity import parse
+
+GPU = "nvidia.com/gpu"
+NAMES = (GPU, "amd.com/gpu", "example.com/a", "requests.example.com/a", "deviceclass.resource.kubernetes.io/gpu", "deviceclass.resource.kubernetes.io/b")  # fmt: skip
+AMOUNTS = ("0", "1", "2", "3", "5", "1k", "16", "2e0", "0.5e1")
+
+
+def pod(*containers, init=()):
+    def container(name, requests, **more):
+        return {"name": name, "resources": {"requests": requests}, **more}
+
+    spec = {
+        "containers": [container(f"c{at}", one) for at, one in enumerate(containers)],
+        "initContainers": [container(f"i{at}", one, **more) for at, (one, more) in enumerate(init)],
+    }
+    return {"metadata": {"name": "p", "namespace": "n"}, "spec": spec}
+
+
+def device_class(name, extended=None, created="2026-01-01T00:00:00Z"):
+    metadata = {"name": name, "creationTimestamp": created}
+    return {"metadata": metadata, "spec": {"extendedResourceName": extended} if extended else {}}
+
+
+def made_of(document, classes, allocatable=None):
+    serving = serve_resources(wire.convert(one, DeviceClass) for one in classes)
+    amounts = {name: parse(text) for name, text in (allocatable or {}).items()}
+    return extended_claim(wire.convert(document, Pod), serving, amounts)
+
+
+def test_each_container_has_a_request_by_its_place_and_that_of_the_name_among_all_it_asks_for():
+    document = pod({"cpu": "1", GPU: "2"}, {GPU: "1", "a.example.com/x": "1"})
+    made = made_of(document, [device_class("gpu.nvidia.com", GPU)])
+    requests = made.claim.spec.devices.requests
+    counts = {one.name: (one.exactly.device_class_name, one.exactly.count) for one in requests}
+    assert counts == {"container-0-request-1": ("gpu.nvidia.com", 2), "container-1-request-1": ("gpu.nvidia.com", 1)}
+    assert made.claim.metadata.generate_name == "p-extended-resources-"
+    assert made.claim.metadata.annotations == {"resource.kubernetes.io/extended-resource-claim": "true"}
+
+
+def test_a_node_whose_device_plugin_serves_the_name_makes_no_claim():
+    classes = [device_class("gpu.nvidia.com", GPU)]
+    assert made_of(pod({GPU: "2"}), classes, {GPU: "8"}) is None
+    assert made_of(pod({GPU: "2"}), classes, {GPU: "0"}) is not None
+    assert made_of(pod({GPU: "0"}), classes) is None
+
+
+def _random_pod(rng):
+    def requests():
+        names = rng.sample(NAMES, rng.randrange(0, 4)) + rng.sample(["cpu", "memory", "zeta.example.com/z"], 1)
+        return {name: rng.choice(AMOUNTS) for name in names}
+
+    init = [(requests(), {"restartPolicy": "Always"} if rng.random() < 0.4 else {}) for _ in range(rng.randrange(0, 5))]
+    return pod(*[requests() for _ in range(rng.randrange(1, 13))], init=init)
+
+
+def _random_classes(rng):
+    names = rng.sample(["gpu", "b", "c", "d"], rng.randrange(0, 5))
+    dates = ["2026-01-01T00:00:00Z", "2026-01-01T00:00:01Z", "2025-12-31T23:59:59Z"]
+    return [device_class(name, rng.choice([None, *NAMES[:3]]), rng.choice(dates)) for name in names]
+
+
+@pytest.mark.oracle
+def test_random_pods_and_classes_make_the_claim_that_the_scheduler_makes(extended_oracle):
+    rng = random.Random(5004)
+    cases = []
+    for _ in range(4000):
+        allocatable = {name: rng.choice(["0", "4"]) for name in rng.sample(NAMES, rng.randrange(0, 3))}
+        cases.append({"pod": _random_pod(rng), "classes": _random_classes(rng), "allocatable": allocatable})
+    claims = 0
+    for case, answer in zip(cases, extended_oracle.ask_all(cases), strict=True):
+        serving = serve_resources(wire.convert(one, DeviceClass) for one in case["classes"])
+        asked = served_resources(wire.convert(case["pod"], Pod), serving)
+        assert {name: serving[name] for name in asked} == answer["classes"], case
+        made = made_of(case["pod"], case["classes"], case["allocatable"])
+        claims += made is not None
+        requests = [wire.builtins(one) for one in made.claim.spec.devices.requests] if made else []
+        mappings = [wire.builtins(one) for one in made.mappings] if made else []
+        assert (requests, mappings) == (answer["requests"] or [], answer["mappings"] or []), case
+    assert claims > 1000
