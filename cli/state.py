@@ -9,7 +9,7 @@ import msgspec
 from cli import contract as inputs
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from cluster.manifests import Document
     from webhook.state import Configuration, Features, State
@@ -35,7 +35,7 @@ def state_of(
     from cluster.objects import LimitRange
     from dra.objects import Pod
     from dra.wire import WireError, convert
-    from webhook.state import State
+    from webhook.state import Inventory, State
     from webhook.translate import group_kind, mapping, namespace_of
 
     namespaces: dict[str, dict[str, str]] = {}
@@ -76,6 +76,7 @@ def state_of(
                     continue  # said where it is translated
     state = State(
         configuration=configuration,
+        fleet=Inventory(assumes=True),
         namespaces=namespaces,
         quotas=quotas,
         limit_ranges=limit_ranges,
@@ -86,6 +87,14 @@ def state_of(
         state = msgspec.structs.replace(state, features=features)
     of_devices = around or any(str(document.object.get("kind")) in _OF_DEVICES for document in documents)
     return with_fleet(state, of_fleet) if of_devices else state
+
+
+def say_assumed(assumed: Iterable[str]) -> None:
+    """Say once which keys were taken for what they most often mean, for want of anything to look at."""
+    keys = list(dict.fromkeys(assumed))
+    if keys and not inputs.quiet():
+        what = f"{keys[0]} is a whole device" if len(keys) == 1 else f"{' and '.join(keys)} are whole devices"
+        inputs.complain(f"assumed: {what}; with --inventory or on your cluster it is looked up")
 
 
 def besides(known: Sequence[Document], documents: Sequence[Document]) -> list[Document]:
@@ -109,7 +118,7 @@ def with_fleet(state: State, documents: Sequence[Document]) -> State:
     file = state.configuration.file
     fleet = Inventory.of(classes, slices, nodes, evidence=file.evidence)
     if not (slices or nodes):  # classes alone say what serves a name, and nothing about devices
-        fleet = msgspec.structs.replace(fleet, known=False)
+        fleet = msgspec.structs.replace(fleet, known=False, assumes=True)
     templates = {}
     for template in given.of(ResourceClaimTemplate):
         place = template.metadata.namespace or "default", template.metadata.name

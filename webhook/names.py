@@ -13,6 +13,9 @@ DOMAIN = "drawbridge.dev"
 NAMESPACE = "drawbridge-system"
 API_VERSION = f"{DOMAIN}/v1alpha1"
 
+# Where tables of the configuration are explained that a message asks for.
+TABLES = "docs/translation.md#configuration"
+
 # The Service, and the configuration, by which API servers ask about quotas.
 QUOTA = f"{NAME}-quota"
 

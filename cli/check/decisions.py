@@ -10,7 +10,6 @@ from cli.check.reports import APPROXIMATED, KNOWN, STAYS, Placed
 from dra.finding import Finding, Severity
 from dra.pointer import member
 from dra.validation import Problem, Reviewed, findings, name
-from webhook.admission import decide_object
 from webhook.dialects import Action
 from webhook.names import MODE_LABEL
 from webhook.refusals import INVALID, PAGES
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from cluster.manifests import Document
-    from webhook.state import State
 
     _Object = dict[str, Any]
 
@@ -29,7 +27,9 @@ if TYPE_CHECKING:
 _SIDES = ("", "/limits", "/requests", "/resources/limits", "/resources/requests")
 
 
-def at_the_webhook(objects: Sequence[_Object], state: State, found: Sequence[Reviewed]) -> list[Reviewed]:
+def at_the_webhook(
+    objects: Sequence[_Object], decided: Sequence[Iterable[Decision]], found: Sequence[Reviewed]
+) -> list[Reviewed]:
     """Add the webhook's findings about each object; it may know a better remedy for one of the API server's."""
     refused_anyway = {number for number, finding in found if finding.severity is Severity.ERROR}
     remedies: dict[tuple[int, str], str] = {}
@@ -44,7 +44,7 @@ def at_the_webhook(objects: Sequence[_Object], state: State, found: Sequence[Rev
                 problem = Problem("D214", member("/metadata/labels", MODE_LABEL), wrong)
                 told += [Reviewed(number, finding) for finding in findings([problem], name(value))]
         said: set[Finding] = set()
-        for decision in decide_object(value, state).decisions:
+        for decision in decided[number]:
             if not decision.code:
                 continue
             finding = finding_of(value, decision, decision.code)

@@ -11,7 +11,7 @@ import msgspec
 from cli import contract as inputs
 from cli.configuration import among, configuration_of, features_of, in_mode, mode_option, server_named
 from cli.contract import Broken, Exit
-from cli.state import besides, state_of
+from cli.state import besides, say_assumed, state_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -62,6 +62,7 @@ def command(
         raise Broken("nothing to check", "name manifests with -f FILE, -f DIR or -f -")
     from cli.check import Placed, at_the_webhook, lay_out_prospects, never, place
     from dra.validation import TYPES, Problem, Reviewed, findings, is_ours, name, read, review
+    from webhook.admission import decide_object
     from webhook.state import configuration as configurations
 
     server = server_named(kubernetes, feature_gates)
@@ -92,7 +93,9 @@ def command(
         found += never(objects, around, found, features.server)
     state = in_mode(state_of([*known, *documents], (), configuration, features), mode)
     # Where no fleet is given, its absence is no reason to refuse anything.
-    found = at_the_webhook(objects, msgspec.structs.replace(state, confirmed=state.fleet.known), found)
+    state = msgspec.structs.replace(state, confirmed=state.fleet.known)
+    decided = [decide_object(value, state).decisions for value in objects]
+    found = at_the_webhook(objects, decided, found)
     if any(one.object.get("kind") == "DeviceQuota" for one in (*documents, *inventoried)):
         from cli.quota import foretell, reviewed
 
@@ -109,6 +112,7 @@ def command(
     placed += place(documents, found)
     placed.sort(key=attrgetter("number", "line", "column"))
     _print(placed, documents, output)
+    say_assumed(one.key for decisions in decided for one in decisions if one.assumed)
     if fail_on == "never":
         return Exit.FINE
     bad = _LEVELS[: _LEVELS.index(fail_on) + 1]

@@ -12,6 +12,7 @@ import click
 from cli import contract as inputs
 from cli.configuration import configuration_of, features_of, server_named
 from cli.contract import Broken, Exit
+from cli.state import say_assumed
 
 if TYPE_CHECKING:
     from cli.loading import Gathered
@@ -103,6 +104,7 @@ def command(
     with inputs.undisturbed():
         seen = overview(gathered, configuration, features, scope)
     _print(seen, output)
+    say_assumed(one.key for workload in seen.workloads for one in workload.keys if one.assumed)
     bad = () if fail_on == "never" else _LEVELS[: _LEVELS.index(fail_on) + 1]
     if any(one.fate.value in bad for one in seen.workloads):
         return Exit.REFUSED

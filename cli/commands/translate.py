@@ -17,7 +17,7 @@ from cli import contract as inputs
 from cli.configuration import among, configuration_of, features_of, in_mode, mode_option, server_named
 from cli.contract import Broken, Exit
 from cli.edited import Result
-from cli.state import state_of
+from cli.state import say_assumed, state_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -99,6 +99,7 @@ def command(
     if writes:
         _write_into(results, dry_run=dry_run, err=wanted)
     warn_of_misspelt(documents)
+    say_assumed(one.key for result in results for one in result.translation.decisions if one.assumed)
     # Kinds that have pods in them, and are not known to be workloads.
     kinds: Counter[str] = Counter()
     for document in documents:

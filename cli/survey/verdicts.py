@@ -66,6 +66,7 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
     detail: str = ""
     code: str = ""
     remedy: str = ""
+    assumed: bool = False  # only what the key most often means: nothing was there to look at
 
 
 class Judged(msgspec.Struct, frozen=True, kw_only=True):
@@ -213,6 +214,7 @@ class Foreteller:
                 detail=told.detail,
                 code=told.code,
                 remedy=told.remedy,
+                assumed=told.assumed,
             )
             keys.append(key)
         for key in keys:

@@ -93,14 +93,17 @@ def _decide(obj: _Object, state: State, mode: Mode, *, unknown: bool = False) ->
     for path, one in done.items():
         # The keys that no table has.
         decisions = list(one.decisions)
-        warnings = dict.fromkeys(one.warnings)
+        warnings: dict[str, None] = {}
         for other in unanswered_requests(at(obj, path), state, one.decisions):
             decisions.append(msgspec.structs.replace(other, object=name))
             if other.code:
                 warnings[str(Denial(other.code, f"{other.key}: {other.action}: {other.detail}"))] = None
-        verdict = msgspec.structs.replace(one, decisions=tuple(decisions), warnings=tuple(warnings))
+        verdict = msgspec.structs.replace(one, decisions=tuple(decisions))
         if mode is not Mode.OFF and not verdict.refusals:
             verdict = _judge(obj, path, verdict, state)
+        # Whatever becomes of the pod, what is not understood on it is said.
+        warnings = dict.fromkeys((*verdict.warnings, *warnings))
+        verdict = msgspec.structs.replace(verdict, warnings=tuple(warnings))
         judged.append(_in_mode(verdict, obj, mode, state))
     # Requests outside of pod templates: the object keeps them, and its pods are decided about as they will be made.
     found = decide_unknown_kind(obj, state, unknown=unknown)

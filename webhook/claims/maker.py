@@ -17,6 +17,7 @@ from webhook.claims import spec as shapes
 from webhook.claims import template
 from webhook.claims.spec import Claims, Impossible
 from webhook.dialects import Demand, Pairs, Served, Supply, Together, assumed, kinds
+from webhook.names import TABLES
 
 if TYPE_CHECKING:
     from dra.objects import ResourceClaimSpec
@@ -127,12 +128,13 @@ class Workshop:
         if not self.fleet.known:
             served = assumed(target, Served(name=declared))
             if not served.name:
-                return Impossible(reason=f"no class is declared for target {name!r}")
+                return Impossible(reason=f"no class is declared: `classes: {{{name}: NAME}}` ({TABLES})")
             return Supply(target, served)
         found = self.fleet.find(target, declared)
         if found is None:
             wanted = declared or " or ".join(target.classes) or f"target {name!r}"
-            return Impossible(reason=f"the cluster has no DeviceClass {wanted} (declare `classes.{name}`)")
+            table = f"if yours has another name, declare `classes: {{{name}: NAME}}` ({TABLES})"
+            return Impossible(reason=f"the cluster has no DeviceClass {wanted}; {table}")
         if not found.devices:
             return Supply(target, assumed(target, found))
         if found.driver != target.driver:

@@ -38,6 +38,7 @@ from webhook.dialects import (
     Need,
     Pairs,
 )
+from webhook.names import TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -226,8 +227,8 @@ def _by_size(
         return Impossible(reason=f"{reason}, {supply.served.doubt}")
     if not amounts:
         return Impossible(
-            reason=f"{percent} % of a device's memory can't be told without device sizes: none are published for class "
-            f"{supply.served.name}, and no `models` are declared",
+            reason=f"{percent} % of a device's memory is unknown: class {supply.served.name} publishes no sizes; declare "
+            f"them, as in `models: [{{product: NVIDIA A100-SXM4-40GB, memory: 40Gi}}]` ({TABLES})",
             unresolved=True,
         )
     kept = dict(sorted(list(amounts.items())[:_ALTERNATIVES], key=lambda entry: astuple(entry[0])))

@@ -122,6 +122,7 @@ class Left(msgspec.Struct, frozen=True, gc=False):
 
     key: str
     reason: str
+    code: str = ""  # of the finding that it is: a word beside the request is not understood
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -237,6 +238,7 @@ class Meaning(msgspec.Struct, frozen=True, gc=False):
     replica: bool = False
     left: Left | None = None
     basis: str = ""  # what this rests on, in words for people
+    assumed: bool = False  # it rests on nothing but what the key most often means
     # It is left for a doubt only, which an administrator's word settles.
     doubt: bool = False
 

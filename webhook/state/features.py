@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from dra import server as servers
 from dra.server import Declared, KnownServer, Server
-from webhook.dialects import Need, Scheduler
+from webhook.dialects import ALTERNATIVES, CLAIMS, SHARES, Need, Scheduler
+from webhook.names import TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -69,10 +70,17 @@ class Features(KnownServer, frozen=True, kw_only=True):
                 return f"the API server (1.{self.minor}, {need.gate} off) would drop {need.title}"
         scheduler = schedulers.get(name)
         if scheduler is None:
-            return f"whether scheduler {name!r} understands {needs[0].title} is not declared (`schedulers`)"
+            return f"whether scheduler {name!r} serves {needs[0].title} is not declared; if it does, {_declared(name, needs)}"
         for need in needs:
             if not scheduler.serves(need):
-                return (
-                    f"scheduler {name!r} is not known to serve {need.title}: where it does, declare it (`schedulers`)"
-                )
+                return f"scheduler {name!r} is not known to serve {need.title}; if it does, {_declared(name, needs)}"
         return ""
+
+
+_WORDS = {CLAIMS: "claims", ALTERNATIVES: "prioritizedList", SHARES: "shares"}
+
+
+def _declared(name: str, needs: tuple[Need, ...]) -> str:
+    """Write the table that declares that a scheduler serves these."""
+    serves = ", ".join(f"{_WORDS[need]}: true" for need in needs)
+    return f"declare `schedulers: {{{name}: {{{serves}}}}}` ({TABLES})"

@@ -43,6 +43,8 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """The facts. An unknown fleet (no inventory was given) is not an empty one: nothing can be concluded from it."""
 
     known: bool = False
+    # Whether a unit of a key is taken for what it most often is where nothing is known: in files, never on a cluster.
+    assumes: bool = False
     classes: Mapping[str, Served] = {}
     # Legacy names that device plugins hand out, and the nodes that do.
     handed_out: Mapping[str, frozenset[str]] = {}

@@ -162,7 +162,8 @@ def _answer(
     unit = WHOLE
     if bare:
         unit = meaning(bare, dialect, configuration, fleet, whose.selected)
-        if unit.left:
+        # What is no number is refused whatever a unit is, as the API server would.
+        if unit.left and not any(isinstance(value, Refusal) for words in numbers for _, value in words):
             quiet = configuration.file.meanings.get(bare) == "leave"
             return Case(
                 dialect=dialect, words=entries, container=container, keys=keys, left=unit.left, quiet=quiet, bare=bare, unit=unit

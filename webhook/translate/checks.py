@@ -199,7 +199,7 @@ def leave_misspelt(case: Case, context: Context) -> Case:
     for slot, _ in case.words:
         left = context.misspelt.get(slot.order)
         if left:
-            return case.leave(left.key, left.reason)
+            return msgspec.structs.replace(case.leave(left.key, left.reason), left=left)
     return case
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from webhook.dialects import Dialect, Hint, Left, Meaning, Position, Role, Selected
+from webhook.names import TABLES
 from webhook.translate.near import near_key
 from webhook.translate.pod_view import PodView
 
@@ -229,9 +230,11 @@ def _set_key(said: Meaning, key: str) -> Meaning:
 
 def _judge_by_nodes(key: str, dialect: Dialect, bare: Bare, configuration: Configuration, fleet: Inventory) -> Meaning:
     """Take it for a whole device if more nodes publish such devices than still hand the name out or share them."""
+    target = configuration.targets[bare.targets.get(key, bare.target)]
+    if not fleet.known and fleet.assumes:
+        return Meaning(basis=f"assumed: {key} is a whole device", assumed=True)
     if not fleet.known:
         return _unclear(key, "it may be a whole device or a part of one, and there is no inventory to tell by")
-    target = configuration.targets[bare.targets.get(key, bare.target)]
     served = fleet.find(target, configuration.file.classes.get(target.name, ""))
     if served is None:
         return _unclear(key, f"no DeviceClass of a {target.title} exists")
@@ -259,13 +262,13 @@ def _judge_by_nodes(key: str, dialect: Dialect, bare: Bare, configuration: Confi
     how = f"is labelled {labelled[node]}" if node in labelled else how
     reason = f"node {node} {how}, as do {len(old)} of the {len(new | old)} nodes that have a say"
     if new and node in handing:
-        reason = f"{reason}; say which nodes are preferred under `mixed`, or"
-        return Meaning(left=Left(key, f"{reason} what it means under `meanings`"))
+        reason = f"{reason}; say which nodes are preferred under `mixed`"
+        return _unclear(key, reason)
     return _unclear(key, reason)
 
 
 def _unclear(key: str, reason: str) -> Meaning:
-    return Meaning(left=Left(key, f"{reason}; declare what it means under `meanings`"))
+    return Meaning(left=Left(key, f"{reason}; if it is whole, declare `meanings: {{{key}: whole}}` ({TABLES})"))
 
 
 # Words of a pod that are compared with those that are known; who has more of them does not mean them.
@@ -286,6 +289,6 @@ def misspelt(pod: PodView, configuration: Configuration, fleet: Inventory) -> Ma
             budget -= 1
             near = near_key(key, configuration)
             if near and key not in fleet.handed_out and key not in fleet.extended:
-                found[slot.order] = Left(key, f"not understood (did you mean {near}?)")
+                found[slot.order] = Left(key, f"did you mean {near}?", "D211")
                 break
     return found

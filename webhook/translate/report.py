@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from webhook.dialects import Action, Left, Refusal
+from webhook.dialects import WHOLE, Action, Left, Refusal
 from webhook.refusals import Code, Denial
 from webhook.translate.pod_view import equal
 
@@ -34,6 +34,8 @@ class Decision(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     remedy: str = ""
     # On what it rests that a unit of this key was taken for what it was taken for.
     basis: str = ""
+    # Whether that is only what it most often means: nothing was there to look at.
+    assumed: bool = False
 
 
 class Report:
@@ -76,9 +78,18 @@ class Report:
         for note in case.notes:
             key, action = note.key, note.action
             silent.pop(key, None)
-            basis = case.unit.basis if key == case.bare else ""
+            unit = case.unit if key == case.bare else WHOLE
             self.decisions.append(
-                Decision(self._object, case.container, dialect, key, action, note.detail, "", "", basis)
+                Decision(
+                    self._object,
+                    case.container,
+                    dialect,
+                    key,
+                    action,
+                    note.detail,
+                    basis=unit.basis,
+                    assumed=unit.assumed,
+                )
             )
             if action is Action.APPROXIMATED and self._approximations == "warn":
                 who = _who(case.container)
@@ -91,7 +102,12 @@ class Report:
     def _add_left(self, case: Case) -> None:
         assert case.left
         cause, reason = case.left.key, case.left.reason
-        keys = case.keys if cause in case.keys else (cause, *case.keys)
+        keys = case.keys
+        if case.left.code:
+            slots = [slot.name for slot, _ in case.words if cause in slot.limits]
+            self._not_understood(slots[0], cause, reason, case.left.code)
+        elif cause not in keys:
+            keys = (cause, *keys)
         for key in keys:
             text = reason if key == cause else f"stays with {cause}"
             self._decide(case.container, case.dialect.name, key, Action.LEFT, text)
@@ -121,8 +137,7 @@ class Report:
 
     def misread(self, key: str, detail: str) -> None:
         """Report a word of ours that says nothing as it is written."""
-        said = Decision(self._object, "", "", key, Action.NOT_UNDERSTOOD, detail, code="D211")
-        self.decisions.append(said)
+        self._not_understood("", key, detail, "D211")
         self._warn(f"{key}: {detail}")
 
     def back(self, container: str, key: str, now: Json, before: Json) -> None:
@@ -132,6 +147,11 @@ class Report:
             return
         reason = f"was translated as {before} and is asked for again as {now}: another webhook adds it"
         self.refuse(container, "", Refusal(key, reason, "switch that webhook off for this pod", Code.TWICE))
+
+    def _not_understood(self, container: str, key: str, detail: str, code: str) -> None:
+        said = Decision(self._object, container, "", key, Action.NOT_UNDERSTOOD, detail, code=code)
+        if said not in self.decisions:
+            self.decisions.append(said)
 
     def _decide(self, container: str, dialect: str, key: str, action: Action, detail: str) -> None:
         self.decisions.append(Decision(self._object, container, dialect, key, action, detail))

@@ -236,7 +236,7 @@ def test_what_stands_in_no_pod_template_is_placed_where_it_stands():
     done = run("-f", "-", text=TRAIN)
     assert done.exit_code == 1
     assert (
-        "D209 at /spec/trainer/resourcesPerNode/limits/nvidia.com~1gpu: container trainer/resourcesPerNode"
+        "R001 at /spec/trainer/resourcesPerNode/limits/nvidia.com~1gpu: container trainer/resourcesPerNode"
         in done.stdout
     )
     typo = TRAIN.replace("nvidia.com/gpu: 0.5", "nvidia.com/gpumemory: 1")

@@ -371,13 +371,13 @@ def test_text_is_made_printable_and_measured():
 def test_a_survey_speaks_to_code_hosts_and_test_reports_too(tmp_path):
     objects = [
         pod("stays", container(**{"nvidia_gpu.shared": 2})),
-        pod("waits", container(nvidia_gpu=1)),
+        pod("moves", container(nvidia_gpu=1)),
         pod("m", HAMI),
     ]
     file = manifest(tmp_path / "pods.yaml", *objects, pod("half", container(nvidia_gpu="0.5")))
     [answer] = json.loads(run("survey", "-f", file, "-o", "sarif").stdout)["runs"]
     told = {(one["ruleId"], one["level"]) for one in answer["results"]}
-    assert told == {("M002", "warning"), ("M003", "note"), ("D209", "error")}
+    assert told == {("M002", "warning"), ("R001", "error")}
     assert answer["results"][0]["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == str(file)
     report = run("survey", "-f", file, "-o", "junit").stdout
     assert 'name="drawbridge survey" tests="4" failures="1"' in report
@@ -642,5 +642,5 @@ def test_what_the_api_server_refuses_is_told_once_by_its_key():
         "nvidia.com/gpu",
         "0.5",
         Outlook.REFUSED,
-        "D209",
+        "R001",
     )

@@ -143,7 +143,9 @@ def test_what_the_api_server_would_say_of_the_result_is_said():
     (refusal,) = decide_object(odd, STATE).refusals
     assert "[D210]" in str(refusal)
     assert "the API server refuses it" in str(refusal)
-    assert str(decide_object(pod({GPU: "0.5"}), State()).refusals[0]).endswith("[D209]"), "what nobody translates, too"
+    assert str(decide_object(pod({"example.com/device": "0.5"}), State()).refusals[0]).endswith("[D209]"), (
+        "what nobody translates, too"
+    )
 
 
 def test_a_refusal_names_the_container_and_the_key_that_asked():
@@ -172,5 +174,5 @@ def test_pods_of_a_workload_are_judged_and_of_a_strange_one_if_asked():
     assert "[R023]" in str(decide_object(known, STATE).refusals[0])
     assert decide_object(strange, STATE).refusals == ()
     assert "[R023]" in str(decide_object(strange, STATE, unknown=True).refusals[0])
-    template["spec"]["containers"][0]["resources"] = {"limits": {GPU: "0.5"}}
+    template["spec"]["containers"][0]["resources"] = {"limits": {"example.com/device": "0.5"}}
     assert "[D209]" in str(decide_object(strange, State(), unknown=True).refusals[0])

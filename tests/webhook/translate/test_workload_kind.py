@@ -93,7 +93,7 @@ def test_a_volcano_job_names_the_scheduler_of_its_pods(spec):
     done = done_with(volcano(**spec))
     assert untouched(done)
     assert (
-        "scheduler 'volcano' is not known to serve resource claims: where it does, declare it (`schedulers`)"
+        "scheduler 'volcano' is not known to serve resource claims; if it does, declare `schedulers: {volcano: {claims: true"
         in done.warnings[0]
     )
 

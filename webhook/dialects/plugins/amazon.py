@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from webhook.dialects.table import Action, Dialect, Position, Role, Row, Unit, left, node_label
 from webhook.dialects.vocabulary import Answer, Demand, Keyed, Left, Mistake, Note, Options, Vocabulary, several
+from webhook.names import TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -31,7 +32,7 @@ DIALECT = Dialect(
             meaning="cores of Neuron devices",
             role=Role.CORES,
             action=Action.APPROXIMATED,
-            because="the driver gives whole devices only: left unless `amazon.coresPerDevice` is declared",
+            because=f"the driver gives whole devices only: declare how many cores one has, as in `amazon: {{coresPerDevice: 2}}` ({TABLES})",
         ),
         left(
             "k8s.amazonaws.com/vgpu",

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING
 
 from webhook.dialects.table import Action, Dialect, Position, Role, Row, left
 from webhook.dialects.vocabulary import Answer, Demand, Keyed, Left, Mistake, Note, Options, Vocabulary, several
+from webhook.names import TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from webhook.dialects.vocabulary import Words
 
-_UNDECLARED = "whether the driver publishes this pool is not declared (`nics.pools`, with Multus mode)"
+_UNDECLARED = "whether the driver publishes this pool (Multus mode) is not declared"
 _POOLS = (
     ("openshift.io/<pool>", "network devices of a pool (SR-IOV network operator)"),
     ("intel.com/<pool>", "network devices of a pool (SR-IOV device plugin)"),
@@ -100,7 +101,8 @@ def read(words: Words[NicOptions]) -> Answer:
             demand, action = Demand(target="vf", count=count, resource=key), Action.TRANSLATED
             text = f"{several(count, 'device')} published as {key}"
         else:
-            return Answer(left=Left(key, _UNDECLARED))
+            reason = f"{_UNDECLARED}: if so, declare `nics: {{pools: [{key}]}}` ({TABLES})"
+            return Answer(left=Left(key, reason))
         demands.append(Keyed(key, demand))
         notes.append(Note(key, action, text))
     return Answer(demands=tuple(demands), notes=tuple(notes))

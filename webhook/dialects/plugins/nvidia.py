@@ -24,6 +24,7 @@ from webhook.dialects.vocabulary import (
     Vocabulary,
     several,
 )
+from webhook.names import TABLES
 
 if TYPE_CHECKING:
     from webhook.dialects.vocabulary import Words
@@ -164,7 +165,7 @@ def read(words: Words[NvidiaOptions]) -> Answer:
 def _no_replica(count: int, words: Words[NvidiaOptions]) -> str:
     """Say why a replica stays; "" where the driver publishes shares that stand for it."""
     if not words.options.consumable_shares:
-        return "a replica has no counterpart unless `nvidia.consumableShares` is declared"
+        return f"a replica has no counterpart; if the driver publishes shares, declare `nvidia: {{consumableShares: true}}` ({TABLES})"
     for role in (Role.MODE, Role.POLICY):
         hint = words.hints.get(role)
         if hint is not None and "mps" in hint.text.split(", "):

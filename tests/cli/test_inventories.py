@@ -1,0 +1,63 @@
+"""What is known of devices adds to what is found in files: nothing that has to do with none of them is lost."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cluster import manifests
+from tests.cli.running import manifest, run_json
+
+EXAMPLES = Path(__file__).parents[2] / "manifests" / "examples"
+PODS = ("pods", "nvidia", "hami", "koordinator", "amd", "intel", "amazon", "nics", "volcano")
+INVENTORIES = sorted((*EXAMPLES.glob("inventories/*.yaml"), EXAMPLES / "fleet", EXAMPLES / "drivers"))
+# Words, amounts and fields, and rules of legacy systems: no device decides about them.
+OF_WORDS = ("D0", "D1", "D209", "D211", "D213", "D214", "D215", "R001", "R002", "R004", "C0")
+
+
+def objects_of(*paths):
+    return [one.object for one in manifests.read(paths)]
+
+
+def mistyped(pod):
+    """The pod with each of its amounts wrong in turn, and beside each a key that is spelt wrong."""
+    for key in sorted(keys_of(pod)):
+        for name, wrong in (
+            ("amount", (f'"{key}": ', f'"{key}": 0.5, "x": ')),
+            ("typo", (f'"{key}": ', f'"{key}n": 1, "{key}": ')),
+        ):
+            changed = json.loads(json.dumps(pod).replace(*wrong))
+            said = changed["metadata"]
+            said["name"] = f"{said.get('name', 'p')}-{name}-{key.partition('/')[2]}".lower()
+            yield changed
+
+
+def keys_of(pod):
+    containers = pod.get("spec", {}).get("containers", [])
+    return {key for one in containers for key in one.get("resources", {}).get("limits", {}) if "/" in key}
+
+
+@pytest.fixture(scope="module")
+def workloads(tmp_path_factory):
+    found = objects_of(*(EXAMPLES / folder for folder in PODS))
+    wrong = [changed for pod in found for changed in mistyped(pod)]
+    assert len(wrong) > 50
+    return manifest(tmp_path_factory.mktemp("workloads") / "pods.yaml", *found, *wrong)
+
+
+def of_words(workloads, *arguments):
+    _, answer = run_json("check", "-f", workloads, *arguments, "--mode", "enforce")
+    return {
+        (one["code"], one["object"], one["path"], one["message"])
+        for one in answer["findings"]
+        if one["code"].startswith(OF_WORDS)
+    }
+
+
+@pytest.mark.parametrize("inventory", INVENTORIES, ids=lambda path: path.stem)
+def test_what_depends_on_no_device_is_found_with_any_inventory(workloads, inventory):
+    alone = of_words(workloads)
+    names = [str(one["metadata"].get("name")) for one in objects_of(workloads)]
+    typos = {name for code, name, path, _ in alone if code == "D211" and path.endswith("~1gpun")}
+    assert len(typos) == len({name for name in names if name.endswith("-typo-gpu")}) > 5
+    assert sorted(alone - of_words(workloads, "--inventory", inventory)) == []

@@ -1,0 +1,55 @@
+"""What files without an inventory mean: the commonest meaning where a key has one, and else a table to declare, ready to paste."""
+
+import re
+
+import pytest
+import yaml
+
+from cluster import manifests
+from tests.webhook.pods import EXAMPLES, pod
+from webhook.admission import decide_object
+from webhook.state import Inventory, State, read
+from webhook.translate import translate
+
+FILES = Inventory(assumes=True)
+FOLDERS = ("amazon", "amd", "hami", "intel", "nics", "nvidia", "pods", "volcano")
+_TABLE = re.compile(r"`(\w+: [{\[].*)` \(docs/translation\.md#configuration\)")
+
+
+@pytest.mark.parametrize("key", ["nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe"])
+def test_a_whole_device_is_assumed_in_files_and_never_on_a_cluster(key):
+    asks = pod({key: 1})
+    [decision] = translate(asks, State(fleet=FILES), namespace="n").decisions
+    assert (decision.action, decision.assumed) == ("translated", True)
+    for unknown in (Inventory(), Inventory(known=True, assumes=True)):
+        done = translate(asks, State(fleet=unknown), namespace="n")
+        assert [one.action for one in done.decisions] == ["left"]
+        assert not done.operations
+
+
+def test_what_the_pod_says_of_its_node_and_what_is_declared_come_first():
+    shared = pod({"nvidia.com/gpu": 1}, nodeSelector={"nvidia.com/gpu.product": "NVIDIA-L4-SHARED"})
+    assert translate(shared, State(fleet=FILES), namespace="n").decisions[0].action == "left"
+    declared, _ = read(configuration({"meanings": {"nvidia.com/gpu": "mig:1g.5gb"}}))
+    done = translate(pod({"nvidia.com/gpu": 1}), State(configuration=declared, fleet=FILES), namespace="n")
+    assert (done.decisions[0].assumed, "mig.nvidia.com" in done.decisions[0].detail) == (False, True)
+
+
+def configuration(table):
+    return {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", **table}
+
+
+def test_each_table_that_a_message_prints_settles_what_it_is_printed_for():
+    printed = {}
+    for document in manifests.read([EXAMPLES / folder for folder in FOLDERS]):
+        for decision in decide_object(document.object, State(fleet=FILES)).decisions:
+            if match := _TABLE.search(decision.detail):
+                printed[match[1]] = document.object, decision
+    words = {table.partition(":")[0] for table in printed}
+    assert words == {"models", "nics", "nvidia", "amazon", "schedulers"}
+    for table, (obj, left) in printed.items():
+        declared, mistakes = read(configuration(yaml.safe_load(table)))
+        assert declared is not None, mistakes
+        after = decide_object(obj, State(configuration=declared, fleet=FILES)).decisions
+        now = {one.action for one in after if (one.container, one.key) == (left.container, left.key)}
+        assert now <= {"translated", "approximated"}, table
