@@ -45,7 +45,9 @@ if TYPE_CHECKING:
     Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
-_BESIDE, _BUILT, _EXCLUDED, _NEEDED = (f"{__name__}.{name}" for name in ("beside", "built", "excluded", "needed"))
+_BESIDE, _BUILT, _EXCLUDED, _NEEDED, _EVERYWHERE = (
+    f"{__name__}.{name}" for name in ("beside", "built", "excluded", "needed", "everywhere")
+)
 
 
 # What helps where the system says no.
@@ -62,11 +64,28 @@ class Exit(IntEnum):
 
     FINE = 0
     REFUSED = 1
-    """Refused, infeasible, or findings at or above `--fail-on`."""
     BROKEN = 2
-    """The input or the usage is broken."""
     UNDECIDED = 3
-    """No decision was reached, or the environment failed."""
+
+    @property
+    def meaning(self) -> str:
+        """What it says to people."""
+        return _MEANINGS[self]
+
+
+_MEANINGS = {
+    Exit.FINE: "fine",
+    Exit.REFUSED: "refused, infeasible, or findings at or above --fail-on",
+    Exit.BROKEN: "the input or the usage is broken",
+    Exit.UNDECIDED: "no decision was reached, or the environment failed",
+}
+# What every command reads of its environment.
+ENVIRONMENT = {
+    "NO_COLOR": "no colours, unless --color always",
+    "TERM": "dumb means no colours",
+    "COLUMNS": "how wide a terminal is taken to be",
+    "KUBECONFIG": "the kubeconfig, where --kubeconfig names none",
+}
 
 
 class Ended(Exception):  # noqa: N818  what has happened
@@ -91,10 +110,11 @@ class Failed(Ended):
 
 
 class Command(click.Command):
-    """A click command that keeps the contract of exits. `empty` is its JSON answer when there is nothing to say."""
+    """A click command that keeps the contract of exits. `empty` is its JSON answer when there is nothing to say, `examples` are for its help."""
 
     context_class = Context
     empty: Mapping[str, Any] = {}
+    examples: Sequence[str] = ()
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
@@ -107,9 +127,18 @@ class Command(click.Command):
             self._answer_errors(json_wanted, [problem])
             raise click.exceptions.Exit(Exit.BROKEN) from error
 
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write what the command is for, and examples, which are never broken."""
+        super().format_help_text(ctx, formatter)
+        with formatter.section("Examples"):
+            for example in self.examples:
+                formatter.write(f"  {example}\n")
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Take files that stand by themselves, and folders to be built, for what `-f` would have named."""
         rest = super().parse_args(ctx, args)
+        if ctx.params.get("namespace") and ctx.meta.get(_EVERYWHERE):
+            raise click.UsageError("-n and -A contradict: leave one of them out", ctx)
         if "files" in ctx.params:
             from cli.outside import KUSTOMIZE
 
@@ -179,10 +208,12 @@ def complain_of_usage(error: click.UsageError, of: str = "") -> dict[str, str]:
     return problem
 
 
-def command(name: str, *, empty: Mapping[str, Any] | None = None, **settings: Any) -> Callable[[_Body], click.Command]:
+def command(
+    name: str, *, empty: Mapping[str, Any] | None = None, examples: Sequence[str] = (), **settings: Any
+) -> Callable[[_Body], Command]:
     """Declare a command, with the options that every command has; `empty` are the keys its JSON answer has even when the input is broken."""
 
-    def declare(function: _Body) -> click.Command:
+    def declare(function: _Body) -> Command:
         hush = click.option(
             "-q",
             "--quiet",
@@ -201,6 +232,7 @@ def command(name: str, *, empty: Mapping[str, Any] | None = None, **settings: An
         )
         made = click.command(name, cls=Command, **settings)(all_of((hush, colour))(function))
         made.empty = empty or {}
+        made.examples = examples
         return made
 
     return declare
@@ -377,12 +409,27 @@ def callers(certified: str, with_token: str) -> Decorator:
     return all_of(options)
 
 
+def namespaced(help: str) -> Decorator:  # noqa: A002  click's own word
+    """Give a command `-n`, and `-A` for what holds without it."""
+    options = (
+        click.option("-n", "--namespace", metavar="NAME", default="", help=help),
+        click.option(
+            "-A",
+            "--all-namespaces",
+            is_flag=True,
+            expose_value=False,
+            callback=keep(_EVERYWHERE),
+            help="All namespaces, which is the default.",
+        ),
+    )
+    return all_of(options)
+
+
 def cluster() -> Decorator:
     """Give a command the options that say which cluster, and what of it."""
     options = (
         reached(),
-        click.option("-n", "--namespace", metavar="NAME", default="", help="Only this namespace."),
-        click.option("-A", "--all-namespaces", is_flag=True, help="All namespaces, which is the default."),
+        namespaced("Only this namespace."),
         click.option(
             "-l",
             "--selector",

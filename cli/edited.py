@@ -31,6 +31,7 @@ _MARK = "\ufeff"  # of the order of bytes
 class Result(msgspec.Struct, frozen=True):
     """One object as it was read, what became of it, and the templates that must stand before it."""
 
+    name: str
     document: Document
     translation: Translation
     object: Object

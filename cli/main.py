@@ -7,12 +7,15 @@ module that holds it, and its one-line help stands here too.
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.shell_completion import CompletionItem
 
 from cli.output import Context
+
+if TYPE_CHECKING:
+    from cli.contract import Command
 
 # Name: one line of help. The module of that name in `cli.commands` has the click command as `command`.
 COMMANDS = {
@@ -36,13 +39,15 @@ COMMANDS = {
     "schema": "Print the JSON schema of the configuration, or of what a command answers.",
     "completion": "Print a script that completes drawbridge in bash, zsh or fish.",
     "man": "Print the manual page, made of these helps.",
+    "help": "Print the help of a command or a topic.",
+    "version": "Print the version, and which Kubernetes it knows.",
     "manifests": "Print what `kubectl apply` needs to install drawbridge.",
 }
 
 
-def command_of(name: str) -> click.Command:
+def command_of(name: str) -> Command:
     """Import a command."""
-    command: click.Command = import_module(f"cli.commands.{name.replace('-', '_')}").command
+    command: Command = import_module(f"cli.commands.{name.replace('-', '_')}").command
     return command
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -95,6 +96,30 @@ def say_assumed(assumed: Iterable[str]) -> None:
     if keys and not inputs.quiet():
         what = f"{keys[0]} is a whole device" if len(keys) == 1 else f"{' and '.join(keys)} are whole devices"
         inputs.complain(f"assumed: {what}; with --inventory or on your cluster it is looked up")
+
+
+def in_namespace(documents: Sequence[Document], namespace: str) -> tuple[Sequence[Document], frozenset[int]]:
+    """Put objects that name no namespace into one, as kubectl does; and say by their numbers which stand in others."""
+    from cluster import resources
+    from webhook.translate import mapping
+
+    if not namespace:
+        return documents, frozenset()
+    placed: list[Document] = []
+    elsewhere = set()
+    for number, document in enumerate(documents):
+        metadata = mapping(document.object.get("metadata"))
+        kind = resources.of(document.object)
+        if kind is not None and not kind.namespaced:
+            placed.append(document)
+        elif metadata.get("namespace"):
+            placed.append(document)
+            if metadata["namespace"] != namespace:
+                elsewhere.add(number)
+        else:
+            obj = {**document.object, "metadata": {**metadata, "namespace": namespace}}
+            placed.append(replace(document, object=obj))
+    return placed, frozenset(elsewhere)
 
 
 def besides(known: Sequence[Document], documents: Sequence[Document]) -> list[Document]:

@@ -28,7 +28,7 @@ _WORD = re.compile(" *[^ ]+")
 # Words that begin what is said of something.
 _MARKS = {
     "red": ("error", "refused", "fail", "beyond"),
-    "yellow": ("warning", "approximated", "ignored", "left"),
+    "yellow": ("warning", "assumed", "approximated", "ignored", "left"),
     "green": ("translated", "pass", "within"),
     "cyan": ("info",),
 }

@@ -42,7 +42,14 @@ _HINTS_STEPS = 3_000_000  # about three seconds for all hints; counted, so that 
 _EXITS = {"feasible": Exit.FINE, "infeasible": Exit.REFUSED, "undecided": Exit.UNDECIDED, "error": Exit.BROKEN}
 
 
-@inputs.command("allocate", empty=EMPTY)
+@inputs.command(
+    "allocate",
+    empty=EMPTY,
+    examples=(
+        "drawbridge allocate -f dump.yaml --all-nodes",
+        "drawbridge allocate -f dump.yaml --node node-b --strategy help",
+    ),
+)
 @inputs.files(required=False)
 @click.option("--node", metavar="NAME", help="The node to look at.")
 @click.option("--all-nodes", is_flag=True, help="Look at every node that was read.")

@@ -105,7 +105,13 @@ def _is_here(host: str) -> bool:
     return host == "localhost" or is_loopback(host)
 
 
-@inputs.command("allocator")
+@inputs.command(
+    "allocator",
+    examples=(
+        "drawbridge allocator --plugin 127.0.0.1:9444 --api 127.0.0.1:9446",
+        "drawbridge allocator --read-only --api 127.0.0.1:9446",
+    ),
+)
 @click.option(
     "--read-only",
     is_flag=True,

@@ -11,7 +11,7 @@ import msgspec
 from cli import contract as inputs
 from cli.configuration import among, configuration_of, features_of, in_mode, mode_option, server_named
 from cli.contract import Broken, Exit
-from cli.state import besides, say_assumed, state_of
+from cli.state import besides, in_namespace, say_assumed, state_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,8 +22,13 @@ if TYPE_CHECKING:
 _LEVELS = ("error", "warning", "info")
 
 
-@inputs.command("check", empty={"findings": []})
+@inputs.command(
+    "check",
+    empty={"findings": []},
+    examples=("drawbridge check deploy/", "drawbridge check -f pod.yaml --inventory fleet.yaml --fail-on warning"),
+)
 @inputs.files(required=False)
+@inputs.namespaced("The namespace of objects that name none; those of other namespaces are known, and not judged.")
 @inputs.inventory()
 @inputs.config_among_files()
 @mode_option()
@@ -40,6 +45,7 @@ _LEVELS = ("error", "warning", "info")
 def command(
     *,
     files: tuple[str, ...],
+    namespace: str,
     inventory: tuple[str, ...],
     config: str,
     mode: str | None,
@@ -69,6 +75,9 @@ def command(
     given = configuration_of(config, files, inventory) if config else None
     documents = inputs.read_what_can_be(files, inventory)
     inventoried = inputs.read(inventory, files) if inventory else []
+    within, elsewhere = in_namespace(documents, namespace)
+    documents = [one for number, one in enumerate(within) if number not in elsewhere]
+    inventoried += [within[number] for number in sorted(elsewhere)]
     known = besides(inventoried, documents)
     # The inventory is not judged, so an unreadable object in it gets a warning in place of a finding.
     for document in known:

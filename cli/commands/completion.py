@@ -11,7 +11,7 @@ from cli.contract import Exit
 _VARIABLE = "_DRAWBRIDGE_COMPLETE"
 
 
-@inputs.command("completion")
+@inputs.command("completion", examples=("drawbridge completion bash > drawbridge.bash", "drawbridge completion zsh"))
 @click.argument("shell", type=click.Choice(("bash", "zsh", "fish")))
 def command(*, shell: str) -> Exit:
     """Print a script that completes drawbridge in a shell.

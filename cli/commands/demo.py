@@ -23,7 +23,7 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "manifests" / "examples"
 SECONDS = 10.0
 
 
-@inputs.command("demo")
+@inputs.command("demo", examples=("drawbridge demo --once", "drawbridge demo -f pod.yaml --once"))
 @inputs.files(required=False, help="Pods of your own instead of the examples. May be repeated.")
 @click.option(
     "--fleet", metavar="FILE|DIR", multiple=True, help="Nodes, classes and slices instead of the example fleet."

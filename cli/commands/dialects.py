@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from webhook.dialects import Dialect, Row
 
 
-@inputs.command("dialects", empty={"dialects": []})
+@inputs.command(
+    "dialects", empty={"dialects": []}, examples=("drawbridge dialects hami", "drawbridge dialects nvidia.com/gpu")
+)
 @click.argument("names", metavar="[DIALECT|KEY]...", nargs=-1)
 @inputs.config("Show the keys under the names that this DrawbridgeConfiguration gives them.")
 @inputs.output("text", "json", "yaml", "markdown", default="text")

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 Outcome = dict[str, Any]
 
 
-@inputs.command("doctor", empty={"findings": []})
+@inputs.command(
+    "doctor", empty={"findings": []}, examples=("drawbridge doctor -f dump.yaml", "drawbridge doctor --repair --yes")
+)
 @inputs.files(required=False, help="A dump of a cluster, instead of a live one: it is only read. May be repeated.")
 @click.option("--repair", is_flag=True, help="Put right what can be put right, and ask before each.")
 @click.option("--yes", is_flag=True, help="With --repair: do not ask.")

@@ -28,7 +28,13 @@ if TYPE_CHECKING:
 NAME = "plugins.drawbridge.dev"
 
 
-@inputs.command("driver")
+@inputs.command(
+    "driver",
+    examples=(
+        "drawbridge driver --discover gpu.example.com --print",
+        "drawbridge driver --adapt /var/lib/kubelet/plugins --node-name node-a",
+    ),
+)
 @click.option("--inventory", metavar="FILE", default="", help="One way: devices that this DeviceInventory describes.")
 @click.option(
     "--discover", metavar="DRIVER", default="", help="Another: devices that sysfs tells of, under this driver's name."

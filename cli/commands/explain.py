@@ -23,7 +23,9 @@ _KINDS = {
 _KIND_OF = {word: kind for kind, words in _KINDS.items() for word in words}
 
 
-@inputs.command("explain", empty={"codes": []})
+@inputs.command(
+    "explain", empty={"codes": []}, examples=("drawbridge explain pod/notebook -f dump.yaml", "drawbridge explain R023")
+)
 @click.argument("what", nargs=-1, metavar="pod|claim|device NAME | CODE...")
 @inputs.files(
     required=False, beside=False, help="A dump of a cluster, or manifests, instead of a live cluster. May be repeated."

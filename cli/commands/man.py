@@ -7,20 +7,13 @@ from typing import TYPE_CHECKING
 import click
 
 from cli import contract as inputs
-from cli.contract import Exit
+from cli.contract import ENVIRONMENT, Command, Exit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_EXITS = (
-    ("0", "fine"),
-    ("1", "refused, infeasible, or findings"),
-    ("2", "the input or the usage is broken"),
-    ("3", "undecided, or the environment failed"),
-)
 
-
-@inputs.command("man")
+@inputs.command("man", examples=("drawbridge man | man -l -", "drawbridge man > drawbridge.1"))
 def command() -> Exit:
     """Print the manual page: `drawbridge man | man -l -`, or put it into a folder of man pages as drawbridge.1."""
     click.echo("\n".join(_page()))
@@ -42,11 +35,14 @@ def _page() -> Iterator[str]:
     for name in COMMANDS:
         yield from _section(name, command_of(name))
     yield ".SH EXIT STATUS"
-    for code, meaning in _EXITS:
-        yield f".TP\n\\fB{code}\\fR\n{_text(meaning)}"
+    for code in Exit:
+        yield f".TP\n\\fB{code}\\fR\n{_text(code.meaning)}"
+    yield ".SH ENVIRONMENT"
+    for variable, meaning in ENVIRONMENT.items():
+        yield f".TP\n\\fB{_text(variable)}\\fR\n{_text(meaning)}"
 
 
-def _section(name: str, made: click.Command) -> Iterator[str]:
+def _section(name: str, made: Command) -> Iterator[str]:
     yield f".SS {name}"
     ctx = click.Context(made, info_name=f"drawbridge {name}")
     pieces = " ".join(made.collect_usage_pieces(ctx))
@@ -59,6 +55,9 @@ def _section(name: str, made: click.Command) -> Iterator[str]:
             continue
         options, meaning = record
         yield f".TP\n\\fB{_text(options)}\\fR\n{_text(meaning)}"
+    yield ".PP\nExamples:\n.nf"
+    yield from map(_text, made.examples)
+    yield ".fi"
 
 
 def _paragraphs(text: str) -> Iterator[str]:

@@ -95,7 +95,13 @@ _OF_PARTS = [
 ]
 
 
-@inputs.command("manifests")
+@inputs.command(
+    "manifests",
+    examples=(
+        "drawbridge manifests --image registry.example.com/drawbridge:0.1.0 | kubectl apply -f -",
+        "drawbridge manifests --only webhooks --config drawbridge.yaml",
+    ),
+)
 @click.option(
     "--only", type=click.Choice(["webhooks", "rest"]), help="The generated webhook configurations, or all but them."
 )

@@ -18,7 +18,11 @@ if TYPE_CHECKING:
 _NAMED = 20
 
 
-@inputs.command("matrix", empty={"pools": [], "unread": []})
+@inputs.command(
+    "matrix",
+    empty={"pools": [], "unread": []},
+    examples=("drawbridge matrix -f dump.yaml", "drawbridge matrix -f fleet.yaml --node train-1"),
+)
 @inputs.files(
     required=False, help="Slices, nodes and rules, or a dump of a cluster, instead of a live cluster. May be repeated."
 )

@@ -26,7 +26,11 @@ Answer = dict[str, Any]
 TOKEN = "/var/run/secrets/drawbridge/token"  # noqa: S105  where it is mounted
 
 
-@inputs.command("node-agent", empty={"node": "", "findings": [], "held": [], "unread": []})
+@inputs.command(
+    "node-agent",
+    empty={"node": "", "findings": [], "held": [], "unread": []},
+    examples=("drawbridge node-agent --once --node-name node-a", "drawbridge node-agent --mark held --condition"),
+)
 @click.option("--once", is_flag=True, help="Look once, write nothing, and print what was seen.")
 @click.option(
     "--mark",

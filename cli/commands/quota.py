@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import click
 import msgspec
 
 from cli import contract as inputs
-from cli.contract import Broken, Exit, Failed
+from cli.contract import Exit, Failed
 from cli.terminal import aligned
 
 if TYPE_CHECKING:
@@ -17,17 +16,18 @@ if TYPE_CHECKING:
 _COLUMNS = ("LINE", "HARD", "USED", "WAITING", "LEFT")
 
 
-@inputs.command("quota", empty={"quotas": [], "unread": []})
+@inputs.command(
+    "quota",
+    empty={"quotas": [], "unread": []},
+    examples=("drawbridge quota -f dump.yaml -o wide", "drawbridge quota -n team-a"),
+)
 @inputs.files(
     required=False, help="Quotas, claims, pods and slices, or a dump, instead of a live cluster. May be repeated."
 )
 @inputs.reached()
-@click.option("-n", "--namespace", metavar="NAME", help="Only quotas of this namespace.")
-@click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="Quotas of all namespaces, as without -n.")
+@inputs.namespaced("Only quotas of this namespace.")
 @inputs.output("text", "wide", "json", default="text")
-def command(
-    *, files: tuple[str, ...], kubeconfig: str, context: str, namespace: str | None, everywhere: bool, output: str
-) -> Exit:
+def command(*, files: tuple[str, ...], kubeconfig: str, context: str, namespace: str, output: str) -> Exit:
     """Say of each line of each DeviceQuota how much is used, how much waits for devices, and what is left.
 
     Reads a live cluster if no files are named; nothing is ever written. `-o wide` names who has what. With -n, rights in that namespace do.
@@ -37,9 +37,7 @@ def command(
     from dra.wire import builtins
 
     inputs.refuse_files_and_cluster(files, kubeconfig, context)
-    if namespace and everywhere:
-        raise Broken("-n names one namespace, and -A means all", "say one of them")
-    scene = read_dump(files) if files else _visit(kubeconfig, context, namespace or "")
+    scene = read_dump(files) if files else _visit(kubeconfig, context, namespace)
     reports = [one for one in report(scene) if not namespace or one.quota.startswith(f"{namespace}/")]
     for one in scene.unread:
         inputs.warn(f"not read: {one.kind}: {one.reason}")

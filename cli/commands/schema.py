@@ -8,7 +8,7 @@ from cli import contract as inputs
 from cli.contract import Broken, Exit
 
 
-@inputs.command("schema")
+@inputs.command("schema", examples=("drawbridge schema config > config.json", "drawbridge schema check"))
 @click.argument("name", required=False)
 def command(name: str | None) -> Exit:
     """Print the JSON schema of the configuration (`config`) or of what a command answers with -o json; without a name, list them.

@@ -44,7 +44,14 @@ _ALSO = (
 EMPTY: dict[str, Any] = {"strategy": "", "pods": [], "totals": dict.fromkeys(_COUNTED, 0)}
 
 
-@inputs.command("simulate", empty=EMPTY)
+@inputs.command(
+    "simulate",
+    empty=EMPTY,
+    examples=(
+        "drawbridge simulate -f fleet.yaml -f deploy/",
+        "drawbridge simulate --generate mig --pods 10 --strategy all",
+    ),
+)
 @inputs.files(required=False)
 @inputs.config_among_files()
 @mode_option()

@@ -29,7 +29,11 @@ if TYPE_CHECKING:
 EMPTY: dict[str, object] = {"file": "", "server": "", "objects": 0, "bytes": 0, "leftOut": 0, "unread": []}
 
 
-@inputs.command("snapshot", empty=EMPTY)
+@inputs.command(
+    "snapshot",
+    empty=EMPTY,
+    examples=("drawbridge snapshot --to snapshot.json", "drawbridge snapshot -n team-a --to team-a.json"),
+)
 @click.option("--to", "target", metavar="FILE", required=True, help="Where to write it.")
 @click.option("--force", is_flag=True, help="Replace a file that is there.")
 @inputs.reached()

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 FREE = "127.0.0.1:0"
 
 
-@inputs.command("standalone")
+@inputs.command(
+    "standalone", examples=("drawbridge standalone", "drawbridge standalone -f fleet.yaml --pods-listen 127.0.0.1:8080")
+)
 @inputs.files(
     required=False, help="Nodes, classes, slices and whatever else the store should hold; default: the example fleet."
 )

@@ -33,7 +33,11 @@ EMPTY: dict[str, object] = {
 }
 
 
-@inputs.command("survey", empty=EMPTY)
+@inputs.command(
+    "survey",
+    empty=EMPTY,
+    examples=("drawbridge survey -f dump.yaml -o wide", "drawbridge survey -n team-a --fail-on refused"),
+)
 @inputs.files(required=False, help="A dump of a cluster, or manifests, instead of a live cluster. May be repeated.")
 @inputs.cluster()
 @inputs.config()
@@ -57,7 +61,6 @@ def command(
     kubeconfig: str,
     context: str,
     namespace: str,
-    all_namespaces: bool,
     selector: str,
     config: str,
     kubernetes: str,
@@ -72,8 +75,6 @@ def command(
     with what it made. Exit 1 if a workload fares as --fail-on says or worse, 3 if pods or a kind of workload could not be read.
     """
     inputs.refuse_files_and_cluster(files, kubeconfig, context)
-    if namespace and all_namespaces:
-        raise Broken("-n and -A contradict", "leave one of them out")
     server = server_named(kubernetes, feature_gates)
     if server is not None and not files:
         raise Broken(

@@ -17,10 +17,10 @@ from cli import contract as inputs
 from cli.configuration import among, configuration_of, features_of, in_mode, mode_option, server_named
 from cli.contract import Broken, Exit
 from cli.edited import Result
-from cli.state import say_assumed, state_of
+from cli.state import in_namespace, say_assumed, state_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Container, Iterable, Iterator, Sequence
 
     from cli.quota import Foretold
     from cluster.manifests import Document
@@ -32,9 +32,19 @@ if TYPE_CHECKING:
 _TEMPLATE = "ResourceClaimTemplate"
 
 
-@inputs.command("translate", empty={"items": [], "decisions": [], "warnings": [], "refusals": [], "quotas": []})
+@inputs.command(
+    "translate",
+    empty={"items": [], "decisions": [], "warnings": [], "refusals": [], "quotas": []},
+    examples=(
+        "drawbridge translate -f pod.yaml -o diff",
+        "drawbridge translate -f deploy/ --inventory fleet.yaml --in-place",
+    ),
+)
 @inputs.files(required=False)
 @click.option("--cluster", is_flag=True, help="Survey the cluster that kubectl talks to instead: `drawbridge survey`.")
+@inputs.namespaced(
+    "The namespace of objects that name none; those of other namespaces are known, and left as they are."
+)
 @inputs.inventory()
 @inputs.config_among_files()
 @mode_option()
@@ -49,6 +59,7 @@ def command(
     *,
     files: tuple[str, ...],
     cluster: bool,
+    namespace: str,
     inventory: tuple[str, ...],
     config: str,
     mode: str | None,
@@ -72,7 +83,7 @@ def command(
         form = "text" if output in ("yaml", "report") else output
         if form not in FORMS:
             raise Broken(f"there is no -o {output} of a cluster", "see `drawbridge survey --help`")
-        code: Exit = click.get_current_context().invoke(survey, config=config or "", output=form)
+        code: Exit = click.get_current_context().invoke(survey, config=config or "", namespace=namespace, output=form)
         return code
     if not files:
         raise Broken("nothing to translate", "name manifests with -f FILE, -f DIR or -f -, or a cluster with --cluster")
@@ -84,14 +95,15 @@ def command(
     around = inputs.read(inventory, files) if inventory else []
     documents = inputs.read_what_can_be(files)
     configuration = given or among(documents, around)
-    state = state_of(documents, around, configuration, features_of(server, configuration))
+    placed, elsewhere = in_namespace(documents, namespace)
+    state = state_of(placed, around, configuration, features_of(server, configuration))
     state = in_mode(state, mode)
     foretold: list[Foretold] = []
     if any(one.object.get("kind") == "DeviceQuota" for one in (*documents, *around)):
         from cli.quota import foretell
 
-        foretold = foretell([one.object for one in documents], [one.object for one in around], state)
-    results = list(_translate_all(documents, state, foretold, unknown=all_kinds))
+        foretold = foretell([one.object for one in placed], [one.object for one in around], state)
+    results = list(_translate_all(documents, placed, elsewhere, state, foretold, unknown=all_kinds))
     writes = in_place or dry_run
     wanted = click.get_current_context().get_parameter_source("output") is not ParameterSource.DEFAULT
     if wanted or not writes:
@@ -121,7 +133,9 @@ def command(
 
 
 def _translate_all(
-    documents: list[Document],
+    documents: Sequence[Document],
+    placed: Sequence[Document],
+    elsewhere: Container[int],
     state: State,
     foretold: list[Foretold],
     *,
@@ -130,6 +144,7 @@ def _translate_all(
     from cluster.patch import apply_json_patch
     from webhook.admission import decide_object
     from webhook.claims import template
+    from webhook.translate import Translation, name_of
 
     # A template is written once in a namespace, and not at all where the input has it already.
     written: set[tuple[str, str]] = set()
@@ -139,10 +154,11 @@ def _translate_all(
             written.add((_namespace(one.object), str(metadata.get("name") or "")))
     for number, document in enumerate(documents):
         namespace = _namespace(document.object)
-        done = decide_object(document.object, state, unknown=unknown)
+        done = Translation() if number in elsewhere else decide_object(placed[number].object, state, unknown=unknown)
         new = [name for name in done.templates if (namespace, name) not in written]
         written.update((namespace, name) for name in new)
         yield Result(
+            name_of(placed[number].object),
             document,
             done,
             apply_json_patch(document.object, done.operations) if done.changed else document.object,
@@ -171,7 +187,7 @@ def _print(results: list[Result], output: str) -> None:
                 refusals += _named_texts(result, result.translation.refusals)
             quotas = [
                 {
-                    "object": _reference(result),
+                    "object": result.name,
                     "path": one.path,
                     "replicas": one.replicas,
                     "replicasLeft": one.passing,
@@ -186,7 +202,7 @@ def _print(results: list[Result], output: str) -> None:
         case "patch":
             # One JSON Patch for each object that changes, beside the templates it needs.
             patches = [
-                {"object": _reference(one), "patch": one.translation.operations, "templates": one.templates}
+                {"object": one.name, "patch": one.translation.operations, "templates": one.templates}
                 for one in results
                 if one.translation.changed
             ]
@@ -217,10 +233,9 @@ def _print_diff(results: list[Result]) -> None:
         for result in results:
             if result.document.file != one.path or not result.translation.changed:
                 continue
-            name = _reference(result)
             before = manifests.dump([result.document.object]).splitlines(keepends=True)
             after = manifests.dump([*result.templates, result.object]).splitlines(keepends=True)
-            inputs.tell_change("".join(difflib.unified_diff(before, after, f"a/{name}", f"b/{name}")))
+            inputs.tell_change("".join(difflib.unified_diff(before, after, f"a/{result.name}", f"b/{result.name}")))
 
 
 def _print_report(results: list[Result]) -> None:
@@ -231,7 +246,7 @@ def _print_report(results: list[Result]) -> None:
     for result in results:
         if not (result.translation.decisions or result.foretold):
             continue
-        lines = [f"{_reference(result)}  ({result.document.file}:{result.document.line})"]
+        lines = [f"{result.name}  ({result.document.file}:{result.document.line})"]
         for decision in result.translation.decisions:
             where = f"{decision.container or 'pod'}: {decision.key}" if decision.key else decision.container or "pod"
             basis = f" [{decision.basis}]" if decision.basis else ""
@@ -295,12 +310,5 @@ def _write_into(results: list[Result], *, dry_run: bool, err: bool) -> None:
         inputs.tell(told, err=err)
 
 
-def _reference(result: Result) -> str:
-    from webhook.translate import name_of
-
-    return name_of(result.document.object)
-
-
 def _named_texts(result: Result, texts: Iterable[Warned]) -> list[str]:
-    name = _reference(result)
-    return [f"{name}: {text}" for text in texts]
+    return [f"{result.name}: {text}" for text in texts]

@@ -24,7 +24,13 @@ if TYPE_CHECKING:
 IN_CLUSTER_NAMESPACE = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
 
-@inputs.command("webhook")
+@inputs.command(
+    "webhook",
+    examples=(
+        "drawbridge webhook --config drawbridge.yaml",
+        "drawbridge webhook --kubeconfig kubeconfig --listen :9443",
+    ),
+)
 @inputs.config("The DrawbridgeConfiguration; followed while it changes.")
 @click.option("--reviews/--no-reviews", "--gate/--no-gate", "reviews", default=True, help="Answer reviews.")
 @click.option("--controllers/--no-controllers", default=True, help="Keep the templates.")

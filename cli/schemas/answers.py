@@ -233,6 +233,15 @@ class Vocabularies(msgspec.Struct, frozen=True, kw_only=True):
     dialects: list[Dialect]
 
 
+class OfVersion(msgspec.Struct, frozen=True, kw_only=True):
+    """`drawbridge version -o json`."""
+
+    version: str
+    # The minor versions that it knows.
+    kubernetes: list[str]
+    python: str
+
+
 # Command: the documents that it prints.
 ANSWERS: dict[str, tuple[type[msgspec.Struct], ...]] = {
     "allocate": (OfNode, OfNodes),
@@ -247,4 +256,5 @@ ANSWERS: dict[str, tuple[type[msgspec.Struct], ...]] = {
     "snapshot": (Saved,),
     "survey": (Surveyed,),
     "translate": (Translated,),
+    "version": (OfVersion,),
 }

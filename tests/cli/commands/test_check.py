@@ -269,3 +269,10 @@ def test_the_gate_knows_a_better_way_out_than_the_api_server():
     done = run("-f", "-", "--inventory", str(fleet), text=half)
     assert "D209" in done.stdout
     assert "nvidia.com/gpumem (MiB) or nvidia.com/gpucores (percent)" in done.stdout
+
+
+def test_objects_of_other_namespaces_are_known_and_not_judged():
+    bad = BAD.replace("name: claim", "name: claim\n  namespace: other")
+    assert run("-f", "-", text=bad).exit_code == 1
+    assert run("-f", "-", "-n", "team", text=bad).stdout == "0 objects checked: 0 errors, 0 warnings, 0 info\n"
+    assert "ResourceClaim/team/claim" in run("-f", "-", "-n", "team", text=BAD).stdout

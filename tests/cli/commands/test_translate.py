@@ -296,3 +296,26 @@ def test_a_report_names_the_tolerations_that_are_added(present):
     tolerated = {"key": "nvidia.com/gpumem", "operator": "Exists", "effect": "NoSchedule"}
     assert "translated" in told([tolerated])
     assert "toleration" not in told([tolerated])
+
+
+def test_objects_without_a_namespace_are_in_the_one_that_n_names_and_others_stay_as_they_are():
+    off = {
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {"name": "off", "labels": {"drawbridge.dev/mode": "off"}},
+    }
+    nowhere, elsewhere = complete(SHARE, name="a", namespace=""), complete(SHARE, name="b", namespace="other")
+    given = text(nowhere, elsewhere, off)
+    assert kinds(run("translate", "-f", "-", *CONFIG, stdin=given).stdout).count("ResourceClaimTemplate") == 2
+    there = run("translate", "-f", "-", *CONFIG, "-n", "team", stdin=given)
+    assert kinds(there.stdout) == ["ResourceClaimTemplate", "Pod", "Pod", "Namespace"]
+    assert [one.object["metadata"].get("namespace") for one in manifests.parse(there.stdout)] == [
+        None,
+        "",
+        "other",
+        None,
+    ]
+    told = run("translate", "-f", "-", *CONFIG, "-n", "off", "-o", "report", stdin=given).stdout
+    assert "Pod/off/a" in told
+    assert "3 objects: 0 rewritten, 0 refused, 1 left, 2 without a legacy request" in told
+    assert run("translate", "-f", "-", "-n", "off", "-A", stdin=given).exit_code == 2

@@ -1,0 +1,38 @@
+"""`drawbridge help`: the help of a command, or what all commands have in common."""
+
+from __future__ import annotations
+
+import click
+
+from cli import contract as inputs
+from cli.contract import ENVIRONMENT, Broken, Exit
+from cli.terminal import aligned
+
+_TOPICS = {
+    "exit-codes": [(str(int(code)), code.meaning) for code in Exit],
+    "environment": list(ENVIRONMENT.items()),
+}
+
+
+@inputs.command("help", examples=("drawbridge help translate", "drawbridge help exit-codes"))
+@click.argument("topic", required=False)
+@click.pass_context
+def command(ctx: click.Context, *, topic: str | None) -> Exit:
+    """Print the help of a command or of a topic (exit-codes, environment); codes of findings are told by `drawbridge explain CODE`."""
+    from cli.main import COMMANDS, command_of, main
+    from dra.validation import shape
+
+    root = ctx.find_root()
+    if topic is None:
+        click.echo(main.get_help(root))
+    elif topic in COMMANDS:
+        made = command_of(topic)
+        click.echo(made.get_help(made.context_class(made, info_name=topic, parent=root)))
+    elif topic in _TOPICS:
+        inputs.tell(aligned(_TOPICS[topic]))
+    else:
+        known = [*COMMANDS, *_TOPICS]
+        near = shape.nearest(topic, known)
+        meant = f"did you mean {near}?" if near else f"there are: {', '.join(known)}"
+        raise Broken(f"no command and no topic is called {topic!r}", meant)
+    return Exit.FINE

@@ -1,0 +1,33 @@
+"""`drawbridge version`: which drawbridge this is, and which Kubernetes it knows."""
+
+from __future__ import annotations
+
+import platform
+
+from cli import contract as inputs
+from cli.contract import Exit
+
+
+@inputs.command(
+    "version",
+    empty={"version": "", "kubernetes": [], "python": ""},
+    examples=("drawbridge version", "drawbridge version -o json"),
+)
+@inputs.output("text", "json", default="text")
+def command(*, output: str) -> Exit:
+    """Print the version, and which Kubernetes it knows."""
+    from dra.server import NEWEST, OLDEST
+    from webhook.names import VERSION
+
+    kubernetes = [f"1.{minor}" for minor in range(OLDEST, NEWEST + 1)]
+    if output == "json":
+        inputs.write_json({"version": VERSION, "kubernetes": kubernetes, "python": platform.python_version()})
+    else:
+        inputs.tell(
+            [
+                f"drawbridge {VERSION}",
+                f"Kubernetes {kubernetes[0]} to {kubernetes[-1]}",
+                f"Python {platform.python_version()}",
+            ]
+        )
+    return Exit.FINE

@@ -1,0 +1,75 @@
+"""Helps: two examples in each, which run; and `help`, `version`."""
+
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+
+from cli.main import COMMANDS, command_of
+from tests.cli.running import run, run_json, somewhere  # noqa: F401  a fixture
+
+pytestmark = pytest.mark.usefixtures("somewhere")
+EXAMPLES = Path(__file__).parents[2] / "manifests" / "examples"
+ALL = [example for name in COMMANDS for example in command_of(name).examples]
+# They run until they are stopped, or need a node: their words are read, and that is all.
+SERVERS = ("standalone", "webhook", "allocator", "driver", "node-agent --mark")
+
+
+def words_of(example):
+    """What a shell would make of an example, up to where its output goes."""
+    program, *words = shlex.split(example.partition(" |")[0].partition(" >")[0])
+    assert program == "drawbridge"
+    return words
+
+
+@pytest.fixture
+def files(somewhere):  # noqa: F811
+    """The files that examples name."""
+    (somewhere / "deploy").mkdir()
+    for source, name in (
+        ("pods/nvidia-training.yaml", "deploy/training.yaml"),
+        ("pods/hami-exclusive.yaml", "pod.yaml"),
+        ("why/dump.yaml", "dump.yaml"),
+        ("configuration.yaml", "drawbridge.yaml"),
+    ):
+        shutil.copy(EXAMPLES / source, somewhere / name)
+    fleet = "\n---\n".join(path.read_text() for path in sorted((EXAMPLES / "fleet").glob("*.yaml")))
+    (somewhere / "fleet.yaml").write_text(fleet)
+
+
+def test_every_help_has_two_examples_of_its_own_command():
+    for name in COMMANDS:
+        examples = command_of(name).examples
+        assert [words_of(one)[0] for one in examples] == [name, name]
+        assert all(f"  {one}\n" in run(name, "--help").stdout for one in examples)
+
+
+@pytest.mark.parametrize(
+    "example", [one for one in ALL if not one.startswith(tuple(f"drawbridge {s}" for s in SERVERS))]
+)
+def test_the_examples_of_helps_run(files, example):
+    done = run(*words_of(example))
+    assert done.exit_code in (0, 1), done.stderr
+    assert done.stdout
+
+
+@pytest.mark.parametrize("example", [one for one in ALL if one.startswith(tuple(f"drawbridge {s}" for s in SERVERS))])
+def test_the_examples_of_servers_are_understood(example):
+    name, *words = words_of(example)
+    command_of(name).make_context(name, words)
+
+
+def test_help_is_that_of_the_command_or_the_root_or_tells_a_topic():
+    assert run("help").stdout == run("--help").stdout
+    assert run("help", "check").stdout == run("check", "--help").stdout
+    assert "3  no decision was reached" in run("help", "exit-codes").stdout
+    assert "NO_COLOR" in run("help", "environment").stdout
+    done = run("help", "trnslate")
+    assert (done.exit_code, "did you mean translate?" in done.stderr) == (2, True)
+
+
+def test_the_version_is_that_of_the_option():
+    version = run("--version").stdout.split()[-1]
+    assert run("version").stdout.startswith(f"drawbridge {version}\nKubernetes 1.34 to 1.")
+    assert run_json("version")[1]["version"] == version
