@@ -40,6 +40,9 @@ TEMPLATES = f"{DOMAIN}/templates"
 DEVICES = f"{DOMAIN}/devices"
 ANNOTATIONS = (ORIGINAL, DECISION, DEVICES, TEMPLATES)
 
+# On pods, by their authors: whether the pod stays as it is where a DeviceClass serves what it asks for by name.
+EXTENDED_RESOURCES = f"{DOMAIN}/extended-resources"
+
 # On devices: the taint that keeps them for the bridge.
 FENCE = f"{DOMAIN}/fence"
 

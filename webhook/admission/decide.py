@@ -21,6 +21,7 @@ from dra.errors import OutOfBudget
 from dra.wire import Json, Wire, WireError
 from webhook.admission import admission_review as reviews
 from webhook.admission import template_lifecycle
+from webhook.admission.extended_claims import extended_given
 from webhook.admission.validate import (
     DEFAULT_SCHEDULER,
     all_claims,
@@ -223,7 +224,9 @@ def decide(question: Question, state: State, budget: Budget, *, foretell: bool =
         if not again.changed:
             return NOTHING
         return Ruling(outcome="replayed", operations=again.operations, restoring=again.operations)
-    return _create(question, state, budget, foretell=foretell)
+    ruling = _create(question, state, budget, foretell=foretell)
+    left = () if ruling.denials else extended_given(question.object, state, ruling.operations)
+    return msgspec.structs.replace(ruling, given=(*ruling.given, *left)) if left else ruling
 
 
 def _create(question: Question, state: State, budget: Budget, *, foretell: bool) -> Ruling:
@@ -343,7 +346,7 @@ def answer(question: Question, ruling: Ruling, mode: Mode, *, is_late: bool = Fa
             bare = isinstance(spec, dict) and not spec.get("resourceClaims")
             given = ruling.given if bare else all_claims(pod, ruling.given)
         elif not is_passed_by(pod):
-            given = brought(pod, ruling.given)
+            given = (*brought(pod, ruling.given), *[one for one in ruling.given if one.by_name])
     if mode is Mode.ENFORCE and ruling.denials:
         texts = [str(one) for one in ruling.denials]
         texts += [WAY_OUT] if _kind(question) == "Pod" else []

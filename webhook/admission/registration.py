@@ -16,6 +16,7 @@ import json
 from typing import TYPE_CHECKING, NamedTuple
 
 from certs.annotations import BUNDLE_KEEPER, CERT_MANAGER, RULES
+from dra.objects import IMPLICIT
 from webhook import names
 from webhook.dialects import Action, Position, Role
 
@@ -199,7 +200,7 @@ def _names_resources(root: str, dialects: Sequence[Dialect], maps: Sequence[str]
     # After orValue the value is not optional any more, so the next step is spelled anew.
     # A resource is not ours by its domain, or by its name if it has none.
     ours = _names(dialects, Position.RESOURCE)
-    domains = _domains(ours)
+    domains = _domains(ours) | {IMPLICIT.rstrip("/")}
     known = f"k.split('/')[0] in {_list(sorted(domains))}"
     if any("<" in domain for domain in domains):
         known = f"k.contains('/') || k in {_list(sorted(name for name in ours if '/' not in name))}"

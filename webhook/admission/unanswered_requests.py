@@ -14,7 +14,7 @@ from allocator.decisions import STRATEGY
 from dra.objects import IMPLICIT
 from dra.validation import shape
 from webhook.dialects import Action, Position, Role, pattern
-from webhook.names import ANNOTATIONS, DOMAIN, MODE_LABEL, SKIP_LABEL, TRANSLATED_LABEL, WAITS_LABEL
+from webhook.names import ANNOTATIONS, DOMAIN, EXTENDED_RESOURCES, MODE_LABEL, SKIP_LABEL, TRANSLATED_LABEL, WAITS_LABEL
 from webhook.translate import PLACEHOLDER, Decision, is_placeholder, look, mapping, near_key, rows_at
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ _FIELDS = ("limits", "requests", "claims")
 # drawbridge's own keys that a pod may have.
 _OURS = {
     Position.LABEL: (SKIP_LABEL, WAITS_LABEL, TRANSLATED_LABEL),
-    Position.ANNOTATION: (*ANNOTATIONS, STRATEGY),
+    Position.ANNOTATION: (*ANNOTATIONS, EXTENDED_RESOURCES, STRATEGY),
 }
 _SKIPPED = Decision("", "", "", SKIP_LABEL, Action.LEFT, "the pod asks not to be looked at")
 _BOUND = "nodeName is set: the pod has its node, and no scheduler would allocate a claim for it"

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from cluster.patch import apply_json_patch
 from dra import validation, wire
 from dra.errors import OutOfBudget
 from dra.finding import Severity
 from dra.objects import ObjectMeta, Pod, ResourceClaim, ResourceClaimSpec, ResourceClaimTemplate, claim_spec
 from webhook import names
 from webhook.admission import template_lifecycle
+from webhook.admission.extended_claims import extended_given, plugin_may_serve
 from webhook.admission.feasibility import Feasibility, judge
 from webhook.admission.parameters import parameter_warnings, warnings_of_pod
 from webhook.admission.risk import unheld
@@ -96,6 +98,8 @@ def inspect(request: Request, obj: dict[str, Json], state: State, budget: Budget
             if choice is not None and not choice.moved:
                 return NOTHING  # its pods stay unchanged: they find a device, or wait where the policy wants them
             refusals = [one.under("its pods will be refused: ") for one in done.refusals]
+            left = extended_given(mapping(at(apply_json_patch(obj, done.operations), path)), state)
+            done = msgspec.structs.replace(done, given=(*done.given, *left))
             return Found(warnings=(*refusals, *foresee(done, state, budget), *done.warnings))
         case (("resource.k8s.io" | names.DOMAIN), _):
             return _object(obj, state, budget)
@@ -171,6 +175,8 @@ def serve(asked: Iterable[Given], namespace: str, state: State, budget: Budget, 
     warnings: list[str] = []
     ours: list[Given] = []
     for one in asked:
+        if one.by_name and (state.stock is None or plugin_may_serve(one.by_name, state.stock)):
+            continue
         if one.spec is not None:
             ours.append(one)
         claim = _claim_of(one, namespace, state)
@@ -194,7 +200,7 @@ def serve(asked: Iterable[Given], namespace: str, state: State, budget: Budget, 
 
 def serve_all(pod: dict[str, Json], done: Translation, namespace: str, state: State, budget: Budget) -> Found:
     """Judge all claims of a pod as it was translated, its own beside those that it was given."""
-    return serve(all_claims(pod, done.given), namespace, state, budget)
+    return serve((*all_claims(pod, done.given), *extended_given(pod, state)), namespace, state, budget)
 
 
 def _claim_of(one: Given, namespace: str, state: State) -> ResourceClaim | str | None:
@@ -230,7 +236,7 @@ def foresee(done: Translation, state: State, budget: Budget) -> tuple[Warned, ..
 def find_legacy(decisions: Iterable[Decision], state: State) -> str:
     """Say which node may still serve a pod unchanged: then the webhook does not refuse it."""
     for decision in decisions:
-        nodes = state.fleet.handed_out.get(decision.key)
+        nodes = state.fleet.handed_out.get(decision.key) if decision.action in _TAKEN_AWAY else None
         if nodes:
             return f"node {min(nodes)} still hands out {decision.key} through a device plugin"
     return ""

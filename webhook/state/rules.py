@@ -76,6 +76,8 @@ def contradictions(file: File) -> Iterable[Mistake]:
         for one in file.options(name).mistakes():
             yield one._replace(path=f"/{name}{one.path}")
         yield from _of_host(name, file.options(name), targets)
+    for namespace in file.extended_resources.namespaces:
+        yield from _namespace("/extendedResources/namespaces", namespace)
     if file.bridge is not None:
         yield from _placing(file.bridge.placement)
     for key, quota in file.quotas.items():
@@ -112,9 +114,7 @@ def _placing(placing: Placing) -> Iterable[Mistake]:
     for namespace, strategy in placing.namespaces.items():
         where = f"namespaces/{escape(namespace)}"
         said[where] = strategy
-        if not _NAMESPACE(namespace):
-            reason = f"{namespace!r} is not the name of a namespace"
-            yield Mistake(f"{path}/{where}", reason, "write the whole name; patterns are not read")
+        yield from _namespace(f"{path}/namespaces", namespace)
     for where, strategy in said.items():
         try:
             read_placement(strategy)
@@ -123,6 +123,12 @@ def _placing(placing: Placing) -> Iterable[Mistake]:
     if placing.most_pods_per_node < 0:
         reason = f"{placing.most_pods_per_node} is not a number of pods"
         yield Mistake(f"{path}/mostPodsPerNode", reason, "write 0 for any number, or 1 and more")
+
+
+def _namespace(path: str, name: str) -> Iterable[Mistake]:
+    if not _NAMESPACE(name):
+        reason = f"{name!r} is not the name of a namespace"
+        yield Mistake(f"{path}/{escape(name)}", reason, "write the whole name; patterns are not read")
 
 
 def _meanings(file: File, dialects: Mapping[str, Dialect]) -> Iterable[Mistake]:

@@ -6,7 +6,7 @@ dialect's name, put there from `VOCABULARIES`: nothing here names one.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, cast, get_args
 
 import msgspec
 
@@ -23,6 +23,7 @@ from webhook.dialects import (
 )
 
 Mode = Literal["observe", "warn", "enforce", "off"]
+Serving = Literal["leave", "translate"]
 
 
 class _Declared(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
@@ -93,6 +94,25 @@ class MixedFleet(PreferredNodes, frozen=True, kw_only=True):
     namespaces: dict[str, PreferredNodes] = {}
 
 
+class ExtendedResources(_Declared, frozen=True, kw_only=True):
+    """What becomes of pods that the scheduler itself can serve, because a DeviceClass has the name they ask by.
+
+    The pod's annotation counts before its Namespace, that before the driver, and all before the default.
+    """
+
+    # Where nothing else is said. Left out: translate for drivers that the bridge manages, leave for all others.
+    default: Serving | None = None
+    drivers: dict[str, Serving] = {}
+    namespaces: dict[str, Serving] = {}
+
+    def choose(self, driver: str, namespace: str, annotation: str, *, managed: bool) -> Serving:
+        """Say which of the two counts; an annotation that is neither says nothing."""
+        if annotation in get_args(Serving):
+            return cast("Serving", annotation)
+        usual = self.default or ("translate" if managed else "leave")
+        return self.namespaces.get(namespace) or self.drivers.get(driver) or usual
+
+
 class Kueue(_Declared, frozen=True, kw_only=True):
     """What Kueue can account for: classes that its `deviceClassMappings` name, with its webhook for DRA on."""
 
@@ -152,6 +172,8 @@ class File(_Declared, frozen=True, kw_only=True):
     approximations: Literal["allow", "warn", "leave"] = "warn"
     # Name: which nodes are preferred for pods that ask by it, where some nodes have moved from device plugins to drivers.
     mixed: dict[str, MixedFleet] = {}
+    # Pods that ask by a name that a DeviceClass serves: left to the scheduler, or translated.
+    extended_resources: ExtendedResources = ExtendedResources()
     # Percentages where no device size is known.
     unresolved: Literal["leave", "refuse"] = "leave"
     # Claims that the pod's scheduler would not understand.

@@ -16,6 +16,7 @@ from allocator.decisions import STRATEGY
 from dra import server
 from webhook.claims import POD_LIMIT, Grant, Impossible, Made, Sharing, Wish, Workshop, pass_fence, results, share
 from webhook.dialects import ALTERNATIVES, CLAIMS, NUMA_NODE, Action, Demand, Keyed, Left, Note, Pairs, Role, Scope
+from webhook.names import EXTENDED_RESOURCES
 from webhook.refusals import Code
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ class Context(NamedTuple):
     scheduler: str  # that the pod has, or is going to have
     quota: frozenset[str] = frozenset()
     limit_range: frozenset[str] = frozenset()
+    namespace: str = ""
     # Whether something on the pod needs its own scheduler.
     scheduled: bool = False
     queue: str = ""  # of Kueue's, that the pod or its workload is in
@@ -219,6 +221,17 @@ def step_aside(case: Case, context: Context) -> Case:
         profile = demand.profile
     count_only = Demand(target=demand.target, count=demand.count, profile=profile)
     if demand != count_only:
+        return case
+    served, target = context.fleet.classes.get(name), context.configuration.targets.get(demand.target)
+    driver = (served.driver if served is not None else "") or (target.driver if target is not None else "")
+    bridge = context.configuration.file.bridge
+    choice = context.configuration.file.extended_resources.choose(
+        driver,
+        context.namespace,
+        str(context.pod.annotations.get(EXTENDED_RESOURCES, "")),
+        managed=bridge is not None and driver in bridge.drivers,
+    )
+    if choice == "translate":
         return case
     reason = f"DeviceClass {name} serves it through extendedResourceName"
     return case.leave(key, reason, quiet=True)

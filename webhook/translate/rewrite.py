@@ -52,6 +52,8 @@ class Given(msgspec.Struct, frozen=True):
     words: Mapping[str, Json] = {}
     template: str = ""
     claim: str = ""
+    # Where the scheduler makes the claim: what the pod asks for by names, in nano-units. A device plugin may serve it.
+    by_name: Mapping[str, int] = {}
 
     @property
     def asker(self) -> str:

@@ -103,6 +103,8 @@ def translate(
         return _alone(report, cleaning, earlier)
     if view.labels.get(names.SKIP_LABEL, "false") != "false":  # it is not "true", or nobody would look
         report.misread(names.SKIP_LABEL, 'only the value "true" passes the pod by')
+    if view.annotations.get(names.EXTENDED_RESOURCES, "leave") not in ("leave", "translate"):
+        report.misread(names.EXTENDED_RESOURCES, 'only "leave" and "translate" are read')
     if problem := too_much(view, configuration):
         report.pass_by(problem)
         return _alone(report, cleaning, earlier)
@@ -129,6 +131,7 @@ def translate(
         scheduler=view.scheduler or "default-scheduler",
         quota=state.quotas.get(namespace, frozenset()),
         limit_range=state.limit_ranges.get(namespace, frozenset()),
+        namespace=namespace,
         scheduled=bool(whose.scheduled or origin.scheduler),
         queue=origin.queue or str(view.labels.get(QUEUE) or ""),
         recorded=believed.record.containers,

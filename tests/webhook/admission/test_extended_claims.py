@@ -1,0 +1,204 @@
+"""Pods that the scheduler serves by name are judged by the claim that it will make: at the webhook and in files."""
+
+import base64
+import json
+
+import msgspec
+import pytest
+
+from dra import wire
+from dra.objects import DeviceClass, Node, ResourceClaim, ResourceSlice
+from tests.webhook.admission.test_decide import answer, mutated, pod, review
+from tests.webhook.pods import configured
+from webhook.admission import decide as admission
+from webhook.admission import decide_object
+from webhook.state import StateBuilder
+from webhook.state.features import Features
+
+GPU = "nvidia.com/gpu"
+DRIVER = "gpu.nvidia.com"
+IMPLICIT = f"deviceclass.resource.kubernetes.io/{DRIVER}"
+# As NVIDIA's chart renders it where resource.k8s.io/v1 is served.
+CLASS = {
+    "metadata": {"name": DRIVER},
+    "spec": {
+        "selectors": [
+            {"cel": {"expression": f"device.driver == '{DRIVER}' && device.attributes['{DRIVER}'].type == 'gpu'"}}
+        ],
+        "extendedResourceName": GPU,
+    },
+}
+
+
+def plugin(name, amount):
+    return {"metadata": {"name": name}, "status": {"allocatable": {GPU: amount, "cpu": "8"}}}
+
+
+def publishing(count, name="a"):
+    devices = [{"name": f"gpu-{at}", "attributes": {"type": {"string": "gpu"}}} for at in range(count)]
+    pool = {"name": name, "generation": 1, "resourceSliceCount": 1}
+    return {"metadata": {"name": name}, "spec": {"driver": DRIVER, "nodeName": name, "pool": pool, "devices": devices}}
+
+
+def world(*, nodes=(), devices=2, classes=(CLASS,), claims=(), **fields):
+    """One node with two GPUs of a driver, and whatever else."""
+    builder = StateBuilder(configured(mode="enforce", **fields), keys=(b"key",))
+    builder.learn(features=Features(minor=37))
+    objects = [wire.convert(one, Node) for one in ({"metadata": {"name": "a"}}, *nodes)]
+    objects += [wire.convert(publishing(devices), ResourceSlice)]
+    objects += [wire.convert(one, DeviceClass) for one in classes]
+    objects += [wire.convert(one, ResourceClaim) for one in claims]
+    builder.take_in(objects)
+    builder.settle()
+    return builder.state(fresh=True)
+
+
+def asked(count, key=GPU, **metadata):
+    return pod(limits={key: str(count)}, **metadata)
+
+
+def at_webhook(obj, state):
+    return answer(admission.weigh(admission.mutate(review(obj), state), state))
+
+
+@pytest.mark.parametrize("key", [GPU, IMPLICIT])
+def test_what_no_node_could_ever_serve_is_refused_with_reason_and_remedy(key):
+    state = world()
+    said = at_webhook(asked(3, key), state)
+    assert not said["allowed"]
+    message = said["status"]["message"]
+    assert (
+        f"container main ({key}: 3) asks for 3 devices of class {DRIVER} on one node, and the largest node has 2"
+        in message
+    )
+    assert "it would fit if container main asked for no more than 2 devices" in message
+    assert "[R023]" in message
+    [refusal] = decide_object(asked(3, key), state).refusals
+    assert str(refusal) in message
+    for count in (0, 1, 2):
+        served = at_webhook(asked(count, key), state)
+        assert (served["allowed"], served.get("patch"), served.get("warnings")) == (True, None, None)
+
+
+def test_a_node_whose_device_plugin_has_enough_may_serve_what_devices_never_could():
+    assert not at_webhook(asked(3), world(nodes=[plugin("b", "2")]))["allowed"]
+    assert at_webhook(asked(3), world(nodes=[plugin("b", "3")]))["allowed"]
+    assert not at_webhook(asked(3, IMPLICIT), world(nodes=[plugin("b", "3")]))["allowed"]
+
+
+def test_a_full_fleet_is_told_and_refuses_nobody():
+    results = [{"request": "r", "driver": DRIVER, "pool": "a", "device": f"gpu-{at}"} for at in range(2)]
+    selector = {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["a"]}]}]}
+    held = {
+        "metadata": {"name": "c", "namespace": "other", "uid": "1"},
+        "spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": DRIVER, "count": 2}}]}},
+        "status": {"allocation": {"devices": {"results": results}, "nodeSelector": selector}},
+    }
+    said = at_webhook(asked(1), world(claims=[held]))
+    assert said["allowed"]
+    assert said["warnings"][0].startswith("this pod waits until devices are free: on a ")
+    assert said["auditAnnotations"]["outcome"] == "left"
+
+
+def test_modes_that_do_not_refuse_tell_and_record():
+    state = world()
+    warned = with_mode(state, "warn")
+    said = at_webhook(asked(3), warned)
+    assert said["allowed"]
+    assert said["warnings"][0].startswith("drawbridge would refuse this Pod (warn): the only node could not serve")
+    observed = with_mode(state, "observe")
+    outcome = admission.weigh(admission.mutate(review(asked(3)), observed), observed)
+    assert "warnings" not in answer(outcome)
+    assert outcome.record.outcome == "would refuse"
+
+
+def with_mode(state, mode):
+    return msgspec.structs.replace(state, namespaces={"ns": {"drawbridge.dev/mode": mode}})
+
+
+def test_init_containers_share_what_containers_have():
+    item = asked(1)
+    first = {"name": "first", "resources": {"limits": {GPU: "2"}, "requests": {GPU: "2"}}}
+    item["spec"]["initContainers"] = [first]
+    assert at_webhook(item, world())["allowed"]
+    item["spec"]["initContainers"] = [first | {"restartPolicy": "Always"}]
+    assert "[R0" in at_webhook(item, world())["status"]["message"]
+
+
+@pytest.mark.parametrize(
+    "passed",
+    [
+        {"scheduler": "of-somebody"},
+        {"labels": {"drawbridge.dev/skip": "true"}},
+        {"classes": ()},
+        {"devices": 0},
+    ],
+    ids=str,
+)
+def test_what_is_not_certain_is_not_refused(passed):
+    item = asked(3, labels=passed.get("labels", {}))
+    if "scheduler" in passed:
+        item["spec"]["schedulerName"] = passed["scheduler"]
+    state = world(classes=passed.get("classes", (CLASS,)), devices=passed.get("devices", 2))
+    if "devices" in passed:
+        state = msgspec.structs.replace(state, incomplete=frozenset({"ResourceSlice"}))
+    assert at_webhook(item, state)["allowed"]
+
+
+def test_a_workload_is_told_what_its_pods_will_meet():
+    template = {"spec": asked(3)["spec"]}
+    workload = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "w", "namespace": "ns"},
+        "spec": {"template": template},
+    }
+    [refusal] = decide_object(workload, world()).refusals
+    assert "[R023]" in str(refusal)
+
+
+# Translated after all
+
+
+def translates(state, item):
+    return bool(decide_object(item, state).templates)
+
+
+def test_the_bridge_takes_over_the_pods_of_its_drivers_and_leaves_the_others():
+    bridge = {"schedulerName": "drawbridge", "drivers": [DRIVER]}
+    state = world(bridge=bridge)
+    assert translates(state, asked(2))
+    assert json.loads(base64.b64decode(at_webhook(asked(2), state)["patch"]))
+    assert not translates(world(), asked(2))
+    assert not translates(world(bridge=bridge | {"drivers": ["gpu.amd.com"]}), asked(2))
+
+
+@pytest.mark.parametrize(
+    ("said", "annotation", "done"),
+    [
+        ({"default": "translate"}, None, True),
+        ({"drivers": {DRIVER: "translate"}}, None, True),
+        ({"drivers": {DRIVER: "translate"}, "namespaces": {"ns": "leave"}}, None, False),
+        ({"namespaces": {"ns": "translate"}}, None, True),
+        ({"namespaces": {"ns": "translate"}}, "leave", False),
+        ({}, "translate", True),
+        ({"default": "translate"}, "Leave", True),
+    ],
+)
+def test_pod_namespace_driver_and_default_say_whether_it_is_translated(said, annotation, done):
+    annotations = {"drawbridge.dev/extended-resources": annotation} if annotation else {}
+    item = asked(1, annotations=annotations, namespace="ns")
+    found = decide_object(item, world(extendedResources=said))
+    assert bool(found.templates) is done
+    assert bool(found.warnings) is (annotation == "Leave")
+
+
+def test_a_change_of_the_setting_leaves_the_pods_that_run_as_they_are():
+    leave, translate = world(), world(extendedResources={"default": "translate"})
+    plain = asked(1)
+    translated, _ = mutated(plain, translate)
+    for state in (leave, translate):
+        same = admission.mutate(review(plain, operation="UPDATE", old=plain), state)
+        assert "patch" not in answer(same)
+        again = admission.mutate(review(plain, operation="UPDATE", old=translated), state)
+        assert "/spec/containers/0/resources/limits" in base64.b64decode(answer(again)["patch"]).decode()

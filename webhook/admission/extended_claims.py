@@ -1,0 +1,73 @@
+"""The claim that kube-scheduler will make for what a DeviceClass serves by name: what a pod that is left for core asks for. Pure.
+
+Such a claim is judged as one that the pod names. A node that hands a name out through a device plugin makes none, so where one could
+serve all that the pod asks for by names, nothing is said.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from allocator import pods
+from cluster.patch import apply_json_patch
+from dra import server, wire
+from dra.objects import Pod, extended_claim, requests_of, served_resources
+from dra.wire import WireError
+from webhook.translate import Given, is_passed_by, mapping
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from dra.stock import Stock
+    from dra.wire import Json
+    from webhook.state import State
+
+NAME = "extended-resources"
+
+
+def extended_given(pod: dict[str, Json], state: State, operations: Iterable[dict[str, Json]] = ()) -> tuple[Given, ...]:
+    """Say which claim the scheduler will make for a pod, after operations on its resources; nothing if it makes none."""
+    if state.stock is None or not state.features.on(server.EXTENDED) or is_passed_by(pod):
+        return ()
+    names = {name for name in _named(pod) if state.fleet.extended.get(name) in state.stock.classes}
+    if not names:
+        return ()
+    changes = tuple([one for one in operations if "/resources" in str(one["path"])])
+    try:
+        typed = wire.convert(apply_json_patch(pod, changes) if changes else pod, Pod)
+    except WireError:
+        return ()
+    scheduler = state.configuration.schedulers.get(typed.spec.scheduler_name or "default-scheduler")
+    if typed.spec.node_name or scheduler is None or not scheduler.like_cluster:
+        return ()
+    serving = {name: state.fleet.extended[name] for name in names}
+    made = extended_claim(typed, serving)
+    if made is None:
+        return ()
+    total = pods.requests(typed)
+    by_name = {name: total[name] for name in served_resources(typed, serving)}
+    containers = (*typed.spec.init_containers, *typed.spec.containers)
+    users = [one.name for one in containers if any(requests_of(one).get(name) for name in by_name)]
+    words: dict[str, Json] = {name: str(amount // 10**9) for name, amount in by_name.items()}
+    spec: Json = {"spec": wire.builtins(made.claim.spec)}
+    return (Given(NAME, spec, tuple(users), words, by_name=by_name),)
+
+
+def _named(pod: dict[str, Json]) -> set[str]:
+    names: set[str] = set()
+    spec = mapping(pod.get("spec"))
+    for containers in (spec.get("initContainers"), spec.get("containers")):
+        for one in containers if isinstance(containers, list) else ():
+            resources = mapping(mapping(one).get("resources"))
+            names.update(mapping(resources.get("limits")), mapping(resources.get("requests")))
+    return names
+
+
+def plugin_may_serve(by_name: Mapping[str, int], stock: Stock) -> bool:
+    """Say whether a node hands out enough of what a pod asks for by names; what it does not hand out, devices may serve."""
+    for node in stock.nodes.values():
+        have = node.status.allocatable
+        handed_out = [name for name in by_name if have.get(name)]
+        if handed_out and all(have[name].nano >= by_name[name] for name in handed_out):
+            return True
+    return False
