@@ -86,7 +86,7 @@ def test_a_configuration_that_is_off_spares_all_namespaces_that_say_nothing_else
     config.write_text('apiVersion: drawbridge.dev/v1alpha1\nkind: DrawbridgeConfiguration\nmode: "off"\n')
     done = CliRunner().invoke(command, ["--only=webhooks", f"--config={config}"])
     chosen = {"key": MODE_LABEL, "operator": "In", "values": ["observe", "warn", "enforce"]}
-    for made in manifests.parse(done.output):
+    for made in manifests.parse(done.stdout):
         for webhook in made.object["webhooks"]:
             assert chosen in webhook["namespaceSelector"]["matchExpressions"]
 
@@ -283,7 +283,7 @@ def test_quotas_at_the_door_are_a_port_of_the_allocator_a_service_and_a_configur
     asked = ["--bridge", *way, "--quota", "--namespace=elsewhere", "--api-server=10.0.0.1"]
     said = CliRunner().invoke(command, [*images, *asked])
     assert said.exit_code == 0, said.output
-    made = {(one.object["kind"], one.object["metadata"]["name"]): one.object for one in manifests.parse(said.output)}
+    made = {(one.object["kind"], one.object["metadata"]["name"]): one.object for one in manifests.parse(said.stdout)}
     pod = made["Deployment", "drawbridge-allocator"]["spec"]["template"]["spec"]
     allocator = pod["containers"][0]
     assert {"--quota=0.0.0.0:9443", "--quota-certs=/etc/quota"} <= set(allocator["args"])
@@ -310,7 +310,7 @@ def test_where_others_keep_the_certificates_the_door_shows_theirs(kept, tmp_path
     assert said.exit_code == 0, said.output
     deployments = {
         one.object["metadata"]["name"]: one.object
-        for one in manifests.parse(said.output)
+        for one in manifests.parse(said.stdout)
         if one.object["kind"] == "Deployment"
     }
     pod = deployments["drawbridge-allocator"]["spec"]["template"]["spec"]
@@ -331,7 +331,7 @@ def test_agents_that_see_promises_are_let_in_and_shown_a_token_and_a_name_that_i
     said = CliRunner().invoke(command, [*images, *asked])
     assert said.exit_code == 0, said.output
     assert "drawbridge-system" not in said.output
-    made = {(one.object["kind"], one.object["metadata"]["name"]): one.object for one in manifests.parse(said.output)}
+    made = {(one.object["kind"], one.object["metadata"]["name"]): one.object for one in manifests.parse(said.stdout)}
     pod = made["Deployment", "drawbridge-allocator"]["spec"]["template"]["spec"]
     assert {"--reservations=0.0.0.0:9444", "--reservations-certs=/etc/promises"} <= set(pod["containers"][0]["args"])
     assert {"name": "promises", "secret": {"secretName": DOOR}} in pod["volumes"]
@@ -374,7 +374,7 @@ def test_promises_are_between_an_allocator_and_agents_and_shown_by_whoever_keeps
     theirs = CliRunner().invoke(command, [*images, "--bridge", "--node-agent", "--promises", "--cert-manager=a/b"])
     [deployment] = [
         one.object
-        for one in manifests.parse(theirs.output)
+        for one in manifests.parse(theirs.stdout)
         if (one.object["kind"], one.object["metadata"]["name"]) == ("Deployment", "drawbridge-allocator")
     ]
     assert {"name": "promises", "secret": {"secretName": "drawbridge-quota-tls"}} in deployment["spec"]["template"]["spec"]["volumes"]  # fmt: skip

@@ -94,7 +94,7 @@ def test_the_fence_names_the_lease_and_the_account_wherever_they_are():
 
 
 def test_the_fence_of_devices_is_printed_where_the_configuration_wants_it(tmp_path):
-    from webhook.claims.sharing import PASS
+    from dra.policy import PASS
 
     config = tmp_path / "c.yaml"
     head = "apiVersion: drawbridge.dev/v1alpha1\nkind: DrawbridgeConfiguration\n"

@@ -18,22 +18,22 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from allocator import allocate, pods
+from allocator import allocate
 from allocator.all_nodes import FleetAnswer, FleetMemo, fleet
 from allocator.answer import Answer, Verdict, as_granted
-from allocator.decisions.pod_claims import find_claims
+from allocator.decisions.pod_claims import beside_devices, find_claims
 from allocator.one_node import Options
 from allocator.reasons import sentence, tally
 from allocator.strategies import STRATEGIES, Chosen, Placement, StrategyCache, serve, told_apart
 from dra.budget import Budget
-from dra.objects import IMPLICIT, ResourceClaim, node_of
+from dra.objects import ResourceClaim, node_of
 from dra.wire import encode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from allocator.decisions.pod_claims import PodClaims
-    from dra.objects import Node, Pod
+    from dra.objects import Pod
     from dra.stock import Stock
 
     _ByNode = Mapping[str, str]  # why not, by name of a node
@@ -172,7 +172,7 @@ class Decider:
         there = stock.nodes.get(node)
         if there is None:
             return Unserved(f"node {node} does not exist")
-        if why := _beside_devices(wants, there):
+        if why := beside_devices(wants, there):
             return Unserved(why)
         if not wants.open:
             return Serving(wants.claims, (), Answer(Verdict.FEASIBLE))
@@ -246,7 +246,7 @@ class Decider:
 def shape_of(wants: PodClaims) -> bytes:
     """Give what is the same for all pods whom the same devices would help; empty if more than open claims decides about it."""
     open_ = wants.open
-    alone = wants.extended or wants.waits_for or len(open_) < len(wants.claims)
+    alone = wants.by_plugin or wants.waits_for or len(open_) < len(wants.claims)
     return b"" if alone else encode([claim.spec for claim in open_])
 
 
@@ -259,22 +259,9 @@ def _takes_the_first(placement: Placement, claims: Iterable[ResourceClaim]) -> b
 
 def _elsewhere(wants: PodClaims, stock: Stock) -> dict[str, str]:
     """Say of nodes what keeps a pod from them before its open claims are looked at; the others are left out."""
-    if not wants.extended and len(wants.open) == len(wants.claims):
+    if not (wants.by_plugin or wants.by_claim) and len(wants.open) == len(wants.claims):
         return {}
-    return {name: why for name, node in stock.nodes.items() if (why := _beside_devices(wants, node))}
-
-
-def _beside_devices(wants: PodClaims, node: Node) -> str:
-    """Say what keeps a pod from a node before its open claims are looked at; "" if nothing does."""
-    for name in wants.extended:
-        amount = node.status.allocatable.get(name)
-        if amount is None or not amount.nano:
-            what = "names a DeviceClass" if name.startswith(IMPLICIT) else "is served by a DeviceClass"
-            return (
-                f"{name} {what}, and this scheduler gives devices to ResourceClaims only: "
-                "use a claim, or leave the pod to the default scheduler"
-            )
-    return pods.elsewhere(wants.claims, node)
+    return {name: why for name, node in stock.nodes.items() if (why := beside_devices(wants, node))}
 
 
 def _hindrances(answers: FleetAnswer, elsewhere: _ByNode) -> tuple[Hindrance, ...]:

@@ -2,18 +2,34 @@
 
 Mirrors PreEnqueue and PreFilter of the in-tree plugin (pkg/scheduler/framework/plugins/dynamicresources): every claim exists,
 is not being deleted, belongs to the pod if a template made it, and names classes that exist.
+
+A pod that asks for a resource by a name that a class serves (KEP-5004) has one claim more, which its scheduler makes. Where a device
+plugin hands the name out on some node, none is made, and the pod goes to such nodes alone.
 """
 
 from __future__ import annotations
 
+from hashlib import sha256
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec.structs import replace
 
-from dra.objects import IMPLICIT, ResourceClaim, claim_name, is_reserved_for, requests_of
+from allocator.pods import elsewhere
+from dra.objects import (
+    IMPLICIT,
+    ExtendedClaim,
+    ResourceClaim,
+    claim_name,
+    extended_claim,
+    is_reserved_for,
+    requests_of,
+    serve_resources,
+    served_resources,
+)
 
 if TYPE_CHECKING:
-    from dra.objects import DeviceSubRequest, ExactDeviceRequest, Pod, PodResourceClaim
+    from dra.objects import DeviceSubRequest, ExactDeviceRequest, Node, Pod
     from dra.stock import Stock
 
 MOST_CONSUMERS = 256  # the API server takes no more in reservedFor
@@ -24,7 +40,10 @@ class PodClaims(msgspec.Struct, frozen=True):
     """The claims of a pod, in its order. `waits_for` says what is missing; "" if nothing is."""
 
     claims: tuple[ResourceClaim, ...] = ()
-    extended: tuple[str, ...] = ()  # resource names that a DeviceClass serves, and that no claim of the pod stands for
+    # Resource names that a DeviceClass serves: a claim stands for these, or where there is none, device plugins hand them out.
+    by_claim: tuple[str, ...] = ()
+    by_plugin: tuple[str, ...] = ()
+    unmade: ExtendedClaim | None = None  # the claim for such names, if it does not exist yet; the last of `claims`
     waits_for: str = ""
 
     @property
@@ -35,45 +54,88 @@ class PodClaims(msgspec.Struct, frozen=True):
     @property
     def want_devices(self) -> bool:
         """Whether there is anything to decide."""
-        return bool(self.claims or self.extended or self.waits_for)
+        return bool(self.claims or self.by_plugin or self.waits_for)
 
 
 def find_claims(pod: Pod, stock: Stock) -> PodClaims:
     """Look up the claims of a pod."""
-    asked = {
-        name
-        for container in (*pod.spec.init_containers, *pod.spec.containers)
-        for name, amount in requests_of(container).items()
-        if amount.nano
-    }
-    # With DynamicResources off, no scheduler gives a device for such a name.
-    extended = {name for name in asked if name.startswith(IMPLICIT)}
-    if asked:
-        extended |= asked & {class_.spec.extended_resource_name for class_ in stock.classes.values()}
     claims: dict[str, ResourceClaim] = {}
-    waits_for = ""
+    namespace = pod.metadata.namespace or "default"
     for entry in pod.spec.resource_claims:
         name = claim_name(pod, entry)
         if name is None:
             continue  # the controller says that none is needed
-        claim = stock.claims.get(f"{pod.metadata.namespace or 'default'}/{name}")
-        waits_for = _missing(pod, entry, claim, stock)
-        if waits_for or claim is None:
-            break
+        claim = stock.claims.get(f"{namespace}/{name}")
+        if claim is None:
+            return PodClaims(tuple(claims.values()), waits_for=f"waiting for claim {entry.name} to be made")
+        if waits_for := _missing(pod, claim, stock, made_for_it=bool(entry.resource_claim_template_name)):
+            return PodClaims(tuple(claims.values()), waits_for=waits_for)
         claims[name] = claim
-    return PodClaims(tuple(claims.values()), tuple(sorted(extended)), waits_for)
+    found = tuple(claims.values())
+    return _add_extended(pod, found, stock) if asks_by_name(pod) else PodClaims(found)
 
 
-def _missing(pod: Pod, entry: PodResourceClaim, claim: ResourceClaim | None, stock: Stock) -> str:
+def asks_by_name(pod: Pod) -> bool:
+    """Say whether a pod asks for a resource that a DeviceClass may serve."""
+    containers = (*pod.spec.init_containers, *pod.spec.containers)
+    return any("/" in name for container in containers for name in requests_of(container))
+
+
+def _add_extended(pod: Pod, claims: tuple[ResourceClaim, ...], stock: Stock) -> PodClaims:
+    """Add the claim that stands for resource names of a pod."""
+    serving = serve_resources(stock.classes.values())
+    containers = (*pod.spec.init_containers, *pod.spec.containers)
+    for name in sorted({name for container in containers for name in requests_of(container)} - serving.keys()):
+        if name.startswith(IMPLICIT):
+            waits_for = f"waiting for DeviceClass {name.removeprefix(IMPLICIT)}, which the pod names"
+            return PodClaims(claims, waits_for=waits_for)
+    names = tuple(served_resources(pod, serving))
+    made = pod.status.extended_resource_claim_status
+    if made is not None:
+        claim = stock.claims.get(f"{pod.metadata.namespace or 'default'}/{made.resource_claim_name}")
+        if claim is not None:
+            waits_for = _missing(pod, claim, stock, made_for_it=True)
+            return PodClaims(claims if waits_for else (*claims, claim), by_claim=names, waits_for=waits_for)
+    elif any(_hands_out(node, name) for name in names for node in stock.nodes.values()):
+        return PodClaims(claims, by_plugin=names)
+    wanted = extended_claim(pod, serving)
+    if wanted is None:
+        return PodClaims(claims)
+    unmade = wanted._replace(claim=_name(wanted.claim, pod))
+    return PodClaims((*claims, unmade.claim), by_claim=names, unmade=unmade)
+
+
+def _name(claim: ResourceClaim, pod: Pod) -> ResourceClaim:
+    """Name a claim by the pod that it is for, in place of what the API server would make up."""
+    digest = sha256(pod.metadata.uid.encode()).hexdigest()[:10]
+    name = f"{pod.metadata.name[:200].rstrip('-.')}-extended-resources-{digest}"
+    return replace(claim, metadata=replace(claim.metadata, name=name, generate_name=""))
+
+
+def _hands_out(node: Node, name: str) -> bool:
+    amount = node.status.allocatable.get(name)
+    return amount is not None and bool(amount.nano)
+
+
+def beside_devices(wants: PodClaims, node: Node) -> str:
+    """Say what keeps a pod from a node before its open claims are looked at; "" if nothing does."""
+    for name in wants.by_plugin:
+        if not _hands_out(node, name):
+            return f"device plugins of other nodes hand out {name}, so it is not taken from a driver here: use a claim"
+    for name in wants.by_claim:
+        if _hands_out(node, name):
+            return f"a device plugin hands out {name} there, and a claim stands for it"
+    return elsewhere(wants.claims, node)
+
+
+def _missing(pod: Pod, claim: ResourceClaim, stock: Stock, *, made_for_it: bool) -> str:
     """Say what has to happen to a claim before it can be decided on; "" if nothing has to."""
-    if claim is None:
-        return f"waiting for claim {entry.name} to be made"
     name = claim.metadata.name
     if claim.metadata.deletion_timestamp:
         return f"waiting for claim {name}, which is being deleted"
     uid = pod.metadata.uid
     owners = claim.metadata.owner_references
-    if entry.resource_claim_template_name and not any(owner.uid == uid and owner.controller for owner in owners):
+    if made_for_it and not any(owner.uid == uid and owner.controller for owner in owners):
         groups = [owner.name for owner in owners if owner.kind == GROUP]
         if not groups:
             return f"claim {name} was not made for this pod"

@@ -11,17 +11,20 @@ if TYPE_CHECKING:
     from dra.objects import Pod
     from dra.stock import Stock
 
-_KEY = re.compile(r"[a-z0-9][-a-z0-9.]*/[a-z0-9](?:[-a-z0-9.]*[a-z0-9])?")
+_KEY = re.compile(r"(pod )?([a-z0-9][-a-z0-9.]*/[a-z0-9](?:[-a-z0-9.]*[a-z0-9])?)")
 STRANGER = "a claim of another namespace"
 
 
 def redact(sentence: str, stock: Stock, namespace: str) -> str:
-    """Take the names of claims of other namespaces out of a sentence."""
+    """Take the names of claims and pods of other namespaces out of a sentence."""
 
     def hide(found: re.Match[str]) -> str:
-        key = found[0]
-        is_foreign = key in stock.claims and not key.startswith(f"{namespace}/")
-        return STRANGER if is_foreign else key
+        pod, key = found.groups()
+        if key.startswith(f"{namespace}/"):
+            return found[0]
+        if pod:
+            return "a pod of another namespace"
+        return STRANGER if key in stock.claims else key
 
     return _KEY.sub(hide, sentence)
 

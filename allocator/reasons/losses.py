@@ -32,6 +32,7 @@ from allocator.problem import (
     question_of,
 )
 from dra.errors import OutOfBudget
+from dra.objects import holder_name
 from dra.policy import Rules, admits, in_the_way, own_state
 from dra.quantity import Quantity
 from dra.stock import PoolStatus
@@ -164,7 +165,7 @@ class _RefusedRequest:
         self.holders: dict[DeviceId, list[str]] = {}
         for pool in self.pools:
             for key, results in stock.held.get(pool.id, {}).items():
-                name = f"given to {asked[key]}" if key in asked else f"held by {key}"
+                name = f"given to {asked[key]}" if key in asked else f"held by {holder_name(stock.claims[key])}"
                 for result in results:
                     if key == claim.metadata.key:
                         name = f"given to request {result.request} of the same claim"

@@ -17,12 +17,12 @@ import msgspec
 
 from allocator.reasons import relax
 from dra.errors import NodeSelectorError
-from dra.objects import DeviceTaint, DeviceToleration, blocks
+from dra.objects import DeviceTaint, DeviceToleration, blocks, holder_name
 from dra.quantity import Quantity
 from dra.stock import PoolStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from allocator.reasons.relax import Claims, Spot
     from dra.objects import ResourceClaim
@@ -154,7 +154,7 @@ class _Finder:
             key for key in islice(holders, HOLDERS) if self.fits(self.stock.without("ResourceClaim", key), self.claims)
         ]
         if alone:
-            yield Hint(Kind.RELEASE, f"would fit once {_either(alone)} ends", claims=tuple(alone))
+            yield Hint(Kind.RELEASE, f"would fit once {_either(self._names(alone))} ends", claims=tuple(alone))
             return
         freed, stock = [], self.stock
         for key in holders:
@@ -171,7 +171,10 @@ class _Finder:
                 trial = trial.without("ResourceClaim", other)
             if self.fits(trial, self.claims):
                 freed = fewer
-        yield Hint(Kind.RELEASE, f"would fit once {_all(freed)} end", claims=tuple(freed))
+        yield Hint(Kind.RELEASE, f"would fit once {_all(self._names(freed))} end", claims=tuple(freed))
+
+    def _names(self, keys: Iterable[str]) -> list[str]:
+        return [holder_name(self.stock.claims[key]) for key in keys]
 
     def _without(self) -> Iterator[Hint]:
         """Find claims without which the others fit: they are wanted together, but there is not enough for all."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from allocator.decisions import Decider
 from allocator.reservations import Followed, Led, Tick
+from allocator.service.extended_claims import ExtendedClaims
 from allocator.service.knowledge import Knowledge
 from allocator.service.lead import Lead
 from allocator.service.live_ledger import LiveLedger
@@ -48,7 +49,10 @@ class Bridge:
         )
         self.quotas = quotas = Quotas(cluster, knowledge)
         self.compatibilities = Compatibilities(cluster, knowledge.compatibilities)
-        self.questions = questions = Questions(knowledge, lead, pods, ledger, decider=decider, metrics=metrics)
+        self.extended = extended = ExtendedClaims(cluster, knowledge, lead, pods, ledger, metrics=metrics)
+        self.questions = questions = Questions(
+            knowledge, lead, pods, ledger, decider=decider, extended=extended, metrics=metrics
+        )
         self.reservations = Reservations(
             knowledge, lead, pods, ledger, questions, quotas=quotas, decider=decider, settings=settings
         )
@@ -64,6 +68,7 @@ class Bridge:
         try:
             await self.knowledge.run()
         finally:
+            await self.extended.close()
             await self.ledger.close()
 
     @asynccontextmanager

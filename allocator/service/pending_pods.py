@@ -6,7 +6,7 @@ import asyncio
 from time import time
 from typing import TYPE_CHECKING
 
-from allocator.decisions import Outlook, find_claims, placement_of, redact, shape_of, unusable
+from allocator.decisions import Outlook, asks_by_name, find_claims, placement_of, redact, shape_of, unusable
 from allocator.reservations import PodGone, PodSeen
 from allocator.service.preemption.nominations import Nominations
 from allocator.service.requeue_events import RefusedPods
@@ -62,7 +62,11 @@ class PendingPods:
             self._forget(uid)
             if self.by_uid.pop(uid, None) is not None:
                 events.append(PodGone(uid))
-        if new is not None and new.spec.resource_claims and new.spec.scheduler_name in self._schedulers:
+        if (
+            new is not None
+            and new.spec.scheduler_name in self._schedulers
+            and (new.spec.resource_claims or asks_by_name(new))
+        ):
             uid = new.metadata.uid
             self.by_uid[uid] = new
             if new.spec.node_name:
@@ -110,9 +114,9 @@ class PendingPods:
             if namespace not in ("", pod.metadata.namespace):
                 continue
             newest = self.newest(pod)
-            if not (
-                find_claims(newest, stock).waits_for or self.unknown_strategy(newest) or self.unusable_claims(newest)
-            ):
+            wants = find_claims(newest, stock)
+            waits = wants.waits_for or wants.unmade or self.unknown_strategy(newest) or self.unusable_claims(newest)
+            if not waits:
                 ready.append(pod)
         for pod in ready:
             del self._lacking_objects[pod.metadata.uid]

@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from allocator.decisions import Hindrance, Outlook, Outlooks, Unserved, find_claims, reaches_shared_pool, with_pods
+from allocator.decisions import (
+    Hindrance,
+    Outlook,
+    Outlooks,
+    Unserved,
+    asks_by_name,
+    find_claims,
+    reaches_shared_pool,
+    with_pods,
+)
 from allocator.one_node import Options
 from allocator.pods import elsewhere
 from allocator.preemption import without_pods
@@ -25,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from allocator.decisions import Decider
+    from allocator.service.extended_claims import ExtendedClaims
     from allocator.service.knowledge import Knowledge
     from allocator.service.lead import Lead
     from allocator.service.live_ledger import LiveLedger
@@ -48,8 +58,10 @@ class Questions:
         ledger: LiveLedger,
         *,
         decider: Decider,
+        extended: ExtendedClaims,
         metrics: Metrics,
     ) -> None:
+        self._extended = extended
         self._knowledge = knowledge
         self._lead = lead
         self._pods = pods
@@ -77,10 +89,14 @@ class Questions:
 
     def _judge(self, pod: Pod) -> Outlooks:
         problem = self._pods.unknown_strategy(pod)
-        if problem and pod.spec.resource_claims:
+        if problem and (pod.spec.resource_claims or asks_by_name(pod)):
             return Outlooks(Outlook.WAITING, message=problem)
         if unusable := self._pods.unusable_claims(pod):
             return Outlooks(Outlook.WAITING, message=self._take_back(pod, unusable))
+        unmade = find_claims(pod, self._knowledge.stock).unmade
+        if unmade is not None:
+            self._extended.make(pod)
+            return Outlooks(Outlook.WAITING, message=f"waiting for claim {unmade.claim.metadata.name} to be made")
         stock = self.stock_beside_nominated(pod)
         found = self._decider.outlook(pod, stock, self._pods.placement_of(pod), self._ledger.full_nodes(pod))
         known = self._knowledge.stock

@@ -94,6 +94,8 @@ class Reservations:
             raise self._again(pod, serving.message)
         if not serving.claims:
             return  # there is nothing to hold
+        if not all(claim.metadata.uid for claim in serving.claims):
+            raise self._again(pod, f"waiting for claim {serving.claims[-1].metadata.name} to be made")
         given = serving.allocated_claims()
         allocations = {claim.metadata.uid: claim.status.allocation for claim in given}
         parts = tuple(ClaimPart(claim, allocations.get(claim.metadata.uid)) for claim in serving.claims)

@@ -280,7 +280,7 @@ func (p *Plugin) afterClass(_ klog.Logger, pod *v1.Pod, before, after any) (fwk.
 // afterDevices cannot tell which classes a device belongs to; that takes the allocator. Generations do not tell what is
 // new either: the scheduler reports a change of taint rules as an update of slices.
 func (p *Plugin) afterDevices(_ klog.Logger, pod *v1.Pod, _, _ any) (fwk.QueueingHint, error) {
-	return hint(len(pod.Spec.ResourceClaims) > 0), nil
+	return hint(p.concerns(pod)), nil
 }
 
 func hint(queue bool) fwk.QueueingHint {

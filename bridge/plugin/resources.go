@@ -9,7 +9,7 @@ import (
 )
 
 // concerns tells whether the allocator has a say in where a pod goes: it has claims, or asks for an extended resource
-// that a DeviceClass stands for. With DynamicResources disabled nobody makes a claim of such a resource, and
+// that a DeviceClass stands for. With DynamicResources disabled the allocator makes the claim of such a resource, and
 // NodeResourcesFit lets it pass, so without the allocator the pod would be bound to a node that has no device for it.
 func (p *Plugin) concerns(pod *v1.Pod) bool {
 	if len(pod.Spec.ResourceClaims) > 0 {

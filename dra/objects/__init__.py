@@ -50,8 +50,11 @@ from dra.objects.device import (
     ResourceSliceSpec,
 )
 from dra.objects.extended_resources import (
+    EXTENDED_CLAIM,
     IMPLICIT,
+    ExtendedClaim,
     extended_claim,
+    holder_name,
     is_extended,
     requests_of,
     serve_resources,
@@ -73,6 +76,7 @@ from dra.objects.pod import (
     EnvVar,
     Pod,
     PodDisruptionBudget,
+    PodExtendedResourceClaimStatus,
     PodResourceClaim,
     PodSchedulingGate,
     PodSpec,
@@ -87,6 +91,7 @@ from dra.objects.pod import (
 from dra.objects.taint import DeviceTaint, DeviceTaintRule, DeviceToleration, blocks, selects
 
 __all__ = [
+    "EXTENDED_CLAIM",
     "IMPLICIT",
     "AllocatedDeviceStatus",
     "AllocationResult",
@@ -124,6 +129,7 @@ __all__ = [
     "DeviceToleration",
     "EnvVar",
     "ExactDeviceRequest",
+    "ExtendedClaim",
     "NetworkDeviceData",
     "Node",
     "NodeAllocatableResource",
@@ -137,6 +143,7 @@ __all__ = [
     "OwnerReference",
     "Pod",
     "PodDisruptionBudget",
+    "PodExtendedResourceClaimStatus",
     "PodResourceClaim",
     "PodSchedulingGate",
     "PodSpec",
@@ -158,6 +165,7 @@ __all__ = [
     "claim_spec",
     "defaults",
     "extended_claim",
+    "holder_name",
     "is_extended",
     "is_later",
     "is_news",

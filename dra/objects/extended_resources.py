@@ -146,3 +146,11 @@ def _request(at: int, container: Container, resource: str, device_class: str, co
 
 def _mapping(container: Container, resource: str, request: str) -> ContainerExtendedResourceRequest:
     return ContainerExtendedResourceRequest(container_name=container.name, resource_name=resource, request_name=request)
+
+
+def holder_name(claim: ResourceClaim) -> str:
+    """Name who holds what a claim was given: the claim, or the pod if the claim stands for its resources and has a made-up name."""
+    pods = claim.status.reserved_for
+    if claim.metadata.annotations.get(EXTENDED_CLAIM) != "true" or not pods:
+        return claim.metadata.key
+    return f"pod {claim.metadata.namespace}/{pods[0].name}"

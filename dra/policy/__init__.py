@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dra.policy.demand import Demands
+from dra.policy.fence import PASS
 from dra.policy.quota import (
     Limit,
     QuotaLine,
@@ -40,6 +41,7 @@ __all__ = [
     "COUNTER_SET",
     "NODE",
     "NO_GROUPS",
+    "PASS",
     "POOL",
     "Demands",
     "DeviceId",

@@ -4,6 +4,7 @@ from functools import partial
 
 import pytest
 
+from dra.policy import PASS
 from dra.wire import builtins
 from e2e.actors import fleet
 from e2e.actors.bridge import LEASE, POLICY, SCHEDULER
@@ -16,7 +17,6 @@ from e2e.ground.node import TEST_DRIVER
 from e2e.webhook.test_hostile import rights
 from tests.limits import PATIENCE
 from webhook.claims import taint_rule
-from webhook.claims.sharing import PASS
 
 pytestmark = pytest.mark.real
 REPLICA = "allocator-0"

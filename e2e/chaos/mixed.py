@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import NamedTuple
 
+from dra.policy import PASS
 from dra.wire import builtins
 from e2e.actors import fleet
 from e2e.actors.bridge import PLUGIN_SCHEDULER
@@ -15,7 +16,6 @@ from e2e.chaos.judge import APART, DRAWN, EXCEEDED, STARTED_TWICE, TWICE, Fault,
 from e2e.chaos.pairs import Pairs
 from e2e.chaos.run import DRAIN_SECONDS, Stage, leftovers
 from webhook.claims import taint_rule
-from webhook.claims.sharing import PASS
 
 IN_TREE = "default-scheduler"
 

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from dra.objects import DeviceToleration, ResourceClaimSpec
+from dra.objects import ResourceClaimSpec
+from dra.policy import PASS
 from webhook import names
 from webhook.claims.spec import LIMIT, Claims
 from webhook.dialects import Asked, Demand
@@ -28,10 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from dra.objects import DeviceRequest
-
-
-# The toleration of claims that drawbridge's scheduler serves, and the taint's other side (`taint_rule`).
-PASS = DeviceToleration(key=names.FENCE, operator="Exists", effect="NoSchedule")
 
 
 class Wish(msgspec.Struct, frozen=True, kw_only=True, gc=False):

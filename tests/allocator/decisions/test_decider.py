@@ -1,6 +1,8 @@
 """What is decided about a pod, from values alone."""
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from allocator.decisions import (
@@ -15,7 +17,7 @@ from allocator.decisions import (
 from allocator.one_node import Options
 from allocator.preemption import without_pods
 from allocator.strategies import DEFAULT, STRATEGIES, LooksAt, read_placement, serve
-from dra.objects import Device, DeviceClass, Node, Pod, ResourceClaim, ResourceSlice
+from dra.objects import Device, DeviceClass, Node, Pod, PodExtendedResourceClaimStatus, ResourceClaim, ResourceSlice
 from dra.stock import Stock
 from dra.wire import convert
 from tests.allocator import fleets
@@ -113,6 +115,48 @@ def test_pods_that_come_first_take_and_pods_that_go_give_back():
     assert isinstance(decider.serve(pod("q", "b"), "n0", still, alone=Options()), Unserved)
     free = without_pods(held, [pod("p", "a"), pod("other", "a")])
     assert not isinstance(decider.serve(pod("q", "b"), "n0", free, alone=Options()), Unserved)
+
+
+NAMED = {"kind": "DeviceClass", "metadata": {"name": "gpu"}, "spec": sidecar.device_class()["spec"] | {"extendedResourceName": "example.com/gpu"}}  # fmt: skip
+CONTAINER = st.fixed_dictionaries({"limits": st.fixed_dictionaries({"example.com/gpu": st.integers(0, 3).map(str), "cpu": st.just("1")})})  # fmt: skip
+STARTING = st.tuples(CONTAINER, st.sampled_from(["", "Always"]))
+
+
+@given(st.lists(STARTING, max_size=3), st.lists(CONTAINER, min_size=1, max_size=3), st.integers(1, 4))
+@settings(max_examples=60, deadline=None)
+def test_a_pod_that_asks_by_a_name_fares_as_one_with_the_claim_that_is_made_for_it(starting, containers, each):
+    """Whether the claim is only thought of, or is there and the pod's status names it."""
+    init = [{"name": f"i{at}", "resources": one, "restartPolicy": policy} for at, (one, policy) in enumerate(starting)]
+    main = [{"name": f"c{at}", "resources": one} for at, one in enumerate(containers)]
+    stock = stock_of(nodes=2, each=each).with_(convert(NAMED, DeviceClass))
+    thought = pod("p", initContainers=init, containers=main)
+    before = find_claims(thought, stock)
+    found = Decider().outlook(thought, stock)
+    if before.unmade is None:
+        assert found.outlook is Outlook.SKIP
+        return
+    made, mappings = before.unmade
+    made = replace(made, metadata=replace(made.metadata, uid="u"))
+    status = PodExtendedResourceClaimStatus(request_mappings=mappings, resource_claim_name=made.metadata.name)
+    there = replace(thought, status=replace(thought.status, extended_resource_claim_status=status))
+    after = find_claims(there, stock.with_(made))
+    assert (after.claims, after.unmade, after.waits_for) == ((made,), None, "")
+    later = Decider().outlook(there, stock.with_(made))
+    assert (later.outlook, later.nodes) == (found.outlook, found.nodes)
+    assert (found.outlook is Outlook.FITS) == (most_at_once(init, main) <= each)
+
+
+def most_at_once(init, main):
+    """How many devices a pod needs at the most at one time, by the rule for requests of pods."""
+    count = lambda one: int(one["resources"]["limits"]["example.com/gpu"])  # noqa: E731
+    lasting = most = 0
+    for one in init:
+        if one["restartPolicy"] == "Always":
+            lasting += count(one)
+            most = max(most, lasting)
+        else:
+            most = max(most, lasting + count(one))
+    return max(most, lasting + sum(map(count, main)))
 
 
 def conditioned(*true):

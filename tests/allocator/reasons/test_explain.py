@@ -5,7 +5,8 @@ from msgspec.structs import replace
 
 from allocator import allocate
 from allocator.answer import Answer, Cause, Reason, Stage, Verdict
-from allocator.reasons import explain
+from allocator.reasons import Kind, explain, nearest
+from dra.objects import EXTENDED_CLAIM, ResourceClaimConsumerReference
 from dra.objects.taint import DeviceTaintRule
 from dra.server import server_of
 from dra.stock import Stock
@@ -35,6 +36,18 @@ def test_stages_add_up_to_all_devices():
 def test_a_holder_is_named():
     stock = fleet({"n0": (gpu("a"),)}, taken("n0", "a", name="somebody"))
     assert "held by default/somebody" in reasons(stock, claim("x", exactly("gpu")))[Stage.IN_USE].text
+
+
+def test_of_a_claim_that_core_made_up_the_pod_is_the_holder():
+    made = taken("n0", "a", name="train-extended-resources-8mhkk")
+    named = replace(made.metadata, annotations={EXTENDED_CLAIM: "true"})
+    pod = ResourceClaimConsumerReference(resource="pods", name="train", uid="u")
+    stock = fleet({"n0": (gpu("a"),)}, replace(made, metadata=named, status=replace(made.status, reserved_for=(pod,))))
+    asked = claim("x", exactly("gpu"))
+    assert "held by pod default/train" in reasons(stock, asked)[Stage.IN_USE].text
+    hints = nearest(stock, "n0", [asked], fits=lambda stock, claims: allocate(stock, "n0", claims).feasible)
+    [hint] = [one for one in hints if one.kind is Kind.RELEASE]
+    assert (hint.text, hint.claims) == ("would fit once pod default/train ends", (made.metadata.key,))
 
 
 def test_a_device_that_an_earlier_claim_of_the_question_gets_is_told_apart_from_one_that_is_held():

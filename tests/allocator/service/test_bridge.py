@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import math
 import random
+import re
 import time
 from types import SimpleNamespace
 from typing import ClassVar
@@ -19,6 +20,7 @@ from cluster.errors import Conflict, Forbidden, Invalid, NotFound, Throttled, Un
 from cluster.patch import Merge
 from tests.allocator.service.sidecar import DRIVER, claim, device_class, fleet, gpus, loaded, node, pod, running, until
 from tests.limits import PATIENCE
+from webhook.claims import taint_rule
 
 
 class Faulty(Embedded):
@@ -150,16 +152,65 @@ async def test_each_verdict_says_what_is_in_the_way():
         assert (sorted(reason["nodes"]), reason["count"]) == (["n0", "n1"], 2)
 
 
-async def test_a_pod_that_asks_by_a_name_that_a_class_serves_goes_only_where_a_device_plugin_has_it():
-    named = pod("p", containers=[{"name": "c", "resources": {"limits": {"example.com/gpu": "1"}}}])
-    served = device_class("served", extendedResourceName="example.com/gpu")
-    cluster = loaded(served, node("n0"), node("n1", allocatable={"example.com/gpu": "2"}), named)
+SERVED = device_class("served", extendedResourceName="example.com/gpu")
+
+
+def asking(name, count=1, **spec):
+    """A pod that asks by a name that a class serves."""
+    return pod(name, containers=[{"name": "c", "resources": {"limits": {"example.com/gpu": str(count)}}}], **spec)
+
+
+async def test_where_a_device_plugin_hands_out_a_name_that_a_class_serves_the_pod_goes_there_alone():
+    cluster = loaded(SERVED, node("n0"), gpus("n0", 1), node("n1", allocatable={"example.com/gpu": "2"}), asking("p"))
     async with running(cluster) as one:
         _, found = await one.plugin("prefilter", {"pod": await one.pod("p")})
         assert [place["name"] for place in found["nodes"]] == ["n1"]
-        assert "leave the pod to the default scheduler" in found["reasons"][0]["message"]
+        assert "use a claim" in found["reasons"][0]["message"]
         assert (await one.place("p", "n1"))[0] == 200
         assert len(one.bridge.ledger.state.reservations) == 0
+        assert (await cluster.list(resources.RESOURCE_CLAIMS)).items == ()
+
+
+async def until_made(one, name):
+    """Ask about a pod until its claim is made; answer with the verdict, and the claim."""
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            _, found = await one.plugin("prefilter", {"pod": await one.pod(name)})
+            if found["verdict"] != "waiting":
+                status = (await one.pod(name))["status"]["extendedResourceClaimStatus"]
+                return found["verdict"], await one.claim(status["resourceClaimName"])
+            await asyncio.sleep(0.01)
+
+
+async def test_a_pod_that_asks_by_a_name_gets_a_claim_that_passes_the_fence_and_holds_its_device():
+    cluster = loaded(SERVED, node("n0"), gpus("n0", 1), taint_rule(DRIVER), asking("p"), asking("q"))
+    async with running(cluster) as one:
+        verdict, made = await until_made(one, "p")
+        [owner] = made.metadata.owner_references
+        assert (verdict, owner.uid, owner.controller) == ("fits", "pod-p", True)
+        assert made.metadata.annotations == {"resource.kubernetes.io/extended-resource-claim": "true"}
+        mapping = {"containerName": "c", "resourceName": "example.com/gpu", "requestName": "container-0-request-0"}
+        assert (await one.pod("p"))["status"]["extendedResourceClaimStatus"]["requestMappings"] == [mapping]
+        assert (await one.place("p", "n0"))[0] == 200
+        assert len((await one.claim(made.metadata.name)).status.allocation.devices.results) == 1
+        assert (await until_made(one, "q"))[0] == "full"
+
+
+async def test_a_claim_that_was_made_before_a_kill_is_taken_and_one_of_another_owner_is_named_to_the_pod():
+    cluster = loaded(SERVED, node("n0"), gpus("n0", 2), asking("p"), asking("q"))
+    async with running(cluster) as one:
+        _, made = await until_made(one, "p")
+        await cluster.patch(resources.PODS, "p", Merge({"status": {"extendedResourceClaimStatus": None}}), "default", subresource="status")  # fmt: skip
+        _, again = await until_made(one, "p")
+        assert again.metadata.uid == made.metadata.uid
+        _, found = await one.plugin("prefilter", {"pod": await one.pod("q")})
+        [name] = re.findall(r"waiting for claim (\S+) to be made", found["message"])
+    cluster = loaded(SERVED, node("n0"), gpus("n0", 2), asking("q"), claim(name))
+    async with running(cluster) as one:
+        await one.plugin("prefilter", {"pod": await one.pod("q")})
+        said = f"claim {name} cannot be made: claim {name} was made for something else: delete it"
+        await told(cluster, said)
+        assert "extendedResourceClaimStatus" not in (await one.pod("q")).get("status", {})
 
 
 async def test_victims_make_room_and_nominated_pods_take_it():

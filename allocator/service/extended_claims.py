@@ -1,0 +1,121 @@
+"""Claims for pods that ask for devices by the name of a resource (KEP-5004), which DynamicResources would make if it were on.
+
+The claim is made before the pod is decided on, and the pod's status names it, which the kubelet goes by. From then on it is a claim
+like any other. Its name follows from the pod, so a process that is killed between the two writes leaves no second one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from allocator.decisions import find_claims
+from allocator.service.replies import Refusal
+from cluster.errors import AlreadyExists, ApiError, BadRequest, Conflict, Forbidden, Invalid
+from cluster.patch import Merge
+from cluster.resources import PODS, RESOURCE_CLAIMS
+from dra.objects import DeviceClaim, PodExtendedResourceClaimStatus
+from dra.policy import PASS
+from dra.wire import builtins
+from runtime.informers import Backoff
+
+if TYPE_CHECKING:
+    from allocator.service.knowledge import Knowledge
+    from allocator.service.lead import Lead
+    from allocator.service.live_ledger import LiveLedger
+    from allocator.service.metrics import Metrics
+    from allocator.service.pending_pods import PendingPods
+    from cluster.protocol import Cluster
+    from dra.objects import ExtendedClaim, Pod, ResourceClaim
+
+logger = logging.getLogger("drawbridge.allocator")
+
+
+class ExtendedClaims:
+    """Makes these claims, one for each pod."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        knowledge: Knowledge,
+        lead: Lead,
+        pods: PendingPods,
+        ledger: LiveLedger,
+        *,
+        metrics: Metrics,
+        backoff: Backoff | None = None,
+    ) -> None:
+        self._cluster = cluster
+        self._knowledge = knowledge
+        self._lead = lead
+        self._pods = pods
+        self._ledger = ledger
+        self._metrics = metrics
+        self._backoff = backoff or Backoff(least=1.0, most=60.0)
+        self._making: dict[str, asyncio.Task[None]] = {}  # by uid of the pod
+
+    def make(self, pod: Pod) -> None:
+        """Begin to make the claim of a pod, unless that is under way. The pod is requeued when the claim is seen."""
+        uid = pod.metadata.uid
+        if uid not in self._making:
+            task = self._making[uid] = asyncio.get_running_loop().create_task(self._make_patiently(pod))
+            task.add_done_callback(lambda _: self._making.pop(uid, None))
+
+    async def close(self) -> None:
+        """Cancel what is under way."""
+        tasks = tuple(self._making.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _make_patiently(self, pod: Pod) -> None:
+        """Try until the claim is made, or the pod needs none any more."""
+        failures = 0
+        while self._pods.waits(pod.metadata.uid):
+            pod = self._pods.newest(pod)
+            wanted = find_claims(pod, self._knowledge.stock).unmade
+            if wanted is None:
+                return
+            try:
+                self._lead.demand_lead()
+                await self._make(pod, wanted)
+            except Refusal:
+                return  # the next leader makes it
+            except ApiError as error:
+                self._metrics.writes.labels("ExtendedClaim", type(error).__name__).inc()
+                problem = f"claim {wanted.claim.metadata.name} cannot be made: {error.message}"
+                logger.warning("a claim cannot be made", extra={"pod": pod.metadata.key, "problem": error.message})
+                if isinstance(error, BadRequest | Conflict | Forbidden | Invalid):
+                    await self._ledger.speak(pod, problem)
+                failures += 1
+                await asyncio.sleep(self._backoff.seconds(failures, 0.5, error))
+            else:
+                self._metrics.writes.labels("ExtendedClaim", "Written").inc()
+                return
+
+    async def _make(self, pod: Pod, wanted: ExtendedClaim) -> None:
+        """Create the claim, unless it is there, and name it in the status of the pod."""
+        meta = pod.metadata
+        name = wanted.claim.metadata.name
+        try:
+            await self._cluster.create(RESOURCE_CLAIMS, _pass_fence(wanted.claim), meta.namespace)
+        except AlreadyExists:
+            found = await self._cluster.get(RESOURCE_CLAIMS, name, meta.namespace)
+            if not any(owner.uid == meta.uid and owner.controller for owner in found.metadata.owner_references):
+                raise Conflict(f"claim {name} was made for something else: delete it") from None
+        status = PodExtendedResourceClaimStatus(request_mappings=wanted.mappings, resource_claim_name=name)
+        said = {"metadata": {"uid": meta.uid}, "status": {"extendedResourceClaimStatus": builtins(status)}}
+        await self._cluster.patch(PODS, meta.name, Merge(said), meta.namespace, subresource="status")
+
+
+def _pass_fence(claim: ResourceClaim) -> ResourceClaim:
+    """Let the requests of a claim tolerate the taint that keeps other schedulers from the bridge's devices."""
+    requests = [
+        replace(request, exactly=replace(request.exactly, tolerations=(PASS,)))
+        for request in claim.spec.devices.requests
+        if request.exactly is not None
+    ]
+    return replace(claim, spec=replace(claim.spec, devices=DeviceClaim(requests=tuple(requests))))

@@ -1,0 +1,148 @@
+"""Pods that ask for devices by a name that a class serves (KEP-5004): core's scheduler and ours, a fence and a quota, on a real control plane."""
+
+import pytest
+
+from e2e.actors import fleet
+from e2e.actors.bridge import PLUGIN_SCHEDULER, SCHEDULER, plugin_configuration
+from e2e.actors.client import ApiError, Client
+from e2e.actors.taints import until_rules_are_heard_of
+from e2e.actors.workloads import claim, container, limits, pod, request
+from e2e.bridge.test_plugin import priority_class
+from e2e.build import program
+from webhook.claims import taint_rule
+
+pytestmark = pytest.mark.real
+NODE = "by-name-0"
+NAME = "nvidia.com/gpu"
+PRIORITY = "by-name-urgent"
+ANNOTATION = "resource.kubernetes.io/extended-resource-claim"
+BOTH = (SCHEDULER, PLUGIN_SCHEDULER)
+
+
+@pytest.fixture(scope="module")
+def gpus(control_plane, bridge):
+    """One node with two GPUs, the class as NVIDIA's chart renders it, and both of our schedulers."""
+    plugin = control_plane.start_scheduler(
+        plugin_configuration(bridge.socket), name="by-name-scheduler", binary=program("drawbridge-scheduler")
+    )
+    control_plane.add_fake_nodes(1, prefix="by-name-")
+    made = [
+        *fleet.slices(fleet.NVIDIA, NODE, fleet.whole_gpus(2), by_name=True),
+        *fleet.classes(),
+        priority_class(PRIORITY, 1000),
+    ]
+    control_plane.create(*made)
+    try:
+        yield
+    finally:
+        plugin.stop()
+        control_plane.remove(*made, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}})
+
+
+@pytest.fixture
+def team(control_plane, gpus, namespace):
+    """A namespace whose pods are gone when the test is over: no kubelet runs them, so none would end them."""
+    yield namespace
+    control_plane.delete(f"/api/v1/namespaces/{namespace}/pods", gracePeriodSeconds=0)
+    control_plane.until("its claims are gone", lambda: not claims(control_plane, namespace), 60)
+
+
+def asking(name, namespace, scheduler="default-scheduler", count=1, **spec):
+    return pod(name, namespace, container(**limits(**{NAME: count})), schedulerName=scheduler, **spec)
+
+
+def claims(control_plane, namespace):
+    found = control_plane.get(f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims")["items"]
+    return {
+        one["metadata"]["ownerReferences"][0]["name"]: one for one in found if one["metadata"].get("ownerReferences")
+    }
+
+
+def devices(one):
+    return [
+        result["device"] for result in one.get("status", {}).get("allocation", {}).get("devices", {}).get("results", ())
+    ]
+
+
+def told(control_plane, namespace, name, words):
+    control_plane.until(words, lambda: words in control_plane.wait_unschedulable(namespace, name)["message"], 60)
+
+
+def delete(control_plane, namespace, name):
+    control_plane.delete(f"/api/v1/namespaces/{namespace}/pods/{name}", gracePeriodSeconds=0)
+
+
+@pytest.mark.parametrize("scheduler", BOTH)
+def test_a_pod_of_ours_passes_the_fence_where_one_of_core_waits_and_its_claim_is_as_core_makes_it(control_plane, team, created, scheduler):  # fmt: skip
+    created(taint_rule(fleet.NVIDIA))
+    until_rules_are_heard_of(control_plane)
+    control_plane.create(asking("theirs", team), asking("ours", team, scheduler))
+    placed = control_plane.wait_scheduled(team, "ours", 60)
+    control_plane.wait_unschedulable(team, "theirs")
+    [(owner, made)] = claims(control_plane, team).items()
+    assert owner == "ours"
+    assert len(devices(made)) == 1
+    status = placed["status"]["extendedResourceClaimStatus"]
+    assert status["resourceClaimName"] == made["metadata"]["name"]
+    # And as core makes it where nothing is in its way.
+    control_plane.remove(taint_rule(fleet.NVIDIA))
+    theirs = control_plane.wait_scheduled(team, "theirs", 60)
+    core = claims(control_plane, team)["theirs"]
+    assert theirs["status"]["extendedResourceClaimStatus"]["requestMappings"] == status["requestMappings"]
+    [asked] = made["spec"]["devices"]["requests"]
+    del asked["exactly"]["tolerations"]
+    assert made["spec"] == core["spec"]
+    assert made["metadata"]["annotations"] == core["metadata"]["annotations"] == {ANNOTATION: "true"}
+    assert sorted(devices(made) + devices(core)) == ["gpu-0", "gpu-1"]
+
+
+@pytest.mark.parametrize("scheduler", BOTH)
+def test_a_quota_counts_a_pod_of_ours_at_its_reservation_and_one_of_core_where_it_is_seen(control_plane, bridge, team, created, scheduler):  # fmt: skip
+    limit = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DeviceQuota", "metadata": {"name": "team", "namespace": team}, "spec": {"hard": {f"{fleet.NVIDIA}/devices": 1}}}  # fmt: skip
+    created(limit)
+
+    def used():
+        lines = bridge.ask("/api/v1/quota")[1].get("quotas", ())
+        return [one["used"] for one in lines if one["quota"] == f"{team}/team"]
+
+    control_plane.until("the quota is known", lambda: used() == ["0"], 30)
+    control_plane.create(asking("core", team))
+    control_plane.wait_scheduled(team, "core")
+    control_plane.until("core's is counted", lambda: used() == ["1"], 30)
+    control_plane.create(asking("over", team, scheduler))
+    told(control_plane, team, "over", "quota")
+    delete(control_plane, team, "core")
+    control_plane.wait_scheduled(team, "over", 60)
+    assert used() == ["1"]
+
+
+def test_pods_that_asked_by_a_name_go_for_one_of_a_higher_priority_whichever_scheduler_placed_them(control_plane, team):
+    at_once = {"terminationGracePeriodSeconds": 0}
+    control_plane.create(asking("core", team, **at_once), asking("ours", team, PLUGIN_SCHEDULER, **at_once))
+    for name in ("core", "ours"):
+        control_plane.wait_scheduled(team, name)
+    control_plane.create(asking("urgent", team, PLUGIN_SCHEDULER, count=2, priorityClassName=PRIORITY))
+    control_plane.wait_scheduled(team, "urgent", 60)
+    [(owner, made)] = claims(control_plane, team).items()
+    assert (owner, sorted(devices(made))) == ("urgent", ["gpu-0", "gpu-1"])
+
+
+def test_an_allocator_creates_no_claims_but_those_of_pods_and_only_while_it_leads(control_plane, bridge, team):
+    plain = claim("any", team, request("gpu", fleet.NVIDIA))
+    [owner] = control_plane.create(asking("p", team, schedulingGates=[{"name": "example.com/later"}]))
+    reference = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": owner["metadata"]["uid"], "controller": True}
+    by_name = plain | {
+        "metadata": plain["metadata"] | {"annotations": {ANNOTATION: "true"}, "ownerReferences": [reference]}
+    }
+    leader, stranger = (
+        Client(control_plane.url, bridge.token(name), control_plane.ca) for name in ("allocator-0", "nobody")
+    )
+    try:
+        with pytest.raises(ApiError, match="create those for extended resources of a pod"):
+            leader.create(plain, dryRun="All")
+        with pytest.raises(ApiError, match="does not hold the lease"):
+            stranger.create(by_name, dryRun="All")
+        leader.create(by_name, dryRun="All")
+    finally:
+        leader.close()
+        stranger.close()
