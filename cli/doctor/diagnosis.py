@@ -16,7 +16,17 @@ from allocator.reservations import FINALIZER, Hold, Ledger, fence, overlaps, swe
 from cli.doctor.repair import ConditionRemoval, Release, Removal, Repair, RuleCreation
 from cli.terminal import few
 from cluster.objects import Event, Lease
-from dra.objects import DeviceTaintRule, Pod, ResourceClaim, ResourceClaimTemplate, blocks, claim_names, results_of
+from dra.objects import (
+    DeviceTaintRule,
+    Pod,
+    ResourceClaim,
+    ResourceClaimTemplate,
+    blocks,
+    claim_names,
+    results_of,
+    serve_resources,
+    served_resources,
+)
 from dra.stock import Stock
 from node.audit import CONDITION, MARKED_ON, OVER, FindingKind, seen_at, stood_by_at
 from webhook import names
@@ -266,12 +276,23 @@ def about_taints(seen: Seen) -> Iterator[Ailment]:
     if not fences:
         return
     driver_of = _drivers_of_classes(stock)
+    fenced = {name for name, driver in driver_of.items() if any(_covers(rule, driver) for rule in fences)}
+    serving = serve_resources(stock.classes.values())
     by_key = {claim.metadata.key: claim for claim in seen.claims}
     for pod in seen.pods or ():
         if pod.spec.node_name or pod.has_ended or pod.metadata.deletion_timestamp:
             continue
         if not any(one.type == "PodScheduled" and one.status == "False" for one in pod.status.conditions):
             continue
+        kept = [name for name in served_resources(pod, serving) if serving[name] in fenced]
+        if kept and not _is_ours(pod.spec.scheduler_name, seen.bridge):
+            yield Ailment(
+                "behind the fence",
+                f"Pod {pod.metadata.key}",
+                f"it waits with scheduler {pod.spec.scheduler_name} for {', '.join(kept)}, which fenced devices serve by name, "
+                "and claims that kube-scheduler makes tolerate no taint",
+                "make the pod anew where the webhook translates it (docs/bridge.md), or give it the bridge's schedulerName",
+            )
         for name in claim_names(pod):
             claim = by_key.get(f"{pod.metadata.namespace}/{name}")
             if claim is None or claim.status.allocation is not None:

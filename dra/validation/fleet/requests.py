@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from dra import cel
 from dra.errors import CapacityError, SelectorError
-from dra.objects import selects
+from dra.objects import blocks, selects
 from dra.pointer import member
+from dra.policy import PASS
 from dra.stock import charges
 from dra.validation.fields.limits import some
 from dra.validation.fields.shape import guess
@@ -147,6 +148,12 @@ def class_problems(device_class: DeviceClass, world: World) -> Problems:
         world.fleet,
         selectors,
     )
+    if name is not None and matches.devices and (taints := _taints_of_all(matches, world)):
+        message = (
+            f"all {len(matches.devices)} devices that could serve {name} are tainted ({some(taints)}), "
+            f"and the claims that kube-scheduler makes of {name} tolerate no taint"
+        )
+        yield Problem("D318", "/spec/extendedResourceName", message)
     drivers = {published.driver for published in matches.devices}
     for index, config in enumerate(device_class.spec.config):
         at = f"/spec/config/{index}/opaque/driver"
@@ -154,6 +161,23 @@ def class_problems(device_class: DeviceClass, world: World) -> Problems:
         if config.opaque is not None and drivers and config.opaque.driver not in drivers and not said:
             message = f"the class selects devices of {', '.join(sorted(drivers))}, not of {config.opaque.driver!r}"
             yield Problem("D313", at, message)
+
+
+def _taints_of_all(matches: Matches, world: World) -> list[str]:
+    """Name the taints that together keep claims without tolerations from all of these devices; empty if one can be had.
+
+    The bridge's fence is none of them: claims for these devices are to go through the webhook, which lets them pass it.
+    """
+    keys: set[str] = set()
+    for one in matches.devices:
+        ruled = [
+            rule.spec.taint for rule in world.rules.values() if selects(rule, one.driver, one.pool, one.device.name)
+        ]
+        blocking = {taint.key for taint in (*one.device.taints, *ruled) if blocks(taint, (PASS,))}
+        if not blocking:
+            return []
+        keys |= blocking
+    return sorted(keys)
 
 
 def _verdict(

@@ -8,7 +8,14 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from dra.objects import DeviceClass, DeviceCompatibility, ResourceClaim, ResourceClaimTemplate, ResourceSlice
+from dra.objects import (
+    DeviceClass,
+    DeviceCompatibility,
+    DeviceTaintRule,
+    ResourceClaim,
+    ResourceClaimTemplate,
+    ResourceSlice,
+)
 from dra.validation.fleet.domains import ComputeDomains
 from dra.validation.fleet.held import Holder
 from dra.validation.fleet.pools import Piece
@@ -33,6 +40,7 @@ class World:
         self.pieces: list[Piece] = []
         self.holders: list[Holder] = []
         self.compatibilities: list[DeviceCompatibility] = []
+        self.rules: dict[str, DeviceTaintRule] = {}
         for number, value in enumerate(judged):
             self._add(value, number)
         for value in inventory:
@@ -51,6 +59,8 @@ class World:
                 self.pieces.append(Piece(number, value))
             case DeviceCompatibility():
                 self.compatibilities.append(value)
+            case DeviceTaintRule():
+                self.rules.setdefault(value.metadata.name, value)
 
     @cached_property
     def fleet(self) -> Fleet:

@@ -295,6 +295,29 @@ def test_only_who_cannot_pass_waits_behind_the_fence(objects, tmp_path):
     assert run_json("doctor", "-f", manifest(tmp_path / "dump.yaml", *FLEET, *objects)) == (0, {"findings": []})
 
 
+def asking(**more):
+    """A waiting pod that asks by the name of a class."""
+    resources = {"limits": {"example.com/gpu": "1"}}
+    return waiting(schedulerName="default-scheduler", containers=[{"name": "c", "resources": resources}], **more)
+
+
+@pytest.mark.parametrize(
+    ("objects", "told"),
+    [
+        pytest.param([taint_rule(DRIVER), asking()], True, id="behind the fence"),
+        pytest.param([taint_rule("other.example.com"), asking()], False, id="another driver's"),
+        pytest.param([taint_rule(DRIVER), asking() | {"status": {}}], False, id="nobody has looked yet"),
+        pytest.param([taint_rule(DRIVER), asking(nodeName="n0")], False, id="who has a node"),
+    ],
+)
+def test_a_pod_that_core_serves_by_name_waits_behind_the_fence(objects, told, tmp_path):
+    served = device_class(extendedResourceName="example.com/gpu")
+    dump = manifest(tmp_path / "dump.yaml", *FLEET[1:], served, *objects)
+    _, answer = run_json("doctor", "-f", dump)
+    assert [one["what"] for one in answer["findings"]] == ["behind the fence"] * told
+    assert all("default-scheduler for example.com/gpu" in one["message"] for one in answer["findings"])
+
+
 def test_who_tolerates_something_else_waits_behind_the_fence(tmp_path):
     dump = manifest(tmp_path / "dump.yaml", *FLEET, taint_rule(DRIVER), let_in("a", "other"), waiting("a"))
     _, answer = run_json("doctor", "-f", dump)

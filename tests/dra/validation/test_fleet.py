@@ -178,6 +178,30 @@ def test_parameters_of_classes_and_claim_must_fit_into_an_allocation():
     assert found(claim(two, config), classes) == {("D316", "/spec/devices/config")}
 
 
+def tainting(key, *devices, effect="NoSchedule"):
+    """Rules that taint devices, one each."""
+    head = "apiVersion: resource.k8s.io/v1\nkind: DeviceTaintRule\nmetadata: "
+    return [f"{head}{{name: {one}}}\nspec: {{deviceSelector: {{device: {one}}}, taint: {{key: {key}, effect: {effect}}}}}\n" for one in devices]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("rules", "told"),
+    [
+        (tainting("a.b/c", "a", "b"), True),
+        (tainting("a.b/c", "a", "b", effect="NoExecute"), True),
+        (tainting("a.b/c", "a"), False),
+        (tainting("a.b/c", "a", "b", effect="None"), False),
+        (tainting("drawbridge.dev/fence", "a", "b"), False),
+        ((*tainting("a.b/c", "a"), *tainting("drawbridge.dev/fence", "b")), False),
+    ],
+)
+def test_a_name_that_only_tainted_devices_could_serve_is_told_of_its_class(rules, told):
+    served = class_("served", "extendedResourceName: example.com/gpu")
+    inventory = join(slice_(devices=DEVICES), *rules)
+    assert found(served, inventory) == ({("D318", "/spec/extendedResourceName")} if told else set())
+    assert not found(class_(), inventory)
+
+
 @pytest.mark.parametrize(
     ("selector", "path"),
     [
