@@ -72,9 +72,9 @@ class ExtendedClaims:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _make_patiently(self, pod: Pod) -> None:
-        """Try until the claim is made, or the pod needs none any more."""
+        """Try until the claim is made, or the pod needs none any more. A scheduler may have heard of the pod before us."""
         failures = 0
-        while self._pods.waits(pod.metadata.uid):
+        while not failures or self._pods.waits(pod.metadata.uid):
             pod = self._pods.newest(pod)
             wanted = find_claims(pod, self._knowledge.stock).unmade
             if wanted is None:

@@ -196,6 +196,18 @@ async def test_a_pod_that_asks_by_a_name_gets_a_claim_that_passes_the_fence_and_
         assert (await until_made(one, "q"))[0] == "full"
 
 
+async def test_a_pod_that_its_scheduler_has_heard_of_first_gets_its_claim_all_the_same(monkeypatch):
+    """No event would have it tried again: the claim is made at the first question."""
+    cluster = loaded(SERVED, node("n0"), gpus("n0", 1), asking("p"))
+    async with running(cluster) as one:
+        raw = await one.pod("p")
+        monkeypatch.setattr(one.bridge.pods, "by_uid", {})
+        assert (await one.plugin("prefilter", {"pod": raw}))[1]["verdict"] == "waiting"
+        async with asyncio.timeout(PATIENCE):
+            while "extendedResourceClaimStatus" not in (await one.pod("p")).get("status", {}):  # noqa: ASYNC110  what is waited for has no event of its own
+                await asyncio.sleep(0.005)
+
+
 async def test_a_claim_that_was_made_before_a_kill_is_taken_and_one_of_another_owner_is_named_to_the_pod():
     cluster = loaded(SERVED, node("n0"), gpus("n0", 2), asking("p"), asking("q"))
     async with running(cluster) as one:
