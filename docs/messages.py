@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,12 +42,14 @@ def page() -> str:
     return "".join(parts)
 
 
-def collected(root: Path = ROOT) -> Iterator[tuple[Path, list[str]]]:
+@cache
+def collected(root: Path = ROOT) -> list[tuple[Path, list[str]]]:
     """List the files that say something, with what they say."""
-    for room in ROOMS:
-        for path in sorted((root / room).rglob("*.py")):
-            if found := sorted(set(messages(ast.parse(path.read_text(encoding="utf-8"))))):
-                yield path.relative_to(root), found
+    paths = [path for room in ROOMS for path in sorted((root / room).rglob("*.py"))]
+    said = [
+        (path.relative_to(root), sorted(set(messages(ast.parse(path.read_text(encoding="utf-8")))))) for path in paths
+    ]
+    return [(path, found) for path, found in said if found]
 
 
 def messages(tree: ast.Module) -> Iterator[str]:

@@ -67,6 +67,8 @@ USUAL = {
     "real cluster, driven": 300.0,
     "long": 7200.0,
 }
+# Two workers leave a part of two cores to what is one process after the other; what a file makes once is made in one of them.
+TWO_WORKERS = ("-n", "2", "--dist", "loadfile")
 # Where Go programs answer, and whatever is recorded of them has to be answered again in the same way.
 COMPARED = {"DRAWBRIDGE_REFEREES": "compared"}
 LIVE = {"DRAWBRIDGE_REFEREES": "live"}
@@ -143,8 +145,9 @@ def summary(outcomes: Sequence[Outcome], further: str = "") -> int:
 
 def unit() -> Iterator[Outcome]:
     """What runs anywhere: no Go, no root, no cluster."""
-    yield from gates()
-    yield pytest_suite("unit", UNIT, "-n", "2")
+    with beside("unit", UNIT, *TWO_WORKERS, strict=False) as units:
+        yield from gates()
+        yield units()
 
 
 def everything() -> Iterator[Outcome]:
@@ -154,8 +157,7 @@ def everything() -> Iterator[Outcome]:
         background("the cluster's programs", [sys.executable, "-m", "e2e.build"]) as built,
         background("the referees", [sys.executable, "-m", "tests.oracles"]) as referees,
     ):
-        # Two workers leave a part of two cores to what is one process after the other.
-        with beside("unit", UNIT, "-n", "2") as units:
+        with beside("unit", UNIT, *TWO_WORKERS) as units:
             yield from gates()
             yield from go_suites()
             yield units()
@@ -244,11 +246,11 @@ def background(name: str, command: Sequence[str]) -> Iterator[Callable[[], Outco
 
 @contextmanager
 def beside(
-    name: str, marks: str, *options: str, more: Mapping[str, str] | None = None
+    name: str, marks: str, *options: str, strict: bool = True, more: Mapping[str, str] | None = None
 ) -> Iterator[Callable[[], Outcome]]:
     """Run a suite beside others; the yielded function awaits it and prints what it said, in one piece."""
     with tempfile.TemporaryFile() as said, ThreadPoolExecutor(1) as one:
-        running = one.submit(pytest_suite, name, marks, *options, strict=True, output=said, more=more)
+        running = one.submit(pytest_suite, name, marks, *options, strict=strict, output=said, more=more)
 
         def awaited_and_shown() -> Outcome:
             outcome = running.result()

@@ -1,9 +1,9 @@
 """The summary of `make test` can be trusted: whatever goes wrong is counted, and the last line says so."""
 
 import subprocess
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pytest
 
@@ -148,24 +148,19 @@ def test_a_suite_that_looks_in_some_folders_misses_nothing_in_the_others(mark, f
     assert elsewhere == []
 
 
-def test_who_chooses_by_marker_gets_a_long_form_only_by_its_name():
-    def chosen(marks):
-        command = [
-            sys.executable,
-            "-m",
-            "pytest",
-            "--collect-only",
-            "-q",
-            "-m",
-            marks,
-            *LIGHT,
-            "tests/dra/test_quantity.py",
-        ]
-        done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=suite.ROOT)
-        return [line for line in done.stdout.splitlines() if "::" in line]
+@pytest.mark.parametrize(
+    ("marks", "kept"), [("oracle", ["short"]), ("oracle or long", ["short", "long"]), ("", ["short", "long"])]
+)
+def test_a_long_form_is_chosen_only_by_its_name(pytestconfig, marks, kept):
+    hook = pytestconfig.pluginmanager.get_plugin(str(suite.ROOT / "conftest.py")).pytest_collection_modifyitems
+    items = [SimpleNamespace(name="short", get_closest_marker=lambda _: None)]
+    items += [SimpleNamespace(name="long", get_closest_marker={"long": True}.get)]
+    left = []
 
-    oracle, long = chosen("oracle"), chosen("long")
-    assert oracle
-    assert oracle == chosen("oracle and not long")
-    assert long
-    assert not set(long) & set(oracle)
+    def deselected(items):
+        left.extend(items)
+
+    hooks = SimpleNamespace(pytest_deselected=deselected)
+    hook(SimpleNamespace(option=SimpleNamespace(markexpr=marks), hook=hooks), items)
+    assert [item.name for item in items] == kept
+    assert len(items) + len(left) == 2
