@@ -53,6 +53,8 @@ if TYPE_CHECKING:
 
 REFUSED = "refused"  # the outcome of a request that is turned back
 UNDECIDED = "undecided"  # ... of one that took too long
+# Which of its limits a review meets first (steps, time, a place among others) depends on how busy the machine is.
+TOO_LATE = "it could not be decided in time"
 # About a second of work; the deadline of the service is much shorter.
 STEPS = 1_000_000
 
@@ -179,8 +181,8 @@ def _review(path: str, body: bytes, state: State, impatient: Impatient, longest:
         ruling = decide(question, state, budget, foretell=foretell)
         if not ruling.denials:
             budget.confirm()
-    except OutOfBudget as error:
-        ruling = give_up(question, state, f"it could not be decided in time ({error})")
+    except OutOfBudget:
+        ruling = give_up(question, state)
     if foretell and ruling.outcome not in _SILENT and (reasons := doubts(state, namespace)):
         text = (
             f"drawbridge translates and refuses nothing in namespace {namespace}: {' and '.join(reasons)}, "
@@ -281,10 +283,10 @@ def _ruling(outcome: str, done: Translation, **more: tuple[Warned, ...]) -> Ruli
     return msgspec.structs.replace(ruling, **more) if more else ruling
 
 
-def give_up(question: Question, state: State, why: str) -> Ruling:
-    """Allow an object that took too long, without annotations in the name of drawbridge that it did not write."""
+def give_up(question: Question, state: State) -> Ruling:
+    """Allow an object that took too long, in the same words whichever limit ended it, without annotations in the name of drawbridge that it did not write."""
     said = "left this pod as it is" if question.path == "mutate" else f"did not judge this {_kind(question)}"
-    text = f"drawbridge {said}: {why}"
+    text = f"drawbridge {said}: {TOO_LATE}"
     request = question.request
     cleaning: tuple[dict[str, Json], ...] = ()
     if question.path == "mutate" and request.operation == "CREATE":
@@ -387,8 +389,8 @@ def weigh(outcome: Outcome, state: State, *, impatient: Impatient = None, longes
         weighed = _weigh(outcome, state, budget)
         if weighed.record.outcome != REFUSED:
             budget.confirm()
-    except OutOfBudget as error:
-        text = f"drawbridge did not judge this Pod: it could not be decided in time ({error})"
+    except OutOfBudget:
+        text = f"drawbridge did not judge this Pod: {TOO_LATE}"
         weighed = _told(outcome, UNDECIDED, (text,), (text,))
     return msgspec.structs.replace(weighed, is_late=True) if budget.is_late else weighed
 

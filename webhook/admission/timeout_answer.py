@@ -58,7 +58,7 @@ class _Head(Wire, frozen=True, kw_only=True):
 _head = msgspec.json.Decoder(_Head)
 
 
-def answer_timeout(path: str, body: bytes, why: str, state: State) -> Outcome:
+def answer_timeout(path: str, body: bytes, state: State) -> Outcome:
     """Answer a review that took too long; raise ReviewError if it is not a review.
 
     The object is not read, since that could not be interrupted. Only forged annotations of drawbridge are looked for and removed: a
@@ -73,7 +73,7 @@ def answer_timeout(path: str, body: bytes, why: str, state: State) -> Outcome:
     mode = mode_of(state, who)
     if mode is Mode.OFF:
         return answer(question, Ruling(outcome=OFF), mode)
-    ruling = give_up(question, state, why)
+    ruling = give_up(question, state)
     if path == "mutate" and request.operation == "CREATE" and _OURS in body:
         cleaning = tuple(
             [{"op": "remove", "path": f"/metadata/annotations/{escape(name)}"} for name in _forged(request, state)]

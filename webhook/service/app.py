@@ -295,13 +295,12 @@ class App:
             asker = Asker(_namespace(whole), review.peer)
             outcome = await self._pool.decide(decide, state, path, whole, patience, asker=asker)
         except Undecided as error:
-            why = str(error)
-            note = {"path": path, "bytes": len(whole), "problem": why}
+            note = {"path": path, "bytes": len(whole), "problem": str(error)}
             logger.warning("a review was not decided", extra=note)
             # Workers end together, and to answer for one is to read its review again.
             await self._listener.queue.turn()
             try:
-                outcome = otherwise or answer_timeout(path, whole, why, state)
+                outcome = otherwise or answer_timeout(path, whole, state)
             except ReviewError as broken:
                 return self._unreadable(path, broken)
         except ReviewError as error:

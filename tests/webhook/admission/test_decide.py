@@ -392,16 +392,16 @@ def test_forged_annotations_go_also_when_nobody_waits_for_the_decision():
 @pytest.mark.parametrize(("mode", "kept"), [("enforce", False), ("warn", False), ("observe", True), ("off", True)])
 def test_forged_annotations_go_also_when_the_decision_was_ended_from_outside(mode, kept):
     forged = pod(annotations={"team": "a", **FORGED})
-    outcome = answer_timeout("mutate", review(forged), "it took too long", state(mode=mode))
+    outcome = answer_timeout("mutate", review(forged), state(mode=mode))
     assert (applied(forged, outcome) == forged) is kept
     assert ("warnings" not in answer(outcome)) is kept, "nobody is told what is only recorded"
     ours, _ = mutated(pod())
-    assert applied(ours, answer_timeout("mutate", review(ours), "it took too long", state(mode=mode))) == ours
+    assert applied(ours, answer_timeout("mutate", review(ours), state(mode=mode))) == ours
 
 
 def test_a_late_answer_believes_what_we_wrote_for_this_pod_and_nothing_that_was_changed_since():
     ours, _ = mutated({**pod(), "metadata": {"generateName": "p-", "labels": {"a": "b"}}})
-    late = answer_timeout("mutate", review(ours), "it took too long", ENFORCE)
+    late = answer_timeout("mutate", review(ours), ENFORCE)
     assert applied(ours, late) == ours
     for name in (
         "drawbridge.dev/devices",
@@ -411,10 +411,10 @@ def test_a_late_answer_believes_what_we_wrote_for_this_pod_and_nothing_that_was_
     ):
         changed = copy.deepcopy(ours)
         changed["metadata"]["annotations"][name] += " "
-        after = applied(changed, answer_timeout("mutate", review(changed), "it took too long", ENFORCE))
+        after = applied(changed, answer_timeout("mutate", review(changed), ENFORCE))
         assert not [key for key in after["metadata"].get("annotations", {}) if key.startswith("drawbridge.dev/")], name
     passed_by = pod(annotations=FORGED, labels={"drawbridge.dev/skip": "true"})
-    assert applied(passed_by, answer_timeout("mutate", review(passed_by), "late", ENFORCE)) == passed_by
+    assert applied(passed_by, answer_timeout("mutate", review(passed_by), ENFORCE)) == passed_by
 
 
 MARKED = '"annotations":{"drawbridge.dev/devices":"x","team":"a"}'
@@ -434,7 +434,7 @@ def test_a_late_answer_makes_nothing_of_what_the_object_is_full_of(small, place)
     body = review("OBJECT").replace(b'"OBJECT"', FULL[place].replace("MANY", many).encode())
     tracemalloc.start()
     try:
-        outcome = answer_timeout("mutate", body, "it took too long", ENFORCE)
+        outcome = answer_timeout("mutate", body, ENFORCE)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
