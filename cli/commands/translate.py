@@ -18,6 +18,7 @@ from cli.configuration import among, configuration_of, features_of, in_mode, mod
 from cli.contract import Broken, Exit
 from cli.edited import Result
 from cli.state import in_namespace, say_assumed, state_of
+from webhook.names import PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Sequence
@@ -26,10 +27,12 @@ if TYPE_CHECKING:
     from cluster.manifests import Document
     from webhook.refusals import Warned
     from webhook.state import State
+    from webhook.translate import Translation
 
     Object = dict[str, Any]
 
 _TEMPLATE = "ResourceClaimTemplate"
+_DIGITS = 16
 
 
 @inputs.command(
@@ -143,7 +146,6 @@ def _translate_all(
 ) -> Iterator[Result]:
     from cluster.patch import apply_json_patch
     from webhook.admission import decide_object
-    from webhook.claims import template
     from webhook.translate import Translation, name_of
 
     # A template is written once in a namespace, and not at all where the input has it already.
@@ -155,6 +157,7 @@ def _translate_all(
     for number, document in enumerate(documents):
         namespace = _namespace(document.object)
         done = Translation() if number in elsewhere else decide_object(placed[number].object, state, unknown=unknown)
+        done = _under_free_names(done)
         new = [name for name in done.templates if (namespace, name) not in written]
         written.update((namespace, name) for name in new)
         yield Result(
@@ -162,9 +165,35 @@ def _translate_all(
             document,
             done,
             apply_json_patch(document.object, done.operations) if done.changed else document.object,
-            tuple(template.object_of(name, done.templates[name], namespace) for name in new),
+            tuple(_template(name, done.templates[name], namespace) for name in new),
             tuple(one for one in foretold if one.number == number),
         )
+
+
+def _under_free_names(done: Translation) -> Translation:
+    """Name the templates as nothing of the webhook's is: who applies them owns them, and its names are reserved for what it makes.
+
+    The name still says what is in it, so that equal requests share a template and applying it again changes nothing.
+    """
+    import msgspec
+
+    written = msgspec.json.encode(done.operations).decode()
+    templates: dict[str, Any] = {}
+    for name, spec in done.templates.items():
+        request = spec["spec"]["devices"]["requests"][0]["name"]
+        free = f"{request}-{name.removeprefix(PREFIX)[:_DIGITS]}"
+        written = written.replace(f'"resourceClaimTemplateName":"{name}"', f'"resourceClaimTemplateName":"{free}"')
+        templates[free] = spec
+    return msgspec.structs.replace(done, operations=tuple(msgspec.json.decode(written)), templates=templates)
+
+
+def _template(name: str, spec: Any, namespace: str) -> Object:
+    """Make a template that is its user's: without the label of those that the webhook makes, and sweeps."""
+    from webhook.claims import template
+
+    made = template.object_of(name, spec, namespace)
+    del made["metadata"]["labels"]
+    return made
 
 
 def _namespace(obj: Object) -> str:

@@ -1,11 +1,13 @@
 """What users may do to a translated pod afterwards, by every subresource: none opens what admission closed, none is closed."""
 
 import json
+import subprocess
 
 import pytest
 
 from e2e.actors.client import ApiError
-from e2e.actors.webhook import MODE, NOWHERE, gpu
+from e2e.actors.webhook import COMMAND, MODE, NOWHERE, gpu
+from e2e.actors.workloads import container, limits
 
 pytestmark = pytest.mark.real
 ORIGINAL = "drawbridge.dev/original"
@@ -139,3 +141,58 @@ def test_a_pod_in_a_namespace_that_ends_is_refused_by_the_server_and_in_its_word
         control_plane.create(item)
     assert "being terminated" in str(refused.value)
     control_plane.patch(f"/api/v1/namespaces/{gated}/configmaps/holds", {"metadata": {"finalizers": None}})
+
+
+@pytest.fixture
+def tenant(control_plane, gated):
+    """Run kubectl as an account that may edit its namespace and write templates there, and nothing that is reserved."""
+    account = f"system:serviceaccount:{gated}:default"
+    verbs = "create,get,patch"
+    control_plane.kubectl("create", "rolebinding", "edit", "--clusterrole=edit", "--serviceaccount", f"{gated}:default", "-n", gated)  # fmt: skip
+    control_plane.kubectl("create", "role", "t", f"--verb={verbs}", "--resource=resourceclaimtemplates.resource.k8s.io", "-n", gated)  # fmt: skip
+    control_plane.kubectl("create", "rolebinding", "t", "--role=t", "--serviceaccount", f"{gated}:default", "-n", gated)
+    control_plane.until_may(account, "patch", "resourceclaimtemplates", gated, group="resource.k8s.io")
+    return lambda *args, **more: control_plane.kubectl(*args, f"--as={account}", **more)
+
+
+def test_a_translated_file_is_applied_twice_and_the_original_after_it(control_plane, fleet_node, gated, tenant):
+    """In place or at the webhook: a tenant may go from the one to the other and back, and the same devices are asked for."""
+    template = {
+        "metadata": {"labels": {"a": "b"}},
+        "spec": {"containers": [container(**limits(**{"nvidia.com/gpu": 1}))]},
+    }
+    spec = {"replicas": 1, "selector": {"matchLabels": {"a": "b"}}, "template": template}
+    metadata = {"name": "d", "namespace": gated}
+    original = json.dumps({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec})
+    done = subprocess.run(
+        [*COMMAND, "translate", "-f", "-"], input=original, capture_output=True, text=True, check=True
+    )
+    base = f"/apis/resource.k8s.io/v1/namespaces/{gated}/resourceclaimtemplates"
+
+    def asked(of_webhook):
+        """The requests of a placed pod that has its claim in the one way or the other."""
+
+        def placed():
+            for pod in control_plane.get(f"/api/v1/namespaces/{gated}/pods")["items"]:
+                [name] = [
+                    one["resourceClaimTemplateName"]
+                    for one in pod["spec"].get("resourceClaims", [{"resourceClaimTemplateName": ""}])
+                ]
+                if name.startswith("drawbridge-") == of_webhook and pod["spec"].get("nodeName"):
+                    annotations = pod["metadata"].get("annotations", {})
+                    assert (ORIGINAL in annotations) == of_webhook
+                    return control_plane.get(f"{base}/{name}")["spec"]["spec"]["devices"]["requests"][0]["exactly"]
+            return None
+
+        return control_plane.until("a pod has its device", placed, 30)
+
+    first = tenant("apply", "-f", "-", input=done.stdout)
+    assert "is reserved" not in first.stderr
+    in_place = asked(of_webhook=False)
+    again = tenant("apply", "-f", "-", input=done.stdout)
+    assert [line.rpartition(" ")[2] for line in again.stdout.splitlines()] == ["unchanged", "unchanged"]
+    assert "Warning" not in first.stderr + again.stderr
+    tenant("apply", "-f", "-", input=original)
+    assert asked(of_webhook=True)["deviceClassName"] == in_place["deviceClassName"]
+    tenant("apply", "-f", "-", input=done.stdout)
+    asked(of_webhook=False)

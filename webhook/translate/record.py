@@ -147,6 +147,13 @@ def foreign(pod: PodView, believed: WrittenRecord) -> tuple[str, ...]:
     return tuple([name for name in names.ANNOTATIONS if name in pod.annotations])
 
 
+def is_of_file(pod: PodView) -> bool:
+    """Say whether a record is of a file that was translated, which nobody seals: it is no news that it goes."""
+    record = _original(pod.annotations.get(names.ORIGINAL))
+    unsealed = record is not None and not record.digest and names.TEMPLATES not in pod.annotations
+    return unsealed and record is not None and _is_shown_for(record, pod)
+
+
 def digest(decision: Json, devices: Json) -> str:
     """Sum up the two annotations that stand beside a record."""
     both = f"{decision}\0{devices}".encode(errors="surrogatepass")

@@ -26,7 +26,7 @@ from webhook.translate.limits import too_much
 from webhook.translate.owner import misspelt, owners
 from webhook.translate.pod_template import at, name_of, namespace_of, paths
 from webhook.translate.pod_view import look
-from webhook.translate.record import LARGEST, NOTHING_WRITTEN, foreign, read_record
+from webhook.translate.record import LARGEST, NOTHING_WRITTEN, foreign, is_of_file, read_record
 from webhook.translate.report import Decision, Report
 from webhook.translate.rewrite import Given, clean_annotations, rewrite, standing, strip
 from webhook.translate.workload_kind import ALONE, QUEUE, Provenance, origin_of
@@ -96,7 +96,7 @@ def translate(
     strange = foreign(view, believed) if view.marked else ()
     cleaning = clean_annotations(view, strange, path) if strange else ()
     report = Report(f"Pod/{namespace or 'default'}/{view.name}", configuration.file.approximations)
-    if strange:
+    if strange and not is_of_file(view):
         report.warnings.append(f"{', '.join(strange)}: not written by drawbridge for this pod, and taken off")
     earlier = standing(view, believed) if believed.templates else ()
     if quiet:

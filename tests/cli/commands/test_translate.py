@@ -2,6 +2,8 @@
 
 import copy
 import json
+import re
+from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import jsonpatch
@@ -11,9 +13,12 @@ from click.testing import CliRunner
 from cli.main import main
 from cli.state import state_of
 from cluster import manifests
+from dra.objects import ResourceClaimTemplate
+from dra.wire import convert
 from tests.cli.running import run as drawbridge
 from tests.webhook.pods import EXAMPLES, became, configured, pod
 from webhook.admission import decide_object
+from webhook.admission.template_lifecycle import ours
 
 FLEET = ["--inventory", str(EXAMPLES / "fleet")]
 CONFIG = ["--config", str(EXAMPLES / "configuration.yaml")]
@@ -86,6 +91,23 @@ def test_json_is_one_document_with_items_and_decisions():
     assert {decision["action"] for decision in answer["decisions"]} <= {"translated", "approximated"}
 
 
+def unnamed(obj: dict) -> dict:
+    """The object with its templates under the hash of their content alone: files give them other names."""
+    return json.loads(re.sub(r'(?<=TemplateName": ")[a-z0-9-]+-([0-9a-f]{16})[0-9a-f]*', r"\1", json.dumps(obj)))
+
+
+def test_what_is_applied_has_names_and_labels_of_nothing_that_the_webhook_makes():
+    [template, obj] = manifests.parse(run("translate", "-f", "-", stdin=text(SHARE)).stdout)
+    stored = convert(template.object, ResourceClaimTemplate)
+    [entry] = obj.object["spec"]["resourceClaims"]
+    assert stored.metadata.name == entry["resourceClaimTemplateName"]
+    policy = (Path(__file__).parents[3] / "manifests/base/policies.yaml").read_text()
+    reserved = re.search(r"matches\('(.*)'\)", policy)[1]
+    assert re.match(reserved, "drawbridge-" + 16 * "0")
+    assert not re.match(reserved, stored.metadata.name)
+    assert not ours(stored)
+
+
 def test_the_command_and_the_function_agree():
     for document in manifests.read([EXAMPLES / "pods"]):
         if document.object["kind"] != "Pod":
@@ -93,7 +115,7 @@ def test_the_command_and_the_function_agree():
         done = decide_object(document.object, STATE)
         expected = jsonpatch.apply_patch(copy.deepcopy(document.object), list(done.operations))
         result = run("translate", "-f", document.file, *FLEET, "-o", "json")
-        assert json.loads(result.stdout)["items"][-1] == expected
+        assert unnamed(json.loads(result.stdout)["items"][-1]) == unnamed(expected)
         assert result.exit_code == (1 if done.refusals else 0)
 
 

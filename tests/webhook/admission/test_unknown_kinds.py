@@ -54,13 +54,13 @@ def test_its_pods_are_refused_for_what_a_pod_is_refused_for():
     half = copy.deepcopy(TRAIN)
     half["spec"]["trainer"]["resourcesPerNode"] = {"limits": {GPU: 0.5}}
     assert ("trainer/resourcesPerNode", GPU) in told(half, State())
-    assert "[D209]" in str(decide_object(half, State()).refusals[0])
+    assert "[R001]" in str(decide_object(half, State()).refusals[0])
 
 
 def test_a_misspelt_key_there_is_not_passed_over():
     typo = copy.deepcopy(KSERVE)
     typo["spec"]["predictor"]["model"]["resources"] = {"limits": {GPU: 1, "nvidia.com/gpumemory": 1000}}
-    assert set(told(typo).values()) == {"left"}
+    assert set(told(typo).values()) == {"left", "not understood"}
     details = {one.key: one.detail for one in decide_object(typo, STATE).decisions}
     assert "did you mean nvidia.com/gpumem?" in details["nvidia.com/gpumemory"]
 
