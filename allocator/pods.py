@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dra.errors import NodeSelectorError
-from dra.objects import Node, NodeSelector, matches, requests_of
+from dra.objects import Node, NodeSelector, matches, requests_of, served_resources
 from dra.wire import WireError, convert
 
 if TYPE_CHECKING:
@@ -107,6 +107,22 @@ def requests(pod: Pod) -> Amounts:
     for container in pod.spec.containers:
         _add(total, container)
     return _larger(total, start)
+
+
+def requests_by_name(pod: Pod, serving: Mapping[str, str]) -> Amounts:
+    """Say how much a pod asks for of what classes serve by name."""
+    amounts = requests(pod)
+    return {name: amounts[name] for name in served_resources(pod, serving)}
+
+
+def plugin_may_serve(by_name: Mapping[str, int], nodes: Iterable[Node]) -> bool:
+    """Say whether a node hands out enough of what a pod asks for by names; what it does not hand out, devices may serve."""
+    for node in nodes:
+        have = node.status.allocatable
+        handed_out = [name for name in by_name if have.get(name)]
+        if handed_out and all(have[name].nano >= by_name[name] for name in handed_out):
+            return True
+    return False
 
 
 def _larger(one: Amounts, other: Amounts) -> Amounts:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec.structs import replace
 
-from allocator.quota import FutureClaim, NewObject, PendingUsage, QuotaQuestion, report_quota
+from allocator.quota import FutureClaim, NewObject, PendingUsage, QuotaQuestion, extended_wants, report_quota
 from cli.arrivals import brings_pods, makings
 from cli.loading import scene_of
 from cluster.patch import apply_json_patch
@@ -135,7 +135,7 @@ def waiting_in(scene: Scene, demands: Demands) -> Callable[[DeviceQuota], Amount
     for claim in scene.stock.claims.values():
         pending.see_claim(claim)
     for pod in scene.pods.values():
-        pending.see_pod(pod, wants_of_pod(pod))
+        pending.see_pod(pod, {**wants_of_pod(pod), **extended_wants(pod, scene.stock)})
     return partial(
         pending.waiting,
         stock=scene.stock,
@@ -190,6 +190,8 @@ def _arrivals(obj: _Object, number: int, before: _Object | None, state: State) -
             written = done.templates.get(wanted.template)
             spec = claim_spec(convert(written, ResourceClaimTemplateSpec).spec) if written else wanted.spec
             wants[entry] = FutureClaim(wanted.template, spec)
+        if state.stock is not None:
+            wants |= extended_wants(pod, state.stock)
         if wants:
             namespace, priority_class = whose(pod)
             new = NewObject(f"{number}{one.path}", namespace, "", priority_class, wants)

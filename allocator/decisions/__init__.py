@@ -11,7 +11,7 @@ from allocator.decisions.compact_answer import KnownNodes, OtherNodes, known_nod
 from allocator.decisions.decider import Decider, Hindrance, Outlook, Outlooks, Serving, Unserved, shape_of
 from allocator.decisions.nominated import reaches_shared_pool, with_pods
 from allocator.decisions.placement import STRATEGY, PlacementRules, full_nodes, placement_of
-from allocator.decisions.pod_claims import asks_by_name, find_claims
+from allocator.decisions.pod_claims import find_claims
 from allocator.decisions.readiness import devices_ready, latest_binding, unusable
 from allocator.decisions.redaction import name_pods, redact
 from allocator.decisions.replacement import Unreplaceable, plan_replacement
@@ -31,7 +31,6 @@ __all__ = [
     "Unreplaceable",
     "Unserved",
     "advice",
-    "asks_by_name",
     "claims_for",
     "devices_ready",
     "find_claims",

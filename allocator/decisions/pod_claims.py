@@ -20,6 +20,7 @@ from dra.objects import (
     IMPLICIT,
     ExtendedClaim,
     ResourceClaim,
+    asks_by_name,
     claim_name,
     extended_claim,
     is_reserved_for,
@@ -73,12 +74,6 @@ def find_claims(pod: Pod, stock: Stock) -> PodClaims:
         claims[name] = claim
     found = tuple(claims.values())
     return _add_extended(pod, found, stock) if asks_by_name(pod) else PodClaims(found)
-
-
-def asks_by_name(pod: Pod) -> bool:
-    """Say whether a pod asks for a resource that a DeviceClass may serve."""
-    containers = (*pod.spec.init_containers, *pod.spec.containers)
-    return any("/" in name for container in containers for name in requests_of(container))
 
 
 def _add_extended(pod: Pod, claims: tuple[ResourceClaim, ...], stock: Stock) -> PodClaims:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from allocator.quota.pending_usage import PendingUsage
-from allocator.quota.quota_admission import FutureClaim, NewObject, QuotaQuestion, core_lines
+from allocator.quota.quota_admission import FutureClaim, NewObject, QuotaQuestion, core_lines, extended_wants
 from allocator.quota.report import QuotaReport, report_quota
 
 __all__ = [
@@ -13,5 +13,6 @@ __all__ = [
     "QuotaQuestion",
     "QuotaReport",
     "core_lines",
+    "extended_wants",
     "report_quota",
 ]

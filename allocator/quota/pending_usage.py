@@ -19,8 +19,9 @@ from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
 from allocator.quota.namespace_usage import AdmittedObject, NamespaceUsage, SharedClaim, UnallocatedClaim
+from allocator.quota.quota_admission import EXTENDED
 from dra.cache import Cache
-from dra.objects import claim_name
+from dra.objects import EXTENDED_CLAIM, claim_name
 from dra.policy import concerns, in_scope, limits_of
 from dra.stock import ALL_CLASSES, total
 from dra.wire import encode
@@ -99,9 +100,10 @@ class PendingUsage:
             return
         meta = pod.metadata
         entries = [entry for entry in pod.spec.resource_claims if entry.name in claims]
-        shared, _ = self._shared(
-            {entry.name: claims[entry.name] for entry in entries if claim_name(pod, entry) is not None}
-        )
+        wanted = {entry.name: claims[entry.name] for entry in entries if claim_name(pod, entry) is not None}
+        if EXTENDED in claims:
+            wanted[EXTENDED] = claims[EXTENDED]
+        shared, _ = self._shared(wanted)
         namespace = meta.namespace or DEFAULT
         self._namespace(namespace).admit(AdmittedObject(meta.uid, pod.spec.priority_class_name, shared, inf))
         self._unseen_bytes -= self._unseen.pop((namespace, meta.uid), 0)
@@ -115,7 +117,7 @@ class PendingUsage:
         meta = claim.metadata
         namespace = meta.namespace or DEFAULT
         self._forget(namespace, meta.uid)  # it was unseen
-        entry = meta.annotations.get(ENTRY)
+        entry = EXTENDED if meta.annotations.get(EXTENDED_CLAIM) == "true" else meta.annotations.get(ENTRY)
         owners = [owner.uid for owner in meta.owner_references if owner.controller and owner.kind == "Pod"]
         here = self._namespace(namespace)
         here.make(meta.uid, (owners[0], entry) if owners and entry else None)

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from dra.objects import DeviceQuota, ResourceClaimSpec
+from allocator.pods import plugin_may_serve, requests_by_name
+from dra.objects import DeviceQuota, Pod, ResourceClaimSpec, extended_claim, serve_resources
 from dra.policy import quota_lines
 from dra.stock import ALL_CLASSES, Amounts, total
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from cluster.objects import ResourceQuota
     from dra.objects import DeviceClass
     from dra.policy import QuotaLine
+    from dra.stock import Stock
 
 Demand = Callable[[ResourceClaimSpec], Amounts]  # the most that a claim may come to hold
 FindSpec = Callable[[str, str], ResourceClaimSpec | None]  # the spec of a template, by namespace and name
@@ -40,6 +42,20 @@ class FutureClaim(msgspec.Struct, frozen=True):
     spec: ResourceClaimSpec | None = None
 
 
+EXTENDED = "<extended-resources>"  # stands for the entry of the claim that the scheduler makes; no entry is called so
+
+
+def extended_wants(pod: Pod, stock: Stock) -> dict[str, FutureClaim]:
+    """Say which claim the scheduler will make of what a pod asks for by name; none where a device plugin has or may serve it."""
+    if pod.spec.node_name and pod.status.extended_resource_claim_status is None:
+        return {}
+    serving = serve_resources(stock.classes.values())
+    made = extended_claim(pod, serving)
+    if made is None or plugin_may_serve(requests_by_name(pod, serving), stock.nodes.values()):
+        return {}
+    return {EXTENDED: FutureClaim(spec=made.claim.spec)}
+
+
 class NewObject(msgspec.Struct, frozen=True):
     """A pod or a claim that is being created, and the claims that would be made for it; a claim has itself under no entry."""
 
@@ -49,6 +65,7 @@ class NewObject(msgspec.Struct, frozen=True):
     priority_class: str = ""
     claims: dict[str, FutureClaim] = {}  # by the pod's entry; a claim that a pod names and that exists counts by itself
     dry_run: bool = False
+    pod: Pod | None = None  # if it is one: what it asks for by name is not in its claims yet
 
 
 class QuotaQuestion(NamedTuple):

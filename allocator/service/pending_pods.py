@@ -6,12 +6,12 @@ import asyncio
 from time import time
 from typing import TYPE_CHECKING
 
-from allocator.decisions import Outlook, asks_by_name, find_claims, placement_of, redact, shape_of, unusable
+from allocator.decisions import Outlook, find_claims, placement_of, redact, shape_of, unusable
 from allocator.reservations import PodGone, PodSeen
 from allocator.service.preemption.nominations import Nominations
 from allocator.service.requeue_events import RefusedPods
 from allocator.strategies import UnknownStrategy
-from dra.objects import claim_names, is_later
+from dra.objects import asks_by_name, claim_names, is_later
 
 if TYPE_CHECKING:
     from allocator.decisions import PlacementRules

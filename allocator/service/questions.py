@@ -16,7 +16,6 @@ from allocator.decisions import (
     Outlook,
     Outlooks,
     Unserved,
-    asks_by_name,
     find_claims,
     reaches_shared_pool,
     with_pods,
@@ -28,6 +27,7 @@ from allocator.reservations import PodSeen, TakeBack
 from allocator.service.preemption.nominations import OUTBID
 from allocator.service.replies import Refusal
 from dra.footprint import footprint
+from dra.objects import asks_by_name
 from runtime.informers import Allotment
 
 if TYPE_CHECKING:

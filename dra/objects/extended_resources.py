@@ -58,6 +58,12 @@ def requests_of(container: Container) -> dict[str, Quantity]:
     return {**container.resources.limits, **container.resources.requests}
 
 
+def asks_by_name(pod: Pod) -> bool:
+    """Say whether a pod asks for anything that a class could serve."""
+    containers = (*pod.spec.init_containers, *pod.spec.containers)
+    return any(is_extended(name) or name.startswith(IMPLICIT) for one in containers for name in requests_of(one))
+
+
 def served_resources(pod: Pod, serving: Mapping[str, str]) -> list[str]:
     """Name the resources that a pod asks for and a class serves, sorted."""
     containers = (*pod.spec.init_containers, *pod.spec.containers)

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING
 from allocator import pods
 from cluster.patch import apply_json_patch
 from dra import server, wire
-from dra.objects import Pod, extended_claim, requests_of, served_resources
+from dra.objects import Pod, extended_claim, requests_of
 from dra.wire import WireError
 from webhook.translate import Given, is_passed_by, mapping
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
-    from dra.stock import Stock
     from dra.wire import Json
     from webhook.state import State
 
@@ -44,8 +43,7 @@ def extended_given(pod: dict[str, Json], state: State, operations: Iterable[dict
     made = extended_claim(typed, serving)
     if made is None:
         return ()
-    total = pods.requests(typed)
-    by_name = {name: total[name] for name in served_resources(typed, serving)}
+    by_name = pods.requests_by_name(typed, serving)
     containers = (*typed.spec.init_containers, *typed.spec.containers)
     users = [one.name for one in containers if any(requests_of(one).get(name) for name in by_name)]
     words: dict[str, Json] = {name: str(amount // 10**9) for name, amount in by_name.items()}
@@ -61,13 +59,3 @@ def _named(pod: dict[str, Json]) -> set[str]:
             resources = mapping(mapping(one).get("resources"))
             names.update(mapping(resources.get("limits")), mapping(resources.get("requests")))
     return names
-
-
-def plugin_may_serve(by_name: Mapping[str, int], stock: Stock) -> bool:
-    """Say whether a node hands out enough of what a pod asks for by names; what it does not hand out, devices may serve."""
-    for node in stock.nodes.values():
-        have = node.status.allocatable
-        handed_out = [name for name in by_name if have.get(name)]
-        if handed_out and all(have[name].nano >= by_name[name] for name in handed_out):
-            return True
-    return False

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from allocator.quota import FutureClaim, NewObject
-from dra.objects import Pod, ResourceClaim, ResourceClaimTemplateSpec, claim_spec
+from dra.objects import Pod, ResourceClaim, ResourceClaimTemplateSpec, asks_by_name, claim_spec
 from dra.wire import WireError, convert
 from webhook import names
 from webhook.admission import admission_review
@@ -34,7 +34,7 @@ def review_quota(body: bytes, admit: Admit) -> bytes:
         new = new_object_of(request)
     except WireError as error:
         return admission_review.allow(request.uid, warnings=[f"drawbridge: not counted for any quota: {error}"])
-    why_not = admit(new) if new is not None and new.claims else ""
+    why_not = admit(new) if new is not None and (new.claims or new.pod is not None) else ""
     if not why_not:
         return admission_review.allow(request.uid)
     return admission_review.deny(request.uid, Status(code=403, reason=REASON, message=why_not))
@@ -55,6 +55,7 @@ def new_object_of(request: Request) -> NewObject | None:
                 pod.spec.priority_class_name,
                 wants_of_pod(pod),
                 dry_run=bool(request.dry_run),
+                pod=pod if asks_by_name(pod) else None,
             )
         case "resource.k8s.io", "ResourceClaim":
             claim = convert(admission_review.read(request.object), ResourceClaim)

@@ -135,7 +135,8 @@ def validating(dialects: Sequence[Dialect], options: Registration) -> Json:
 
 
 def at_quotas(options: Registration) -> Json:
-    """Generate the ValidatingWebhookConfiguration by which API servers ask about quotas; pods without claims never get there.
+    """Generate the ValidatingWebhookConfiguration by which API servers ask about quotas; pods without claims, and without
+    names that a DeviceClass could serve, never get there.
 
     Another process answers these, and remembers the objects that it allowed, so dry runs count as side effects. Labels of pods, modes of
     namespaces and opt-in do not matter to a quota. Claims that Kubernetes makes of templates were counted with their pods.
@@ -144,7 +145,7 @@ def at_quotas(options: Registration) -> Json:
     makers = f"request.userInfo.username in {_list(_MAKERS)}"
     pods = _webhook(f"pods.quota.{names.DOMAIN}", "/quota", ours) | {
         "rules": [_rule("", "v1", ("pods",), "CREATE")],
-        "matchConditions": [{"name": "has-claims", "expression": _has_claims("object")}],
+        "matchConditions": [{"name": "has-claims", "expression": _may_have_claims()}],
     }
     claims = _webhook(f"claims.quota.{names.DOMAIN}", "/quota", ours) | {
         "rules": [_rule("resource.k8s.io", "v1", ("resourceclaims",), "CREATE")],
@@ -193,6 +194,15 @@ def _pod(root: str, dialects: Sequence[Dialect], maps: Sequence[str]) -> str:
 
 def _has_claims(root: str) -> str:
     return f"{root}.?spec.?resourceClaims.hasValue()"  # an empty list is none: it is left out of what is stored
+
+
+def _may_have_claims() -> str:
+    """Say in CEL whether a pod has claims, or asks by a name that a DeviceClass could serve."""
+    parts = [
+        f"!object.?spec.?{containers}.orValue([]).all(c, c.?resources.?requests.orValue({{}}).all(k, !k.contains('/')))"
+        for containers in ("containers", "initContainers")
+    ]
+    return " || ".join((_has_claims("object"), *parts))
 
 
 def _names_resources(root: str, dialects: Sequence[Dialect], maps: Sequence[str]) -> str:

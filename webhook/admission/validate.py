@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from allocator.pods import plugin_may_serve
 from cluster.patch import apply_json_patch
 from dra import validation, wire
 from dra.errors import OutOfBudget
@@ -18,7 +19,7 @@ from dra.finding import Severity
 from dra.objects import ObjectMeta, Pod, ResourceClaim, ResourceClaimSpec, ResourceClaimTemplate, claim_spec
 from webhook import names
 from webhook.admission import template_lifecycle
-from webhook.admission.extended_claims import extended_given, plugin_may_serve
+from webhook.admission.extended_claims import extended_given
 from webhook.admission.feasibility import Feasibility, judge
 from webhook.admission.parameters import parameter_warnings, warnings_of_pod
 from webhook.admission.risk import unheld
@@ -175,7 +176,7 @@ def serve(asked: Iterable[Given], namespace: str, state: State, budget: Budget, 
     warnings: list[str] = []
     ours: list[Given] = []
     for one in asked:
-        if one.by_name and (state.stock is None or plugin_may_serve(one.by_name, state.stock)):
+        if one.by_name and (state.stock is None or plugin_may_serve(one.by_name, state.stock.nodes.values())):
             continue
         if one.spec is not None:
             ours.append(one)

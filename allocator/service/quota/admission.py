@@ -16,11 +16,14 @@ from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, TypeVar
 
-from allocator.quota import PendingUsage, QuotaQuestion, core_lines
+from msgspec.structs import replace
+
+from allocator.quota import PendingUsage, QuotaQuestion, core_lines, extended_wants
 from allocator.service.replies import Refusal
 from cluster.resources import RESOURCE_CLAIM_TEMPLATES, RESOURCE_QUOTAS
 from dra.budget import Budget
 from dra.errors import OutOfBudget
+from dra.objects import asks_by_name
 from dra.policy import Demands, held_of_quota
 from runtime.informers import Informer
 
@@ -145,6 +148,8 @@ class QuotaAdmission:
             raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, "templates were not read yet", "ask again in a moment")
         knowledge = self._bridge.knowledge
         stock = knowledge.stock
+        if new.pod is not None:
+            new = replace(new, claims={**new.claims, **extended_wants(new.pod, stock)})
         self.pending.expire(self._clock())
         demand = partial(demand_in, stock=stock)
         held = partial(held_of_quota, stock=stock, find_pod=knowledge.pod)
@@ -176,8 +181,9 @@ class QuotaAdmission:
             old, new = delta.old, delta.new
             if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
                 self.pending.lose_pod(old)
-            if new is not None and new.spec.resource_claims:
-                self.pending.see_pod(new, self._wants_of_pod(new))
+            if new is not None and (new.spec.resource_claims or asks_by_name(new)):
+                wants = {**self._wants_of_pod(new), **extended_wants(new, self._bridge.knowledge.stock)}
+                self.pending.see_pod(new, wants)
 
     def _take_claims(self, batch: Batch[ResourceClaim]) -> None:
         for delta in batch.deltas:

@@ -17,7 +17,7 @@ from cluster import resources
 from cluster.patch import Merge
 from runtime.controllers import Term
 from runtime.http import Address
-from tests.allocator.service.sidecar import DRIVER, claim, fleet, loaded, pod, running, until
+from tests.allocator.service.sidecar import DRIVER, claim, device_class, fleet, loaded, node, pod, running, until
 from tests.allocator.service.test_quotas import quota
 from tests.certs.peers import World
 from tests.cluster.peer import peer
@@ -391,3 +391,41 @@ async def test_a_tenant_who_splits_what_he_asks_for_over_templates_and_entries_c
         assert "4 asked for" in await ask(one, using("p", "a", "a", "a", "b"))
         assert await ask(one, using("p", "a", "b", "a")) == ""
         assert "3 of 3 used, 3 of it by what waits" in await ask(one, using("renamed", "a"))
+
+
+def asking(name, count=1, key="example.com/gpu"):
+    thing = pod(name)
+    thing["spec"]["containers"] = [{"name": "c", "resources": {"requests": {key: str(count)}}}]
+    return thing
+
+
+@pytest.mark.parametrize("key", ["example.com/gpu", "deviceclass.resource.kubernetes.io/gpu"])
+async def test_what_a_class_serves_by_name_counts_from_the_pod_to_the_claim_that_a_scheduler_makes(key):
+    served = device_class(extendedResourceName="example.com/gpu")
+    others = [one for one in fleet(1, 8) if one["kind"] != "DeviceClass"]
+    cluster = loaded(*others, served, quota(gpu__devices=1))
+    async with running(cluster, **HERE) as one:
+        assert await ask(one, asking("p", key=key)) == ""
+        assert "1 of 1 used, 1 of it by what waits" in await ask(one, asking("q", key=key))
+        cluster.load([asking("p", key=key)])
+        await until(lambda: one.bridge.knowledge.pod("default", "p") is not None)
+        assert "1 of 1 used, 1 of it by what waits" in await ask(one, asking("q", key=key))
+        stored = await one.pod("p")
+        owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": stored["metadata"]["uid"], "controller": True}
+        made = claim("made", 1)
+        made["metadata"] |= {
+            "ownerReferences": [owner],
+            "annotations": {"resource.kubernetes.io/extended-resource-claim": "true"},
+        }
+        cluster.load([made])
+        await until(lambda: "default/made" in one.bridge.knowledge.stock.claims)
+        assert "1 of 1 used, 1 of it by what waits" in await ask(one, asking("q", key=key)), "not counted twice"
+
+
+async def test_what_a_device_plugin_may_serve_is_not_counted():
+    served = device_class(extendedResourceName="example.com/gpu")
+    others = [one for one in fleet(1, 8) if one["kind"] != "DeviceClass"]
+    cluster = loaded(*others, node("old", allocatable={"example.com/gpu": "2"}), served, quota(gpu__devices=1))
+    async with running(cluster, **HERE) as one:
+        assert await ask(one, asking("p", 2)) == ""
+        assert "asked for" in await ask(one, asking("q", 3))
