@@ -471,6 +471,17 @@ def read_what_can_be(paths: Sequence[str], *more: Sequence[str], keep: Keep | No
     return documents
 
 
+def read_tree(paths: Sequence[str], *more: Sequence[str]) -> tuple[list[Document], list[InputProblem]]:
+    """Read likewise what may lie among other files, and give those apart that seem to be no manifests, each with the first reason."""
+    documents, problems_ = _read(paths, *more)
+    note(problem for problem in problems_ if not problem.instead)
+    others: dict[str, InputProblem] = {}
+    for problem in problems_:
+        if problem.instead:
+            others.setdefault(problem.file, problem)
+    return documents, list(others.values())
+
+
 def note(problems_: Iterable[InputProblem]) -> None:
     """Name what is broken and go on: it stands in the JSON answer, and makes the exit 2 in the end."""
     errors = [_as_dict(problem) for problem in problems_]
@@ -657,6 +668,7 @@ __all__ = [
     "progress",
     "quiet",
     "read",
+    "read_tree",
     "read_what_can_be",
     "refuse_files_and_cluster",
     "refuse_two_standard_inputs",

@@ -16,7 +16,7 @@ from cli.state import besides, in_namespace, say_assumed, state_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from cli.check import Placed
+    from cli.check import PassedBy, Placed
     from cluster.manifests import Document
 
 _LEVELS = ("error", "warning", "info")
@@ -24,7 +24,7 @@ _LEVELS = ("error", "warning", "info")
 
 @inputs.command(
     "check",
-    empty={"findings": []},
+    empty={"findings": [], "passedBy": []},
     examples=("drawbridge check deploy/", "drawbridge check -f pod.yaml --inventory fleet.yaml --fail-on warning"),
 )
 @inputs.files(required=False)
@@ -66,14 +66,17 @@ def command(
         return explain_codes(explain, output)
     if not files:
         raise Broken("nothing to check", "name manifests with -f FILE, -f DIR or -f -")
-    from cli.check import Placed, at_the_webhook, lay_out_prospects, never, place
+    from cli.check import Placed, at_the_webhook, lay_out_prospects, name_placeholders, never, place, sort_out
+    from dra.pointer import text_at
     from dra.validation import TYPES, Problem, Reviewed, findings, is_ours, name, read, review
     from webhook.admission import decide_object
     from webhook.state import configuration as configurations
 
     server = server_named(kubernetes, feature_gates)
     given = configuration_of(config, files, inventory) if config else None
-    documents = inputs.read_what_can_be(files, inventory)
+    documents, passed = sort_out(*inputs.read_tree(files, inventory))
+    if not documents and not passed:
+        inputs.warn("the input holds no objects")
     inventoried = inputs.read(inventory, files) if inventory else []
     within, elsewhere = in_namespace(documents, namespace)
     documents = [one for number, one in enumerate(within) if number not in elsewhere]
@@ -82,7 +85,7 @@ def command(
     # The inventory is not judged, so an unreadable object in it gets a warning in place of a finding.
     for document in known:
         value = document.object
-        if is_ours(value) and value.get("kind") in TYPES and read(value) is None:
+        if is_ours(value) and text_at(value, "/kind") in TYPES and read(value) is None:
             where = f"{document.file}:{document.line}"
             inputs.warn(f"{where}: left out of the inventory: not a {value['kind']}; check it with -f")
     configuration = given or among(documents, known, judged=True)
@@ -120,7 +123,8 @@ def command(
             placed.append(Placed(number, finding, document.file, line, 1))
     placed += place(documents, found)
     placed.sort(key=attrgetter("number", "line", "column"))
-    _print(placed, documents, output)
+    placed = name_placeholders(placed, documents)
+    _print(placed, documents, passed, output)
     say_assumed(one.key for decisions in decided for one in decisions if one.assumed)
     if fail_on == "never":
         return Exit.FINE
@@ -128,17 +132,19 @@ def command(
     return Exit.REFUSED if any(one.finding.severity.value in bad for one in placed) else Exit.FINE
 
 
-def _print(placed: Sequence[Placed], documents: Sequence[Document], output: str) -> None:
-    from cli.check import reports
+def _print(placed: Sequence[Placed], documents: Sequence[Document], passed: Sequence[PassedBy], output: str) -> None:
+    from cli.check import reports, say
     from dra.validation import name
 
+    for line in say(passed) if output not in ("json", "text") and not inputs.quiet() else ():
+        inputs.complain(line)
     match output:
         case "json":
-            inputs.write_json(reports.as_json(placed))
+            inputs.write_json({**reports.as_json(placed), "passedBy": [one._asdict() for one in passed]})
         case "markdown":
             click.echo(reports.markdown(placed))
         case "sarif" | "github" | "junit":
             checked = [(name(document.object), document.place_of("")[0]) for document in documents]
             inputs.tell_hosts(reports.for_hosts(output, placed, checked, "check"))
         case _:
-            inputs.tell(reports.text(placed, len(documents)).split("\n"))
+            inputs.tell([*reports.text(placed, len(documents)).split("\n"), *say(passed)])

@@ -5,7 +5,7 @@ Data only. A test holds what each command prints against these, so that none of 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -76,10 +76,19 @@ class Spot(Finding, frozen=True, kw_only=True):
     column: int
 
 
-class Checked(msgspec.Struct, frozen=True, kw_only=True):
+class Passed(msgspec.Struct, frozen=True, kw_only=True):
+    """A document that was not judged: no manifest, a template, or part of a kustomization."""
+
+    file: str
+    line: int
+    reason: Literal["other", "template", "patch"]
+
+
+class Checked(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """`drawbridge check -o json`."""
 
     findings: list[Spot]
+    passed_by: list[Passed]
 
 
 class Told(msgspec.Struct, frozen=True, kw_only=True):

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from cluster.manifests import json_reader as jsontext
 from cluster.manifests import yaml_reader as yamltext
@@ -43,6 +43,8 @@ _SOURCE: Final = re.compile(rb"\s*# Source: ([^\r\n]+)")
 _SEPARATOR: Final = re.compile(rb"^---([^\n]*)(?:\n|\Z)", re.MULTILINE)
 # Keys in double quotes mean JSON: errors are about JSON then.
 _JSON_LIKE: Final = re.compile(rb"""\s*\{\s*(?:"|\})""")
+# A place to be filled in by Helm or the like, outside of quotes: what has one may be no YAML.
+_TEMPLATE: Final = re.compile(rb"""^(?:[^"'#\n]|"[^"\n]*"|'[^'\n]*')*?\{\{""", re.MULTILINE)
 # At the end of a List, as kubectl writes it.
 _LISTED: Final = b"\nkind: List\n"
 # What users meet most, and what to do about it. The first that is found in the parser's message counts.
@@ -60,7 +62,7 @@ _REMEDIES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class InputProblem:
-    """Why something cannot be read: where it is, what is wrong, what to do."""
+    """Why something cannot be read: where it is, what is wrong, what to do; `instead` is what it seems to be where it is no manifest."""
 
     file: str
     message: str
@@ -68,6 +70,7 @@ class InputProblem:
     line: int = 0
     column: int = 0
     pointer: str = ""
+    instead: Literal["", "template", "other"] = ""
 
     def __str__(self) -> str:
         where = ":".join(str(part) for part in (self.file, self.line, self.column) if part)
@@ -339,7 +342,10 @@ def _below(
                 settled(str(path), root)
                 mode = path.stat().st_mode
             except OSError as error:  # a link that leads nowhere, or elsewhere
-                problems.append(_unreadable(str(path), error))
+                if tell and isinstance(error, FileNotFoundError):
+                    tell(f"{path}: a link that leads nowhere is passed by")
+                else:
+                    problems.append(_unreadable(str(path), error))
                 continue
             # Only files: reading a pipe that lies in a directory would wait forever.
             if stat.S_ISREG(mode):
@@ -392,7 +398,7 @@ def _collect(
             elif value is not None:
                 what = "a list" if isinstance(value, list) else "a single value"
                 message = f"a manifest is an object with apiVersion and kind, this document is {what}"
-                problems.append(InputProblem(file, message, line=text.first_line))
+                problems.append(InputProblem(file, message, line=text.first_line, instead="other"))
     except ManifestError as error:  # about the whole text, and said before any of it is read
         problems.extend(error.problems)
 
@@ -408,7 +414,9 @@ def _texts(
                 yield value, _DocumentText(text, line, None, root)
             return
         if _JSON_LIKE.match(data) and not _is_yaml(data, file):
-            problem = InputProblem(file, objects.message, jsontext.REMEDY, objects.line, objects.column)
+            problem = InputProblem(
+                file, objects.message, jsontext.REMEDY, objects.line, objects.column, instead=_instead(data)
+            )
             problems.append(problem)
             return
     for chunk, first_line in _chunks(data, file, problems):
@@ -421,10 +429,17 @@ def _texts(
             remedy = next((remedy for problem, remedy in _REMEDIES if problem in error.message), "")
             if b"{{" in chunk:
                 remedy = "this looks like a template: render it first (helm template, kustomize build)"
-            problem = InputProblem(file, error.message, remedy, error.line, error.column)
+            problem = InputProblem(file, error.message, remedy, error.line, error.column, instead=_instead(chunk))
             problems.append(problem)
         else:
             yield value, _DocumentText(chunk, first_line, duplicates, root)
+
+
+def _instead(data: bytes) -> Literal["", "template", "other"]:
+    """Say what a text that cannot be read seems to be: what never says apiVersion is no manifest."""
+    if _TEMPLATE.search(data):
+        return "template"
+    return "" if b"apiVersion" in data.replace(b"\0", b"") else "other"
 
 
 def _load_kept(chunk: bytes, first_line: int, keep: Keep) -> tuple[Any, _DocumentText]:
@@ -447,7 +462,8 @@ def _load_kept(chunk: bytes, first_line: int, keep: Keep) -> tuple[Any, _Documen
 def _utf8(data: bytes, file: str) -> bytes:
     """Take the byte order mark off, and make sure that the text is UTF-8."""
     if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        raise ManifestError([InputProblem(file, "this is UTF-16", "save it as UTF-8, which is what kubectl reads", 1)])
+        remedy = "save it as UTF-8, which is what kubectl reads"
+        raise ManifestError([InputProblem(file, "this is UTF-16", remedy, 1, instead=_instead(data))])
     data = data.removeprefix(b"\xef\xbb\xbf")
     if data.isascii():
         return data  # most are, and a large one is not written a second time to see it
@@ -456,8 +472,9 @@ def _utf8(data: bytes, file: str) -> bytes:
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         column = error.start - data.rfind(b"\n", 0, error.start)
+        message = f"byte 0x{data[error.start]:02x} is not UTF-8"
         raise ManifestError(
-            [InputProblem(file, f"byte 0x{data[error.start]:02x} is not UTF-8", "save the file as UTF-8", line, column)]
+            [InputProblem(file, message, "save the file as UTF-8", line, column, instead=_instead(data))]
         ) from error
     return data
 
@@ -485,7 +502,7 @@ def _chunks(data: bytes, file: str, problems: list[InputProblem]) -> Iterator[tu
         if rest and not rest.startswith(b"#"):
             message = "there is text after the document separator"
             remedy = "kubectl takes only a comment after `---`: begin the document on the next line"
-            problems.append(InputProblem(file, message, remedy, separator, 4))
+            problems.append(InputProblem(file, message, remedy, separator, 4, instead=_instead(data)))
         if begin > start:
             yield data[start:begin], line
         start, line = end, separator + 1

@@ -29,9 +29,10 @@ CODES: Final[dict[str, Code]] = {
     "D005": Code("a key is given twice", _WARNING, "remove one of them: the later one counts, and the earlier one is lost silently"),
     "D006": Code("a field is dropped unless a feature gate is on", _WARNING, "enable the feature gate in the API server and the scheduler, or leave the field out"),
     "D007": Code("a value is missing and reads as zero", _WARNING, "write the value"),
-    "D008": Code("no apiVersion or no kind", _ERROR, "add both, or leave the file out"),
+    "D008": Code("no apiVersion or no kind", _ERROR, "add what is missing: kubectl and the API server refuse the object"),
     "D009": Code("a namespace on an object that belongs to the whole cluster", _INFO, "remove the namespace: the API server ignores it"),
     "D010": Code("an object that drawbridge fails to judge", _ERROR, "report it with the object: this is a bug in drawbridge, and nothing is known of the object"),
+    "D011": Code("a placeholder that is not filled in", _WARNING, "fill it in, or check what its template renders to"),
     # What the API server refuses.
     "D101": Code("a required value is missing", _ERROR, "set the field"),
     "D102": Code("a name or value has the wrong format", _ERROR, "use the format that the message gives"),
@@ -51,6 +52,7 @@ CODES: Final[dict[str, Code]] = {
     "D116": Code("the status contradicts the object", _ERROR, "only the allocator and the driver write the status: take it from the cluster"),
     "D117": Code("the nodes that have the devices are not named, or named twice", _ERROR, "set exactly one of nodeName, nodeSelector, allNodes and, in a slice, perDeviceNodeSelection"),
     "D118": Code("a compatibility rule is not valid", _ERROR, "correct the rule"),
+    "D119": Code("admin access in a namespace that does not allow it", _ERROR, "label the namespace resource.kubernetes.io/admin-access=true, or leave adminAccess out"),
     # Pods and workloads.
     "D201": Code("a claim of the pod names nothing", _ERROR, "set resourceClaimName or resourceClaimTemplateName"),
     "D202": Code("a container uses a claim that the pod does not have", _ERROR, "add it to spec.resourceClaims, or correct the name"),

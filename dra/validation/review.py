@@ -9,6 +9,9 @@ from pathlib import Path
 from traceback import walk_tb
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from msgspec import structs
+
+from dra.finding import Finding, Severity
 from dra.objects import (
     DeviceClass,
     DeviceCompatibility,
@@ -26,21 +29,18 @@ from dra.validation.fleet.peers import peer_problems
 from dra.validation.fleet.pods import pod_problems
 from dra.validation.fleet.pools import pool_problems
 from dra.validation.fleet.requests import claim_problems, class_problems, rule_problems
-from dra.validation.fleet.world import World
-from dra.validation.objects.judge import NAMESPACED, Judged, findings, is_ours, judge, lead_back, read
+from dra.validation.fleet.world import World, admin_namespaces
+from dra.validation.objects.judge import NAMESPACED, OUR_GROUP, Judged, findings, is_ours, judge, lead_back, read
 from dra.validation.objects.own_kind_rules import limited_classes
 from dra.validation.problem import Problem, Problems
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dra.finding import Finding
     from dra.objects import DeviceClaim
     from dra.server import Server
 
 _NEWEST: Final = server_of()
-_KUSTOMIZATION = frozenset({"bases", "components", "configMapGenerator", "images", "patches", "resources"})
-_BUILD_IT = "it looks like a kustomization: have its folder built (-k), or pass the file by (--exclude)"
 # What makes pods, by version.
 _WITH_PODS = {
     "v1": ("Pod", "PodTemplate", "ReplicationController"),
@@ -68,7 +68,7 @@ def review(
     judged = [_judge(value, server) if is_ours(value) else Judged([], None) for value in objects]
     typed = [one.typed for one in judged]
     known = [read(value) for value in inventory]
-    world = World(typed, known, ComputeDomains(objects, inventory))
+    world = World(typed, known, ComputeDomains(objects, inventory), admin_namespaces([*objects, *inventory]))
     # Without an inventory, and without a claim or a template, what is not there may be in the cluster.
     complete = bool(inventory or world.claims or world.templates)
     # What shows only among the slices of a pool, among the claims that hold devices, or around a ComputeDomain.
@@ -91,7 +91,11 @@ def review(
             problems += [lead_back(problem, value) for problem in around]
         else:
             problems += together.get(number, ())
-        reviewed += [Reviewed(number, finding) for finding in findings(problems, name(value))]
+        for finding in findings(problems, name(value)):
+            if finding.severity is Severity.ERROR and _is_of_status(finding, value):
+                # The API server drops the status of what it creates.
+                finding = structs.replace(finding, severity=Severity.WARNING)  # noqa: PLW2901
+            reviewed.append(Reviewed(number, finding))
     return reviewed
 
 
@@ -113,6 +117,12 @@ def _whole(problems: Problems) -> list[Problem]:
     return found
 
 
+def _is_of_status(finding: Finding, value: dict[str, Any]) -> bool:
+    """Say whether a finding is about a status that the API server reads at most; of its own kinds it reads the types."""
+    is_read = finding.code == "D001" and not str(value.get("apiVersion")).startswith(f"{OUR_GROUP}/")
+    return finding.path.startswith("/status") and not is_read
+
+
 def _bug(failure: Exception) -> Problem:
     """Say where in our code it failed; the user has the object and can report it."""
     *_, frame = walk_tb(failure.__traceback__)
@@ -128,9 +138,7 @@ def _foreign(value: dict[str, Any], world: World, *, complete: bool) -> Problems
         return
     missing = [key for key in ("apiVersion", "kind") if not isinstance(value.get(key), str) or not value[key]]
     if missing:
-        # A kustomization need not have either.
-        hint = _BUILD_IT if len(missing) > 1 and not _KUSTOMIZATION.isdisjoint(value) else ""
-        yield Problem("D008", "", f"the object has no {' and no '.join(missing)}", hint)
+        yield Problem("D008", "", f"the object has no {' and no '.join(missing)}")
     meant = kind_meant(value)
     if meant:
         message = f"{value['apiVersion']} has no kind {value['kind']}, it is called {meant}"
@@ -154,7 +162,7 @@ def _around(value: Any, world: World) -> Problems:
 
 
 def _claim(devices: DeviceClaim, path: str, namespace: str, world: World) -> Problems:
-    yield from claim_problems(devices, path, world)
+    yield from claim_problems(devices, path, namespace or "default", world)
     yield from channel_problems(devices, path, namespace or "default", world.domains)
 
 

@@ -213,8 +213,8 @@ def test_paths_that_are_none_fail_the_job(workspace, python, paths):
 
 def test_what_is_quoted_from_the_workspace_is_no_workflow_command(workspace, python):
     """The runner obeys lines that begin with ::, and ##[ anywhere in a line."""
-    (workspace / "##[stop-commands]x.yaml").write_text("{")
-    (workspace / "::add-mask::a.yaml").write_text("{")
+    (workspace / "##[stop-commands]x.yaml").write_text("{apiVersion")
+    (workspace / "::add-mask::a.yaml").write_text("{apiVersion")
     (workspace / "named.yaml").write_text(BAD.replace("DeviceClass", '"::set-output name=a::b\\n::add-mask::c"'))
     done = act(workspace, python, paths=".")
     assert done.returncode == 2

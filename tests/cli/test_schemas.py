@@ -96,7 +96,7 @@ def test_ills_fit_the_schema_of_doctor(tmp_path):
 @pytest.mark.parametrize("row", [row for row in COMMANDS if "-f" in COMMANDS[row]])
 def test_what_a_command_prints_of_a_file_that_cannot_be_read_fits_its_schema(row, tmp_path):
     file = tmp_path / "broken.yaml"
-    file.write_text("a: [")
+    file.write_text("apiVersion: [")
     answer, found = answer_of(*[str(file) if part in (PODS, MODES, WHY) else part for part in COMMANDS[row]])
     assert found == []
     assert answer["errors"]

@@ -15,6 +15,7 @@ from dra.policy import PASS
 from dra.stock import charges
 from dra.validation.fields.limits import some
 from dra.validation.fields.shape import guess
+from dra.validation.fleet.world import ADMIN_LABEL
 from dra.validation.parameters.reach import class_settings, reach_problems
 from dra.validation.problem import Problem, Problems
 
@@ -49,8 +50,8 @@ class _Demand(NamedTuple):
     names: frozenset[str]
 
 
-def claim_problems(devices: DeviceClaim, path: str, world: World) -> Problems:
-    """Judge what a claim asks for against classes and devices."""
+def claim_problems(devices: DeviceClaim, path: str, namespace: str, world: World) -> Problems:
+    """Judge what a claim asks for against its namespace, classes and devices."""
     asked: list[_Demand] = []  # alternatives one by one
     least = 0  # the fewest devices that satisfy the claim
     for index, request in enumerate(devices.requests):
@@ -76,10 +77,13 @@ def claim_problems(devices: DeviceClaim, path: str, world: World) -> Problems:
             message = "All as an alternative ends scheduling with an error while any pool of the node is being updated, even if it is never reached"
             yield Problem("D308", at, message, "prefer a count")
         if getattr(one.demand, "admin_access", None):
-            message = (
-                "the API server refuses it unless the namespace has the label resource.kubernetes.io/admin-access=true"
-            )
-            yield Problem("D310", f"{one.path}/adminAccess", message)
+            labelled = world.admin_namespaces.get(namespace)
+            if labelled is None:
+                message = f"the API server refuses it unless the namespace has the label {ADMIN_LABEL}=true"
+                yield Problem("D310", f"{one.path}/adminAccess", message)
+            elif not labelled:
+                message = f"the namespace {namespace!r} does not have the label {ADMIN_LABEL}=true"
+                yield Problem("D119", f"{one.path}/adminAccess", message)
         device_class = world.classes.get(one.demand.device_class_name)
         if device_class is None:
             name = one.demand.device_class_name

@@ -6,7 +6,7 @@ Only objects that can be read are in it; what is wrong with the others is said w
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from dra.objects import (
     DeviceClass,
@@ -16,24 +16,42 @@ from dra.objects import (
     ResourceClaimTemplate,
     ResourceSlice,
 )
+from dra.pointer import look_up, text_at
 from dra.validation.fleet.domains import ComputeDomains
 from dra.validation.fleet.held import Holder
 from dra.validation.fleet.pools import Piece
 from dra.validation.fleet.published import Fleet
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
 _Key = tuple[str, str]  # namespace, name
+ADMIN_LABEL: Final = "resource.kubernetes.io/admin-access"
+
+
+def admin_namespaces(objects: Iterable[dict[str, Any]]) -> dict[str, bool]:
+    """Find the Namespaces among objects, and whether admin access is allowed in them: where there are several of a name, in one of these."""
+    found: dict[str, bool] = {}
+    for value in objects:
+        if value.get("kind") == "Namespace" and value.get("apiVersion") == "v1":
+            labels = look_up(value, "/metadata/labels")
+            name = text_at(value, "/metadata/name")
+            found[name] = found.get(name, False) or (isinstance(labels, dict) and labels.get(ADMIN_LABEL) == "true")
+    return found
 
 
 class World:
     """Objects of our kinds, by what others name them with. The first of several with one name counts."""
 
     def __init__(
-        self, judged: Iterable[Any] = (), inventory: Iterable[Any] = (), domains: ComputeDomains | None = None
+        self,
+        judged: Iterable[Any] = (),
+        inventory: Iterable[Any] = (),
+        domains: ComputeDomains | None = None,
+        namespaces: Mapping[str, bool] | None = None,
     ) -> None:
         self.domains = domains or ComputeDomains()
+        self.admin_namespaces = namespaces or {}
         self.classes: dict[str, DeviceClass] = {}
         self.claims: dict[_Key, ResourceClaim] = {}
         self.templates: dict[_Key, ResourceClaimTemplate] = {}

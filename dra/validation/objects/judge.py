@@ -51,8 +51,8 @@ NAMESPACED: Final = frozenset({"DeviceQuota", "ResourceClaim", "ResourceClaimTem
 _CLASSIC: Final = frozenset(
     {"PodSchedulingContext", "ResourceClass", "ResourceClassParameters", "ResourceClaimParameters"}
 )
-_OUR_GROUP: Final = "drawbridge.dev"
-OURS: Final = f"{_OUR_GROUP}/v1alpha1"
+OUR_GROUP: Final = "drawbridge.dev"
+OURS: Final = f"{OUR_GROUP}/v1alpha1"
 # Configuration and workloads for replays are files, judged by the rooms that read them.
 _OUR_KINDS: Final = frozenset({"DeviceCompatibility", "DeviceQuota", "DrawbridgeConfiguration", "Workload"})
 
@@ -60,7 +60,7 @@ _OUR_KINDS: Final = frozenset({"DeviceCompatibility", "DeviceQuota", "Drawbridge
 def is_ours(value: dict[str, Any]) -> bool:
     """Say whether an object is of a kind that is judged here."""
     group = str(value.get("apiVersion")).partition("/")[0]
-    return group in (versions.GROUP, _OUR_GROUP)
+    return group in (versions.GROUP, OUR_GROUP)
 
 
 class Judged(NamedTuple):
@@ -145,7 +145,7 @@ def lead_back(problem: Problem, value: dict[str, Any]) -> Problem:
 def _version(kind: str, version: str, minor: int) -> Problems:
     """Complain about versions and kinds that are outdated or that no API server knows."""
     group = version.partition("/")[0]
-    if group == _OUR_GROUP:
+    if group == OUR_GROUP:
         if version != OURS:
             yield Problem("D004", "/apiVersion", f"{version} is not known", f"write {OURS}")
         elif kind not in _OUR_KINDS:

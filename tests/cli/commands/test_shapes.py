@@ -8,7 +8,7 @@ import pytest
 from dra import validation
 from dra.validation.objects import judge
 from tests import shapes
-from tests.cli.running import run, run_json
+from tests.cli.running import manifest, run, run_json
 
 COMMANDS = {
     "check": (),
@@ -85,6 +85,15 @@ def test_an_exception_about_one_object_names_it_and_leaves_the_others_judged(tmp
     assert found == [("second", "D010"), ("th_ird", "D102")]
     [bug] = [one for one in answer["findings"] if one["code"] == "D010"]
     assert "KeyError in fails" in bug["message"]
+
+
+@pytest.mark.parametrize("shape", [one for one in shapes.SHAPES if isinstance(one, dict | list)], ids=repr)
+def test_a_kind_of_any_shape_may_stand_in_the_inventory(shape, tmp_path):
+    for kind in ("ResourceSlice", "DeviceQuota", "ComputeDomain"):
+        [obj, *_] = shapes.examples()[kind]
+        file = tmp_path / f"{kind}.json"
+        file.write_text(json.dumps(obj | {"kind": shape}))
+        assert run("check", "-f", manifest(tmp_path / "x.json", shapes.DOMAIN), "--inventory", file).exit_code in (0, 2)
 
 
 def test_a_kind_that_is_a_list_stands_beside_a_compute_domain(tmp_path):

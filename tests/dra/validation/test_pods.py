@@ -198,10 +198,3 @@ def test_a_kind_that_is_written_otherwise_than_the_api_server_has_it_is_found(ve
     assert found(text) == {("D004", "/kind")}
     assert any(f"it is called {meant}" in message for message in messages(text))
     assert not codes(text.replace(version, "example.com/v1"))
-
-
-def test_a_kustomization_is_told_to_be_built():
-    assert codes("resources: [a.yaml]\nnamePrefix: x-") == {"D008"}
-    report = messages("resources: [a.yaml]")
-    assert any("-k" in text for text in report)
-    assert not any("-k" in text for text in messages("metadata: {name: c}"))

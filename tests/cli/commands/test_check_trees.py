@@ -1,0 +1,73 @@
+"""`check .` in whole repositories: its errors are those of the API server (e2e/kubernetes/test_trees.py asks it about the same trees)."""
+
+from bisect import bisect_right
+
+import pytest
+
+from tests.cli.running import run, run_json
+from tests.corpus.trees import TREES, written
+
+
+def found_by_check(marks):
+    """What becomes of each document by what `check .` says."""
+    code, answer = run_json("check", ".")
+    lines = {}
+    for name, line in marks:
+        lines.setdefault(name, []).append(line)
+
+    def document(one):
+        name = one["file"].removeprefix("./")
+        return name, lines[name][bisect_right(lines[name], one["line"]) - 1] if one["line"] else 1
+
+    said = dict.fromkeys(marks, "")
+    for one in answer["findings"]:
+        if one["severity"] == "error":
+            said[document(one)] = "refused"
+        elif one["code"] == "D011":
+            assert said[document(one)] == "", one
+            said[document(one)] = "unfilled"
+    for one in answer["passedBy"]:
+        said[document(one)] = "passed by"
+    assert "errors" not in answer
+    return code, said
+
+
+@pytest.mark.parametrize("name", TREES)
+def test_each_document_of_a_repository_is_refused_named_or_passed_by_as_it_should(name, tmp_path, monkeypatch):
+    marks = written(TREES[name], tmp_path)
+    monkeypatch.chdir(tmp_path)
+    code, said = found_by_check(marks)
+    assert said == marks
+    assert code == (1 if "refused" in marks.values() else 0)
+
+
+def test_what_is_passed_by_is_counted_with_what_to_do(tmp_path, monkeypatch):
+    written(TREES["chart"] | TREES["overlay"], tmp_path)
+    monkeypatch.chdir(tmp_path)
+    lines = run("check", ".").stdout.splitlines()[-3:]
+    assert [line.partition(" (")[0] for line in lines] == [
+        "passed by, no manifest: 5 files",
+        "passed by, a template: 1 file",
+        "passed by, part of a kustomization: 4 files",
+    ]
+    assert "-k DIR" in lines[2]
+    assert "helm template" in lines[1]
+
+
+def test_a_placeholder_is_named_once_a_file_and_other_mistakes_in_it_stay(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    claim = "apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {{name: {}}}\nspec: {{devices: {{requests: [{{name: R_1}}]}}}}\n"
+    (tmp_path / "a.yaml").write_text("---\n".join(claim.format(name) for name in ("'${A}'", "'<your name>'")))
+    _, answer = run_json("check", "a.yaml")
+    codes = [one["code"] for one in answer["findings"]]
+    assert codes.count("D011") == 1
+    assert codes.count("D102") == 2  # the names of the requests
+
+
+@pytest.mark.parametrize("text", ["a: [", "{", "\x00", "a: b: c", "- ]", "a: !!binary x"])
+def test_a_text_that_cannot_be_read_is_broken_only_if_it_says_apiversion(text, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.yaml").write_text(text)
+    assert run("check", "a.yaml").exit_code == 0
+    (tmp_path / "a.yaml").write_text(f"# apiVersion\n{text}")
+    assert run("check", "a.yaml").exit_code == 2

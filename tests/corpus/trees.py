@@ -1,0 +1,131 @@
+"""Repositories as they are: what `check` finds in them, and what an API server says to the same objects.
+
+A document begins with what becomes of it: `# refused` by the server, `# unfilled`, likewise and because of a placeholder, `# passed by`,
+or nothing where the server takes it. The trees grow with each defect.
+"""
+
+import itertools
+import json
+
+CLAIM = "apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\n"
+TEMPLATE = "apiVersion: resource.k8s.io/v1\nkind: ResourceClaimTemplate\n"
+ASKED = "{devices: {requests: [{name: r, exactly: {deviceClassName: gpu.example.com}}]}}"
+POD = """\
+apiVersion: v1
+kind: Pod
+metadata: {name: p}
+spec:
+  containers:
+  - name: c
+    image: i
+    resources: {claims: [{name: gpu}]}
+  resourceClaims: [{name: gpu, resourceClaimName: c}]
+"""
+DEPLOYMENT = """\
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: trees-shop}
+spec:
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      containers: [{name: c, image: i, resources: {limits: {nvidia.com/gpu: 1}}}]
+"""
+STATUS = """\
+status:
+  devices: [{driver: d, pool: p, device: x, conditions: [{type: Ready, status: "True"}]}]
+"""
+
+# An application: compose, workflows, package.json, configuration of tools, and a folder of manifests.
+APPLICATION = {
+    "docker-compose.yml": "# passed by\nservices: {web: {image: nginx, deploy: {resources: {reservations: {devices: [{capabilities: [gpu]}]}}}}}\n",
+    ".github/workflows/ci.yml": "# passed by\non: push\njobs: {a: {runs-on: x, steps: [{run: 'echo ${{ github.sha }}'}]}}\n",
+    ".github/dependabot.yml": "# passed by\nversion: 2\nupdates: []\n",
+    ".github/labels.yml": "# passed by\n- name: bug\n  color: f00\n",
+    ".golangci.yml": "# passed by\nkind: strict\nlinters: {enable: [errcheck]}\n",
+    "package.json": '{"name": "web", "version": "1.0.0", "scripts": {"start": "node ."}}\n',
+    "tsconfig.json": '{\n  // JSON with comments\n  "compilerOptions": {}\n}\n',
+    "mkdocs.yml": "# passed by\nsite_name: x\nplugins: [!!python/name:a.b '']\n",
+    "grafana/datasources.yaml": "# passed by\napiVersion: 1\ndatasources: []\n",
+    "deploy/namespace.yaml": "apiVersion: v1\nkind: Namespace\nmetadata: {name: trees-shop}\n",
+    "deploy/web.yaml": f"{DEPLOYMENT}---\n# refused\n{DEPLOYMENT.replace('apiVersion: apps/v1', '')}",
+    "deploy/kindless.yaml": "# refused\napiVersion: v1\nmetadata: {name: x}\ndata: {}\n",
+    "deploy/odd.yaml": "# refused\napiVersion: v1\nkind: [Pod]\nmetadata: {name: x}\n",
+    "deploy/gpu.yaml": f"{CLAIM}metadata: {{name: c}}\nspec: {ASKED}\n---\n{POD}---\n# refused\n{POD.replace('name: gpu}]}', 'name: cpu}]}')}",
+    "deploy/restored.yaml": f"{CLAIM}metadata: {{name: restored}}\nspec: {ASKED}\n{STATUS}",
+}
+# A chart beside the manifests that use it; its values have a `kind` of their own.
+CHART = {
+    "chart/Chart.yaml": "# passed by\napiVersion: v2\nname: app\nversion: 1.0.0\n",
+    "chart/values.yaml": "# passed by\nkind: DaemonSet\nreplicas: 1\nimage: {tag: latest}\n",
+    "chart/values.schema.json": '{"type": "object"}\n',
+    "chart/ci/test-values.yaml": "# passed by\nreplicas: 2\n",
+    "chart/templates/app.yaml": "# passed by\n{{- if .Values.on }}\napiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {{ .Release.Name }}\n{{- end }}\n",
+    "chart/templates/plain.yaml": "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: plain}\n",
+    "chart/crds/thing.yaml": "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: things.trees.example.com}\nspec:\n  group: trees.example.com\n  scope: Namespaced\n  names: {kind: Thing, plural: things}\n  versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}]\n",
+    "alerts.yaml": "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: alerts}\ndata:\n  rule: |\n    summary: {{ $labels.instance }} ${HOST} <host>\n",
+}
+# A kustomization: patches that are no objects by themselves.
+OVERLAY = {
+    "base/kustomization.yaml": "# passed by\nresources: [web.yaml]\n",
+    "base/web.yaml": DEPLOYMENT,
+    "prod/kustomization.yaml": "# passed by\napiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: [../base]\npatches:\n- path: gpus.yaml\n- path: ./json.yaml\n  target: {kind: Deployment}\npatchesStrategicMerge: [../shared/limits.yaml]\n",
+    "prod/gpus.yaml": "# passed by\napiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec: {template: {spec: {containers: [{name: c, resources: {requests: {nvidia.com/gpu: 2}}}]}}}\n",
+    "prod/json.yaml": "# passed by\n- {op: add, path: /spec/replicas, value: 2}\n",
+    "shared/limits.yaml": "# passed by\napiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec: {template: {spec: {containers: [{name: c, resources: {requests: {nvidia.com/gpu: 2}}}]}}}\n",
+}
+# What a pipeline fills in: named once a file, however many places there are.
+UNFILLED = {
+    f"unfilled/{number}.yaml": f"# unfilled\n{text}"
+    for number, text in enumerate(
+        text.replace("@", json.dumps(word))
+        for text, word in itertools.product(
+            (
+                f"{CLAIM}metadata: {{name: @}}\nspec: {ASKED}\n",
+                f"{CLAIM}metadata: {{name: a}}\nspec: {ASKED.replace('gpu.example.com', '@, count: @')}\n",
+                f"{TEMPLATE}metadata: {{name: a, labels: {{x: @}}}}\nspec: {{spec: {ASKED}}}\n",
+                DEPLOYMENT.replace("gpu: 1", "gpu: @"),
+                POD.replace("claims: [{name: gpu}]", "claims: [{name: @}]"),
+            ),
+            ("${NAME}", "{{ name }}", "<fill in>"),
+        )
+    )
+}
+# Admin access by the label of the namespace that is among the files.
+ADMIN = {
+    f"admin/{number}.yaml": f"""\
+apiVersion: v1
+kind: Namespace
+metadata: {{name: trees-{number}, labels: {labels}}}
+---
+{"" if labels == ALLOWED else "# refused"}
+{kind}metadata: {{name: c, namespace: trees-{number}}}
+spec: {spec.replace("com}", "com, adminAccess: true}")}
+"""
+    for ALLOWED in ['{resource.kubernetes.io/admin-access: "true"}']
+    for number, (labels, (kind, spec)) in enumerate(
+        itertools.product(
+            (ALLOWED, "{}", '{resource.kubernetes.io/admin-access: "false"}'),
+            ((CLAIM, ASKED), (TEMPLATE, f"{{spec: {ASKED}}}")),
+        )
+    )
+}
+TREES = {"application": APPLICATION, "chart": CHART, "overlay": OVERLAY, "unfilled": UNFILLED, "admin": ADMIN}
+
+
+def written(tree, folder):
+    """Write a tree into a folder, and give what becomes of each document by file and first line."""
+    marks = {}
+    for name, text in tree.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        line = 1
+        for document in text.split("---\n"):
+            first = document.partition("\n")[0]
+            marks[name, line] = first.removeprefix("# ") if first.startswith("# ") else ""
+            line += document.count("\n") + 1
+        if name.endswith(".json"):
+            marks[name, 1] = "passed by"
+    return marks
