@@ -222,10 +222,12 @@ func TestAPodIsTriedAgainWhenAnEventMayHelpIt(t *testing.T) {
 		"a class that stands for others":         {asksByName, classes, class("gpus", "vendor.example/nic"), nil, false},
 		"a class it asks for by name is gone":    {asksByClass, classes, class("gpus", ""), nil, true},
 		"devices are published":                  {me, devices, nil, &resourcev1.ResourceSlice{}, true},
+		"... and it asks for them by a name":     {asksByName, devices, nil, &resourcev1.ResourceSlice{}, true},
 		"... and it has no claims":               {pod("plain"), devices, nil, &resourcev1.ResourceSlice{}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			plugin, w, _ := newWorld(t, "")
+			w.classes = map[v1.ResourceName]*resourcev1.DeviceClass{"vendor.example/gpu": class("gpus", "vendor.example/gpu")}
 			w.addClaims(t, claim("gpu", "gpus"), claim("held", "gpus"), chooses)
 			got, err := row.hint(plugin)(w.logger(), row.pod, row.before, row.after)
 			if err != nil && got == fwk.QueueSkip {

@@ -7,6 +7,7 @@ from e2e.actors.bridge import PLUGIN_SCHEDULER, SCHEDULER, plugin_configuration
 from e2e.actors.client import ApiError, Client
 from e2e.actors.taints import until_rules_are_heard_of
 from e2e.actors.workloads import claim, container, limits, pod, request
+from e2e.bridge.test_doctor import examine
 from e2e.bridge.test_plugin import priority_class
 from e2e.build import program
 from webhook.claims import taint_rule
@@ -64,6 +65,11 @@ def devices(one):
     ]
 
 
+def found(control_plane, about):
+    """What the doctor says of an object."""
+    return [one["what"] for one in examine(control_plane) if one["object"] == about]
+
+
 def told(control_plane, namespace, name, words):
     control_plane.until(words, lambda: words in control_plane.wait_unschedulable(namespace, name)["message"], 60)
 
@@ -79,6 +85,7 @@ def test_a_pod_of_ours_passes_the_fence_where_one_of_core_waits_and_its_claim_is
     control_plane.create(asking("theirs", team), asking("ours", team, scheduler))
     placed = control_plane.wait_scheduled(team, "ours", 60)
     control_plane.wait_unschedulable(team, "theirs")
+    assert found(control_plane, f"Pod {team}/theirs") == ["behind the fence"]
     [(owner, made)] = claims(control_plane, team).items()
     assert owner == "ours"
     assert len(devices(made)) == 1
@@ -94,6 +101,7 @@ def test_a_pod_of_ours_passes_the_fence_where_one_of_core_waits_and_its_claim_is
     assert made["spec"] == core["spec"]
     assert made["metadata"]["annotations"] == core["metadata"]["annotations"] == {ANNOTATION: "true"}
     assert sorted(devices(made) + devices(core)) == ["gpu-0", "gpu-1"]
+    assert found(control_plane, f"Driver {fleet.NVIDIA}") == ["two schedulers"]
 
 
 @pytest.mark.parametrize("scheduler", BOTH)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from allocator.decisions import Outlook, advice, redact
+from allocator.decisions import Outlook, advice, asks_by_name, find_claims, redact
 from allocator.pods import waits
 from dra.objects import Pod
 from dra.stock import Stock
@@ -72,7 +72,7 @@ class Explanations:
         if new is None:
             return
         uid = new.metadata.uid
-        if not new.spec.resource_claims or not waits(new):
+        if not (new.spec.resource_claims or asks_by_name(new)) or not waits(new):
             self._waiting.pop(uid, None)
             return
         known = self._waiting.get(uid)
@@ -109,9 +109,10 @@ class Explanations:
 
 def explain(decider: Decider, pod: Pod, stock: Stock) -> str:
     """Say what keeps a pod from devices, and what would help; "" if nothing does, or nobody knows."""
-    # What the pod asks for by the name of a resource is left away: its own scheduler serves that.
-    spec = replace(pod.spec, containers=(), init_containers=())
-    asking = replace(pod, spec=spec)
+    asking = pod
+    if find_claims(pod, stock).by_plugin:
+        # Its own scheduler takes each node's devices or what device plugins hand out there: nothing is said of such names.
+        asking = replace(pod, spec=replace(pod.spec, containers=(), init_containers=()))
     found = decider.outlook(asking, stock)
     if found.outlook not in _WORTH_SAYING:
         return ""

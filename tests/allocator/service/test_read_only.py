@@ -11,7 +11,7 @@ from allocator.service.read_only.explanations import AGAIN, GRACE, MOST, REPEAT,
 from allocator.service.read_only.shares import Shares
 from cluster.embedded import Embedded
 from cluster.resources import EVENTS, RESOURCE_CLAIMS
-from dra.objects import Node
+from dra.objects import DeviceClass, Node
 from dra.wire import convert
 from runtime.http import Address
 from tests.allocator.decisions.test_decider import granted, pod, stock_of
@@ -98,16 +98,17 @@ async def test_a_pod_that_fits_or_wants_nothing_or_has_a_node_is_told_nothing():
     assert told.explanations.waiting == 1
 
 
-async def test_a_name_of_a_resource_that_the_other_scheduler_serves_is_no_reason():
+async def test_of_a_name_that_the_other_scheduler_serves_the_claim_that_it_would_make_is_the_reason():
+    """Where a device plugin hands it out too, that scheduler decides by node, and nothing is said of it."""
     told = Told()
     served = sidecar.device_class("served", extendedResourceName="example.com/gpu")
     asks = [{"name": "c", "resources": {"limits": {"example.com/gpu": "1"}}}]
-    stock = stock_of(sidecar.claim("one"))
-    told.explanations.see(None, pod("p", "one", containers=asks))
-    from dra.objects import DeviceClass
-    from dra.wire import convert
-
-    assert await told.after(GRACE, stock.with_(convert(served, DeviceClass))) == []
+    stock = full(sidecar.claim("one")).with_(convert(served, DeviceClass))
+    plugin = convert(sidecar.node("n1", allocatable={"example.com/gpu": "1"}), Node)
+    told.explanations.see(None, pod("p", containers=asks))
+    assert await told.after(GRACE, stock.with_(plugin)) == []
+    [(name, sentence)] = await told.after(AGAIN, stock)
+    assert (name, sentence.endswith("would fit once default/all ends")) == ("p", True)
 
 
 async def test_the_same_is_said_again_only_before_an_api_server_forgets_it_and_another_reason_at_once():
