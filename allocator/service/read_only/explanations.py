@@ -111,7 +111,7 @@ def explain(decider: Decider, pod: Pod, stock: Stock) -> str:
     """Say what keeps a pod from devices, and what would help; "" if nothing does, or nobody knows."""
     asking = pod
     if find_claims(pod, stock).by_plugin:
-        # Its own scheduler takes each node's devices or what device plugins hand out there: nothing is said of such names.
+        # Its own scheduler takes each node's devices or what device plugins hand out there: no reason is given for such names.
         asking = replace(pod, spec=replace(pod.spec, containers=(), init_containers=()))
     found = decider.outlook(asking, stock)
     if found.outlook not in _WORTH_SAYING:

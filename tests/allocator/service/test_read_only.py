@@ -99,7 +99,7 @@ async def test_a_pod_that_fits_or_wants_nothing_or_has_a_node_is_told_nothing():
 
 
 async def test_of_a_name_that_the_other_scheduler_serves_the_claim_that_it_would_make_is_the_reason():
-    """Where a device plugin hands it out too, that scheduler decides by node, and nothing is said of it."""
+    """Where a device plugin hands it out too, that scheduler decides by node, and no reason is given."""
     told = Told()
     served = sidecar.device_class("served", extendedResourceName="example.com/gpu")
     asks = [{"name": "c", "resources": {"limits": {"example.com/gpu": "1"}}}]
