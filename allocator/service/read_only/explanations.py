@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from allocator.decisions import Outlook, advice, asks_by_name, find_claims, redact
+from allocator.decisions import Outlook, advice, find_claims, redact
 from allocator.pods import waits
-from dra.objects import Pod
+from dra.objects import Pod, asks_by_name
 from dra.stock import Stock
 
 if TYPE_CHECKING:
