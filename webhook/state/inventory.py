@@ -20,7 +20,7 @@ import msgspec
 from dra import cel
 from dra.budget import Budget
 from dra.errors import OutOfBudget, SelectorError
-from dra.objects import serve_resources
+from dra.objects import Node, serve_resources
 from webhook.dialects import TARGETS, VOCABULARIES, VOICE, Product, Served, Target
 from webhook.state.device_groups import Census, Group, Reading
 from webhook.state.schema import Evidence
@@ -28,7 +28,7 @@ from webhook.state.schema import Evidence
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from dra.objects import Device, DeviceClass, Node, ResourceSlice
+    from dra.objects import Device, DeviceClass, ResourceSlice
 
 EVERYBODY = Evidence()
 # What all selectors of a class may cost on one kind of device (most cost less than ten steps), and what they may cost beyond that.
@@ -46,6 +46,7 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     # Whether a unit of a key is taken for what it most often is where nothing is known: in files, never on a cluster.
     assumes: bool = False
     classes: Mapping[str, Served] = {}
+    nodes: Mapping[str, Node] = {}
     # Legacy names that device plugins hand out, and the nodes that do.
     handed_out: Mapping[str, frozenset[str]] = {}
     # Dialect: nodes whose labels say that a unit of a bare name is not a whole device, and how they say so.
@@ -92,6 +93,7 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         return cls(
             known=True,
             classes=served,
+            nodes={node.metadata.name: node for node in nodes},
             handed_out={name: frozenset(givers) for name, givers in handed_out.items()},
             labelled=labelled,
             extended=serve_resources(classes),

@@ -8,10 +8,14 @@ unit is only believed to be a whole device if most of the nodes that have a say 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from dra.cache import Cache
+from dra.errors import NodeSelectorError
+from dra.objects import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, matches
 from webhook.dialects import Dialect, Hint, Left, Meaning, Position, Role, Selected
 from webhook.names import TABLES
 from webhook.translate.near import near_key
@@ -221,15 +225,20 @@ def meaning(key: str, dialect: Dialect, configuration: Configuration, fleet: Inv
         return msgspec.structs.replace(word, basis=f"declared to be {declared} (`meanings`)")
     if said:
         return _set_key(said, key)
-    return _judge_by_nodes(key, dialect, bare, configuration, fleet)
+    return _judge_by_nodes(key, dialect, bare, configuration, fleet, selected=selected)
 
 
 def _set_key(said: Meaning, key: str) -> Meaning:
     return msgspec.structs.replace(said, left=Left(key, said.left.reason)) if said.left else said
 
 
-def _judge_by_nodes(key: str, dialect: Dialect, bare: Bare, configuration: Configuration, fleet: Inventory) -> Meaning:
-    """Take it for a whole device if more nodes publish such devices than still hand the name out or share them."""
+def _judge_by_nodes(
+    key: str, dialect: Dialect, bare: Bare, configuration: Configuration, fleet: Inventory, *, selected: Selected
+) -> Meaning:
+    """Take it for a whole device if more nodes publish such devices than still hand the name out or share them.
+
+    Of the nodes that the pod selects, if any of them shows something: the others are not for it.
+    """
     target = configuration.targets[bare.targets.get(key, bare.target)]
     if not fleet.known and fleet.assumes:
         return Meaning(basis=f"assumed: {key} is a whole device", assumed=True)
@@ -250,21 +259,53 @@ def _judge_by_nodes(key: str, dialect: Dialect, bare: Bare, configuration: Confi
     parts = served.nodes - (shown if bare.parts else served.whole)
     old = handing | labelled.keys() | parts
     new = shown - old
+    where = "nodes that count (`evidence`)" if fleet.chosen else "nodes"
+    if selected.always or selected.terms:
+        # Devices of no node, and nodes that are not known, may be for it as well.
+        reached = _reach(selected, fleet) | ((new | old) - fleet.nodes.keys())
+        if not reached.isdisjoint(new | old) and not reached >= new | old:
+            new, old = new & reached, old & reached
+            where = f"{where} that the pod selects"
     if not new and not old:
         return _unclear(key, f"no node publishes a {target.title} (class {served.name})")
     if len(new) > len(old):
-        nodes = "nodes that count (`evidence`)" if fleet.chosen else "nodes"
         return Meaning(
-            basis=f"{len(new)} of {len(new | old)} {nodes} publish it as a {target.title} (class {served.name})"
+            basis=f"{len(new)} of {len(new | old)} {where} publish it as a {target.title} (class {served.name})"
         )
     node = min(old)
     how = "publishes parts of devices alone" if node in parts else "still hands it out through a device plugin"
     how = f"is labelled {labelled[node]}" if node in labelled else how
-    reason = f"node {node} {how}, as do {len(old)} of the {len(new | old)} nodes that have a say"
+    reason = f"{len(old)} of {len(new | old)} {where} show no {target.title}, such as {node}, which {how}"
     if new and node in handing:
         reason = f"{reason}; say which nodes are preferred under `mixed`"
         return _unclear(key, reason)
     return _unclear(key, reason)
+
+
+def _reach(selected: Selected, fleet: Inventory) -> frozenset[str]:
+    """Find the nodes that the pod's selectors allow; all of them where Kubernetes would not take the selectors."""
+    known = _reached(fleet)
+    names = known.get(selected)
+    if names is None:
+        terms = []
+        for term in selected.terms or ((),):
+            told = [
+                NodeSelectorRequirement(key=key, operator=how, values=of) for key, how, of in (*selected.always, *term)
+            ]
+            terms.append(NodeSelectorTerm(match_expressions=tuple(told)))
+        selector = NodeSelector(node_selector_terms=tuple(terms))
+        try:
+            names = frozenset([name for name, node in fleet.nodes.items() if matches(selector, node)])
+        except NodeSelectorError:
+            names = frozenset(fleet.nodes)
+        known.put(selected, names, 100 * (1 + len(names) + sum(map(len, selected.terms)) + len(selected.always)))
+    return names
+
+
+@lru_cache(maxsize=2)
+def _reached(_: Inventory) -> Cache[frozenset[str]]:
+    """Remember what was found on a fleet, which is told apart by identity: workloads select few kinds of node."""
+    return Cache(4 << 20)
 
 
 def _unclear(key: str, reason: str) -> Meaning:

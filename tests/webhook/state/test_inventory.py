@@ -81,9 +81,36 @@ def test_as_many_old_nodes_as_new_ones_leave_a_bare_count(old):
     nodes = [node(name, **old) for name in ("old", "older", "oldest")]  # the example has whole GPUs on three
     done = became(GPU, fleet=fleet(nodes=nodes))
     assert untouched(done)
-    assert "node old " in done.warnings[0]
-    assert "3 of the 6 nodes" in done.warnings[0]
+    assert "such as old, which" in done.warnings[0]
+    assert "3 of 6 nodes" in done.warnings[0]
     assert became(GPU, fleet=fleet(nodes=nodes), meanings={"nvidia.com/gpu": "whole"}).changed
+
+
+SHARED = {"nvidia.com/gpu.sharing-strategy": "time-slicing", "pool": "shared"}
+
+
+@pytest.mark.parametrize(
+    ("place", "changed", "shown"),
+    [
+        ({}, False, "6 of 9 nodes show no whole GPU"),
+        ({"nodeSelector": {"pool": "shared"}}, False, "6 of 6 nodes that the pod selects"),
+        ({"pool": ["DoesNotExist"]}, True, "3 of 3 nodes that the pod selects"),
+        ({"pool": ["NotIn", "shared"]}, True, "3 of 3 nodes that the pod selects"),
+        ({"pool": ["In", "none there"]}, False, "6 of 9 nodes show no whole GPU"),
+        ({"pool": ["In", "not a value/"]}, False, "6 of 9 nodes show no whole GPU"),
+    ],
+)
+def test_nodes_that_a_pod_does_not_select_say_nothing_of_its_devices(place, changed, shown):
+    pools = fleet(nodes=[node(f"shared-{i}", labels=SHARED, allocatable={"nvidia.com/gpu": "4"}) for i in range(6)])
+    if "pool" in place:
+        operator, *values = place["pool"]
+        term = {"matchExpressions": [{"key": "pool", "operator": operator, "values": values}]}
+        required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+        place = {"affinity": {"nodeAffinity": required}}
+    done = became(pod({"nvidia.com/gpu": 1}, **place), fleet=pools)
+    [decision] = done.decisions
+    assert done.changed == changed
+    assert shown in (decision.basis or decision.detail)
 
 
 @pytest.mark.parametrize(

@@ -54,8 +54,16 @@ def test_a_node_speaks_for_the_kind_that_it_publishes(key, nodes, basis):
     [
         ("gpu.intel.com/xe", (I915, I915), "no node publishes a GPU on xe"),
         ("gpu.intel.com/xe", (VF,), "no node publishes a GPU on xe"),
-        ("amd.com/gpu", (PART,), "node n0 publishes parts of devices alone, as do 1 of the 1 nodes"),
-        ("amd.com/gpu", (WHOLE, PART), "node n1 publishes parts of devices alone, as do 1 of the 2 nodes"),
+        (
+            "amd.com/gpu",
+            (PART,),
+            "1 of 1 nodes show no whole AMD GPU, such as n0, which publishes parts of devices alone",
+        ),
+        (
+            "amd.com/gpu",
+            (WHOLE, PART),
+            "1 of 2 nodes show no whole AMD GPU, such as n1, which publishes parts of devices alone",
+        ),
     ],
 )
 def test_a_kind_that_nobody_publishes_is_not_asked_for(key, nodes, reason):
@@ -93,7 +101,7 @@ ONE, ALL, PLAIN = {"default": "1"}, {"default": "4"}, {}
 def test_a_gpu_that_is_given_in_parts_where_nothing_is_said_is_no_whole_one():
     done = became(pod({"nvidia.com/gpu": 1}), fleet=gpus(ONE))
     assert untouched(done)
-    assert "node n0 publishes parts of devices alone" in done.warnings[0]
+    assert "n0, which publishes parts of devices alone" in done.warnings[0]
 
 
 @pytest.mark.parametrize("policy", [ALL, None])
