@@ -105,6 +105,12 @@ class Broken(Ended):
     exit = Exit.BROKEN
 
 
+class Missing(Ended):
+    """There is nothing of a name: exit 1."""
+
+    exit = Exit.REFUSED
+
+
 class Failed(Ended):
     """The environment failed, or no decision was reached: exit 3."""
 
@@ -652,6 +658,7 @@ __all__ = [
     "Decorator",
     "Exit",
     "Failed",
+    "Missing",
     "Number",
     "called",
     "cluster",

@@ -254,7 +254,7 @@ def explain_codes(wanted: str, output: str, also: tuple[str, ...] = ()) -> Exit:
             if name not in KNOWN:
                 near = shape.nearest(name, [*also, *KNOWN])
                 meant = f"did you mean {near}? " if near else ""
-                objects = f", and `drawbridge explain {'|'.join(also)} NAME` tells of an object" if also else ""
+                objects = ", and `drawbridge explain KIND/NAME` tells of an object" if also else ""
                 remedy = f"{meant}`drawbridge explain all` lists them{objects}"
                 raise Broken(f"no finding and no refusal has the code {name!r}", remedy)
         known = {name: KNOWN[name] for name in names}

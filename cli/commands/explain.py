@@ -1,4 +1,4 @@
-"""`drawbridge explain`: why a pod, a claim or a device is as it is; and what a code of a finding or of a refusal means.
+"""`drawbridge explain`: why a pod, a workload, a claim or a device is as it is; and what a code of a finding or of a refusal means.
 
 It only reads: a live cluster, or with `-f` a dump or manifests. It decides nothing: its words are those of the webhook, the allocator and their events.
 """
@@ -26,7 +26,7 @@ _KIND_OF = {word: kind for kind, words in _KINDS.items() for word in words}
 @inputs.command(
     "explain", empty={"codes": []}, examples=("drawbridge explain pod/notebook -f dump.yaml", "drawbridge explain R023")
 )
-@click.argument("what", nargs=-1, metavar="pod|claim|device NAME | CODE...")
+@click.argument("what", nargs=-1, metavar="pod|claim|device|WORKLOAD NAME | CODE...")
 @inputs.files(
     required=False, beside=False, help="A dump of a cluster, or manifests, instead of a live cluster. May be repeated."
 )
@@ -55,34 +55,44 @@ def command(
     feature_gates: str,
     output: str,
 ) -> Exit:
-    """Say why a pod, a claim or a device is as it is, or what a code means and what helps; `all` lists every code.
+    """Say why a pod, a workload, a claim or a device is as it is, or what a code means and what helps; `all` lists every code.
 
     Of a pod: what it asked for, what the webhook made of that, what its claims have and wait for, which claims are in the way, and which
-    component acts next. Of a device: which claims hold it since when, and what could join. Without -f the live cluster is read; nothing
+    component acts next. Of a workload (deployment/NAME, job/NAME, any kind whose pods name it as their owner): how its pods fare. Of a device: which claims hold it since when, and what could join. Without -f the live cluster is read; nothing
     is ever written. The answer is for the server that --kubernetes and --feature-gates name, else for the cluster's version with every
     feature gate on. Codes begin with R (the webhook refuses it), D (`drawbridge check` found it) or C (the configuration). Exit 1 if
     there is nothing of that name.
     """
+    from cli import explain
+    from dra.validation import shape
+
     if not what:
         if output == "json":
-            raise Broken("nothing to explain was named", "name a pod, a claim, a device or a code")
+            raise Broken("nothing to explain was named", "name a pod, a workload, a claim, a device or a code")
         click.echo(ctx.get_help())
         return Exit.FINE
     word, slash, rest = what[0].partition("/")
-    if slash and word in _KIND_OF:  # pod/NAME, as kubectl has it
-        what = (word, rest, *what[1:])
+    if slash:  # pod/NAME, as kubectl has it
+        what = (word.partition(".")[0].lower(), rest, *what[1:])
     kind = _KIND_OF.get(what[0])
+    if slash or what[0] in explain.KIND_OF:
+        kind = kind or "workload"
     if kind is None:
+        near = shape.nearest(what[0], [*_KIND_OF, *explain.KIND_OF]) if len(what) == 2 else ""
+        if near:
+            raise Broken(
+                f"there is no kind {what[0]!r} to explain", f"did you mean `drawbridge explain {near} {what[1]}`?"
+            )
         if files or kubeconfig or context or namespace or kubernetes or feature_gates:
             raise Broken(
                 "codes are explained without a cluster and without files",
-                "write `drawbridge explain pod|claim|device NAME`, or leave these options out",
+                "write `drawbridge explain KIND/NAME`, or leave these options out",
             )
-        return explain_codes(" ".join(what), output, also=tuple(_KINDS))
+        return explain_codes(" ".join(what), output, also=(*_KINDS, *explain.KIND_OF))
     if output == "markdown":
         raise Broken("markdown is for codes", "take -o text or -o json")
     if len(what) != 2:
-        raise Broken(f"`explain {what[0]}` takes one name", f"write `drawbridge explain {kind} NAME`")
+        raise Broken(f"`explain {what[0]}` takes one name", f"write `drawbridge explain {what[0]} NAME`")
     inputs.refuse_files_and_cluster(files, kubeconfig, context)
     name = what[1]
     place, slash, _ = name.partition("/")
@@ -92,14 +102,18 @@ def command(
         server_named(kubernetes, feature_gates)  # a misspelt one is refused before anything is read
     configuration = configuration_of(config, files)
 
-    from cli import explain
-    from cli.loading import for_server, meant, read_dump, visit
+    from cli.loading import KINDS, for_server, meant, read_dump, visit
     from dra.wire import builtins
 
     if files:
         scene = read_dump(files)
     else:
-        scene = visit(kubeconfig, context, namespace=namespace, pod=name.rpartition("/")[2])
+        last = name.rpartition("/")[2]
+        if kind == "workload":  # its pods are named for it
+            kinds = (*explain.kinds_of(what[0]), *KINDS)
+            scene = visit(kubeconfig, context, namespace=namespace, keep=lambda pod: pod.startswith(last), kinds=kinds)
+        else:
+            scene = visit(kubeconfig, context, namespace=namespace, keep=last.__eq__)
     scene = for_server(scene, kubernetes, feature_gates, configuration)
     told: Any
     try:
@@ -111,6 +125,9 @@ def command(
                 claim = explain.find(kind, name, namespace, scene.stock.claims)
                 told = explain.tell_loner(claim, scene, configuration)
                 lines = explain.screen_of_claim(told)
+            case "workload":
+                told = explain.tell_workload(what[0], name, namespace, scene, configuration)
+                lines = explain.screen_of_workload(told)
             case _:
                 told = explain.tell_device(explain.find_device(name, scene.stock), scene)
                 lines = explain.screen_of_device(told)

@@ -5,23 +5,39 @@ from __future__ import annotations
 from cli.explain.devices import tell_device
 from cli.explain.lone_claims import tell_loner
 from cli.explain.naming import NotThere, find, find_device
+from cli.explain.nodes import tell_nodes
 from cli.explain.pods import tell_pod
-from cli.explain.screen import screen_of_claim, screen_of_device, screen_of_pod, screen_of_server, screen_of_unread
-from cli.explain.stories import OfClaim, OfDevice, OfPod
+from cli.explain.screen import (
+    screen_of_claim,
+    screen_of_device,
+    screen_of_pod,
+    screen_of_server,
+    screen_of_unread,
+    screen_of_workload,
+)
+from cli.explain.stories import NodeStory, OfClaim, OfDevice, OfPod, OfWorkload
+from cli.explain.workloads import KIND_OF, kinds_of, tell_workload
 
 __all__ = [
+    "KIND_OF",
+    "NodeStory",
     "NotThere",
     "OfClaim",
     "OfDevice",
     "OfPod",
+    "OfWorkload",
     "find",
     "find_device",
+    "kinds_of",
     "screen_of_claim",
     "screen_of_device",
     "screen_of_pod",
     "screen_of_server",
     "screen_of_unread",
+    "screen_of_workload",
     "tell_device",
     "tell_loner",
+    "tell_nodes",
     "tell_pod",
+    "tell_workload",
 ]

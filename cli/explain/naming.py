@@ -40,7 +40,7 @@ def find(kind: str, wanted: str, namespace: str, keys: Iterable[str]) -> str:
     meant = min(same, default="")
     for some in (here, all_keys):
         names = {key.partition("/")[2]: key for key in some}
-        meant = meant or names.get(_nearest(name, list(names)), "")
+        meant = meant or names.get(nearest(name, list(names)), "")
     where = f" in namespace {place}" if place else ""
     raise NotThere(f"there is no {kind} {name!r}{where}", _advice(meant, here or all_keys))
 
@@ -53,13 +53,13 @@ def find_device(wanted: str, stock: Stock) -> str:
     fitting = [name for name in names if name.endswith(f"/{wanted}")]
     if fitting:
         return _only("device", wanted, fitting, "write it as driver/pool/device")
-    near = _nearest(wanted, names)
+    near = nearest(wanted, names)
     if not near:  # compare with as many parts from the end as were written
         parts = wanted.count("/") + 1
         ends: dict[str, str] = {}
         for name in names:
             ends.setdefault("/".join(name.split("/")[-parts:]), name)
-        near = ends.get(_nearest(wanted, list(ends)), "")
+        near = ends.get(nearest(wanted, list(ends)), "")
     raise NotThere(f"there is no device {wanted!r}", _advice(near, names))
 
 
@@ -89,7 +89,7 @@ def _advice(meant: str, names: Sequence[str]) -> str:
     return f"did you mean {meant}?" if meant else f"there are: {few(sorted(names), _NAMED) or 'none'}"
 
 
-def _nearest(name: str, names: list[str]) -> str:
+def nearest(name: str, names: list[str]) -> str:
     """Find the nearest of many names: of more than can be compared those that begin or end as it does."""
 
     def likeness(one: str) -> int:

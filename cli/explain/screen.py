@@ -19,7 +19,17 @@ from webhook.dialects import Action
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from cli.explain.stories import ClaimStory, DeviceStory, GateWords, Loner, PodStory, Prospect, QuotaUse, Standing
+    from cli.explain.stories import (
+        ClaimStory,
+        DeviceStory,
+        GateWords,
+        Loner,
+        PodStory,
+        Prospect,
+        QuotaUse,
+        Standing,
+        WorkloadStory,
+    )
     from cli.loading import ServerMeant, Unread
 
 _GROUPS = 3  # kinds of nodes
@@ -66,6 +76,21 @@ def screen_of_pod(told: PodStory) -> Iterator[str]:
     yield from _rows("says", told.conditions, _ROWS, "condition")
     yield from _prospect(told.prospect, told.standing)
     yield from _quota(told.quota)
+
+
+def screen_of_workload(told: WorkloadStory) -> Iterator[str]:
+    """Write the story of a workload: how its pods fare, and one of them; the others are explained by name."""
+    wanted = f", {count_of(told.wanted, 'pod')} wanted" if told.wanted is not None else ""
+    yield f"{told.kind.lower()} {told.name}: {told.running} running{wanted}"
+    yield from _rows("says", told.conditions, _ROWS, "condition")
+    for group in told.pods[:_ROWS]:
+        made = f"{len(group.names)}:" if group.first.phase else "none is made yet; the first would be"
+        yield _row("pods", f"{made} {few(group.names, _NODES)}")
+        yield _standing(group.first.standing)
+    yield from _rest(told.pods, _ROWS, "group")
+    for group in told.pods[:1]:
+        yield ""
+        yield from screen_of_pod(group.first)
 
 
 def screen_of_claim(told: Loner) -> Iterator[str]:

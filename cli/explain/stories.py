@@ -181,6 +181,26 @@ class PodStory(_Camel, frozen=True, kw_only=True):
     quota: tuple[QuotaUse, ...]
 
 
+class PodsAlike(_Camel, frozen=True, kw_only=True):
+    """Pods of a workload that fare alike, and the story of the first."""
+
+    names: tuple[str, ...]
+    first: PodStory
+
+
+class WorkloadStory(_Camel, frozen=True, kw_only=True):
+    """A workload and its pods; of one without pods, those that its controller would make."""
+
+    kind: str
+    name: str
+    # How many pods it asks for; null where that is not known.
+    wanted: int | None
+    running: int
+    pods: tuple[PodsAlike, ...]
+    # Why its controllers make no pods.
+    conditions: tuple[str, ...]
+
+
 class Loner(_Camel, frozen=True, kw_only=True):
     """A claim by itself, and what becomes of it."""
 
@@ -201,6 +221,22 @@ class Holder(_Camel, frozen=True, kw_only=True):
     share: dict[str, str] = {}
     share_id: str = msgspec.field(name="shareID", default="")
     admin_access: bool = False
+
+
+class DeviceHeld(_Camel, frozen=True, kw_only=True):
+    """A device of a node and its holders; by a device plugin it is the resource name, and its state is plugin."""
+
+    device: str
+    state: str
+    model: str = ""
+    holders: tuple[Holder, ...] = ()
+
+
+class NodeStory(_Camel, frozen=True, kw_only=True):
+    """The devices that a node can reach."""
+
+    node: str
+    devices: tuple[DeviceHeld, ...]
 
 
 class Neighbour(_Camel, frozen=True, kw_only=True):
@@ -246,6 +282,14 @@ class OfPod(msgspec.Struct, frozen=True, kw_only=True):
     pod: PodStory
     server: ServerMeant
     # What could not be read, so that nothing is said of it.
+    unread: list[Unread]
+
+
+class OfWorkload(msgspec.Struct, frozen=True, kw_only=True):
+    """`drawbridge explain KIND/NAME -o json`, of a workload."""
+
+    workload: WorkloadStory
+    server: ServerMeant
     unread: list[Unread]
 
 

@@ -18,6 +18,7 @@ from cli.loading.objects import (
 )
 from cli.loading.scene import (
     HELD,
+    KINDS,
     MeantBy,
     Scene,
     ServerMeant,
@@ -34,6 +35,7 @@ from cli.loading.webhook_state import state_of
 __all__ = [
     "CLUSTER",
     "HELD",
+    "KINDS",
     "TELLING",
     "Gathered",
     "MeantBy",

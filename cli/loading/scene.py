@@ -27,7 +27,7 @@ from webhook import names
 from webhook.state import Features, Kubernetes
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from cluster.protocol import Cluster
     from cluster.resources import Resource
@@ -134,11 +134,11 @@ def visit(
     context: str,
     *,
     namespace: str = "",
-    pod: str = "",
+    keep: Callable[[str], bool] = lambda _: False,
     kinds: Sequence[Resource[Any]] = KINDS,
     page: str = "docs/explain.md",
 ) -> Scene:
-    """Read a live cluster; `pod` is the name of the one whose whole object is kept, `page` lists the rights it takes."""
+    """Read a live cluster; `keep` says of the names of pods whose whole object is kept, `page` lists the rights it takes."""
     from cli import loop
 
     async def look(cluster: Cluster) -> Scene:
@@ -152,7 +152,7 @@ def visit(
             objects += there.objects
             unread += [Unread(f"{one.kind} in {namespace}", one.reason) for one in there.unread]
         features = Features.seen(server.minor, server.gates)
-        return scene_of(objects, features, unread=unread, server=server, raw=(pod,))
+        return scene_of(objects, features, unread=unread, server=server, raw=keep)
 
     async def read(cluster: Cluster, where: str | None, wanted: Iterable[Resource[Any]]) -> Visit[Object]:
         """Read kinds one after the other: their order counts."""
@@ -188,10 +188,10 @@ def scene_of(
     *,
     unread: Iterable[Unread] = (),
     server: Server | None = None,
-    raw: Collection[str] | None = None,
+    raw: Callable[[str], bool] | None = None,
     seals: tuple[bytes, ...] = (),
 ) -> Scene:
-    """Read objects; of two that share kind and name the later one counts. `raw` names the pods whose raw objects are kept, None all."""
+    """Read objects; of two that share kind and name the later one counts. `raw` says by name of which pods the raw objects are kept, None of all."""
     objects_of: dict[str, dict[str, Any]] = {}
     kept: list[Object] = []
     raw_pods: dict[str, Object] = {}
@@ -210,7 +210,7 @@ def scene_of(
         objects_of.setdefault(read.kind, {})[key] = read
         if not isinstance(read, Pod):
             kept.append(obj)
-        elif raw is None or read.metadata.name in raw:
+        elif raw is None or raw(read.metadata.name):
             raw_pods[key] = obj
 
     def all_of(kind: str) -> list[Any]:

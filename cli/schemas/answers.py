@@ -13,7 +13,7 @@ from allocator import Granted, Reason, Verdict
 from allocator.quota import QuotaReport
 from allocator.reasons import Hint
 from allocator.simulation import Replay, Simulation
-from cli.explain import OfClaim, OfDevice, OfPod
+from cli.explain import NodeStory, OfClaim, OfDevice, OfPod, OfWorkload
 from cli.loading import Unread
 from cli.matrix import PoolMatrix
 from cli.survey import Outlook, Overview
@@ -242,6 +242,13 @@ class Vocabularies(msgspec.Struct, frozen=True, kw_only=True):
     dialects: list[Dialect]
 
 
+class Held(msgspec.Struct, frozen=True, kw_only=True):
+    """`drawbridge nodes -o json`."""
+
+    nodes: list[NodeStory]
+    unread: list[Unread]
+
+
 class OfVersion(msgspec.Struct, frozen=True, kw_only=True):
     """`drawbridge version -o json`."""
 
@@ -257,9 +264,10 @@ ANSWERS: dict[str, tuple[type[msgspec.Struct], ...]] = {
     "check": (Checked, Explained),
     "dialects": (Vocabularies,),
     "doctor": (Examined,),
-    "explain": (Explained, OfPod, OfClaim, OfDevice),
+    "explain": (Explained, OfPod, OfWorkload, OfClaim, OfDevice),
     "matrix": (Matrices,),
     "node-agent": (Looked,),
+    "nodes": (Held,),
     "quota": (Limited,),
     "simulate": (Simulated, Compared),
     "snapshot": (Saved,),

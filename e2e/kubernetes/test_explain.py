@@ -69,6 +69,13 @@ def test_a_pod_that_waits_is_told_who_has_its_device(control_plane, namespace, c
     assert (code, told["device"]["state"]) == (0, "held")
     assert [one["claim"] for one in told["device"]["holders"]] == [f"{namespace}/first"]
 
+    code, told, said = drawbridge(looker, "nodes", node)
+    assert (code, said) == (0, "")
+    [[only]] = [one["devices"] for one in told["nodes"]]
+    [holder] = only["holders"]
+    assert (only["device"], only["state"]) == (f"{DRIVER}/{node}-fleet/only", "held")
+    assert (holder["pods"], holder["since"]) == ([f"{namespace}/first"], blocker["since"])
+
     code, found, _ = drawbridge(looker, "matrix", "--node", node)
     assert code == 0
     [pool] = [one for one in found["pools"] if one["driver"] == DRIVER]
@@ -78,6 +85,47 @@ def test_a_pod_that_waits_is_told_who_has_its_device(control_plane, namespace, c
     assert code == 1
     assert f"did you mean {namespace}/second?" in said
     assert answer["errors"]
+
+
+def test_a_deployment_is_told_by_its_pods(control_plane, namespace, created, node):
+    """A Deployment of two pods, and one device: stock controllers make the pods and their claims, the stock scheduler places one."""
+    created(
+        *fleet.slices(DRIVER, node, [fleet.device("only", {"mode": "whole"})]),
+        fleet.device_class("e2e-why", f"device.driver == '{DRIVER}'"),
+        {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceClaimTemplate",
+            "metadata": {"name": "one", "namespace": namespace},
+            "spec": {"spec": claim("one", namespace, request("device", "e2e-why"))["spec"]},
+        },
+    )
+    one = pod("web", namespace, container(resources={"claims": [{"name": "one"}]}), node=node)
+    one["spec"]["restartPolicy"] = "Always"
+    one["spec"]["resourceClaims"] = [{"name": "one", "resourceClaimTemplateName": "one"}]
+    created(
+        {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": {"name": "web", "namespace": namespace},
+            "spec": {
+                "replicas": 2,
+                "selector": {"matchLabels": {"app": "web"}},
+                "template": {"metadata": {"labels": {"app": "web"}}, "spec": one["spec"]},
+            },
+        }
+    )
+    looker = account(control_plane, namespace, created, yaml.safe_load(ROLE.read_text()))
+
+    def told():
+        code, answer, _ = drawbridge(looker, "explain", "deployment/web", "-n", namespace)
+        assert code in (0, 1)
+        story = answer.get("workload", {"pods": []})
+        outlooks = [(one["first"]["prospect"] or {}).get("outlook") for one in story["pods"]]
+        return story if outlooks == ["full", None] else None
+
+    story = control_plane.until("one pod has the device and one waits for it", told, 60)
+    assert (story["kind"], story["wanted"], story["conditions"]) == ("Deployment", 2, [])
+    assert all(one["first"]["owners"][1] == "Deployment web" for one in story["pods"])
 
 
 def test_who_may_look_into_one_namespace_only_is_told_what_was_not_read(control_plane, namespace, created, node):

@@ -17,7 +17,7 @@ def in_namespace(one, namespace):
 def test_alone_it_helps():
     done = run("explain")
     assert done.exit_code == 0
-    assert "pod|claim|device NAME" in done.stdout
+    assert "pod|claim|device|WORKLOAD NAME" in done.stdout
 
 
 @pytest.mark.parametrize("word", ["pod", "pods", "po", "claim", "resourceclaims", "device", "devices"])
@@ -34,7 +34,9 @@ def test_a_kind_without_a_name_is_a_broken_usage(word):
         (("pod", "a", "-f", "x", "--context", "y"), "files are read, or a cluster"),
         (("R001", "-f", "x"), "without files"),
         (("pod", "a", "-o", "markdown", "-f", "x"), "markdown is for codes"),
-        (("pdo", "a"), "drawbridge explain pod|claim|device NAME"),
+        (("pdo", "a"), "drawbridge explain po a"),
+        (("deplyment", "a", "-f", "x"), "drawbridge explain deployment a"),
+        (("zzz", "-f", "x"), "drawbridge explain KIND/NAME"),
         (("pod", "a", "b", "-f", "x"), "takes one name"),
     ],
 )

@@ -14,8 +14,9 @@ SHOWN = BLOCK.findall((ROOT / "docs" / "explain.md").read_text())
 IN_USE = [one for one in BLOCK.findall((ROOT / "docs" / "simulate.md").read_text()) if "examples/why" in one[0]]
 
 
-def test_the_page_shows_a_pod_a_claim_and_devices():
-    assert [shlex.split(line)[1] for line, _ in SHOWN] == ["pod", "claim", "device", "device"]
+def test_the_page_shows_a_pod_nodes_a_claim_and_devices():
+    words = [line.split(" -")[0].split()[:2] for line, _ in SHOWN]
+    assert words == [["explain", "pod"], ["nodes"], ["explain", "claim"], ["explain", "device"], ["explain", "device"]]
 
 
 def test_the_page_of_matrices_shows_one_in_use():

@@ -1,0 +1,73 @@
+"""`drawbridge nodes`: the devices of each node, who holds each, and since when."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from cli import contract as inputs
+from cli.contract import Exit
+from cli.terminal import aligned
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from cli.explain import NodeStory
+
+_COLUMNS = ("NODE", "DEVICE", "STATE", "HOLDER", "SINCE")
+_NONE = "<none>"
+
+
+@inputs.command(
+    "nodes",
+    empty={"nodes": [], "unread": []},
+    examples=("drawbridge nodes -f dump.yaml", "drawbridge nodes -f dump.yaml node-a -o wide"),
+)
+@click.argument("names", nargs=-1, metavar="[NODE]...")
+@inputs.files(
+    required=False, beside=False, help="A dump of a cluster, or manifests, instead of a live cluster. May be repeated."
+)
+@inputs.reached()
+@inputs.output("text", "wide", "json", default="text")
+def command(*, names: tuple[str, ...], files: tuple[str, ...], kubeconfig: str, context: str, output: str) -> Exit:
+    """List the devices of nodes, which pod or claim holds each, and since when.
+
+    What a device plugin has handed out is listed by its resource name, as `plugin`. Without -f the live cluster is read; nothing is
+    ever written. `-o wide` adds claim, share and model.
+    """
+    from cli import explain
+    from cli.loading import HELD, read_dump, visit
+    from cluster.resources import PODS
+    from dra.wire import builtins
+
+    inputs.refuse_files_and_cluster(files, kubeconfig, context)
+    scene = read_dump(files) if files else visit(kubeconfig, context, kinds=(*HELD, PODS))
+    for one in scene.unread:
+        inputs.warn(f"not read: {one.kind}: {one.reason}")
+    try:
+        told = list(explain.tell_nodes(names, scene))
+    except explain.NotThere as error:
+        raise inputs.Missing(error.message, error.remedy) from None
+    if output == "json":
+        inputs.write_json({"nodes": builtins(told), "unread": builtins(list(scene.unread))})
+        return Exit.FINE
+    inputs.tell(_lines(told, wide=output == "wide"))
+    return Exit.FINE
+
+
+def _lines(told: Sequence[NodeStory], *, wide: bool) -> Iterator[str]:
+    """Write a row for each device and holder, and count them."""
+    rows = [(*_COLUMNS, "CLAIM", "SHARE", "MODEL")]
+    for node in told:
+        for device in node.devices:
+            for holder in device.holders or (None,):
+                who = _NONE if holder is None else ",".join(holder.pods) or f"claim {holder.claim}"
+                share = "" if holder is None else ",".join(f"{what}={amount}" for what, amount in holder.share.items())
+                row = node.node, device.device, device.state, who, holder.since if holder else _NONE
+                rows.append((*row, (holder.claim if holder else "") or _NONE, share or _NONE, device.model or _NONE))
+    if told:
+        yield from aligned(rows if wide else [row[: len(_COLUMNS)] for row in rows])
+    devices = [device for node in told for device in node.devices]
+    held = sum(not all(one.admin_access for one in device.holders) for device in devices)
+    yield f"{inputs.count_of(len(told), 'node')}: {inputs.count_of(len(devices), 'device')}, {held} held"

@@ -1,0 +1,75 @@
+"""What each node has and who holds it: devices that drivers publish, and what a device plugin has handed out. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from allocator.pods import requests
+from allocator.reports import node_report
+from cli.explain.claims import pods_of, since_of, texts
+from cli.explain.naming import NotThere, nearest
+from cli.explain.stories import DeviceHeld, Holder, NodeStory
+from cli.loading import is_extended
+from dra.objects import results_of
+from dra.quantity import Quantity
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    from cli.loading import Scene
+    from dra.objects import Pod
+
+_PLUGIN = "plugin"
+
+
+def tell_nodes(wanted: Collection[str], scene: Scene) -> Iterator[NodeStory]:
+    """Tell of nodes by name, or of every node that has devices; a device that several nodes reach is told of each."""
+    stock = scene.stock
+    for name in wanted:
+        if name not in stock.nodes:
+            near = nearest(name, list(stock.nodes))
+            raise NotThere(
+                f"there is no node {name!r}", f"did you mean {near}?" if near else "`kubectl get nodes` lists them"
+            )
+    holders: defaultdict[tuple[str, str, str], list[Holder]] = defaultdict(list)
+    for claim in stock.claims.values():
+        for result in results_of(claim):
+            holder = Holder(
+                claim=claim.metadata.key,
+                pods=pods_of(claim),
+                since=since_of(claim),
+                share=texts(result.consumed_capacity),
+                share_id=result.share_id or "",
+                admin_access=bool(result.admin_access),
+            )
+            holders[result.driver, result.pool, result.device].append(holder)
+    by_plugin: defaultdict[str, list[DeviceHeld]] = defaultdict(list)
+    for pod in scene.pods.values():
+        by_plugin[pod.spec.node_name] += _of_plugin(pod)
+    for node in wanted or sorted(stock.nodes):
+        devices = [
+            DeviceHeld(
+                device=f"{one.driver}/{one.pool}/{one.device}",
+                state=one.state,
+                model=one.model,
+                holders=tuple(holders[one.driver, one.pool, one.device]),
+            )
+            for one in node_report(stock, node).devices
+        ]
+        devices += by_plugin[node]
+        if devices or wanted:
+            yield NodeStory(node=node, devices=tuple(devices))
+
+
+def _of_plugin(pod: Pod) -> Iterator[DeviceHeld]:
+    """What a running pod has by the name of an extended resource, where no claim serves it."""
+    if not pod.spec.node_name or pod.has_ended or pod.status.extended_resource_claim_status is not None:
+        return
+    since = next((one.last_transition_time for one in pod.status.conditions if one.type == "PodScheduled"), "")
+    for key, amount in requests(pod).items():
+        if amount and is_extended(key):
+            holder = Holder(
+                claim="", pods=(pod.metadata.key,), since=since, share={key: str(Quantity.from_nano(amount))}
+            )
+            yield DeviceHeld(device=key, state=_PLUGIN, holders=(holder,))

@@ -1,0 +1,134 @@
+"""The story of a workload: its pods, grouped by how they fare, and the story of one pod of each group. Pure.
+
+Pods are found by their owner references, so a kind that is not known is told, too. Of a workload without pods the first pod is told that its
+controller would make.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from cli.arrivals import makings
+from cli.devices import read_object
+from cli.explain.claims import FALSE
+from cli.explain.naming import NotThere, find
+from cli.explain.pods import tell_pod
+from cli.explain.stories import PodsAlike, WorkloadStory
+from cli.loading import Who, inside, items, owner_of, text, who
+from cluster.resources import JOBS, REPLICA_SETS, STATEFUL_SETS, WORKLOADS
+from dra.objects import Pod
+from dra.validation import shape
+from dra.wire import WireError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from cli.loading import Object, Scene
+    from cluster.resources import Raw, Resource
+    from webhook.state import Configuration
+
+_SHORT = {"deploy": "Deployment", "sts": "StatefulSet", "ds": "DaemonSet", "rs": "ReplicaSet", "cj": "CronJob"}
+_MOST_OWNERS = 8
+_FAILED = "ReplicaFailure"
+# Every word for a kind of Kubernetes' own: its name, its plural, what kubectl calls it.
+KIND_OF = {word: one.kind for one in WORKLOADS for word in (one.kind.lower(), one.plural)} | _SHORT
+# What stands between a workload and its pods.
+_BETWEEN = {"Deployment": (REPLICA_SETS,), "CronJob": (JOBS,)}
+
+
+def kinds_of(word: str) -> list[Resource[Raw]]:
+    """The kinds to read of a cluster for a workload: its own, and those between it and its pods; of other kinds those that are between."""
+    kind = KIND_OF.get(word)
+    if kind is None:
+        return [JOBS, STATEFUL_SETS, REPLICA_SETS]
+    return [one for one in WORKLOADS if one.kind == kind] + [*_BETWEEN.get(kind, ())]
+
+
+def tell_workload(word: str, name: str, namespace: str, scene: Scene, configuration: Configuration) -> WorkloadStory:
+    """Tell of a workload by its kind and name."""
+    objects = {who(one): one for one in scene.gathered.objects}
+    chains = {key: _chain(pod, objects) for key, pod in scene.pods.items()}
+    everything = set(objects).union(*chains.values())
+    named = KIND_OF.get(word, word).lower()
+    same = {f"{one.namespace}/{one.name}": one for one in everything if one.kind.lower() == named}
+    if not same and word not in KIND_OF:
+        makers = {one.kind.lower() for one in everything if any(one in chain for chain in chains.values())}
+        near = shape.nearest(word, [*KIND_OF, *sorted(makers), "pod", "claim", "device"])
+        remedy = f"did you mean {near}/{name}?" if near else "name a kind that makes pods, a pod, a claim or a device"
+        raise NotThere(f"there is no kind {word!r} of which there is an object or a pod", remedy)
+    found = same[find(named, name, namespace, same)]
+    pods = [scene.pods[key] for key, chain in sorted(chains.items()) if found in chain]
+    obj = objects.get(found)
+    wanted: int | None = None
+    if obj is not None:
+        made = list(makings(obj))
+        wanted = sum(one.replicas for one in made) if made else None
+        if not pods and made:
+            scene, pods = _with(scene, [one.pod for one in made])
+    groups: defaultdict[tuple[object, ...], list[Pod]] = defaultdict(list)
+    for pod in pods:
+        groups[_fate(pod)].append(pod)
+    alike = [
+        PodsAlike(
+            names=tuple(pod.metadata.name for pod in group),
+            first=tell_pod(group[0].metadata.key, scene, configuration),
+        )
+        for group in groups.values()
+    ]
+    # Those that wait come first, then the most.
+    alike.sort(key=lambda one: (bool(one.first.node), -len(one.names)))
+    between = [one for one in objects.values() if one is obj or owner_of(one) == found]
+    return WorkloadStory(
+        kind=found.kind,
+        name=f"{found.namespace}/{found.name}",
+        wanted=wanted,
+        running=sum(pod.status.phase == "Running" for pod in pods),
+        pods=tuple(alike),
+        conditions=tuple(_failures(between)),
+    )
+
+
+def _chain(pod: Pod, objects: dict[Who, Object]) -> set[Who]:
+    """The owners of a pod, as far as they were read."""
+    chain: set[Who] = set()
+    owner = next((one for one in pod.metadata.owner_references if one.controller), None)
+    at = owner and Who(
+        owner.api_version.rpartition("/")[0], owner.kind, pod.metadata.namespace or "default", owner.name
+    )
+    while at and at not in chain and len(chain) < _MOST_OWNERS:
+        chain.add(at)
+        above = objects.get(at)
+        at = owner_of(above) if above is not None else None
+    return chain
+
+
+def _fate(pod: Pod) -> tuple[object, ...]:
+    said = tuple(one.message or one.reason for one in pod.status.conditions if one.status == FALSE)
+    return pod.status.phase, bool(pod.spec.node_name), bool(pod.metadata.deletion_timestamp), said
+
+
+def _with(scene: Scene, made: Iterable[Object]) -> tuple[Scene, list[Pod]]:
+    """The scene with pods that are in no cluster yet."""
+    raw: dict[str, Object] = {}
+    pods: dict[str, Pod] = {}
+    for one in made:
+        try:
+            pod = read_object(one)
+        except WireError:
+            continue
+        if isinstance(pod, Pod):
+            raw[pod.metadata.key] = one
+            pods[pod.metadata.key] = pod
+    whole = msgspec.structs.replace(scene, pods={**scene.pods, **pods}, raw={**scene.raw, **raw})
+    return whole, list(pods.values())
+
+
+def _failures(objects: Iterable[Object]) -> Iterable[str]:
+    """Why no pods are made, as their controllers say it."""
+    for obj in objects:
+        for one in items(inside(obj, "status"), "conditions"):
+            if one.get("type") == _FAILED and one.get("status") == "True":
+                yield f"{text(obj.get('kind'))} {who(obj).name}: {text(one.get('message')) or text(one.get('reason'))}"

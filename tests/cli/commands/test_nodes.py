@@ -1,0 +1,53 @@
+"""`drawbridge nodes`: device, holder, since; of claims and of device plugins."""
+
+import pytest
+
+from tests.cli.explain.scenes import DRIVER, dump, fleet, full, held, phased, pod
+from tests.cli.running import run, run_json
+
+SINCE = "2026-11-20T08:00:00Z"
+
+
+def of_plugin(name, node, **status):
+    one = pod(name, nodeName=node)
+    one["spec"]["containers"] = [{"name": "c", "image": "x", "resources": {"limits": {"example.com/gpu": 2, "cpu": 1}}}]
+    conditions = [{"type": "PodScheduled", "status": "True", "lastTransitionTime": SINCE}]
+    return phased(one, "Running", conditions=conditions, **status)
+
+
+def test_every_device_has_a_row_with_its_holder_and_since_when(tmp_path):
+    lines = run("nodes", "-f", dump(tmp_path, *full("c3"), held("c", on="n1/gpu-1", since=SINCE))).stdout.splitlines()
+    assert [line.split() for line in lines] == [
+        ["NODE", "DEVICE", "STATE", "HOLDER", "SINCE"],
+        ["n0", f"{DRIVER}/n0/gpu-0", "held", "default/p0", "2026-11-20T00:00:00Z"],
+        ["n0", f"{DRIVER}/n0/gpu-1", "held", "default/p1", "2026-11-20T01:00:00Z"],
+        ["n1", f"{DRIVER}/n1/gpu-0", "held", "default/p2", "2026-11-20T02:00:00Z"],
+        ["n1", f"{DRIVER}/n1/gpu-1", "held", "claim", "default/c", SINCE],
+        ["2", "nodes:", "4", "devices,", "4", "held"],
+    ]
+
+
+def test_free_devices_and_what_a_plugin_has_handed_out_are_told_too(tmp_path):
+    served = of_plugin("served", "n0", extendedResourceClaimStatus={"resourceClaimName": "x", "requestMappings": []})
+    file = dump(
+        tmp_path,
+        *fleet(1, 1),
+        of_plugin("old", "n0"),
+        served,
+        of_plugin("done", "n0") | {"status": {"phase": "Failed"}},
+    )
+    [node] = run_json("nodes", "n0", "-f", file)[1]["nodes"]
+    free, plugin = node["devices"]
+    assert (free["state"], free["holders"]) == ("free", [])
+    [holder] = plugin["holders"]
+    assert (plugin["device"], plugin["state"]) == ("example.com/gpu", "plugin")
+    assert (holder["pods"], holder["share"], holder["since"]) == (["default/old"], {"example.com/gpu": "2"}, SINCE)
+    assert "1 node: 2 devices, 1 held" in run("nodes", "-f", file).stdout
+    assert "example.com/gpu=2" in run("nodes", "-f", file, "-o", "wide").stdout
+
+
+@pytest.mark.parametrize(("name", "said"), [("n00", "did you mean n0?"), ("zzz", "`kubectl get nodes` lists them")])
+def test_a_node_that_is_not_there_is_answered_with_the_nearest(tmp_path, name, said):
+    code, answer = run_json("nodes", name, "-f", dump(tmp_path, *fleet()))
+    assert (code, answer["nodes"]) == (1, [])
+    assert said in answer["errors"][0]["remedy"]

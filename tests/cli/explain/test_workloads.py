@@ -1,0 +1,93 @@
+"""What is told of a workload: how its pods fare, found by their owners, of any kind."""
+
+import pytest
+
+from tests.cli.explain.scenes import claim, explain, explain_json, fleet, full, phased, pod
+
+
+def owned(one, kind, name, version="apps/v1"):
+    owner = {"apiVersion": version, "kind": kind, "name": name, "uid": f"of-{name}", "controller": True}
+    return one | {"metadata": one["metadata"] | {"ownerReferences": [owner]}}
+
+
+def workload(kind, name, version="apps/v1", **spec):
+    container = {"name": "c", "image": "x", "resources": {"limits": {"nvidia.com/gpu": 1}}}
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [container]}}
+    return {
+        "apiVersion": version,
+        "kind": kind,
+        "metadata": {"name": name, "namespace": "default", "uid": f"of-{name}"},
+        "spec": {"template": template, **spec},
+    }
+
+
+def training():
+    """A Deployment whose ReplicaSet made two pods that run, and one that waits."""
+    made = owned(workload("ReplicaSet", "train-5d"), "Deployment", "train")
+    running = [owned(phased(one, "Running"), "ReplicaSet", "train-5d") for one in (pod("train-5d-a", nodeName="n0"), pod("train-5d-b", nodeName="n1"))]  # fmt: skip
+    waiting = owned(phased(pod("train-5d-c", "c"), "Pending"), "ReplicaSet", "train-5d")
+    return [*full(), workload("Deployment", "train", replicas=3), made, *running, waiting, claim("c"), pod("other")]
+
+
+@pytest.mark.parametrize(
+    "word", ["deployment/train", "deploy/default/train", "deployments.apps/train", "Deployment/train"]
+)
+def test_a_workload_is_told_by_groups_of_its_pods_those_that_wait_first(tmp_path, word):
+    code, told = explain_json(tmp_path, word, *training())
+    story = told["workload"]
+    assert (code, story["kind"], story["name"], story["wanted"], story["running"]) == (
+        0,
+        "Deployment",
+        "default/train",
+        3,
+        2,
+    )
+    assert [one["names"] for one in story["pods"]] == [["train-5d-c"], ["train-5d-a", "train-5d-b"]]
+    assert story["pods"][0]["first"]["prospect"]["outlook"] == "full"
+
+
+def test_people_get_a_line_for_each_group_and_the_story_of_a_pod_that_waits(tmp_path):
+    lines = explain(tmp_path, "deploy train", *training()).stdout.splitlines()
+    assert lines[0] == "deployment default/train: 2 running, 3 pods wanted"
+    assert lines[1] == "  pods        1: train-5d-c"
+    assert lines[3] == "  pods        2: train-5d-a, train-5d-b"
+    assert lines[6].startswith("pod default/train-5d-c: Pending, ")
+    assert lines[6].endswith("made by ReplicaSet train-5d of Deployment train")
+
+
+def test_a_kind_of_others_is_found_by_the_owners_of_pods(tmp_path):
+    made = owned(phased(pod("fit-worker-0", nodeName="n0"), "Running"), "PyTorchJob", "fit", "kubeflow.org/v1")
+    code, told = explain_json(tmp_path, "pytorchjob/fit", *fleet(), made)
+    assert (code, told["workload"]["wanted"], told["workload"]["running"]) == (0, None, 1)
+
+
+def test_without_pods_the_first_that_would_be_made_is_told_and_why_none_is(tmp_path):
+    failed = owned(workload("ReplicaSet", "train-5d"), "Deployment", "train")
+    failed["status"] = {"conditions": [{"type": "ReplicaFailure", "status": "True", "message": "exceeded quota"}]}
+    said = explain(tmp_path, "deploy/train", *fleet(), workload("Deployment", "train", replicas=2), failed).stdout
+    assert "  says        ReplicaSet train-5d: exceeded quota" in said
+    assert "none is made yet; the first would be train-0" in said
+    assert "pod default/train-0: in no cluster yet" in said
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("deploy/trian", "there is no deployment 'trian' (did you mean default/train?)"),
+        ("deplyment/train", "did you mean deployment/train?"),
+        ("statefulset/train", "there is no statefulset 'train' (there are: none)"),
+        ("pod/train", "there is no pod 'train'"),
+        ("job/", "there is no job ''"),
+        ("/train", "there is no kind ''"),
+    ],
+)
+def test_what_is_misspelt_is_answered_with_what_was_meant(tmp_path, word, said):
+    done = explain(tmp_path, word, *training())
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert said in done.stderr
+
+
+def test_owners_that_own_each_other_end(tmp_path):
+    first, second = (owned(workload("ReplicaSet", a), "ReplicaSet", b) for a, b in (("x", "y"), ("y", "x")))
+    code, told = explain_json(tmp_path, "rs/y", first, second, owned(pod("p"), "ReplicaSet", "x"))
+    assert (code, told["workload"]["pods"][0]["names"]) == (0, ["p"])
