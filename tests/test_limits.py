@@ -5,6 +5,8 @@ import re
 import subprocess
 import sys
 
+import pytest
+
 from tests import suite
 from tests.limits import PATIENCE
 
@@ -148,6 +150,7 @@ SLOW_MACHINE = "import time\nasync def test_one(): time.sleep(0.8)"
 WITHOUT_REASON = "@pytest.mark.time_limit(5)\ndef test_one(): pass"
 
 
+@pytest.mark.linux("asks for the processor time of a thread")
 def test_a_loop_that_does_not_turn_fails_its_test_and_the_place_is_named(tmp_path):
     files = {
         "busy": BUSY.format(1.0),

@@ -127,6 +127,7 @@ def test_a_suite_says_every_while_what_it_is_at(tmp_path, capfd):
     assert "1 done, 0 failed, at " in heard(capfd, "test_slow", work, sign.touch)
 
 
+@pytest.mark.linux("reads /proc")
 def test_a_command_says_every_while_which_of_its_processes_works(capfd):
     with subprocess.Popen(["sh", "-c", "cat; true"], stdin=subprocess.PIPE) as process:
 
@@ -164,3 +165,13 @@ def test_a_long_form_is_chosen_only_by_its_name(pytestconfig, marks, kept):
     hook(SimpleNamespace(option=SimpleNamespace(markexpr=marks), hook=hooks), items)
     assert [item.name for item in items] == kept
     assert len(items) + len(left) == 2
+
+
+def test_what_only_linux_has_is_skipped_elsewhere_with_its_reason(pytestconfig, monkeypatch):
+    hook = pytestconfig.pluginmanager.get_plugin(str(suite.ROOT / "conftest.py"))
+    monkeypatch.setattr(hook.sys, "platform", "darwin")
+    added = []
+    mark = {"linux": SimpleNamespace(args=("reads /proc",))}
+    items = [SimpleNamespace(get_closest_marker=marks.get, add_marker=added.append) for marks in (mark, {})]
+    hook.pytest_collection_modifyitems(SimpleNamespace(option=SimpleNamespace(markexpr="")), items)
+    assert [one.kwargs["reason"] for one in added] == ["only Linux has it: reads /proc"]

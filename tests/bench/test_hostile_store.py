@@ -18,6 +18,7 @@ def stored():
 
 @pytest.mark.time_limit(300, "processes read a cluster, on a machine that does other things too")
 @pytest.mark.parametrize("name", hostile_store.PROCESSES)
+@pytest.mark.linux("reads /proc")
 def test_no_process_grows_by_what_tenants_store(stored, name):
     fared = hostile_store.run(stored, name)
     assert fared.peak < CEILINGS[name]

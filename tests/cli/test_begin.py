@@ -75,6 +75,7 @@ def ended(*arguments, redirected="", **pipes):
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["check", "--help"], ["check", "--explain", "R023"], ["dialects", "-o", "json"]])  # fmt: skip
+@pytest.mark.linux("writes to /dev/full")
 def test_an_answer_that_finds_no_room_is_told_and_is_the_environments_fault(arguments):
     done = ended(*arguments, redirected=f"> {FULL}")
     assert done.returncode == 3

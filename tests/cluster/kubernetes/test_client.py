@@ -769,6 +769,7 @@ async def test_requests_share_a_connection(tmp_path):
     assert len({id(exchange.writer) for exchange in made.asked}) == 1
 
 
+@pytest.mark.linux("reads /proc")
 async def test_a_watch_that_is_left_takes_its_connection_along_whatever_the_peer_does(tmp_path):
     """The polite end of TLS waits for a word of the peer, and this one never says it."""
     _, leaf = tls.pair()

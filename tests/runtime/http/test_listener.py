@@ -416,6 +416,7 @@ async def test_a_crowd_that_is_late_at_one_moment_is_told_so_in_pieces(monkeypat
         guest.close()
 
 
+@pytest.mark.linux("127.0.0.2 is an address of the loopback")
 async def test_a_crowd_of_strangers_makes_room_before_who_is_known_and_has_been_idle():
     """An API server keeps its connections, and is idle on most."""
     door = Listener(Friend(), Limits(connections=8), [].append)

@@ -245,6 +245,7 @@ async def peer_at(running, address):
 
 
 @pytest.mark.parametrize("running", [DecisionLimits(reviews=8, patience=1000, inline=0)], indirect=True)
+@pytest.mark.linux("127.0.0.2 is an address of the loopback")
 async def test_one_peer_has_not_all_that_may_wait_whatever_namespaces_it_names(running, tmp_path):
     running.gate.release = tmp_path / "release"
     async with peer_at(running, "127.0.0.2") as stranger:
@@ -259,6 +260,7 @@ async def test_one_peer_has_not_all_that_may_wait_whatever_namespaces_it_names(r
     assert not running.app._waiting_of_peer
 
 
+@pytest.mark.linux("127.0.0.2 is an address of the loopback")
 async def test_while_an_attack_lasts_who_has_been_cheap_has_more_time_than_a_stranger(running, monkeypatch):
     """Else an honest review that is slow for once finds the workers full, and enters as it was written."""
     for _ in range(5):
@@ -367,6 +369,7 @@ async def test_when_bodies_on_their_way_are_too_many_bytes_the_oldest_is_given_u
 
 
 @pytest.mark.parametrize("running", [Limits(bytes=5000, deadline=60)], indirect=True)
+@pytest.mark.linux("127.0.0.2 is an address of the loopback")
 async def test_the_body_that_is_given_up_is_of_the_peer_that_has_most_of_them(running):
     long = HEAD.replace(b"99", b"4000")
     reader, writer = await running.connect()

@@ -8,6 +8,7 @@ from bench.webhook import admission, pieces
 from bench.webhook.soak import NOBODY, Held, Sample, Seen, soak, what_is_lost
 
 
+@pytest.mark.linux("reads /proc")
 async def test_a_live_webhook_between_hostile_reviews_loses_nothing_and_stays_small():
     with admission.server("webhook") as where:
         seen = await soak(where, seconds=8, reviews=2_000, share=0.5, hostile=100)

@@ -91,7 +91,9 @@ async def test_what_takes_too_long_is_ended_and_undecided(pool):
     assert (await ask(pool))[0] != pid
 
 
-@pytest.mark.parametrize("body", [b"die", b"eat"])
+@pytest.mark.parametrize(
+    "body", [b"die", pytest.param(b"eat", marks=pytest.mark.linux("limits a worker by what /proc says of it"))]
+)
 async def test_a_worker_that_ends_by_itself_or_by_its_limit_of_memory_leaves_a_review_undecided(pool, body):
     with pytest.raises(Undecided, match="ended"):
         await ask(pool, body, seconds=30)
@@ -176,6 +178,7 @@ async def test_a_worker_at_work_is_not_taken_for_a_stopped_one(pool, tmp_path):
     assert pool.counts == {"forked": 1, "decided": 1, "killed": 0, "crowded": 0}
 
 
+@pytest.mark.linux("limits a worker by what /proc says of it")
 async def test_an_honest_review_in_a_worker_that_others_have_filled_is_decided_by_another(pool):
     """What a worker's reviews leave behind is never collected: the last drop is not its fault who comes with it."""
     left = []
