@@ -111,6 +111,25 @@ def test_the_fence_of_devices_is_printed_where_the_configuration_wants_it(tmp_pa
             assert (one["taint"]["key"], one["taint"]["effect"]) == (PASS.key, PASS.effect)
 
 
+@pytest.mark.parametrize("command", ["manifests", "doctor", "check"])
+def test_a_fence_beside_pods_that_are_left_for_core_is_refused(command, tmp_path):
+    config = tmp_path / "c.yaml"
+    head = "apiVersion: drawbridge.dev/v1alpha1\nkind: DrawbridgeConfiguration\n"
+    fence = "bridge: {schedulerName: drawbridge, drivers: [gpu.nvidia.com], fence: true}\n"
+    config.write_text(f"{head}{fence}extendedResources: {{default: leave}}\n")
+    dump = tmp_path / "dump.yaml"
+    dump.write_text("apiVersion: v1\nkind: Namespace\nmetadata: {name: x}\n")
+    given = (
+        ["--image", IMAGES[0], "--bridge", "--scheduler-image", IMAGES[1]]
+        if command == "manifests"
+        else ["-f", str(dump)]
+    )
+    result = run(command, *given, "--config", str(config))
+    assert result.exit_code == 2
+    assert "pods for gpu.nvidia.com are left to kube-scheduler" in result.stderr
+    assert "/extendedResources/default" in result.stderr
+
+
 def test_images_come_from_the_command_and_from_nowhere_otherwise():
     [deployment] = [o for o in stored() if o["kind"] == "Deployment"]
     containers = deployment["spec"]["template"]["spec"]["containers"]

@@ -10,15 +10,13 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from msgspec.structs import replace
-
 from allocator.decisions import find_claims
 from allocator.service.replies import Refusal
 from cluster.errors import AlreadyExists, ApiError, BadRequest, Conflict, Forbidden, Invalid
 from cluster.patch import Merge
 from cluster.resources import PODS, RESOURCE_CLAIMS
-from dra.objects import DeviceClaim, PodExtendedResourceClaimStatus
-from dra.policy import PASS
+from dra.objects import PodExtendedResourceClaimStatus
+from dra.policy import tolerate_fence
 from dra.wire import builtins
 from runtime.informers import Backoff
 
@@ -29,7 +27,7 @@ if TYPE_CHECKING:
     from allocator.service.metrics import Metrics
     from allocator.service.pending_pods import PendingPods
     from cluster.protocol import Cluster
-    from dra.objects import ExtendedClaim, Pod, ResourceClaim
+    from dra.objects import ExtendedClaim, Pod
 
 logger = logging.getLogger("drawbridge.allocator")
 
@@ -101,7 +99,7 @@ class ExtendedClaims:
         meta = pod.metadata
         name = wanted.claim.metadata.name
         try:
-            await self._cluster.create(RESOURCE_CLAIMS, _pass_fence(wanted.claim), meta.namespace)
+            await self._cluster.create(RESOURCE_CLAIMS, tolerate_fence(wanted.claim), meta.namespace)
         except AlreadyExists:
             found = await self._cluster.get(RESOURCE_CLAIMS, name, meta.namespace)
             if not any(owner.uid == meta.uid and owner.controller for owner in found.metadata.owner_references):
@@ -109,13 +107,3 @@ class ExtendedClaims:
         status = PodExtendedResourceClaimStatus(request_mappings=wanted.mappings, resource_claim_name=name)
         said = {"metadata": {"uid": meta.uid}, "status": {"extendedResourceClaimStatus": builtins(status)}}
         await self._cluster.patch(PODS, meta.name, Merge(said), meta.namespace, subresource="status")
-
-
-def _pass_fence(claim: ResourceClaim) -> ResourceClaim:
-    """Let the requests of a claim tolerate the taint that keeps other schedulers from the bridge's devices."""
-    requests = [
-        replace(request, exactly=replace(request.exactly, tolerations=(PASS,)))
-        for request in claim.spec.devices.requests
-        if request.exactly is not None
-    ]
-    return replace(claim, spec=replace(claim.spec, devices=DeviceClaim(requests=tuple(requests))))

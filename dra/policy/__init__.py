@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dra.policy.demand import Demands
-from dra.policy.fence import PASS
+from dra.policy.fence import PASS, tolerate_fence
 from dra.policy.quota import (
     Limit,
     QuotaLine,
@@ -66,6 +66,7 @@ __all__ = [
     "peer_of",
     "quota_lines",
     "read_key",
+    "tolerate_fence",
     "whose",
     "write_amount",
 ]

@@ -12,6 +12,7 @@ from allocator import pods
 from cluster.patch import apply_json_patch
 from dra import server, wire
 from dra.objects import Pod, extended_claim, requests_of
+from dra.policy import tolerate_fence
 from dra.wire import WireError
 from webhook.translate import Given, is_passed_by, mapping
 
@@ -43,11 +44,14 @@ def extended_given(pod: dict[str, Json], state: State, operations: Iterable[dict
     made = extended_claim(typed, serving)
     if made is None:
         return ()
+    bridge = state.configuration.file.bridge
+    ours = bridge is not None and typed.spec.scheduler_name == bridge.scheduler_name
+    claim = tolerate_fence(made.claim) if ours else made.claim
     by_name = pods.requests_by_name(typed, serving)
     containers = (*typed.spec.init_containers, *typed.spec.containers)
     users = [one.name for one in containers if any(requests_of(one).get(name) for name in by_name)]
     words: dict[str, Json] = {name: str(amount // 10**9) for name, amount in by_name.items()}
-    spec: Json = {"spec": wire.builtins(made.claim.spec)}
+    spec: Json = {"spec": wire.builtins(claim.spec)}
     return (Given(NAME, spec, tuple(users), words, by_name=by_name),)
 
 

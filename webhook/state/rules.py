@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from webhook.dialects import Dialect, Options, Row, Target
-    from webhook.state.schema import File, Kubernetes, Placing, PreferredNodes
+    from webhook.state.schema import Bridge, ExtendedResources, File, Kubernetes, Placing, PreferredNodes
 
     _Taken = Mapping[tuple[Position, str], tuple[Dialect, Row]]
 
@@ -80,6 +80,7 @@ def contradictions(file: File) -> Iterable[Mistake]:
         yield from _namespace("/extendedResources/namespaces", namespace)
     if file.bridge is not None:
         yield from _placing(file.bridge.placement)
+        yield from _stranding(file.bridge, file.extended_resources)
     for key, quota in file.quotas.items():
         if not quota:
             yield Mistake(
@@ -123,6 +124,24 @@ def _placing(placing: Placing) -> Iterable[Mistake]:
     if placing.most_pods_per_node < 0:
         reason = f"{placing.most_pods_per_node} is not a number of pods"
         yield Mistake(f"{path}/mostPodsPerNode", reason, "write 0 for any number, or 1 and more")
+
+
+def _stranding(bridge: Bridge, served: ExtendedResources) -> Iterable[Mistake]:
+    """Pods that are left to kube-scheduler, while a fence keeps it from the devices that would serve them."""
+    if not bridge.fence:
+        return
+    for driver in bridge.drivers:
+        if served.choose(driver, "", "", managed=True) == "leave":
+            field = f"drivers/{escape(driver)}" if driver in served.drivers else "default"
+            reason = f"pods for {driver} are left to kube-scheduler, and bridge.fence keeps it from these devices"
+            yield Mistake(
+                f"/extendedResources/{field}", reason, f"write {driver}: translate under drivers, or fence: false"
+            )
+    for namespace, choice in served.namespaces.items() if bridge.drivers else ():
+        if choice == "leave":
+            reason = "its pods are left to kube-scheduler, and bridge.fence keeps it from the bridge's devices"
+            path = f"/extendedResources/namespaces/{escape(namespace)}"
+            yield Mistake(path, reason, "write translate, or fence: false")
 
 
 def _namespace(path: str, name: str) -> Iterable[Mistake]:

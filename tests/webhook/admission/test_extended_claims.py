@@ -7,15 +7,17 @@ import msgspec
 import pytest
 
 from dra import wire
-from dra.objects import DeviceClass, Node, ResourceClaim, ResourceSlice
+from dra.objects import DeviceClass, DeviceTaintRule, Node, ResourceClaim, ResourceSlice
 from tests.webhook.admission.test_decide import answer, mutated, pod, review
 from tests.webhook.pods import configured
 from webhook.admission import decide as admission
 from webhook.admission import decide_object
+from webhook.claims import taint_rule
 from webhook.state import StateBuilder
 from webhook.state.features import Features
 
 GPU = "nvidia.com/gpu"
+FENCED = {"schedulerName": "drawbridge", "drivers": ["gpu.nvidia.com"], "fence": True}
 DRIVER = "gpu.nvidia.com"
 IMPLICIT = f"deviceclass.resource.kubernetes.io/{DRIVER}"
 # As NVIDIA's chart renders it where resource.k8s.io/v1 is served.
@@ -40,7 +42,7 @@ def publishing(count, name="a"):
     return {"metadata": {"name": name}, "spec": {"driver": DRIVER, "nodeName": name, "pool": pool, "devices": devices}}
 
 
-def world(*, nodes=(), devices=2, classes=(CLASS,), claims=(), **fields):
+def world(*, nodes=(), devices=2, classes=(CLASS,), claims=(), rules=(), **fields):
     """One node with two GPUs of a driver, and whatever else."""
     builder = StateBuilder(configured(mode="enforce", **fields), keys=(b"key",))
     builder.learn(features=Features(minor=37))
@@ -48,6 +50,7 @@ def world(*, nodes=(), devices=2, classes=(CLASS,), claims=(), **fields):
     objects += [wire.convert(publishing(devices), ResourceSlice)]
     objects += [wire.convert(one, DeviceClass) for one in classes]
     objects += [wire.convert(one, ResourceClaim) for one in claims]
+    objects += [wire.convert(one, DeviceTaintRule) for one in rules]
     builder.take_in(objects)
     builder.settle()
     return builder.state(fresh=True)
@@ -171,6 +174,17 @@ def test_the_bridge_takes_over_the_pods_of_its_drivers_and_leaves_the_others():
     assert json.loads(base64.b64decode(at_webhook(asked(2), state)["patch"]))
     assert not translates(world(), asked(2))
     assert not translates(world(bridge=bridge | {"drivers": ["gpu.amd.com"]}), asked(2))
+
+
+def test_a_pod_that_is_left_behind_the_fence_is_warned_unless_the_bridge_makes_its_claim():
+    state = world(bridge=FENCED, rules=[taint_rule(DRIVER)])
+    left = asked(1, annotations={"drawbridge.dev/extended-resources": "leave"})
+    tainted, warning = at_webhook(left, state)["warnings"]
+    assert tainted.startswith("no node can serve this pod as the fleet is now")
+    assert f"but bridge.fence keeps kube-scheduler from {DRIVER}" in warning
+    left["spec"]["schedulerName"] = "drawbridge"
+    assert "warnings" not in at_webhook(left, state)
+    assert "warnings" not in at_webhook(asked(1), state)
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,24 @@ def test_an_empty_one_is_the_default():
     assert configured().file == Configuration().file
 
 
+def fenced(fence=True, **said):
+    """A configuration of a fenced driver, and what becomes of pods that ask by the name of a class."""
+    return {"bridge": {"schedulerName": "drawbridge", "drivers": ["x.com"], "fence": fence}, "extendedResources": said}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        fenced(),
+        fenced(drivers={"x.com": "translate", "other.com": "leave"}, default="leave"),
+        fenced(namespaces={"ml": "translate"}),
+        fenced(fence=False, default="leave", namespaces={"ml": "leave"}),
+    ],
+)
+def test_pods_may_be_left_to_core_where_no_fence_keeps_it_from_their_devices(value):
+    assert configured(**value).file.bridge is not None
+
+
 def placing(**fields):
     """A configuration of the bridge that places so."""
     return {"bridge": {"schedulerName": "drawbridge", "placement": fields}}
@@ -135,6 +153,9 @@ def test_a_misspelt_word_gets_a_suggestion_and_each_other_word_once(fields, mean
         ({"keys": {"hamy": {}}}, "/keys/hamy"),
         ({"keys": {"hami": {"nvidia.com/mem": "x"}}}, "/keys/hami/nvidia.com~1mem"),
         ({"disabled": ["nobody"]}, "/disabled/0"),
+        (fenced(default="leave"), "/extendedResources/default"),
+        (fenced(drivers={"x.com": "leave"}), "/extendedResources/drivers/x.com"),
+        (fenced(namespaces={"ml": "leave"}), "/extendedResources/namespaces/ml"),
         (placing(strategy="best"), "/bridge/placement/strategy"),
         (placing(strategy=""), "/bridge/placement/strategy"),
         (placing(strategy="topology=0,CompactFirst=1"), "/bridge/placement/strategy"),
