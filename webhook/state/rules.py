@@ -493,7 +493,10 @@ def _wrong_target(target: Target, path: str) -> Iterator[Mistake]:
     ids |= {f"rdmaFlags/{j}": name for j, name in enumerate(target.rdma_flags)}
     ids |= {f"where/{escape(name)}": name for name in target.where}
     for member, name in ids.items():
-        if name or "/" in member:
+        domain, _, id_ = name.partition("/")
+        if domain == target.driver and id_:
+            yield Mistake(f"{path}/{member}", f"{name[:80]!r} has the driver's domain", f"write {id_[:80]}")
+        elif name or "/" in member:
             yield from _wrong(f"{path}/{member}", name, names.c_identifier)
     for name, value in target.where.items():
         if names.size(value) > names.MAX_VALUE:
