@@ -117,7 +117,7 @@ def test_what_a_target_says_of_its_driver_is_published_in_the_inventory(target):
     named = {name.removeprefix(f"{target.driver}/") for name in (target.unique, target.product, *target.where, *target.true) if name}  # fmt: skip
     named |= {target.profile} if target.profile not in ("profile", "") else set()
     assert named <= {name.removeprefix(f"{target.driver}/") for name in published}
-    page = (DRIVERS.parents[2] / "docs" / "vocabularies.md").read_text()
+    page = (DRIVERS.parents[2] / "docs" / "drivers.md").read_text()
     assert f"- `{target.driver}`\n" in page
 
 

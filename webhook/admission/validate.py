@@ -99,7 +99,7 @@ def inspect(request: Request, obj: dict[str, Json], state: State, budget: Budget
             if choice is not None and not choice.moved:
                 return NOTHING  # its pods stay unchanged: they find a device, or wait where the policy wants them
             refusals = [one.under("its pods will be refused: ") for one in done.refusals]
-            left = extended_given(mapping(at(apply_json_patch(obj, done.operations), path)), state)
+            left = _left_by_name(mapping(at(apply_json_patch(obj, done.operations), path)), done, state)
             done = msgspec.structs.replace(done, given=(*done.given, *left))
             return Found(warnings=(*refusals, *foresee(done, state, budget), *done.warnings))
         case (("resource.k8s.io" | names.DOMAIN), _):
@@ -201,7 +201,12 @@ def serve(asked: Iterable[Given], namespace: str, state: State, budget: Budget, 
 
 def serve_all(pod: dict[str, Json], done: Translation, namespace: str, state: State, budget: Budget) -> Found:
     """Judge all claims of a pod as it was translated, its own beside those that it was given."""
-    return serve((*all_claims(pod, done.given), *extended_given(pod, state)), namespace, state, budget)
+    return serve((*all_claims(pod, done.given), *_left_by_name(pod, done, state)), namespace, state, budget)
+
+
+def _left_by_name(pod: dict[str, Json], done: Translation, state: State) -> tuple[Given, ...]:
+    """Say what the scheduler will claim besides: nothing for a template that a controller reads and whose pods are translated."""
+    return () if done.given and not done.operations else extended_given(pod, state)
 
 
 def _claim_of(one: Given, namespace: str, state: State) -> ResourceClaim | str | None:

@@ -224,7 +224,11 @@ def table(*keys: dict, name: str = "ours", **more) -> dict:
         ({"targets": [{"name": "mi300"}]}, "/targets/0", "driver"),
         ({"targets": [{"name": "mi300", "driver": "d", "request": "GPU_"}]}, "/targets/0/request", "request"),
         ({"targets": [{"name": "mi300", "driver": "d", "unique": "uuid"}]}, "/targets/0/unique", "full name"),
-        ({"targets": [{"name": "mi300", "driver": "dra.cpu", "cores": "dra.cpu/cpu"}]}, "/targets/0/cores", "the driver's domain"),
+        (
+            {"targets": [{"name": "mi300", "driver": "dra.cpu", "cores": "dra.cpu/cpu"}]},
+            "/targets/0/cores",
+            "the driver's domain",
+        ),
         ({"hami": {"defaultCores": 101}}, "/hami/defaultCores", "percentage"),
     ],
 )
