@@ -100,7 +100,7 @@ long: setup ## The long forms of the differential and property suites
 	$(BIN)/python -m tests.suite long
 
 never: setup ## No false denial: 20,000 random fleets and claims beside Kubernetes' own allocator, or DRAWBRIDGE_CASES=1000
-	DRAWBRIDGE_REFEREES=live $(BIN)/python -m pytest -q -m long tests/webhook/admission/test_never_differential.py
+	DRAWBRIDGE_REFEREES=live $(BIN)/python -m pytest -q -m "long or live" tests/webhook/admission/test_never_differential.py tests/webhook/admission/test_never_by_name.py
 
 lock: setup ## Pin the newest allowed versions again, with hashes
 	$(BIN)/uv pip compile pyproject.toml --extra fast --extra node --group test --group lint --group build --generate-hashes \

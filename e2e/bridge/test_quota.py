@@ -16,7 +16,7 @@ from e2e.actors.bridge import COMPONENT, LEASE
 from e2e.actors.client import ApiError
 from e2e.actors.page import ROOT, follow
 from e2e.actors.webhook import SYSTEM
-from e2e.actors.workloads import claim, pod, request, template, using_template
+from e2e.actors.workloads import claim, container, limits, pod, request, template, using_template
 from e2e.ground.controlplane import free_port
 from webhook.admission.registration import Registration, at_quotas
 
@@ -223,3 +223,14 @@ def test_what_the_page_shows_of_quotas_is_what_kubectl_prints(control_plane, doo
         Path(tmp_path, folder, name).write_text(manifests.dump([labelled(one.object, leader)]), encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     follow(control_plane, namespace, "Quotas")
+
+
+def test_a_pod_that_core_serves_by_name_counts_from_its_creation(control_plane, team):
+    name = f"deviceclass.resource.kubernetes.io/{CLASS}"
+
+    def asking(called, count):
+        item = pod(called, team, container(**limits(**{name: count})), schedulerName="nobody")
+        return labelled(item, DOORS[0])
+
+    control_plane.create(asking("all", LINE))
+    assert f"1 asked for, {LINE} of {LINE} used" in refusal(control_plane, asking("more", 1))

@@ -52,7 +52,12 @@ def extended_given(pod: dict[str, Json], state: State, operations: Iterable[dict
     users = [one.name for one in containers if any(requests_of(one).get(name) for name in by_name)]
     words: dict[str, Json] = {name: str(amount // 10**9) for name, amount in by_name.items()}
     spec: Json = {"spec": wire.builtins(claim.spec)}
-    return (Given(NAME, spec, tuple(users), words, by_name=by_name),)
+    counts = {one.name: one.exactly.count for one in claim.spec.devices.requests if one.exactly is not None}
+    askers: dict[str, str] = {}
+    for mapped in made.mappings:
+        said = f"container {mapped.container_name} ({mapped.resource_name}: {counts[mapped.request_name]})"
+        askers.setdefault(mapped.request_name, said)
+    return (Given(NAME, spec, tuple(users), words, by_name=by_name, askers=askers),)
 
 
 def _named(pod: dict[str, Json]) -> set[str]:

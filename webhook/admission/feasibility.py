@@ -429,7 +429,9 @@ def _describe_offer(hint: Hint, who: str) -> str:
 
 
 def _who(claim: str, request: str, given: Mapping[str, Given]) -> str:
-    return given[claim].asker if claim in given else f"claim {claim}, request {request}"
+    if claim not in given:
+        return f"claim {claim}, request {request}"
+    return given[claim].askers.get(request) or given[claim].asker
 
 
 def _plain_body(claim: ResourceClaim) -> ExactDeviceRequest:

@@ -54,6 +54,8 @@ class Given(msgspec.Struct, frozen=True):
     claim: str = ""
     # Where the scheduler makes the claim: what the pod asks for by names, in nano-units. A device plugin may serve it.
     by_name: Mapping[str, int] = {}
+    # ... and by request who asks for it.
+    askers: Mapping[str, str] = {}
 
     @property
     def asker(self) -> str:

@@ -72,7 +72,7 @@ def _random_classes(rng):
 def test_random_pods_and_classes_make_the_claim_that_the_scheduler_makes(extended_oracle):
     rng = random.Random(5004)
     cases = []
-    for _ in range(4000):
+    for _ in range(extended_oracle.cases(4000, recorded=400)):
         allocatable = {name: rng.choice(["0", "4"]) for name in rng.sample(NAMES, rng.randrange(0, 3))}
         cases.append({"pod": _random_pod(rng), "classes": _random_classes(rng), "allocatable": allocatable})
     claims = 0
@@ -85,4 +85,4 @@ def test_random_pods_and_classes_make_the_claim_that_the_scheduler_makes(extende
         requests = [wire.builtins(one) for one in made.claim.spec.devices.requests] if made else []
         mappings = [wire.builtins(one) for one in made.mappings] if made else []
         assert (requests, mappings) == (answer["requests"] or [], answer["mappings"] or []), case
-    assert claims > 1000
+    assert claims > len(cases) / 4

@@ -29,6 +29,7 @@ type question struct {
 
 type answer struct {
 	Classes  map[string]string                     `json:"classes"` // of the names that the pod asks for
+	Totals   map[string]int64                      `json:"totals"`  // what it asks for, by these names
 	Requests []resourceapi.DeviceRequest           `json:"requests"`
 	Mappings []v1.ContainerExtendedResourceRequest `json:"mappings"`
 }
@@ -44,7 +45,7 @@ func ask(q question) answer {
 	for i := range q.Classes {
 		classes.OnAdd(&q.Classes[i], false)
 	}
-	a := answer{Classes: map[string]string{}}
+	a := answer{Classes: map[string]string{}, Totals: map[string]int64{}}
 	wanted := map[v1.ResourceName]int64{}
 	for name, amount := range resource.PodRequests(&q.Pod, resource.PodResourcesOptions{}) {
 		if amount.IsZero() || !schedutil.IsDRAExtendedResourceName(name) {
@@ -55,6 +56,7 @@ func ask(q question) answer {
 			continue
 		}
 		a.Classes[string(name)] = class.Name
+		a.Totals[string(name)] = amount.Value()
 		if have := q.Allocatable[name]; have.Value() == 0 {
 			wanted[name] = amount.Value()
 		}

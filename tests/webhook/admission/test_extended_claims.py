@@ -125,7 +125,8 @@ def test_init_containers_share_what_containers_have():
     item["spec"]["initContainers"] = [first]
     assert at_webhook(item, world())["allowed"]
     item["spec"]["initContainers"] = [first | {"restartPolicy": "Always"}]
-    assert "[R0" in at_webhook(item, world())["status"]["message"]
+    said = at_webhook(item, world())["status"]["message"]
+    assert "it would fit if container first asked for no more than 1 device" in said
 
 
 @pytest.mark.parametrize(
