@@ -157,15 +157,18 @@ def test_a_pod_waits_for_its_claim_and_for_its_class(control_plane, gpus, ours, 
     control_plane.wait_scheduled(ours, "early", 60)
 
 
-def test_a_pod_without_claims_is_bound_and_one_that_asks_by_an_extended_resource_is_not(control_plane, gpus, ours, created):  # fmt: skip
-    """With DynamicResources off no component would give it the device."""
+def test_a_pod_without_claims_is_bound_and_one_that_asks_by_the_name_of_a_class_gets_a_claim(control_plane, gpus, ours, created):  # fmt: skip
+    """With DynamicResources off no other component would make it."""
     created(fleet.device_class("bridge-extended", f"device.driver == '{fleet.NVIDIA}'", "bridge.example.com/gpu"))
     control_plane.create(
         wanting("plain", ours),
         wanting("named", ours, containers=[container(**limits(**{"bridge.example.com/gpu": 1}))]),
     )
     control_plane.wait_scheduled(ours, "plain")
-    control_plane.wait_unschedulable(ours, "named")
+    status = control_plane.wait_scheduled(ours, "named", 60)["status"]
+    assert (
+        len(devices(read_claim(control_plane, ours, status["extendedResourceClaimStatus"]["resourceClaimName"]))) == 1
+    )
 
 
 def test_fenced_devices_are_given_to_claims_that_may_have_them_and_by_no_other_scheduler(

@@ -5,7 +5,7 @@ import pytest
 from cluster import manifests
 from e2e.actors import fleet
 from e2e.actors.bridge import COMPONENT, PLUGIN_SCHEDULER, plugin_configuration
-from e2e.actors.workloads import claim, container, limits, pod, request, template, using, using_template
+from e2e.actors.workloads import claim, pod, request, template, using, using_template
 from e2e.build import program
 
 pytestmark = pytest.mark.real
@@ -112,12 +112,9 @@ def test_a_pod_that_names_no_strategy_waits_and_goes_on_as_soon_as_it_names_one(
     control_plane.wait_scheduled(ours, "odd")
 
 
-def test_a_pod_that_asks_by_an_extended_resource_is_refused_with_a_way_out(control_plane, ours):
-    """With DynamicResources off no component would give it the device; a pod that asks for nothing is bound."""
-    device = container(**limits(**{"plugin.example.com/gpu": 1}))
-    control_plane.create(wanting("plain", ours), wanting("named", ours, containers=[device]))
+def test_a_pod_that_asks_for_no_device_is_bound(control_plane, ours):
+    control_plane.create(wanting("plain", ours))
     control_plane.wait_scheduled(ours, "plain")
-    until_told(control_plane, ours, "named", "use a claim")
 
 
 def test_a_pod_of_more_priority_gets_the_devices_of_one_with_less(control_plane, ours):
