@@ -11,6 +11,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from allocator.decisions import find_claims
+from allocator.service.live_ledger import WRITERS
 from allocator.service.replies import Refusal
 from cluster.errors import AlreadyExists, ApiError, BadRequest, Conflict, Forbidden, Invalid
 from cluster.patch import Merge
@@ -53,6 +54,7 @@ class ExtendedClaims:
         self._ledger = ledger
         self._metrics = metrics
         self._backoff = backoff or Backoff(least=1.0, most=60.0)
+        self._writers = asyncio.Semaphore(WRITERS)
         self._making: dict[str, asyncio.Task[None]] = {}  # by uid of the pod
 
     def make(self, pod: Pod) -> None:
@@ -79,7 +81,8 @@ class ExtendedClaims:
                 return
             try:
                 self._lead.demand_lead()
-                await self._make(pod, wanted)
+                async with self._writers:
+                    await self._make(pod, wanted)
             except Refusal:
                 return  # the next leader makes it
             except ApiError as error:

@@ -307,8 +307,17 @@ class _SnapshotRun:
             else:
                 named = f"{namespace}/{name}" if name else f"of entry {entry.name}"
                 raise _Missing(f"ResourceClaim {named} does not exist")
+        made = self._made_by_name(pod)
+        if made is not None:
+            yield made
+
+    def _made_by_name(self, pod: Pod) -> ResourceClaim | None:
+        """Find the claim that stands for the extended resources of a pod, if it has been made."""
+        status = pod.status.extended_resource_claim_status
+        name = status.resource_claim_name if status is not None else ""
+        return self.claims.get(f"{pod.metadata.namespace or 'default'}/{name}")
 
     def _with_extended(self, pod: Pod, claims: Sequence[ResourceClaim], node: Node) -> Sequence[ResourceClaim]:
         """Add the claim for extended resources that the node has no device plugin for."""
-        made = extended_claim(pod, self.serving, node.status.allocatable)
+        made = extended_claim(pod, self.serving, node.status.allocatable) if self._made_by_name(pod) is None else None
         return claims if made is None else [*claims, made.claim]

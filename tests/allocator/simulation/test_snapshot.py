@@ -9,7 +9,7 @@ from allocator.answer import Stage
 from allocator.pods import pending
 from allocator.simulation.snapshot import Snapshot, simulate
 from allocator.strategies.choose import serve
-from dra.objects import DeviceQuota
+from dra.objects import DeviceQuota, PodExtendedResourceClaimStatus, ResourceClaim
 from dra.objects.claim import DeviceClass, ResourceClaimConsumerReference, ResourceClaimTemplate
 from dra.objects.node import Node
 from dra.objects.pod import Pod
@@ -191,6 +191,22 @@ def test_extended_resources_that_a_class_offers_are_devices():
     stock = TWO.with_(convert({"metadata": {"name": "whole"}, "spec": spec}, DeviceClass))
     found = run(stock, asking("a", {"example.com/gpu": "2"}), asking("b", {"example.com/gpu": "2"}))
     assert places(found) == {"a": ("n1", ["gpu-0", "gpu-1"]), "b": (None, [])}
+
+
+def test_a_pod_whose_claim_core_has_made_already_has_its_devices():
+    """It is no other pod's device that it would have to wait for."""
+    spec = {"extendedResourceName": "example.com/gpu", "selectors": [{"cel": {"expression": f"device.driver == '{DRIVER}'"}}]}  # fmt: skip
+    results = [
+        {"request": "container-0-request-0", "driver": DRIVER, "pool": "n1", "device": f"gpu-{at}"} for at in range(2)
+    ]
+    on_n1 = {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}]}
+    status = {"allocation": {"devices": {"results": results}, "nodeSelector": on_n1}}
+    made = convert({"metadata": {"name": "made", "namespace": "default", "uid": "m"}, "status": status}, ResourceClaim)
+    stock = TWO.with_(convert({"metadata": {"name": "whole"}, "spec": spec}, DeviceClass)).with_(made)
+    waits = asking("a", {"example.com/gpu": "2"})
+    named = replace(waits, status=replace(waits.status, extended_resource_claim_status=PodExtendedResourceClaimStatus(resource_claim_name="made")))  # fmt: skip
+    assert places(run(stock, waits, claims=[made]))["a"][0] is None
+    assert places(run(stock, named, claims=[made]))["a"][0] == "n1"
 
 
 # ---- what besides devices decides
