@@ -194,7 +194,7 @@ def test_extended_resources_that_a_class_offers_are_devices():
 
 
 def test_a_pod_whose_claim_core_has_made_already_has_its_devices():
-    """It is no other pod's device that it would have to wait for."""
+    """Without its status the simulation would look for two more devices."""
     spec = {"extendedResourceName": "example.com/gpu", "selectors": [{"cel": {"expression": f"device.driver == '{DRIVER}'"}}]}  # fmt: skip
     results = [
         {"request": "container-0-request-0", "driver": DRIVER, "pool": "n1", "device": f"gpu-{at}"} for at in range(2)
