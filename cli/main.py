@@ -23,6 +23,7 @@ COMMANDS = {
     "snapshot": "Write what a cluster has that decides about devices into one file.",
     "translate": "Rewrite pods that ask the old way into pods with ResourceClaims.",
     "check": "Find what the API server, the fleet or a driver would refuse.",
+    "test": "Run cases for rules and policies: a pod, an inventory, what is expected.",
     "allocate": "Say which devices claims get on a node, or why not.",
     "simulate": "Schedule the pending pods of a snapshot, or replay a workload.",
     "matrix": "Say which devices of a pool can be in use together.",

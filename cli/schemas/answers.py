@@ -13,6 +13,7 @@ from allocator import Granted, Reason, Verdict
 from allocator.quota import QuotaReport
 from allocator.reasons import Hint
 from allocator.simulation import Replay, Simulation
+from cli.cases import CaseResult
 from cli.explain import NodeStory, OfClaim, OfDevice, OfPod, OfWorkload
 from cli.loading import Unread
 from cli.matrix import PoolMatrix
@@ -242,6 +243,12 @@ class Vocabularies(msgspec.Struct, frozen=True, kw_only=True):
     dialects: list[Dialect]
 
 
+class OfCases(msgspec.Struct, frozen=True, kw_only=True):
+    """`drawbridge test -o json`."""
+
+    cases: list[CaseResult]
+
+
 class Held(msgspec.Struct, frozen=True, kw_only=True):
     """`drawbridge nodes -o json`."""
 
@@ -272,6 +279,7 @@ ANSWERS: dict[str, tuple[type[msgspec.Struct], ...]] = {
     "simulate": (Simulated, Compared),
     "snapshot": (Saved,),
     "survey": (Surveyed,),
+    "test": (OfCases,),
     "translate": (Translated,),
     "version": (OfVersion,),
 }

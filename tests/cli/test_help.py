@@ -27,6 +27,8 @@ def words_of(example):
 def files(somewhere):  # noqa: F811
     """The files that examples name."""
     (somewhere / "deploy").mkdir()
+    for folder in ("cases", "rules", "fleet"):
+        shutil.copytree(EXAMPLES / folder, somewhere / folder)
     for source, name in (
         ("pods/nvidia-training.yaml", "deploy/training.yaml"),
         ("pods/hami-exclusive.yaml", "pod.yaml"),

@@ -37,6 +37,7 @@ COMMANDS = {
     "`node-agent`": ["node-agent", "--once", "--node-name", "n0", "--kubelet-dir", "away", "--cdi-dir", "away"],
     "`snapshot`": ["snapshot", "--to", "snapshot.json"],
     "`dialects`": ["dialects"],
+    "`test`": ["test", str(EXAMPLES / "cases")],
     "`version`": ["version"],
 }
 

@@ -1,0 +1,132 @@
+"""`drawbridge test`: cases for rules and policies, each a pod, an inventory and what is expected. Never touches a cluster."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from cli import contract as inputs
+from cli.contract import Broken, Exit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from cli.cases import CaseResult, Cases
+    from cluster.manifests import Document
+
+
+@inputs.command(
+    "test",
+    empty={"cases": []},
+    examples=("drawbridge test cases/", "drawbridge test cases/drawbridge-test.yaml -o junit"),
+)
+@click.argument("paths", nargs=-1, metavar="[FILE|DIR]...")
+@inputs.output("text", "json", "junit", "github", default="text")
+def command(*, paths: tuple[str, ...], output: str) -> Exit:
+    """Run cases: what becomes of pods under a configuration and an inventory, held against what is expected.
+
+    Below directories (the present one, if none is named) files named drawbridge-test.yaml are read. Each has `cases`: a `name`, a `pod`
+    (a file or an object), `inventory`, and `expect`: `outcome`, `code`, `devices`, `left`, `says`, `fits` (docs/rules.md). Exit 1 if a case
+    fails; with -q only those that fail are listed.
+    """
+    from cli.check import Placed, reports
+    from dra.finding import Finding, Severity
+
+    results = [result for file in _files(paths or (".",)) for result in _run(file)]
+    if output == "json":
+        inputs.write_json({"cases": [msgspec.to_builtins(one) for one in results]})
+    elif output == "text":
+        inputs.tell(_lines(results))
+    else:
+        placed = [
+            Placed(
+                number,
+                Finding(code="case", severity=Severity.ERROR, object=one.name, path="", message=problem, hint=""),
+                one.file,
+                one.line,
+                1,
+            )
+            for number, one in enumerate(results)
+            for problem in one.problems
+        ]
+        inputs.tell_hosts(reports.for_hosts(output, placed, [(one.name, one.file) for one in results], "test"))
+    return Exit.FINE if all(one.passed for one in results) else Exit.REFUSED
+
+
+def _files(paths: Sequence[str]) -> list[Path]:
+    from cli.cases import FILE
+
+    found: list[Path] = []
+    for path in map(Path, paths):
+        below = sorted(path.rglob(FILE)) if path.is_dir() else [path]
+        if not below:
+            raise Broken(f"{path}: no {FILE} below it", "name files of cases, or a directory with some")
+        found += below
+    return list(dict.fromkeys(found))
+
+
+def _run(file: Path) -> Iterator[CaseResult]:
+    """Run the cases of a file."""
+    from cli.arrivals import brings_pods
+    from cli.cases import CaseResult, problems_of
+    from cli.configuration import configuration_of, features_of
+    from cli.state import state_of
+    from cluster import manifests
+
+    document, cases = _read(file)
+    configuration = configuration_of(str(file.parent / cases.config) if cases.config else None)
+    for number, case in enumerate(cases.cases):
+        around = inputs.read([str(file.parent / one) for one in (*cases.inventory, *case.inventory)])
+        if isinstance(case.pod, str):
+            pods = inputs.read([str(file.parent / case.pod)])
+        else:
+            pods = manifests.parse(msgspec.json.encode(case.pod).decode())
+        pointer = f"/cases/{number}"
+        if not any(brings_pods(one.object) for one in pods):
+            raise manifests.ManifestError(
+                inputs.problems([(document, f"{pointer}/pod", "no pod and no workload is there")])
+            )
+        state = state_of(pods, around, configuration, features_of(None, configuration))
+        problems = tuple(problems_of(case.expect, pods, around, state))
+        yield CaseResult(
+            file=str(file), line=document.line_of(pointer), name=case.name, passed=not problems, problems=problems
+        )
+
+
+def _read(file: Path) -> tuple[Document, Cases]:
+    """Read a file of cases; what it must not have is named with its place."""
+    from cli.cases import Cases, Expected
+    from cluster.manifests import ManifestError
+    from dra.wire import WireError, convert
+
+    documents = inputs.read([str(file)])
+    if len(documents) != 1:
+        raise Broken(f"{file}: {inputs.count_of(len(documents), 'document')}", "a file of cases is one document")
+    document = documents[0]
+    try:
+        cases = convert(document.object, Cases)
+    except WireError as error:
+        raise ManifestError(inputs.problems([(document, error.pointer, error.message)])) from error
+    wrong = [
+        (document, f"/cases/{number}/expect", "nothing is expected")
+        for number, case in enumerate(cases.cases)
+        if case.expect == Expected()
+    ]
+    if not cases.cases:
+        wrong.append((document, "/cases", "no case is there"))
+    if wrong:
+        raise ManifestError(inputs.problems(wrong))
+    return document, cases
+
+
+def _lines(results: Sequence[CaseResult]) -> Iterator[str]:
+    """Write a line for each case, and count them."""
+    for one in results:
+        if not (one.passed and inputs.quiet()):
+            yield f"{'pass' if one.passed else 'fail'}  {one.file}:{one.line}  {one.name}"
+        yield from (f"      {problem}" for problem in one.problems)
+    failed = sum(not one.passed for one in results)
+    yield f"{inputs.count_of(len(results), 'case')}: {len(results) - failed} passed, {failed} failed"

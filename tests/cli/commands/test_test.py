@@ -1,0 +1,114 @@
+"""`drawbridge test`: cases hold what becomes of pods against what is expected, and say what differs."""
+
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+import yaml
+
+from tests.cli.running import run, run_json
+
+EXAMPLES = Path(__file__).parents[3] / "manifests" / "examples"
+POD = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "p", "namespace": "team"},
+    "spec": {"containers": [{"name": "c", "image": "x", "resources": {"limits": {"nvidia.com/gpu": 2}}}]},
+}
+
+
+def cases(tmp_path, *expected, **fields):
+    """A file of cases about one pod on the example fleet, and how they end."""
+    file = tmp_path / "drawbridge-test.yaml"
+    listed = [{"name": f"case {number}", "pod": POD, "expect": one, **fields} for number, one in enumerate(expected)]
+    file.write_text(yaml.safe_dump({"inventory": [str(EXAMPLES / "fleet")], "cases": listed}, sort_keys=False))
+    return tmp_path
+
+
+def test_the_cases_of_the_examples_pass():
+    done = run("test", EXAMPLES / "cases")
+    assert (done.exit_code, done.stdout.splitlines()[-1]) == (0, "4 cases: 4 passed, 0 failed")
+    assert run("test", "-q", EXAMPLES / "cases").stdout == "4 cases: 4 passed, 0 failed\n"
+
+
+def test_the_page_shows_what_the_command_prints(monkeypatch):
+    monkeypatch.chdir(EXAMPLES.parents[1])
+    page = (EXAMPLES.parents[1] / "docs" / "rules.md").read_text()
+    assert f"$ drawbridge test manifests/examples/cases\n{run('test', 'manifests/examples/cases').stdout}```" in page
+
+
+def test_what_is_as_expected_passes(tmp_path):
+    code, answer = run_json(
+        "test",
+        cases(
+            tmp_path,
+            {
+                "outcome": "translated",
+                "devices": {"gpu.nvidia.com": 2},
+                "left": [],
+                "says": "2 whole GPUs",
+                "fits": True,
+            },
+        ),
+    )
+    assert (code, [one["passed"] for one in answer["cases"]]) == (0, [True])
+
+
+WRONG = {
+    "outcome": ({"outcome": "refused"}, "expected refused, and it is translated"),
+    "code": ({"code": "R002"}, "expected the refusal R002, and there is none"),
+    "devices": ({"devices": {"other": 2}}, "expected the devices 2 other, and they are 2 gpu.nvidia.com"),
+    "left": ({"left": ["nvidia.com/gpu"]}, "expected that nvidia.com/gpu is left, and none is"),
+    "says": ({"says": "a lamp"}, "expected a text with 'a lamp'"),
+    "fits": ({"fits": False}, "expected that it does not fit, and every pod is placed"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_is_not_as_expected_fails_and_is_told(tmp_path, case):
+    expected, said = WRONG[case]
+    folder = cases(tmp_path, expected, {"outcome": "translated"})
+    done = run("test", folder)
+    assert (done.exit_code, done.stdout.splitlines()[-1]) == (1, "2 cases: 1 passed, 1 failed")
+    assert f"fail  {folder / 'drawbridge-test.yaml'}:4  case 0" in done.stdout
+    assert said in done.stdout
+    suites = ET.fromstring(run("test", folder, "-o", "junit").stdout)
+    assert (suites.get("tests"), suites.get("failures")) == ("2", "1")
+    assert said in "".join(suites.itertext())
+
+
+def test_a_policy_decides_whether_a_pod_fits(tmp_path):
+    """Of two GPUs one is held: with the claim in the inventory a pod for two waits."""
+    fleet = EXAMPLES / "why"
+    one = {
+        **POD,
+        "spec": {"containers": [{**POD["spec"]["containers"][0], "resources": {"limits": {"nvidia.com/gpu": 1}}}]},
+    }
+    file = tmp_path / "drawbridge-test.yaml"
+    listed = [{"name": "held", "pod": one, "expect": {"outcome": "translated", "fits": False}}]
+    file.write_text(yaml.safe_dump({"inventory": [str(fleet)], "cases": listed}))
+    assert run("test", file).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("cases: [{name: a, pod: {}, expect: {outcom: left}}]", "unknown field `outcom`"),
+        ("cases: [{name: a, pod: {}, expect: {outcome: lfet}}]", "'lfet'"),
+        ("cases: [{name: a, pod: {}, expect: {}}]", "nothing is expected"),
+        ("cases: [{name: a, pod: {kind: ConfigMap, apiVersion: v1}, expect: {fits: true}}]", "no pod and no workload"),
+        ("cases: [{name: a, pod: gone.yaml, expect: {fits: true}}]", "cannot be read"),
+        ("cases: []", "no case is there"),
+        ("", "0 documents"),
+        ("a: 1\n---\nb: 1", "2 documents"),
+    ],
+)
+def test_a_file_that_is_none_of_cases_is_broken_input(tmp_path, text, said):
+    (tmp_path / "drawbridge-test.yaml").write_text(text)
+    code, answer = run_json("test", tmp_path)
+    assert (code, answer["cases"]) == (2, [])
+    assert said in "".join(f"{error['message']} {error.get('remedy')}" for error in answer["errors"])
+
+
+def test_a_folder_without_cases_is_broken_usage(tmp_path):
+    assert run("test", tmp_path).exit_code == 2
