@@ -22,13 +22,18 @@ from e2e.ground.cache import cache, locked, say
 
 BINARIES = Path(__file__).parent / "binaries"
 BRIDGE = Path(__file__).parent.parent / "bridge"
-KUBERNETES_VERSION = "v1.37.1"
+CURRENT = "1.37"
+# The newest patch of each minor that is to be had as a module.
+KUBERNETES_VERSIONS = {"1.34": "v1.34.4", "1.35": "v1.35.4", "1.36": "v1.36.3", CURRENT: "v1.37.1"}
 SAY_EVERY = 30.0
-# Without a version at link time clients and nodes report v0.0.0, and version-dependent features misjudge the server.
-VERSION_FLAGS = " ".join(
-    f"-X k8s.io/component-base/version.{key}={value}"
-    for key, value in (("gitVersion", KUBERNETES_VERSION), ("gitMajor", "1"), ("gitMinor", "37"))
-)
+
+
+def kubernetes_flags(minor: str) -> tuple[str, ...]:
+    """Without a version at link time clients and nodes report v0.0.0, and version-dependent features misjudge the server."""
+    told = {"gitVersion": KUBERNETES_VERSIONS[minor], "gitMajor": "1", "gitMinor": minor.partition(".")[2]}
+    return "-ldflags", " ".join(
+        ["-s -w", *(f"-X k8s.io/component-base/version.{key}={value}" for key, value in told.items())]
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +66,7 @@ MODULES = (
             "dra-test-driver": "k8s.io/kubernetes/test/e2e/dra/test-driver",
             "sample-device-plugin": "k8s.io/kubernetes/test/images/sample-device-plugin",
         },
-        ("-ldflags", f"-s -w {VERSION_FLAGS}"),
+        kubernetes_flags(CURRENT),
     ),
     Module("etcd", {"etcd": "go.etcd.io/etcd/server/v3"}),
     Module(
@@ -73,24 +78,44 @@ MODULES = (
         },
         ("-tags", "no_btrfs,no_devmapper,no_zfs"),
     ),
+    # What Services need: the same modules as Kubernetes has, so that little is compiled again.
+    Module(
+        "network",
+        {"kube-proxy": "k8s.io/kubernetes/cmd/kube-proxy", "coredns": "drawbridge.dev/e2e/binaries/network"},
+        kubernetes_flags(CURRENT),
+        home=BINARIES / "network",
+    ),
     Module("helm", {"helm": "helm.sh/helm/v3/cmd/helm"}),
     # The same modules and flags as kube-scheduler's: what it has compiled is not compiled again.
     Module(
         "bridge",
         {"drawbridge-scheduler": "drawbridge.dev/bridge"},
-        ("-ldflags", f"-s -w {VERSION_FLAGS}"),
+        kubernetes_flags(CURRENT),
         home=BRIDGE,
     ),
 )
-HOME = {name: module for module in MODULES for name in module.programs}
+CONTROL_PLANE = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
+# The control planes of older minors, each program with its minor behind its name.
+OLDER = tuple(
+    Module(
+        f"kubernetes-{minor}",
+        {f"{name}-{minor}": f"k8s.io/kubernetes/cmd/{name}" for name in CONTROL_PLANE},
+        kubernetes_flags(minor),
+    )
+    for minor in KUBERNETES_VERSIONS
+    if minor != CURRENT
+)
+HOME = {name: module for module in (*MODULES, *OLDER) for name in module.programs}
 
 
 class BuildError(RuntimeError):
     """A program could not be had; the message says which and why."""
 
 
-def program(name: str) -> Path:
-    """Return the path of a built program, building it first if need be."""
+def program(name: str, minor: str = CURRENT) -> Path:
+    """Return the path of a built program, building it first if need be; of an older minor there is the control plane alone."""
+    if minor != CURRENT and name in CONTROL_PLANE:
+        name = f"{name}-{minor}"
     module = HOME[name]
     path = folder(module) / name
     if not path.exists():
@@ -101,13 +126,13 @@ def program(name: str) -> Path:
 
 
 def everything() -> dict[str, Path]:
-    """Build what is missing of all programs."""
-    return {name: program(name) for name in HOME}
+    """Build what is missing of all programs but the control planes of older minors."""
+    return {name: program(name) for module in MODULES for name in module.programs}
 
 
 def missing() -> list[str]:
     """Name the programs that would have to be built."""
-    return [name for name, module in HOME.items() if not (folder(module) / name).exists()]
+    return [name for module in MODULES for name in module.programs if not (folder(module) / name).exists()]
 
 
 @once

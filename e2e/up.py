@@ -3,10 +3,11 @@
 import argparse
 import os
 import sys
+from pathlib import Path
 
 from e2e.build import BuildError, missing, program
-from e2e.ground import foreign, run
-from e2e.ground.cache import say
+from e2e.ground import foreign, product, run
+from e2e.ground.cache import locked, say
 from e2e.ground.controlplane import ALPHA_GATES, ControlPlane
 from e2e.ground.node import TEST_DRIVER, Node
 from e2e.ground.process import ProcessError
@@ -19,10 +20,13 @@ def main() -> None:
     parser.add_argument("--fake-nodes", type=int, default=0, metavar="N", help="nodes that are API objects only")
     parser.add_argument("--gates", default="", metavar="A=true,B=false", help="feature gates on top of the alpha ones")
     options = parser.parse_args()
-    for root in run.detached():
-        sys.exit(f"a cluster runs already: export KUBECONFIG={kubeconfig(root)}, or end it with `make cluster-down`")
     try:
-        start(options)
+        with locked("cluster"):
+            for root in run.detached():
+                sys.exit(
+                    f"a cluster runs already: export KUBECONFIG={kubeconfig(root)}, or end it with `make cluster-down`"
+                )
+            start(options)
     except (BuildError, ProcessError, foreign.ForeignError) as error:
         sys.exit(f"make cluster: {error}")
 
@@ -36,18 +40,27 @@ def start(options: argparse.Namespace) -> None:
         say(f"building {', '.join(names)} first: minutes, if nothing of it is in Go's cache")
     chosen = dict(pair.split("=") for pair in options.gates.split(",") if pair)
     gates = ALPHA_GATES | {gate: on == "true" for gate, on in chosen.items()}
-    with ControlPlane(name="cluster", feature_gates=gates, audit=True) as cluster:
+    with ControlPlane(name="cluster", feature_gates=gates, audit=True, network=not options.no_node) as cluster:
         say(f"control plane ready after {cluster.ready_seconds:.1f} s")
         if not options.no_node:
             node = Node(cluster).start()
             node.driver(TEST_DRIVER, devices=4)
             say(f"node {node.name} ready after {node.ready_seconds:.1f} s more, with the DRA driver {TEST_DRIVER}")
+            node.import_images(product.archive(cluster.run.data))
         cluster.add_fake_nodes(options.fake_nodes)
         print(cluster.kubectl("get", "nodes").stdout)
+        if cluster.network:
+            print(f"images:    {product.NAME}, {product.SCHEDULER}, {product.STOCK_SCHEDULER}")
+            print(f"network:   pods reach this machine as {cluster.network.outside}")
         print(f"logs:      {cluster.run.logs}")
-        print(f"kubectl:   {program('kubectl')}")
+        print(f"export PATH={':'.join(map(str, tools()))}:$PATH    # drawbridge, kubectl, helm")
         print(f"export KUBECONFIG={kubeconfig(cluster.run.root)}")
         cluster.detach()
+
+
+def tools() -> list[Path]:
+    """Name the folders of the programs that docs/install.md uses."""
+    return [Path(sys.executable).parent, program("kubectl").parent, program("helm").parent]
 
 
 def kubeconfig(root: os.PathLike[str]) -> str:

@@ -7,7 +7,7 @@ import pytest
 from cli.commands.allocator import command
 from cli.installation import BRIDGE
 from cluster import manifests
-from e2e.build import VERSION_FLAGS
+from e2e.build import CURRENT, kubernetes_flags
 
 ROOT = Path(__file__).parent.parent
 PLUGIN = BRIDGE / "plugin"
@@ -61,5 +61,5 @@ def test_the_component_is_made_of_these_patches():
 
 def test_the_image_says_the_version_that_the_tests_build():
     dockerfile = (ROOT / "Dockerfile").read_text().replace("\\\n", "")
-    assert " ".join(VERSION_FLAGS.split()) in " ".join(dockerfile.split())
+    assert " ".join(kubernetes_flags(CURRENT)[1].split()) in " ".join(dockerfile.split())
     assert dockerfile.rindex("FROM ") > dockerfile.index("AS scheduler")  # the last one is what is built unasked

@@ -45,7 +45,7 @@ class Box:
 
     def enter(self) -> list[str]:
         """Return the command that leads into the box."""
-        return ["nsenter", f"--target={self.init}", "--mount", "--pid", "--"]
+        return ["nsenter", f"--target={self.init}", "--net", "--mount", "--pid", "--"]
 
     def run(self, *argv: str | Path, env: Mapping[str, str] | None = None, timeout: float = 120) -> str:
         """Run a command inside and return what it prints."""

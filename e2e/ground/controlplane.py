@@ -4,26 +4,23 @@ Everything is a plain process on a free port with its own directory, so several 
 The object is its own API client (client.py), logged in as an administrator.
 """
 
-import fcntl
 import http.client
 import json
 import os
-import random
 import secrets
-import socket
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from functools import cache as once
 from pathlib import Path
 from typing import Any, Self
 
 from e2e.actors.client import ApiError, Client, Object
-from e2e.build import program
+from e2e.build import CONTROL_PLANE, CURRENT, program
 from e2e.ground import pki
-from e2e.ground.cache import cache
+from e2e.ground.addresses import free_port, reserve
+from e2e.ground.network import Network
 from e2e.ground.process import Process, ProcessError
 from e2e.ground.run import Run
 
@@ -56,6 +53,8 @@ class ControlPlane(Client):
         audit: bool | Object = False,
         admission: Object | None = None,
         scheduler: Object | None = None,
+        version: str = CURRENT,
+        network: bool = False,
         api_args: Sequence[str] = (),
         controller_args: Sequence[str] = (),
     ) -> None:
@@ -69,6 +68,8 @@ class ControlPlane(Client):
             audit: Write an audit log, by this policy or with the metadata of every request.
             admission: An AdmissionConfiguration for the API server.
             scheduler: A KubeSchedulerConfiguration for the stock scheduler, without its clientConnection.
+            version: The minor of Kubernetes of which API server, controller manager and scheduler are.
+            network: Give the cluster a network of its own, with Services that pods and the API server reach; needs root.
             api_args: More arguments for kube-apiserver.
             controller_args: More arguments for kube-controller-manager.
         """
@@ -79,11 +80,15 @@ class ControlPlane(Client):
         self.audit_policy = AUDIT_EVERYTHING if audit is True else audit
         self.admission = admission
         self.scheduler_configuration = scheduler or {}
+        self.version = version
+        self.has_network = network
         self.api_args = api_args
         self.controller_args = controller_args
         self.processes: list[Process] = []
         self.ready_seconds = 0.0
         self.detached = False
+        self.network: Network | None = None
+        self.address = "127.0.0.1"
 
     def __enter__(self) -> Self:
         return self.start()
@@ -94,12 +99,17 @@ class ControlPlane(Client):
     def start(self) -> Self:
         """Start everything and wait until the API server is ready."""
         for binary in ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl"):
-            program(binary)
+            program(binary, self.version)
         begun = time.monotonic()
         self.run = Run(self.name)
-        super().__init__(f"https://127.0.0.1:{free_port()}", secrets.token_hex(16), self.run.data / "pki/ca.crt")
+        self.port = free_port()
+        super().__init__(f"https://127.0.0.1:{self.port}", secrets.token_hex(16), self.run.data / "pki/ca.crt")
         try:
-            pki.write(self.run.data / "pki")
+            if self.has_network:
+                self.network = Network(self.spawn)
+                self.address = self.network.address
+                self.url = f"https://{self.address}:{self.port}"
+            pki.write(self.run.data / "pki", self.address)
             self.node_token = secrets.token_hex(16)
             self.kubeconfig = self.write_kubeconfig("admin", self.token)
             self.start_etcd()
@@ -146,6 +156,7 @@ class ControlPlane(Client):
         enter: Sequence[str] = (),
     ) -> Process:
         """Start a process that ends with this control plane; its log is `run.logs/<name>.log`."""
+        enter = enter or (self.network.enter() if self.network else ())
         process = Process(name, argv, root=self.run.root, env=env, enter=enter)
         self.processes.append(process)
         return process
@@ -154,6 +165,17 @@ class ControlPlane(Client):
         """Find a process by the name that its log has."""
         [process] = [one for one in self.processes if one.name == name]
         return process
+
+    def become(self, version: str) -> None:
+        """Put the programs of another minor in the place of those that run, over what is stored."""
+        self.version = version
+        for name in CONTROL_PLANE:
+            old = self.named(name)
+            old.stop()
+            self.processes.remove(old)
+        self.start_apiserver()
+        self.start_controllers()
+        self.scheduler = self.start_scheduler(self.scheduler_configuration, name="kube-scheduler")
 
     def kill(self, name: str) -> None:
         """Kill a process and start it again as it was; the caller waits for what it needs."""
@@ -192,11 +214,12 @@ class ControlPlane(Client):
         self.apiserver = self.spawn(
             "kube-apiserver",
             [
-                program("kube-apiserver"),
+                program("kube-apiserver", self.version),
                 f"--etcd-servers={self.etcd}",
-                "--bind-address=127.0.0.1",
-                f"--secure-port={self.url.rpartition(':')[2]}",
-                "--endpoint-reconciler-type=none",  # otherwise 127.0.0.1 is refused as the address to advertise
+                f"--bind-address={self.address}",
+                f"--secure-port={self.port}",
+                # Without a network 127.0.0.1 would be refused as the address to advertise.
+                f"--endpoint-reconciler-type={'lease' if self.network else 'none'}",
                 f"--tls-cert-file={keys / 'server.crt'}",
                 f"--tls-private-key-file={keys / 'server.key'}",
                 f"--token-auth-file={tokens}",
@@ -221,7 +244,7 @@ class ControlPlane(Client):
         self.controller_manager = self.spawn(
             "kube-controller-manager",
             [
-                program("kube-controller-manager"),
+                program("kube-controller-manager", self.version),
                 f"--kubeconfig={self.kubeconfig}",
                 "--secure-port=0",
                 "--leader-elect=false",
@@ -252,7 +275,7 @@ class ControlPlane(Client):
         return self.spawn(
             name,
             [
-                binary or program("kube-scheduler"),
+                binary or program("kube-scheduler", self.version),
                 f"--config={file}",
                 "--bind-address=127.0.0.1",
                 f"--secure-port={free_port()}",
@@ -395,45 +418,5 @@ class ControlPlane(Client):
 
 # The name of the real node. It resolves without help, so that kubectl logs and exec reach its kubelet.
 NODE = "127.0.0.1"
-
-
-def free_port() -> int:
-    """Return a free port of loopback, outside the range from which outgoing connections take theirs.
-
-    No other process that asks here is given it while this one lives: between the answer and the moment at which a process
-    listens there are seconds, and runs may start side by side.
-    """
-    while True:
-        port = random.randint(20000, 32000)
-        if not reserve(port):
-            continue
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        return port
-
-
-GIVEN: set[int] = set()
-
-
-def reserve(number: int) -> bool:
-    """Take a number that no other caller of this has: lock its byte in a file of the cache, until this process ends."""
-    if number in GIVEN:
-        return False
-    try:
-        fcntl.lockf(reservations(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, number)
-    except OSError:
-        return False
-    GIVEN.add(number)
-    return True
-
-
-@once
-def reservations() -> int:
-    """Open the file of reservations, once: the kernel drops a process's locks with any of its descriptors of the file."""
-    return os.open(cache() / "ports", os.O_RDWR | os.O_CREAT, 0o644)
-
 
 __all__ = ["ALPHA_GATES", "AUDIT_EVERYTHING", "ControlPlane", "ProcessError", "free_port", "reserve"]

@@ -3,10 +3,8 @@
 The settings that are not obvious make it work on machines with cgroup v1 and without CAP_SYS_RESOURCE, and in CI.
 """
 
-import ipaddress
 import json
 import os
-import subprocess
 import time
 from pathlib import Path
 from typing import Self
@@ -14,12 +12,15 @@ from typing import Self
 from e2e.actors.client import Object, conditions
 from e2e.build import program
 from e2e.ground import foreign, images, packages
+from e2e.ground.addresses import free_port, free_subnet
 from e2e.ground.box import Box
-from e2e.ground.controlplane import NODE, ControlPlane, free_port, reserve
+from e2e.ground.controlplane import NODE, ControlPlane
+from e2e.ground.network import Network
 from e2e.ground.process import Process
 
 CONTAINERD_SOCKET = "/run/containerd/containerd.sock"
 KUBELET = "/var/lib/kubelet"
+DOMAIN = "cluster.local"
 TEST_DRIVER = "test-driver.cdi.k8s.io"
 READY_SECONDS = 90.0
 # Containers and who looks after them; then what is mounted, and the folders that are memory on a machine.
@@ -30,7 +31,6 @@ for mounted in $(cut -d ' ' -f 2 /proc/mounts | grep -E '^(/run/containerd|/run/
 done
 rm -rf /run/containerd/* /run/netns/* /run/cdi/*
 """
-SUBNETS = 1 << 16  # what is reserved is a number: of a port, or past all ports of a subnet
 
 
 class Node:
@@ -63,6 +63,8 @@ class Node:
         self.start_containerd()
         self.start_kubelet()
         self.cluster.until(f"node {self.name} is ready", self.ready, READY_SECONDS)
+        if self.cluster.network:
+            self.start_services(self.cluster.network)
         self.ready_seconds = time.monotonic() - begun
         return self
 
@@ -85,6 +87,27 @@ class Node:
         path = {"PATH": f"{binary.parent}:{os.environ['PATH']}"}
         self.containerd = self.spawn("containerd", [binary, "--config", configuration], path)
         self.import_images(images.archive())
+
+    def start_services(self, network: Network) -> None:
+        """Start what leads to Services, by address and by name."""
+        self.cluster.spawn(
+            "kube-proxy",
+            [
+                program("kube-proxy"),
+                f"--kubeconfig={self.cluster.kubeconfig}",
+                f"--hostname-override={self.name}",
+                "--proxy-mode=iptables",
+                f"--cluster-cidr={network.pods}",
+                "--conntrack-max-per-core=0",  # of the whole machine, and not ours to set
+                f"--healthz-bind-address=127.0.0.1:{free_port()}",
+                f"--metrics-bind-address=127.0.0.1:{free_port()}",
+            ],
+        )
+        names = self.root / "Corefile"
+        names.write_text(
+            f".:53 {{\n bind {network.address}\n kubernetes {DOMAIN} {{\n  kubeconfig {self.cluster.kubeconfig}\n }}\n}}\n"
+        )
+        self.cluster.spawn("coredns", [program("coredns"), "-conf", names])
 
     def import_images(self, archive: Path) -> None:
         """Have containerd take the images of an archive."""
@@ -109,6 +132,7 @@ class Node:
         return True
 
     def start_kubelet(self) -> None:
+        network = self.cluster.network
         resolve = self.root / "resolv.conf"
         resolve.write_text("nameserver 127.0.0.1\n")
         configuration = {
@@ -134,6 +158,8 @@ class Node:
             "imageGCHighThresholdPercent": 100,
             "makeIPTablesUtilChains": False,
             "resolvConf": str(resolve),
+            "clusterDNS": [network.address] if network else [],
+            "clusterDomain": DOMAIN if network else "",
             "volumePluginDir": f"{KUBELET}/volume-plugins",
             "nodeStatusUpdateFrequency": "2s",
             # A pod whose devices could not be prepared is looked at again with the next round, and not after the usual minute.
@@ -150,6 +176,7 @@ class Node:
             f"--kubeconfig={kubeconfig}",
             f"--root-dir={KUBELET}",
             f"--hostname-override={self.name}",
+            *([f"--node-ip={network.address}"] if network else []),
             "--v=2",
         ]
         self.kubelet = self.spawn("kubelet", self.kubelet_argv)
@@ -180,7 +207,7 @@ class Node:
         return states.get("Ready") == "True" and not (node or {})["spec"].get("taints")
 
     def write_network(self) -> None:
-        self.subnet = free_subnet()
+        self.subnet = self.cluster.network.pods if self.cluster.network else free_subnet()
         network = {
             "cniVersion": "1.0.0",
             "name": "drawbridge",
@@ -258,15 +285,6 @@ class Node:
 def gate_pair(gate: str) -> tuple[str, bool]:
     name, _, on = gate.partition("=")
     return name, on == "true"
-
-
-def free_subnet() -> str:
-    """Return a /24 that neither this machine has a route to nor another node was given: routes come with the first pod, not before."""
-    routes = subprocess.run(["ip", "-4", "route"], capture_output=True, text=True, check=True).stdout
-    for number, subnet in enumerate(ipaddress.ip_network("10.88.0.0/16").subnets(new_prefix=24)):
-        if str(subnet.network_address).removesuffix("0") not in routes and reserve(SUBNETS + number):
-            return str(subnet)
-    raise RuntimeError("no free /24 in 10.88.0.0/16: look at `ip route`")
 
 
 CONTAINERD_TOML = f"""

@@ -1,4 +1,4 @@
-"""The keys of one test cluster: an authority, a serving certificate for 127.0.0.1, and the service account key."""
+"""The keys of one test cluster: an authority, a serving certificate for its address, and the service account key."""
 
 import datetime as dt
 import ipaddress
@@ -9,8 +9,10 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+SERVICE = "10.96.0.1"  # what the first Service of a cluster has of its range
 
-def write(folder: Path) -> None:
+
+def write(folder: Path, address: str = "127.0.0.1") -> None:
     """Write ca.crt, server.crt, server.key, accounts.key and accounts.pub into `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     authority, server, accounts = (ec.generate_private_key(ec.SECP256R1()) for _ in range(3))
@@ -22,7 +24,8 @@ def write(folder: Path) -> None:
     )
     hosts = x509.SubjectAlternativeName(
         [
-            x509.IPAddress(ipaddress.ip_address("127.0.0.1")),
+            x509.IPAddress(ipaddress.ip_address(address)),
+            x509.IPAddress(ipaddress.ip_address(SERVICE)),
             x509.DNSName("localhost"),
             x509.DNSName("kubernetes.default.svc"),
         ]

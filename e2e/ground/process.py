@@ -39,7 +39,7 @@ class Process:
         self.name = name
         self.argv = argv
         self.log = root / "logs" / f"{name}.log"
-        self.entered = bool(enter)
+        self.entered = "--pid" in enter  # then the command that entered stays, as the parent
         self.stopped = False
         with self.log.open("ab") as log:
             log.write(f"--- {' '.join(map(str, argv))}\n".encode())

@@ -20,6 +20,7 @@ import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from e2e.build import program
 from e2e.ground.cache import cache, locked
 from e2e.ground.images import Image, Layer, add, add_folders, layer, write
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
 ROOT = Path(__file__).parents[2]
-NAME = "localhost/drawbridge:e2e"
+NAME = f"localhost/drawbridge:{importlib.metadata.version('drawbridge')}"
 SCHEDULER = "localhost/drawbridge-scheduler:e2e"
 STOCK_SCHEDULER = "localhost/kube-scheduler:e2e"
 HOME = "opt/drawbridge"
@@ -56,7 +57,7 @@ sys.exit(begin())
 """
 
 
-def archive(folder: Path, scheduler: Path, stock: Path) -> Path:
+def archive(folder: Path) -> Path:
     """Write an archive with the image of drawbridge, that of our scheduler, and that of a stock one, into a folder."""
     with locked("product"):
         key = hashlib.sha256(LOCK.read_bytes() + Path(__file__).read_bytes() + str((sys.version, PYTHON)).encode())
@@ -66,20 +67,20 @@ def archive(folder: Path, scheduler: Path, stock: Path) -> Path:
     drawbridge = Image(NAME, [base, ours], {"User": USER, "Entrypoint": [f"/{HOME}/bin/drawbridge"], "Cmd": ["--help"]})
     path = folder / "product.tar"
     # As the Dockerfile's target `scheduler` has it, and as Kubernetes publishes its own.
-    ours_alone = image_of(folder, SCHEDULER, scheduler, "drawbridge-scheduler")
-    stock_alone = image_of(folder, STOCK_SCHEDULER, stock, "usr/local/bin/kube-scheduler")
+    ours_alone = image_of(folder, SCHEDULER, program("drawbridge-scheduler"), "drawbridge-scheduler")
+    stock_alone = image_of(folder, STOCK_SCHEDULER, program("kube-scheduler"), "usr/local/bin/kube-scheduler")
     write(path, [drawbridge, ours_alone, stock_alone])
     return path
 
 
-def image_of(folder: Path, name: str, program: Path, place: str) -> Image:
+def image_of(folder: Path, name: str, alone: Path, place: str) -> Image:
     """One static program and nothing else."""
 
     def fill(tar: tarfile.TarFile) -> None:
-        add(tar, place, program.read_bytes(), 0o755)
+        add(tar, place, alone.read_bytes(), 0o755)
 
-    alone: Layer = layer(folder / f"{program.name}.tar", fill)
-    return Image(name, [alone], {"User": USER, "Entrypoint": [f"/{place}"], "Env": ["PATH=/usr/local/bin"]})
+    filled: Layer = layer(folder / f"{alone.name}.tar", fill)
+    return Image(name, [filled], {"User": USER, "Entrypoint": [f"/{place}"], "Env": ["PATH=/usr/local/bin"]})
 
 
 def run(argv: Sequence[str | Path]) -> str:

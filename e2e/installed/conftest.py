@@ -4,7 +4,6 @@ import pytest
 
 from cluster.manifests import dump
 from e2e.actors import fleet
-from e2e.build import program
 from e2e.driver.test_adapter import RESOURCE
 from e2e.driver.test_migrate import daemon_set
 from e2e.ground import product
@@ -23,7 +22,7 @@ CONFIGURATION = {
 
 @pytest.fixture(scope="package")
 def node():
-    with ControlPlane(name="pods", api_args=["--enable-aggregator-routing=true"]) as cluster:
+    with ControlPlane(name="pods", network=True) as cluster:
         yield Node(cluster).start()
 
 
@@ -31,8 +30,7 @@ def node():
 def installation(node):
     """What `drawbridge manifests` prints, with our scheduler, which the configuration names; and what nodes have besides."""
     cluster = node.cluster
-    archive = product.archive(cluster.run.data, program("drawbridge-scheduler"), program("kube-scheduler"))
-    node.import_images(archive)
+    node.import_images(product.archive(cluster.run.data))
     cluster.patch(f"/api/v1/nodes/{node.name}", {"metadata": {"labels": SWITCHES}})
     ours = ["--bridge", "--plugin", "--scheduler-image", product.SCHEDULER, "--node-agent", "--quota", "--promises"]
     installed = Installation(node)

@@ -1,14 +1,12 @@
 """An installation on a real node: what ships is applied as it is, and stands as pods.
 
-Nothing runs beside the cluster. What differs from an installation elsewhere is only the way to the API server, which listens on
-loopback here and has no Service address, and to Services, which are not routed: pods are told another, and the server finds the webhook by its endpoints.
+Nothing runs beside the cluster, and nothing differs from an installation elsewhere: pods find the API server and Services by
+address and name, and the API server finds the webhook.
 """
 
-import ipaddress
 import os
 import sys
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from cluster.manifests import dump, parse
 from e2e.actors import fleet
@@ -20,7 +18,6 @@ from e2e.ground import product
 ROOT = Path(__file__).parents[2]
 PROGRAM = Path(sys.executable).with_name("drawbridge")
 ON_NODES = ("drawbridge-driver", "drawbridge-adapter", f"{SYSTEM}-nodes")
-SERVER = "kubernetes.default.svc"
 ALLOCATOR = f"drawbridge-allocator.{SYSTEM}.svc"  # behind a Service where the scheduler is apart
 ALLOCATOR_PORT = 9441
 WORKLOADS = ("Deployment", "DaemonSet")
@@ -74,27 +71,11 @@ class Installation:
     def __init__(self, node):
         self.node = node
         self.cluster = node.cluster
-        self.address = str(next(ipaddress.ip_network(node.subnet).hosts()))
-        services = f"{ALLOCATOR_PORT}={SYSTEM}/drawbridge-allocator"
-        gateway = [sys.executable, "-m", "e2e.ground.gateway", self.cluster.kubeconfig, self.address, services]
-        self.cluster.spawn("gateway", gateway)
 
     def apply(self, made):
         """Apply objects, as is done without Helm: first kinds, and then what is of these kinds."""
-        told = [self.led(item) for item in made]
         for _ in range(2):
-            self.cluster.kubectl("apply", "--server-side", "-f", "-", input=dump(told))
-
-    def led(self, item):
-        """A workload whose pods find the API server and Services here."""
-        if item["kind"] in WORKLOADS:
-            port = str(urlsplit(self.cluster.url).port)
-            where = {"KUBERNETES_SERVICE_HOST": SERVER, "KUBERNETES_SERVICE_PORT": port}
-            spec = item["spec"]["template"]["spec"]
-            spec["hostAliases"] = [{"ip": self.address, "hostnames": [SERVER, ALLOCATOR]}]
-            for one in spec["containers"]:
-                one["env"] = [*one.get("env", ()), *({"name": key, "value": value} for key, value in where.items())]
-        return item
+            self.cluster.kubectl("apply", "--server-side", "-f", "-", input=dump(made))
 
     def wait(self, made):
         """Wait until all workloads among these stand, and nothing is left of what they were before."""
@@ -119,6 +100,13 @@ class Installation:
         """The pods of the installation, of one component if it is named."""
         asked = {"labelSelector": f"app.kubernetes.io/component={component}"} if component else {}
         return self.cluster.get(f"/api/v1/namespaces/{namespace}/pods", **asked)["items"]
+
+    def addresses(self, service):
+        """The addresses of the ready pods behind a Service of ours."""
+        path = f"/apis/discovery.k8s.io/v1/namespaces/{SYSTEM}/endpointslices"
+        slices = self.cluster.get(path, labelSelector=f"kubernetes.io/service-name={service}")["items"]
+        found = [endpoint for one in slices for endpoint in one["endpoints"] or ()]
+        return [endpoint["addresses"][0] for endpoint in found if endpoint["conditions"]["ready"]]
 
     def containers(self):
         """Which programs run in the pods of the installation, and how often each was started."""

@@ -12,7 +12,6 @@ import pytest
 from e2e.actors import fleet
 from e2e.actors.webhook import SYSTEM
 from e2e.actors.workloads import claim, container, pod, request, using
-from e2e.installed.installation import SERVER
 from tests.limits import PATIENCE
 
 pytestmark = [pytest.mark.real, pytest.mark.node, pytest.mark.time_limit(480, "images are made, and a dozen processes start")]  # fmt: skip
@@ -27,7 +26,7 @@ def reserved(node, installation):
     """A reservation for a pod that its scheduler leaves alone, and the address of the replica that made it."""
     cluster = node.cluster
     # The test that ended the leader before has left a pod that is only starting.
-    cluster.until("both replicas are ready", lambda: len(addresses(cluster)) == 2, PATIENCE)
+    cluster.until("both replicas are ready", lambda: len(installation.addresses(SERVICE)) == 2, PATIENCE)
     name = cluster.namespace("promised")
     gated = {"schedulerName": "drawbridge", "schedulingGates": [{"name": "example.com/later"}]}
     waiting = pod("p", name, container(), resourceClaims=[using("mine")], **gated)
@@ -66,28 +65,11 @@ def said_at_the_plugins_socket(node, uid, call, body):
 
 
 def test_the_agents_pod_sees_what_the_leading_allocators_pod_has_promised(node, installation, reserved):
-    """There is no DNS here: its pod is told the addresses that the headless Service has, and to heed more than the first."""
     cluster = node.cluster
-    path = f"/apis/apps/v1/namespaces/{AGENTS}/daemonsets/drawbridge-node-agent"
-    both = addresses(cluster)
-    known = [{"ip": installation.address, "hostnames": [SERVER]}]
-    known += [{"ip": one, "hostnames": [f"{SERVICE}.{SYSTEM}.svc"]} for one in both]
-    told = {"name": "node-agent", "env": [{"name": "RESOLV_MULTI", "value": "on"}]}
-    spec = {"hostAliases": known, "containers": [told]}
-    agents = cluster.patch(path, {"spec": {"template": {"spec": spec}}}, "strategic")
-    installation.wait([agents])
     [agent] = [one for one in installation.pods(AGENTS) if "deletionTimestamp" not in one["metadata"]]
     shown = f"http://{agent['status']['podIP']}:9092"
     cluster.until("the promise is seen", lambda: "drawbridge_node_promises 1.0" in read(f"{shown}/metrics"), PATIENCE)
     assert "allocator" not in read(f"{shown}/readyz?verbose")
-
-
-def addresses(cluster):
-    """Of the replicas that are ready."""
-    path = f"/apis/discovery.k8s.io/v1/namespaces/{SYSTEM}/endpointslices"
-    [one] = cluster.get(path, labelSelector=f"kubernetes.io/service-name={SERVICE}")["items"]
-    assert [port["port"] for port in one["ports"]] == [9444]
-    return [endpoint["addresses"][0] for endpoint in one["endpoints"] or () if endpoint["conditions"]["ready"]]
 
 
 def read(url):

@@ -95,13 +95,14 @@ def test_at_the_allocators_service_who_shows_no_certificate_of_the_schedulers_is
         context.load_cert_chain(certificates / f"{who}.crt", certificates / f"{who}.key")
         # Of the pods that there are: the one that was there before may still be listed.
         apart.cluster.until(
-            f"{who} is answered", lambda code=code, context=context: f" {code} " in asked(apart.address, context)
+            f"{who} is answered", lambda code=code, context=context: f" {code} " in asked(apart, context)
         )
-    assert asked(apart.address, ssl.create_default_context(cafile=str(certificates / "ca.crt"))) == "turned away"
+    assert asked(apart, ssl.create_default_context(cafile=str(certificates / "ca.crt"))) == "turned away"
 
 
-def asked(address, context):
-    """The first line of what the allocator answers at its Service to an unknown question. In TLS 1.3 a client is turned away when it reads."""
+def asked(apart, context):
+    """The first line of what the allocator answers in its pod to an unknown question. In TLS 1.3 a client is turned away when it reads."""
+    [address] = apart.addresses("drawbridge-allocator")
     with socket.create_connection((address, ALLOCATOR_PORT), timeout=30) as line:
         try:
             with context.wrap_socket(line, server_hostname=ALLOCATOR) as talk:

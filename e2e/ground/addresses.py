@@ -1,0 +1,61 @@
+"""Ports of loopback and subnets that no other run on this machine has."""
+
+import fcntl
+import ipaddress
+import os
+import random
+import socket
+import subprocess
+from functools import cache as once
+
+from e2e.ground.cache import cache
+
+SUBNETS = 1 << 16  # what is reserved is a number: of a port, or past all ports of a subnet
+
+
+def free_port() -> int:
+    """Return a free port of loopback, outside the range from which outgoing connections take theirs.
+
+    No other process that asks here is given it while this one lives: between the answer and the moment at which a process
+    listens there are seconds, and runs may start side by side.
+    """
+    while True:
+        port = random.randint(20000, 32000)
+        if not reserve(port):
+            continue
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        return port
+
+
+GIVEN: set[int] = set()
+
+
+def reserve(number: int) -> bool:
+    """Take a number that no other caller of this has: lock its byte in a file of the cache, until this process ends."""
+    if number in GIVEN:
+        return False
+    try:
+        fcntl.lockf(reservations(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, number)
+    except OSError:
+        return False
+    GIVEN.add(number)
+    return True
+
+
+@once
+def reservations() -> int:
+    """Open the file of reservations, once: the kernel drops a process's locks with any of its descriptors of the file."""
+    return os.open(cache() / "ports", os.O_RDWR | os.O_CREAT, 0o644)
+
+
+def free_subnet() -> str:
+    """Return a /24 that neither this machine has a route to nor another node was given: routes come with the first pod, not before."""
+    routes = subprocess.run(["ip", "-4", "route"], capture_output=True, text=True, check=True).stdout
+    for number, subnet in enumerate(ipaddress.ip_network("10.88.0.0/16").subnets(new_prefix=24)):
+        if str(subnet.network_address).removesuffix("0") not in routes and reserve(SUBNETS + number):
+            return str(subnet)
+    raise RuntimeError("no free /24 in 10.88.0.0/16: look at `ip route`")
