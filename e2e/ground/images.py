@@ -89,7 +89,7 @@ def _add_image(tar: tarfile.TarFile, image: Image, held: set[str]) -> dict[str, 
     for one in image.layers:
         if one.digest not in held:
             held.add(one.digest)
-            tar.add(one.path, f"blobs/sha256/{one.digest.partition(':')[2]}")
+            tar.add(one.path.resolve(), f"blobs/sha256/{one.digest.partition(':')[2]}")
     manifest = {
         "schemaVersion": 2,
         "mediaType": TYPE + "manifest.v1+json",

@@ -5,6 +5,7 @@ The settings that are not obvious make it work on machines with cgroup v1 and wi
 
 import json
 import os
+import socket
 import time
 from pathlib import Path
 from typing import Self
@@ -107,7 +108,14 @@ class Node:
         names.write_text(
             f".:53 {{\n bind {network.address}\n kubernetes {DOMAIN} {{\n  kubeconfig {self.cluster.kubeconfig}\n }}\n}}\n"
         )
-        self.cluster.spawn("coredns", [program("coredns"), "-conf", names])
+        answering = self.cluster.spawn("coredns", [program("coredns"), "-conf", names])
+
+        def answers() -> bool:
+            answering.check()
+            with socket.socket() as line:
+                return line.connect_ex((network.address, 53)) == 0
+
+        self.cluster.until("names of Services are answered", answers, READY_SECONDS)
 
     def import_images(self, archive: Path) -> None:
         """Have containerd take the images of an archive."""
