@@ -23,7 +23,7 @@ from e2e.ground.cache import cache, locked, say
 BINARIES = Path(__file__).parent / "binaries"
 BRIDGE = Path(__file__).parent.parent / "bridge"
 CURRENT = "1.37"
-# The newest patch of each minor that is to be had as a module.
+# The newest patch of each minor among the versions that the module proxy lists.
 KUBERNETES_VERSIONS = {"1.34": "v1.34.4", "1.35": "v1.35.4", "1.36": "v1.36.3", CURRENT: "v1.37.1"}
 SAY_EVERY = 30.0
 
