@@ -144,6 +144,9 @@ def _unanswered(view: PodView, state: State) -> Iterator[Decision]:
 
 def judge_resource(key: str, state: State, container: str = "") -> Decision | None:
     """Judge a resource that no table has; None if it has nothing to do with devices."""
+    if key.startswith(IMPLICIT) and state.fleet.known and key not in state.fleet.extended:
+        waits = f"there is no DeviceClass {key.removeprefix(IMPLICIT)}: the pod waits until there is one"
+        return _decision(Action.LEFT, key, waits, container)
     if key.startswith(IMPLICIT):
         served = f"DeviceClass {key.removeprefix(IMPLICIT)} serves it, as if through extendedResourceName"
         return _decision(Action.LEFT, key, served, container)

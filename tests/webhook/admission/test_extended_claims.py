@@ -12,6 +12,7 @@ from tests.webhook.admission.test_decide import answer, mutated, pod, review
 from tests.webhook.pods import configured
 from webhook.admission import decide as admission
 from webhook.admission import decide_object
+from webhook.admission.unanswered_requests import unanswered_requests
 from webhook.claims import taint_rule
 from webhook.state import StateBuilder
 from webhook.state.features import Features
@@ -157,8 +158,18 @@ def test_a_workload_is_told_what_its_pods_will_meet():
         "metadata": {"name": "w", "namespace": "ns"},
         "spec": {"template": template},
     }
-    [refusal] = decide_object(workload, world()).refusals
+    state = world()
+    [refusal] = decide_object(workload, state).refusals
     assert "[R023]" in str(refusal)
+    said = answer(admission.validate(review(workload, resource="deployments", group="apps"), state))
+    assert said["allowed"]
+    assert said["warnings"][0].startswith("such a pod will be refused: the only node could not serve")
+
+
+def test_an_implicit_name_of_no_class_waits_for_one():
+    key = f"{IMPLICIT}.typo"
+    [said] = unanswered_requests(asked(1, key), world(), ())
+    assert said.detail == f"there is no DeviceClass {DRIVER}.typo: the pod waits until there is one"
 
 
 # Translated after all
