@@ -122,6 +122,26 @@ def in_namespace(documents: Sequence[Document], namespace: str) -> tuple[Sequenc
     return placed, frozenset(elsewhere)
 
 
+def leave_made(documents: Sequence[Document]) -> frozenset[int]:
+    """Find, by number, what another of these made: who reads that has read it. Say how many there are.
+
+    Both have passed a server, and the maker's uid is the one that is named: else whoever names a maker would be passed over.
+    """
+    from cli.loading import inside, items
+
+    metadata = [inside(document.object, "metadata") for document in documents]
+    uids = {one["uid"] for one in metadata if isinstance(one.get("uid"), str) and one["uid"]}
+    made = frozenset(
+        number
+        for number, one in enumerate(metadata)
+        if one.get("uid")
+        and any(owner.get("controller") is True and owner.get("uid") in uids for owner in items(one, "ownerReferences"))
+    )
+    if made and not inputs.quiet():
+        inputs.complain(f"not looked at: {inputs.count_of(len(made), 'object')} that others of the input made")
+    return made
+
+
 def besides(known: Sequence[Document], documents: Sequence[Document]) -> list[Document]:
     """Leave out of the inventory what these documents would replace if they were applied."""
     from dra.validation import name

@@ -11,7 +11,7 @@ import msgspec
 from cli import contract as inputs
 from cli.configuration import among, configuration_of, features_of, in_mode, mode_option, server_named
 from cli.contract import Broken, Exit
-from cli.state import besides, in_namespace, say_assumed, state_of
+from cli.state import besides, in_namespace, leave_made, say_assumed, state_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -79,6 +79,7 @@ def command(
         inputs.warn("the input holds no objects")
     inventoried = inputs.read(inventory, files) if inventory else []
     within, elsewhere = in_namespace(documents, namespace)
+    elsewhere |= leave_made(within)
     documents = [one for number, one in enumerate(within) if number not in elsewhere]
     inventoried += [within[number] for number in sorted(elsewhere)]
     known = besides(inventoried, documents)

@@ -59,9 +59,11 @@ def command(
 
 async def _demo(documents: list[Document], objects: list[dict[str, Any]], config: str, *, stay: bool) -> None:
     from cli import loop
+    from cli.arrivals import brings_pods
     from cli.configuration import source_of
     from cli.playground import PodsListener, end_of, playground, pods_of
     from cli.playground import story as fates
+    from cli.state import leave_made
     from cluster.errors import BadRequest
 
     started = time.monotonic()
@@ -80,9 +82,15 @@ async def _demo(documents: list[Document], objects: list[dict[str, Any]], config
         stored: list[Document] = []
         passed_over: list[Document] = []
         # One after the other, so that the order decides who gets the last device.
-        for document in documents:
-            if pods := pods_of(document.object):
-                told += [await end_of(here, pod, SECONDS, shows=_comment(document.file)) for pod in pods]
+        made = leave_made(documents)
+        for number, document in enumerate(documents):
+            if number in made:
+                continue
+            if brings_pods(document.object):
+                said = _comment(document.file)
+                for pod, part in pods_of(document.object):
+                    shows = ": ".join(filter(None, (part, said)))
+                    told.append(await end_of(here, pod, SECONDS, shows=shows))
                 continue
             try:
                 here.cluster.load([document.object])

@@ -17,7 +17,7 @@ from cli import contract as inputs
 from cli.configuration import among, configuration_of, features_of, in_mode, mode_option, server_named
 from cli.contract import Broken, Exit
 from cli.edited import Result
-from cli.state import in_namespace, say_assumed, state_of
+from cli.state import in_namespace, leave_made, say_assumed, state_of
 from webhook.names import PREFIX
 
 if TYPE_CHECKING:
@@ -91,6 +91,7 @@ def command(
     if not files:
         raise Broken("nothing to translate", "name manifests with -f FILE, -f DIR or -f -, or a cluster with --cluster")
     from cli.devices import warn_of_misspelt
+    from cli.loading import serves_node
     from webhook.translate import paths
 
     server = server_named(kubernetes, feature_gates)
@@ -99,6 +100,8 @@ def command(
     documents = inputs.read_what_can_be(files)
     configuration = given or among(documents, around)
     placed, elsewhere = in_namespace(documents, namespace)
+    elsewhere |= leave_made(placed)
+    elsewhere |= {number for number, one in enumerate(placed) if serves_node(one.object)}
     state = state_of(placed, around, configuration, features_of(server, configuration))
     state = in_mode(state, mode)
     foretold: list[Foretold] = []
@@ -110,7 +113,8 @@ def command(
     writes = in_place or dry_run
     wanted = click.get_current_context().get_parameter_source("output") is not ParameterSource.DEFAULT
     if wanted or not writes:
-        _print(results, output)
+        looked_at = [one for number, one in enumerate(results) if number not in elsewhere]
+        _print(looked_at if output == "report" else results, output)
     if writes:
         _write_into(results, dry_run=dry_run, err=wanted)
     warn_of_misspelt(documents)

@@ -13,6 +13,7 @@ from cli.loading.objects import (
     is_extended,
     items,
     owner_of,
+    serves_node,
     text,
     who,
 )
@@ -55,6 +56,7 @@ __all__ = [
     "owner_of",
     "read_dump",
     "scene_of",
+    "serves_node",
     "state_of",
     "text",
     "trim",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from cluster.server import Server
-from webhook.translate import mapping
+from webhook.translate import at, mapping, paths
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -32,6 +32,8 @@ _WITH_PODS = frozenset(
     ("Pod", "ReplicaSet", "Deployment", "StatefulSet", "DaemonSet", "Job", "CronJob", "ReplicationController")
 )
 _STATUS = ("phase", "conditions", "numberReady")
+# What device plugins and drivers mount to meet the kubelet.
+_KUBELET = "/var/lib/kubelet/"
 _OF_CONDITION = ("type", "status")
 
 
@@ -103,6 +105,19 @@ def owner_of(obj: Object) -> Who | None:
             group = group_of(reference.get("apiVersion"))
             return Who(group, text(reference.get("kind")), namespace, text(reference.get("name")))
     return None
+
+
+def serves_node(obj: Object) -> bool:
+    """Say whether the pods of an object are a part of their node, as a device plugin and a driver are: they listen beside the kubelet, and ask for nothing."""
+    for path in paths(obj):
+        spec = inside(mapping(at(obj, path)), "spec")
+        if not any(text(inside(one, "hostPath").get("path")).startswith(_KUBELET) for one in items(spec, "volumes")):
+            return False
+        for one in (*items(spec, "initContainers"), *items(spec, "containers")):
+            resources = inside(one, "resources")
+            if any(map(is_extended, (*inside(resources, "limits"), *inside(resources, "requests")))):
+                return False
+    return bool(paths(obj))
 
 
 def group_of(version: object) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -16,9 +16,31 @@ if TYPE_CHECKING:
     from dra.objects import Pod
 
 
-def pods_of(obj: dict[str, Any]) -> list[dict[str, Any]]:
-    """The object itself if it is a pod; if it is a workload, the first pod that its controller would make of each of its templates."""
-    return [with_name(one.pod) for one in makings(obj)]
+# Pods of one template that are pushed.
+MOST = 8
+
+
+class Replica(NamedTuple):
+    """A pod, and which one it is of its workload, for people; "" for a pod of its own and for an only one."""
+
+    pod: dict[str, Any]
+    part: str = ""
+
+
+def pods_of(obj: dict[str, Any]) -> list[Replica]:
+    """The object itself if it is a pod; if it is a workload, the pods that its controller would make, the first few of each template."""
+    found: list[Replica] = []
+    templates = list(makings(obj))
+    for one in templates:
+        # What stands before the template's name tells the templates of a workload apart: Master, Worker.
+        part = one.path.removesuffix("/template").rpartition("/")[2] if len(templates) > 1 else ""
+        for number in range(min(one.replicas, MOST)):
+            pod = one.pod
+            if one.name:
+                pod = pod | {"metadata": mapping(pod.get("metadata")) | {"name": f"{one.name}-{number}"}}
+            which = f"{number + 1} of {one.replicas}" if one.replicas > 1 else ""
+            found.append(Replica(with_name(pod), ", ".join(filter(None, (part, which)))))
+    return found
 
 
 def with_name(pod: dict[str, Any]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from aiohttp import web
 
+from cli.arrivals import brings_pods
 from cli.playground import story as fates
 from cli.playground.pod_progress import end_of, fate_of, pods_of
 from cluster import Apply, manifests, resources
@@ -100,8 +101,8 @@ class PodsListener:
             if not isinstance(document.object.get("metadata") or {}, dict):
                 return _refuse(400, f"line {document.line}: metadata is not an object")
             made = pods_of(document.object)
-            if made:
-                pods += made
+            if brings_pods(document.object):
+                pods += [one.pod for one in made]
             elif _is_companion(document.object):
                 companions.append(document.object)
             elif wrong := _wrong(document.object):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from cli.loading import Object, Who, inside, items, owner_of, who
+from cli.loading import Object, Who, inside, items, owner_of, serves_node, who
 from webhook.translate import paths
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def families(objects: Iterable[Object], asks: Callable[[Object], bool] | None = 
     known = {who(one): one for one in every}
     members: dict[Who, list[tuple[int, int, Object]]] = {}
     for number, one in enumerate(every):
-        if has_ended(one) or not (paths(one, unknown=True) or (asks is not None and asks(one))):
+        if has_ended(one) or serves_node(one) or not (paths(one, unknown=True) or (asks is not None and asks(one))):
             continue
         # Follow owners to the top, which need not have been read. A static pod is owned by its node.
         top = who(one)

@@ -122,6 +122,7 @@ def overview(gathered: Gathered, configuration: Configuration, features: Feature
             wanted |= judged.classes
     workloads.sort(key=lambda one: (one.namespace, one.kind, one.name))
     plugins = held(stock, moving, staying, configuration) if stock is not None else []
+    is_installed = any(who(one).name.startswith(names.NAME) for one in gathered.of("MutatingWebhookConfiguration"))
     labels = {who(one).name: inside(one, "metadata", "labels") for one in gathered.of("Namespace")}
     namespaces = sorted({one.namespace for one in workloads} - {CLUSTER})
     return Overview(
@@ -137,7 +138,9 @@ def overview(gathered: Gathered, configuration: Configuration, features: Feature
         sides=standings(stock.nodes.values(), state.fleet, configuration) if stock is not None else (),
         classes={name: served.devices for name, served in sorted(state.fleet.classes.items())},
         modes={
-            name: text(labels.get(name, {}).get(names.MODE_LABEL)) or configuration.file.mode for name in namespaces
+            name: text(labels.get(name, {}).get(names.MODE_LABEL)) or configuration.file.mode
+            for name in namespaces
+            if is_installed or names.MODE_LABEL in labels.get(name, {})
         },
         unread=(*gathered.unread, *odd),
     )

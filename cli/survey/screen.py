@@ -70,7 +70,8 @@ def screen(seen: Overview, *, columns: int | None, wide: bool, colour: bool) -> 
         yield ""
         mode = seen.modes.get(namespace, "")
         note = ", which is not a valid mode: treated as warn" if mistake_of(mode) else ""
-        yield f"{paint(printable(namespace), 'bold')}  (mode {printable(mode)}{note})"
+        in_mode = f"  (mode {printable(mode)}{note})" if mode else ""
+        yield f"{paint(printable(namespace), 'bold')}{in_mode}"
         yield from _table(list(group), columns, colour=colour, wide=wide)
     if seen.reasons:
         yield ""

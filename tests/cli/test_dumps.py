@@ -1,0 +1,66 @@
+"""A dump of a cluster is read as people mean it: what made other objects stands for them, and nodes' own pods are no workloads."""
+
+import pytest
+
+from tests.cli.running import manifest, run, run_json
+
+LIMITS = {"resources": {"limits": {"nvidia.com/gpu": 1, "nvidia.com/gpumen": 1}}}
+SPEC = {"containers": [{"name": "main", "image": "i", **LIMITS}]}
+TEMPLATE = {"metadata": {"labels": {"a": "b"}}, "spec": SPEC}
+
+
+def stored(kind, name, spec, maker=None, version="apps/v1"):
+    metadata = {"name": name, "namespace": "n", "uid": f"uid-{name}"}
+    if maker:
+        owner = {"apiVersion": "apps/v1", "kind": "Owner", "name": maker, "uid": f"uid-{maker}", "controller": True}
+        metadata["ownerReferences"] = [owner]
+    return {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec}
+
+
+def made(kind, name, maker=None):
+    return stored(kind, name, {"selector": {"matchLabels": {"a": "b"}}, "template": TEMPLATE}, maker)
+
+
+DUMP = (made("Deployment", "d"), made("ReplicaSet", "d-1", "d"), stored("Pod", "d-1-x", SPEC, "d-1", "v1"))
+PLUGIN = {
+    "containers": [{"name": "c", "image": "i", "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]}],
+    "volumes": [{"name": "v", "hostPath": {"path": "/var/lib/kubelet/device-plugins"}}],
+}
+
+
+def test_what_another_object_made_is_told_once(tmp_path):
+    file = manifest(tmp_path / "dump.yaml", *DUMP)
+    _, answer = run_json("check", "-f", file)
+    assert {(one["code"], one["object"]) for one in answer["findings"]} == {("D211", "Deployment/n/d")}
+    _, answer = run_json("translate", "-f", file)
+    assert {one["object"] for one in answer["decisions"]} == {"Deployment/n/d"}
+    assert [one["kind"] for one in answer["items"]] == ["Deployment", "ReplicaSet", "Pod"], "all of it passes through"
+    assert "not looked at: 2 objects that others of the input made" in run("translate", "-f", file).stderr
+
+
+@pytest.mark.parametrize("lacks", ["uid", "maker"])
+def test_who_only_says_that_another_made_it_is_looked_at(tmp_path, lacks):
+    claims_to_be = stored("Pod", "x", SPEC, "d", "v1")
+    if lacks == "uid":
+        del claims_to_be["metadata"]["uid"]
+    file = manifest(tmp_path / "pod.yaml", *([DUMP[0]] if lacks == "uid" else []), claims_to_be)
+    _, answer = run_json("check", "-f", file)
+    assert "Pod/n/x" in {one["object"] for one in answer["findings"]}
+
+
+def test_a_device_plugin_is_no_workload_unless_it_asks_for_devices_itself(tmp_path):
+    plugin = stored("DaemonSet", "plugin", {"template": {"spec": PLUGIN}})
+    asks = stored("DaemonSet", "asks", {"template": {"spec": {**PLUGIN, **SPEC}}})
+    file = manifest(tmp_path / "dump.yaml", plugin, asks)
+    _, answer = run_json("survey", "-f", file)
+    assert [one["name"] for one in answer["workloads"]] == ["asks"]
+    _, answer = run_json("translate", "-f", file)
+    assert {one["object"] for one in answer["decisions"]} == {"DaemonSet/n/asks"}
+
+
+def test_modes_are_spoken_of_where_drawbridge_is_installed(tmp_path):
+    webhook = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration"}
+    without = manifest(tmp_path / "without.yaml", DUMP[0])
+    installed = manifest(tmp_path / "with.yaml", DUMP[0], {**webhook, "metadata": {"name": "drawbridge"}})
+    assert "mode" not in run("survey", "-f", without).stdout
+    assert "n  (mode enforce)" in run("survey", "-f", installed).stdout
