@@ -32,8 +32,8 @@ def pods_of(obj: dict[str, Any]) -> list[Replica]:
     found: list[Replica] = []
     templates = list(makings(obj))
     for one in templates:
-        # What stands before the template's name tells the templates of a workload apart: Master, Worker.
-        part = one.path.removesuffix("/template").rpartition("/")[2] if len(templates) > 1 else ""
+        # Where it stands tells the templates of a workload apart: pytorchReplicaSpecs/Worker.
+        part = one.path.removesuffix("/template").removeprefix("/spec/") if len(templates) > 1 else ""
         for number in range(min(one.replicas, MOST)):
             pod = one.pod
             if one.name:

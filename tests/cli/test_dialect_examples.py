@@ -7,9 +7,11 @@ from functools import cache
 import pytest
 from click.testing import CliRunner
 
+from cli.arrivals import makings
 from cli.configuration import source_of
 from cli.main import main
-from cli.playground import playground, pods_of
+from cli.playground import playground
+from cli.playground.pod_progress import with_name
 from dra import validation
 from tests.cli.dialect_examples import CONFIGURATION, DIALECTS, DRIVERS, FILES, Example, example, inventory
 from tests.limits import PATIENCE
@@ -19,10 +21,15 @@ EXAMPLES = {one.name: one for one in map(example, FILES)}
 FOLDERS = [option for name in DIALECTS for option in ("-f", str(DRIVERS.parent / name))]
 
 
+def firsts(one: Example) -> list[dict]:
+    """The first pod of each of its templates."""
+    return [with_name(made.pod) for made in makings(one.object)]
+
+
 def asked(one: Example) -> set[str]:
     """The resources that its containers ask for beside the ones that every node has."""
     found = set()
-    for pod in pods_of(one.object):
+    for pod in firsts(one):
         for container in (*pod["spec"].get("initContainers", ()), *pod["spec"]["containers"]):
             found |= {key for key in container.get("resources", {}).get("limits", {}) if "/" in key}
     return found
@@ -87,7 +94,7 @@ async def test_a_pod_gets_the_devices_of_the_drivers_that_are_expected(name):
     one = EXAMPLES[name]
     given: Counter[str] = Counter()
     refusals = []
-    for pod in pods_of(one.object):
+    for pod in firsts(one):
         async with playground(inventory(), source_of(str(CONFIGURATION))) as here:
             answer = await here.push(pod)
             if answer.stored is None:

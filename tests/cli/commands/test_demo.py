@@ -181,12 +181,23 @@ spec:
 """
 
 
-async def test_each_template_of_a_workload_is_shown_by_a_pod_of_its_own():
+async def test_a_workload_is_shown_by_all_its_pods_and_each_says_which_it_is():
     (document,) = manifests.parse(WORKERS.encode(), "workers")
+    replicas = pods_of(document.object)
+    parts = ["headGroupSpec", "workerGroupSpecs/0, 1 of 2", "workerGroupSpecs/0, 2 of 2"]
+    assert [one.part for one in replicas] == parts
     async with playground(FLEET, Source()) as here:
-        head, worker = [await end_of(here, pod, PATIENCE) for pod in pods_of(document.object)]
+        head, *workers = [await end_of(here, one.pod, PATIENCE) for one in replicas]
     assert (head.name, head.asked) == ("ray-0-0", ())
-    assert (worker.name, worker.end) == ("ray-1-0", End.PLACED)
+    assert [(one.name, one.end) for one in workers] == [("ray-1-0", End.PLACED), ("ray-1-1", End.PLACED)]
+
+
+@pytest.mark.parametrize(("replicas", "names"), [(0, []), (1, ["d-0"]), (64, [f"d-{i}" for i in range(8)])])
+def test_a_demo_makes_as_many_pods_as_replicas_and_no_more_than_a_screen_holds(replicas, names):
+    spec = {"replicas": replicas, "template": {"spec": {"containers": [{"name": "c", "image": "i"}]}}}
+    made = pods_of({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}, "spec": spec})
+    assert [one.pod["metadata"]["name"] for one in made] == names
+    assert [one.part for one in made][-1:] == ([f"8 of {replicas}"] if replicas > 8 else [""] * bool(replicas))
 
 
 async def test_a_person_can_push_pods_with_curl():
@@ -318,7 +329,7 @@ def test_a_demo_passes_over_what_is_not_a_pod_and_counts_it(tmp_path):
 
 def test_workloads_become_the_pods_that_their_controllers_would_make():
     for path in sorted((EXAMPLES / "pods").glob("*.yaml")):
-        pod = pods_of(manifests.read([path])[-1].object)[0]
+        pod = pods_of(manifests.read([path])[-1].object)[0].pod
         assert pod["kind"] == "Pod"
         assert pod["metadata"]["name"]
         assert pod["spec"]["containers"]
