@@ -12,7 +12,7 @@ CHECKED := $(PACKAGES) $(wildcard tests e2e bench docs)
 .PHONY: help setup run test test-all record fmt lint lint-python type arch generate map counts e2e cluster cluster-down binaries bridge bench soak chaos fuzz long never lock clean
 
 help: ## Show this list
-	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "%-16s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # Set-up is one stamp file: it is redone when the pins change, and a set-up that was killed leaves no stamp.
 setup: $(VENV)/.ready ## Make .venv with everything in it, from requirements.lock (hashes checked)
