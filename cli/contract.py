@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
-_BESIDE, _BUILT, _EXCLUDED, _NEEDED, _EVERYWHERE = (
-    f"{__name__}.{name}" for name in ("beside", "built", "excluded", "needed", "everywhere")
+_BESIDE, _BUILT, _CHARTS, _VALUES, _EXCLUDED, _NEEDED, _EVERYWHERE = (
+    f"{__name__}.{name}" for name in ("beside", "built", "charts", "values", "excluded", "needed", "everywhere")
 )
 
 
@@ -146,9 +146,12 @@ class Command(click.Command):
         if ctx.params.get("namespace") and ctx.meta.get(_EVERYWHERE):
             raise click.UsageError("-n and -A contradict: leave one of them out", ctx)
         if "files" in ctx.params:
-            from cli.outside import KUSTOMIZE
+            from cli.outside import CHART, KUSTOMIZE
 
             built = [f"{KUSTOMIZE}{folder}" for folder in ctx.meta.get(_BUILT, ())]
+            built += [f"{CHART}{folder}" for folder in ctx.meta.get(_CHARTS, ())]
+            if ctx.meta.get(_VALUES) and not ctx.meta.get(_CHARTS):
+                raise click.UsageError("--values is for a chart: add --chart DIR", ctx)
             ctx.params["files"] += (*ctx.meta.get(_BESIDE, ()), *built)
             missing = ctx.meta.get(_NEEDED) and not ctx.params["files"]
             if missing and not ctx.resilient_parsing:
@@ -286,6 +289,22 @@ def files(*, required: bool = True, beside: bool = True, help: str = "") -> Deco
             expose_value=False,
             callback=keep(_BUILT),
             help="A directory with a kustomization, built with kustomize or kubectl. May be repeated.",
+        ),
+        click.option(
+            "--chart",
+            multiple=True,
+            metavar="DIR",
+            expose_value=False,
+            callback=keep(_CHARTS),
+            help="A directory with a Helm chart, rendered with helm. May be repeated.",
+        ),
+        click.option(
+            "--values",
+            multiple=True,
+            metavar="FILE",
+            expose_value=False,
+            callback=keep(_VALUES),
+            help="Values for the chart, later ones over earlier ones. May be repeated.",
         ),
         click.option(
             "--exclude",
@@ -528,14 +547,18 @@ def _read(
     return documents, problems_
 
 
-def _from_outside(name: str) -> bytes | None:
-    """The text of what is no file here; None for a file."""
-    from cli.outside import KUSTOMIZE, is_outside, text_of
+def _from_outside(name: str) -> tuple[bytes, str] | None:
+    """The text of what is no file here, and what it was built from; None for a file."""
+    from cli.outside import CHART, KUSTOMIZE, is_outside, text_of
 
-    built = click.get_current_context().meta.get(_BUILT, ())
-    if name.startswith(KUSTOMIZE) and name.removeprefix(KUSTOMIZE) not in built:
-        return None  # a file that is called so: `-k` alone has folders built
-    return text_of(name) if is_outside(name) else None
+    ctx = click.get_current_context()
+    meta = ctx.meta
+    for prefix, built in ((KUSTOMIZE, _BUILT), (CHART, _CHARTS)):
+        if name.startswith(prefix) and name.removeprefix(prefix) not in meta.get(built, ()):
+            return None  # a file that is called so: `-k` and `--chart` alone have folders built
+    if not is_outside(name):
+        return None
+    return text_of(name, meta.get(_VALUES, ()), ctx.params.get("kubernetes", ""), ctx.params.get("namespace", ""))
 
 
 @contextmanager

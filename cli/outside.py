@@ -1,55 +1,136 @@
-"""Manifests that are no files here: what `kustomize` builds of a folder (`-k`), and what stands at a web address (`-f https://…`).
+"""Manifests that are no files here: what kustomize (`-k`) or helm (`--chart`) builds of a folder, and what stands at a web address.
 
 An address is asked once, without credentials, for so many bytes and seconds, and followed to so many others. A folder is built by
-the kustomize that is installed, or by kubectl.
+the program that is installed, with its defaults: it runs no plugin and no post-renderer that the folder names.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
+import tempfile
+import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from cluster.manifests import InputProblem, ManifestError
+from cluster.manifests.places import LeadsOut, bounds, settled
+from dra.objects.versions import CURRENT
+from dra.server import NEWEST
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import IO
 
-KUSTOMIZE: Final = "kustomize:"  # before the name of a folder that is to be built
+# Before the name of a folder that is to be built.
+KUSTOMIZE: Final = "kustomize:"
+CHART: Final = "chart:"
 _WEB: Final = ("http://", "https://")
 MOST_BYTES: Final = 64 << 20
 _SECONDS, _ALL_SECONDS = 10.0, 60.0
 _BUILD_SECONDS: Final = 120.0
+_SAID: Final = 1 << 16  # bytes of what a program says of its failure
 _REDIRECTS: Final = 5
 
 
 def is_outside(name: str) -> bool:
     """Say whether a name is an address or a folder to be built."""
-    return name.startswith((KUSTOMIZE, *_WEB))
+    return name.startswith((KUSTOMIZE, CHART, *_WEB))
 
 
-def text_of(name: str) -> bytes:
-    """Get the text behind such a name; raise ManifestError if there is none to be had."""
-    if not name.startswith(KUSTOMIZE):
-        return fetch(name)
-    folder = name.removeprefix(KUSTOMIZE)
-    path = str(Path(folder).resolve())
-    commands = {"kustomize": ["kustomize", "build", path], "kubectl": ["kubectl", "kustomize", path]}
-    there = [command for name, command in commands.items() if shutil.which(name)]
-    if not there:
-        remedy = "install one of them, or build it elsewhere and pipe it in: -f -"
-        raise _broken(folder, "neither kustomize nor kubectl is here to build it", remedy)
-    program = there[0][0]
+def text_of(name: str, values: Sequence[str] = (), kubernetes: str = "", namespace: str = "") -> tuple[bytes, str]:
+    """Get the text behind such a name, and the file that it was built from; raise ManifestError if there is none to be had.
+
+    A chart is rendered with these files of values, for this version of Kubernetes and this namespace.
+    """
+    if name.startswith(KUSTOMIZE):
+        folder = name.removeprefix(KUSTOMIZE)
+        path = _own(folder)
+        commands = [["kustomize", "build", path], ["kubectl", "kustomize", path]]
+        files = [
+            file
+            for file in ("kustomization.yaml", "kustomization.yml", "Kustomization")
+            if (Path(path) / file).is_file()
+        ]
+        return _built(folder, commands), str(Path(folder, *files[:1]))
+    if name.startswith(CHART):
+        folder = name.removeprefix(CHART)
+        path = _own(folder)
+        # Helm follows links in a chart, and .Files shows what they lead to.
+        for parent, folders, files in os.walk(path):
+            for one in (*folders, *files):
+                _own(str(Path(parent) / one), path)
+        # What Helm thinks of the server is as old as Helm.
+        served = [f"--kube-version={kubernetes or f'1.{NEWEST}'}", f"--api-versions={CURRENT}"]
+        served += [f"--namespace={namespace}"] if namespace else []
+        # Helm cuts a list of files at commas.
+        given = [f'--values="{_own(file)}"' if "," in file else f"--values={_own(file)}" for file in values]
+        return _built(folder, [["helm", "template", "release-name", path, *served, *given]]), str(
+            Path(folder) / "Chart.yaml"
+        )
+    return fetch(name), ""
+
+
+def _own(path: str, root: str = "") -> str:
+    """Where a path leads, unless a link in it leads out of the folder that it is below; a chart and a build may be a stranger's."""
     try:
-        done = subprocess.run(there[0], capture_output=True, timeout=_BUILD_SECONDS, check=False)
-    except subprocess.TimeoutExpired as error:
-        raise _broken(folder, f"{program} has not built it in {_BUILD_SECONDS:.0f} s", "build it by hand") from error
-    if done.returncode:
-        said = done.stderr.decode(errors="replace").strip().splitlines()
-        raise _broken(folder, f"{program}: {said[-1] if said else 'failed'}", "name a folder with a kustomization.yaml")
-    return done.stdout
+        root = root or bounds(path)
+        if root:
+            settled(path, root)
+        return str(Path(path).resolve(strict=True))
+    except OSError as error:
+        remedy = "name the place that it leads to" if isinstance(error, LeadsOut) else "check the path"
+        raise _broken(path, f"cannot be read: {error.strerror or error}", remedy) from error
+
+
+def _built(folder: str, commands: Sequence[Sequence[str]]) -> bytes:
+    """Run the first of these programs that is installed, within bounds of bytes and seconds."""
+    there = [[found, *arguments] for program, *arguments in commands if (found := _installed(program))]
+    if not there:
+        names = [program for program, *_ in commands]
+        here = f"neither {' nor '.join(names)} is" if len(names) > 1 else f"{names[0]} is not"
+        remedy = "install one of them, or build it elsewhere and pipe it in: -f -"
+        raise _broken(folder, f"{here} here to build it", remedy)
+    program = Path(there[0][0]).name
+    with (
+        tempfile.TemporaryFile() as said,
+        subprocess.Popen(there[0], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=said) as process,
+    ):
+        late = threading.Timer(_BUILD_SECONDS, process.kill)
+        late.start()
+        try:
+            assert process.stdout is not None
+            text = process.stdout.read(MOST_BYTES + 1)
+            if len(text) > MOST_BYTES:
+                process.kill()
+                raise _broken(folder, f"{program} makes more than {MOST_BYTES >> 20} MiB of it", "split it")
+            process.wait()
+            if not late.is_alive():
+                raise _broken(folder, f"{program} has not built it in {_BUILD_SECONDS:.0f} s", "build it by hand")
+        finally:
+            late.cancel()
+        if process.returncode:
+            said.seek(0)
+            text_said = said.read(_SAID).decode(errors="replace").strip()
+            last = text_said.rpartition("\n")[2] or "failed"
+            if program == "helm":
+                wrong = " ".join(text_said.rpartition("Error: ")[2].partition("Use --debug flag")[0].split())
+                raise _broken(folder, f"helm: {wrong}", "name a folder with a chart and its dependencies")
+            raise _broken(folder, f"{program}: {last}", "name a folder with a kustomization.yaml")
+    return text
+
+
+def _installed(program: str) -> str:
+    """Find a program of this machine; one that lies where we work, or wherever a relative PATH leads, may be a stranger's."""
+    here = Path.cwd()
+    folders = [
+        folder
+        for folder in os.environ.get("PATH", "").split(os.pathsep)
+        if Path(folder).is_absolute() and not Path(folder).resolve().is_relative_to(here)
+    ]
+    return shutil.which(program, path=os.pathsep.join(folders)) or ""
 
 
 def _broken(name: str, message: str, remedy: str) -> ManifestError:

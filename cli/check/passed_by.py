@@ -29,7 +29,7 @@ _PATCHES: Final = ("patches", "patchesStrategicMerge", "patchesJson6902")
 # Reasons, and what to do: counted, and said once.
 _REASONS: Final = {
     "other": ("no manifest", ""),
-    "template": ("a template", "check what it renders to: `helm template CHART | drawbridge check -f -`"),
+    "template": ("a template", "check what it renders to: --chart DIR"),
     "patch": ("part of a kustomization", "check what is built of it: -k DIR"),
 }  # fmt: skip
 _PLACEHOLDER: Final = re.compile(r"\$\{[^{}\n]+\}|\{\{.*?\}\}|<[A-Za-z][\w .:/-]*>")

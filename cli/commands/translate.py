@@ -97,7 +97,15 @@ def command(
     server = server_named(kubernetes, feature_gates)
     given = configuration_of(config, files, inventory) if config else None
     around = inputs.read(inventory, files) if inventory else []
-    documents = inputs.read_what_can_be(files)
+    if in_place or dry_run:
+        from cli.check import say, sort_out
+
+        # A tree has files of other sorts, and patches that are no objects by themselves.
+        documents, passed = sort_out(*inputs.read_tree(files))
+        for line in say(passed):
+            inputs.warn(line)
+    else:
+        documents = inputs.read_what_can_be(files)
     configuration = given or among(documents, around)
     placed, elsewhere = in_namespace(documents, namespace)
     elsewhere |= leave_made(placed)

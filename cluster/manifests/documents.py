@@ -95,6 +95,7 @@ class _DocumentText:
     first_line: int
     duplicates: tuple[tuple[str, int], ...] | None
     root: str = ""
+    home: str = ""  # the file that it was built from
     is_kept: bool = False  # whether the items of the List that it was are what is kept of them already
 
     @property
@@ -102,7 +103,12 @@ class _DocumentText:
         """The file that a renderer says this came from; it is a text's own word, so it stays below the folder we are in."""
         found = _SOURCE.match(self.data)
         path = found.group(1).decode(errors="replace").strip() if found else ""
-        return "" if path.startswith("/") or ".." in path else path
+        path = "" if path.startswith("/") or ".." in path else path
+        if not self.home:
+            return path
+        # A renderer calls a chart by its name, which its folder need not have.
+        inside = path.partition("/")[2]
+        return str(Path(self.home).parent / inside) if inside else self.home
 
     @cached_property
     def positions(self) -> dict[str, tuple[int, int]]:
@@ -138,7 +144,7 @@ class Document:
     @property
     def origin(self) -> tuple[str, int]:
         """The file, and the line in it on which its text begins; both at once known, and as `place_of` names them."""
-        source = self._text.source if self.file == "-" else ""
+        source = self._text.source if self.file == "-" or self._text.home else ""
         return (source, 1) if source else (self.file, self.first_line)
 
     @property
@@ -156,7 +162,7 @@ class Document:
 
     def place_of(self, pointer: str) -> tuple[str, int, int]:
         """File, line and column of a pointer, as people know them: what a renderer made is placed in what it was made from."""
-        source = self._text.source if self.file == "-" else ""
+        source = self._text.source if self.file == "-" or self._text.home else ""
         return (source, 1, 1) if source else (self.file, *self.position_of(pointer))
 
     def line_of(self, pointer: str) -> int:
@@ -197,13 +203,13 @@ def read_leniently(
     paths: Iterable[str | Path],
     *,
     exclude: Iterable[str] = (),
-    outside: Callable[[str], bytes | None] | None = None,
+    outside: Callable[[str], tuple[bytes, str] | None] | None = None,
     keep: Keep | None = None,
     tell: Callable[[str], None] | None = None,
 ) -> tuple[list[Document], list[InputProblem]]:
     """Read likewise, and give what can be read beside all that is wrong with the rest.
 
-    `exclude` are patterns of files below directories that are passed by; `outside` gets the text of what is no file here. `keep` says
+    `exclude` are patterns of files below directories that are passed by; `outside` gets the text of what is no file here, and what it was built from. `keep` says
     what is kept of an object; then documents and the items of a List are read one by one, without their lines. `tell` hears of
     folders that are passed by because they lie elsewhere.
     """
@@ -212,9 +218,12 @@ def read_leniently(
     passed_by = patterns(exclude)
     for path in map(str, paths):
         try:
-            text = outside(path) if outside else None
-            contents = _contents(path, passed_by, tell) if text is None else [(path, text, "")]
-            for name, data, root in contents:
+            built = outside(path) if outside else None
+            if built is not None:
+                text, home = built
+                _collect(text, path, documents, problems, keep, home=home)
+                continue
+            for name, data, root in _contents(path, passed_by, tell):
                 _collect(data, name, documents, problems, keep, root=root)
         except ManifestError as error:
             problems.extend(error.problems)
@@ -370,6 +379,7 @@ def _collect(
     keep: Keep | None = None,
     *,
     root: str = "",
+    home: str = "",
 ) -> None:
     """Add the objects of one file to the documents, and what is wrong with it to the problems."""
     if keep is not None and data.startswith(b"{"):
@@ -388,7 +398,7 @@ def _collect(
                     problems.append(InputProblem(file, message, "", 1, 0, inside))
             return
     try:
-        for value, text in _texts(data, file, problems, keep, root):
+        for value, text in _texts(data, file, problems, keep, root, home=home):
             if isinstance(value, dict):
                 for inside, item in _flatten(value, file, text, problems):
                     # Items of the List itself are cut down already, and those of a List in it are not.
@@ -404,14 +414,14 @@ def _collect(
 
 
 def _texts(
-    data: bytes, file: str, problems: list[InputProblem], keep: Keep | None, root: str
+    data: bytes, file: str, problems: list[InputProblem], keep: Keep | None, root: str, *, home: str = ""
 ) -> Iterator[tuple[Any, _DocumentText]]:
     data = _utf8(data, file)
     if data.lstrip().startswith(b"{"):
         objects = jsontext.stream(data)
         if not isinstance(objects, jsontext.JsonError):
             for value, text, line in objects:
-                yield value, _DocumentText(text, line, None, root)
+                yield value, _DocumentText(text, line, None, root, home=home)
             return
         if _JSON_LIKE.match(data) and not _is_yaml(data, file):
             problem = InputProblem(
@@ -432,7 +442,7 @@ def _texts(
             problem = InputProblem(file, error.message, remedy, error.line, error.column, instead=_instead(chunk))
             problems.append(problem)
         else:
-            yield value, _DocumentText(chunk, first_line, duplicates, root)
+            yield value, _DocumentText(chunk, first_line, duplicates, root, home=home)
 
 
 def _instead(data: bytes) -> Literal["", "template", "other"]:

@@ -3,6 +3,7 @@
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -12,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from cluster.manifests.yaml_reader import load
+from tests.cli.running import run
+from tests.corpus.trees import TREES, written
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
@@ -79,7 +82,7 @@ def python(tmp_path):
     return program
 
 
-def act(workspace, python, **inputs):
+def act(workspace, python, search=os.environ["PATH"], **inputs):
     """Run the steps of the action as a runner does."""
     given = {name: one["default"] for name, one in ACTION["inputs"].items()} | inputs
     temporary = workspace.parent / "temporary"
@@ -96,7 +99,7 @@ def act(workspace, python, **inputs):
     return subprocess.run(
         ["bash", "--noprofile", "--norc", "-e", "-o", "pipefail", script],
         cwd=workspace,
-        env={"PATH": os.environ["PATH"], "RUNNER_TEMP": str(temporary), "GITHUB_ACTION_PATH": str(ROOT), **env},
+        env={"PATH": search, "RUNNER_TEMP": str(temporary), "GITHUB_ACTION_PATH": str(ROOT), **env},
         capture_output=True,
         text=True,
         check=False,
@@ -208,7 +211,8 @@ def test_an_inventory_is_said_a_line_each(workspace, python):
 def test_paths_that_are_none_fail_the_job(workspace, python, paths):
     done = act(workspace, python, paths=paths)
     assert done.returncode == 2
-    assert done.stdout.count("error: ") + done.stdout.count("Error: ") == 1
+    said = [line for line in done.stdout.splitlines() if "rror: " in line and "named above" not in line]
+    assert len(said) == 1
 
 
 def test_what_is_quoted_from_the_workspace_is_no_workflow_command(workspace, python):
@@ -227,6 +231,130 @@ def test_what_is_quoted_from_the_workspace_is_no_workflow_command(workspace, pyt
     assert all(
         re.match(r"::(error|warning|notice) (file=[^:,]+,line=\d+,col=\d+,)?title=[A-Z]\d+::", line) for line in obeyed
     )
+
+
+@pytest.fixture
+def builders(tmp_path):
+    """A folder of programs outside of the workspace that build a bad object, and write down how they were called."""
+    folder = tmp_path / "programs"
+    folder.mkdir()
+    for name, first in (("kustomize", ""), ("helm", "# Source: app/templates/bad.yaml\n")):
+        program = folder / name
+        text = (first + BAD).replace("\n", "\\n")
+        program.write_text(f"#!/bin/sh\nprintf '%s\\n' \"$@\" > {tmp_path / name}\nprintf '{text}'\n")
+        program.chmod(0o755)
+    return folder
+
+
+def a_chart(folder):
+    (folder / "templates").mkdir(parents=True)
+    (folder / "Chart.yaml").write_text("apiVersion: v2\nname: app\nversion: 1.0.0\n")
+    (folder / "templates" / "bad.yaml").write_text("{{ .Values }}\n")
+
+
+def test_the_action_has_charts_and_kustomizations_built_and_annotates_files_that_are_there(workspace, python, builders):
+    a_chart(workspace / "my chart")
+    (workspace / "prod").mkdir()
+    (workspace / "prod" / "kustomization.yaml").write_text("resources: []\n")
+    (workspace / "a,b.yaml").write_text("a: 1\n")
+    (workspace / "config.yaml").write_text("apiVersion: drawbridge.dev/v1alpha1\nkind: DrawbridgeConfiguration\n")
+    search = f"{builders}{os.pathsep}{os.environ['PATH']}"
+    done = act(
+        workspace,
+        python,
+        search,
+        paths=".",
+        exclude="bad.yaml\n-x/",
+        kustomize="prod\n",
+        chart="my chart",
+        values="good.yaml\na,b.yaml",
+        namespace="team",
+        config="config.yaml",
+        kubernetes="1.35",
+    )
+    assert done.returncode == 1, done.stdout
+    annotated = re.findall(r"^::error file=(.*?),line=(\d+),", done.stdout, re.MULTILINE)
+    assert annotated[1:] == [("prod/kustomization.yaml", "1"), ("my chart/templates/bad.yaml", "1")]
+    assert (workspace.parent / "kustomize").read_text().splitlines() == ["build", str(workspace / "prod")]
+    assert (workspace.parent / "helm").read_text().splitlines() == [
+        *("template", "release-name", str(workspace / "my chart"), "--kube-version=1.35"),
+        *("--api-versions=resource.k8s.io/v1", "--namespace=team"),
+        *(f"--values={workspace}/good.yaml", f'--values="{workspace}/a,b.yaml"'),
+    ]
+    assert nothing_ran(workspace) is True
+
+
+def test_no_program_of_the_pull_request_builds_it(workspace, python):
+    a_chart(workspace / "chart")
+    (workspace / "bin").mkdir()
+    for folder in (workspace, workspace / "bin"):
+        for name in ("helm", "kubectl", "kustomize"):
+            (folder / name).write_text(f"#!/bin/sh\necho {name} >> {workspace.parent / 'ran'}\n")
+            (folder / name).chmod(0o755)
+    # The runner's own tools without helm and kubectl.
+    tools = workspace.parent / "tools"
+    tools.mkdir()
+    for name in ("bash", "cat", "mktemp"):
+        (tools / name).symlink_to(shutil.which(name))
+    path = os.pathsep.join((".", "", "bin", str(workspace), f"{workspace}/bin", f"{tools}"))
+    done = act(workspace, python, path, paths="", chart="chart", kustomize="chart")
+    assert done.returncode == 2
+    assert "helm is not here to build it" in done.stdout
+    assert "neither kustomize nor kubectl is here" in done.stdout
+    assert nothing_ran(workspace) is True
+
+
+@pytest.mark.parametrize("named", ["--chart=chart", "--chart=link", "-klink", "--config=out.yaml", "--values=out.yaml"])
+def test_no_link_leads_a_build_out_of_the_pull_request(workspace, builders, named, monkeypatch):
+    secret = workspace.parent / "secret"
+    a_chart(secret)
+    (secret / "out.yaml").write_text("SECRET: {")
+    a_chart(workspace / "chart")
+    (workspace / "chart" / "templates" / "x").symlink_to(secret / "out.yaml")
+    a_chart(workspace / "good")
+    (workspace / "link").symlink_to(secret)
+    (workspace / "out.yaml").symlink_to(secret / "out.yaml")
+    monkeypatch.chdir(workspace)
+    monkeypatch.setenv("PATH", f"{builders}{os.pathsep}{os.environ['PATH']}")
+    also = ["--chart=good"] if named.startswith("--values") else []
+    done = run("check", "good.yaml", named, *also)
+    assert done.exit_code == 2, done.output
+    assert "leads out of the folder" in done.output
+    assert "SECRET" not in done.output
+    assert not (workspace.parent / "helm").exists()
+    assert not (workspace.parent / "kustomize").exists()
+
+
+def ordinary(name, folder):
+    """A repository of a usual shape in which nothing is wrong, and its files as git lists them."""
+    written({file: text for file, text in TREES[name].items() if "# refused" not in text}, folder)
+    return sorted(
+        str(path.relative_to(folder)) for path in folder.rglob("*") if path.suffix in (".yaml", ".yml", ".json")
+    )
+
+
+@pytest.mark.parametrize("name", ["application", "chart", "overlay"])
+def test_an_ordinary_repository_passes_the_action(name, workspace, python):
+    (workspace / "bad.yaml").unlink()
+    ordinary(name, workspace)
+    done = act(workspace, python)
+    assert done.returncode == 0, done.stdout
+    assert "::error" not in done.stdout
+    assert nothing_ran(workspace) is True
+
+
+@pytest.mark.parametrize("name", ["application", "chart", "overlay"])
+@pytest.mark.parametrize("hook", HOOKS, ids=lambda hook: hook["id"])
+def test_an_ordinary_repository_passes_the_hooks(name, hook, workspace):
+    (workspace / "bad.yaml").unlink()
+    files = ordinary(name, workspace)
+    if "types" in hook:  # YAML alone
+        files = [file for file in files if not file.endswith(".json")]
+    entry = [*shlex.split(hook["entry"]), *hook["args"], *files]
+    env = {"PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}
+    done = subprocess.run(entry, cwd=workspace, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, (done.stdout, done.stderr)
+    assert nothing_ran(workspace) is True
 
 
 @pytest.mark.parametrize("path", [".", "", f"{os.pathsep}", None])

@@ -31,6 +31,20 @@ def test_the_action_calls_check_and_puts_no_input_into_a_script():
     assert not [script for script in scripts if "${{" in script]
     [call] = re.findall(r"-m cli\.main check (.+) > ", " ".join(scripts).replace("\\\n", ""))
     assert set(re.findall(r"--[a-z-]+|-o", call)) == {"--fail-on", "-o"}
-    assert {"--fail-on", "-o", "--inventory"} <= options_of("check")
+    options = re.findall(r"each option (--[a-z]+)=", " ".join(scripts))
+    assert {"--fail-on", "-o", *options} <= options_of("check")
     used = re.findall(r"inputs\.([a-z-]+)", (ROOT / "action.yml").read_text())
     assert set(used) == set(ACTION["inputs"])
+
+
+def test_the_page_shows_hooks_options_and_inputs_that_there_are():
+    page = (ROOT / "docs/check.md").read_text()
+    workflow, hooks = (load(block.encode())[0] for block in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL))
+    [*_, step] = workflow["jobs"]["check"]["steps"]
+    assert step["with"].keys() <= ACTION["inputs"].keys()
+    known = {hook["id"]: hook for hook in HOOKS}
+    for shown in hooks["repos"][0]["hooks"]:
+        name = shlex.split(known[shown["id"]]["entry"])[4]
+        options = [text.partition("=")[0] for text in shown.get("args", ["--"]) if text.startswith("-")]
+        assert options[-1] == "--"
+        assert set(options[:-1]) <= options_of(name)

@@ -51,7 +51,7 @@ def test_what_is_passed_by_is_counted_with_what_to_do(tmp_path, monkeypatch):
         "passed by, part of a kustomization: 4 files",
     ]
     assert "-k DIR" in lines[2]
-    assert "helm template" in lines[1]
+    assert "--chart DIR" in lines[1]
 
 
 def test_a_placeholder_is_named_once_a_file_and_other_mistakes_in_it_stay(tmp_path, monkeypatch):

@@ -1,0 +1,87 @@
+"""kubectl and a real API server say the same of repositories as `drawbridge check` (tests/cli/commands/test_check_trees.py)."""
+
+import os
+
+import pytest
+
+from cluster.manifests import read_leniently
+from e2e.build import program
+from tests.cli.running import run, run_json
+from tests.corpus.trees import TREES, written
+
+pytestmark = pytest.mark.real
+
+
+@pytest.mark.parametrize("name", TREES)
+def test_the_server_refuses_what_the_corpus_says(control_plane, created, name, tmp_path):
+    marks = written(TREES[name], tmp_path)
+    documents, _ = read_leniently([tmp_path])
+    created(*(one.object for one in documents if one.object.get("kind") == "Namespace"))
+    differences = []
+    for (file, line), expected in marks.items():
+        if expected == "passed by":
+            continue
+        lines = (tmp_path / file).read_text().splitlines()[line - 1 :]
+        text = "\n".join(lines[: lines.index("---")] if "---" in lines else lines)
+        done = control_plane.kubectl(
+            "create", "--dry-run=server", "--validate=ignore", "-f", "-", input=text, check=False
+        )
+        refused = done.returncode != 0 and "AlreadyExists" not in done.stderr
+        if refused != bool(expected):
+            differences.append((file, line, expected, done.stderr))
+    assert differences == []
+
+
+# What a function of a kustomization may say, if plugins are on: run this program.
+FUNCTION = """\
+apiVersion: example.com/v1
+kind: Evil
+metadata:
+  name: evil
+  annotations:
+    config.kubernetes.io/function: |
+      exec: {path: ./evil.sh}
+"""
+CLASS = "apiVersion: resource.k8s.io/v1\nkind: DeviceClass\nmetadata: {name: NAME}\nspec: {}\n"
+
+
+@pytest.mark.parametrize("role", ["generators", "transformers", "validators"])
+def test_kustomize_runs_no_program_of_the_folder_that_it_builds(role, tmp_path, monkeypatch):
+    evil = tmp_path / "evil.sh"
+    evil.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
+    evil.chmod(0o755)
+    (tmp_path / "function.yaml").write_text(FUNCTION)
+    (tmp_path / "kustomization.yaml").write_text(f"{role}: [function.yaml]\n")
+    monkeypatch.setenv("PATH", str(program("kubectl").parent))
+    done = run("check", "-k", tmp_path)
+    assert done.exit_code == 2
+    assert "kubectl: " in done.stderr
+    assert not (tmp_path / "ran").exists()
+
+
+def test_charts_and_kustomizations_are_built_and_findings_stand_in_files_that_are_there(tmp_path, monkeypatch):
+    chart = tmp_path / "my chart"
+    (chart / "templates").mkdir(parents=True)
+    (chart / "Chart.yaml").write_text('apiVersion: v2\nname: app\nversion: 1.0.0\nkubeVersion: ">=1.35.0-0"\n')
+    (chart / "values.yaml").write_text("name: fine\n")
+    (chart / "templates" / "class.yaml").write_text(
+        CLASS.replace("NAME", "{{ .Values.name }}-{{ .Release.Namespace }}")
+    )
+    (tmp_path / "bad,values.yaml").write_text("name: B_A_D\n")
+    (tmp_path / "class.yaml").write_text(CLASS.replace("NAME", "fine"))
+    (tmp_path / "kustomization.yaml").write_text("resources: [class.yaml]\nnamePrefix: B_A_D\n")
+    paths = (str(program("helm").parent), str(program("kubectl").parent))
+    monkeypatch.setenv("PATH", os.pathsep.join(paths))
+    monkeypatch.chdir(tmp_path)
+    assert run("check", "--chart", chart).exit_code == 0
+    code, answer = run_json(
+        *("check", "-n", "team", "--kubernetes", "1.36"),
+        *("-k", ".", "--chart", "my chart", "--values", "bad,values.yaml"),
+    )
+    assert code == 1
+    found = [(one["object"], one["file"], one["line"]) for one in answer["findings"] if one["severity"] == "error"]
+    assert found == [
+        ("DeviceClass/B_A_Dfine", "kustomization.yaml", 1),
+        ("DeviceClass/B_A_D-team", "my chart/templates/class.yaml", 1),
+    ]
+    assert all((tmp_path / file).is_file() for _, file, _ in found)
