@@ -125,10 +125,11 @@ def _built(folder: str, commands: Sequence[Sequence[str]]) -> bytes:
 def _installed(program: str) -> str:
     """Find a program of this machine; one that lies where we work, or wherever a relative PATH leads, may be a stranger's."""
     here = Path.cwd()
+    anywhere = here in (Path(here.anchor), Path.home())
     folders = [
         folder
         for folder in os.environ.get("PATH", "").split(os.pathsep)
-        if Path(folder).is_absolute() and not Path(folder).resolve().is_relative_to(here)
+        if Path(folder).is_absolute() and (anywhere or not Path(folder).resolve().is_relative_to(here))
     ]
     return shutil.which(program, path=os.pathsep.join(folders)) or ""
 

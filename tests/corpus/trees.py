@@ -24,7 +24,7 @@ spec:
 DEPLOYMENT = """\
 apiVersion: apps/v1
 kind: Deployment
-metadata: {name: web, namespace: trees-shop}
+metadata: {name: web}
 spec:
   selector: {matchLabels: {app: web}}
   template:
@@ -49,7 +49,7 @@ APPLICATION = {
     "mkdocs.yml": "# passed by\nsite_name: x\nplugins: [!!python/name:a.b '']\n",
     "grafana/datasources.yaml": "# passed by\napiVersion: 1\ndatasources: []\n",
     "deploy/namespace.yaml": "apiVersion: v1\nkind: Namespace\nmetadata: {name: trees-shop}\n",
-    "deploy/web.yaml": f"{DEPLOYMENT}---\n# refused\n{DEPLOYMENT.replace('apiVersion: apps/v1', '')}",
+    "deploy/web.yaml": f"{DEPLOYMENT.replace('name: web', 'name: web, namespace: trees-shop', 1)}---\n# refused\n{DEPLOYMENT.replace('apiVersion: apps/v1', '')}",
     "deploy/kindless.yaml": "# refused\napiVersion: v1\nmetadata: {name: x}\ndata: {}\n",
     "deploy/odd.yaml": "# refused\napiVersion: v1\nkind: [Pod]\nmetadata: {name: x}\n",
     "deploy/gpu.yaml": f"{CLAIM}metadata: {{name: c}}\nspec: {ASKED}\n---\n{POD}---\n# refused\n{POD.replace('name: gpu}]}', 'name: cpu}]}')}",
