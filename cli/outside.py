@@ -15,9 +15,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from cluster.manifests import InputProblem, ManifestError
-from cluster.manifests.places import LeadsOut, bounds, settled
-from dra.objects.versions import CURRENT
+from cluster.manifests import InputProblem, LeadsOut, ManifestError, bounds, settled
+from dra.objects import versions
 from dra.server import NEWEST
 
 if TYPE_CHECKING:
@@ -63,7 +62,7 @@ def text_of(name: str, values: Sequence[str] = (), kubernetes: str = "", namespa
             for one in (*folders, *files):
                 _own(str(Path(parent) / one), path)
         # What Helm thinks of the server is as old as Helm.
-        served = [f"--kube-version={kubernetes or f'1.{NEWEST}'}", f"--api-versions={CURRENT}"]
+        served = [f"--kube-version={kubernetes or f'1.{NEWEST}'}", f"--api-versions={versions.CURRENT}"]
         served += [f"--namespace={namespace}"] if namespace else []
         # Helm cuts a list of files at commas.
         given = [f'--values="{_own(file)}"' if "," in file else f"--values={_own(file)}" for file in values]

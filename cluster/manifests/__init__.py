@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cluster.manifests.documents import Document, InputProblem, Keep, ManifestError, dump, parse, read, read_leniently
-from cluster.manifests.places import beside
+from cluster.manifests.places import LeadsOut, beside, bounds, settled
 from cluster.manifests.yaml_editor import CannotEdit, edit
 
 __all__ = [
@@ -11,11 +11,14 @@ __all__ = [
     "Document",
     "InputProblem",
     "Keep",
+    "LeadsOut",
     "ManifestError",
     "beside",
+    "bounds",
     "dump",
     "edit",
     "parse",
     "read",
     "read_leniently",
+    "settled",
 ]
