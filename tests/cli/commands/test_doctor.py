@@ -298,7 +298,8 @@ def test_only_who_cannot_pass_waits_behind_the_fence(objects, tmp_path):
 def asking(**more):
     """A waiting pod that asks by the name of a class."""
     resources = {"limits": {"example.com/gpu": "1"}}
-    return waiting(schedulerName="default-scheduler", containers=[{"name": "c", "resources": resources}], **more)
+    spec = {"schedulerName": "default-scheduler", "containers": [{"name": "c", "resources": resources}]}
+    return waiting(**spec | more)
 
 
 @pytest.mark.parametrize(
@@ -308,6 +309,7 @@ def asking(**more):
         pytest.param([taint_rule("other.example.com"), asking()], False, id="another driver's"),
         pytest.param([taint_rule(DRIVER), asking() | {"status": {}}], False, id="nobody has looked yet"),
         pytest.param([taint_rule(DRIVER), asking(nodeName="n0")], False, id="who has a node"),
+        pytest.param([taint_rule(DRIVER), asking(schedulerName="drawbridge")], False, id="the bridge's"),
     ],
 )
 def test_a_pod_that_core_serves_by_name_waits_behind_the_fence(objects, told, tmp_path):
