@@ -108,8 +108,8 @@ def command(
         documents = inputs.read_what_can_be(files)
     configuration = given or among(documents, around)
     placed, elsewhere = in_namespace(documents, namespace)
-    elsewhere |= leave_made(placed)
-    elsewhere |= {number for number, one in enumerate(placed) if serves_node(one.object)}
+    none_of_its_own = leave_made(placed) | {number for number, one in enumerate(placed) if serves_node(one.object)}
+    elsewhere |= none_of_its_own
     state = state_of(placed, around, configuration, features_of(server, configuration))
     state = in_mode(state, mode)
     foretold: list[Foretold] = []
@@ -121,7 +121,7 @@ def command(
     writes = in_place or dry_run
     wanted = click.get_current_context().get_parameter_source("output") is not ParameterSource.DEFAULT
     if wanted or not writes:
-        looked_at = [one for number, one in enumerate(results) if number not in elsewhere]
+        looked_at = [one for number, one in enumerate(results) if number not in none_of_its_own]
         _print(looked_at if output == "report" else results, output)
     if writes:
         _write_into(results, dry_run=dry_run, err=wanted)

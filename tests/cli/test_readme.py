@@ -1,0 +1,50 @@
+"""The README's lines, typed as they are printed, one after another: each finds the files that it names, and says something useful."""
+
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+from cluster import manifests
+from cluster.embedded import Embedded
+from cluster.kubernetes import Kubernetes
+from tests.cli.running import run
+
+ROOT = Path(__file__).parents[2]
+PROGRAM = ".venv/bin/drawbridge "
+
+
+def printed(chapter):
+    """The lines of the chapter's first two blocks: the third one has addresses that are told when it runs."""
+    text = (ROOT / "README.md").read_text().partition(f"\n## {chapter}\n")[2].partition("\n## ")[0]
+    blocks = re.findall(r"^```sh\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    assert len(blocks) == 3
+    return [shlex.split(line, comments=True) for block in blocks[:2] for line in block.splitlines()]
+
+
+def test_each_line_finds_what_the_lines_before_it_left(tmp_path, monkeypatch):
+    (tmp_path / "manifests").symlink_to(ROOT / "manifests")
+    fleet = [one.object for one in manifests.read([ROOT / "manifests/examples/fleet"])]
+
+    def connect(**_):
+        cluster = Embedded()
+        cluster.load(fleet)
+        return cluster
+
+    monkeypatch.setattr(Kubernetes, "connect", connect)
+    monkeypatch.chdir(tmp_path)
+    said = {}
+    for command, *arguments in printed("Try it"):
+        if command == "cp":
+            shutil.copy(*arguments)
+            continue
+        assert command == PROGRAM.strip()
+        done = run(*arguments)
+        assert done.exit_code in (0, 1), (arguments, done.output)
+        assert "Traceback" not in done.output
+        said.setdefault(arguments[0], done)
+    assert re.search(r"^-.*nvidia.com/gpu: ", said["translate"].stdout, re.MULTILINE)
+    assert re.search(r"^\+\s+deviceClassName: gpu.nvidia.com$", said["translate"].stdout, re.MULTILINE)
+    assert "assumed: nvidia.com/gpu is a whole device" in said["translate"].stderr
+    assert "placed" in said["demo"].stdout
+    assert "0 errors" in said["check"].stdout
