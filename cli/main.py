@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 # Name: one line of help. The module of that name in `cli.commands` has the click command as `command`.
 COMMANDS = {
     "survey": "Say who asks for devices in a cluster or a dump, and what becomes of each.",
+    "observed": "Say what the webhook decided in each namespace, from its logs, and why.",
     "snapshot": "Write what a cluster has that decides about devices into one file.",
     "translate": "Rewrite pods that ask the old way into pods with ResourceClaims.",
     "check": "Find what the API server, the fleet or a driver would refuse.",

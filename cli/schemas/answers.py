@@ -17,6 +17,7 @@ from cli.cases import CaseResult
 from cli.explain import NodeStory, OfClaim, OfDevice, OfPod, OfWorkload
 from cli.loading import Unread
 from cli.matrix import PoolMatrix
+from cli.observations import SeenNamespace
 from cli.survey import Outlook, Overview
 from dra.finding import Finding, Severity
 from webhook.dialects import Dialect
@@ -243,6 +244,12 @@ class Vocabularies(msgspec.Struct, frozen=True, kw_only=True):
     dialects: list[Dialect]
 
 
+class Observed(msgspec.Struct, frozen=True, kw_only=True):
+    """`drawbridge observed -o json`."""
+
+    namespaces: list[SeenNamespace]
+
+
 class OfCases(msgspec.Struct, frozen=True, kw_only=True):
     """`drawbridge test -o json`."""
 
@@ -275,6 +282,7 @@ ANSWERS: dict[str, tuple[type[msgspec.Struct], ...]] = {
     "matrix": (Matrices,),
     "node-agent": (Looked,),
     "nodes": (Held,),
+    "observed": (Observed,),
     "quota": (Limited,),
     "simulate": (Simulated, Compared),
     "snapshot": (Saved,),

@@ -18,7 +18,8 @@ SERVERS = ("standalone", "webhook", "allocator", "driver", "node-agent --mark")
 
 def words_of(example):
     """What a shell would make of an example, up to where its output goes."""
-    program, *words = shlex.split(example.partition(" |")[0].partition(" >")[0])
+    own = example.rpartition("| ")[2] if example.startswith("kubectl") else example.partition(" |")[0]
+    program, *words = shlex.split(own.partition(" >")[0])
     assert program == "drawbridge"
     return words
 
@@ -36,6 +37,7 @@ def files(somewhere):  # noqa: F811
         ("configuration.yaml", "drawbridge.yaml"),
     ):
         shutil.copy(EXAMPLES / source, somewhere / name)
+    (somewhere / "webhook.log").write_text("")
     fleet = "\n---\n".join(path.read_text() for path in sorted((EXAMPLES / "fleet").glob("*.yaml")))
     (somewhere / "fleet.yaml").write_text(fleet)
 

@@ -1,6 +1,7 @@
 """docs/json.md against what the commands print."""
 
 import json
+import os
 import re
 from pathlib import Path
 
@@ -32,6 +33,7 @@ COMMANDS = {
     "`simulate` of a workload": ["simulate", "--generate", "mig", "--pods", "5"],
     "`matrix`": ["matrix", "-f", MODES],
     "`nodes`": ["nodes", "-f", WHY],
+    "`observed`": ["observed", os.devnull],
     "`quota`": ["quota", "-f", WHY],
     "`doctor`": ["doctor", "-f", MODES],
     "`node-agent`": ["node-agent", "--once", "--node-name", "n0", "--kubelet-dir", "away", "--cdi-dir", "away"],

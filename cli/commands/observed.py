@@ -1,0 +1,69 @@
+"""`drawbridge observed`: what the running webhooks decided, namespace by namespace, from their logs. It only reads."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from cli import contract as inputs
+from cli.contract import Broken, Exit
+from cli.observations import FATES, summarise
+from cli.terminal import aligned
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from cli.observations import SeenNamespace
+
+_SHOWN = 5  # reasons of a namespace, for people
+
+
+@inputs.command(
+    "observed",
+    empty={"namespaces": []},
+    examples=(
+        "kubectl -n drawbridge-system logs deploy/drawbridge-webhook --tail=-1 | drawbridge observed",
+        "drawbridge observed webhook.log -n team-a -o json",
+    ),
+)
+@click.argument("logs", nargs=-1, metavar="[FILE|-]...")
+@inputs.namespaced("Only this namespace.")
+@inputs.output("text", "json", default="text")
+def command(*, logs: tuple[str, ...], namespace: str, output: str) -> Exit:
+    """Say of each namespace how many pods the webhook translated, refused or left, or would in mode enforce, and why.
+
+    Reads the logs of webhooks, at level info, from files or standard input. Pods that name no accelerator are not in them.
+    """
+    if not logs and sys.stdin.isatty():
+        raise Broken("there is no log on standard input", "name files, or pipe `kubectl logs` of the webhook in")
+    with ExitStack() as opened:
+        lines: list[Iterable[bytes]] = [
+            sys.stdin.buffer if name == "-" else opened.enter_context(Path(name).open("rb")) for name in logs or ("-",)
+        ]
+        every = summarise((line for some in lines for line in some), inputs.warn)
+    seen = [one for one in every if namespace in ("", one.namespace)]
+    if output == "json":
+        inputs.write_json({"namespaces": [msgspec.to_builtins(one) for one in seen]})
+    else:
+        inputs.tell(_lines(seen))
+    return Exit.FINE
+
+
+def _lines(seen: list[SeenNamespace]) -> Iterator[str]:
+    if seen:
+        head = ("NAMESPACE", "MODE", *(fate.upper() for fate in FATES))
+        rows = [(one.namespace, one.mode, str(one.translated), str(one.refused), str(one.left)) for one in seen]
+        yield from aligned([head, *rows])
+    for one in seen:
+        for reason in one.reasons[:_SHOWN]:
+            yield f"{one.namespace}: {reason.fate}: {reason.text} ({inputs.count_of(reason.pods, 'pod')})"
+        if len(one.reasons) > _SHOWN:
+            yield f"{one.namespace}: and {inputs.count_of(len(one.reasons) - _SHOWN, 'more reason')}, in -o json"
+    counts = [sum(getattr(one, fate) for one in seen) for fate in FATES]
+    told = ", ".join(f"{count} {fate}" for count, fate in zip(counts, FATES, strict=True))
+    yield f"{inputs.count_of(sum(counts), 'pod')} in {inputs.count_of(len({one.namespace for one in seen}), 'namespace')}: {told}"

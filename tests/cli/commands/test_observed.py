@@ -1,0 +1,82 @@
+"""`drawbridge observed`: the webhook's own log lines, summed up by namespace."""
+
+import io
+import json
+
+import pytest
+
+from tests.cli.running import run, run_json
+from webhook.admission import Record
+from webhook.dialects import Action
+from webhook.service.log import Decisions
+from webhook.translate import Decision
+
+
+def decision(key, action, detail, code=""):
+    return Decision("Pod/a/p", "c", "nvidia", key, action, detail, code=code)
+
+
+def lines(*records):
+    """What the webhook writes of decisions."""
+    stream = io.BytesIO()
+    log = Decisions(stream)
+    for number, one in enumerate(records):
+        fields = {"path": "mutate", "uid": str(number), "mode": "observe", "operation": "CREATE", "object": "Pod/a/p"}
+        log.write(Record(**{**fields, **one}), 0.001)
+    return stream.getvalue().decode()
+
+
+LEFT = {"outcome": "left", "decisions": (decision("x.com/gpu", Action.LEFT, "no class"),)}
+REFUSED = {"outcome": "would refuse", "decisions": (decision("x.com/gpu", Action.REFUSED, "too many", "R002"),)}
+MOVES = {"outcome": "would translate", "decisions": (decision("x.com/gpu", Action.TRANSLATED, "1 GPU"),)}
+B = {"object": "Pod/b/web-*"}
+
+
+def test_pods_are_counted_by_namespace_with_the_reasons():
+    text = lines(MOVES, MOVES, LEFT, LEFT, REFUSED, {**MOVES, **B, "outcome": "translated", "mode": "enforce"})
+    said = run("observed", stdin=text).stdout.splitlines()
+    assert [line.split() for line in said[:3]] == [
+        ["NAMESPACE", "MODE", "TRANSLATED", "REFUSED", "LEFT"],
+        ["a", "observe", "2", "1", "2"],
+        ["b", "enforce", "1", "0", "0"],
+    ]
+    assert said[3:] == [
+        "a: left: x.com/gpu: no class (2 pods)",
+        "a: refused: x.com/gpu: too many [R002] (1 pod)",
+        "6 pods in 2 namespaces: 3 translated, 1 refused, 2 left",
+    ]
+
+
+def test_a_pod_that_the_second_review_refuses_is_refused_and_not_translated():
+    second = {**REFUSED, "path": "validate", "decisions": (), "problems": ("no node has 16",)}
+    [found] = run_json("observed", stdin=lines(MOVES, second))[1]["namespaces"]
+    assert (found["translated"], found["refused"]) == (0, 1)
+    assert found["reasons"] == [{"fate": "refused", "text": "no node has 16", "pods": 1}]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"dry_run": True},
+        {"operation": "UPDATE"},
+        {"object": "ResourceClaim/a/c"},
+        {"outcome": "untouched"},
+        {"uid": "0"},
+    ],
+)
+def test_what_is_no_new_pod_is_not_counted(other):
+    [found] = run_json("observed", stdin=lines(MOVES, {**MOVES, **other}))[1]["namespaces"]
+    assert found["translated"] == 1
+
+
+def test_lines_of_others_and_what_a_collector_writes_before_a_line_do_no_harm(tmp_path):
+    ours = "".join(f"[pod/webhook-1] {line}\n" for line in lines(MOVES, {**MOVES, **B}).splitlines())
+    lost = json.dumps({"logger": "drawbridge.log", "msg": "lines were lost", "lines": 3}, separators=(",", ":"))
+    broken = '{"logger":"drawbridge.decision", [\n"drawbridge.decision"\n{"logger":"drawbridge.decision","object":7}\n'
+    file = tmp_path / "webhook.log"
+    file.write_text(f"Traceback\n{broken}{lost}\n{ours}")
+    done = run("observed", file, "-n", "b")
+    assert done.stdout.splitlines()[-1] == "1 pod in 1 namespace: 1 translated, 0 refused, 0 left"
+    assert "lines of the log were lost" in done.stderr
+    assert run("observed", tmp_path / "gone").exit_code == 3
+    assert run("observed", stdin="").stdout == "0 pods in 0 namespaces: 0 translated, 0 refused, 0 left\n"
