@@ -58,5 +58,5 @@ def state_of(gathered: Gathered, configuration: Configuration, features: Feature
     builder.settle()
     state = builder.state(fresh=True)
     if gathered.server is None and not gathered.of("Node", "DeviceClass", "ResourceSlice"):
-        state = msgspec.structs.replace(state, fleet=Inventory(assumes=True), stock=None, prospects=None)
+        state = msgspec.structs.replace(state, fleet=Inventory(), stock=None, prospects=None)
     return state, unread

@@ -15,6 +15,7 @@ from cli.survey.verdicts import STAYING, Foreteller, Judged, Key, Outlook, is_mo
 from webhook import names
 from webhook.admission import asks_in_unknown_kind
 from webhook.mixed_fleet import Standing, standings
+from webhook.state import Inventory
 from webhook.translate import at, mapping, paths
 
 if TYPE_CHECKING:
@@ -103,6 +104,8 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
 def overview(gathered: Gathered, configuration: Configuration, features: Features, scope: Scope) -> Overview:
     """Look at everything that was read."""
     state, odd = state_of(gathered, configuration, features)
+    if gathered.server is None and not state.fleet.known:
+        state = msgspec.structs.replace(state, fleet=Inventory(assumes=True))
     stock = state.stock
     foreteller = Foreteller(state)
     workloads: list[Asking] = []

@@ -106,7 +106,7 @@ def test_where_nothing_is_written_the_gate_is_asked_what_it_would_do(tmp_path):
     gate = told["pod"]["gate"]
     assert gate["foretold"] is True
     [refusal] = gate["refusals"]
-    assert refusal.endswith("[D209]")
+    assert refusal.endswith("[R001]")
     assert told["pod"]["standing"]["keeper"] == "gate"
 
 
