@@ -466,7 +466,7 @@ def test_what_is_wrong_with_a_large_dump_is_told_with_its_place(form):
     text = written(form, [made(1), made(2)])
     broken = text.replace("name: p2", "name: p: 2")
     line = broken[: broken.index("p: 2")].count("\n") + 1
-    documents, [problem] = manifests.read_leniently(["-"], keep=Trimmer().trim, outside=lambda _: broken.encode())
+    documents, [problem] = manifests.read_leniently(["-"], keep=Trimmer().trim, outside=lambda _: (broken.encode(), ""))
     assert (problem.line, "mapping values" in problem.message) == (line, True)
     assert [one.object["metadata"]["name"] for one in documents] == (["p1"] if form == "documents" else [])
 
@@ -484,8 +484,8 @@ ODD_LISTS = {
 def test_item_by_item_a_list_means_what_it_means_as_a_whole(name):
     trim = Trimmer().trim
     text = "\n" + ODD_LISTS[name]
-    documents, problems = manifests.read_leniently(["-"], keep=trim, outside=lambda _: text.encode())
-    whole, same = manifests.read_leniently(["-"], outside=lambda _: text.encode())
+    documents, problems = manifests.read_leniently(["-"], keep=trim, outside=lambda _: (text.encode(), ""))
+    whole, same = manifests.read_leniently(["-"], outside=lambda _: (text.encode(), ""))
     assert [one.object for one in documents] == [Trimmer().trim(one.object) for one in whole]
     assert [str(one) for one in problems] == [str(one) for one in same]
 
