@@ -88,6 +88,10 @@ def test_a_policy_decides_whether_a_pod_fits(tmp_path):
     listed = [{"name": "held", "pod": one, "expect": {"outcome": "translated", "fits": False}}]
     file.write_text(yaml.safe_dump({"inventory": [str(fleet)], "cases": listed}))
     assert run("test", file).exit_code == 0
+    listed[0]["expect"] = {"fits": True}
+    file.write_text(yaml.safe_dump({"inventory": [str(fleet)], "cases": listed}))
+    done = run("test", file)
+    assert (done.exit_code, "expected that it fits: team/p: " in done.stdout) == (1, True)
 
 
 @pytest.mark.parametrize(
