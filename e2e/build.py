@@ -125,9 +125,10 @@ def program(name: str, minor: str = CURRENT) -> Path:
     return path
 
 
-def everything() -> dict[str, Path]:
-    """Build what is missing of all programs but the control planes of older minors."""
-    return {name: program(name) for module in MODULES for name in module.programs}
+def everything(*minors: str) -> dict[str, Path]:
+    """Build what is missing of all programs, and of the control planes of older minors that are named."""
+    chosen = [*MODULES, *(one for one in OLDER if one.name.removeprefix("kubernetes-") in minors)]
+    return {name: program(name) for module in chosen for name in module.programs}
 
 
 def missing() -> list[str]:

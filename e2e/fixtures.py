@@ -19,7 +19,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """Build the programs before the first test that needs them: a build is not a test, and has no time limit."""
     if not session.config.option.collectonly and any(item.get_closest_marker("real") for item in session.items):
         try:
-            build.everything()
+            build.everything(*{minor for item in session.items for minor in asked(item)})
         except build.BuildError as error:
             raise pytest.UsageError(str(error)) from error
 
@@ -64,6 +64,12 @@ def created(control_plane: ControlPlane) -> Iterator[Callable[..., list[Object]]
         yield create
     finally:
         control_plane.remove(*reversed(made))
+
+
+def asked(item: pytest.Item) -> Iterator[str]:
+    """Name the minors of Kubernetes that a test asks for."""
+    for marker in item.iter_markers("kubernetes"):
+        yield from marker.args
 
 
 COUNT = pytest.StashKey[list[int]]()

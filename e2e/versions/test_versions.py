@@ -1,0 +1,130 @@
+"""What works beside which control plane: the table of docs/versions.md, each cell seen on the real servers of that minor.
+
+With DRAWBRIDGE_RECORD=1 the cells are written into the page instead of being compared with it.
+"""
+
+import os
+import re
+import time
+from pathlib import Path
+
+import pytest
+
+from e2e.actors import fleet
+from e2e.actors.webhook import NOWHERE, Webhook, claims_of, gpu, results_of
+from e2e.build import CURRENT, KUBERNETES_VERSIONS
+from e2e.ground.controlplane import ControlPlane
+from e2e.webhook import test_impossible as impossible
+from e2e.webhook import test_webhook as usual
+from tests.limits import PATIENCE
+
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.kubernetes("1.34"),
+    pytest.mark.time_limit(300, "a control plane and all of ours start"),
+]
+
+PAGE = Path(__file__).parents[2] / "docs/versions.md"
+OLDEST = min(KUBERNETES_VERSIONS)
+COLUMNS = [OLDEST, CURRENT]
+AWAY = 6.0  # as long as no controller of ours is there
+NODE = "versions-0"
+
+
+@pytest.fixture(scope="module", params=COLUMNS)
+def control_plane(request):
+    """A control plane of one minor, with the gates that are on in it by default."""
+    with ControlPlane(name=f"v{request.param}", version=request.param, feature_gates={}, audit=True) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def webhook(control_plane):
+    return Webhook(control_plane).install()
+
+
+@pytest.fixture
+def cell(control_plane):
+    """Compare what was seen with the page's cell for this minor, or write it there."""
+
+    def seen(row, answer="yes"):
+        lines = [line.split(" | ") for line in PAGE.read_text().splitlines() if line.startswith("| ")]
+        [found] = [one for one in lines if one[0] == f"| {row}"]
+        column = 1 + COLUMNS.index(control_plane.version)
+        said = found[column].removesuffix(" |")
+        if os.environ.get("DRAWBRIDGE_RECORD"):
+            found[column] = answer
+            line = " | ".join(part.removesuffix(" |") for part in found) + " |"
+            PAGE.write_text(re.sub(rf"^\| {re.escape(row)} \|.*$", line, PAGE.read_text(), flags=re.MULTILINE))
+        else:
+            assert answer == said, f"{row}, {control_plane.version}: the page says {said}"
+
+    return seen
+
+
+def test_a_pod_is_translated_and_placed(control_plane, fleet_node, gated, cell):
+    usual.test_a_legacy_pod_is_claimed_and_placed_by_the_stock_scheduler(
+        control_plane, fleet_node, gated, "nvidia, whole"
+    )
+    cell("webhook: a pod is translated, claimed and placed")
+
+
+def test_what_no_node_could_serve_is_refused(control_plane, fleet_node, gated, cell):
+    code, said = impossible.applied(control_plane, "p", gated)
+    assert code
+    assert "[R023]" in said
+    cell("webhook: what no node could serve is refused")
+
+
+def test_a_dry_run_prints_what_is_stored(control_plane, fleet_node, gated, cell):
+    usual.test_a_dry_run_prints_what_a_real_apply_stores(control_plane, fleet_node, gated)
+    cell("webhook: a dry run prints what is stored, and leaves nothing")
+
+
+@pytest.mark.parametrize("server_side", [False, True], ids=["client-side", "server-side"])
+def test_a_manifest_is_applied_again(control_plane, fleet_node, gated, cell, server_side):
+    usual.test_the_same_manifest_can_be_applied_again(control_plane, fleet_node, gated, server_side, "nvidia")
+    cell("webhook: a manifest is applied again")
+
+
+def test_a_template_that_comes_late_leads_to_a_claim(control_plane, fleet_node, gated, webhook, cell):
+    """It comes late because no controller of ours was there. Older claim controllers look again after twice the time, and no later."""
+    webhook.processes.pop("controller").stop(hard=True)
+    begun = time.monotonic()
+    control_plane.create(gpu("p", gated, nodeSelector=NOWHERE))
+    time.sleep(AWAY)
+    webhook.start_controller()
+    control_plane.until("the template is there", lambda: usual.templates(control_plane, gated), PATIENCE)
+    late = time.monotonic() - begun
+    control_plane.until("its claim is there", lambda: claims_of(control_plane, gated, "p"), late + PATIENCE)
+    cell("webhook: a template that comes late leads to its claim")
+
+
+@pytest.mark.time_limit(400, "the control plane starts three times")
+def test_what_runs_stays_through_an_upgrade_and_back():
+    """The same etcd below 1.34, 1.37 and 1.34 again; the webhook goes on through all of it."""
+    with ControlPlane(name="upgrade", version=OLDEST, feature_gates={}) as cluster:
+        webhook = Webhook(cluster).install()
+        name = cluster.namespace("upgraded")
+        webhook.admits(name)
+        cluster.add_fake_nodes(1, prefix="versions-")
+        cluster.create(
+            *fleet.slices(fleet.NVIDIA, NODE, fleet.whole_gpus(4), by_name=True), *fleet.classes(extended=False)
+        )
+        webhook.reads_on(NODE)
+        for number, minor in enumerate((OLDEST, CURRENT, OLDEST)):
+            if number:
+                cluster.become(minor)
+            before = [held(cluster, name, f"p{one}") for one in range(number)]
+            cluster.create(gpu(f"p{number}", name))
+            cluster.wait_scheduled(name, f"p{number}")
+            cluster.patch(f"/api/v1/namespaces/{name}/pods/p{number}/status", {"status": {"phase": "Running"}})
+            assert [held(cluster, name, f"p{one}") for one in range(number)] == before
+        assert len({device for one in range(3) for device in held(cluster, name, f"p{one}")}) == 3
+        assert cluster.get("/version")["minor"] == OLDEST.partition(".")[2]
+
+
+def held(cluster, namespace, name):
+    """What a pod's claims hold, and its phase is that of a pod that runs."""
+    assert cluster.get(f"/api/v1/namespaces/{namespace}/pods/{name}")["status"]["phase"] == "Running"
+    return [one["device"] for found in claims_of(cluster, namespace, name).values() for one in results_of(found)]
