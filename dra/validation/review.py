@@ -47,6 +47,7 @@ _WITH_PODS = {
     "apps/v1": ("DaemonSet", "Deployment", "ReplicaSet", "StatefulSet"),
     "batch/v1": ("CronJob", "Job"),
 }
+_RETIRED: Final = "extensions/v1beta1"
 _CLUSTER_KINDS: Final = frozenset(
     {"ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition", "Namespace", "Node"}
 )
@@ -133,12 +134,19 @@ def _bug(failure: Exception) -> Problem:
 
 def _foreign(value: dict[str, Any], world: World, *, complete: bool) -> Problems:
     """Judge an object of another group: as a pod or workload if it is one, or else by what it is called."""
-    if template_site(value) is not None:
-        yield from pod_problems(value, world, complete=complete)
-        return
+    site = template_site(value)
     missing = [key for key in ("apiVersion", "kind") if not isinstance(value.get(key), str) or not value[key]]
     if missing:
         yield Problem("D008", "", f"the object has no {' and no '.join(missing)}")
+    elif site is not None or value["apiVersion"] == _RETIRED:
+        version, kind = value["apiVersion"], value["kind"]
+        served = [known for known, kinds in _WITH_PODS.items() if kind in kinds and known != version]
+        if served:
+            message = f"no supported API server knows {kind} in {version}"
+            yield Problem("D004", "/apiVersion", message, f"write apiVersion: {served[0]}")
+    if site is not None:
+        yield from pod_problems(value, world, complete=complete)
+        return
     meant = kind_meant(value)
     if meant:
         message = f"{value['apiVersion']} has no kind {value['kind']}, it is called {meant}"

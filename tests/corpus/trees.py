@@ -50,6 +50,10 @@ APPLICATION = {
     "grafana/datasources.yaml": "# passed by\napiVersion: 1\ndatasources: []\n",
     "deploy/namespace.yaml": "apiVersion: v1\nkind: Namespace\nmetadata: {name: trees-shop}\n",
     "deploy/web.yaml": f"{DEPLOYMENT.replace('name: web', 'name: web, namespace: trees-shop', 1)}---\n# refused\n{DEPLOYMENT.replace('apiVersion: apps/v1', '')}",
+    "deploy/versionless.yaml": f"# refused\n{POD.removeprefix('apiVersion: v1')}---\n# refused\n{POD.replace('apiV', 'apiv')}",
+    "deploy/retired.yaml": "---\n".join(
+        f"# refused\n{DEPLOYMENT.replace('apps/v1', old)}" for old in ("apps/v1beta2", "extensions/v1beta1")
+    ),
     "deploy/kindless.yaml": "# refused\napiVersion: v1\nmetadata: {name: x}\ndata: {}\n",
     "deploy/odd.yaml": "# refused\napiVersion: v1\nkind: [Pod]\nmetadata: {name: x}\n",
     "deploy/gpu.yaml": f"{CLAIM}metadata: {{name: c}}\nspec: {ASKED}\n---\n{POD}---\n# refused\n{POD.replace('name: gpu}]}', 'name: cpu}]}')}",
