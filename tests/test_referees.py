@@ -62,6 +62,12 @@ def test_what_was_not_recorded_is_said_with_the_question(asking):
 def test_a_program_that_answers_otherwise_is_noticed(asking):
     asking("record", [ONE], {"maxCost": 1, "taint": {"timeAdded": "now"}})
     asking("live", [ONE], {"maxCost": 1, "taint": {"timeAdded": "later"}})
+    refused = [
+        {"errors": [{"message": f'Invalid value: "claim-/x{word}": may not contain'}]} for word in ("bt6xh", "fhr6j")
+    ]
+    asking("record", [TWO], refused[0])
+    asking("live", [TWO], refused[1])
+    asking("record", [ONE], {"maxCost": 1})
     with pytest.raises(OracleError, match="otherwise than recorded"):
         asking("live", [ONE], {"maxCost": 2})
 
