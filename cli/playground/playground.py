@@ -33,7 +33,9 @@ from webhook.service import Service, Settings
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
 
+    from dra.finding import Finding
     from dra.objects import ResourceClaim
+    from dra.validation import Problem
     from runtime.http import Address
     from webhook.service import Decisions, Source
 
@@ -63,14 +65,8 @@ class Playground:
 
     async def push(self, pod: dict[str, Any]) -> Pushed:
         """Do with a pod what `kubectl apply` and the API server would do."""
-        wrong: list[str] = []
-        for problem in shape.check(pod, Pod):
-            if problem.code == "D001":
-                complaint = f"{problem.message} at {problem.path}"
-                wrong.append(complaint)
-        if wrong:
-            told = "; ".join(wrong)
-            return Pushed(None, (), f"the API server says: {told}")
+        if wrong := [problem for problem in shape.check(pod, Pod) if problem.code == "D001"]:
+            return Pushed(None, (), f"the API server says: {_told(wrong)}")
         metadata = dict(pod.get("metadata") or {})
         namespace = metadata.get("namespace") or "default"
         metadata["namespace"] = namespace
@@ -84,8 +80,7 @@ class Playground:
             pod = apply_json_patch(pod, tuple(operations))
         errors = answer_of_api_server(pod)
         if errors:
-            told = "; ".join(f"{error.message} at {error.path} [{error.code}]" for error in errors)
-            return Pushed(None, warnings, f"the API server says: {told}")
+            return Pushed(None, warnings, f"the API server says: {_told(errors)}")
         try:
             await self.ensure_namespace(namespace)
             stored = await self.cluster.create(resources.PODS.raw, pod, namespace)
@@ -142,6 +137,11 @@ class Playground:
             with suppress(NotFound):
                 found.append(await self.cluster.get(resources.RESOURCE_CLAIMS, name, pod.metadata.namespace))
         return found
+
+
+def _told(problems: Iterable[Problem | Finding]) -> str:
+    """Say each problem with its place, where it has one, and its code."""
+    return "; ".join(f"{one.message}{one.path and f' at {one.path}'} [{one.code}]" for one in problems)
 
 
 def _is_decided(pod: Pod) -> bool:
