@@ -41,7 +41,7 @@ def prospects(templates: Sequence[NodeTemplate], stock: Stock) -> Stock | None:
         if template.max_nodes is not None and len(there) >= template.max_nodes:
             continue
         metadata = ObjectMeta(name=template.name, labels=template.labels)
-        nodes.append(Node(metadata=metadata, status=NodeStatus(allocatable=PLENTY)))
+        nodes.append(Node(metadata=metadata, status=NodeStatus(allocatable=PLENTY | template.allocatable)))
         by_driver: dict[str, list[Device]] = {}
         for entry in template.devices:
             devices = by_driver.setdefault(entry.driver, [])
@@ -88,7 +88,7 @@ def wrong_templates(templates: Sequence[NodeTemplate]) -> Iterable[Mistake]:
         if template.max_nodes and not template.labels:
             reason = "without labels the nodes of this template cannot be counted"
             yield Mistake(f"{path}/labels", reason, "write labels that all of its nodes have, and no others")
-        if not template.devices:
+        if not (template.devices or template.allocatable):
             yield Mistake(f"{path}/devices", "no devices are given", "say what a node of it publishes, or leave it out")
         for j, entry in enumerate(template.devices):
             if not 1 <= entry.count <= MOST_DEVICES:

@@ -12,6 +12,7 @@ import msgspec
 
 from allocator.strategies import DEFAULT as ALLOCATORS_DEFAULT
 from dra.objects import DeviceAttribute, DeviceCapacity
+from dra.quantity import Quantity
 from dra.server import Declared, mistakes, read_minor
 from webhook.dialects import (
     AUTO,
@@ -136,6 +137,8 @@ class NodeTemplate(_Declared, frozen=True, kw_only=True):
     labels: dict[str, str] = {}
     max_nodes: int | None = None
     devices: tuple[TemplateDevices, ...] = ()
+    # What device plugins hand out there.
+    allocatable: dict[str, Quantity] = {}
 
 
 class Kubernetes(_Declared, frozen=True, kw_only=True):

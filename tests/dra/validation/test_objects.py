@@ -19,7 +19,20 @@ def test_every_code_is_used_and_every_used_code_is_known():
     text = "".join(path.read_text() for path in SOURCES.rglob("*.py") if path.name != "codes.py")
     used = set(re.findall(r'"(D\d{3})"', text))
     # Found by the reader of manifests, by `check`, by the allocator, by the reader of the configuration file, by the webhook, and by quotas.
-    assert used | {"D005", "D315", "C001", "C002", "D011", "D211", "D212", "D214", "D215", "D216", "D217", "D507"} == set(CODES)
+    assert used | {
+        "D005",
+        "D315",
+        "C001",
+        "C002",
+        "D011",
+        "D211",
+        "D212",
+        "D214",
+        "D215",
+        "D216",
+        "D217",
+        "D507",
+    } == set(CODES)
 
 
 def test_errors_are_the_codes_of_what_the_api_server_refuses():

@@ -90,6 +90,12 @@ def test_a_node_whose_device_plugin_has_enough_may_serve_what_devices_never_coul
     assert not at_webhook(asked(3, IMPLICIT), world(nodes=[plugin("b", "3")]))["allowed"]
 
 
+def test_a_node_that_an_autoscaler_can_make_may_have_a_device_plugin():
+    for amount, allowed in (("2", False), ("3", True)):
+        template = {"name": "plugins", "labels": {"pool": "plugins"}, "allocatable": {GPU: amount}}
+        assert at_webhook(asked(3), world(nodeTemplates=[template]))["allowed"] is allowed
+
+
 def test_a_full_fleet_is_told_and_refuses_nobody():
     results = [{"request": "r", "driver": DRIVER, "pool": "a", "device": f"gpu-{at}"} for at in range(2)]
     selector = {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["a"]}]}]}
