@@ -46,7 +46,7 @@ def chosen() -> dict[str, str]:
 def pods(one, namespace):
     """Its pods in a namespace of the test, without the owners that do not exist."""
     found = []
-    for made in pods_of(one.object):
+    for made, _ in pods_of(one.object):
         metadata = {
             **made["metadata"],
             "namespace": namespace,
