@@ -49,7 +49,7 @@ _LONGEST_SOCKET = 100  # of the 107 bytes of a socket's path some are the folder
 _RESOURCE = re.compile(
     r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)+/[A-Za-z0-9]([-._A-Za-z0-9]*[A-Za-z0-9])?"
 ).fullmatch
-_SOCKET = re.compile(r"[A-Za-z0-9_][-._A-Za-z0-9]*").fullmatch
+_SOCKET = re.compile(r"[A-Za-z0-9_][-._=+A-Za-z0-9]*").fullmatch  # some plugins encode their resource in base64
 
 
 def refusal(request: RegisterRequest) -> str:

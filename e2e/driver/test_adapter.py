@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -33,8 +34,8 @@ class Adapted:
     def __init__(self, node):
         self.node = node
         self.cluster = node.cluster
-        self.folder = node.root / "adapted"
-        self.folder.mkdir(exist_ok=True)
+        self.folder = f"{KUBELET}/adapted"  # in the node: plugins' sockets must not have long paths
+        node.outside(self.folder).mkdir(exist_ok=True)
         self.running = None
 
     def start(self):
@@ -66,9 +67,10 @@ class Adapted:
             self.cluster.delete(f"/apis/resource.k8s.io/v1/resourceslices/{item['metadata']['name']}")
         shutil.rmtree(self.node.outside(f"{KUBELET}/plugins/{DRIVER}"), ignore_errors=True)
 
-    def plug(self):
-        """Start the sample plugin; what it knows as the kubelet's folder is ours, as its DaemonSet would mount it."""
-        script = f"mount --bind {self.folder} {SOCKETS} && exec {program('sample-device-plugin')}"
+    def plug(self, *command):
+        """Start a plugin, the sample one by default; what it knows as the kubelet's folder is ours, as its DaemonSet would mount it."""
+        plugin = shlex.join(map(str, command or [program("sample-device-plugin")]))
+        script = f"mount --bind {self.folder} {SOCKETS} && exec {plugin}"
         return self.node.spawn("adapted-plugin", ["unshare", "--mount", "sh", "-c", script])
 
     def slices(self):

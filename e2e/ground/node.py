@@ -49,6 +49,7 @@ class Node:
             "/run/containerd": self.root / "containerd-state",
             "/run/cdi": self.root / "cdi",
             "/run/netns": self.root / "netns",
+            "/run/nri": self.root / "nri",
             "/var/lib/cni": self.root / "cni",
             "/etc/cni/net.d": self.root / "cni.conf",
             "/var/log/pods": self.pod_logs,
@@ -316,5 +317,6 @@ imports = []
   options = {{ SystemdCgroup = false }}
 
 [plugins.'io.containerd.nri.v1.nri']
-  disable = true
+  disable = false
+  socket_path = '/run/nri/nri.sock'
 """

@@ -19,6 +19,11 @@ def test_what_the_kubelet_takes_is_taken(resource):
     assert bool(refusal(asked(resource=resource))) == bool(expected)
 
 
+@pytest.mark.parametrize("endpoint", ["nvidia.sock", "gdp-c3F1YXQuYWkvemVybw==-1795365625.sock", "a+b_c.sock"])
+def test_the_sockets_names_of_public_plugins_are_taken(endpoint):
+    assert refusal(asked(endpoint=endpoint)) == ""
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
