@@ -88,3 +88,14 @@ def test_a_mode_that_does_not_exist_is_refused(monkeypatch):
     monkeypatch.setenv("DRAWBRIDGE_REFEREES", "lively")
     with pytest.raises(OracleError, match="one of recorded, live"):
         Referee("cel")
+
+
+def test_only_costs_that_change_from_time_to_time_are_not_compared(asking):
+    def cost(number, result=True):
+        return {"maxCost": 9, "outcomes": [{"result": result, "cost": number}]}
+
+    asking("record", [ONE], cost(1))
+    asking("live", [ONE], cost(2), cost(3))
+    for others in ([cost(2)], [cost(2, result=False), cost(3, result=False)]):
+        with pytest.raises(OracleError, match="otherwise than recorded"):
+            asking("live", [ONE], *others)
