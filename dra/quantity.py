@@ -31,7 +31,7 @@ _LONGEST_BITS = 10_000  # of a bare number in JSON; Python refuses to print 4,30
 _LONGEST_REMEMBERED = 64
 
 # What a part has taken it never gives back (`*+`): what follows begins with another character, and zeros are many.
-_SHAPE = re.compile(r"([+-]?)(0*+)([0-9]*+)(?:\.([0-9]*+))?+([eEinumkKMGTP]*+[+-]?+[0-9]*+)").fullmatch
+_SHAPE = re.compile(r"([+-]?)(0*+)([0-9]*+)(?:\.([0-9]*+))?([eEinumkKMGTP]*+[+-]?+[0-9]*+)").fullmatch
 _DECIMAL = {"": 0, "n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _DECIMAL_SUFFIX = {power: suffix for suffix, power in _DECIMAL.items()}

@@ -16,8 +16,9 @@ _LONGEST_REMEMBERED = 128
 _LARGEST = 2**64 - 1
 _SHAPE = re.compile(
     r"(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)"
-    r"(?:-([0-9A-Za-z-]++(?:\.[0-9A-Za-z-]++)*+))?+"
-    r"(?:\+([0-9A-Za-z-]++(?:\.[0-9A-Za-z-]++)*+))?+"
+    # A possessive group, `(…)?+`, is matched halfway by Python before 3.11.5.
+    r"(?:-([0-9A-Za-z-]++(?:\.[0-9A-Za-z-]++)*))?"
+    r"(?:\+([0-9A-Za-z-]++(?:\.[0-9A-Za-z-]++)*))?"
 ).fullmatch
 _DIGITS = frozenset("0123456789")
 

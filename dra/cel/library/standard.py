@@ -234,7 +234,7 @@ def _fails(source: str, target: str) -> SelectorRunError:
 _INTEGER = "[+-]?[0-9]+"
 _UNSIGNED = "[0-9]+"
 # What a part has taken it never gives back (`*+`): two parts that both take digits would be tried in all ways.
-_DOUBLE = r"(?i)[+-]?(?:[0-9]*+\.?+[0-9]*+(?:e[+-]?[0-9]++)?+|inf|infinity|nan|0x(?P<hex>[0-9a-f]*+\.?+[0-9a-f]*+)p[+-]?[0-9]++)"
+_DOUBLE = r"(?i)[+-]?(?:[0-9]*+\.?+[0-9]*+(?:e[+-]?[0-9]++)?|inf|infinity|nan|0x(?P<hex>[0-9a-f]*+\.?+[0-9a-f]*+)p[+-]?[0-9]++)"
 
 
 def _string_to_int(text: str) -> int:
