@@ -115,7 +115,8 @@ async def running(request):
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=client)) as session:
         yield Running(app=app, gate=gate, metrics=metrics, session=session, url=f"https://127.0.0.1:{port}", port=port, tls=client, held=held)  # fmt: skip
     for writer in held:
-        writer.transport.abort()
+        with suppress(AttributeError):  # early Pythons 3.11, of a transport that has ended
+            writer.transport.abort()
     await app.drain(notice=0, grace=1)
 
 
