@@ -14,7 +14,7 @@ from dra import server, wire
 from dra.objects import Pod, extended_claim, requests_of
 from dra.policy import tolerate_fence
 from dra.wire import WireError
-from webhook.translate import Given, is_passed_by, mapping
+from webhook.translate import Given, is_passed_by
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -27,11 +27,10 @@ NAME = "extended-resources"
 
 def extended_given(pod: dict[str, Json], state: State, operations: Iterable[dict[str, Json]] = ()) -> tuple[Given, ...]:
     """Say which claim the scheduler will make for a pod, after operations on its resources; nothing if it makes none."""
-    if state.stock is None or not state.features.on(server.EXTENDED) or is_passed_by(pod):
+    names = state.fleet.extended.keys() & _named(pod)
+    if not names or state.stock is None or not state.features.on(server.EXTENDED) or is_passed_by(pod):
         return ()
-    names = {name for name in _named(pod) if state.fleet.extended.get(name) in state.stock.classes}
-    if not names:
-        return ()
+    serving = {name: kind for name in names if (kind := state.fleet.extended[name]) in state.stock.classes}
     changes = tuple([one for one in operations if "/resources" in str(one["path"])])
     try:
         typed = wire.convert(apply_json_patch(pod, changes) if changes else pod, Pod)
@@ -40,7 +39,6 @@ def extended_given(pod: dict[str, Json], state: State, operations: Iterable[dict
     scheduler = state.configuration.schedulers.get(typed.spec.scheduler_name or "default-scheduler")
     if typed.spec.node_name or scheduler is None or not scheduler.like_cluster:
         return ()
-    serving = {name: state.fleet.extended[name] for name in names}
     made = extended_claim(typed, serving)
     if made is None:
         return ()
@@ -62,9 +60,12 @@ def extended_given(pod: dict[str, Json], state: State, operations: Iterable[dict
 
 def _named(pod: dict[str, Json]) -> set[str]:
     names: set[str] = set()
-    spec = mapping(pod.get("spec"))
-    for containers in (spec.get("initContainers"), spec.get("containers")):
-        for one in containers if isinstance(containers, list) else ():
-            resources = mapping(mapping(one).get("resources"))
-            names.update(mapping(resources.get("limits")), mapping(resources.get("requests")))
+    match pod.get("spec"):
+        case dict(spec):
+            for containers in (spec.get("initContainers"), spec.get("containers")):
+                for one in containers if isinstance(containers, list) else ():
+                    match one:
+                        case {"resources": dict(resources)}:
+                            for amounts in (resources.get("limits"), resources.get("requests")):
+                                names.update(amounts if isinstance(amounts, dict) else ())
     return names

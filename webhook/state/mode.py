@@ -49,7 +49,7 @@ def mode_of(state: State, workload: Workload) -> Mode:
     if mode is not Mode.ENFORCE:
         return mode
     is_misspelt = word and not is_said
-    if is_misspelt or workload.namespace in state.unsure or not covers(workload, file.canary):
+    if is_misspelt or workload.namespace in state.unsure or (file.canary < 100 and not covers(workload, file.canary)):
         return Mode.WARN
     return mode
 

@@ -97,13 +97,15 @@ def judge(cases: Sequence[Case], context: Context) -> Verdict:
 def _take(cases: Sequence[Case], steps: Sequence[Step], context: Context) -> tuple[Case, ...]:
     """Take each case through the steps as far as it gets."""
     taken = []
+    is_open = True
     for case in cases:
         for step in steps:
             if not case.open:
                 break
             case = step(case, context)  # noqa: PLW2901  the case goes on as the step returns it
         taken.append(case)
-    return tuple(taken) if all(case.open for case in taken) else _together(taken)
+        is_open = is_open and case.open
+    return tuple(taken) if is_open else _together(taken)
 
 
 def _together(cases: list[Case]) -> tuple[Case, ...]:
