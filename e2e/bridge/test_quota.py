@@ -191,6 +191,17 @@ def test_core_counts_no_claim_under_a_scope_whatever_the_scope_and_so_no_such_li
 
 
 @pytest.mark.time_limit(240, "a lease runs out in it")
+def test_a_pod_that_core_serves_by_name_counts_from_its_creation(control_plane, team):
+    name = f"deviceclass.resource.kubernetes.io/{CLASS}"
+
+    def asking(called, count):
+        item = pod(called, team, container(**limits(**{name: count})), schedulerName="nobody")
+        return labelled(item, DOORS[0])
+
+    control_plane.create(asking("all", LINE))
+    assert f"1 asked for, {LINE} of {LINE} used" in refusal(control_plane, asking("more", 1))
+
+
 def test_two_hundred_creates_at_once_through_two_replicas_never_overshoot_and_neither_do_those_after_a_crash(control_plane, bridge, team):  # fmt: skip
     items = [waiting(f"p{at}", team, DOORS[at % 2]) for at in range(200)]
     with ThreadPoolExecutor(32) as several:
@@ -223,14 +234,3 @@ def test_what_the_page_shows_of_quotas_is_what_kubectl_prints(control_plane, doo
         Path(tmp_path, folder, name).write_text(manifests.dump([labelled(one.object, leader)]), encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     follow(control_plane, namespace, "Quotas")
-
-
-def test_a_pod_that_core_serves_by_name_counts_from_its_creation(control_plane, team):
-    name = f"deviceclass.resource.kubernetes.io/{CLASS}"
-
-    def asking(called, count):
-        item = pod(called, team, container(**limits(**{name: count})), schedulerName="nobody")
-        return labelled(item, DOORS[0])
-
-    control_plane.create(asking("all", LINE))
-    assert f"1 asked for, {LINE} of {LINE} used" in refusal(control_plane, asking("more", 1))
