@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from allocator.reports import drift
 from allocator.reservations import overlaps
-from cli.explain.stories import ClaimState, ClaimStory, Consumer, DeviceTold
+from cli.explain.stories import ClaimState, ClaimStory, Consumer, DeviceTold, Holder
 from cli.playground import story
 from dra.objects import results_of
 from dra.stock import Stock
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from cli.loading import Scene
-    from dra.objects import Condition, Device, ResourceClaim, ResourceSlice
+    from dra.objects import Condition, Device, DeviceRequestAllocationResult, ResourceClaim, ResourceSlice
     from dra.quantity import Quantity
 
 FALSE = "False"
@@ -108,6 +108,18 @@ def pods_of(claim: ResourceClaim) -> tuple[str, ...]:
         what = "" if one.is_pod else f"{one.resource} "
         named.append(f"{what}{namespace}/{one.name}")
     return tuple(named)
+
+
+def holder_of(claim: ResourceClaim, result: DeviceRequestAllocationResult) -> Holder:
+    """Tell who has a device by one result of a claim, how much of it, and since when."""
+    return Holder(
+        claim=claim.metadata.key,
+        pods=pods_of(claim),
+        since=since_of(claim),
+        share=texts(result.consumed_capacity),
+        share_id=result.share_id or "",
+        admin_access=bool(result.admin_access),
+    )
 
 
 def wrongs(claim: ResourceClaim, scene: Scene) -> Iterator[str]:

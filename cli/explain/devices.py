@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from allocator import Stage
 from allocator.reasons import matrix
 from allocator.reports import DeviceReport, DeviceState, node_report
-from cli.explain.claims import pods_of, since_of, texts, wrongs
+from cli.explain.claims import holder_of, texts, wrongs
 from cli.explain.naming import device_names
 from cli.explain.stories import DeviceStory, Holder, Neighbour, Taint
 from dra.budget import Budget
@@ -48,15 +48,7 @@ def tell_device(name: str, scene: Scene) -> DeviceStory:
         for result in results_of(claim):
             if (result.driver, result.pool, result.device) != (driver, pool, device):
                 continue
-            holder = Holder(
-                claim=claim.metadata.key,
-                pods=pods_of(claim),
-                since=since_of(claim),
-                share=texts(result.consumed_capacity),
-                share_id=result.share_id or "",
-                admin_access=bool(result.admin_access),
-            )
-            holders.append(holder)
+            holders.append(holder_of(claim, result))
             key = claim.metadata.key
             remarks += [wrong if key in wrong else f"claim {key}: {wrong}" for wrong in wrongs(claim, scene)]
     holders.sort(key=lambda one: (one.since, one.claim))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from allocator.pods import requests
 from allocator.reports import node_report
-from cli.explain.claims import pods_of, since_of, texts
+from cli.explain.claims import holder_of
 from cli.explain.naming import NotThere, nearest
 from cli.explain.stories import DeviceHeld, Holder, NodeStory
 from cli.loading import is_extended
@@ -35,15 +35,7 @@ def tell_nodes(wanted: Collection[str], scene: Scene) -> Iterator[NodeStory]:
     holders: defaultdict[tuple[str, str, str], list[Holder]] = defaultdict(list)
     for claim in stock.claims.values():
         for result in results_of(claim):
-            holder = Holder(
-                claim=claim.metadata.key,
-                pods=pods_of(claim),
-                since=since_of(claim),
-                share=texts(result.consumed_capacity),
-                share_id=result.share_id or "",
-                admin_access=bool(result.admin_access),
-            )
-            holders[result.driver, result.pool, result.device].append(holder)
+            holders[result.driver, result.pool, result.device].append(holder_of(claim, result))
     by_plugin: defaultdict[str, list[DeviceHeld]] = defaultdict(list)
     for pod in scene.pods.values():
         by_plugin[pod.spec.node_name] += _of_plugin(pod)

@@ -1,0 +1,23 @@
+"""Events of a pod name no claim and no pod of another namespace."""
+
+import pytest
+
+from allocator.decisions import redact
+from dra.objects import ObjectMeta, ResourceClaim
+from dra.stock import Stock
+
+STOCK = Stock.of(claims=[ResourceClaim(metadata=ObjectMeta(name=name, namespace=name[0])) for name in ("a1", "b1")])
+
+
+@pytest.mark.parametrize(
+    ("told", "left"),
+    [
+        ("held by a/a1", "held by a/a1"),
+        ("held by b/b1", "held by a claim of another namespace"),
+        ("held by pod a/p", "held by pod a/p"),
+        ("would fit once pod b/p ends", "would fit once a pod of another namespace ends"),
+        ("no node has example.com/gpu", "no node has example.com/gpu"),
+    ],
+)
+def test_names_of_other_namespaces_are_left_out(told, left):
+    assert redact(told, STOCK, "a") == left
