@@ -1,0 +1,122 @@
+"""Small cases of clusters on the move: what becomes of a pod or an object, and which words have to be said.
+
+A module of this folder is a kind of case, and its `CASES` are the table; a new one is found by itself. `tests/cli/test_moves.py` runs
+all of them, and `python -m tests.corpus.move` counts: right, wrong, or silent where something had to be said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import Any, NamedTuple
+
+import msgspec
+
+from cli.loading import Gathered, state_of
+from tests.webhook.pods import configured, pod
+from webhook.admission import decide_object
+from webhook.state import Features, Inventory
+
+Object = dict[str, Any]
+GPU = "nvidia.com/gpu"
+DRIVER = "gpu.nvidia.com"
+
+
+class Case(NamedTuple):
+    """One case. `given` is judged, `around` is what else there is; `says` stands in what is said, `never` does not."""
+
+    name: str
+    given: Object
+    becomes: str  # translated, left, unclear, refused or silent
+    says: str | tuple[str, ...] = ()
+    around: Sequence[Object] = ()
+    configuration: Mapping[str, Any] = {}
+    never: str = ""
+    minor: int = 37
+
+
+def judge(case: Case) -> tuple[str, str]:
+    """Say what becomes of the object of a case, and what is said about it."""
+    gathered = Gathered(objects=(*case.around, case.given))
+    state, _ = state_of(gathered, configured(**case.configuration), Features(minor=case.minor))
+    if not state.fleet.known:  # as every command does for files
+        state = msgspec.structs.replace(state, fleet=msgspec.structs.replace(state.fleet, assumes=True))
+    done = decide_object(case.given, state, unknown=True)
+    actions = {decision.action.value for decision in done.decisions}
+    became = "silent"
+    if done.refusals:
+        became = "refused"
+    elif done.operations:
+        became = "translated"
+    elif "not understood" in actions:
+        became = "unclear"
+    elif actions or done.warnings:
+        became = "left"
+    words = [f"{one.key}: {one.detail} {one.basis} {one.remedy}" for one in done.decisions]
+    return became, "\n".join([*words, *done.warnings, *map(str, done.refusals)])
+
+
+def verdict(case: Case) -> str:
+    """Compare a case with what becomes of it: right, wrong, or silent."""
+    became, said = judge(case)
+    wanted = (case.says,) if isinstance(case.says, str) else case.says
+    if became == case.becomes and all(text in said for text in wanted) and not (case.never and case.never in said):
+        return "right"
+    return "silent" if became == "silent" or (became == case.becomes and wanted) else "wrong"
+
+
+def tables() -> dict[str, tuple[Case, ...]]:
+    """All cases, by kind."""
+    return {
+        one.name: tuple(import_module(f"{__name__}.{one.name}").CASES)
+        for one in iter_modules(__path__)
+        if one.name != "__main__"
+    }
+
+
+# Short ways to write what there is
+
+
+def asking(amount: int = 1, key: str = GPU, **spec: Any) -> Object:
+    """Write a pod that asks for devices under one key; 0 asks for none."""
+    return {"apiVersion": "v1", "kind": "Pod", **pod({key: amount} if amount else {}, **spec)}
+
+
+def node(name: str, labels: Mapping[str, str] | None = None, **allocatable: int) -> Object:
+    """Write a node; `gpu=8` is what a device plugin hands out."""
+    handed = {GPU if key == "gpu" else key: str(amount) for key, amount in allocatable.items()}
+    metadata = {"name": name, "labels": {"kubernetes.io/hostname": name, **(labels or {})}}
+    return {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "status": {"allocatable": handed}}
+
+
+def publishing(name: str, count: int = 8, driver: str = DRIVER) -> Object:
+    """Write the slice of a node that has moved."""
+    attributes = {"type": {"string": "gpu"}, "productName": {"string": "NVIDIA A100-SXM4-40GB"}}
+    devices = [
+        {"name": f"gpu-{i}", "attributes": attributes, "capacity": {"memory": {"value": "40Gi"}}} for i in range(count)
+    ]
+    pool = {"name": name, "generation": 1, "resourceSliceCount": 1}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": {"name": f"{name}-{driver}"},
+        "spec": {"driver": driver, "nodeName": name, "pool": pool, "devices": devices},
+    }
+
+
+def device_class(name: str = DRIVER, extended: str = "") -> Object:
+    """Write the class of whole GPUs."""
+    text = f"device.driver == '{DRIVER}' && device.attributes['{DRIVER}'].type == 'gpu'"
+    spec: Object = {"selectors": [{"cel": {"expression": text}}]}
+    if extended:
+        spec["extendedResourceName"] = extended
+    return {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": name}, "spec": spec}
+
+
+def moved(*names: str, extended: str = "", labels: Mapping[str, str] | None = None) -> tuple[Object, ...]:
+    """Write a class, and nodes that publish devices of it."""
+    return (
+        device_class(extended=extended),
+        *(one for name in names for one in (node(name, labels), publishing(name))),
+    )

@@ -1,0 +1,17 @@
+"""Count the cases: `python -m tests.corpus.move [-v]`."""
+
+import sys
+from collections import Counter
+
+from tests.corpus.move import judge, tables, verdict
+
+total: Counter[str] = Counter()
+for kind, cases in tables().items():
+    counts = Counter(map(verdict, cases))
+    total += counts
+    sys.stdout.write(f"{kind}: {len(cases)} cases, {dict(sorted(counts.items()))}\n")
+    for case in cases:
+        if "-v" in sys.argv and verdict(case) != "right":
+            became, said = judge(case)
+            sys.stdout.write(f"  {case.name}: wanted {case.becomes} {case.says!r}, became {became}\n    {said}\n")
+sys.stdout.write(f"all: {total.total()} cases, {dict(sorted(total.items()))}\n")
