@@ -16,7 +16,7 @@ import msgspec
 from cli.loading import Gathered, state_of
 from tests.webhook.pods import configured, pod
 from webhook.admission import decide_object
-from webhook.state import Features, Inventory
+from webhook.state import Features
 
 Object = dict[str, Any]
 GPU = "nvidia.com/gpu"
