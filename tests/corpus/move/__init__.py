@@ -4,8 +4,6 @@ A module of this folder is a kind of case, and its `CASES` are the table; a new 
 all of them, and `python -m tests.corpus.move` counts: right, wrong, or silent where something had to be said.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pkgutil import iter_modules
