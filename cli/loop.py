@@ -7,6 +7,7 @@ little to find while it is read, and nothing afterwards: a look through all of i
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import gc
 import signal
 from typing import TYPE_CHECKING, TypeVar
@@ -20,11 +21,16 @@ T = TypeVar("T")
 
 # Objects that are made, and not given back, between two looks for garbage.
 YOUNG = 50_000
+# Of glibc's mallopt. What is larger is given back to the system when it is freed; else the heap grows in steps around lists read at
+# the start, by up to 50 of 250 MiB (bench/hostile_store.py).
+M_MMAP_THRESHOLD, LARGE = -3, 128 * 1024
 
 
 def run(main: Coroutine[object, object, T]) -> T:
     """Run a program to its end."""
     gc.set_threshold(YOUNG)
+    if set_option := getattr(ctypes.CDLL(None), "mallopt", None):  # glibc alone has it
+        set_option(M_MMAP_THRESHOLD, LARGE)
     try:
         from uvloop import new_event_loop
     except ImportError:  # an optional extra; a fifth slower without it
