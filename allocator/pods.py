@@ -14,13 +14,16 @@ from dra.objects import Node, NodeSelector, matches, requests_of, served_resourc
 from dra.wire import WireError, convert
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
     from dra.objects import Container, Pod, ResourceClaim
+
+    Barriers = Callable[[Node, Mapping[str, int]], Iterator[tuple[str, ...]]]
 
 Amounts = dict[str, int]  # resource → nano-units
 
 _UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
+_OTHER_LABELS = "node(s) didn't match Pod's node affinity/selector"
 
 
 def pending(pods: Iterable[Pod]) -> list[Pod]:
@@ -53,43 +56,61 @@ def elsewhere(claims: Iterable[ResourceClaim], node: Node) -> str:
 
 
 def refusal(pod: Pod, node: Node, used: Mapping[str, int], ignored: Collection[str] = ()) -> str:
-    """Say why a pod cannot run on a node, in a few words; empty if it can.
+    """Say why a pod cannot run on a node, in a few words; empty if it can."""
+    return next(map(": ".join, barriers(pod, ignored)(node, used)), "")
 
-    `used` is what the node's pods ask for, `ignored` are resources that devices will answer for.
+
+def barriers(pod: Pod, ignored: Collection[str] = ()) -> Barriers:
+    """Make what says of a node all that keeps a pod from it: kube-scheduler's words, and a detail where it leaves one out.
+
+    It is given what the node's pods ask for; `ignored` are resources that devices will answer for.
     """
     wanted = pod.spec.node_name
-    if wanted and wanted != node.metadata.name:
-        return f"is bound to node {wanted}"
-    if node.spec.unschedulable and not _tolerates(pod, _UNSCHEDULABLE, "", "NoSchedule"):
-        return "node is unschedulable"
-    for taint in node.spec.taints:
-        if taint.effect not in ("NoSchedule", "NoExecute"):
-            continue
-        if not _tolerates(pod, taint.key, taint.value, taint.effect):
-            said = f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"
-            return f"untolerated taint {said}"
-    labels = node.metadata.labels
-    for key, value in pod.spec.node_selector.items():
-        if labels.get(key) != value:
-            return f"nodeSelector {key}={value} does not match"
+    asked = [(name, amount) for name, amount in requests(pod).items() if amount and name not in ignored]
     affinity = pod.spec.affinity
     required = affinity.value() if affinity is not None else None
     for step in ("nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution"):
         required = required.get(step) if isinstance(required, dict) else None
+    selector: NodeSelector | None = None
+    unreadable = ""
     if required is not None:
         try:
-            if not matches(convert(required, NodeSelector), node):
-                return "node affinity does not match"
-        except (WireError, NodeSelectorError) as error:
-            return f"node affinity cannot be read: {error}"
-    allocatable = node.status.allocatable
-    for name, amount in requests(pod).items() if allocatable else ():
-        have = allocatable[name].nano if name in allocatable else None
-        if name in ignored or (have is None and name in ("pods", "ephemeral-storage")):
-            continue
-        if amount and amount > (have or 0) - used.get(name, 0):
-            return f"insufficient {name}"
-    return ""
+            selector = convert(required, NodeSelector)
+        except WireError as error:
+            unreadable = str(error)
+
+    def find(node: Node, used: Mapping[str, int]) -> Iterator[tuple[str, ...]]:
+        if wanted and wanted != node.metadata.name:
+            yield "node(s) didn't match the requested node name", wanted
+        if node.spec.unschedulable and not _tolerates(pod, _UNSCHEDULABLE, "", "NoSchedule"):
+            yield ("node(s) were unschedulable",)
+        for taint in node.spec.taints:
+            if taint.effect not in ("NoSchedule", "NoExecute") or _tolerates(pod, taint.key, taint.value, taint.effect):
+                continue
+            if node.spec.unschedulable and taint.key == _UNSCHEDULABLE:
+                continue  # said already
+            value = f"={taint.value}" if taint.value else ""
+            yield "node(s) had untolerated taint(s)", f"{taint.key}{value}:{taint.effect}"
+        labels = node.metadata.labels
+        for key, value in pod.spec.node_selector.items():
+            if labels.get(key) != value:
+                yield _OTHER_LABELS, f"{key}={value}"
+        try:
+            if unreadable:
+                yield _OTHER_LABELS, unreadable
+            elif selector is not None and not matches(selector, node):
+                yield (_OTHER_LABELS,)
+        except NodeSelectorError as error:
+            yield _OTHER_LABELS, str(error)
+        allocatable = node.status.allocatable
+        for name, amount in asked if allocatable else ():
+            have = allocatable[name].nano if name in allocatable else None
+            if have is None and name in ("pods", "ephemeral-storage"):
+                continue
+            if amount > (have or 0) - used.get(name, 0):
+                yield ("Too many pods" if name == "pods" else f"Insufficient {name}",)
+
+    return find
 
 
 def requests(pod: Pod) -> Amounts:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from allocator import allocate
 from allocator.decisions.pod_claims import find_claims
 from allocator.one_node import Options
-from allocator.pods import elsewhere
+from allocator.pods import elsewhere, refusal
 from allocator.reasons import Kind, distance, nearest
 from dra.budget import Budget
 
@@ -27,8 +27,12 @@ NODES = 4  # kinds of nodes that are compared; the commonest
 def advice(pod: Pod, stock: Stock, hindrances: Sequence[Hindrance]) -> str:
     """Say what would have to be otherwise for a refused pod to fit; "" if nothing was found in time."""
     claims = find_claims(pod, stock)
-    candidates = [hindrance.nodes[0] for hindrance in hindrances[:NODES]]
-    reachable = [name for name in candidates if not elsewhere(claims.claims, stock.nodes[name])]
+    candidates = [stock.nodes[hindrance.nodes[0]] for hindrance in hindrances[:NODES]]
+    reachable = [
+        node.metadata.name
+        for node in candidates
+        if not (elsewhere(claims.claims, node) or refusal(pod, node, {}, claims.by_claim))
+    ]
     if not reachable or not claims.open:
         return ""
     budget = Budget(STEPS)

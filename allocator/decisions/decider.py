@@ -23,6 +23,7 @@ from allocator.all_nodes import FleetAnswer, FleetMemo, fleet
 from allocator.answer import Answer, Verdict, as_granted
 from allocator.decisions.pod_claims import beside_devices, find_claims
 from allocator.one_node import Options
+from allocator.pods import barriers
 from allocator.reasons import sentence, tally
 from allocator.strategies import STRATEGIES, Chosen, Placement, StrategyCache, serve, told_apart
 from dra.budget import Budget
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
 # Steps, of which each is about a microsecond, for a question to all nodes and the words about those that refuse.
 QUESTION = 1_000_000
-EXPLAINED = 4  # kinds of refusing nodes about which there are words; the largest ones
+EXPLAINED = 4  # kinds of refusing nodes about which there are words; those that the pod may go to come first
 BY_DEFAULT = Placement()
 SCORED = 64  # kinds of fitting nodes that a strategy judges; the others score 0
 _HOPEFUL = frozenset({Verdict.FEASIBLE, Verdict.UNDECIDED})
@@ -135,7 +136,16 @@ class Decider:
         fitting = answers.feasible
         if elsewhere:
             fitting = [name for name in fitting if name not in elsewhere]
-        if fitting:
+        barred: dict[str, str] = {}
+        barriers_on = barriers(pod, wants.by_claim)
+        if not any(next(barriers_on(stock.nodes[name], {}), None) is None for name in fitting):
+            # Where its devices are, it may not go: then the nodes count to which it may.
+            for name, node in stock.nodes.items():
+                words = " and ".join(dict.fromkeys(first for first, *_ in barriers_on(node, {})))
+                if words and name not in elsewhere:
+                    barred[name] = words
+        asked = [name for name in answers if name not in elsewhere and name not in barred]
+        if fitting and not (barred and asked):
             scores = self._scores(answers, fitting, stock, open_, placement)
             hindrances = ()
             if len(fitting) < len(answers):  # in short, for the pod does not wait for these
@@ -144,12 +154,12 @@ class Decider:
                     refusals.setdefault(name, _verdict(verdict))
                 hindrances = _by_message(refusals)
             return Outlooks(Outlook.FITS, scores, "", hindrances)
-        hindrances = _hindrances(answers, elsewhere)
-        asked = [name for name in answers if name not in elsewhere]
+        idle = self._ask(stock, open_, idle=True)
+        hindrances = _hindrances(answers, idle, asked, (elsewhere, barred))
         outlook = Outlook.FULL
         if Verdict.UNDECIDED in _verdicts(answers, asked):
             outlook = Outlook.UNDECIDED
-        elif not crowded and _HOPEFUL.isdisjoint(_verdicts(self._ask(stock, open_, idle=True), asked)):
+        elif not crowded and _HOPEFUL.isdisjoint(_verdicts(idle, asked)):
             outlook = Outlook.NEVER
         return Outlooks(outlook, {}, _summary(len(stock.nodes), hindrances), hindrances)
 
@@ -264,25 +274,31 @@ def _elsewhere(wants: PodClaims, stock: Stock) -> dict[str, str]:
     return {name: why for name, node in stock.nodes.items() if (why := beside_devices(wants, node))}
 
 
-def _hindrances(answers: FleetAnswer, elsewhere: _ByNode) -> tuple[Hindrance, ...]:
-    """Gather what is in the way, the commonest first. Nodes about which there is no time for words are counted all the same."""
-    refusing: list[list[str]] = []
+def _hindrances(
+    answers: FleetAnswer, idle: FleetAnswer, asked: Sequence[str], others: Iterable[_ByNode]
+) -> tuple[Hindrance, ...]:
+    """Gather what is in the way: on nodes that the pod may go to first, there what may end before what never does, the commonest first.
+
+    Nodes about which there is no time for words are counted all the same.
+    """
+    may_go = frozenset(asked)
+    refusing: list[tuple[bool, list[str]]] = []
     for nodes in answers.equal_nodes():
-        left = [name for name in nodes if name not in elsewhere]
+        left = [name for name in nodes if name in may_go]
         if left and answers.verdict(left[0]) is not Verdict.FEASIBLE:
-            refusing.append(left)
-    refusing.sort(key=len, reverse=True)
+            refusing.append((idle.verdict(left[0]) not in _HOPEFUL, left))
+    refusing.sort(key=lambda one: (one[0], -len(one[1])))
     refusals: dict[str, str] = {}
-    for at, nodes in enumerate(refusing):
+    for at, (_, nodes) in enumerate(refusing):
         verdict = answers.verdict(nodes[0])
         message = _verdict(verdict)
         if at < EXPLAINED and verdict is not Verdict.UNDECIDED:
             answer = answers[nodes[0]]
             message = sentence(answer) or tally({nodes[0]: answer})
         refusals |= dict.fromkeys(nodes, message)
-    found = [*_by_message(elsewhere), *_by_message(refusals)]
-    found.sort(key=lambda one: -one.count)
-    return tuple(found)
+    beside = [one for by_node in others for one in _by_message(by_node)]
+    beside.sort(key=lambda one: -one.count)
+    return (*_by_message(refusals), *beside)
 
 
 def _verdicts(answers: FleetAnswer, nodes: Iterable[str]) -> set[Verdict]:

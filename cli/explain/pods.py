@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING
 
 from allocator.decisions import Outlook, devices_ready
 from cli.explain.claims import FALSE, condition_text, tell_claim
-from cli.explain.prospects import prospect_of, quota_of
+from cli.explain.prospects import prospect_of, quota_of, scheduler_says, unjudged
 from cli.explain.stories import ClaimState, ClaimStory, GateWords, Keeper, PodStory, Prospect, Standing
 from cli.explain.webhook_record import words_on
+from cli.loading import inside, who
 from dra.objects import Pod, claim_name, claim_names
+from dra.quantity import Quantity
 from webhook.dialects import Action
 from webhook.names import NAME, PREFIX
 
@@ -19,6 +21,10 @@ if TYPE_CHECKING:
     from cli.loading import Scene
     from webhook.state import Configuration
 
+_STOCK = "default-scheduler"
+# What a ResourceQuota counts of claims.
+_COUNTED = "count/resourceclaims.resource.k8s.io"
+_BY_CLASS = ".deviceclass.resource.k8s.io/devices"
 _CHANGING = frozenset((Action.TRANSLATED, Action.APPROXIMATED))
 _ALLOCATED = frozenset((ClaimState.ALLOCATED, ClaimState.RESERVED, ClaimState.PREPARED))
 
@@ -30,7 +36,7 @@ def tell_pod(key: str, scene: Scene, configuration: Configuration) -> PodStory:
     claims = _claims(pod, scene)
     waits = not (pod.spec.node_name or pod.is_done)
     prospect = prospect_of(pod, scene) if waits else None
-    scheduler = pod.spec.scheduler_name or "default-scheduler"
+    scheduler = pod.spec.scheduler_name or _STOCK
     standing = _on_its_node(pod, claims)
     standing = standing or _before_scheduling(pod, gate, claims, scene)
     standing = standing or _at_its_scheduler(pod, gate, claims, prospect, scene=scene, configuration=configuration)
@@ -149,6 +155,8 @@ def _before_scheduling(pod: Pod, gate: GateWords, claims: Sequence[ClaimStory], 
             return Standing(keeper=Keeper.USER, message=f"{claim.remarks[0]}; it has to be created")
         if f"{namespace}/{claim.template}" in scene.templates:
             message = f"kube-controller-manager has not made claim {claim.entry} yet"
+            if full := _full_quota(namespace, scene):
+                message = f"no claim {claim.entry} can be made: {full}"
             return Standing(keeper=Keeper.CLAIMS, message=message)
         ours = claim.template.startswith(PREFIX)
         return Standing(keeper=Keeper.TEMPLATES if ours else Keeper.USER, message=claim.remarks[0])
@@ -164,8 +172,14 @@ def _at_its_scheduler(
     scene: Scene,
     configuration: Configuration,
 ) -> Standing:
-    scheduler = pod.spec.scheduler_name or "default-scheduler"
+    scheduler = pod.spec.scheduler_name or _STOCK
     keeper = scheduler_keeper(scheduler, configuration)
+    said = scheduler_says(pod)
+    if not said and keeper is Keeper.SCHEDULER and _is_unknown(scheduler, scene):
+        message = f"no scheduler is known by the name {scheduler}: no pod that names it has been looked at"
+        return Standing(keeper=Keeper.USER, message=message)
+    if said and said == unjudged(pod, scene):
+        return Standing(keeper=keeper, message=f"{scheduler} says: {said}")
     if prospect is not None:
         return Standing(keeper=keeper, message=_words_of(prospect, scheduler))
     states = {one.state for one in claims}
@@ -177,7 +191,8 @@ def _at_its_scheduler(
             return Standing(keeper=Keeper.DRIVER, message=waits)
         return Standing(keeper=keeper, message=f"its claims are allocated; {scheduler} has not bound it yet")
     if not (gate.foretold and gate.decisions):
-        message = f"it has no claims, so devices do not keep it; {scheduler} places it"
+        says = f"{scheduler} says: {said}" if said else f"{scheduler} places it"
+        message = f"it has no claims, so devices do not keep it; {says}"
         return Standing(keeper=keeper, message=message)
     # It asks in legacy words, and has no claims for them.
     if not pod.metadata.uid and any(one.action in _CHANGING for one in gate.decisions):
@@ -187,17 +202,43 @@ def _at_its_scheduler(
     return Standing(keeper=keeper, message=message)
 
 
+def _is_unknown(scheduler: str, scene: Scene) -> bool:
+    """Whether no pod of a scheduler that is not Kubernetes' own has a node, or a word of it."""
+    if scheduler == _STOCK or not scene.knows_pods:
+        return False
+    named = [pod for pod in scene.pods.values() if pod.spec.scheduler_name == scheduler]
+    return not any(pod.spec.node_name or pod.status.conditions for pod in named)
+
+
+def _full_quota(namespace: str, scene: Scene) -> str:
+    """Name a ResourceQuota of a namespace that lets no more claims or devices in; "" if there is none."""
+    for quota in scene.gathered.of("ResourceQuota"):
+        place = who(quota)
+        hard, used = inside(quota, "status", "hard"), inside(quota, "status", "used")
+        for key in hard if place.namespace == namespace else ():
+            if key == _COUNTED or str(key).endswith(_BY_CLASS):
+                try:
+                    full = Quantity.parse(str(used.get(key, 0))) >= Quantity.parse(str(hard[key]))
+                except ValueError:
+                    continue
+                if full:
+                    return f"ResourceQuota {place.name} has {key} used up, {used.get(key, 0)} of {hard[key]}"
+    return ""
+
+
 def _words_of(prospect: Prospect, scheduler: str) -> str:
     """Give the words of the scheduler."""
     if prospect.outlook is Outlook.NEVER:
         return f"no node could serve it, even with all devices free: {prospect.message}"
     if prospect.outlook is not Outlook.FITS:
         return prospect.message
-    if not prospect.beside:
+    kept = {name for one in prospect.beside for name in one.nodes}
+    fitting = [name for one in prospect.groups if one.devices for name in one.nodes]
+    left = [name for name in fitting if name not in kept]
+    if not kept.intersection(fitting):
         return f"devices for it are free, and {scheduler} has not placed it yet"
-    fitting = sum(one.count for one in prospect.groups if one.devices)
-    kept = sum(one.count for one in prospect.beside)
-    if kept < fitting:
-        return f"devices for it are free on {fitting - kept} nodes that would do, and {scheduler} has not placed it yet"
-    most = prospect.beside[0]
-    return f"devices for it are free, but not where it may run: {most.message} ({most.count} of {fitting} nodes)"
+    if left:
+        return f"devices for it are free on {len(left)} nodes that would do, and {scheduler} has not placed it yet"
+    most = next(one for one in prospect.beside if not set(fitting).isdisjoint(one.nodes))
+    there = len(set(fitting).intersection(most.nodes))
+    return f"devices for it are free, but not where it may run: {most.message} ({there} of {len(fitting)} nodes)"

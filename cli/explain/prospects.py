@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 from allocator import Options, allocate
 from allocator.answer import Stage, Verdict
 from allocator.decisions import Decider, Outlook, Serving, advice, find_claims, try_out
-from allocator.pods import elsewhere, refusal, total
+from allocator.pods import barriers, elsewhere, total
 from allocator.preemption import held_near
-from cli.explain.claims import pods_of, since_of
+from cli.explain.claims import FALSE, pods_of, since_of
 from cli.explain.stories import Beside, Blocker, NodesAlike, Prospect, QuotaUse
+from cli.loading import inside, items
 from dra.budget import Budget
 from dra.objects import serve_resources, served_resources
 from dra.policy import QuotaLine, amount_of, held_of_quota, in_scope, limits_of, whose
@@ -22,16 +23,36 @@ from dra.stock import amounts_of, results_by_pool
 from dra.stock import total as sum_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping
 
     from allocator.decisions import NodeGroup
+    from allocator.pods import Amounts, Barriers
     from cli.loading import Scene
-    from dra.objects import Pod, ResourceClaim
+    from dra.objects import Node, Pod, ResourceClaim
     from dra.stock import Stock
 
 _STEPS = 2_000_000  # for all questions about blockers
 _NODES = 4  # kinds of nodes of which one is asked about
 _ASKED = 16  # holders of a node that are taken away one by one
+# What kube-scheduler says of a pod or a node where something else than devices, labels, taints and amounts is in the way (1.37).
+_ELSEWHERE = (
+    "affinity rules",
+    "topology spread constraints",
+    "free ports",
+    "persistentvolume",
+    "PersistentVolume",
+    "persistent volume",
+    "volume count",
+    "volume zone",
+    "no available disk",
+    "enough free storage",
+    "pvc(s)",
+    "required features",
+    "scheduler-enforced",
+    "unknown conditions",
+)
+_REACHED = "cannot allocate all claims"
+_GATED = "SchedulingGated"
 # Stages at which devices are lost to other claims.
 _HELD = frozenset((Stage.IN_USE, Stage.GROUPS, Stage.COMPATIBILITY, Stage.COUNTERS, Stage.CAPACITY, Stage.SEARCH))
 
@@ -45,15 +66,26 @@ def prospect_of(pod: Pod, scene: Scene) -> Prospect | None:
     found = Decider().outlook(pod, stock)
     if wants.waits_for:
         return Prospect(outlook=found.outlook, message=found.message)
-    reachable = [name for name, node in stock.nodes.items() if not elsewhere(wants.claims, node)]
-    tried = try_out(wants.open, stock, reachable)
+    used = total(scene.pods.values()) if scene.knows_pods else {}
+    find = barriers(pod, _served(pod, stock))
+    reachable = {name: node for name, node in stock.nodes.items() if not elsewhere(wants.claims, node)}
+    may_go = [name for name, node in reachable.items() if next(find(node, {}), None) is None]
+    tried = try_out(wants.open, stock, may_go or reachable)
+    beside = _beside(find, stock.nodes.values(), used)
+    message = found.message
     nearest = ""
     blockers: list[Blocker] = []
     if found.outlook is not Outlook.FITS:
-        nearest = advice(pod, stock, found.hindrances)
-        blockers += _blockers(tried, wants.open, stock)
+        certain = not unjudged(pod, scene)
+        kept = {name for one in beside for name in one.nodes}
+        if may_go:
+            blockers += _blockers(tried, wants.open, find, used, scene, certain=certain)
+        if any(one.alone for one in blockers) or (certain and not kept.issuperset(may_go)):
+            nearest = advice(pod, stock, found.hindrances)
+        if beside and kept.issuperset(may_go):
+            told = "; ".join(f"{one.count} {one.message}" for one in beside[:_NODES])
+            message = f"{told}; besides, {message}" if may_go else told
     groups: list[NodesAlike] = []
-    fitting: list[str] = []
     for one in tried:
         group = NodesAlike(
             verdict=one.verdict,
@@ -64,20 +96,30 @@ def prospect_of(pod: Pod, scene: Scene) -> Prospect | None:
             error=one.error,
         )
         groups.append(group)
-        if one.verdict is Verdict.FEASIBLE:
-            fitting += one.nodes
     return Prospect(
         outlook=found.outlook,
-        message=found.message,
+        message=message,
         nearest=nearest,
         groups=tuple(groups),
         blockers=tuple(blockers),
-        beside=tuple(_beside(pod, fitting, scene)),
+        beside=tuple(beside),
     )
 
 
-def _blockers(tried: Iterable[NodeGroup], claims: tuple[ResourceClaim, ...], stock: Stock) -> Iterator[Blocker]:
-    """Name the claims that hold wanted devices, on one node of each of the commonest kinds; of some, ask whether freeing them is enough."""
+def _blockers(
+    tried: Iterable[NodeGroup],
+    claims: tuple[ResourceClaim, ...],
+    find: Barriers,
+    used: Mapping[str, Amounts],
+    scene: Scene,
+    *,
+    certain: bool,
+) -> Iterator[Blocker]:
+    """Name the claims that hold wanted devices, on one node of each of the commonest kinds; of some, ask whether freeing them is enough.
+
+    It is enough if the claims then fit, and the pod does beside those that are left. Where something is not judged, that is not said.
+    """
+    stock = scene.stock
     options = Options(budget=Budget(_STEPS))
     asked_nodes = 0
     idle = stock.idle()
@@ -107,7 +149,11 @@ def _blockers(tried: Iterable[NodeGroup], claims: tuple[ResourceClaim, ...], sto
             if asked < _ASKED:
                 asked += 1
                 answer = allocate(stock.without("ResourceClaim", key), node, claims, options=options)
-                alone = None if answer.verdict is Verdict.UNDECIDED else answer.feasible
+                ending = total(scene.pods[name] for name in pods_of(claim) if name in scene.pods).get(node, {})
+                left = {name: amount - ending.get(name, 0) for name, amount in used.get(node, {}).items()}
+                alone = answer.feasible and next(find(stock.nodes[node], left), None) is None
+                if answer.verdict is Verdict.UNDECIDED or (alone and not certain):
+                    alone = None
             yield Blocker(
                 node=node,
                 claim=key,
@@ -118,23 +164,53 @@ def _blockers(tried: Iterable[NodeGroup], claims: tuple[ResourceClaim, ...], sto
             )
 
 
-def _beside(pod: Pod, fitting: Sequence[str], scene: Scene) -> list[Beside]:
-    """Say what besides devices keeps a pod from the nodes whose devices would do, the commonest first."""
-    if not fitting or not scene.knows_pods:
-        return []
-    stock = scene.stock
-    used = total(scene.pods.values())
-    served = served_resources(pod, serve_resources(stock.classes.values()))
+def _served(pod: Pod, stock: Stock) -> frozenset[str]:
+    """The resource names of a pod that devices answer for."""
+    return frozenset(served_resources(pod, serve_resources(stock.classes.values())))
+
+
+def _beside(find: Barriers, nodes: Iterable[Node], used: Mapping[str, Amounts]) -> list[Beside]:
+    """Say what besides devices keeps the pod from nodes, the commonest first."""
     found: defaultdict[str, list[str]] = defaultdict(list)
-    for name in fitting:
-        node = stock.nodes[name]
-        # Devices answer for what no device plugin there hands out.
-        ignored = [resource for resource in served if not node.status.allocatable.get(resource)]
-        why = refusal(pod, node, used.get(name, {}), ignored)
-        if why:
+    for node in nodes:
+        name = node.metadata.name
+        if why := " and ".join(map(": ".join, find(node, used.get(name, {})))):
             found[why].append(name)
     kept = [Beside(message=why, count=len(names), nodes=tuple(names)) for why, names in found.items()]
     return sorted(kept, key=lambda one: -one.count)
+
+
+def scheduler_says(pod: Pod) -> str:
+    """Why its scheduler found no node for a pod when it tried last, without what preemption came to."""
+    for one in pod.status.conditions:
+        if one.type == "PodScheduled" and one.status == FALSE and one.reason != _GATED:
+            return (one.message or one.reason).partition(" preemption: ")[0].rstrip(", ")
+    return ""
+
+
+def unjudged(pod: Pod, scene: Scene) -> str:
+    """Name what kube-scheduler looks at and nothing here does: what it says itself, or else what stands in the pod."""
+    said = scheduler_says(pod)
+    if any(words in said for words in _ELSEWHERE):
+        return said
+    if _REACHED in said:
+        return ""  # its filter for devices is the last: these nodes have passed all others
+    spec = inside(scene.raw.get(pod.metadata.key, {}), "spec")
+    affinity = inside(spec, "affinity")
+    has = {
+        "inter-pod affinity": any(
+            inside(affinity, kind).get("requiredDuringSchedulingIgnoredDuringExecution")
+            for kind in ("podAffinity", "podAntiAffinity")
+        ),
+        "topology spread": any(
+            one.get("whenUnsatisfiable") == "DoNotSchedule" for one in items(spec, "topologySpreadConstraints")
+        ),
+        "volumes": any("persistentVolumeClaim" in one or "ephemeral" in one for one in items(spec, "volumes")),
+        "host ports": any(
+            one.get("hostPort") for container in items(spec, "containers") for one in items(container, "ports")
+        ),
+    }
+    return ", ".join(kind for kind, there in has.items() if there)
 
 
 def quota_of(pod: Pod, prospect: Prospect | None, scene: Scene) -> tuple[QuotaUse, ...]:

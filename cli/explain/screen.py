@@ -220,7 +220,7 @@ def _prospect(prospect: Prospect | None, standing: Standing) -> Iterator[str]:
         for line in list(lines(answer))[:_WORDS]:
             yield f"{' ' * (_WIDE + 2)}{line}"
     yield from _rest(prospect.groups, _GROUPS, "kind", " of nodes")
-    beside = [f"{count_of(one.count, 'node')} with devices: {one.message}" for one in prospect.beside]
+    beside = [f"{count_of(one.count, 'node')}: {one.message}" for one in prospect.beside]
     yield from _rows("besides", beside, _GROUPS, "reason")
     blockers: list[str] = []
     for one in prospect.blockers:

@@ -133,7 +133,7 @@ class Blocker(_Camel, frozen=True, kw_only=True):
 
 
 class Beside(_Camel, frozen=True, kw_only=True):
-    """Nodes whose devices would do, and what else keeps the pod from them."""
+    """Nodes from which something besides devices keeps the pod."""
 
     message: str
     count: int

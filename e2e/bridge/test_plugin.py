@@ -112,6 +112,25 @@ def test_a_pod_that_names_no_strategy_waits_and_goes_on_as_soon_as_it_names_one(
     control_plane.wait_scheduled(ours, "odd")
 
 
+def test_a_pinned_pod_is_told_of_its_own_node_first(control_plane, ours, created):
+    """Its node is full; five kinds of other nodes have other devices, or free ones to which it may not go."""
+    control_plane.create(
+        template("all", ours, request("gpu", CLASS, count=2)), wanting("a", ours, using_template("all"))
+    )
+    control_plane.wait_scheduled(ours, "a")
+    nodes = control_plane.add_fake_nodes(10, prefix="plugin-other-")
+    created_nodes = [{"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}} for name in nodes]
+    try:
+        for at, name in enumerate(nodes):
+            devices = [fleet.device(f"gpu-{number}", {}) for number in range(at // 2)]
+            created(*fleet.slices(DRIVER, name, devices, by_name=True))
+        control_plane.create(wanting("b", ours, using_template("all"), node=NODE))
+        until_told(control_plane, ours, "b", "1 request gpu: 2 of 2 devices are in use")
+        until_told(control_plane, ours, "b", "10 node(s) didn't match Pod's node affinity/selector")
+    finally:
+        control_plane.remove(*created_nodes)
+
+
 def test_a_pod_that_asks_for_no_device_is_bound(control_plane, ours):
     control_plane.create(wanting("plain", ours))
     control_plane.wait_scheduled(ours, "plain")

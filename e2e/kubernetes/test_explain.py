@@ -87,6 +87,50 @@ def test_a_pod_that_waits_is_told_who_has_its_device(control_plane, namespace, c
     assert answer["errors"]
 
 
+def test_where_devices_are_in_use_and_something_else_is_in_the_way_no_holder_is_blamed(
+    control_plane, namespace, created, node
+):
+    """The device is held; beside it each pod has a reason of another kind, and only one waits for the device alone."""
+    device_class = fleet.device_class("e2e-why", f"device.driver == '{DRIVER}'")
+    created(*fleet.slices(DRIVER, node, [fleet.device("only", {"mode": "whole"})]), device_class)
+    port = {"ports": [{"containerPort": 80, "hostPort": 4321}]}
+    held, holder = asking("holder", namespace, node)
+    holder["metadata"]["labels"] = {"app": "one"}
+    holder["spec"]["containers"][0] |= port
+    created(held, holder)
+    control_plane.wait_scheduled(namespace, "holder")
+    apart = {"labelSelector": {"matchLabels": {"app": "one"}}, "topologyKey": "kubernetes.io/hostname"}
+    data = {"name": "data", "persistentVolumeClaim": {"claimName": "missing"}}
+    # What is added to a pod and to its container, and what is said of it first.
+    reasons = {
+        "selector": ({"nodeSelector": {"disk": "ssd"}}, {}, "node(s) didn't match Pod's node affinity/selector: disk=ssd"),
+        "cpu": ({}, {"resources": {"requests": {"cpu": "500"}}}, "Insufficient cpu"),
+        "port": ({}, port, "free ports for the requested pod ports"),
+        "apart": ({"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}}}, {}, "anti-affinity rules"),
+        "volume": ({"volumes": [data]}, {}, 'persistentvolumeclaim "missing" not found'),
+    }  # fmt: skip
+    for name, (spec, inside, _) in reasons.items():
+        own, waiting = asking(name, namespace, node)
+        waiting["spec"] |= spec
+        main = waiting["spec"]["containers"][0]
+        inside = {"resources": main["resources"] | inside["resources"]} if "resources" in inside else inside
+        main |= inside
+        created(own, waiting)
+    created(*asking("alone", namespace, node))
+    looker = account(control_plane, namespace, created, yaml.safe_load(ROLE.read_text()))
+    for name in (*reasons, "alone"):
+        control_plane.wait_unschedulable(namespace, name)
+        code, told, _ = drawbridge(looker, "explain", "pod", name, "-n", namespace)
+        assert code == 0
+        story = told["pod"]
+        enough = [one["claim"] for one in story["prospect"]["blockers"] if one["alone"]]
+        if name == "alone":
+            assert enough == [f"{namespace}/holder"]
+            continue
+        assert reasons[name][2] in story["standing"]["message"]
+        assert (enough, story["prospect"]["nearest"]) == ([], ""), name
+
+
 def test_a_deployment_is_told_by_its_pods(control_plane, namespace, created, node):
     """A Deployment of two pods, and one device: stock controllers make the pods and their claims, the stock scheduler places one."""
     created(

@@ -10,6 +10,7 @@ from allocator.decisions import (
     Outlook,
     Serving,
     Unserved,
+    advice,
     devices_ready,
     find_claims,
     with_pods,
@@ -69,6 +70,39 @@ def test_the_words_name_the_commonest_reason_first_and_count_every_node():
     assert found.outlook is Outlook.FITS
     assert [(one.count, one.nodes) for one in found.hindrances] == [(1, ("n2",))]
     assert Decider().outlook(pod("p", "two"), Stock.of()).message
+
+
+def test_a_pinned_pod_hears_of_its_own_nodes_first_and_of_what_may_end_before_what_never_does():
+    """Six kinds of nodes, of which it may go to two; on the other four, which are more, devices are free."""
+    stock = stock_of(sidecar.claim("one"), sidecar.claim("all", 2), nodes=14)
+    for at in range(14):
+        labels = {"zone": "b"} if at < 3 else {}
+        meta = {"name": f"n{at}", "labels": labels}
+        spec = {"taints": [{"key": f"team-{at}", "effect": "NoSchedule"}], "unschedulable": at > 8} if at > 5 else {}
+        stock = stock.with_(convert({"metadata": meta, "spec": spec}, Node))
+    for at in (0, 1):  # no devices there
+        stock = stock.with_(convert(sidecar.gpus(f"n{at}", 0), ResourceSlice))
+    stock = stock.with_(granted("all", 2, stock, "n2", "x"))
+    pinned = pod("p", "one", nodeSelector={"zone": "b"})
+    found = Decider().outlook(pinned, stock)
+    assert found.outlook is Outlook.FULL
+    assert [one.nodes for one in found.hindrances[:2]] == [("n2",), ("n0", "n1")]
+    other = "node(s) didn't match Pod's node affinity/selector"
+    assert found.message.startswith(
+        "0 of 14 nodes can serve the claims: 1 request r: 2 of 2 devices are in use: held by"
+    )
+    assert found.message.endswith(
+        f"; 5 node(s) were unschedulable and node(s) had untolerated taint(s) and {other}; 3 {other}; 3 for other reasons"
+    )
+    assert advice(pinned, stock, found.hindrances) == "nearest is n2: would fit once default/all ends"
+    nowhere = pod("p", "one", nodeSelector={"zone": "c"})
+    assert Decider().outlook(nowhere, stock).outlook is Outlook.FITS  # its scheduler says the rest
+    for name in [name for name in stock.nodes if name not in ("n0", "n1", "n2")]:
+        stock = stock.with_(convert(sidecar.gpus(name, 0), ResourceSlice))
+    found = Decider().outlook(nowhere, stock)
+    assert found.outlook is Outlook.NEVER
+    assert "in use" not in found.message
+    assert advice(nowhere, stock, found.hindrances) == ""
 
 
 def test_a_strategy_likes_nodes_differently_and_alike_nodes_alike():

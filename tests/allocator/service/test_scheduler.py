@@ -157,7 +157,7 @@ async def test_pods_placed_in_one_go_do_not_share_what_only_one_can_have():
 
     async def told():
         waiting = await cluster.get(resources.PODS, "b", "default")
-        return any("insufficient cpu" in one.message for one in waiting.status.conditions)
+        return any("Insufficient cpu" in one.message for one in waiting.status.conditions)
 
     await running(cluster, told)
     assert await placed(cluster, "a") == "mine"

@@ -223,15 +223,15 @@ FULL = {"status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "2"}}}
     ("one", "here", "told"),
     [
         (pod("a"), node(), ""),
-        (pod("a"), node(spec={"unschedulable": True}), "node is unschedulable"),
-        (pod("a"), node(spec={"taints": [{"key": "k", "value": "v", "effect": "NoSchedule"}]}), "untolerated taint k=v:NoSchedule"),
+        (pod("a"), node(spec={"unschedulable": True}), "node(s) were unschedulable"),
+        (pod("a"), node(spec={"taints": [{"key": "k", "value": "v", "effect": "NoSchedule"}]}), "node(s) had untolerated taint(s): k=v:NoSchedule"),
         (pod("a"), node(spec={"taints": [{"key": "k", "effect": "PreferNoSchedule"}]}), ""),
         (pod("a", tolerations=[{"key": "k", "operator": "Exists"}]), node(spec={"taints": [{"key": "k", "value": "v", "effect": "NoSchedule"}]}), ""),
-        (pod("a", nodeSelector={"zone": "b"}), node(), "nodeSelector zone=b does not match"),
+        (pod("a", nodeSelector={"zone": "b"}), node(), "node(s) didn't match Pod's node affinity/selector: zone=b"),
         (pod("a", nodeSelector={"zone": "a"}), node(), ""),
-        (asking("a", {"cpu": "5"}), node(**FULL), "insufficient cpu"),
+        (asking("a", {"cpu": "5"}), node(**FULL), "Insufficient cpu"),
         (asking("a", {"cpu": "4"}), node(**FULL), ""),
-        (asking("a", {"vendor.com/gpu": "1"}), node(**FULL), "insufficient vendor.com/gpu"),
+        (asking("a", {"vendor.com/gpu": "1"}), node(**FULL), "Insufficient vendor.com/gpu"),
         (asking("a", {"vendor.com/gpu": "1"}), node(), ""),
     ],
 )  # fmt: skip
@@ -242,13 +242,15 @@ def test_a_node_takes_a_pod_or_says_in_a_few_words_why_not(one, here, told):
 def test_required_node_affinity_counts():
     term = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["b"]}]}
     required = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
-    assert podfit.refusal(pod("a", affinity=required), node(), {}) == "node affinity does not match"
+    assert (
+        podfit.refusal(pod("a", affinity=required), node(), {}) == "node(s) didn't match Pod's node affinity/selector"
+    )
 
 
 def test_what_running_pods_ask_for_is_not_to_be_had():
     running = asking("r", {"cpu": "3"}, node="n0")
     used = podfit.total([running, asking("done", {"cpu": "3"}, node="n0", phase="Succeeded")])
-    assert podfit.refusal(asking("a", {"cpu": "2"}), node(**FULL), used["n0"]) == "insufficient cpu"
+    assert podfit.refusal(asking("a", {"cpu": "2"}), node(**FULL), used["n0"]) == "Insufficient cpu"
     assert podfit.refusal(asking("a", {"cpu": "1"}), node(**FULL), used["n0"]) == ""
 
 

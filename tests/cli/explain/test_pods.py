@@ -57,7 +57,7 @@ STANDING = {
     "never fits": ([*fleet(), claim("c", 3), pod("p", "c")], "bridge", "no node could serve it, even with all devices free: 0 of 2 nodes"),
     "never of such a class": ([*fleet(), claim("c", class_name="none"), pod("p", "c")], "bridge", "waiting for DeviceClass none"),
     "fits": ([*fleet(), claim("c"), pod("p", "c")], "bridge", "devices for it are free, and drawbridge has not placed it yet"),
-    "fits where it may not run": ([*map(tainted_node, fleet()), claim("c"), pod("p", "c")], "bridge", "not where it may run: untolerated taint gpu:NoSchedule (2 of 2 nodes)"),
+    "fits where it may not run": ([*map(tainted_node, fleet()), claim("c"), pod("p", "c")], "bridge", "not where it may run: node(s) had untolerated taint(s): gpu:NoSchedule (2 of 2 nodes)"),
     "tainted devices": ([*fleet(), TAINT, claim("c"), pod("p", "c")], "bridge", "are tainted"),
     "waits for our template": ([*fleet(), entry("drawbridge-1")], "template controller", "ResourceClaimTemplate drawbridge-1 does not exist"),
     "waits for his template": ([*fleet(), entry("his")], "its author", "ResourceClaimTemplate his does not exist"),

@@ -1,0 +1,145 @@
+"""Why a pod waits where devices are in use as well: what has nothing to do with devices is said first, and no claim is blamed in its place."""
+
+import pytest
+
+from tests.cli.explain.scenes import claim, explain, explain_json, full, node, phased, pod
+
+ROOM = {"cpu": "8", "memory": "32Gi", "pods": "10"}
+ANTI = {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "kubernetes.io/hostname"}]}
+
+
+def big(*objects, **spec):
+    """The same, and each node has room for eight cores."""
+    return [node(one["metadata"]["name"], allocatable=ROOM) | spec if one["kind"] == "Node" else one for one in objects]
+
+
+def asking(cpu="1", message="", **spec):
+    """A pod that waits for a device, and what its scheduler said of it."""
+    container = {"name": "main", "image": "train", "resources": {"requests": {"cpu": cpu}}}
+    said = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+    return phased(pod("p", "c", containers=[container], **spec), "Pending", conditions=[said] if message else [])
+
+
+def selecting(*terms):
+    required = {"nodeSelectorTerms": [{"matchExpressions": list(terms)}]}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+
+
+NOT_MATCHED = "2 node(s) didn't match Pod's node affinity/selector"
+FIRST = "0/2 nodes are available: "
+FULL = "2 cannot allocate all claims. no new claims to deallocate, preemption: 0/2 nodes are available"
+# What keeps the pod beside devices: what it is, what is changed on the nodes, and what is said.
+KEPT = {
+    "node selector": (asking(nodeSelector={"disk": "ssd"}), {}, f"{NOT_MATCHED}: disk=ssd"),
+    "node affinity": (asking(affinity=selecting({"key": "disk", "operator": "Exists"})), {}, NOT_MATCHED),
+    "node name in affinity": (asking(affinity={"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n9"]}]}]}}}), {}, NOT_MATCHED),
+    "taints": (asking(), {"spec": {"taints": [{"key": "gpu", "value": "x", "effect": "NoExecute"}]}}, "2 node(s) had untolerated taint(s): gpu=x:NoExecute"),
+    "unschedulable": (asking(), {"spec": {"unschedulable": True}}, "2 node(s) were unschedulable"),
+    "cpu": (asking("500"), {}, "2 Insufficient cpu"),
+    "several": (asking("500", nodeSelector={"disk": "ssd"}), {"spec": {"unschedulable": True}}, f"2 node(s) were unschedulable and {NOT_MATCHED[2:]}: disk=ssd and Insufficient cpu"),
+}  # fmt: skip
+SAID = {
+    "host ports": "2 node(s) didn't have free ports for the requested pod ports",
+    "pod affinity": "2 node(s) didn't match pod affinity rules",
+    "anti-affinity of others": "2 node(s) didn't satisfy existing pods anti-affinity rules",
+    "topology spread": "1 node(s) didn't match pod topology spread constraints, 1 cannot allocate all claims",
+    "missing PersistentVolumeClaim": 'persistentvolumeclaim "data" not found. not found',
+    "unbound PersistentVolumeClaim": "pod has unbound immediate PersistentVolumeClaims. not found",
+    "volume of another zone": "2 node(s) had no available volume zone",
+    "volume node affinity": "2 node(s) didn't match PersistentVolume's node affinity",
+    "volumes": "2 node(s) exceed max volume count",
+}
+
+
+def told_of(tmp_path, waiting, *objects):
+    code, told = explain_json(tmp_path, "pod p", *objects, claim("c"), waiting)
+    assert code == 0
+    return told["pod"]["standing"]["message"], told["pod"]["prospect"]
+
+
+@pytest.mark.parametrize("case", KEPT)
+def test_what_keeps_a_pod_from_every_node_is_said_and_no_holder_of_a_device(case, tmp_path):
+    waiting, nodes, said = KEPT[case]
+    message, prospect = told_of(tmp_path, waiting, *big(*full(), **nodes))
+    assert message == f"no node could serve it, even with all devices free: {said}"
+    assert (prospect["outlook"], prospect["blockers"], prospect["nearest"]) == ("never", [], "")
+    shown = explain(tmp_path, "pod p", *big(*full(), **nodes), claim("c"), waiting).stdout
+    assert "freeing this one is enough" not in shown
+    assert "would fit once" not in shown
+
+
+@pytest.mark.parametrize("case", SAID)
+def test_what_is_not_judged_here_is_said_as_its_scheduler_does_and_no_end_is_promised(case, tmp_path):
+    waiting = asking(message=f"{FIRST}{SAID[case]}. {FULL}", schedulerName="default-scheduler")
+    message, prospect = told_of(tmp_path, waiting, *big(*full()))
+    assert message.startswith(f"default-scheduler says: {FIRST}{SAID[case]}")
+    assert [one["alone"] for one in prospect["blockers"] if one["alone"] is True] == []
+    assert prospect["nearest"] == ""
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"affinity": {"podAntiAffinity": ANTI}},
+        {"topologySpreadConstraints": [{"maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}]},
+        {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]},
+    ],
+)
+def test_an_end_is_promised_once_the_scheduler_has_passed_all_that_is_not_judged_here(spec, tmp_path):
+    for message, alone in (("", None), (f"{FIRST}{FULL}", True)):
+        _, prospect = told_of(tmp_path, asking(message=message, **spec), *big(*full()))
+        assert {one["alone"] for one in prospect["blockers"]} == {alone}
+
+
+def test_only_holders_on_nodes_that_it_may_go_to_are_in_the_way(tmp_path):
+    objects = big(*full())
+    ssd = next(one for one in objects if one["kind"] == "Node" and one["metadata"]["name"] == "n1")
+    ssd["metadata"] = ssd["metadata"] | {"labels": {"disk": "ssd"}}
+    message, prospect = told_of(tmp_path, asking(nodeSelector={"disk": "ssd"}), *objects)
+    assert message == (
+        "0 of 2 nodes can serve the claims: 1 request r: 2 of 2 devices are in use; "
+        "1 node(s) didn't match Pod's node affinity/selector"
+    )
+    assert [(one["node"], one["alone"]) for one in prospect["blockers"]] == [("n1", True), ("n1", True)]
+    assert prospect["nearest"] == "nearest is n1: would fit once default/c2 or default/c3 ends"
+
+
+@pytest.mark.parametrize(("cpu", "alone"), [("4", [False, True]), ("8", [False, False])])
+def test_a_holders_end_counts_with_the_cores_that_come_free_with_it(cpu, alone, tmp_path):
+    """Eight cores, of which pods have 1 and 5: beside the first four fit, beside the second none do."""
+    objects = big(*full())
+    for one in objects:
+        if one["kind"] == "Pod":
+            cores = "1" if one["metadata"]["name"] in ("p0", "p2") else "5"
+            one["spec"]["containers"][0]["resources"] = {"requests": {"cpu": cores}}
+    waiting = asking(cpu)
+    message, prospect = told_of(tmp_path, waiting, *objects)
+    assert message.startswith("2 Insufficient cpu; besides, 0 of 2 nodes can serve the claims: ")
+    assert [one["alone"] for one in prospect["blockers"] if one["node"] == "n0"] == alone
+
+
+def test_a_scheduler_that_no_pod_has_heard_of_is_named(tmp_path):
+    message, _ = told_of(tmp_path, asking(schedulerName="volcano"), *full())
+    assert message == "no scheduler is known by the name volcano: no pod that names it has been looked at"
+    placed = phased(pod("other", schedulerName="volcano", nodeName="n0"), "Running")
+    message, _ = told_of(tmp_path, asking(schedulerName="volcano"), *full(), placed)
+    assert message.startswith("0 of 2 nodes")
+
+
+def test_a_quota_that_lets_no_more_claims_in_is_named_where_a_claim_is_not_made(tmp_path):
+    template = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": "t", "namespace": "default"},
+        "spec": {"spec": claim("any")["spec"]},
+    }
+    key = "gpu.deviceclass.resource.k8s.io/devices"
+    quota = {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "few", "namespace": "default"},
+        "status": {"hard": {key: "2", "count/resourceclaims.resource.k8s.io": "10"}, "used": {key: "2"}},
+    }
+    waiting = pod("p", resourceClaims=[{"name": "gpu", "resourceClaimTemplateName": "t"}])
+    message, _ = told_of(tmp_path, waiting, *full(), template, quota)
+    assert message == f"no claim gpu can be made: ResourceQuota few has {key} used up, 2 of 2"
