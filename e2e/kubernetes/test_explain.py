@@ -113,8 +113,7 @@ def test_where_devices_are_in_use_and_something_else_is_in_the_way_no_holder_is_
         own, waiting = asking(name, namespace, node)
         waiting["spec"] |= spec
         main = waiting["spec"]["containers"][0]
-        inside = {"resources": main["resources"] | inside["resources"]} if "resources" in inside else inside
-        main |= inside
+        main |= inside | {"resources": main["resources"] | inside.get("resources", {})}
         created(own, waiting)
     created(*asking("alone", namespace, node))
     looker = account(control_plane, namespace, created, yaml.safe_load(ROLE.read_text()))
