@@ -101,7 +101,7 @@ def test_where_devices_are_in_use_and_something_else_is_in_the_way_no_holder_is_
     control_plane.wait_scheduled(namespace, "holder")
     apart = {"labelSelector": {"matchLabels": {"app": "one"}}, "topologyKey": "kubernetes.io/hostname"}
     data = {"name": "data", "persistentVolumeClaim": {"claimName": "missing"}}
-    # What is added to a pod and to its container, and what is said of it first.
+    # What a pod and its container have more, and the reason that comes first.
     reasons = {
         "selector": ({"nodeSelector": {"disk": "ssd"}}, {}, "node(s) didn't match Pod's node affinity/selector: disk=ssd"),
         "cpu": ({}, {"resources": {"requests": {"cpu": "500"}}}, "Insufficient cpu"),
