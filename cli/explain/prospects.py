@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from allocator.decisions import NodeGroup
     from allocator.pods import Amounts, Barriers
     from cli.loading import Scene
-    from dra.objects import Node, Pod, ResourceClaim
+    from dra.objects import Pod, ResourceClaim
     from dra.stock import Stock
 
 _STEPS = 2_000_000  # for all questions about blockers
@@ -71,7 +71,7 @@ def prospect_of(pod: Pod, scene: Scene) -> Prospect | None:
     reachable = {name: node for name, node in stock.nodes.items() if not elsewhere(wants.claims, node)}
     may_go = [name for name, node in reachable.items() if next(find(node, {}), None) is None]
     tried = try_out(wants.open, stock, may_go or reachable)
-    beside = _beside(find, stock.nodes.values(), used)
+    beside = _beside(find, stock, used)
     message = found.message
     nearest = ""
     blockers: list[Blocker] = []
@@ -169,11 +169,10 @@ def _served(pod: Pod, stock: Stock) -> frozenset[str]:
     return frozenset(served_resources(pod, serve_resources(stock.classes.values())))
 
 
-def _beside(find: Barriers, nodes: Iterable[Node], used: Mapping[str, Amounts]) -> list[Beside]:
+def _beside(find: Barriers, stock: Stock, used: Mapping[str, Amounts]) -> list[Beside]:
     """Say what besides devices keeps the pod from nodes, the commonest first."""
     found: defaultdict[str, list[str]] = defaultdict(list)
-    for node in nodes:
-        name = node.metadata.name
+    for name, node in stock.nodes.items():
         if why := " and ".join(map(": ".join, find(node, used.get(name, {})))):
             found[why].append(name)
     kept = [Beside(message=why, count=len(names), nodes=tuple(names)) for why, names in found.items()]
