@@ -10,19 +10,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dra.errors import NodeSelectorError
-from dra.objects import Node, NodeSelector, matches, requests_of, served_resources
+from dra.objects import Node, NodeSelector, Taint, matches, requests_of, served_resources
 from dra.wire import WireError, convert
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
-    from dra.objects import Container, Pod, ResourceClaim
+    from dra.objects import Container, NodeSpec, Pod, ResourceClaim, Toleration
 
     Barriers = Callable[[Node, Mapping[str, int]], Iterator[tuple[str, ...]]]
 
 Amounts = dict[str, int]  # resource → nano-units
 
-_UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
+_CORDON = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 _OTHER_LABELS = "node(s) didn't match Pod's node affinity/selector"
 
 
@@ -82,15 +82,10 @@ def barriers(pod: Pod, ignored: Collection[str] = ()) -> Barriers:
     def find(node: Node, used: Mapping[str, int]) -> Iterator[tuple[str, ...]]:
         if wanted and wanted != node.metadata.name:
             yield "node(s) didn't match the requested node name", wanted
-        if node.spec.unschedulable and not _tolerates(pod, _UNSCHEDULABLE, "", "NoSchedule"):
-            yield ("node(s) were unschedulable",)
-        for taint in node.spec.taints:
-            if taint.effect not in ("NoSchedule", "NoExecute") or _tolerates(pod, taint.key, taint.value, taint.effect):
-                continue
-            if node.spec.unschedulable and taint.key == _UNSCHEDULABLE:
-                continue  # said already
+        for taint in untolerated(pod.spec.tolerations, node.spec):
             value = f"={taint.value}" if taint.value else ""
-            yield "node(s) had untolerated taint(s)", f"{taint.key}{value}:{taint.effect}"
+            said = ("node(s) had untolerated taint(s)", f"{taint.key}{value}:{taint.effect}")
+            yield ("node(s) were unschedulable",) if taint is _CORDON else said
         labels = node.metadata.labels
         for key, value in pod.spec.node_selector.items():
             if labels.get(key) != value:
@@ -157,12 +152,19 @@ def _add(total: Amounts, container: Container) -> None:
         total[name] = total.get(name, 0) + amount.nano
 
 
-def _tolerates(pod: Pod, key: str, value: str, effect: str) -> bool:
-    return any(
-        (not one.effect or one.effect == effect)
-        and (not one.key or one.key == key)
-        and (one.operator == "Exists" or one.value == value)
-        for one in pod.spec.tolerations
+def untolerated(tolerations: Iterable[Toleration], spec: NodeSpec) -> list[Taint]:
+    """List the taints that keep a pod off a node; a cordon is the first of them."""
+    taints = [taint for taint in spec.taints if taint.effect in ("NoSchedule", "NoExecute")]
+    if spec.unschedulable:
+        taints = [_CORDON, *(taint for taint in taints if taint.key != _CORDON.key)]
+    return [taint for taint in taints if not any(_tolerates(one, taint) for one in tolerations)]
+
+
+def _tolerates(one: Toleration, taint: Taint) -> bool:
+    return (
+        (not one.effect or one.effect == taint.effect)
+        and (not one.key or one.key == taint.key)
+        and (one.operator == "Exists" or one.value == taint.value)
     )
 
 

@@ -69,6 +69,8 @@ from dra.objects.node import (
     NodeSelectorTerm,
     NodeSpec,
     NodeStatus,
+    Taint,
+    int64,
     matches,
 )
 from dra.objects.own_kinds import CompatibilityFinding, DeviceCompatibility, DeviceCompatibilityStatus, DeviceQuota
@@ -84,6 +86,7 @@ from dra.objects.pod import (
     PodStatus,
     ResourceRequirements,
     SecurityContext,
+    Toleration,
     claim_name,
     claim_names,
     protects,
@@ -160,6 +163,8 @@ __all__ = [
     "ResourceSlice",
     "ResourceSliceSpec",
     "SecurityContext",
+    "Taint",
+    "Toleration",
     "asks_by_name",
     "blocks",
     "claim_name",
@@ -168,6 +173,7 @@ __all__ = [
     "defaults",
     "extended_claim",
     "holder_name",
+    "int64",
     "is_extended",
     "is_later",
     "is_news",

@@ -103,14 +103,14 @@ def _requirement(requirement: NodeSelectorRequirement, labels: Mapping[str, str]
                 raise NodeSelectorError(f"operator {operator} on {key!r} takes no values")
             return (have is not None) == (operator == "Exists")
         case "Gt" | "Lt":
-            if len(values) != 1 or (bound := _int64(values[0])) is None:
+            if len(values) != 1 or (bound := int64(values[0])) is None:
                 raise NodeSelectorError(f"operator {operator} on {key!r} needs exactly one integer")
-            number = None if have is None else _int64(have)
+            number = None if have is None else int64(have)
             return number is not None and (number > bound if operator == "Gt" else number < bound)
     raise NodeSelectorError(f"{operator!r} is not a valid node selector operator")
 
 
-def _int64(text: str) -> int | None:
+def int64(text: str) -> int | None:
     """Parse as strconv.ParseInt(text, 10, 64) does."""
     digits = text[1:] if text[:1] in ("+", "-") else text
     if not (digits.isascii() and digits.isdigit()):

@@ -252,7 +252,10 @@ def _create(question: Question, state: State, budget: Budget, *, foretell: bool)
             outcome = "cleaned"
         return _ruling(outcome, done)
     preference = None
-    if state.configuration.file.mixed:
+    is_mixed = False
+    for one in done.decisions:
+        is_mixed = is_mixed or one.key in state.fleet.handed_out_anywhere
+    if is_mixed or state.prospects is not None:
         metadata = question.object.get("metadata")
         who = workload(namespace, metadata if isinstance(metadata, dict) else {})
         preference = prefer_nodes(question.object, done, who, state)

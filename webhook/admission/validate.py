@@ -271,7 +271,7 @@ def choose_nodes(
 
 def prefer_nodes(pod: Json, done: Translation, who: Workload, state: State) -> Preference | None:
     """Read which nodes of a mixed fleet a pod prefers that is translated now."""
-    if not state.configuration.file.mixed or not done.templates:
+    if not done.templates:
         return None
     view = mapping(pod)
     known = {decision.key for decision in done.decisions if decision.action in _TAKEN_AWAY}

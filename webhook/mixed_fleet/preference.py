@@ -1,18 +1,18 @@
-"""On which nodes a pod shall be served if it can be, by the policy that is declared for its keys (`mixed`). Pure.
+"""On which nodes of a mixed fleet a pod shall be served if it can be, by the policy that is declared for its keys (`mixed`). Pure.
 
-A policy deals the pods that ask by a name which device plugins and DeviceClasses both serve. It says what is preferred; what
-has room is the question of `webhook.mixed_fleet.choice`. A pod has a choice only if every key that its claims would replace has a
-policy: a key without one is served by claims alone.
+A policy deals the pods that ask by a name which device plugins and DeviceClasses both serve. It says what is preferred; what can
+serve the pod and has room is the question of `webhook.mixed_fleet.choice`. Where a key has no policy, claims are preferred.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from allocator.pods import requests
 from dra.errors import QuantityError
 from dra.objects import NodeSelector, Pod, PodSpec
 from dra.wire import Wire, WireError, convert
+from webhook.mixed_fleet.reach import place_of
 from webhook.state import covers
 
 if TYPE_CHECKING:
@@ -31,15 +31,17 @@ class Preference(Wire, frozen=True, kw_only=True):
     why: str
     # What device plugins would have to hand out on one node, in nano-units.
     needs: dict[str, int]
-    # Where it may run.
-    place: Pod
+    # What else a node must have.
+    besides: dict[str, int]
+    # What the pod says of its node.
+    place: dict[str, Any]
+    # Whether it is a template whose pods are made for each node.
+    on_each_node: bool = False
 
 
 def read_preference(pod: Mapping[str, Json], who: Workload, keys: Collection[str], state: State) -> Preference | None:
-    """Read which nodes are preferred for a pod that would be given claims for these keys; None if it has no choice."""
+    """Read which nodes are preferred for a pod that would be given claims for these keys; None if only claims can serve it."""
     policies = state.configuration.file.mixed
-    if not policies or not keys or not policies.keys() >= set(keys):
-        return None
     try:
         read = convert(dict(pod), Pod)
         asked = requests(read)
@@ -51,15 +53,16 @@ def read_preference(pod: Mapping[str, Json], who: Workload, keys: Collection[str
     spec = read.spec
     if spec.resource_claims:
         return None  # its own claims need nodes that have moved
-    place = PodSpec(
-        node_name=spec.node_name,
-        node_selector=spec.node_selector,
-        affinity=spec.affinity,
-        tolerations=spec.tolerations,
-    )
-    first = next(iter(needs))
-    moved, why = _prefer(policies[first], who, spec)
-    return Preference(moved=moved, why=f"{why} (`mixed`, {first})", needs=needs, place=Pod(spec=place))
+    besides = {key: amount for key, amount in asked.items() if key not in needs and key not in state.fleet.extended}
+    moved, why = True, "claims are preferred where `mixed` says nothing"
+    if policies.keys() >= needs.keys():
+        first = next(iter(needs))
+        moved, why = _prefer(policies[first], who, spec)
+        why = f"{why} (`mixed`, {first})"
+    raw = pod["spec"]
+    assert isinstance(raw, dict)
+    each = who.kind == "DaemonSet"
+    return Preference(moved=moved, why=why, needs=needs, besides=besides, place=place_of(raw), on_each_node=each)
 
 
 def _prefer(policy: MixedFleet, who: Workload, spec: PodSpec) -> tuple[bool, str]:

@@ -47,8 +47,9 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     assumes: bool = False
     classes: Mapping[str, Served] = {}
     nodes: Mapping[str, Node] = {}
-    # Legacy names that device plugins hand out, and the nodes that do.
+    # Legacy names that device plugins hand out, and the nodes that do: of those that count (`evidence`), and of all.
     handed_out: Mapping[str, frozenset[str]] = {}
+    handed_out_anywhere: Mapping[str, frozenset[str]] = {}
     # Dialect: nodes whose labels say that a unit of a bare name is not a whole device, and how they say so.
     labelled: Mapping[str, Mapping[str, str]] = {}
     # Extended resource name, implicit ones too: the class that serves it.
@@ -72,18 +73,17 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         Where `evidence` chooses nodes or drivers, the others have no voice: it is as if they were not there.
         """
         classes = tuple(classes)
-        nodes = tuple([node for node in nodes if evidence.node_selector.items() <= node.metadata.labels.items()])
+        every = {node.metadata.name: node for node in nodes}
+        anywhere = _handed_out(every.values())
+        nodes = tuple(
+            [node for node in every.values() if evidence.node_selector.items() <= node.metadata.labels.items()]
+        )
         if evidence != EVERYBODY:
             slices = _choose_slices(slices, nodes, evidence)
         selectors = [_Selectors(class_) for class_ in classes]
         reading = Reading.of(reads for one in selectors for reads in one.reads)
         census = Census.of(slices, reading, earlier.census if earlier else None)
         served = {c.metadata.name: _survey(c, s, census) for c, s in zip(classes, selectors, strict=True)}
-        handed_out: dict[str, set[str]] = {}
-        for node in nodes:
-            for name, amount in node.status.allocatable.items():
-                if amount.nano > 0:
-                    handed_out.setdefault(name, set()).add(node.metadata.name)
         labelled: dict[str, dict[str, str]] = {}
         for vocabulary in VOCABULARIES:
             bare = vocabulary.bare
@@ -93,8 +93,9 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         return cls(
             known=True,
             classes=served,
-            nodes={node.metadata.name: node for node in nodes},
-            handed_out={name: frozenset(givers) for name, givers in handed_out.items()},
+            nodes=every,
+            handed_out=anywhere if evidence == EVERYBODY else _handed_out(nodes),
+            handed_out_anywhere=anywhere,
             labelled=labelled,
             extended=serve_resources(classes),
             chosen=evidence != EVERYBODY,
@@ -116,6 +117,15 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         if any(len(c.nodes) > 2 for c in several):
             found = several
         return found[0] if len(found) == 1 else None
+
+
+def _handed_out(nodes: Iterable[Node]) -> dict[str, frozenset[str]]:
+    found: dict[str, set[str]] = {}
+    for node in nodes:
+        for name, amount in node.status.allocatable.items():
+            if amount.nano > 0:
+                found.setdefault(name, set()).add(node.metadata.name)
+    return {name: frozenset(givers) for name, givers in found.items()}
 
 
 def _choose_slices(

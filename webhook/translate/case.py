@@ -161,7 +161,7 @@ def _answer(
                 bare = word.key
     unit = WHOLE
     if bare:
-        unit = meaning(bare, dialect, configuration, fleet, whose.selected)
+        unit = meaning(bare, dialect, configuration, fleet, whose)
         # What is no number is refused whatever a unit is, as the API server would.
         if unit.left and not any(isinstance(value, Refusal) for words in numbers for _, value in words):
             quiet = configuration.file.meanings.get(bare) == "leave"

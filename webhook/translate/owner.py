@@ -8,22 +8,20 @@ unit is only believed to be a whole device if most of the nodes that have a say 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from dra.cache import Cache
-from dra.errors import NodeSelectorError
-from dra.objects import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, matches
-from webhook.dialects import Dialect, Hint, Left, Meaning, Position, Role, Selected
+from webhook.dialects import WHOLE, Dialect, Hint, Left, Meaning, Position, Role, Selected
+from webhook.mixed_fleet import node_index, place_of
 from webhook.names import TABLES
 from webhook.translate.near import near_key
 from webhook.translate.pod_view import PodView
 
 if TYPE_CHECKING:
     from dra.wire import Json
-    from webhook.dialects import Bare, Known
+    from webhook.dialects import Bare, Known, Target
     from webhook.state import Configuration, Inventory
     from webhook.translate.pod_view import Slot, Word
 
@@ -173,6 +171,7 @@ def _is_first(known: Known, every: tuple[Known, ...], scheduler: str) -> bool:
     return known is (named or every)[0]
 
 
+_TOLD = 4  # labels of a selector that are named
 # Operators of a selector whose values are not what the label has.
 _SAID_BEFORE = {"NotIn": "not", "Gt": "above", "Lt": "below"}
 
@@ -207,7 +206,7 @@ def text_of(value: Json) -> str:
     return str(value) if isinstance(value, bool) else ""
 
 
-def meaning(key: str, dialect: Dialect, configuration: Configuration, fleet: Inventory, selected: Selected) -> Meaning:
+def meaning(key: str, dialect: Dialect, configuration: Configuration, fleet: Inventory, whose: Owners) -> Meaning:
     """Decide what one unit of a bare name is that no system claims, and on what that rests.
 
     The pod's own selectors come first (they say which nodes it is for), then the administrator's word, then the cluster.
@@ -218,30 +217,60 @@ def meaning(key: str, dialect: Dialect, configuration: Configuration, fleet: Inv
     declared = configuration.file.meanings.get(key, "")
     if declared == "leave":
         return Meaning(left=Left(key, "declared to be left (`meanings`)"))
+    selected = whose.selected
     said = bare.pod(selected) if selected.always or selected.terms else None
     if said and not said.doubt:
         return _set_key(said, key)
     if word := bare.declared(declared):
-        return msgspec.structs.replace(word, basis=f"declared to be {declared} (`meanings`)")
+        shared = fleet.labelled.get(dialect.name) if word == WHOLE else None
+        parts = (
+            _pool_of_parts(key, shared, configuration.targets[bare.targets.get(key, bare.target)], fleet, whose)
+            if shared
+            else None
+        )
+        return parts or msgspec.structs.replace(word, basis=f"declared to be {declared} (`meanings`)")
     if said:
         return _set_key(said, key)
-    return _judge_by_nodes(key, dialect, bare, configuration, fleet, selected=selected)
+    return _judge_by_nodes(key, dialect, bare, configuration, fleet, whose=whose)
 
 
 def _set_key(said: Meaning, key: str) -> Meaning:
     return msgspec.structs.replace(said, left=Left(key, said.left.reason)) if said.left else said
 
 
+def _pool_of_parts(
+    key: str, labelled: Mapping[str, str], target: Target, fleet: Inventory, whose: Owners
+) -> Meaning | None:
+    """Leave a pod that can reach only such of the nodes that serve a name as are labelled to hand out parts."""
+    handing = fleet.handed_out.get(key, frozenset())
+    served = fleet.find(target)
+    of_parts = handing & labelled.keys()
+    others = (handing | (served.nodes if served else frozenset())) - of_parts
+    if not of_parts or not others:
+        return None
+    reached, rest = _reach(of_parts, others, whose, fleet)
+    if rest or not reached:
+        return None
+    node = min(reached)
+    reason = (
+        f"all {len(reached)} nodes that the pod can reach hand out parts, such as {node}, labelled {labelled[node]}"
+    )
+    return Meaning(left=Left(key, reason))
+
+
 def _judge_by_nodes(
-    key: str, dialect: Dialect, bare: Bare, configuration: Configuration, fleet: Inventory, *, selected: Selected
+    key: str, dialect: Dialect, bare: Bare, configuration: Configuration, fleet: Inventory, *, whose: Owners
 ) -> Meaning:
     """Take it for a whole device if more nodes publish such devices than still hand the name out or share them.
 
-    Of the nodes that the pod selects, if any of them shows something: the others are not for it.
+    Of the nodes that the pod can reach, if any of them shows something: the others are not for it.
     """
     target = configuration.targets[bare.targets.get(key, bare.target)]
     if not fleet.known and fleet.assumes:
-        return Meaning(basis=f"assumed: {key} is a whole device", assumed=True)
+        where = (
+            f", and nodes with {', '.join(_shown(whose.selected))} serve claims" if whose.selected != Selected() else ""
+        )
+        return Meaning(basis=f"assumed: {key} is a whole device{where}", assumed=True)
     if not fleet.known:
         return _unclear(key, "it may be a whole device or a part of one, and there is no inventory to tell by")
     served = fleet.find(target, configuration.file.classes.get(target.name, ""))
@@ -252,20 +281,19 @@ def _judge_by_nodes(
         why = f": {served.doubt}" if served.doubt else ""
         return _unclear(key, f"no complete pool of devices stands behind class {served.name}{where}{why}")
     handing, labelled = fleet.handed_out.get(key, frozenset()), fleet.labelled.get(dialect.name, {})
-    policy = key in configuration.file.mixed
-    if policy:  # then nodes that hand it out are no evidence of what a unit is
+    if key in configuration.file.mixed:  # then nodes that hand it out are no evidence of what a unit is
         handing = frozenset()
     shown = served.kinds.get(target.name, served.nodes) & served.whole
     parts = served.nodes - (shown if bare.parts else served.whole)
     old = handing | labelled.keys() | parts
     new = shown - old
     where = "nodes that count (`evidence`)" if fleet.chosen else "nodes"
-    if selected.always or selected.terms:
-        # Devices of no node, and nodes that are not known, may be for it as well.
-        reached = _reach(selected, fleet) | ((new | old) - fleet.nodes.keys())
-        if not reached.isdisjoint(new | old) and not reached >= new | old:
-            new, old = new & reached, old & reached
-            where = f"{where} that the pod selects"
+    pinned = False
+    if new and old:
+        reached = _reach(new, old, whose, fleet)
+        pinned = reached != (new, old)
+        new, old = reached
+        where = f"{where} that the pod can reach" if pinned else where
     if not new and not old:
         return _unclear(key, f"no node publishes a {target.title} (class {served.name})")
     if len(new) > len(old):
@@ -273,6 +301,8 @@ def _judge_by_nodes(
             basis=f"{len(new)} of {len(new | old)} {where} publish it as a {target.title} (class {served.name})"
         )
     node = min(old)
+    if pinned and not new and old.isdisjoint(labelled.keys() | parts):
+        return Meaning(left=Left(key, f"0 of {len(old)} {where} serve claims, and {node} hands it out"))
     how = "publishes parts of devices alone" if node in parts else "still hands it out through a device plugin"
     how = f"is labelled {labelled[node]}" if node in labelled else how
     reason = f"{len(old)} of {len(new | old)} {where} show no {target.title}, such as {node}, which {how}"
@@ -282,30 +312,23 @@ def _judge_by_nodes(
     return _unclear(key, reason)
 
 
-def _reach(selected: Selected, fleet: Inventory) -> frozenset[str]:
-    """Find the nodes that the pod's selectors allow; all of them where Kubernetes would not take the selectors."""
-    known = _reached(fleet)
-    names = known.get(selected)
-    if names is None:
-        terms = []
-        for term in selected.terms or ((),):
-            told = [
-                NodeSelectorRequirement(key=key, operator=how, values=of) for key, how, of in (*selected.always, *term)
-            ]
-            terms.append(NodeSelectorTerm(match_expressions=tuple(told)))
-        selector = NodeSelector(node_selector_terms=tuple(terms))
-        try:
-            names = frozenset([name for name, node in fleet.nodes.items() if matches(selector, node)])
-        except NodeSelectorError:
-            names = frozenset(fleet.nodes)
-        known.put(selected, names, 100 * (1 + len(names) + sum(map(len, selected.terms)) + len(selected.always)))
-    return names
+_Two = tuple[frozenset[str], frozenset[str]]
 
 
-@lru_cache(maxsize=2)
-def _reached(_: Inventory) -> Cache[frozenset[str]]:
-    """Remember what was found on a fleet, which is told apart by identity: workloads select few kinds of node."""
-    return Cache(4 << 20)
+def _reach(some: frozenset[str], others: frozenset[str], whose: Owners, fleet: Inventory) -> _Two:
+    """Find which of these nodes the pod can reach: now, or once they are ready; all of them if it reaches none."""
+    found = node_index(fleet).reach(place_of(whose.pod.spec if whose.pod else {}))
+    # Devices of no node, and nodes that are not known, may be for it as well.
+    unknown = (some | others) - fleet.nodes.keys()
+    for names in (found.nodes | unknown, found.nodes | found.closed | unknown):
+        if not names.isdisjoint(some | others):
+            return some & names, others & names
+    return some, others
+
+
+def _shown(selected: Selected) -> list[str]:
+    """Write what a pod demands of its node's labels, in a few words."""
+    return [f"{key}={value}" for key, value in islice(_labels(selected).items(), _TOLD)]
 
 
 def _unclear(key: str, reason: str) -> Meaning:

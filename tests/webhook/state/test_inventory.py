@@ -93,9 +93,9 @@ SHARED = {"nvidia.com/gpu.sharing-strategy": "time-slicing", "pool": "shared"}
     ("place", "changed", "shown"),
     [
         ({}, False, "6 of 9 nodes show no whole GPU"),
-        ({"nodeSelector": {"pool": "shared"}}, False, "6 of 6 nodes that the pod selects"),
-        ({"pool": ["DoesNotExist"]}, True, "3 of 3 nodes that the pod selects"),
-        ({"pool": ["NotIn", "shared"]}, True, "3 of 3 nodes that the pod selects"),
+        ({"nodeSelector": {"pool": "shared"}}, False, "6 of 6 nodes that the pod can reach"),
+        ({"pool": ["DoesNotExist"]}, True, "3 of 3 nodes that the pod can reach"),
+        ({"pool": ["NotIn", "shared"]}, True, "3 of 3 nodes that the pod can reach"),
         ({"pool": ["In", "none there"]}, False, "6 of 9 nodes show no whole GPU"),
         ({"pool": ["In", "not a value/"]}, False, "6 of 9 nodes show no whole GPU"),
     ],

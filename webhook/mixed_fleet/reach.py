@@ -1,0 +1,163 @@
+"""Which nodes a pod can reach: by nodeName, nodeSelector, required node affinity, and the taints that it tolerates. Pure.
+
+The scheduler asks each node. Here nodes are kept by what they say of a label, once for a fleet, so that a selector costs a few
+set operations however many nodes there are. What Kubernetes cannot parse matches no node, as for the scheduler.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from allocator.pods import untolerated
+from dra.cache import Cache
+from dra.errors import NodeSelectorError
+from dra.objects import Node, NodeSelector, NodeSelectorTerm, Toleration, int64, matches
+from dra.wire import Wire, WireError, convert
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from dra.budget import Budget
+    from dra.objects import NodeSelectorRequirement, NodeSpec
+    from dra.wire import Json
+    from webhook.state import Inventory
+
+# Taints of a node's conditions and of a cordon: they pass.
+_PASSING = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
+# Nodes whose labels are read for one step.
+NODES_A_STEP = 10
+_REQUIRED = ("affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution")
+
+
+class Reach(msgspec.Struct, frozen=True):
+    """The nodes on which a scheduler would place a pod now, and those from which only a cordon or a condition keeps it."""
+
+    nodes: frozenset[str]
+    closed: frozenset[str] = frozenset()
+
+
+class _Place(Wire, frozen=True, kw_only=True):
+    """What a pod says of its node."""
+
+    node_name: str = ""
+    node_selector: dict[str, str] = {}
+    tolerations: tuple[Toleration, ...] = ()
+    required: NodeSelector | None = None
+
+
+def place_of(spec: Mapping[str, Json]) -> dict[str, Any]:
+    """Pick what a pod says of its node."""
+    found = {word: spec[word] for word in ("nodeName", "nodeSelector", "tolerations") if spec.get(word)}
+    required: Any = spec
+    for step in _REQUIRED:
+        required = required.get(step) if isinstance(required, dict) else None
+    if required is not None:
+        found["required"] = required
+    return found
+
+
+class NodeIndex:
+    """The nodes of a fleet by what pods say of nodes."""
+
+    def __init__(self, nodes: Mapping[str, Node]) -> None:
+        self._nodes = nodes
+        self._every = frozenset(nodes)
+        # Label: its values, and the nodes of each.
+        self._labels: Cache[dict[str, set[str]]] = Cache(24 << 20)
+        self._found: Cache[Reach] = Cache(4 << 20)
+        # The nodes of each set of taints.
+        self._tainted: list[tuple[NodeSpec, frozenset[str]]] | None = None
+
+    def reach(self, place: Mapping[str, Json], budget: Budget | None = None) -> Reach:
+        """Find the nodes of a pod that says this of its node; all of them where that cannot be read."""
+        key = msgspec.json.encode(place)
+        found = self._found.get(key)
+        if found is None:
+            try:
+                found = self._look(convert(dict(place), _Place), budget)
+            except WireError:
+                found = Reach(self._every)
+            held = 0 if found.nodes is self._every else 64 * (len(found.nodes) + len(found.closed))
+            self._found.put(key, found, 200 + len(key) + held)
+        return found
+
+    def _look(self, place: _Place, budget: Budget | None) -> Reach:
+        here = self._every
+        if place.node_name:
+            here &= {place.node_name}
+        for key, value in place.node_selector.items():
+            here &= self._of_label(key, budget).get(value, frozenset())
+        if place.required is not None:
+            terms = place.required.node_selector_terms
+            here &= frozenset().union(*[self._of_term(term, budget) for term in terms])
+        closed = frozenset[str]()
+        for spec, names in self._barriers():
+            if budget is not None:
+                budget.charge(1 + len(place.tolerations))
+            taints = untolerated(place.tolerations, spec)
+            if taints:
+                passing = all(taint.key.startswith(_PASSING) for taint in taints)
+                closed |= names & here if passing else frozenset()
+                here -= names
+        return Reach(here, closed)
+
+    def _barriers(self) -> list[tuple[NodeSpec, frozenset[str]]]:
+        if self._tainted is None:
+            groups: dict[object, list[str]] = {}
+            for name, node in self._nodes.items():
+                if node.spec.taints or node.spec.unschedulable:
+                    groups.setdefault((node.spec.taints, node.spec.unschedulable), []).append(name)
+            self._tainted = [(self._nodes[names[0]].spec, frozenset(names)) for names in groups.values()]
+        return self._tainted
+
+    def _of_label(self, key: str, budget: Budget | None) -> dict[str, set[str]]:
+        found = self._labels.get(key)
+        if found is None:
+            if budget is not None:
+                budget.charge(1 + len(self._nodes) // NODES_A_STEP)
+            found = {}
+            for name, node in self._nodes.items():
+                value = node.metadata.labels.get(key)
+                if value is not None:
+                    found.setdefault(value, set()).add(name)
+            self._labels.put(key, found, 200 + len(key) + 350 * len(found) + 32 * len(self._nodes))
+        return found
+
+    def _of_term(self, term: NodeSelectorTerm, budget: Budget | None) -> frozenset[str]:
+        here = self._every
+        if budget is not None:
+            budget.charge(1 + sum([1 + len(one.values) for one in (*term.match_expressions, *term.match_fields)]))
+        try:  # whether Kubernetes can parse it: each term by itself
+            matches(NodeSelector(node_selector_terms=(term,)), Node())
+        except NodeSelectorError:
+            return frozenset()
+        if not (term.match_expressions or term.match_fields):
+            return frozenset()
+        for field in term.match_fields:
+            named = self._every & set(field.values) if field.key == "metadata.name" else frozenset[str]()
+            here = here & named if field.operator == "In" else here - named
+        for one in term.match_expressions:
+            values = self._of_label(one.key, budget)
+            chosen = frozenset[str]().union(*[values[value] for value in _chosen(one, values) if value in values])
+            here = here - chosen if one.operator in ("NotIn", "DoesNotExist") else here & chosen
+        return here
+
+
+def _chosen(requirement: NodeSelectorRequirement, known: Iterable[str]) -> Iterable[str]:
+    """Find the values of a label that a requirement lets in, or shuts out."""
+    if requirement.operator in ("Exists", "DoesNotExist"):
+        return known
+    if requirement.operator in ("In", "NotIn"):
+        return requirement.values
+    bound = int(requirement.values[0])
+    numbers = [value for value in known if (number := int64(value)) is not None and number != bound]
+    return [value for value in numbers if (int(value) > bound) == (requirement.operator == "Gt")]
+
+
+@lru_cache(maxsize=1)
+def node_index(fleet: Inventory) -> NodeIndex:
+    """Return the index of a fleet, which is told apart by identity."""
+    return NodeIndex(fleet.nodes)
