@@ -87,15 +87,15 @@ class Holders(msgspec.Struct, frozen=True):
     budgets: dict[str, list[PodDisruptionBudget]]  # by namespace
     _guards: dict[str, _Guards] = {}  # those of a pod, by uid, once they were looked for
 
-    def near(self, node: str, stock: Stock) -> PotentialVictims:
-        """List those that hold something a node could use."""
-        here = list(self.by_node.get(node, ()))
-        for pool in stock.pools(node):
-            here += self.by_pool.get(pool.id, ())
+    def near(self, nodes: Sequence[str], stock: Stock) -> PotentialVictims:
+        """List those that hold something that one of some nodes could use."""
+        here = [pod for node in nodes for pod in self.by_node.get(node, ())]
+        for pool in {pool.id for node in nodes for pool in stock.pools(node)}:
+            here += self.by_pool.get(pool, ())
         near = sorted({pod.metadata.uid: pod for pod in here}.values(), key=importance)
         staying = tuple(pod for pod in near if not pod.metadata.deletion_timestamp)
         leaving = tuple(pod for pod in near if pod.metadata.deletion_timestamp)
-        return PotentialVictims(node, staying, leaving)
+        return PotentialVictims(nodes[0], staying, leaving)
 
     def guards(self, pod: Pod) -> _Guards:
         """List the budgets that protect a pod."""
@@ -172,12 +172,17 @@ def holders_below(
     return Holders(by_pool, by_node, by_namespace, {})
 
 
-def make_room(nodes: Iterable[str], holders: Holders, stock: Stock) -> Asking[Victims | None]:
-    """Choose a node and who would have to go from it: first what would do on each, then what is better, as long as there is time."""
+def make_room(
+    nodes: Iterable[str], holders: Holders, stock: Stock, *, together: bool = False
+) -> Asking[Victims | None]:
+    """Choose a node and who would have to go from it: first what would do on each, then what is better, as long as there is time.
+
+    Nodes `together` are one choice: the pods of a group have one each, and the first stands for all.
+    """
     looked: list[tuple[Disruption, Victims, PotentialVictims]] = []
     with suppress(_Enough):
-        for node in nodes:
-            potential = holders.near(node, stock)
+        for places in [tuple(nodes)] if together else ((node,) for node in nodes):
+            potential = holders.near(places, stock)
             for pod in potential.staying:
                 holders.guards(pod)
                 yield None
@@ -273,10 +278,17 @@ def _make_room_on(potential: PotentialVictims, holders: Holders) -> Asking[Victi
     protected = holders.protected(staying)
     others = [pod for pod in staying if pod not in protected]
     gone = staying
-    for pod in (*protected, *others):
-        left = tuple(one for one in gone if one is not pod)
-        if (yield from potential.ask(left)):
+    # Put back by halves, which ends as one by one does: of many pods few have to go.
+    waiting = [others, protected]
+    while waiting:
+        back = waiting.pop()
+        spared = _uids(back)
+        left = tuple(one for one in gone if one.metadata.uid not in spared)
+        if not back or (yield from potential.ask(left)):
             gone = left
+        elif len(back) > 1:
+            middle = len(back) // 2
+            waiting += [back[middle:], back[:middle]]
     return Victims(potential.node, gone)
 
 

@@ -31,7 +31,7 @@ from dra.objects import asks_by_name
 from runtime.informers import Allotment
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from allocator.decisions import Decider
     from allocator.service.extended_claims import ExtendedClaims
@@ -111,10 +111,10 @@ class Questions:
                 self._pods.nominations.give_way(pod)
         return replace(found, hindrances=tuple(said))
 
-    def nominated_in_shared_pools(self, pod: Pod) -> dict[str, list[Pod]]:
+    def nominated_in_shared_pools(self, pod: Pod, group: Collection[str] = ()) -> dict[str, list[Pod]]:
         """List by node the pods, at least as important as this one, that room was made for in pools of several nodes."""
         stock = self._knowledge.stock
-        nominated = self._pods.nominations.nominated_by_us(pod, self._ledger.state)
+        nominated = self._pods.nominations.nominated_by_us(pod, self._ledger.state, group)
         return {node: others for node, others in nominated.items() if reaches_shared_pool(stock, node)}
 
     def stock_beside_nominated(self, pod: Pod) -> Stock:

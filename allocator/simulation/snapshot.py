@@ -221,7 +221,7 @@ class _SnapshotRun:
             answer = self.fleet.ask(after, asked.node, claims).answer
             return answer.feasible and self._crossed(pod, claims, answer, after) is None
 
-        reachable = [node for node in stock.nodes if holders.near(node, stock).has_pods]
+        reachable = [node for node in stock.nodes if holders.near((node,), stock).has_pods]
         chosen = settle(make_room(reachable, holders, stock), does)
         if chosen is None:
             return refused

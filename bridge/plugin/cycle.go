@@ -74,7 +74,7 @@ func (p *Plugin) PreFilter(
 	if _, err := p.claimsOf(pod); err != nil {
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, err.Error())
 	}
-	answer, err := p.client.PreFilter(ctx, pod, censusOf(infos))
+	answer, err := p.client.PreFilter(ctx, pod, censusOf(infos), p.supposition)
 	if err != nil {
 		return nil, p.outcome(ctx, pod, err)
 	}

@@ -57,6 +57,10 @@ type Plugin struct {
 	podIndex cache.Indexer
 	names    indexNames
 
+	// supposition is the name of the attempt to place a group as if less important pods were gone, while there is one.
+	// Scheduling cycles follow one another, so it is set and read by one goroutine.
+	supposition string
+
 	gatedMutex sync.Mutex
 	gated      map[types.UID]string // what each gated pod's last event said
 
@@ -65,16 +69,17 @@ type Plugin struct {
 }
 
 var (
-	_ fwk.PreEnqueuePlugin  = &Plugin{}
-	_ fwk.EnqueueExtensions = &Plugin{}
-	_ fwk.PreFilterPlugin   = &Plugin{}
-	_ fwk.FilterPlugin      = &Plugin{}
-	_ fwk.PostFilterPlugin  = &Plugin{}
-	_ fwk.PreScorePlugin    = &Plugin{}
-	_ fwk.ScorePlugin       = &Plugin{}
-	_ fwk.ReservePlugin     = &Plugin{}
-	_ fwk.PreBindPlugin     = &Plugin{}
-	_ fwk.SignPlugin        = &Plugin{}
+	_ fwk.PreEnqueuePlugin         = &Plugin{}
+	_ fwk.EnqueueExtensions        = &Plugin{}
+	_ fwk.PreFilterPlugin          = &Plugin{}
+	_ fwk.FilterPlugin             = &Plugin{}
+	_ fwk.PostFilterPlugin         = &Plugin{}
+	_ fwk.PodGroupPostFilterPlugin = &Plugin{}
+	_ fwk.PreScorePlugin           = &Plugin{}
+	_ fwk.ScorePlugin              = &Plugin{}
+	_ fwk.ReservePlugin            = &Plugin{}
+	_ fwk.PreBindPlugin            = &Plugin{}
+	_ fwk.SignPlugin               = &Plugin{}
 )
 
 // New is the factory that kube-scheduler calls for each profile with the plugin. The allocator need not be there yet.

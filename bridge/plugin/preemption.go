@@ -7,6 +7,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
 	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
@@ -52,6 +54,53 @@ func (p *Plugin) PostFilter(
 		"node", found.NominatedNode, "victims", found.Victims)
 	nominated := &fwk.NominatingInfo{NominatedNodeName: found.NominatedNode, NominatingMode: fwk.ModeOverride}
 	return &fwk.PostFilterResult{NominatingInfo: nominated}, nil
+}
+
+// PodGroupPostFilter asks the allocator to make room for a group. The scheduler places the group once more, with all its
+// plugins, as if less important pods held no devices: the allocator answers so while there is a supposition, and holds
+// nothing. Then every member has a node on which only devices are missing, and the allocator says which pods have to go.
+func (p *Plugin) PodGroupPostFilter(
+	ctx context.Context, _ fwk.PodGroupCycleState, group fwk.PodGroupInfo, schedule fwk.PodGroupSchedulingFunc,
+) (*fwk.PodGroupPostFilterResult, *fwk.Status) {
+	pods := group.GetUnscheduledPods()
+	if len(pods) == 0 || !slices.ContainsFunc(pods, p.concerns) || !mayPreempt(pods[0]) {
+		return nil, fwk.NewStatus(fwk.Unschedulable)
+	}
+	infos, err := p.handle.SnapshotSharedLister().NodeInfos().List()
+	if err != nil {
+		return nil, fwk.AsStatus(err)
+	}
+	if !anyVictims(pods[0], infos) {
+		return nil, fwk.NewStatus(fwk.Unschedulable)
+	}
+	p.supposition = string(uuid.NewUUID())
+	placed, status := schedule(ctx)
+	p.supposition = ""
+	if !status.IsSuccess() {
+		return nil, fwk.NewStatus(fwk.Unschedulable)
+	}
+	var members []sidecar.Member
+	for _, one := range placed.ProposedAssignments {
+		members = append(members, sidecar.Member{Pod: one.GetPod(), Node: one.GetNodeName()})
+	}
+	found, err := p.client.PostFilterGroup(ctx, members)
+	if err != nil {
+		if sidecar.MayRecover(err) {
+			p.follower.Missed(err)
+		}
+		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, waits(err.Error()))
+	}
+	if len(found.Nominations) == 0 {
+		return nil, fwk.NewStatus(fwk.Unschedulable, sidecar.Shorten(found.Message))
+	}
+	klog.FromContext(ctx).V(2).Info("The allocator makes room", "plugin", Name, "podGroup", klog.KObj(group),
+		"victims", found.Victims)
+	nominated := map[types.NamespacedName]*fwk.NominatingInfo{}
+	for _, one := range found.Nominations {
+		info := &fwk.NominatingInfo{NominatedNodeName: one.Node, NominatingMode: fwk.ModeOverride}
+		nominated[types.NamespacedName{Namespace: one.Namespace, Name: one.Name}] = info
+	}
+	return &fwk.PodGroupPostFilterResult{NominatingInfos: nominated}, nil
 }
 
 func (c *cycle) roomMayHelp() bool {

@@ -1,11 +1,13 @@
 package plugin
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"drawbridge.dev/bridge/internal/stub"
@@ -162,6 +164,82 @@ func TestNobodyElsePreemptsWhereTheAllocatorGaveNoAnswer(t *testing.T) {
 			}
 			if usable := plugin.follower.Health().Usable; usable != slices.Contains([]string{"a fault", "nonsense"}, name) {
 				t.Errorf("the allocator is usable: %v", usable)
+			}
+		})
+	}
+}
+
+// gang is a group of waiting pods as the scheduler shows it.
+type gang struct {
+	fwk.PodGroupInfo
+	pods []*v1.Pod
+}
+
+func (g gang) GetUnscheduledPods() []*v1.Pod { return g.pods }
+func (g gang) GetNamespace() string          { return "team" }
+func (g gang) GetName() string               { return "gang" }
+
+type assignment struct {
+	fwk.ProposedAssignment
+	pod  *v1.Pod
+	node string
+}
+
+func (a assignment) GetPod() *v1.Pod     { return a.pod }
+func (a assignment) GetNodeName() string { return a.node }
+
+func TestRoomIsMadeForAGroupWhereTheSchedulerPlacesItInThought(t *testing.T) {
+	plugin, w, server := newWorld(t, "")
+	crowded(w)
+	w.addClaims(t, claim("gpu", "gpus"))
+	server.On("prefilter", stub.JSON(fits))
+	member := prioritized(pod("p", "gpu"), 10)
+	schedule := func(ctx context.Context) (*fwk.PodGroupAssignments, *fwk.Status) {
+		plugin.PreFilter(ctx, &cycleState{}, member, nil)
+		return &fwk.PodGroupAssignments{ProposedAssignments: []fwk.ProposedAssignment{assignment{pod: member, node: "n3"}}}, nil
+	}
+	nominations := []sidecar.Nomination{{Namespace: "team", Name: "p", Node: "n3"}}
+	server.On("postfilter", stub.JSON(sidecar.Preemption{Nominations: nominations}))
+	result, status := plugin.PodGroupPostFilter(t.Context(), nil, gang{pods: []*v1.Pod{member}}, schedule)
+	if !status.IsSuccess() || result.NominatingInfos[types.NamespacedName{Namespace: "team", Name: "p"}].NominatedNodeName != "n3" {
+		t.Fatalf("got %+v, %v", result, status.Message())
+	}
+	plugin.PreFilter(t.Context(), &cycleState{}, member, nil)
+	asked := server.Asked("prefilter")
+	if asked[0].Body["suppose"] == nil || asked[1].Body["suppose"] != nil {
+		t.Errorf("asked %v", asked)
+	}
+	group := server.Asked("postfilter")[0].Body["group"].([]any)
+	if len(group) != 1 || group[0].(map[string]any)["node"] != "n3" {
+		t.Errorf("asked for %v", group)
+	}
+}
+
+func TestNoRoomIsAskedForWhereAGroupWouldNotFitOrMayNotPreempt(t *testing.T) {
+	never := v1.PreemptNever
+	humble := prioritized(pod("p", "gpu"), 10)
+	humble.Spec.PreemptionPolicy = &never
+	for name, row := range map[string]struct {
+		pod     *v1.Pod
+		asked   bool // the scheduler is asked to place the group
+		answers *fwk.Status
+	}{
+		"something else is missing":   {prioritized(pod("p", "gpu"), 10), true, fwk.NewStatus(fwk.Unschedulable)},
+		"the pod may not preempt":     {humble, false, nil},
+		"nobody has less priority":    {prioritized(pod("p", "gpu"), 0), false, nil},
+		"no member asks for a device": {prioritized(pod("p"), 10), false, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			plugin, w, server := newWorld(t, "")
+			crowded(w)
+			asked := false
+			schedule := func(context.Context) (*fwk.PodGroupAssignments, *fwk.Status) {
+				asked = true
+				return nil, row.answers
+			}
+			_, status := plugin.PodGroupPostFilter(t.Context(), nil, gang{pods: []*v1.Pod{row.pod}}, schedule)
+			if status.Code() != fwk.Unschedulable || asked != row.asked || len(server.Asked("postfilter")) > 0 {
+				t.Errorf("got %v, asked %v", status.Code(), asked)
 			}
 		})
 	}

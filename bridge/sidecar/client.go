@@ -111,10 +111,11 @@ func (c *Client) State(ctx context.Context) (*State, error) {
 	return answer, c.do(ctx, call{name: "state", timeout: c.timeouts.State}, answer)
 }
 
-// PreFilter asks about a pod and all nodes, which are the ones that are counted.
-func (c *Client) PreFilter(ctx context.Context, pod *v1.Pod, nodes Census) (*Answer, error) {
+// PreFilter asks about a pod and all nodes, which are the ones that are counted. With the name of a supposition it is about
+// a member of a group for which less important pods are supposed to be gone.
+func (c *Client) PreFilter(ctx context.Context, pod *v1.Pod, nodes Census, suppose string) (*Answer, error) {
 	answer := &Answer{}
-	asked := call{name: "prefilter", question: podQuestion{pod, nodes}, timeout: c.timeouts.Call, repeat: true}
+	asked := call{name: "prefilter", question: podQuestion{pod, nodes, suppose}, timeout: c.timeouts.Call, repeat: true}
 	return answer, c.do(ctx, asked, answer)
 }
 
@@ -156,6 +157,13 @@ func (c *Client) Commit(ctx context.Context, reservation string) (*Commit, error
 func (c *Client) PostFilter(ctx context.Context, pod *v1.Pod, nodes []string) (*Preemption, error) {
 	answer := &Preemption{}
 	asked := call{name: "postfilter", question: preemptionQuestion{pod, nodes}, timeout: c.timeouts.Call}
+	return answer, c.do(ctx, asked, answer)
+}
+
+// PostFilterGroup asks for the victims of a group whose members have a node each. It is never sent twice either.
+func (c *Client) PostFilterGroup(ctx context.Context, group []Member) (*Preemption, error) {
+	answer := &Preemption{}
+	asked := call{name: "postfilter", question: groupQuestion{group}, timeout: c.timeouts.Call}
 	return answer, c.do(ctx, asked, answer)
 }
 

@@ -144,15 +144,23 @@ type Victim struct {
 	UID       types.UID `json:"uid"`
 }
 
-// Preemption says where the pod will fit once its victims are gone.
+// Nomination is the node that a member of a group will fit on.
+type Nomination struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	Node      string `json:"node"`
+}
+
+// Preemption says where the pod, or each member of the group, will fit once the victims are gone.
 type Preemption struct {
-	NominatedNode string   `json:"nominatedNode"`
-	Victims       []Victim `json:"victims"`
-	Message       string   `json:"message"`
+	NominatedNode string       `json:"nominatedNode,omitempty"`
+	Nominations   []Nomination `json:"nominations,omitempty"`
+	Victims       []Victim     `json:"victims"`
+	Message       string       `json:"message"`
 }
 
 func (p *Preemption) check() error {
-	if len(p.Victims) > 0 && p.NominatedNode == "" {
+	if len(p.Victims) > 0 && p.NominatedNode == "" && len(p.Nominations) == 0 {
 		return fmt.Errorf("it names victims without a node")
 	}
 	return nil
@@ -174,8 +182,9 @@ type nothing struct{}
 func (*nothing) check() error { return nil }
 
 type podQuestion struct {
-	Pod   *v1.Pod `json:"pod"`
-	Nodes Census  `json:"nodes"`
+	Pod     *v1.Pod `json:"pod"`
+	Nodes   Census  `json:"nodes"`
+	Suppose string  `json:"suppose,omitempty"`
 }
 
 type filterQuestion struct {
@@ -197,4 +206,14 @@ type reservationQuestion struct {
 type preemptionQuestion struct {
 	Pod   *v1.Pod  `json:"pod"`
 	Nodes []string `json:"nodes"`
+}
+
+// Member is a pod of a group and the node that it is to have.
+type Member struct {
+	Pod  *v1.Pod `json:"pod"`
+	Node string  `json:"node"`
+}
+
+type groupQuestion struct {
+	Group []Member `json:"group"`
 }

@@ -8,6 +8,7 @@ import os
 import random
 import time
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 
 import pytest
 
@@ -85,6 +86,7 @@ class Trial:
         self.current = {}  # uid → (what tells this allocation from the next, seen at)
         self.answered = set()  # (uid, attempt)
         self.came = None  # when there was the first allocation
+        self.late_driver = False  # this machine had the driver answer when devices had been waited for too long
         self.between = False
         self.lifted = False
         self.bound = {}  # pod → seconds
@@ -154,6 +156,8 @@ class Trial:
         self.answered.add((uid, attempt))
         if outcome == "never":
             return
+        allocated = datetime.fromisoformat(allocation["allocationTimestamp"])
+        self.late_driver |= (datetime.now(UTC) - allocated).total_seconds() > TIMEOUT - 1
         [result] = allocation["devices"]["results"]
         if outcome == "tainted":
             node = result["pool"].removesuffix("-fleet")
@@ -347,6 +351,8 @@ def judged(trials, outcomes):
         if trial.lane == "stock":
             continue
         stock = by[trial.case.name, "stock"]
+        if stock.late_driver or trial.late_driver:
+            continue  # what came of it was decided by the load of this machine
         theirs, ours = outcomes[stock.case.name, "stock"], outcomes[trial.case.name, trial.lane]
         times = {lane.lane: [round(one, 1) for one in lane.bound.values()] for lane in (stock, trial)}
         worse = [name for name in ours if ours[name] != theirs[name] and not (theirs[name] == "waits" and ours[name] == "bound")]  # fmt: skip
@@ -365,5 +371,6 @@ def test_pods_come_to_their_nodes_as_with_kube_scheduler_whatever_their_devices_
         wrong += judged(trials, outcomes)
         for lane in LANES:
             times = sorted(max(trial.bound.values()) for trial in trials if trial.lane == lane and trial.bound)
-            print(f"{lane}: {len(times)} cases with bound pods, median {times[len(times) // 2]:.1f} s, last {times[-1]:.1f} s")  # fmt: skip
+            late = sum(trial.late_driver for trial in trials if trial.lane == lane)
+            print(f"{lane}: {late} with a late driver, {len(times)} cases with bound pods, median {times[len(times) // 2]:.1f} s, last {times[-1]:.1f} s")  # fmt: skip
     assert not wrong, "\n".join(wrong)

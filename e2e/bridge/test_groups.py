@@ -59,6 +59,10 @@ def member(name, namespace, of, *claims):
     return pod(name, namespace, schedulerName=PLUGIN_SCHEDULER, resourceClaims=list(claims), schedulingGroup={"podGroupName": of})  # fmt: skip
 
 
+def priority_class(name, value):
+    return {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}, "value": value}
+
+
 def held(cluster, namespace):
     found = cluster.get(f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims")["items"]
     return [one["metadata"]["name"] for one in found if one.get("status", {}).get("allocation")]
@@ -110,6 +114,25 @@ def test_a_claim_that_a_group_makes_of_a_template_is_said_not_to_be_the_pods(gro
         "a pod is told", lambda: any("was made for PodGroup pair" in said for said in groups.events(ours, "m0")), 60
     )
     assert (placed(groups, ours), held(groups, ours)) == ([], [])
+
+
+def test_a_gang_has_as_many_less_important_pods_evicted_as_it_needs(groups, ours):
+    """Two devices, one a node, held by a pod that matters little and one that matters more than it and less than the gang."""
+    groups.create(
+        priority_class("gang-urgent", 1000),
+        priority_class("gang-usual", 500),
+        template("one", ours, request("gpu", CLASS)),
+    )
+    low = [pod(name, ours, schedulerName=PLUGIN_SCHEDULER, terminationGracePeriodSeconds=0, resourceClaims=[using_template("one")]) for name in ("low", "other")]  # fmt: skip
+    low[1]["spec"]["priorityClassName"] = "gang-usual"
+    groups.create(*low)
+    groups.until("both are placed", lambda: placed(groups, ours) == ["low", "other"], 60)
+    members = [member(f"g{at}", ours, "gang", using_template("one")) for at in range(2)]
+    for one in members:
+        one["spec"]["priorityClassName"] = "gang-urgent"
+    groups.create(group("gang", ours, 2, priorityClassName="gang-urgent"), *members)
+    groups.until("the gang is placed", lambda: placed(groups, ours) == ["g0", "g1"], 60)
+    assert len(held(groups, ours)) == 2
 
 
 def test_a_stock_scheduler_that_asks_by_the_extender_leaves_a_group_alone_and_says_why(groups, ours):

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable
 from http import HTTPStatus
 from math import inf
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -64,24 +64,27 @@ TRUSTED = 60.0  # seconds for which a copy is believed that nobody has confirmed
 REMEMBERED = 1024  # evictions that budgets may not know of yet
 TARGET = "DisruptionTarget"
 REASON = "PreemptionByScheduler"
+NO_ROOM = "no pod of less priority could make room by going"
 
 T = TypeVar("T")
 
-# What claims get on a node of a stock; None if they cannot have it. And whether the pod fits on a node once some are gone.
-Serve = Callable[[str, "Stock", Options], "Sequence[ResourceClaim] | None"]
+# Pods, each with the node that it is to have: one pod, or the members of a group in the order in which they are placed.
+Places: TypeAlias = "Sequence[tuple[Pod, str]]"
+# What a pod's claims get on a node of a stock; None if they cannot have it. And whether pods fit on their nodes once some are gone.
+Serve = Callable[[Pod, str, "Stock", Options], "Sequence[ResourceClaim] | None"]
 Does = Callable[[Victims], bool]
 
 
 class Preemption(msgspec.Struct, frozen=True):
-    """Where a pod will fit once its victims are gone; no node, and why, if no eviction helps."""
+    """Where pods will fit once their victims are gone; no place, and why, if no eviction helps."""
 
-    node: str = ""
+    places: tuple[tuple[Pod, str], ...] = ()
     victims: tuple[Pod, ...] = ()
     message: str = ""
 
     @property
     def outcome(self) -> str:
-        if not self.node:
+        if not self.places:
             return "nobody"
         return "made" if self.victims else "waits"
 
@@ -150,23 +153,34 @@ class Evictions:
         """Choose a node and the victims on it, and evict them."""
         async with self._one_at_a_time:
             pod = self._bridge.pods.newest(pod)
-            found = await self._choose(pod, nodes)
-            made = found if isinstance(found, Preemption) else await self._evict_all(found, pod)
+            return await self._make_room([(pod, node) for node in nodes], together=False)
+
+    async def make_room_together(self, places: Places) -> Preemption:
+        """Choose the victims for a group whose members have a node each, and evict them."""
+        async with self._one_at_a_time:
+            return await self._make_room([(self._bridge.pods.newest(pod), node) for pod, node in places], together=True)
+
+    async def _make_room(self, places: Places, *, together: bool) -> Preemption:
+        found = await self._choose(places, together=together)
+        if isinstance(found, Preemption):
+            made = found
+        else:
+            made = await self._evict_all(found, places if together else [(places[0][0], found.node)])
         self._metrics.room.labels(made.outcome).inc()
         return made
 
     async def advise(self, pod: Pod, nodes: Iterable[str]) -> str:
         """Name the pods that would have to be evicted for a pod; "" if that would not help, or some are leaving already. Evicts none."""
         async with self._one_at_a_time:
-            found = await self._choose(pod, nodes)
+            found = await self._choose([(pod, node) for node in nodes], together=False)
         if isinstance(found, Preemption) or not found.pods:
             self._metrics.room.labels(found.outcome if isinstance(found, Preemption) else "waits").inc()
             return ""
         self._metrics.room.labels("advised").inc()
         return f"would fit on {found.node} once {name_pods(pod, found.pods)} had gone, less important; no pod is evicted (--extender-preemption)"
 
-    async def _choose(self, pod: Pod, nodes: Iterable[str]) -> Preemption | Victims:
-        """Choose a node and the victims on it, or say why there are none."""
+    async def _choose(self, places: Places, *, together: bool) -> Preemption | Victims:
+        """Choose the victims at one of some places, or at all of them together; or say why there are none."""
         bridge = self._bridge
         bridge.lead.demand_ready()
         # Old copies do not tell which pods a budget protects, and which have gone already.
@@ -174,21 +188,25 @@ class Evictions:
             problem = f"no pod is evicted: nothing was heard of {silent} for {self._trusted:.0f} s"
             remedy = "see the API server, and the rights of the allocator"
             raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, problem, remedy)
+        if not places:
+            return Preemption(message=NO_ROOM)
+        pod = places[0][0]
         if not may_preempt(pod):
             return Preemption(message="the pod's preemptionPolicy is Never")
         known = bridge.knowledge.stock
         work = self._work()
         stock = await work.answer(without_the_gone(known, tuple(known.claims), bridge.knowledge.pod))
         holders = await work.answer(self._holders_below(pod, stock))
-        nominated = bridge.pods.nominations.node_of(pod)
-        if nominated in stock.nodes and (going := holders.near(nominated, stock).leaving):
-            bridge.pods.nominations.nominate(pod, nominated)
-            return Preemption(nominated, (), f"waits for {name_pods(pod, going)} to end")
-        does = self._does(pod, stock, self._serving(pod))
-        found = await self._look(nodes, holders, stock, does)
-        if found is None:
-            return Preemption(message="no pod of less priority could make room by going")
-        return found
+        nominations = bridge.pods.nominations
+        awaited = {one.metadata.uid: (one, node) for one, _ in places if (node := nominations.node_of(one))}
+        nodes = tuple(node for _, node in awaited.values() if node in stock.nodes)
+        if nodes and (going := holders.near(nodes, stock).leaving):
+            for one, node in awaited.values():
+                nominations.nominate(one, node)
+            return Preemption(tuple(awaited.values()), (), f"waits for {name_pods(pod, going)} to end")
+        does = self._does(places, stock, self._serve, together=together)
+        found = await self._look([node for _, node in places], holders, stock, does, together=together)
+        return Preemption(message=NO_ROOM) if found is None else found
 
     async def foresee(self, pod: Pod, claims: Sequence[ResourceClaim], nodes: Iterable[str]) -> Victims | None:
         """Name the victims for a pod that may not exist yet, with claims that have no devices. Evicts none."""
@@ -197,17 +215,30 @@ class Evictions:
         stock = self._bridge.knowledge.stock
         holders = await self._work().answer(self._holders_below(pod, stock))
 
-        def serve(node: str, after: Stock, options: Options) -> Sequence[ResourceClaim] | None:
+        def serve(_: Pod, node: str, after: Stock, options: Options) -> Sequence[ResourceClaim] | None:
             answer = allocate(after, node, claims, options=options)
             return as_granted(claims, answer) if answer.feasible else None
 
-        does = self._does(pod, stock, serve)
-        return await self._look(nodes, holders, stock, does)
+        there = list(nodes)
+        does = self._does([(pod, node) for node in there], stock, serve)
+        return await self._look(there, holders, stock, does)
 
-    async def _look(self, nodes: Iterable[str], holders: Holders, stock: Stock, does: Does) -> Victims | None:
+    def without_lesser(self, pod: Pod) -> tuple[Stock, tuple[Pod, ...]]:
+        """Answer with the stock as it were if all pods were gone that could be made to go for a pod, and with these pods."""
+        known = self._bridge.knowledge.stock
+        stock = settle(without_the_gone(known, tuple(known.claims), self._bridge.knowledge.pod))
+        holders = settle(self._holders_below(pod, stock))
+        lesser = tuple(one for here in holders.by_node.values() for one in here)
+        return without_pods(stock, lesser), lesser
+
+    async def _look(
+        self, nodes: Iterable[str], holders: Holders, stock: Stock, does: Does, *, together: bool = False
+    ) -> Victims | None:
         """Find the choice that disrupts least, in the time there is."""
-        there = (node for node in nodes if node in stock.nodes)
-        return await self._work(LOOK_SECONDS).answer(make_room(there, holders, stock), does)
+        there = [node for node in nodes if node in stock.nodes]
+        if not there:
+            return None
+        return await self._work(LOOK_SECONDS).answer(make_room(there, holders, stock, together=together), does)
 
     def _work(self, seconds: float = inf) -> _LongWork:
         return _LongWork(seconds, self._turn)
@@ -235,76 +266,75 @@ class Evictions:
             else:
                 yield pod
 
-    def _serving(self, pod: Pod) -> Serve:
+    def _serve(self, pod: Pod, node: str, after: Stock, options: Options) -> Sequence[ResourceClaim] | None:
         bridge = self._bridge
-        placement = bridge.pods.placement_of(pod)
+        serving = bridge.decider.serve(pod, node, after, bridge.pods.placement_of(pod), alone=options)
+        return None if isinstance(serving, Unserved) else serving.allocated_claims()
 
-        def serve(node: str, after: Stock, options: Options) -> Sequence[ResourceClaim] | None:
-            serving = bridge.decider.serve(pod, node, after, placement, alone=options)
-            return None if isinstance(serving, Unserved) else serving.allocated_claims()
-
-        return serve
-
-    def _does(self, pod: Pod, stock: Stock, serve: Serve) -> Does:
-        """Say how it is found out whether a pod fits on a node once some are gone: places, devices, and quota."""
+    def _does(self, places: Places, stock: Stock, serve: Serve, *, together: bool = False) -> Does:
+        """Say how it is found out whether pods fit once some are gone, one at the place asked or all `together`: devices, and quota."""
         bridge = self._bridge
-        options = Options(steps=ASKED, budget=Budget(STEPS))
-        rivals = bridge.pods.nominations.rivals(pod, bridge.ledger.state)
-        nominated_elsewhere = bridge.questions.nominated_in_shared_pools(pod)
+        pod = places[0][0]
+        group = {one.metadata.uid for one, _ in places}
+        options = Options(steps=ASKED, budget=Budget(STEPS * len(group)))
+        nominations = bridge.pods.nominations
+        rivals = nominations.rivals(pod, bridge.ledger.state, group)
+        nominated_elsewhere = bridge.questions.nominated_in_shared_pools(pod, group)
 
         def does(asked: Victims) -> bool:
-            node, gone = asked.node, asked.pods
-            if node in bridge.ledger.full_nodes(pod, gone):
-                return False
-            after = without_pods(stock, gone)
-            others = rivals.get(node, ())
-            for place, pods in (nominated_elsewhere | {node: others}).items():
-                after = with_pods(after, place, pods)
-            given = serve(node, after, options)
-            if given is None:
-                if others or nominated_elsewhere:
-                    bridge.pods.nominations.give_way(pod)
-                return False
-            lines = bridge.quotas.lines(pod, given, after)
-            return not any(line.exceeded for line in lines)
+            chosen = places if together else [(pod, asked.node)]
+            after = without_pods(stock, asked.pods)
+            nodes = dict.fromkeys(node for _, node in chosen)
+            others = nominated_elsewhere | {node: rivals.get(node, []) for node in nodes}
+            for node, ahead in others.items():
+                after = with_pods(after, node, ahead)
+            full = bridge.ledger.full_nodes(pod, asked.pods)
+            for one, node in chosen:
+                given = None if node in full else serve(one, node, after, options)
+                if given is None:
+                    if any(others.values()):
+                        nominations.give_way(one)
+                    return False
+                if any(line.exceeded for line in bridge.quotas.lines(one, given, after)):
+                    return False
+                after = after.with_all(given)
+            return True
 
         return does
 
-    async def _evict_all(self, found: Victims, pod: Pod) -> Preemption:
+    async def _evict_all(self, found: Victims, places: Places) -> Preemption:
         """Evict the victims, one by one, as long as it is of use."""
         bridge = self._bridge
+        pod = places[0][0]
         gone: list[Pod] = []
         for victim in found.pods:
-            does = self._does_now(found.node, pod)
+            does = self._does_now(places)
             if not does(found.pods):
                 return Preemption(message="devices changed during preemption; no other pod is evicted")
             if does(tuple(gone)):
                 break
-            bridge.pods.nominations.nominate(pod, found.node)
+            for one, node in places:
+                bridge.pods.nominations.nominate(one, node)
             await self._evict(victim, pod)
             gone.append(victim)
         message = f"{name_pods(pod, gone)} made to go" if gone else "room is being made already"
-        return Preemption(found.node, tuple(gone), message)
+        return Preemption(tuple(places), tuple(gone), message)
 
-    def _does_now(self, node: str, pod: Pod) -> Callable[[Choice], bool]:
-        """Say by what is known now whether a choice does on a node, beside who is leaving."""
+    def _does_now(self, places: Places) -> Callable[[Choice], bool]:
+        """Say by what is known now whether a choice does, beside who is leaving."""
         knowledge = self._bridge.knowledge
         seen = knowledge.stock
-        if node not in seen.nodes:
+        nodes = tuple(dict.fromkeys(node for _, node in places))
+        if any(node not in seen.nodes for node in nodes):
             return lambda _: False
-        here = held_near(node, seen)
-        releasing = without_the_gone(seen, here, knowledge.pod)
-        stock = settle(releasing)
+        here = {key for node in nodes for key in held_near(node, seen)}
+        stock = settle(without_the_gone(seen, tuple(here), knowledge.pod))
         leaving = [other for other in self._known() if other.metadata.deletion_timestamp]
-        finding = holders_below(pod, leaving, stock)
-        holders = settle(finding)
-        near = holders.near(node, stock).leaving
-        serve = self._serving(pod)
-        does = self._does(pod, stock, serve)
+        near = settle(holders_below(places[0][0], leaving, stock)).near(nodes, stock).leaving
+        does = self._does(places, stock, self._serve, together=True)
 
         def does_now(choice: Choice) -> bool:
-            gone = (*choice, *near)
-            return does(Victims(node, gone))
+            return does(Victims(nodes[0], (*choice, *near)))
 
         return does_now
 

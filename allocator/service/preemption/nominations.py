@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from allocator.preemption import priority
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from allocator.reservations import Ledger
     from allocator.service.requeue_events import RequeueEvents
@@ -41,15 +41,18 @@ class Nominations:
         node, until = self._ours.get(pod.metadata.uid, ("", 0.0))
         return node if until > self._clock() else pod.status.nominated_node_name
 
-    def rivals(self, pod: Pod, ledger: Ledger) -> dict[str, list[Pod]]:
-        """List by nominated node the pods that wait for it and are at least as important as this one. Reserved pods wait no more."""
-        return self._nominated(self._pods, pod, ledger)
+    def rivals(self, pod: Pod, ledger: Ledger, group: Collection[str] = ()) -> dict[str, list[Pod]]:
+        """List by nominated node the pods that wait for it and are at least as important as this one, but for those of its group.
 
-    def nominated_by_us(self, pod: Pod, ledger: Ledger) -> dict[str, list[Pod]]:
+        Reserved pods wait no more.
+        """
+        return self._nominated(self._pods, pod, ledger, group)
+
+    def nominated_by_us(self, pod: Pod, ledger: Ledger, group: Collection[str] = ()) -> dict[str, list[Pod]]:
         """List the same of the few pods only that the bridge made room for."""
-        return self._nominated(self._ours, pod, ledger)
+        return self._nominated(self._ours, pod, ledger, group)
 
-    def _nominated(self, uids: Iterable[str], pod: Pod, ledger: Ledger) -> dict[str, list[Pod]]:
+    def _nominated(self, uids: Iterable[str], pod: Pod, ledger: Ledger, group: Collection[str]) -> dict[str, list[Pod]]:
         least = priority(pod)
         found: dict[str, list[Pod]] = {}
         for uid in uids:
@@ -57,7 +60,7 @@ class Nominations:
             if other is None or other.spec.node_name or priority(other) < least:
                 continue
             node = self.node_of(other)
-            if not node or uid in ledger.reservations or uid == pod.metadata.uid:
+            if not node or uid in ledger.reservations or uid == pod.metadata.uid or uid in group:
                 continue
             here = found.setdefault(node, [])
             here.append(other)

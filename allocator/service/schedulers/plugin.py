@@ -8,12 +8,15 @@
 | POST reserve | token, node; reservation, expiresSeconds, or 409. The same twice is one reservation |
 | POST unreserve | reservation, or token and node; {} |
 | POST commit | reservation; committed, or 202 with what it waits for: ask again. 409: decide again |
-| POST postfilter | pod, nodes; nominatedNode, victims, message |
+| POST postfilter | pod, nodes; nominatedNode, victims, message: or group, of which each has a pod and its node; nominations, victims, message |
 | GET wake?after=SEQ | a long poll: seq, pods, all |
 
 `nodes` of a prefilter says in two numbers which nodes the scheduler knows (`allocator.decisions.KnownNodes`). If we know the same, the answer leaves
 the largest kind of them unnamed, and `rest` says what holds for it: fit and score, or message. Who does not say, or knows others, gets every
 name and no `rest`. So a plugin and an allocator of different versions understand each other.
+
+A prefilter with `suppose`, any name, is about a group for which room may be made: less important pods are gone, and what is reserved
+with such an answer's token is held in thought, for the next question with the same name.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
 
 from allocator.decisions import KnownNodes, known_nodes, other_nodes
+from allocator.service.preemption.supposition import SUPPOSED, Supposition
 from allocator.service.replies import Refusal, json, read
 from dra.objects import Pod
 from dra.wire import Wire
@@ -47,6 +51,7 @@ _NUMBER = re.compile(r"[0-9]{1,18}")
 class PodQuestion(Wire, frozen=True, kw_only=True):
     pod: Pod
     nodes: KnownNodes | None = None  # those that the scheduler knows
+    suppose: str = ""
 
 
 class FilterQuestion(Wire, frozen=True, kw_only=True):
@@ -67,9 +72,15 @@ class ReservationQuestion(Wire, frozen=True, kw_only=True):
     node: str = ""
 
 
-class PreemptionQuestion(Wire, frozen=True, kw_only=True):
+class Member(Wire, frozen=True, kw_only=True):
     pod: Pod
+    node: str
+
+
+class PreemptionQuestion(Wire, frozen=True, kw_only=True):
+    pod: Pod | None = None
     nodes: tuple[str, ...] = ()
+    group: tuple[Member, ...] = ()
 
 
 class Plugin:
@@ -81,6 +92,7 @@ class Plugin:
         """`expires` is how long a reservation lasts that nobody commits."""
         self._bridge = bridge
         self._evictions = evictions
+        self._supposition = Supposition(bridge, evictions)
         self._identity = identity
         self._expires = expires
         self._poll = poll
@@ -100,7 +112,10 @@ class Plugin:
     def prefilter(self, head: Head, body: bytes) -> Reply:
         del head
         question = read(body, PodQuestion)
-        token, found = self._bridge.questions.outlook(question.pod)
+        if question.suppose:
+            token, found = self._supposition.outlook(question.pod, question.suppose)
+        else:
+            token, found = self._bridge.questions.outlook(question.pod)
         nodes = self._bridge.knowledge.stock.nodes
         if nodes is not self._counted:  # one of them has changed: they are another mapping then
             self._counted = nodes
@@ -111,42 +126,45 @@ class Plugin:
     def filter(self, head: Head, body: bytes) -> Reply:
         del head
         question = read(body, FilterQuestion)
-        problem = self._bridge.questions.fits(question.token, question.node, question.add, question.remove)
+        asked = self._supposition if question.token.startswith(SUPPOSED) else self._bridge.questions
+        problem = asked.fits(question.token, question.node, question.add, question.remove)
         return json({"fits": not problem, "message": problem})
 
     def reserve(self, head: Head, body: bytes) -> Reply:
         del head
         question = read(body, NodeQuestion)
-        self._bridge.reservations.reserve(question.token, question.node)
+        if question.token.startswith(SUPPOSED):
+            self._supposition.place(question.token, question.node)
+        else:
+            self._bridge.reservations.reserve(question.token, question.node)
         return json({"reservation": question.token, "expiresSeconds": round(self._expires)})
 
     def unreserve(self, head: Head, body: bytes) -> Reply:
         del head
         question = read(body, ReservationQuestion)
         # A reservation goes by the token of the question it came from.
-        self._bridge.reservations.unreserve(question.reservation or question.token)
+        token = question.reservation or question.token
+        if token.startswith(SUPPOSED):
+            self._supposition.take_back(token)
+        else:
+            self._bridge.reservations.unreserve(token)
         return json({})
 
     async def postfilter(self, head: Head, body: bytes) -> Reply:
         del head
         question = read(body, PreemptionQuestion)
-        if taken_back := self._bridge.questions.take_back_elsewhere(question.pod, question.nodes):
-            return json({"nominatedNode": "", "victims": [], "message": taken_back})
-        found = await self._evictions.make_room(question.pod, question.nodes)
-        victims: list[dict[str, str]] = []
-        for pod in found.victims:
-            meta = pod.metadata
-            victim = {
-                "namespace": meta.namespace,
-                "name": meta.name,
-                "uid": meta.uid,
-            }
-            victims.append(victim)
-        said = {
-            "nominatedNode": found.node,
-            "victims": victims,
-            "message": found.message,
-        }
+        pod = question.pod
+        if pod is not None:
+            if taken_back := self._bridge.questions.take_back_elsewhere(pod, question.nodes):
+                return json({"nominatedNode": "", "victims": [], "message": taken_back})
+            found = await self._evictions.make_room(pod, question.nodes)
+        else:
+            found = await self._evictions.make_room_together([(one.pod, one.node) for one in question.group])
+        said: dict[str, Any] = {"victims": [_named(victim) for victim in found.victims], "message": found.message}
+        if pod is not None:
+            said["nominatedNode"] = found.places[0][1] if found.places else ""
+        else:
+            said["nominations"] = [_named(one) | {"node": node} for one, node in found.places]
         return json(said)
 
     async def commit(self, head: Head, body: bytes) -> Reply:
@@ -170,6 +188,11 @@ class Plugin:
             "all": news.all,
         }
         return json(said)
+
+
+def _named(pod: Pod) -> dict[str, str]:
+    meta = pod.metadata
+    return {"namespace": meta.namespace, "name": meta.name, "uid": meta.uid}
 
 
 def _outlook(token: str, found: Outlooks, rest: OtherNodes | None) -> dict[str, Any]:
