@@ -10,7 +10,7 @@ import errno
 import os
 import secrets
 import stat
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
 from difflib import unified_diff
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -19,13 +19,17 @@ import msgspec
 
 from cluster import manifests
 from cluster.manifests import CannotEdit, Document, edit
+from cluster.patch import apply_json_patch
+from dra.pointer import split
+from webhook.names import ANNOTATIONS
 from webhook.translate import Translation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
 Object = dict[str, Any]
 _MARK = "\ufeff"  # of the order of bytes
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 
 class Result(msgspec.Struct, frozen=True):
@@ -48,6 +52,27 @@ class Edited(NamedTuple):
     problem: str = ""
     line: int = 0
     root: str = ""  # the folder that it is not looked for outside of
+    is_new: bool = False
+    is_gone: bool = False
+
+
+def without_record(result: Result) -> Result:
+    """Leave the record of a translation out of what is written into files: their history has it, and it would be wrong once a patch changes them."""
+    operations = []
+    for one in result.translation.operations:
+        *_, last = split(one["path"])
+        value: Any = one.get("value")
+        if last == "metadata":
+            value = value["annotations"]
+        if last in {"metadata", "annotations"} and value.keys() & set(ANNOTATIONS):
+            kept = {key: text for key, text in value.items() if key not in ANNOTATIONS}
+            if kept:
+                operations.append({**one, "value": {"annotations": kept} if last == "metadata" else kept})
+        elif last not in ANNOTATIONS or one["op"] == "remove":
+            operations.append(one)
+    changed = msgspec.structs.replace(result.translation, operations=tuple(operations))
+    obj = apply_json_patch(result.document.object, changed.operations)
+    return msgspec.structs.replace(result, translation=changed, object=obj)
 
 
 def edit_files(results: Iterable[Result]) -> list[Edited]:
@@ -57,28 +82,41 @@ def edit_files(results: Iterable[Result]) -> list[Edited]:
         by_file.setdefault(result.document.file, []).append(result)
     edited: list[Edited] = []
     for path, group in by_file.items():
-        changing = [one for one in group if one.translation.changed]
+        changing = [without_record(one) for one in group if one.translation.changed]
         if not changing:
             continue
         if not Path(path).is_file():
             edited.append(Edited(path, "", "", "it is not a file"))
             continue
         root = group[0].document.root or str(Path(path).resolve().parent)
-        with manifests.beside(path, root) as (folder, name):
-            before, _ = _text_of(name, folder)
-        lines = _lines(before)
+        before = text_at(path, root)
         try:
-            # From the end on, so that the lines before stay where they are.
-            for result in reversed(changing):
-                _edit(lines, result)
+            edited.append(Edited(path, before, edit_text(before, changing), root=root))
         except CannotEdit as error:
-            edited.append(Edited(path, before, before, str(error), result.document.line))
-        else:
-            edited.append(Edited(path, before, "".join(lines), root=root))
+            edited.append(Edited(path, before, before, str(error), error.line))
     return edited
 
 
-def _lines(text: str) -> list[str]:
+def text_at(path: str, root: str = "/") -> str:
+    """The text of a regular file below a folder."""
+    with manifests.beside(path, root) as (folder, name):
+        return _text_of(name, folder)[0]
+
+
+def edit_text(text: str, results: Sequence[Result]) -> str:
+    """Put translated documents in the place of their lines; raise CannotEdit."""
+    lines = lines_of(text)
+    # From the end on, so that the lines before stay where they are.
+    for result in reversed(results):
+        try:
+            _edit(lines, result)
+        except CannotEdit as error:
+            error.line = result.document.line
+            raise
+    return "".join(lines)
+
+
+def lines_of(text: str) -> list[str]:
     """Lines as the reader counts them: each ends with a line feed, and with nothing else."""
     parts = text.split("\n")
     ended = [f"{part}\n" for part in parts[:-1]]
@@ -101,7 +139,7 @@ def _edit(lines: list[str], result: Result) -> None:
     if "\r\n" in text:
         templates = templates.replace("\n", "\r\n")
     mark = whole[: len(whole) - len(text)]
-    lines[first:last] = _lines(mark + templates + edited)
+    lines[first:last] = lines_of(mark + templates + edited)
 
 
 def diff(edited: Edited) -> Iterator[str]:
@@ -110,30 +148,69 @@ def diff(edited: Edited) -> Iterator[str]:
     name = os.path.relpath(edited.path)
     if name.startswith(".."):
         name = str(Path(edited.path).absolute()).lstrip("/")
-    before, after = _lines(edited.before), _lines(edited.after)
+    before, after = lines_of(edited.before), lines_of(edited.after)
     if before == after:
         return
     yield f"diff --git a/{name} b/{name}\n"
-    for line in unified_diff(before, after, f"a/{name}", f"b/{name}"):
+    if edited.is_new:
+        yield "new file mode 100644\n"
+    for line in unified_diff(before, after, "/dev/null" if edited.is_new else f"a/{name}", f"b/{name}"):
         yield line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
 
 
-def write(edited: Edited) -> None:
-    """Put the new text in the place of the old one, at once; the file keeps its mode, a link stays a link and leads nowhere else."""
-    with manifests.beside(edited.path, edited.root) as (folder, name):
-        new = f".{name}.{secrets.token_hex(8)}"
-        handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=folder)
-        try:
+def write(edits: Sequence[Edited]) -> None:
+    """Put the new texts in the place of the old ones: none before all are on disk, and back again where one cannot be.
+
+    A file keeps its mode, a link stays a link and leads nowhere else.
+    """
+    with ExitStack() as stack:
+        ready = [(one, *stack.enter_context(_beside(one))) for one in edits]
+        new = f".{secrets.token_hex(8)}"
+        for one, folder, name in ready:
+            handle = os.open(f".{name}{new}", _CREATE, 0o666 if one.is_new else 0o600, dir_fd=folder)
+            stack.callback(_remove, f".{name}{new}", folder)
             with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
-                file.write(edited.after)
+                file.write(one.after)
                 file.flush()
                 os.fsync(file.fileno())
-                os.fchmod(file.fileno(), _mode_of_unchanged(edited, name, folder))
-            os.replace(new, name, src_dir_fd=folder, dst_dir_fd=folder)
+                if not one.is_new:
+                    os.fchmod(file.fileno(), _mode_of_unchanged(one, name, folder))
+        done: list[Edited] = []
+        try:
+            for one, folder, name in ready:
+                if one.is_new:
+                    os.link(f".{name}{new}", name, src_dir_fd=folder, dst_dir_fd=folder)
+                elif one.is_gone:
+                    os.unlink(name, dir_fd=folder)
+                else:
+                    os.replace(f".{name}{new}", name, src_dir_fd=folder, dst_dir_fd=folder)
+                done.append(one)
         except BaseException:
-            with suppress(FileNotFoundError):
-                os.unlink(new, dir_fd=folder)
+            for one in done:
+                back = one._replace(before=one.after, after=one.before, is_new=one.is_gone, is_gone=one.is_new)
+                with suppress(OSError):
+                    write([back])
             raise
+
+
+def _remove(name: str, folder: int) -> None:
+    with suppress(FileNotFoundError):
+        os.unlink(name, dir_fd=folder)
+
+
+@contextmanager
+def _beside(one: Edited) -> Iterator[tuple[int, str]]:
+    """Open the folder of a file, which need not be there yet."""
+    if not one.is_new:
+        with manifests.beside(one.path, one.root) as found:
+            yield found
+        return
+    with manifests.beside(str(Path(one.path).parent), one.root) as (above, name):
+        folder = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=above)
+        try:
+            yield folder, Path(one.path).name
+        finally:
+            os.close(folder)
 
 
 def _mode_of_unchanged(edited: Edited, name: str, folder: int) -> int:

@@ -6,8 +6,10 @@ are rewritten at their pod templates, and that the claim templates stand in the 
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from operator import attrgetter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -21,8 +23,9 @@ from cli.state import in_namespace, leave_made, say_assumed, state_of
 from webhook.names import PREFIX
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 
+    from cli.edited import Edited
     from cli.quota import Foretold
     from cluster.manifests import Document
     from webhook.refusals import Warned
@@ -57,6 +60,8 @@ _DIGITS = 16
     "--in-place", is_flag=True, help="Write it into the files: only the lines that change, comments and order stay."
 )
 @click.option("--dry-run", is_flag=True, help="With --in-place: say which files would change, and write none.")
+@click.option("--check", is_flag=True, help="Like --dry-run, and exit 1 where a file would change.")
+@click.option("--undo", is_flag=True, help="Bring back what --in-place has changed in these files; later edits stay.")
 @inputs.output("yaml", "json", "diff", "patch", "report", "sarif", "github", "junit", default="yaml")
 def command(
     *,
@@ -71,6 +76,8 @@ def command(
     feature_gates: str,
     in_place: bool,
     dry_run: bool,
+    check: bool,
+    undo: bool,
     output: str,
 ) -> Exit:
     """Rewrite pods and workloads that ask the old way into ones with ResourceClaims.
@@ -90,6 +97,8 @@ def command(
         return code
     if not files:
         raise Broken("nothing to translate", "name manifests with -f FILE, -f DIR or -f -, or a cluster with --cluster")
+    if undo:
+        return _undo(files, dry_run=dry_run or check)
     from cli.devices import warn_of_misspelt
     from cli.loading import serves_node
     from webhook.translate import paths
@@ -97,15 +106,18 @@ def command(
     server = server_named(kubernetes, feature_gates)
     given = configuration_of(config, files, inventory) if config else None
     around = inputs.read(inventory, files) if inventory else []
-    if in_place or dry_run:
+    dry_run |= check
+    writes = in_place or dry_run
+    if writes or output == "diff":
         from cli.check import say, sort_out
 
         # A tree has files of other sorts, and patches that are no objects by themselves.
-        documents, passed = sort_out(*inputs.read_tree(files))
+        everything, others = inputs.read_tree(files)
+        documents, passed = sort_out(everything, others)
         for line in say(passed):
             inputs.warn(line)
     else:
-        documents = inputs.read_what_can_be(files)
+        everything = documents = inputs.read_what_can_be(files)
     configuration = given or among(documents, around)
     placed, elsewhere = in_namespace(documents, namespace)
     none_of_its_own = leave_made(placed) | {number for number, one in enumerate(placed) if serves_node(one.object)}
@@ -118,13 +130,26 @@ def command(
 
         foretold = foretell([one.object for one in placed], [one.object for one in around], state)
     results = list(_translate_all(documents, placed, elsewhere, state, foretold, unknown=all_kinds))
-    writes = in_place or dry_run
+
+    def translate_each(given: Sequence[Document]) -> list[Result]:
+        """Translate objects that are built of files, each with all of its templates."""
+        inside, outside = in_namespace(given, namespace)
+        left = outside | {number for number, one in enumerate(inside) if serves_node(one.object)}
+        return [
+            result
+            for number, one in enumerate(given)
+            for result in _translate_all(
+                [one], [inside[number]], {0} if number in left else (), state, [], unknown=all_kinds
+            )
+        ]
+
+    edits = _edits(results, everything, files, state, translate_each) if writes or output == "diff" else []
     wanted = click.get_current_context().get_parameter_source("output") is not ParameterSource.DEFAULT
     if wanted or not writes:
         looked_at = [one for number, one in enumerate(results) if number not in none_of_its_own]
-        _print(looked_at if output == "report" else results, output)
+        _print(looked_at if output == "report" else results, output, edits)
     if writes:
-        _write_into(results, dry_run=dry_run, err=wanted)
+        _write_into(edits, dry_run=dry_run, err=wanted)
     warn_of_misspelt(documents)
     say_assumed(one.key for result in results for one in result.translation.decisions if one.assumed)
     # Kinds that have pods in them, and are not known to be workloads.
@@ -144,7 +169,9 @@ def command(
         warnings = [*result.translation.warnings, *(str(line) for one in result.foretold for line in one.crossed)]
         for text in () if inputs.quiet() else _named_texts(result, warnings):
             inputs.complain(f"{where}: warning: {text}")
-    return Exit.REFUSED if any(result.translation.refusals for result in results) else Exit.FINE
+    would_change = check and any(not one.problem for one in edits)
+    refused = any(result.translation.refusals for result in results)
+    return Exit.REFUSED if would_change or refused else Exit.FINE
 
 
 def _translate_all(
@@ -213,7 +240,30 @@ def _namespace(obj: Object) -> str:
     return str(metadata.get("namespace") or "") if isinstance(metadata, dict) else ""
 
 
-def _print(results: list[Result], output: str) -> None:
+def _edits(
+    results: list[Result],
+    everything: Sequence[Document],
+    files: Sequence[str],
+    state: State,
+    translate_each: Callable[[Sequence[Document]], list[Result]],
+) -> list[Edited]:
+    """Edit what kustomizations use as they use it, and every other file by itself."""
+    from cli.edited import edit_files, without_record
+    from cli.trees import Trees, by_themselves
+    from webhook.translate import keys_of
+
+    trees = Trees(everything, [name for name in files if Path(name).exists()], keys_of(state.configuration))
+    plain = [one for one in results if os.path.realpath(one.document.file) not in trees.files]
+    changing = translate_each([one.document for one in plain if one.translation.changed])
+    edits = edit_files(by_themselves(changing, [one.document for one in plain]))
+    for folders, used in trees.groups:
+        plan = trees.plan(folders, used, lambda given: [without_record(one) for one in translate_each(given)])
+        edits += plan.edited
+        inputs.note(plan.problems)
+    return edits
+
+
+def _print(results: list[Result], output: str, edits: list[Edited]) -> None:
     from cluster import manifests
 
     objects = [obj for result in results for obj in (*result.templates, result.object)]
@@ -249,21 +299,21 @@ def _print(results: list[Result], output: str) -> None:
             ]
             inputs.write_json(patches)
         case "diff":
-            _print_diff(results)
+            _print_diff(results, edits)
         case "report":
             _print_report(results)
         case _:
             _print_findings(output, results)
 
 
-def _print_diff(results: list[Result]) -> None:
+def _print_diff(results: list[Result], edits: list[Edited]) -> None:
     """Print a difference that git applies; for a file that cannot be edited, one of its objects, for people."""
     import difflib
 
-    from cli.edited import diff, edit_files
+    from cli.edited import diff
     from cluster import manifests
 
-    for one in edit_files(results):
+    for one in edits:
         if not one.problem:
             inputs.tell_change("".join(diff(one)))
             continue
@@ -329,26 +379,50 @@ def _print_findings(form: str, results: list[Result]) -> None:
     inputs.tell_hosts(reports.for_hosts(form, placed, checked, "translate"))
 
 
-def _write_into(results: list[Result], *, dry_run: bool, err: bool) -> None:
+def _write_into(edited: list[Edited], *, dry_run: bool, err: bool) -> None:
     """Write the translation into its files, each as a whole or not at all, and say so: on stderr beside an answer."""
-    from cli.edited import edit_files, write
+    from cli.edited import write
+    from cli.undo import save
     from cluster.manifests import InputProblem
 
-    edited = edit_files(results)
-    told = []
-    for one in edited:
-        if one.problem:
-            remedy = "take what -o yaml prints"
-            inputs.note([InputProblem(one.path, f"cannot be edited in place: {one.problem}", remedy, one.line)])
-        elif dry_run:
-            told.append(f"{one.path}: would be edited")
-        else:
-            write(one)
-            told.append(f"{one.path}: edited")
+    problems = [one for one in edited if one.problem]
+    remedy = "take what -o yaml prints"
+    inputs.note(
+        InputProblem(one.path, f"cannot be edited in place: {one.problem}", remedy, one.line) for one in problems
+    )
+    changing = [one for one in edited if not one.problem]
+    if not dry_run:
+        try:
+            save(changing)
+        except OSError as error:
+            inputs.warn(f"{error.filename}: {error.strerror}: --undo cannot bring these files back")
+        write(changing)
+    told = [f"{one.path}: {'would be edited' if dry_run else 'edited'}" for one in changing]
     if not edited:
         told.append("nothing to edit")
     if not (err and inputs.quiet()):
         inputs.tell(told, err=err)
+
+
+def _undo(files: Sequence[str], *, dry_run: bool) -> Exit:
+    """Bring files back to what they were; all of them, or none where a later edit is in the way."""
+    from cli.edited import write
+    from cli.undo import forget, saved, undo
+
+    found = saved(files)
+    edits = [undo(one) for one in found]
+    in_the_way = [one for one in edits if one.problem]
+    for one in in_the_way:
+        inputs.complain(f"{one.path}:{one.line}: error: {one.problem}")
+    if in_the_way:
+        return Exit.REFUSED
+    changing = [one for one in edits if one.before != one.after or one.is_gone]
+    if not dry_run:
+        write(changing)
+        forget(found)
+    verb = "would be brought back" if dry_run else "brought back"
+    inputs.tell([f"{one.path}: {verb}" for one in changing] or ["nothing to undo"])
+    return Exit.FINE
 
 
 def _named_texts(result: Result, texts: Iterable[Warned]) -> list[str]:

@@ -27,6 +27,8 @@ _Span = tuple[yaml.Node | None, yaml.Node]  # a member's key (None in a list), a
 class CannotEdit(Exception):  # noqa: N818  what has happened
     """The text cannot be edited so that it means what it should."""
 
+    line = 0  # of the document, where it is known
+
 
 def edit(text: str, operations: Iterable[Mapping[str, Any]], expected: object) -> str:
     """Do operations to one document; raise CannotEdit unless the text then says `expected`, and has every comment still."""
@@ -39,7 +41,7 @@ def edit(text: str, operations: Iterable[Mapping[str, Any]], expected: object) -
             parent = _find(_compose(after), parents)
             if operation["op"] == "remove":
                 after = _remove(after, parent, last)
-            elif isinstance(parent, yaml.SequenceNode):
+            elif isinstance(parent, yaml.SequenceNode) and operation["op"] == "add":
                 value = operation["value"]
                 if last not in ("-", str(len(parent.value))):
                     raise CannotEdit("an item that is not the last of its list")
@@ -241,6 +243,8 @@ def _replace(text: str, parent: yaml.Node, name: str, value: Any) -> str:
     old = found[1]
     plain = isinstance(old, yaml.ScalarNode)
     style = getattr(old, "style", "")
+    if plain and style == "|" and isinstance(value, str):
+        return _replace_block(text, old, value)
     if plain and style in ("|", ">"):
         raise CannotEdit(f"{name} is a block of text")
     if plain or _is_flow(old):
@@ -251,6 +255,16 @@ def _replace(text: str, parent: yaml.Node, name: str, value: Any) -> str:
     without = _remove(text, parent, name)
     path = _path_to(_compose(text), parent.start_mark.index)
     return _add(without, _find(_compose(without), path), name, value)
+
+
+def _replace_block(text: str, old: yaml.Node, value: str) -> str:
+    """Put other lines into a block of text, as far in as its lines stand; the line with its sign stays."""
+    start, end = _end_of_line(text, old.start_mark.index), _end_of_line(text, old.end_mark.index)
+    first = next((line for line in text[start:end].splitlines() if line.strip()), "")
+    indent = first[: len(first) - len(first.lstrip())]
+    lines = [f"{indent}{line}" if line else "" for line in value.split("\n")]
+    newline = _newline(text)
+    return text[:start] + newline.join(lines).rstrip("\r\n ") + newline + text[end:]
 
 
 def _path_to(node: yaml.Node, start: int) -> list[str]:

@@ -71,7 +71,9 @@ def test_it_says_what_translate_says_and_doing_it_again_does_nothing(here):
     told = run("translate", "-f", "pod.yaml").stdout
     run("translate", "-f", "pod.yaml", "--in-place")
     after = (here / "pod.yaml").read_text()
-    assert [one.object for one in manifests.parse(after)] == [one.object for one in manifests.parse(told)]
+    said = [one.object for one in manifests.parse(told)]
+    del said[1]["metadata"]["annotations"]  # the record of what was asked for: files have their history
+    assert [one.object for one in manifests.parse(after)] == said
     assert run("translate", "-f", "pod.yaml", "--in-place").exit_code == 0
     assert (here / "pod.yaml").read_text() == after
 
@@ -207,6 +209,6 @@ def test_somebody_who_writes_meanwhile_is_not_overwritten(here):
     edited = Edited("pod.yaml", POD, "a: 1\n", root=str(here))
     (here / "pod.yaml").write_text(POD + "# mine\n")
     with pytest.raises(FileExistsError):
-        write(edited)
+        write([edited])
     assert (here / "pod.yaml").read_text() == POD + "# mine\n"
     assert [one.name for one in here.iterdir()] == ["pod.yaml"]

@@ -210,7 +210,7 @@ def test_in_place_nothing_is_written_through_a_link_that_comes_between_reading_a
     (tree.parent / "outside" / "good.yaml").write_text(text)
     before = outside(tree)
 
-    def swap(one: Edited):
+    def swap(edits: list[Edited]):
         if come == "folder":
             (tree / "app").rename(tree / "away")
             (tree / "app").symlink_to("../outside")
@@ -220,7 +220,7 @@ def test_in_place_nothing_is_written_through_a_link_that_comes_between_reading_a
                 os.mkfifo(tree / "app" / "good.yaml")
             else:
                 (tree / "app" / "good.yaml").symlink_to("../../outside/good.yaml")
-        write(one)
+        write(edits)
 
     monkeypatch.setattr(edited, "write", swap)
     assert run("translate", "app", "--in-place").exit_code == 3

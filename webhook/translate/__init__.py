@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from webhook.translate.near import near_key, rows_at
+from webhook.translate.near import keys_of, near_key, rows_at
 from webhook.translate.pod_template import (
     at,
     bodies,
@@ -42,6 +42,7 @@ __all__ = [
     "is_genuine",
     "is_passed_by",
     "is_placeholder",
+    "keys_of",
     "kind_of",
     "look",
     "mapping",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -42,3 +43,11 @@ def rows_at(configuration: Configuration, place: Position) -> Iterator[Row]:
     """List the rows of all dialects for one place of a pod."""
     for dialect in configuration.dialects:
         yield from (row for row in dialect.keys if row.place is place)
+
+
+def keys_of(configuration: Configuration) -> re.Pattern[str]:
+    """Make a pattern that finds, in a text, what may be a key by which devices are asked for."""
+    domains = {
+        row.name.partition("/")[0] for dialect in configuration.dialects for row in dialect.keys if "/" in row.name
+    }
+    return re.compile(rf"(?:{'|'.join(sorted(map(re.escape, domains)))})(?:/|~1)")

@@ -1,0 +1,469 @@
+"""Repositories of kustomizations: an edit is written only where all that is built of them then means what translating it means.
+
+What a kustomization does is not computed here: the user's own kustomize or kubectl builds each of them before and after, of copies
+of the files that they name, without plugins, Helm or the network. Where a build differs, nothing is written and each place is named.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections import Counter
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
+
+from cli.edited import Edited, Result, edit_text, text_at
+from cli.outside import build_offline, builder
+from cluster import manifests
+from cluster.manifests import CannotEdit, Document, InputProblem, ManifestError
+from cluster.patch import apply_json_patch
+from webhook.names import ANNOTATIONS
+from webhook.translate import Translation, at, name_of, namespace_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+
+    Object = dict[str, Any]
+    Translate = Callable[[Sequence[Document]], list[Result]]
+    Meaning = Counter[tuple[str, str]]
+
+_NAMES: Final = ("kustomization.yaml", "kustomization.yml", "Kustomization")
+_TEMPLATE: Final = "ResourceClaimTemplate"
+_TEMPLATES: Final = "resource-claim-templates.yaml"
+_REFERENCES: Final = "resource-claim-references.yaml"
+_DIGITS: Final = 8
+_PATCHES: Final = ("patches", "patchesStrategicMerge", "patchesJson6902")
+_EMPTY: Final = frozenset(("resources", "limits", "requests", "annotations"))
+_LISTS: Final = ("resources", "bases", "components")
+# Fields that change nothing that a translation depends on, nor the names of templates.
+_PLAIN: Final = frozenset(
+    ("apiVersion", "kind", "metadata", "resources", "bases", "images", "replicas", "commonAnnotations", "buildMetadata")
+)
+_NO_PATHS: Final = frozenset(
+    ("apiVersion", "kind", "metadata", "commonAnnotations", "commonLabels", "labels", "images")
+)
+_REMOTE: Final = re.compile(r"[a-z+]+://|git@|[\w-]+\.[a-z]+/.*(//|\?ref=)")
+_OF_TOOLS: Final = frozenset((".git", "node_modules"))
+_MOST: Final = 10_000  # kustomizations of a repository
+
+
+class Kustomization(NamedTuple):
+    """One that is named or lies in the same repository, and what it names that is there."""
+
+    folder: str
+    document: Document
+    files: frozenset[str]  # all that it names, itself among them
+    folders: tuple[str, ...]
+    missing: str  # the first that is not there, or would be asked for elsewhere
+
+
+class Plan(NamedTuple):
+    """What is to be written, and what is in the way."""
+
+    edited: list[Edited]
+    problems: list[InputProblem]
+
+
+class _Part(NamedTuple):
+    """Objects, or patches, in one text of a kustomization: a file, or a field of its own."""
+
+    home: Kustomization
+    file: str
+    pointer: str  # of the field
+    documents: list[Document]
+    is_patch: bool
+
+
+def find(paths: Iterable[str]) -> dict[str, Kustomization]:
+    """Read every kustomization that may use these files: those of the repository that they lie in, or of what is named."""
+    documents: dict[str, Document] = {}
+    for path in paths:
+        named = Path(os.path.realpath(path))
+        folder = named if named.is_dir() else named.parent
+        root = next((one for one in (folder, *folder.parents) if (one / ".git").exists()), folder)
+        for parent, folders, files in os.walk(root):
+            folders[:] = sorted(name for name in folders if name not in _OF_TOOLS)
+            name = next((name for name in _NAMES if name in files), "")
+            if name and parent not in documents and len(documents) < _MOST:
+                try:
+                    documents[parent], *_ = manifests.read([Path(parent, name)])
+                except (ManifestError, ValueError):
+                    continue  # kustomize would not build it either
+    return {folder: _look(folder, document, documents) for folder, document in documents.items()}
+
+
+def _look(folder: str, document: Document, known: Collection[str]) -> Kustomization:
+    files, folders, missing = {document.file}, [], ""
+    for key, text in _texts(document.object):
+        if _REMOTE.match(text):
+            missing = missing or text
+            continue
+        # Generators name a file as KEY=FILE, too.
+        for name in (text, text.partition("=")[2]):
+            path = os.path.normpath(Path(folder, name)) if name else ""
+            if path and Path(path).is_file():
+                files.add(path)
+            elif path in known and path != folder:
+                folders.append(path)
+            elif name == text and key in _LISTS:
+                missing = missing or text
+    if link := next((path for path in sorted({*files, *folders}) if os.path.realpath(path) != path), ""):
+        missing = missing or os.path.relpath(link, folder)
+    return Kustomization(folder, document, frozenset(files), tuple(dict.fromkeys(folders)), missing)
+
+
+def _texts(value: Object) -> Iterator[tuple[str, str]]:
+    """Give each text of one line that may be a path, and the field that it stands in."""
+    waiting = [(key, inner) for key, inner in value.items() if key not in _NO_PATHS]
+    while waiting:
+        key, one = waiting.pop(0)
+        if isinstance(one, str) and one and not {"\n", "\0"} & set(one) and len(one) < 4096:
+            yield key, one
+        elif isinstance(one, dict):
+            waiting += [(key, inner) for inner in one.values()]
+        elif isinstance(one, list):
+            waiting += [(key, inner) for inner in one]
+
+
+class Trees:
+    """The kustomizations around the files of a command, and what of them asks for devices."""
+
+    def __init__(self, documents: Sequence[Document], paths: Iterable[str], keys: re.Pattern[str]) -> None:
+        self._known = find(paths)
+        self._keys = keys
+        self._texts: dict[str, str] = {}
+        self._read: dict[str, list[Document]] = {}
+        for document in documents:
+            self._read.setdefault(os.path.realpath(document.file), []).append(document)
+        self.groups = self._find_groups()
+        self.files = frozenset(file for _, files in self.groups for file in files)
+
+    def _used(self, folder: str) -> dict[str, Kustomization]:
+        """All kustomizations that go into a build."""
+        found: dict[str, Kustomization] = {}
+        waiting = [folder]
+        while waiting:
+            one = self._known[waiting.pop()]
+            if one.folder not in found:
+                found[one.folder] = one
+                waiting += one.folders
+        return found
+
+    def _text(self, file: str) -> str:
+        if file not in self._texts:
+            try:
+                self._texts[file] = text_at(file)
+            except (OSError, UnicodeDecodeError):
+                self._texts[file] = ""  # a picture in a ConfigMap
+        return self._texts[file]
+
+    def _find_groups(self) -> list[tuple[list[str], frozenset[str]]]:
+        """Put kustomizations together that share a file which asks for devices: they are edited together, or not at all."""
+        groups: list[tuple[list[str], frozenset[str], frozenset[str]]] = []
+        for folder in self._known:
+            files = frozenset(file for one in self._used(folder).values() for file in one.files)
+            asking = frozenset(file for file in files if self._keys.search(self._text(file)))
+            if not asking:
+                continue
+            members = [folder]
+            for one in [one for one in groups if one[2] & asking]:
+                groups.remove(one)
+                members, files, asking = one[0] + members, files | one[1], asking | one[2]
+            groups.append((members, files, asking))
+        return [(members, files) for members, files, _ in groups]
+
+    def plan(self, folders: Sequence[str], files: Collection[str], translate: Translate) -> Plan:
+        """Find an edit after which every build of a group means what translating it means; or say what is in the way."""
+        used = {name: one for folder in folders for name, one in self._used(folder).items()}
+        for one in used.values():
+            if one.missing:
+                what = f"{one.missing} is not a file of this repository, so what is built with it is not compared"
+                return Plan([], [self._name_line(one.document.file, one.missing, what)])
+        try:
+            parts = list(self._parts(used.values()))
+            if not builder():
+                for one in used.values():
+                    for field in sorted(one.document.object.keys() - _PLAIN):
+                        what = f"{field} may change what is built, and neither kustomize nor kubectl is here to compare"
+                        return Plan([], [self._name_line(one.document.file, f"{field}:", what)])
+                return self._as_plan(self._edit(parts, translate, frozenset()))
+            wanted, keys = self._wanted(folders, files, translate)
+            tries: list[tuple[dict[str, str], dict[str, str]]] = []
+            for options in ((), (_REFERENCES,), ("no tolerations",), (_REFERENCES, "no tolerations")):
+                after = self._edit(parts, translate, frozenset(options))
+                wrong = self._compare(wanted, files, after)
+                if not wrong:
+                    return self._as_plan(after)
+                tries.append((after, wrong))
+        except ManifestError as error:
+            return Plan([], list(error.problems))
+        after, wrong = min(tries, key=lambda one: len(one[1]))
+        return Plan([], self._name_places(files, after, keys, wrong))
+
+    def _as_plan(self, after: Mapping[str, str]) -> Plan:
+        edited = []
+        for file, text in after.items():
+            is_new = not Path(file).exists()
+            edited.append(Edited(shown(file), "" if is_new else self._text(file), text, root="/", is_new=is_new))
+        return Plan(edited, [])
+
+    # Editing
+
+    def _parts(self, used: Iterable[Kustomization]) -> Iterator[_Part]:
+        """List the objects and patches of kustomizations; what a generator makes data of is neither."""
+        for one in used:
+            for field in (*_LISTS[:2], *_PATCHES):
+                listed = one.document.object.get(field)
+                for number, entry in enumerate(listed if isinstance(listed, list) else ()):
+                    path = entry.get("path") if isinstance(entry, dict) else entry
+                    text = entry.get("patch") if isinstance(entry, dict) else entry
+                    file = (
+                        os.path.normpath(Path(one.folder, path)) if isinstance(path, str) and "\n" not in path else ""
+                    )
+                    if file in self._read:
+                        yield _Part(one, file, "", self._read[file], field in _PATCHES)
+                    elif field in _PATCHES and isinstance(text, str) and "\n" in text:
+                        pointer = f"/{field}/{number}" + ("/patch" if isinstance(entry, dict) else "")
+                        with suppress(ManifestError):  # a JSON patch
+                            yield _Part(one, "", pointer, manifests.parse(text, one.document.file), is_patch=True)
+
+    def _edit(self, parts: Iterable[_Part], translate: Translate, options: frozenset[str]) -> dict[str, str]:
+        """Give the texts of all files that a translation of these changes."""
+        after: dict[str, str] = {}
+        made: dict[str, list[Object]] = {}  # templates that a kustomization needs beside its patches
+        operations: dict[str, list[Object]] = {}
+        references: dict[str, set[tuple[str, str]]] = {}
+        for part in parts:
+            home = part.home
+            results = [
+                _named_by_object(result, os.path.relpath(part.file or home.document.file, home.folder) + part.pointer)
+                for result in translate(part.documents)
+                if result.translation.changed
+            ]
+            if not results:
+                continue
+            for result in results:
+                for one in result.translation.operations:
+                    path, found, _ = one["path"].partition("/resourceClaims")
+                    if found:
+                        field = re.sub(r"/\d+(?=/)", "", f"{path}/resourceClaims/resourceClaimTemplateName")
+                        fields = references.setdefault(home.folder, set())
+                        fields.add((str(result.object.get("kind")), field.lstrip("/")))
+            if part.is_patch:
+                made.setdefault(home.folder, []).extend(one for result in results for one in result.templates)
+                results = [_of_patch(result, options) for result in results]
+            if part.pointer:
+                text = at(home.document.object, part.pointer)
+                new = _edited(shown(home.document.file), text, results).rstrip("\n") + text[len(text.rstrip("\n")) :]
+                operation = {"op": "replace", "path": part.pointer, "value": new}
+                operations.setdefault(home.folder, []).append(operation)
+            elif part.file not in after:
+                after[part.file] = _edited(shown(part.file), self._text(part.file), results)
+        for folder, templates in made.items():
+            file = str(Path(folder, _TEMPLATES))
+            kept = f"{self._text(file).rstrip()}\n---\n" if Path(file).exists() else ""
+            after[file] = kept + manifests.dump(templates)
+            operations.setdefault(folder, []).extend(self._listing(folder, "resources", _TEMPLATES))
+        for folder, fields in references.items() if _REFERENCES in options else ():
+            paths = [{"kind": kind, "path": path} for kind, path in sorted(fields)]
+            named = {"kind": _TEMPLATE, "group": "resource.k8s.io", "fieldSpecs": paths}
+            after[str(Path(folder, _REFERENCES))] = manifests.dump([{"nameReference": [named]}])
+            operations.setdefault(folder, []).extend(self._listing(folder, "configurations", _REFERENCES))
+        for folder, doing in operations.items():
+            document = self._known[folder].document
+            if doing:
+                changed = Translation(operations=tuple(doing))
+                result = Result("", document, changed, apply_json_patch(document.object, changed.operations))
+                file = document.file
+                after[file] = _edited(shown(file), self._text(file), [result])
+        for file in after:
+            if Path(file).exists() and file not in self._read:
+                raise ManifestError([InputProblem(shown(file), "it would be edited and is not among the files named")])
+        return after
+
+    def _listing(self, folder: str, field: str, name: str) -> Iterator[Object]:
+        """Name a file in a field of a kustomization, unless it is named there."""
+        listed = self._known[folder].document.object.get(field)
+        if not listed:
+            yield {"op": "add", "path": f"/{field}", "value": [name]}
+        elif name not in listed:
+            yield {"op": "add", "path": f"/{field}/-", "value": name}
+
+    # Comparing
+
+    def _wanted(
+        self, folders: Sequence[str], files: Collection[str], translate: Translate
+    ) -> tuple[dict[str, tuple[frozenset[str], Meaning]], set[str]]:
+        """Say what each build should mean; and by which keys devices are asked for in them."""
+        wanted = {}
+        keys: set[str] = set()
+        broken: dict[str, ManifestError] = {}
+        with self._copied(files, {}) as copy:
+            for folder in folders:
+                if self._known[folder].document.object.get("kind") == "Component":
+                    continue
+                try:
+                    built = _build(copy, folder)
+                except ManifestError as error:
+                    broken[folder] = error
+                    continue
+                done = translate(built)
+                keys |= {decision.key for one in done for decision in one.translation.decisions}
+                kept = frozenset(name_of(one.object) for one in built if one.object.get("kind") == _TEMPLATE)
+                wanted[folder] = kept, _meaning([obj for one in done for obj in (*one.templates, one.object)], kept)
+        for folder, error in broken.items():
+            # What others are built with need be nothing by itself.
+            if not any(folder in self._used(other) for other in wanted):
+                raise error
+        return wanted, keys - {""}
+
+    def _compare(
+        self, wanted: Mapping[str, tuple[frozenset[str], Meaning]], files: Collection[str], after: Mapping[str, str]
+    ) -> dict[str, str]:
+        """Say of each folder whose build would mean something else what is wrong with it."""
+        wrong = {}
+        with self._copied(files, after) as copy:
+            for folder, (kept, meaning) in wanted.items():
+                try:
+                    now = _meaning([document.object for document in _build(copy, folder)], kept)
+                except ManifestError as error:
+                    wrong[folder] = error.problems[0].message
+                    continue
+                if different := sorted((meaning - now) + (now - meaning)):
+                    wrong[folder] = f"{different[0][0]} would not mean what its translation means"
+        return wrong
+
+    @contextmanager
+    def _copied(self, files: Collection[str], after: Mapping[str, str]) -> Iterator[str]:
+        """Copy files to where they can be built, with these texts in them."""
+        with tempfile.TemporaryDirectory() as copy:
+            for file in {*files, *after}:
+                target = Path(copy + file)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes(after[file].encode() if file in after else Path(file).read_bytes())
+            yield copy
+
+    # Telling
+
+    def _name_line(self, file: str, word: str, what: str) -> InputProblem:
+        """Name the first line of a file in which a word stands."""
+        numbers = (number for number, line in enumerate(self._text(file).split("\n"), 1) if word in line)
+        return InputProblem(shown(file), what, "", next(numbers, 0))
+
+    def _name_places(
+        self, files: Collection[str], after: Mapping[str, str], keys: Collection[str], wrong: Mapping[str, str]
+    ) -> list[InputProblem]:
+        """Name the builds that would be wrong, and the lines that ask for devices and would stay."""
+        problems = [
+            InputProblem(shown(self._known[folder].document.file), f"nothing is edited that this builds: {what}")
+            for folder, what in wrong.items()
+        ]
+        words = {word: key for key in keys for word in (key, key.replace("/", "~1"))}
+        concerned = {file for folder in wrong for one in self._used(folder).values() for file in one.files}
+        for file in sorted(concerned & set(files)):
+            gone = Counter(self._text(file).split("\n")) - Counter(after.get(file, self._text(file)).split("\n"))
+            for number, line in enumerate(self._text(file).split("\n"), 1):
+                key = next((key for word, key in words.items() if word in line), "")
+                if key and line not in gone and not re.match(r"\s*(#|(- )?key:)", line):
+                    problems.append(InputProblem(shown(file), f"{key} has to be edited by hand here first", "", number))
+        return problems
+
+
+def _edited(file: str, text: str, results: Sequence[Result]) -> str:
+    try:
+        return edit_text(text, results)
+    except CannotEdit as error:
+        remedy = "edit it by hand, or write it so that it can be"
+        line = results[0].document.line if len(results) == 1 else 0
+        raise ManifestError([InputProblem(file, f"cannot be edited in place: {error}", remedy, line)]) from error
+
+
+def _build(copy: str, folder: str) -> list[Document]:
+    name = shown(folder)
+    try:
+        return manifests.parse(build_offline(copy + folder, name), name)
+    except ManifestError as error:
+        raise ManifestError(replace(one, message=one.message.replace(copy, "")) for one in error.problems) from error
+
+
+def by_themselves(results: Sequence[Result], documents: Iterable[Document]) -> list[Result]:
+    """Give each file the templates that its objects need, once; what two files would have is named after its object in both."""
+    holders: dict[str, set[str]] = {}
+    for document in documents:
+        if document.object.get("kind") == _TEMPLATE:
+            holders.setdefault(name_of(document.object), set()).add(document.file)
+    there = {(name, file) for name, files in holders.items() for file in files}
+    for result in results:
+        for template in result.templates:
+            holders.setdefault(name_of(template), set()).add(result.document.file)
+    apart = []
+    for result in results:
+        file = result.document.file
+        if any(len(holders[name_of(one)]) > 1 for one in result.templates):
+            result = _named_by_object(result, Path(file).name)  # noqa: PLW2901
+        new = tuple(one for one in result.templates if (name_of(one), file) not in there)
+        there.update((name_of(one), file) for one in new)
+        apart.append(msgspec.structs.replace(result, templates=new))
+    return apart
+
+
+def _named_by_object(result: Result, place: str) -> Result:
+    """Name the templates of an object after it and its place, so that no two in a build are one and the same."""
+    metadata = result.object.get("metadata")
+    name = str(metadata.get("name") or "") if isinstance(metadata, dict) else ""
+    owner = f"{name[:200]}-" if re.fullmatch(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", name) else ""
+    text = msgspec.json.encode((result.translation.operations, result.object, result.templates)).decode()
+    for template in result.templates:
+        old = template["metadata"]["name"]
+        digest = sha256(f"{old}\n{result.object.get('kind')}\n{place}".encode()).hexdigest()[:_DIGITS]
+        text = text.replace(f'"{old}"', f'"{owner}{old.rpartition("-")[0]}-{digest}"')
+    operations, obj, templates = msgspec.json.decode(text)
+    translation = msgspec.structs.replace(result.translation, operations=tuple(operations))
+    return msgspec.structs.replace(result, translation=translation, object=obj, templates=tuple(templates))
+
+
+def _of_patch(result: Result, options: Collection[str]) -> Result:
+    """A patch is no object: its templates stand elsewhere, and its tolerations may take the place of others."""
+    operations = result.translation.operations
+    if "no tolerations" in options:
+        operations = tuple(one for one in operations if "/tolerations" not in one["path"])
+    translation = msgspec.structs.replace(result.translation, operations=operations)
+    obj = apply_json_patch(result.document.object, operations)
+    return msgspec.structs.replace(result, translation=translation, object=obj, templates=())
+
+
+def _meaning(objects: Iterable[Object], kept: Collection[str]) -> Meaning:
+    """Say what objects mean: with what templates say in the place of their names, and without those that nothing had before."""
+    every = list(objects)
+    templates = {name_of(one): one.get("spec") for one in every if one.get("kind") == _TEMPLATE}
+
+    def said(value: Any, namespace: str) -> Any:
+        if isinstance(value, list):
+            return [said(one, namespace) for one in value]
+        if not isinstance(value, dict):
+            return value
+        plain = {}
+        for key, one in value.items():
+            if key == "resourceClaimTemplateName":
+                plain[key] = templates.get(f"{_TEMPLATE}/{namespace}/{one}", one)
+            elif key not in ANNOTATIONS:
+                plain[key] = said(one, namespace)
+        return {key: one for key, one in plain.items() if not (key in _EMPTY and one in ({}, None))}
+
+    return Counter(
+        (name_of(one), msgspec.json.encode(said(one, namespace_of(one)), order="deterministic").decode())
+        for one in every
+        if one.get("kind") != _TEMPLATE or name_of(one) in kept
+    )
+
+
+def shown(file: str) -> str:
+    """A path as people name it: from here on where it lies below."""
+    name = os.path.relpath(file)
+    return file if name.startswith("..") else name

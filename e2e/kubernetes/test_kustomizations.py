@@ -1,0 +1,125 @@
+"""Repositories of kustomizations translated in place, with kustomize itself as the judge of what is built of them."""
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from cluster import manifests
+from e2e.build import program
+from tests.cli.running import run
+from tests.corpus.kustomizations import TREES
+from webhook.names import ANNOTATIONS
+
+KIND = "ResourceClaimTemplate"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _kubectl(tmp_path_factory):
+    """Have this Kubernetes' kubectl build, and state kept apart."""
+    with pytest.MonkeyPatch.context() as patch:
+        folder = tmp_path_factory.mktemp("bin")
+        (folder / "kubectl").symlink_to(program("kubectl"))
+        patch.setenv("PATH", str(folder))
+        patch.setenv("XDG_STATE_HOME", str(folder / "state"))
+        yield
+
+
+def written(tree, folder):
+    (folder / ".git").mkdir()
+    for name, text in tree.files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(text.encode())
+
+
+def texts(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def built(folder):
+    done = subprocess.run([program("kubectl"), "kustomize", folder], capture_output=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.decode()
+
+
+def pods(text):
+    """Say what each object of a build asks for, with the spec of its templates; without the record, and what is empty."""
+    objects = [one.object for one in manifests.parse(text)]
+    specs = {one["metadata"]["name"]: one["spec"] for one in objects if one["kind"] == KIND}
+    said = []
+    for one in objects:
+        if one["kind"] == KIND:
+            continue
+        told = json.dumps(one, sort_keys=True)
+        named = set(re.findall('"resourceClaimTemplateName": "([^"]*)"', told))
+        for name in named:
+            told = told.replace(f'"resourceClaimTemplateName": "{name}"', json.dumps(specs[name], sort_keys=True))
+        for name in ANNOTATIONS:
+            told = re.sub(rf'"{name}": "(\\.|[^"\\])*"(, )?', "", told)
+        for empty in ('"annotations": {}, ', '"limits": {}, ', ', "limits": {}', '"limits": {}', "null"):
+            told = told.replace(empty, "")
+        said.append(told)
+    return sorted(said)
+
+
+EDITED = {name: tree for name, tree in TREES.items() if not tree.by_hand}
+
+
+class Edited(NamedTuple):
+    """Folders of trees before and after all of them were edited by one command."""
+
+    before: Path
+    after: Path
+
+
+@pytest.fixture(scope="module")
+def edited(tmp_path_factory):
+    both = Edited(tmp_path_factory.mktemp("before"), tmp_path_factory.mktemp("after"))
+    for folder in both:
+        for name, tree in EDITED.items():
+            (folder / name).mkdir()
+            written(tree, folder / name)
+    done = run("translate", "--in-place", both.after)
+    assert done.exit_code == 0, done.stderr
+    return both
+
+
+@pytest.mark.parametrize("name", EDITED)
+def test_what_is_built_after_the_edit_means_what_translating_it_means(name, edited):
+    for overlay in EDITED[name].overlays:
+        told = run("translate", "-f", "-", stdin=built(edited.before / name / overlay)).stdout
+        assert "deviceClassName" in told
+        assert pods(built(edited.after / name / overlay)) == pods(told)
+
+
+@pytest.mark.parametrize("name", EDITED)
+def test_only_lines_that_ask_for_devices_go(name, edited):
+    after = texts(edited.after / name)
+    for file, text in texts(edited.before / name).items():
+        gone = set(text.split(b"\n")) - set(after[file].split(b"\n"))
+        assert all(re.search(b"nvidia.com/gpu|resources|limits", line) for line in gone), gone
+
+
+def test_again_nothing_changes_and_all_of_it_can_be_undone(edited, tmp_path):
+    assert run("translate", "--check", edited.before / "base").exit_code == 1
+    again = shutil.copytree(edited.after, tmp_path / "again")
+    assert run("translate", "--check", again).exit_code == 0
+    assert run("translate", "--undo", edited.after).exit_code == 0
+    assert texts(edited.after) == texts(edited.before)
+
+
+@pytest.mark.parametrize("name", [name for name, tree in TREES.items() if tree.by_hand])
+def test_what_cannot_be_edited_so_is_left_and_each_place_named(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    tree = TREES[name]
+    written(tree, tmp_path)
+    first = texts(tmp_path)
+    done = run("translate", "--in-place", *tree.named)
+    assert done.exit_code == 2
+    assert texts(tmp_path) == first
+    for place in tree.by_hand:
+        assert f"{place}: " in done.stderr, done.stderr

@@ -1,0 +1,115 @@
+"""Repositories edited in place where nothing can build them, several files at once, and back again; the builds are in e2e/kubernetes."""
+
+import errno
+import os
+
+import pytest
+
+from cluster import manifests
+from tests.cli.running import run
+from tests.corpus.kustomizations import TREES, deployment
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """A repository on a machine that has no kustomize."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / ".state"))
+    (tmp_path / ".git").mkdir()
+    return tmp_path
+
+
+def write(here, files):
+    for name, text in files.items():
+        (here / name).parent.mkdir(parents=True, exist_ok=True)
+        (here / name).write_text(text)
+    return texts(here)
+
+
+def texts(here):
+    return {str(path): path.read_text() for path in here.rglob("*.yaml")}
+
+
+def objects(path):
+    return [one.object for one in manifests.read([path])]
+
+
+def test_without_kustomize_plain_resources_are_edited(here):
+    write(here, TREES["base"].files)
+    assert run("translate", "--in-place", ".").exit_code == 0
+    template, web = objects(here / "base" / "web.yaml")
+    claim = web["spec"]["template"]["spec"]["resourceClaims"][0]
+    assert claim["resourceClaimTemplateName"] == template["metadata"]["name"]
+
+
+@pytest.mark.parametrize(
+    ("name", "place"), [("prefix", "prod/kustomization.yaml:4"), ("a component", "gpu/kustomization.yaml:3")]
+)
+def test_without_kustomize_nothing_is_written_that_a_field_may_change(here, name, place):
+    before = write(here, TREES[name].files)
+    done = run("translate", "--in-place", ".")
+    assert done.exit_code == 2
+    assert f"{place}: " in done.stderr
+    assert "neither kustomize nor kubectl is here" in done.stderr
+    assert texts(here) == before
+
+
+def test_files_that_ask_alike_have_a_template_each_and_a_file_has_it_once(here):
+    write(here, {"a.yaml": f"{deployment('a')}---\n{deployment('b')}", "c.yaml": deployment("c")})
+    run("translate", "--in-place", ".")
+    names = [one["metadata"]["name"] for file in ("a.yaml", "c.yaml") for one in objects(here / file)]
+    assert len(set(names)) == len(names) == 6
+    write(here, {"one.yaml": f"{deployment('a')}---\n{deployment('b')}"})
+    run("translate", "--in-place", "one.yaml")
+    assert [one["kind"] for one in objects(here / "one.yaml")] == ["ResourceClaimTemplate", "Deployment", "Deployment"]
+
+
+@pytest.mark.parametrize("step", ["fsync", "replace"])
+def test_where_one_file_cannot_be_written_none_is(here, step, monkeypatch):
+    before = write(here, {"a.yaml": deployment("a"), "b.yaml": deployment("b")})
+    real = getattr(os, step)
+    calls = []
+
+    def full(*args, **more):
+        if "src_dir_fd" in more or step == "fsync":
+            calls.append(args)
+        if len(calls) == (2 if step == "replace" else 4):  # two for what --undo needs
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return real(*args, **more)
+
+    monkeypatch.setattr(os, step, full)
+    assert run("translate", "--in-place", ".").exit_code == 3
+    assert calls
+    assert texts(here) == before
+    assert sorted(path.name for path in here.iterdir() if path.is_file()) == ["a.yaml", "b.yaml"]
+
+
+def test_a_run_that_was_killed_between_two_files_can_be_undone(here):
+    before = write(here, {"a.yaml": deployment("a"), "b.yaml": deployment("b")})
+    run("translate", "--in-place", ".")
+    (here / "b.yaml").write_text(before[str(here / "b.yaml")])
+    assert run("translate", "--undo", ".").exit_code == 0
+    assert texts(here) == before
+    assert run("translate", "--undo", ".").stdout == "nothing to undo\n"
+
+
+def test_undo_keeps_what_was_edited_elsewhere_since(here):
+    before = write(here, {"a.yaml": deployment("a")})[str(here / "a.yaml")]
+    run("translate", "--in-place", ".")
+    edited = (here / "a.yaml").read_text().replace("a:1", "a:2") + "# more\n"
+    (here / "a.yaml").write_text(edited)
+    assert run("translate", "--in-place", ".").stdout == "nothing to edit\n"
+    assert run("translate", "--undo", "a.yaml").exit_code == 0
+    assert (here / "a.yaml").read_text() == before.replace("a:1", "a:2") + "# more\n"
+
+
+def test_undo_names_an_edit_in_its_way_and_brings_nothing_back(here):
+    write(here, {"a.yaml": deployment("a"), "b.yaml": deployment("b")})
+    run("translate", "--in-place", ".")
+    (here / "b.yaml").write_text((here / "b.yaml").read_text().replace("count: 1", "count: 2"))
+    before = texts(here)
+    done = run("translate", "--undo", ".")
+    assert done.exit_code == 1
+    assert "b.yaml:13: error: it was edited here" in done.stderr
+    assert texts(here) == before

@@ -1,0 +1,128 @@
+"""Repositories of kustomizations, one for each thing that kustomize does: which `translate --in-place` edits, and what it names instead.
+
+Each has its files; what is named on the command line, where that is not all; and the places that need a hand, where it is not edited.
+"""
+
+from typing import NamedTuple
+
+
+class Tree(NamedTuple):
+    """Files, and what is to become of them."""
+
+    files: dict[str, str]
+    by_hand: tuple[str, ...] = ()  # file:line
+    named: tuple[str, ...] = (".",)
+    overlays: tuple[str, ...] = ("prod",)
+
+
+def deployment(name="web", limits="{cpu: 1, nvidia.com/gpu: 1}", kind="Deployment", more=""):
+    return f"""\
+apiVersion: apps/v1
+kind: {kind}
+metadata:
+  name: {name}   # kept
+spec:
+  selector: {{matchLabels: {{app: {name}}}}}
+  template:
+    metadata: {{labels: {{app: {name}}}}}
+    spec:
+      containers:
+      - name: main
+        image: "registry.example/{name}:1"
+        resources:
+          limits: {limits}
+{more}"""
+
+
+def patch(name="web", count="4", more=""):
+    return f"""\
+# for production
+apiVersion: apps/v1
+kind: Deployment
+metadata: {{name: {name}}}
+spec:
+  template:
+    spec:
+      containers:
+      - name: main
+        resources:
+          limits:
+            nvidia.com/gpu: {count}
+{more}"""
+
+
+def indented(text, by):
+    return "".join(f"{' ' * by}{line}\n" for line in text.splitlines())
+
+
+def over(fields, base="resources: [web.yaml]\n", web=None, **more):
+    """A base with a Deployment, and an overlay of it."""
+    return {
+        "base/kustomization.yaml": base,
+        "base/web.yaml": web or deployment(),
+        "prod/kustomization.yaml": f"# the overlay\nresources:\n- ../base\n{fields}",
+        **{name.replace("__", "/"): text for name, text in more.items()},
+    }
+
+
+COUNT = "op: replace, path: /spec/template/spec/containers/0/resources/limits/nvidia.com~1gpu, value: 2"
+REPLICAS = "- {op: add, path: /spec/replicas, value: 2}"
+CPU = deployment(limits="{cpu: 1}")
+TOLERATES = "      tolerations:\n      - {key: team, operator: Exists}\n"
+
+TREES = {
+    "base": Tree(over("")),
+    "fields": Tree(
+        over(
+            "namespace: prod\ncommonLabels: {env: prod}\ncommonAnnotations: {owner: ml}\nreplicas: [{name: web, count: 3}]\n"
+            "images: [{name: registry.example/web, newTag: '2'}]\n"
+        )
+    ),
+    "two of a kind": Tree(
+        over("", "resources: [web.yaml, other.yaml]\n", **{"base/other.yaml": deployment("other", kind="StatefulSet")})
+    ),
+    "one of two": Tree(
+        over("", "resources: [web.yaml, other]\n", **{"base/other/kustomization.yaml": "resources: [other.yaml]\n", "base/other/other.yaml": deployment("other"), "half/kustomization.yaml": "resources: [../base/other]\n"}),
+        overlays=("prod", "half"),
+    ),
+    "many documents": Tree(over("", web=f"# first\n{deployment()}---\n{deployment('other')}---\napiVersion: v1\nkind: Service\nmetadata: {{name: web}}\n")),
+    "prefix": Tree(over("namePrefix: prod-\nnameSuffix: -v1\n")),
+    "prefixes": Tree(
+        over("namePrefix: b-\n", "namePrefix: a-\nresources: [web.yaml]\n", **{"eu/kustomization.yaml": "resources: [../prod]\nnameSuffix: -eu\nnamespace: eu\n"}),
+        overlays=("prod", "eu"),
+    ),
+    "prefix by a transformer": Tree(
+        over("transformers: [prefix.yaml]\n", **{"prod/prefix.yaml": "apiVersion: builtin\nkind: PrefixTransformer\nmetadata: {name: x}\nprefix: x-\nfieldSpecs: [{path: metadata/name}]\n"})
+    ),
+    "a patch that raises": Tree(over("patches:\n- path: gpus.yaml  # more\n", **{"prod/gpus.yaml": patch()})),
+    "a patch that raises, by its old field": Tree(over("patchesStrategicMerge:\n- gpus.yaml\n", **{"prod/gpus.yaml": patch()})),
+    "a patch that adds": Tree(over("patches:\n- path: gpus.yaml\n", web=CPU, **{"prod/gpus.yaml": patch()})),
+    "a patch that adds under a prefix": Tree(over("namePrefix: p-\npatches:\n- path: gpus.yaml\n", web=CPU, **{"prod/gpus.yaml": patch()})),
+    "a patch in the kustomization": Tree(over(f"patches:\n- target: {{kind: Deployment}}\n  patch: |-\n{indented(patch(), 4)}- patch: |\n{indented(patch(more='            memory: 1Gi'), 4)}")),
+    "a patch in the kustomization, by its old field": Tree(over(f"patchesStrategicMerge:\n- |-\n{indented(patch(), 2)}")),
+    "a patch of many": Tree(
+        over("patches:\n- path: gpus.yaml\n  target: {labelSelector: tier=gpu}\n", "resources: [web.yaml, other.yaml]\n", deployment().replace("# kept", "\n  labels: {tier: gpu}"), **{"base/other.yaml": deployment("other").replace("# kept", "\n  labels: {tier: gpu}"), "prod/gpus.yaml": patch("any")})
+    ),
+    "a patch beside tolerations": Tree(over("patches:\n- path: gpus.yaml\n", web=deployment(more=TOLERATES), **{"prod/gpus.yaml": patch()})),
+    "a patch of something else": Tree(over(f"patches:\n- path: env.yaml\n- patch: |\n    {REPLICAS}\n  target: {{kind: Deployment}}\n", **{"prod/env.yaml": patch().replace("resources:\n          limits:\n            nvidia.com/gpu: 4", "env: [{name: A, value: b}]")})),
+    "a component": Tree(over("components: [../gpu]\n", web=CPU, **{"gpu/kustomization.yaml": "apiVersion: kustomize.config.k8s.io/v1alpha1\nkind: Component\npatches:\n- path: gpus.yaml\n", "gpu/gpus.yaml": patch()})),
+    "replacements": Tree(over("replacements:\n- source: {kind: Deployment, name: web, fieldPath: metadata.name}\n  targets: [{select: {kind: Deployment}, fieldPaths: [spec.template.metadata.labels.app]}]\n")),
+    "data": Tree(over("configMapGenerator:\n- name: a\n  files: [job.yaml, again=notes.txt]\n", **{"prod/job.yaml": deployment("job"), "prod/notes.txt": "nvidia.com/gpu: 3\n"})),
+    "styles": Tree(over("", web="# JSON's own\n" + '{"apiVersion": "v1", kind: Pod, metadata: {name: a}, spec: {containers: [{name: c, resources: {limits: {nvidia.com/gpu: 1}}}]}}'[1:-1].replace('"apiVersion": "v1", kind', "apiVersion: v1\nkind").replace(", metadata", "\nmetadata").replace(", spec", "\nspec"))),
+    "carriage returns": Tree({name: text.replace("\n", "\r\n") for name, text in over("").items()}),
+    "no last line feed": Tree({name: text.rstrip("\n") for name, text in over("patches: [{path: p.yaml}]", **{"prod/p.yaml": patch()}).items()}),
+    "old names": Tree({"base/kustomization.yml": "bases: []\nresources: [web.yaml]\n", "base/web.yaml": deployment(), "prod/Kustomization": "bases: [../base]\n"}),
+    # What needs a hand.
+    "a patch that takes away": Tree(over("patches:\n- path: none.yaml\n", **{"prod/none.yaml": patch(count="null")}), ("prod/none.yaml:12",)),
+    "a JSON patch": Tree(over(f"patches:\n- target: {{kind: Deployment}}\n  patch: |-\n    - {{{COUNT}}}\n"), ("prod/kustomization.yaml:7",)),
+    "a JSON patch in a file": Tree(over("patches:\n- target: {kind: Deployment}\n  path: p.yaml\n", **{"prod/p.yaml": f"- {{{COUNT}}}\n"}), ("prod/p.yaml:1",)),
+    "a JSON patch, by its old field": Tree(over("patchesJson6902:\n- target: {group: apps, version: v1, kind: Deployment, name: web}\n  path: p.json\n", **{"prod/p.json": '[{"op": "remove", "path": "/spec/template/spec/containers/0/resources/limits/nvidia.com~1gpu"}]'}), ("prod/p.json:1",)),
+    "a replacement of the count": Tree(over("replacements:\n- source: {kind: Deployment, name: web, fieldPath: 'spec.template.spec.containers.0.resources.limits.[nvidia.com/gpu]'}\n  targets: [{select: {kind: Deployment}, fieldPaths: [metadata.annotations.gpus], options: {create: true}}]\n"), ("prod/kustomization.yaml:5",)),
+    "a remote base": Tree(over("- github.com/example/repository//base?ref=v1\n"), ("prod/kustomization.yaml:4",)),
+    "an address": Tree(over("- https://127.0.0.1:1/web.yaml\n"), ("prod/kustomization.yaml:4",)),
+    "a chart": Tree(over("helmCharts:\n- name: app\n  repo: https://charts.example\n  valuesInline: {resources: {limits: {nvidia.com/gpu: 1}}}\n"), ("prod/kustomization.yaml:6",)),
+    "a cycle": Tree(over("", "resources: [web.yaml, ../prod]\n"), ("base",)),
+    "an anchor": Tree(over("", web=deployment(limits="&all {nvidia.com/gpu: 1}", more="      initContainers:\n      - {name: i, resources: {limits: *all}}\n")), ("base/web.yaml:1",)),
+    "a base that is not named": Tree(over(""), ("base/web.yaml:14",), named=("prod",)),
+    "a patch that is not named": Tree(over("patches: [{path: gpus.yaml}]\n", **{"prod/gpus.yaml": patch()}), ("prod/gpus.yaml:12",), named=("base",)),
+}  # fmt: skip
