@@ -317,10 +317,10 @@ class Trees:
                 keys |= {decision.key for one in done for decision in one.translation.decisions}
                 kept = frozenset(name_of(one.object) for one in built if one.object.get("kind") == _TEMPLATE)
                 wanted[folder] = kept, _meaning([obj for one in done for obj in (*one.templates, one.object)], kept)
-        for folder, error in broken.items():
+        for folder, why in broken.items():
             # What others are built with need be nothing by itself.
             if not any(folder in self._used(other) for other in wanted):
-                raise error
+                raise why
         return wanted, keys - {""}
 
     def _compare(
