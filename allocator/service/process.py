@@ -165,6 +165,7 @@ class Service:
             )
         finally:
             await ports.end()
+            self._queries.close()
             if self._reviews is not None:
                 await self._reviews.close()
 

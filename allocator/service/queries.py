@@ -1,7 +1,13 @@
-"""The API for people and other systems: how a pod would fare, which pod holds which device, what there is. It reads and changes nothing."""
+"""The API for people and other systems: how a pod would fare, which pod holds which device, what there is. It reads and changes nothing.
+
+A question may take long, so a worker answers it: a copy of this process, which is ended when its time is over. No scheduler
+waits for it.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
@@ -15,30 +21,35 @@ from allocator.answer import Verdict, as_granted
 from allocator.decisions import NodeGroup, Unreplaceable, claims_for, plan_replacement, try_out
 from allocator.pods import elsewhere
 from allocator.reports import DeviceState, node_report, shares
-from allocator.service.replies import Refusal, json
+from allocator.service.replies import Refusal, json, refuse
 from cluster.manifests import ManifestError, parse
 from dra.errors import QuantityError
 from dra.objects import Pod, ResourceClaim, ResourceClaimTemplate, claim_names, results_of, template_site
 from dra.pointer import split
 from dra.quantity import Quantity
 from dra.wire import WireError, convert
+from runtime.http import Reply
+from runtime.workers import Asker, Bug, Pool, Undecided
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from allocator.preemption import Victims
     from allocator.reports import Drift, NodeReport
-    from allocator.service.app import Routes
+    from allocator.service.app import Answering, Routes
     from allocator.service.knowledge import Knowledge
     from dra.policy import QuotaLine
     from dra.stock import Stock
-    from runtime.http import Head, Reply
+    from runtime.http import Head
 
+logger = logging.getLogger("drawbridge.allocator")
 Object = dict[str, Any]
 # Legacy objects and the stock become translated objects, with their templates, and what was said about them.
 Translate = Callable[[list[Object], "Stock"], tuple[list[Object], list[str]]]
 Foresee = Callable[["Pod", "Sequence[ResourceClaim]", "Sequence[str]"], Awaitable["Victims | None"]]
 QuotaLines = Callable[["Pod", "Sequence[ResourceClaim]", "Stock"], "tuple[QuotaLine, ...]"]
+SECONDS = 10.0  # for a question
+WORKERS = 2
 LARGEST = 1 << 20
 MOST_OBJECTS = 64
 MOST_AMOUNTS = 8
@@ -70,6 +81,37 @@ class Queries:
         self._foresee = foresee
         self._quota_lines = quota_lines
         self._translate = translate or (lambda objects, _: (objects, []))
+        self._pool = Pool(WORKERS, Reply)
+
+    def aside(self, answer: Answering) -> Answering:
+        """Have a worker answer a question."""
+
+        async def ask(head: Head, body: bytes) -> Reply:
+            def decide(_: str, body: bytes) -> Reply:
+                try:
+                    reply = answer(head, body)
+                    return reply if isinstance(reply, Reply) else asyncio.run(reply)
+                except Refusal as refusal:
+                    return refuse(refusal)
+
+            try:
+                return await self._pool.decide(
+                    decide, None, head.path, body, SECONDS, asker=Asker(head.name, head.peer)
+                )
+            except Undecided as error:
+                problem = f"the question was not answered: {error}"
+                raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, problem, "ask for less, or again in a moment") from None
+            except Bug as error:
+                note = {"path": head.path, "exception": str(error)}
+                logger.error("a bug while answering; please report it", extra=note)  # noqa: TRY400  the traceback is the worker's
+                problem = "internal error, see the log of drawbridge"
+                raise Refusal(HTTPStatus.INTERNAL_SERVER_ERROR, problem, "try again") from None
+
+        return ask
+
+    def close(self) -> None:
+        """End the workers."""
+        self._pool.close()
 
     async def simulate(self, head: Head, body: bytes) -> Reply:
         """Say how a pod would fare, with the claims and templates of the same documents, and which pods would have to be evicted for it."""
@@ -84,6 +126,8 @@ class Queries:
             raise Refusal(HTTPStatus.BAD_REQUEST, str(error), "send a pod as YAML or JSON") from None
         if len(sent) > MOST_OBJECTS:
             raise Refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"at most {MOST_OBJECTS} objects are read", "send fewer")
+        for obj in sent:
+            _metadata(obj)
         objects, notes = self._translate(sent, stock)
         templates = _by_key(objects, ResourceClaimTemplate)
         given = _by_key(objects, ResourceClaim)
@@ -356,10 +400,18 @@ def _pod(objects: list[Object]) -> Pod:
             template = template.get(step) if isinstance(template, dict) else None
         if not isinstance(template, dict):
             continue
-        meta = (obj.get("metadata") or {}) | (template.get("metadata") or {})
-        pod: Pod = _read({"metadata": meta, "spec": template.get("spec") or {}}, Pod)
+        pod: Pod = _read({"metadata": _metadata(obj) | _metadata(template), "spec": template.get("spec") or {}}, Pod)
         return pod
     raise Refusal(HTTPStatus.BAD_REQUEST, "there is no pod in the body", "send a pod, or a workload with a template")
+
+
+def _metadata(obj: Object) -> Object:
+    metadata = obj.get("metadata") or {}
+    if not isinstance(metadata, dict):
+        raise Refusal(
+            HTTPStatus.BAD_REQUEST, f"{obj.get('kind') or 'Pod'}: metadata is not an object", "see kubectl explain"
+        )
+    return metadata
 
 
 def _by_key(objects: list[Object], type_: type[Any]) -> dict[str, Any]:
@@ -397,7 +449,7 @@ def _group(group: NodeGroup) -> Object:
 
 def api_routes(queries: Queries) -> Routes:
     """Which question of people and other systems is answered by what."""
-    return {
+    answers: dict[tuple[str, str], Answering] = {
         ("POST", "/api/v1/simulate-schedule"): queries.simulate,
         ("POST", "/api/simulate-schedule"): queries.simulate,
         ("GET", "/api/v1/claims"): queries.claims,
@@ -409,3 +461,4 @@ def api_routes(queries: Queries) -> Routes:
         ("GET", "/api/v1/drift"): queries.drift,
         ("GET", "/api/v1/server"): queries.server,
     }
+    return {route: queries.aside(answer) for route, answer in answers.items()}

@@ -90,8 +90,8 @@ def watch(recorder: Recorder) -> None:
     from runtime.http.connection import PeerConnection
     from runtime.http.fair_queue import FairQueue
     from runtime.http.listener import Listener
+    from runtime.workers import pool
     from webhook.service import app
-    from webhook.service.deciding import worker
     from webhook.service.deciding.decider import ReviewDecider
 
     around = recorder.stand_around
@@ -104,8 +104,8 @@ def watch(recorder: Recorder) -> None:
     around(app, "answer_timeout", lambda path, body, *_: f"answering undecided: a {path} review of {len(body)} bytes")
     around(ReviewDecider, "decide", lambda _, path, body, *__: f"deciding a {path} review of {len(body)} bytes")
     around(ReviewDecider, "forget", lambda *_: "forgetting what was half remembered")
-    around(worker._Worker, "__init__", lambda *_: "forking a worker")  # noqa: SLF001
-    around(worker, "_encode", lambda _: "handing a review to a worker")
+    around(pool._Worker, "__init__", lambda *_: "forking a worker")  # noqa: SLF001
+    around(pool, "_encode", lambda _: "handing a review to a worker")
     later = Listener.later
     Listener.later = lambda door, work: later(door, recorder.step_through(work))  # type: ignore[method-assign, assignment]
     _watch_collector(recorder)

@@ -7,6 +7,7 @@ belong to another machine), or that comes from a page of another origin, is refu
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import asynccontextmanager
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
@@ -66,7 +67,7 @@ class PodsListener:
     @asynccontextmanager
     async def open(self, host: str = "127.0.0.1", port: int = 0) -> AsyncIterator[str]:
         """Listen; give the URL."""
-        app = web.Application(client_max_size=4 << 20, middlewares=[_refuse_strangers])
+        app = web.Application(client_max_size=1 << 20, middlewares=[_refuse_strangers])
         app.add_routes(
             [
                 web.get("/", self._help),
@@ -91,7 +92,7 @@ class PodsListener:
 
     async def _push(self, request: web.Request) -> web.Response:
         try:
-            documents = manifests.parse(await request.read(), "your manifest")
+            documents = await asyncio.to_thread(manifests.parse, await request.read(), "your manifest")
         except manifests.ManifestError as error:
             return _refuse(400, str(error))
         pods: list[Raw] = []

@@ -197,7 +197,7 @@ class _Look:
     def _go(self, budget: Budget) -> None:
         # Selectors are read in one go each and paid for then: the API lets 10 KiB through, some hundredths of a second.
         while self._unread:
-            own = Budget(STEPS)
+            own = Budget(STEPS, longest=budget.longest)
             selector = compile_selector(self._unread[-1], budget=own)
             self._unread.pop()
             self._selectors.append(selector)

@@ -16,14 +16,15 @@ from collections import Counter
 from time import monotonic, thread_time
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+import msgspec
+
 from runtime.authentication import Callers, Credentials
 from runtime.http import Limits, Listener, Reply, text
 from runtime.metrics import readiness
-from webhook.admission import REFUSED, UNDECIDED, ReviewError, answer_timeout
+from runtime.workers import Asker, Bug, Pool, Undecided
+from webhook.admission import REFUSED, UNDECIDED, Outcome, ReviewError, answer_timeout
 from webhook.service.deciding.cpu_timer import CpuTimer, Overtime
-from webhook.service.deciding.fair_semaphore import Asker
 from webhook.service.deciding.limits import DecisionLimits, TokenBucket
-from webhook.service.deciding.worker import Bug, Pool, Undecided
 from webhook.service.log import Decisions
 
 if TYPE_CHECKING:
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine, Mapping
 
     from runtime.http import Head
-    from webhook.admission import Outcome
     from webhook.service.metrics import WebhookMetrics
 
 logger = logging.getLogger("drawbridge.webhook")
@@ -82,6 +82,14 @@ class _OpenReview(NamedTuple):
     started: float
 
 
+class _Decided(msgspec.Struct):
+    """What a worker made of a review: an outcome, or the status of a ReviewError and what it says."""
+
+    outcome: Outcome | None
+    status: int = 0
+    problem: str = ""
+
+
 class App:
     """The webhook's HTTP side."""
 
@@ -103,7 +111,7 @@ class App:
         self._limits = limits or DecisionLimits()
         self._timer = CpuTimer()
         self._listener = Listener(self, connections or Limits(), metrics.count_closure, _namespace)
-        self._pool = Pool(self._limits.workers, turn=self._listener.queue.turn)
+        self._pool = Pool(self._limits.workers, _Decided, turn=self._listener.queue.turn)
         self._waiting = 0
         self._waiting_of_peer: Counter[str] = Counter()
         self._tokens = TokenBucket(self._limits.hold - self._limits.hold_under_attack)
@@ -288,12 +296,18 @@ class App:
         patience = self._limits.patience
         path, whole = review.path, review.body
 
-        def decide(path: str, body: bytes) -> Outcome:
-            return self._decider.decide(path, body, state, patience * PATIENCE)
+        def decide(path: str, body: bytes) -> _Decided:
+            try:
+                return _Decided(self._decider.decide(path, body, state, patience * PATIENCE))
+            except ReviewError as error:
+                return _Decided(None, error.status, str(error))
 
         try:
             asker = Asker(_namespace(whole), review.peer)
-            outcome = await self._pool.decide(decide, state, path, whole, patience, asker=asker)
+            decided = await self._pool.decide(decide, state, path, whole, patience, asker=asker)
+            outcome = decided.outcome
+            if outcome is None:
+                return self._unreadable(path, ReviewError(decided.status, decided.problem))
         except Undecided as error:
             note = {"path": path, "bytes": len(whole), "problem": str(error)}
             logger.warning("a review was not decided", extra=note)
@@ -303,8 +317,6 @@ class App:
                 outcome = otherwise or answer_timeout(path, whole, state)
             except ReviewError as broken:
                 return self._unreadable(path, broken)
-        except ReviewError as error:
-            return self._unreadable(path, error)
         except Bug as error:
             note = {"path": path, "exception": str(error)}
             logger.error("a bug while deciding; please report it", extra=note)  # noqa: TRY400  the traceback is the worker's

@@ -91,6 +91,7 @@ class ReadOnlyAllocator:
             await run_until(stop, ports.follow(), self.knowledge.run(), self._look(opened, listening))
         finally:
             await ports.end()
+            self._queries.close()
 
     def place_by(self, rules: PlacementRules) -> None:
         """Take no notice: others place."""

@@ -84,3 +84,13 @@ def test_no_bytes_do_anything_but_make_a_message_or_a_protobuf_error():
         except ProtobufError:
             outcomes.add(ProtobufError)
     assert outcomes == {PrepareResponse, ProtobufError}
+
+
+@pytest.mark.parametrize(
+    ("type_", "head"),
+    [(PrepareRequest, b""), (PrepareResponse, b"\x0a\x80\x80\x80\x02")],
+    ids=["list", "entry of a map"],
+)
+def test_a_message_of_two_million_nothings_is_not_read(type_, head):
+    with pytest.raises(ProtobufError, match="more than 60000 fields"):
+        decode(head + b"\x1a\x00" * (2 << 20), type_)

@@ -14,6 +14,7 @@ import msgspec
 import pytest
 
 from runtime.http import ConnectionPhase, Limits, Reply
+from runtime.workers import Undecided
 from tests.limits import PATIENCE
 from tests.webhook import tls
 from webhook.admission import Outcome, Record
@@ -21,7 +22,6 @@ from webhook.admission import admission_review as reviews
 from webhook.admission import decide as admission
 from webhook.service.app import App, _OpenReview
 from webhook.service.deciding.limits import DecisionLimits, TokenBucket
-from webhook.service.deciding.worker import Undecided
 from webhook.service.metrics import WebhookMetrics
 from webhook.state.configuration import DEFAULT, Configuration
 from webhook.state.state import State
@@ -685,3 +685,9 @@ async def test_a_look_that_had_no_time_is_left_to_a_worker(running, monkeypatch,
     )
     assert (await again).body == b"refused"
     assert handed == [(review, late)]
+
+
+@pytest.mark.parametrize("running", [DecisionLimits(inline=0)], indirect=True)
+async def test_what_is_no_review_is_refused_by_a_worker_as_on_the_loop(running):
+    assert (await running.post(b"{"))[0] == 400
+    assert running.app.workers["decided"] == 1

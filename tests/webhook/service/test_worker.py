@@ -11,14 +11,13 @@ from weakref import WeakSet, ref
 
 import pytest
 
+from runtime.workers import Asker, Bug, Pool, Undecided
 from tests.limits import PATIENCE
 from tests.webhook.admission.test_decide import ENFORCE, pod, review
-from webhook.admission import Outcome, Record, ReviewError
+from webhook.admission import Outcome, Record
 from webhook.admission.decide import mutate
 from webhook.service.deciding import cpu_timer as timer_module
 from webhook.service.deciding.cpu_timer import CpuTimer, Overtime, _guard
-from webhook.service.deciding.fair_semaphore import Asker
-from webhook.service.deciding.worker import Bug, Pool, Undecided
 
 
 def answer(path, body):
@@ -35,20 +34,18 @@ def answer(path, body):
                 held.append(bytearray(16 << 20))
         case b"bug":
             raise RuntimeError("a bug")
-        case b"broken":
-            raise ReviewError(400, "not a review")
     said = f"{os.getpid()} {len(body)}".encode()
     return Outcome(body=said, record=Record(path=path, uid="u", outcome="untouched"))
 
 
 @pytest.fixture
 async def pool():
-    made = Pool(2)
+    made = Pool(2, Outcome)
     yield made
     made.close()
 
 
-async def ask(pool, body=b"", *, state=None, seconds=60.0, account=""):
+async def ask(pool, body=b"", *, state="a state", seconds=60.0, account=""):
     outcome = await pool.decide(answer, state, "mutate", body, seconds, asker=Asker(account))
     pid, size = outcome.body.split()
     return int(pid), int(size)
@@ -81,6 +78,12 @@ async def test_a_review_is_decided_in_another_process_that_serves_again_while_th
     other, _ = await ask(pool, state="a new one")
     assert other != first
     await gone(first)
+
+
+async def test_without_a_state_a_worker_decides_once(pool):
+    first, _ = await ask(pool, state=None)
+    await gone(first)
+    assert (await ask(pool, state=None))[0] != first
 
 
 async def test_what_takes_too_long_is_ended_and_undecided(pool):
@@ -132,7 +135,7 @@ async def test_a_review_whose_worker_is_killed_under_it_is_decided_by_another(po
         told.write_text(str(os.getpid()))
         return answer(path, body)
 
-    asked = asyncio.create_task(pool.decide(decide, None, "mutate", b"honest", 60.0))
+    asked = asyncio.create_task(pool.decide(decide, "a state", "mutate", b"honest", 60.0))
     await until(lambda: first.exists() and first.read_text())
     os.kill(int(first.read_text()), signal.SIGKILL)
     await asked
@@ -151,11 +154,11 @@ async def test_what_a_worker_was_asked_that_is_stopped_and_stays_so_is_decided_b
         return answer(path, body)
 
     if idle:
-        outcome = await pool.decide(decide, None, "mutate", b"", 60.0)
+        outcome = await pool.decide(decide, "a state", "mutate", b"", 60.0)
         first.write_bytes(outcome.body.split()[0])
         os.kill(int(first.read_text()), signal.SIGSTOP)
     async with asyncio.timeout(PATIENCE):
-        outcome = await pool.decide(decide, None, "mutate", b"stop", 1_000.0)
+        outcome = await pool.decide(decide, "a state", "mutate", b"stop", 1_000.0)
     assert outcome.body.split()[0].decode() != first.read_text()
     assert pool.counts["killed"] == 1
     await gone(int(first.read_text()))
@@ -169,7 +172,7 @@ async def test_a_worker_at_work_is_not_taken_for_a_stopped_one(pool, tmp_path):
             pass
         return answer(path, body)
 
-    asked = asyncio.create_task(pool.decide(decide, None, "mutate", b"", 60.0))
+    asked = asyncio.create_task(pool.decide(decide, "a state", "mutate", b"", 60.0))
     await until(lambda: pool._watch is not None)
     for _ in range(3):
         pool._find_stopped()
@@ -188,7 +191,7 @@ async def test_an_honest_review_in_a_worker_that_others_have_filled_is_decided_b
         return answer(path, body)
 
     # A process that was forked from a large one may have given some of that back: then it bears one more.
-    answers = [await pool.decide(decide, None, "mutate", b"", 60.0) for _ in range(6)]
+    answers = [await pool.decide(decide, "a state", "mutate", b"", 60.0) for _ in range(6)]
     assert len({one.body for one in answers}) > 1
     assert pool.counts["killed"] == len({one.body for one in answers}) - 1
 
@@ -196,7 +199,7 @@ async def test_an_honest_review_in_a_worker_that_others_have_filled_is_decided_b
 async def test_a_process_is_copied_in_a_turn_of_its_own_and_who_has_gone_meanwhile_keeps_no_place():
     """To copy one takes as long as a slow review, and workers that end together are replaced together."""
     turns = asyncio.Semaphore(0)
-    pool = Pool(1, turn=turns.acquire)
+    pool = Pool(1, Outcome, turn=turns.acquire)
     gone, asked = [asyncio.create_task(ask(pool, account=name)) for name in ("gone", "asked")]
     await until(lambda: pool._semaphore._free == 0)
     assert pool.counts["forked"] == 0
@@ -210,13 +213,10 @@ async def test_a_process_is_copied_in_a_turn_of_its_own_and_who_has_gone_meanwhi
     pool.close()
 
 
-async def test_a_bug_and_a_broken_review_are_told_and_the_worker_goes_on(pool):
+async def test_a_bug_is_told_and_the_worker_goes_on(pool):
     pid, _ = await ask(pool)
     with pytest.raises(Bug, match="RuntimeError: a bug"):
         await ask(pool, b"bug")
-    with pytest.raises(ReviewError) as refused:
-        await ask(pool, b"broken")
-    assert refused.value.status == 400
     assert (await ask(pool))[0] == pid
 
 
@@ -247,7 +247,7 @@ async def test_where_no_process_can_be_made_a_review_is_undecided_and_the_next_m
         raise BlockingIOError(11, "Resource temporarily unavailable")
 
     with monkeypatch.context() as patched:
-        patched.setattr("webhook.service.deciding.worker.os.fork", refuse)
+        patched.setattr("runtime.workers.pool.os.fork", refuse)
         with pytest.raises(Undecided, match="no worker could be made"):
             await ask(pool)
     assert (await ask(pool))[1] == 0
@@ -263,7 +263,7 @@ async def test_nobody_waits_for_a_killed_worker_to_be_gone_and_nothing_is_left_o
         return waitpid(pid, options) if dying.is_set() else (0, 0)
 
     pid, _ = await ask(pool)
-    monkeypatch.setattr("webhook.service.deciding.worker.os.waitpid", wait)
+    monkeypatch.setattr("runtime.workers.pool.os.waitpid", wait)
     with pytest.raises(Undecided, match=r"more than 0.1 s"):
         await ask(pool, b"spin", seconds=0.1, account="theirs")
     await until(lambda: len(waits) > 2)  # it is looked for again and again
@@ -275,10 +275,8 @@ async def test_nobody_waits_for_a_killed_worker_to_be_gone_and_nothing_is_left_o
 
 async def test_what_a_killed_worker_holds_is_given_to_no_other_before_it_is_gone(monkeypatch):
     """Else there were four of them for a while, where two have their memory."""
-    pool, gone, waitpid = Pool(1), [], os.waitpid
-    monkeypatch.setattr(
-        "webhook.service.deciding.worker.os.waitpid", lambda *asked: waitpid(*asked) if gone else (0, 0)
-    )
+    pool, gone, waitpid = Pool(1, Outcome), [], os.waitpid
+    monkeypatch.setattr("runtime.workers.pool.os.waitpid", lambda *asked: waitpid(*asked) if gone else (0, 0))
     for body, why in ((b"spin", "more than"), (b"die", "more than"), (b"", "more than")):
         with pytest.raises(Undecided, match=why):
             await ask(pool, body, seconds=0.2)

@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from webhook.service.deciding.fair_semaphore import LATELY, PEERS, Asker, Crowded, FairSemaphore
+from runtime.workers.fair_semaphore import LATELY, PEERS, Asker, Crowded, FairSemaphore
 
 
 class Waiting:

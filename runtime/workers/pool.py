@@ -1,4 +1,4 @@
-"""Workers: child processes that decide the reviews which may take long, and that can be killed.
+"""Workers: child processes for what may take long, such as reviews of a megabyte, and that can be killed.
 
 A worker is a fork of this process, so it has the stock of the moment without a byte being sent: 5,000 nodes are shared with
 their parent, page by page, until one is written to. It serves as long as its state is the present one, up to a number
@@ -8,7 +8,7 @@ new one. So it is with one that was stopped: the kernel tells a stopped process 
 
     parent                              worker
     path, body (msgpack, length first) ─▶ decide
-    kind, bytes                        ◀─ outcome | status and words | a bug's traceback
+    kind, bytes                        ◀─ outcome | a bug's traceback
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ import sys
 import traceback
 import warnings
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import msgspec
 
-from webhook.admission import Outcome, ReviewError
-from webhook.service.deciding.fair_semaphore import Asker, Crowded, FairSemaphore
+from runtime.workers.fair_semaphore import Asker, Crowded, FairSemaphore
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    Decide = Callable[[str, bytes], Outcome]
     Turn = Callable[[], Awaitable[object]]
+
+T = TypeVar("T")
 
 # After so many reviews a worker is replaced, whatever it has piled up.
 REVIEWS = 64
@@ -53,7 +53,6 @@ WATCH = 0.1
 
 ANY = Asker("")
 _LENGTH = struct.Struct("!I")
-_outcome = msgspec.msgpack.Decoder(Outcome)
 _reply = msgspec.msgpack.Decoder(tuple[str, msgspec.Raw])
 _request = msgspec.msgpack.Decoder(tuple[str, bytes])
 _encode = msgspec.msgpack.Encoder().encode
@@ -71,17 +70,19 @@ class Bug(Exception):  # noqa: N818
     """Deciding failed in a worker; the text is the traceback."""
 
 
-class Pool:
+class Pool(Generic[T]):
     """Up to a number of workers, forked when one is needed."""
 
     def __init__(
         self,
         size: int,
+        outcome: type[T],
         *,
         memory: int = MEMORY,
         turn: Turn | None = None,
     ) -> None:
-        """A process is copied in a `turn` of the loop that is for slow things, if there are such."""
+        """What is decided has the type `outcome`. A process is copied in a `turn` of the loop that is for slow things, if there are such."""
+        self._decoder = msgspec.msgpack.Decoder(outcome)
         self._turn = turn
         self._memory = memory
         self._semaphore = FairSemaphore(size, QUEUE)
@@ -96,15 +97,15 @@ class Pool:
 
     async def decide(
         self,
-        decide: Decide,
+        decide: Callable[[str, bytes], T],
         state: object,
         path: str,
         body: bytes,
         seconds: float,
         *,
         asker: Asker = ANY,
-    ) -> Outcome:
-        """Have a review decided; raise Undecided, ReviewError or Bug. `state` tells when a worker's view is old."""
+    ) -> T:
+        """Have something decided; raise Undecided or Bug. `state` tells when a worker's view is old; with None it always is."""
         try:
             async with asyncio.timeout(seconds):
                 try:
@@ -133,8 +134,15 @@ class Pool:
         self._dying.clear()
 
     async def _ask(
-        self, decide: Decide, state: object, path: str, body: bytes, asker: Asker, *, is_new: bool = False
-    ) -> Outcome:
+        self,
+        decide: Callable[[str, bytes], T],
+        state: object,
+        path: str,
+        body: bytes,
+        asker: Asker,
+        *,
+        is_new: bool = False,
+    ) -> T:
         """Have a worker decide, a new one if need be; raise _Ended if it ended by itself."""
         await self._semaphore.take(asker)
         try:
@@ -159,7 +167,7 @@ class Pool:
         self._busy.add(worker)
         self._keep_watch()
         try:
-            outcome = await worker.ask(path, body)
+            outcome = self._decoder.decode(await worker.ask(path, body))
         except (OSError, EOFError, asyncio.CancelledError) as error:
             # Its time was over, or it ended by its own limits: either way it is of no use any more.
             self._busy.discard(worker)
@@ -188,6 +196,9 @@ class Pool:
 
     def _rest(self, worker: _Worker, asker: Asker) -> None:
         self._busy.discard(worker)
+        if worker.state is None:
+            self._end(worker, asker)
+            return
         self._idle.append(worker)
         self._semaphore.leave(asker)
 
@@ -212,7 +223,7 @@ class Pool:
 class _Worker:
     """One child process."""
 
-    def __init__(self, decide: Decide, state: object, memory: int) -> None:
+    def __init__(self, decide: Callable[[str, bytes], object], state: object, memory: int) -> None:
         self.state = state
         self.asked = 0
         self._lives = True
@@ -231,8 +242,8 @@ class _Worker:
         theirs.close()
         self._socket.setblocking(False)
 
-    async def ask(self, path: str, body: bytes) -> Outcome:
-        """Ask for one decision."""
+    async def ask(self, path: str, body: bytes) -> msgspec.Raw:
+        """Ask for one decision, which is returned as it was sent."""
         self.asked += 1
         loop = asyncio.get_running_loop()
         message = _encode((path, body))
@@ -241,9 +252,7 @@ class _Worker:
         kind, content = _reply.decode(await self._receive(loop, length))
         match kind:
             case "outcome":
-                return _outcome.decode(content)
-            case "refused":
-                raise ReviewError(*msgspec.msgpack.decode(content, type=tuple[int, str]))
+                return content
             case "memory":
                 raise EOFError("out of memory")
             case _:
@@ -288,7 +297,7 @@ def _is_gone(pid: int, *, wait: bool = False) -> bool:
 # ---- the child
 
 
-def _live(theirs: socket.socket, decide: Decide, memory: int) -> None:
+def _live(theirs: socket.socket, decide: Callable[[str, bytes], object], memory: int) -> None:
     """Serve until the parent is gone. Never returns: the stack above belongs to the parent."""
     code = 1
     try:
@@ -322,15 +331,13 @@ def _settle(keep: int, memory: int) -> None:
         limit = size + memory
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     with suppress(OSError):
-        # If memory runs out, a worker goes before the process that answers everybody.
+        # If memory runs out, a worker goes before its parent.
         open("/proc/self/oom_score_adj", "w").write("1000")  # noqa: PTH123, SIM115
 
 
-def _attempt(decide: Decide, path: str, body: bytes) -> tuple[str, object]:
+def _attempt(decide: Callable[[str, bytes], object], path: str, body: bytes) -> tuple[str, object]:
     try:
         return "outcome", decide(path, body)
-    except ReviewError as error:
-        return "refused", (error.status, str(error))
     except MemoryError:
         return "memory", None
     except Exception:  # noqa: BLE001  the parent logs it

@@ -1,0 +1,8 @@
+"""Child processes for work that may take long, and that can be killed."""
+
+from __future__ import annotations
+
+from runtime.workers.fair_semaphore import Asker
+from runtime.workers.pool import Bug, Pool, Undecided
+
+__all__ = ["Asker", "Bug", "Pool", "Undecided"]

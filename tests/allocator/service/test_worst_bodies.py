@@ -1,0 +1,121 @@
+"""Whatever is sent to a port of the allocator, its loop turns: schedulers are answered beside it, and the lease is renewed."""
+
+import asyncio
+import json
+from io import BytesIO
+
+import aiohttp
+import pytest
+
+from tests.allocator.service.sidecar import claim, fleet, loaded, node, pod, running
+from tests.allocator.service.test_quota_admission import HERE, review
+from tests.allocator.service.test_quotas import quota
+from tests.webhook.hostile import SLOW_PATTERNS
+
+SIZES = (6_000, 250_000, 4_000_000)
+LIMIT = pytest.mark.slow_turn(0.1, "no body holds the loop for longer")
+
+
+def exactly(**more):
+    return {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 1, **more}
+
+
+def pods(size):
+    """Pods of so many bytes, of what is dearest to read or to judge."""
+    yield pod("p", containers=[{}] * (size // 4))
+    yield pod("p", resourceClaims=[{"name": "c", "resourceClaimName": "a"}] * (size // 50))
+    yield pod("p", containers=[{"name": "c", "resources": {"requests": {f"example.com/g{at}": "9" * 20 + "E9999" for at in range(size // 60)}}}])  # fmt: skip
+    yield pod("p") | {"metadata": {"name": "p", "namespace": "default", "uid": "u", "labels": {f"a{at}": "x" * 9 for at in range(size // 20)}}}  # fmt: skip
+
+
+def claims(size):
+    for requests in (
+        [{"name": f"r{at}", "exactly": exactly()} for at in range(size // 80)],
+        [{"name": f"r{at}", "exactly": exactly(selectors=[{"cel": {"expression": f"device.driver.matches('{SLOW_PATTERNS[at % 4]}')"}}])} for at in range(size // 5_000 + 1)],
+        [{"name": f"r{at}", "firstAvailable": [{"name": f"s{sub}", **exactly(count=32)} for sub in range(8)]} for at in range(size // 800 + 1)],
+    ):  # fmt: skip
+        yield claim("x") | {"spec": {"devices": {"requests": requests}}}
+    constraints = [{"matchAttribute": f"a.b/c{at}"} for at in range(size // 40)]
+    yield claim("x") | {"spec": {"devices": {"requests": [{"name": "r", "exactly": exactly()}], "constraints": constraints}}}  # fmt: skip
+
+
+def texts(size):
+    """YAML that is dearest to read."""
+    yield "---\na: 1\n" * (size // 9)
+    yield "a: [" + "[]," * (size // 3) + "]"
+    yield "[" * size
+    yield "a0: &a0 [x,x,x,x,x,x,x,x,x]\n" + "".join(f"a{at}: &a{at} [{','.join([f'*a{at - 1}'] * 9)}]\n" for at in range(1, size // 60))  # fmt: skip
+    yield "a0: &a0 {x: 1}\n" + "".join(f"a{at}: &a{at} {{<<: *a{at - 1}, y{at}: 1}}\n" for at in range(1, size // 30))
+
+
+def simulations(size):
+    yield from pods(size)
+    yield from texts(min(size, 1_000_000))
+    for one in claims(size):
+        yield {"kind": "List", "apiVersion": "v1", "items": [one, pod("p", "x")]}
+
+
+def to_plugin(size):
+    yield from ({"pod": one} for one in pods(size))
+
+
+def to_extender(size):
+    yield from ({"Pod": one, "NodeNames": ["n0"]} for one in pods(size))
+    yield {"Pod": pod("p"), "NodeNames": [f"n{at}" for at in range(size // 9)]}
+
+
+def reviews(size):
+    yield from map(review, (*pods(size), *claims(size)))
+
+
+def resizes(size):
+    yield {"claim": "default/a", "request": "r", "capacity": dict.fromkeys(map(str, range(size // 12)), "9E9")}
+
+
+def written(bodies):
+    return [(one if isinstance(one, str) else json.dumps(one)).encode() for size in SIZES for one in bodies(size)]
+
+
+CALLS = {
+    "/quota": reviews,
+    "/api/v1/simulate-schedule": simulations,
+    "/api/v1/resize": resizes,
+    "/plugin/v1/prefilter": to_plugin,
+    "/plugin/v1/reserve": to_plugin,
+    "/extender/filter": to_extender,
+    "/extender/prioritize": to_extender,
+    "/extender/bind": to_extender,
+}
+
+
+@LIMIT
+@pytest.mark.parametrize("path", CALLS)
+async def test_no_body_holds_the_loop(path, monkeypatch):
+    monkeypatch.setattr("allocator.service.queries.SECONDS", 0.2)
+    bodies = await asyncio.to_thread(written, CALLS[path])
+    cluster = loaded(*fleet(10, 4), quota(gpu__devices=3), claim("a"))
+    async with running(cluster, **HERE) as one, aiohttp.ClientSession() as elsewhere:
+        session = elsewhere if path == "/quota" else one._sessions[path.split("/")[1]]
+        at = one.listening.quota if path == "/quota" else "drawbridge"
+        for body in bodies:
+            async with session.post(f"http://{at}{path}", data=BytesIO(body)) as answer:
+                assert answer.status in (200, 400, 409, 413, 503), await answer.read()
+        assert one.bridge.lead.leads
+
+
+@LIMIT
+async def test_what_people_ask_about_a_large_fleet_holds_no_loop():
+    cluster = await asyncio.to_thread(lambda: loaded(*fleet(1, 1), *(node(f"m{at}") for at in range(3_000))))
+    async with running(cluster) as one:
+        for path in ("nodes", "fleet", "claims", "drift", "server", "quota"):
+            assert (await one.ask(f"/api/v1/{path}"))[0] == 200
+
+
+@pytest.mark.parametrize("odd", [[1], "x", 7, True])
+async def test_metadata_of_any_shape_is_refused_in_words(odd, caplog):
+    deployment = {"kind": "Deployment", "apiVersion": "apps/v1", "spec": {"template": {"metadata": odd, "spec": {}}}}
+    async with running(loaded(*fleet(1, 1))) as one:
+        for body in (pod("p") | {"metadata": odd}, deployment, deployment | {"metadata": odd}):
+            status, said = await one.ask("/api/v1/simulate-schedule", body)
+            assert (status, "metadata" in said["error"]) == (400, True)
+    assert "a bug" not in caplog.text
