@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cli.contract import Broken
+from cluster import resources
+from cluster.resources import Raw, Resource
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -40,6 +42,41 @@ CLUSTER_WIDE = frozenset(
         "ValidatingAdmissionPolicy",
         "ValidatingAdmissionPolicyBinding",
     )
+)
+_ADMISSION, _RBAC = "admissionregistration.k8s.io", "rbac.authorization.k8s.io"
+# The kinds that installations are of, but for the webhook configurations, in the order in which they are taken away.
+KINDS: tuple[Resource[Raw], ...] = (
+    *(
+        Resource(
+            _ADMISSION,
+            "v1",
+            f"{kind.lower()[:-1]}ies" if kind.endswith("y") else f"{kind.lower()}s",
+            kind,
+            Raw,
+            namespaced=False,
+        )
+        for kind in (
+            "ValidatingAdmissionPolicyBinding",
+            "ValidatingAdmissionPolicy",
+            "MutatingAdmissionPolicyBinding",
+            "MutatingAdmissionPolicy",
+        )
+    ),
+    resources.DEPLOYMENTS,
+    resources.DAEMON_SETS,
+    resources.POD_DISRUPTION_BUDGETS.raw,
+    Resource("", "v1", "services", "Service", Raw),
+    Resource("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy", Raw),
+    resources.CONFIG_MAPS.raw,
+    resources.SECRETS.raw,
+    Resource(_RBAC, "v1", "clusterrolebindings", "ClusterRoleBinding", Raw, namespaced=False),
+    Resource(_RBAC, "v1", "clusterroles", "ClusterRole", Raw, namespaced=False),
+    Resource(_RBAC, "v1", "rolebindings", "RoleBinding", Raw),
+    Resource(_RBAC, "v1", "roles", "Role", Raw),
+    Resource("", "v1", "serviceaccounts", "ServiceAccount", Raw),
+    resources.DEVICE_TAINT_RULES.raw,
+    resources.CUSTOM_RESOURCE_DEFINITIONS,
+    resources.NAMESPACES.raw,
 )
 EXTENDER = "extender"  # how a scheduler asks the allocator where neither --apart nor --plugin is given
 # The Secret with the allocator's certificate where our authority keeps no certificates.

@@ -45,6 +45,7 @@ COMMANDS = {
     "help": "Print the help of a command or a topic.",
     "version": "Print the version, and which Kubernetes it knows.",
     "manifests": "Print what `kubectl apply` needs to install drawbridge.",
+    "uninstall": "Take away what is drawbridge's in a cluster, and say what stays.",
 }
 
 

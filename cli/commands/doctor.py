@@ -26,7 +26,9 @@ Outcome = dict[str, Any]
 
 
 @inputs.command(
-    "doctor", empty={"findings": []}, examples=("drawbridge doctor -f dump.yaml", "drawbridge doctor --repair --yes")
+    "doctor",
+    empty={"findings": [], "unread": []},
+    examples=("drawbridge doctor -f dump.yaml", "drawbridge doctor --repair --yes"),
 )
 @inputs.files(required=False, help="A dump of a cluster, instead of a live one: it is only read. May be repeated.")
 @click.option("--repair", is_flag=True, help="Put right what can be put right, and ask before each.")
@@ -47,12 +49,17 @@ def command(
     fenced = bridge.drivers if bridge is not None and bridge.fence else ()
     from cli.doctor import describe, diagnose, put_right, read_dump, survey
     from cluster.errors import ClusterError
+    from cluster.kubernetes import Kubernetes
 
     now = datetime.now(UTC)
+    unread: dict[str, str] = {}
 
     async def look(cluster: Cluster) -> list[Outcome]:
         """Look at a live cluster, and repair what was agreed to."""
-        ailments = diagnose(await survey(cluster, now, fenced, configuration))
+        server = cluster if isinstance(cluster, Kubernetes) else None
+        seen = await survey(cluster, now, fenced, configuration, server)
+        unread.update(seen.unread)
+        ailments = diagnose(seen)
         outcomes = [_outcome(one) for one in ailments]
         for one, outcome in zip(ailments, outcomes, strict=True):
             if one.repair is None or not repair:
@@ -71,10 +78,15 @@ def command(
     else:
         outcomes = loop.visit(kubeconfig, context, look, "docs/operating.md")
     if output == "json":
-        inputs.write_json({"findings": outcomes})
+        inputs.write_json(
+            {"findings": outcomes, "unread": [{"kind": kind, "reason": why} for kind, why in unread.items()]}
+        )
     else:
-        inputs.tell(_lines(outcomes))
-    return Exit.FINE if all(one["repaired"] for one in outcomes) else Exit.REFUSED
+        unread_too = [f"not looked at: {', '.join(sorted(unread))}"] if unread else []
+        inputs.tell([*_lines(outcomes), *unread_too])
+    if all(one["repaired"] for one in outcomes):
+        return Exit.UNDECIDED if unread else Exit.FINE
+    return Exit.REFUSED
 
 
 def _outcome(one: Ailment) -> Outcome:

@@ -194,8 +194,7 @@ def command(
 ) -> Exit:
     """Print what `kubectl apply` needs to install drawbridge, or make a Helm chart of it.
 
-    To take it away again, delete the webhook configurations first: without them no pod waits for templates that are not
-    made any more. Then delete the rest.
+    `drawbridge uninstall` takes it away again.
     """
     from cli.configuration import source_of
     from cluster import manifests

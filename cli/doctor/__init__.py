@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from cli.doctor.diagnosis import Ailment, diagnose
+from cli.doctor.ailment import Ailment
+from cli.doctor.diagnosis import diagnose
 from cli.doctor.reading import read_dump, survey
 from cli.doctor.repair import describe, put_right
 

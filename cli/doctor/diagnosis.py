@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from allocator.reservations import FINALIZER, Hold, Ledger, fence, overlaps, sweep
-from cli.doctor.repair import ConditionRemoval, Release, Removal, Repair, RuleCreation
+from cli.doctor.ailment import Ailment
+from cli.doctor.components import Parts, examine
+from cli.doctor.repair import ConditionRemoval, Release, Removal, RuleCreation
 from cli.terminal import few
-from cluster.objects import Event, Lease
+from cluster.objects import Event, Lease, Namespace
 from dra.objects import (
     DeviceTaintRule,
     Pod,
@@ -31,19 +33,20 @@ from dra.stock import Stock
 from node.audit import CONDITION, MARKED_ON, OVER, FindingKind, seen_at, stood_by_at
 from webhook import names
 from webhook.admission import template_lifecycle
-from webhook.dialects import TARGETS
+from webhook.dialects import TARGETS, Action, Position, pattern
 from webhook.mixed_fleet import Standing
-from webhook.state import Bridge, Inventory
+from webhook.state import Bridge, Configuration, Inventory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from dra.objects import DeviceRequest, OwnerReference, ResourceClaimSpec
 
-_LEASES = (names.NAME, "drawbridge-allocator")
+LEASES = (names.NAME, "drawbridge-allocator")
 _RENEWED = 4  # a lease that was not renewed for so many times its length is idle
 _UNUSED = timedelta(hours=1)  # the template controller sweeps long before
 _NAMED = 5
+_MADE = timedelta(minutes=1)  # a template is there within a second
 _WAITED = timedelta(minutes=5)  # the kubelet asks for a pod's devices each minute or two
 _PREPARE_ONCE = frozenset(target.driver for target in TARGETS.values() if target.prepares_once)
 _FRESH = timedelta(minutes=20)  # an audit agent repeats every ten minutes what is still so
@@ -73,16 +76,69 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     standings: tuple[Standing, ...] = ()  # by resource name, the nodes on a device plugin, on a driver, on both
     events: tuple[Event, ...] = ()  # of audit agents
     audited: tuple[AuditCondition, ...] = ()
+    namespaces: tuple[Namespace, ...] = ()
+    parts: Parts | None = None  # of the installation, if there is one
+    configuration: Configuration | None = None  # given, or that of the installation
+    unread: dict[str, str] = {}  # kinds that could not be read, and why
 
 
-class Ailment(msgspec.Struct, frozen=True):
-    """One thing that is wrong."""
+def not_translated(seen: Seen) -> Iterator[Ailment]:
+    """Pods that wait for names of device plugins that no node has, because the webhook did not translate them."""
+    if seen.configuration is None:
+        return
+    rows = [row for one in seen.configuration.dialects for row in one.keys if row.place is Position.RESOURCE]
+    known = [pattern(row.name) for row in rows if row.action is not Action.LEFT]
+    served = set(serve_resources(seen.stock.classes.values()))
+    served.update(name for node in seen.stock.nodes.values() for name in node.status.capacity)
+    for one in seen.configuration.file.node_templates:
+        served.update(one.allocatable)
+    modes = {one.metadata.name: one.metadata.labels.get(names.MODE_LABEL, "") for one in seen.namespaces}
+    for pod in seen.pods or ():
+        meta = pod.metadata
+        if pod.spec.node_name or pod.has_ended or meta.deletion_timestamp or names.ORIGINAL in meta.annotations:
+            continue
+        containers = (*pod.spec.containers, *pod.spec.init_containers)
+        asked = {name for one in containers for name in (*one.resources.limits, *one.resources.requests)} - served
+        keys = sorted(name for name in asked if any(matches(name) for matches in known))
+        if not keys:
+            continue
+        mode = modes.get(meta.namespace) or seen.configuration.file.mode
+        why, first = "it came in while the webhook, or the slices of its devices, were away", ""
+        if meta.labels.get(names.SKIP_LABEL) == "true":
+            why, first = f"its label {names.SKIP_LABEL} keeps it from the webhook", "take the label off, and "
+        elif mode != "enforce":
+            why, first = f"the mode of its namespace is {mode}", f"set {names.MODE_LABEL}=enforce there, and "
+        owned = any(owner.controller for owner in meta.owner_references)
+        again = "delete it: its owner makes another" if owned else "delete it, and create it again"
+        yield Ailment(
+            "not translated",
+            f"Pod {meta.key}",
+            f"it waits for {', '.join(keys)}, which no node has: {why}",
+            f"{first}{again}",
+        )
 
-    what: str
-    object: str
-    message: str
-    remedy: str
-    repair: Repair | None = None
+
+def without_template(seen: Seen) -> Iterator[Ailment]:
+    """Pods that wait for a template of ours that was not made."""
+    there = {f"{one.metadata.namespace}/{one.metadata.name}" for one in seen.templates}
+    for pod in seen.pods or ():
+        meta = pod.metadata
+        if pod.spec.node_name or meta.deletion_timestamp or not meta.creation_timestamp:
+            continue
+        if seen.now - datetime.fromisoformat(meta.creation_timestamp) < _MADE:
+            continue
+        made = {one.name for one in pod.status.resource_claim_statuses}
+        wanted = [one for one in pod.spec.resource_claims if one.name not in made]
+        ours = {name for _, name in template_lifecycle.templates_of(pod)}
+        lost = sorted({one.resource_claim_template_name or "" for one in wanted} & ours)
+        lost = [name for name in lost if f"{meta.namespace}/{name}" not in there]
+        if lost:
+            yield Ailment(
+                "without template",
+                f"Pod {meta.key}",
+                f"it waits for ResourceClaimTemplate {lost[0]}, which the controller has not made",
+                "does drawbridge-controller run, and does the namespace enforce? Its log names the pod and the reason",
+            )
 
 
 def overlapping(seen: Seen) -> Iterator[Ailment]:
@@ -389,7 +445,7 @@ def about_components(seen: Seen) -> Iterator[Ailment]:
         )
     for lease in seen.leases:
         spec = lease.spec
-        if lease.metadata.name not in _LEASES or not spec.holder_identity or not spec.renew_time:
+        if lease.metadata.name not in LEASES or not spec.holder_identity or not spec.renew_time:
             continue
         silent = (seen.now - datetime.fromisoformat(spec.renew_time)).total_seconds()
         if silent > _RENEWED * (spec.lease_duration_seconds or 15):
@@ -453,20 +509,30 @@ def unused_templates(seen: Seen) -> Iterator[Ailment]:
         )
 
 
+def _of_the_installation(seen: Seen) -> Iterator[Ailment]:
+    return examine(seen.parts, seen.now) if seen.parts is not None else iter(())
+
+
+# Each with the kinds without which it says nothing.
 CHECKS = (
-    overlapping,
-    on_nodes,
-    left_behind,
-    not_prepared_again,
-    without_class,
-    about_taints,
-    two_schedulers,
-    about_components,
-    left_by_agents,
-    unused_templates,
+    (_of_the_installation, ()),
+    (not_translated, ("Pod", "Node", "Namespace")),
+    (without_template, ("Pod", "ResourceClaimTemplate")),
+    (overlapping, ("ResourceClaim", "Pod")),
+    (on_nodes, ("Node", "ResourceSlice")),
+    (left_behind, ("ResourceClaim", "Pod")),
+    (not_prepared_again, ("Pod",)),
+    (without_class, ("DeviceClass",)),
+    (about_taints, ("DeviceTaintRule",)),
+    (two_schedulers, ("DeviceTaintRule",)),
+    (about_components, ()),
+    (left_by_agents, ("Node",)),
+    (unused_templates, ("Pod",)),
 )
 
 
 def diagnose(seen: Seen) -> tuple[Ailment, ...]:
     """Name what is wrong, the gravest first."""
-    return tuple(ailment for check in CHECKS for ailment in check(seen))
+    return tuple(
+        ailment for check, needed in CHECKS if seen.unread.keys().isdisjoint(needed) for ailment in check(seen)
+    )

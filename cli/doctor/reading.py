@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import suppress
+from datetime import datetime, timedelta
+from email.utils import parsedate_to_datetime
+from itertools import chain
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec.structs import replace
 
 from cli import contract as inputs
 from cli.devices import Given, read_kind, read_objects, warn_of_passed_over
-from cli.doctor.diagnosis import AuditCondition, Seen
+from cli.doctor.components import WEBHOOKS, WORKLOADS
+from cli.doctor.diagnosis import LEASES, AuditCondition, Seen
+from cli.doctor.installed import LABELLED, parts_of, read_parts, with_configuration
+from cli.installation import KINDS
 from cluster import resources
 from cluster.errors import Forbidden, NotFound
-from cluster.objects import Event, Lease, MutatingWebhookConfiguration
+from cluster.objects import Event, Lease, Namespace
+from cluster.resources import Raw, Resource
 from dra.objects import Node, Pod, ResourceClaim, ResourceClaimTemplate
 from dra.wire import WireError, convert
 from node.audit import COMPONENT, worn_by
@@ -22,23 +31,28 @@ from webhook.mixed_fleet import standings
 from webhook.state import Configuration, Inventory
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from datetime import datetime
+    from collections.abc import Iterable, Mapping, Sequence
 
+    from cli.doctor.components import Parts
+    from cluster.kubernetes import Kubernetes
+    from cluster.manifests import Document
     from cluster.protocol import Cluster
-    from cluster.resources import Resource
 
 T = TypeVar("T")
 NO_CLAIMS = "this API server has no ResourceClaims (resource.k8s.io/v1), so there is nothing to look at"
 # Kinds that are read besides those of the fleet.
-_ALSO = [
-    ("v1", "Event"),
-    ("coordination.k8s.io/v1", "Lease"),
-    ("admissionregistration.k8s.io/v1", "MutatingWebhookConfiguration"),
-]
-# Claims before pods: a pod that was made between the two is not missed.
+_PARTS: tuple[Resource[Raw], ...] = (
+    resources.MUTATING_WEBHOOKS.raw,
+    resources.VALIDATING_WEBHOOKS.raw,
+    Resource("", "v1", "pods", "Pod", Raw),  # those of ours, as they are stored
+)
+_LATER = ("Secret", "DeviceTaintRule")
+_IN_DUMPS: tuple[Resource[Any], ...] = (*KINDS, *_PARTS, resources.LEASES)
+_ALSO = [("v1", "Event"), *((one.api_version, one.kind) for one in _IN_DUMPS)]
+_NAMED = frozenset((names.QUOTA, *LEASES))
+_AT_ONCE = 8
+_SKEW = timedelta(minutes=1)
 _KINDS: tuple[Resource[Any], ...] = (
-    resources.RESOURCE_CLAIMS,
     resources.PODS,
     resources.RESOURCE_SLICES,
     resources.DEVICE_CLASSES,
@@ -50,39 +64,75 @@ _KINDS: tuple[Resource[Any], ...] = (
 
 
 async def survey(
-    cluster: Cluster, now: datetime, fenced: tuple[str, ...], configuration: Configuration | None = None
+    cluster: Cluster,
+    now: datetime,
+    fenced: tuple[str, ...] = (),
+    configuration: Configuration | None = None,
+    server: Kubernetes | None = None,
 ) -> Seen:
-    """Read a live cluster. A kind that the server does not know is empty, unless nothing can be said without it."""
+    """Read a live cluster. A kind that the server does not know is empty, unless nothing can be said without it; so is one that may not
+    be read, which is named.
+    """
+    unread: dict[str, str] = {}
+    unknown: set[str] = set()
+    turns = asyncio.Semaphore(_AT_ONCE)
 
-    async def all_of(resource: Resource[T], fields: str = "") -> list[T]:
+    async def all_of(resource: Resource[T], fields: str = "", labels: str = "") -> list[T]:
         found: list[T] = []
         more = ""
         while True:
             try:
-                page: Any = await cluster.list(resource, more=more, fields=fields)
+                async with turns:
+                    page: Any = await cluster.list(resource, more=more, fields=fields, labels=labels)
             except NotFound:
                 if resource is resources.RESOURCE_CLAIMS:
                     raise inputs.Failed(NO_CLAIMS, "run it against Kubernetes 1.34 or later") from None
+                unknown.add(resource.kind)
+                return []
+            except Forbidden as error:
+                inputs.warn(
+                    f"{resource.plural} may not be read, so nothing is said that depends on them: {error.message}"
+                )
+                unread[resource.kind] = error.message
                 return []
             found += page.items
             more = page.more
             if not more:
                 return found
 
-    objects: list[Any] = []
-    for kind in _KINDS:
-        objects += await all_of(kind)
-    nodes = await all_of(resources.NODES.raw)
+    async def ours(kind: Resource[Raw]) -> list[Raw]:
+        labels = "" if kind.kind in ("Namespace", *WEBHOOKS) else LABELLED
+        return [kind.plain(one) for one in await all_of(kind, labels=labels)]
+
+    claims = await all_of(resources.RESOURCE_CLAIMS)  # before pods: a pod that was made between the two is not missed
+    kinds = (*_PARTS, *(one for one in KINDS if one.kind not in _LATER))
+    fleet, parts_read, nodes, events = await asyncio.gather(
+        asyncio.gather(*map(all_of, _KINDS)),
+        asyncio.gather(*map(ours, kinds)),
+        all_of(resources.NODES.raw),
+        all_of(resources.EVENTS, fields=f"reportingComponent={COMPONENT}"),
+    )
+    objects: list[Any] = [*claims, *chain.from_iterable(fleet), *events]
     for node in nodes:
         with suppress(WireError):  # one that is not a Node is passed over
             objects.append(convert(node, Node))
-    if configuration is not None:
-        objects += await all_of(resources.MUTATING_WEBHOOKS)
-    try:
-        objects += await all_of(resources.EVENTS, fields=f"reportingComponent={COMPONENT}")
-    except Forbidden:
-        inputs.warn("events may not be read, so what audit agents have found on nodes is not listed")
-    return _seen(Given(objects), nodes, now, fenced, configuration)
+    mine = _ours(chain.from_iterable(parts_read))
+    mine += [resources.LEASES.plain(one) for one in objects if isinstance(one, Lease)]
+    if server is not None and server.date:
+        now = _by_the_server(server.date, now)
+    parts = await read_parts(cluster, mine, frozenset({*unread, *unknown}), server)
+    if parts is not None:
+        unread |= dict.fromkeys(parts.unread - unknown - unread.keys(), "forbidden")
+    return _seen(Given(objects), nodes, now, fenced, configuration, mine=mine, parts=parts, unread=unread)
+
+
+def _by_the_server(date: str, now: datetime) -> datetime:
+    """Tell the time as the server does, if the clock here is another."""
+    told = parsedate_to_datetime(date)
+    if abs(told - now) <= _SKEW:
+        return now
+    inputs.warn(f"the clock here is {(now - told).total_seconds():.0f} s off the API server's, which counts")
+    return told
 
 
 def read_dump(
@@ -97,14 +147,42 @@ def read_dump(
             objects.append(replace(one, metadata=replace(one.metadata, uid=one.metadata.key)))
         else:
             objects.append(one)
-    for kind in (MutatingWebhookConfiguration, Lease, Event):
+    for kind in (Lease, Event):
         objects += read_kind(documents, kind)
+    raw = [one.object for one in documents]
+    now = min(now, _newest(documents) or now)
+    dumped = {one.kind for one in _IN_DUMPS}
+    mine = _ours(one for one in raw if one.get("kind") in dumped and isinstance(one.get("metadata"), dict))
+    kinds = {one["kind"] for one in mine}
+    parts = parts_of(mine, frozenset({"Secret", "ConfigMap", *(one.kind for one in KINDS)} - kinds))
+    if parts is not None:
+        expected = tuple(
+            one for one in parts.expected if one["kind"] in (*WORKLOADS, *WEBHOOKS) and one["kind"] in kinds
+        )
+        parts = with_configuration(replace(parts, expected=expected))
     nodes = [one.object for one in documents if one.object.get("kind") == "Node"]
-    seen = _seen(Given(objects), nodes, now, fenced, configuration)
+    seen = _seen(Given(objects), nodes, now, fenced, configuration, mine=mine, parts=parts)
     if not seen.pods:
         inputs.warn("no pods were read, so nothing is said about claims that pods have left")
         return replace(seen, pods=None)
     return seen
+
+
+def _ours(objects: Iterable[Raw]) -> list[Raw]:
+    """Choose what is of an installation among objects of its kinds, and all namespaces."""
+    return [
+        one
+        for one in objects
+        if one["kind"] == "Namespace"
+        or one["metadata"].get("name") in _NAMED
+        or (one["metadata"].get("labels") or {}).get("app.kubernetes.io/name") == names.NAME
+    ]
+
+
+def _newest(documents: Iterable[Document]) -> datetime | None:
+    """Tell when a dump was made: when one of the leases was renewed that are not ours, as those of nodes every ten seconds."""
+    leases = [one for one in read_kind(documents, Lease) if one.metadata.name not in LEASES]
+    return max((datetime.fromisoformat(one.spec.renew_time) for one in leases if one.spec.renew_time), default=None)
 
 
 def _seen(
@@ -113,6 +191,10 @@ def _seen(
     now: datetime,
     fenced: tuple[str, ...],
     configuration: Configuration | None,
+    *,
+    mine: Sequence[Raw],
+    parts: Parts | None,
+    unread: Mapping[str, str] = MappingProxyType({}),
 ) -> Seen:
     """Put together what was read; `nodes` are as they are stored, because conditions are found by their place."""
     stock = given.stock()
@@ -122,13 +204,18 @@ def _seen(
         if condition is not None:
             place = node["status"]["conditions"].index(condition)
             audited.append(AuditCondition(node["metadata"]["name"], place, condition))
+    # The configuration in place, where none is given.
+    if configuration is None and parts is not None and parts.digest:
+        configuration = parts.configuration
+        bridge = configuration.file.bridge
+        fenced = fenced or (bridge.drivers if bridge is not None and bridge.fence else ())
     # Domains of names that the configuration knows, and that the API server does not send to the webhook.
     unsent: set[str] = set()
     if configuration is not None:
-        for one in given.of(MutatingWebhookConfiguration):
-            for hook in one.webhooks if one.metadata.name == names.NAME else ():
-                for match in hook.match_conditions:
-                    unsent.update(registration.unasked_by(match.expression, configuration.dialects))
+        for one in mine:
+            for hook in one.get("webhooks") or () if one["kind"] == "MutatingWebhookConfiguration" else ():
+                for match in hook.get("matchConditions") or ():
+                    unsent.update(registration.unasked_by(match["expression"], configuration.dialects))
     inventory = Inventory.of(stock.classes.values(), stock.slices.values(), stock.nodes.values())
     return Seen(
         stock=stock,
@@ -143,4 +230,8 @@ def _seen(
         standings=standings(stock.nodes.values(), inventory, configuration or Configuration()),
         events=tuple(given.of(Event)),
         audited=tuple(audited),
+        namespaces=tuple(convert(one, Namespace) for one in mine if one["kind"] == "Namespace"),
+        parts=parts,
+        configuration=configuration,
+        unread=dict(unread),
     )

@@ -186,6 +186,19 @@ class Examined(msgspec.Struct, frozen=True, kw_only=True):
     """`drawbridge doctor -o json`."""
 
     findings: list[Diagnosed]
+    # What could not be read, so that nothing is said of it.
+    unread: list[Unread]
+
+
+class Uninstalled(msgspec.Struct, frozen=True, kw_only=True):
+    """`drawbridge uninstall -o json`."""
+
+    # What went, or would go, in this order.
+    taken: list[str]
+    # What stays, and why.
+    left: list[str]
+    # Whether anything was changed.
+    done: bool
 
 
 class Misfit(msgspec.Struct, frozen=True, kw_only=True):
@@ -289,5 +302,6 @@ ANSWERS: dict[str, tuple[type[msgspec.Struct], ...]] = {
     "survey": (Surveyed,),
     "test": (OfCases,),
     "translate": (Translated,),
+    "uninstall": (Uninstalled,),
     "version": (OfVersion,),
 }

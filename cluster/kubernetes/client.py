@@ -302,6 +302,15 @@ class Kubernetes:
                 tasks.create_task(attempt(probe))
         return {probe.gate: found[probe.gate] for probe in PROBES if probe.gate in found}
 
+    async def read(self, path: str, *, seconds: float) -> bytes:
+        """Read what is no object: what a pod answers through the API server."""
+        return await self._connection.call(Call("GET", path, accept="*/*"), seconds=seconds)
+
+    @property
+    def date(self) -> str:
+        """When the server gave its last answer, by its own clock."""
+        return self._connection.date
+
     async def close(self) -> None:
         await self._connection.close()
 

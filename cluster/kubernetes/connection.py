@@ -110,6 +110,7 @@ class Connection:
         self._retired: set[_CredentialSession] = set()
         self._renewed_at = -renewal_seconds
         self._lock = asyncio.Lock()
+        self.date = ""  # of the last answer, by the server's clock
 
     async def call(self, request: Call, *, seconds: float = 60.0, most: int = LARGEST_ANSWER) -> bytes:
         """Send a request and read the whole answer; raise what the server says, or that it says nothing, or more than `most` bytes."""
@@ -151,6 +152,7 @@ class Connection:
                 session = await enter(self._session())
                 response = await enter(_send(session.client, request, limits))
                 status = response.status
+            self.date = response.headers.get("Date", "")
             if status >= HTTPStatus.BAD_REQUEST:
                 with map_exceptions(_FOREIGN):
                     text = await _beginning(response.content, _ERROR_BODY)

@@ -36,6 +36,7 @@ COMMANDS = {
     "`observed`": ["observed", os.devnull],
     "`quota`": ["quota", "-f", WHY],
     "`doctor`": ["doctor", "-f", MODES],
+    "`uninstall`": ["uninstall"],
     "`node-agent`": ["node-agent", "--once", "--node-name", "n0", "--kubelet-dir", "away", "--cdi-dir", "away"],
     "`snapshot`": ["snapshot", "--to", "snapshot.json"],
     "`dialects`": ["dialects"],

@@ -1,0 +1,480 @@
+"""What is wrong with drawbridge itself: its objects beside those that this version installs, its certificates, and what its replicas say.
+
+Pure: objects as they are stored, and a time in; ailments out.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from datetime import datetime, timedelta
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from certs import authority
+from certs.annotations import BUNDLE_KEEPER, OTHER_KEEPERS, RULES
+from cli.doctor.ailment import Ailment
+from cli.terminal import few
+from webhook import names
+from webhook.admission import Registration, configurations, registration
+from webhook.state import Configuration
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    Raw = dict[str, Any]
+
+WORKLOADS = ("Deployment", "DaemonSet")
+WEBHOOKS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
+# Of these kinds the whole content is ours; of others an installation may change what it likes.
+_JUDGED = {
+    "ClusterRole": ("rules",),
+    "Role": ("rules",),
+    "ClusterRoleBinding": ("roleRef", "subjects"),
+    "RoleBinding": ("roleRef", "subjects"),
+    "ValidatingAdmissionPolicy": ("spec",),
+    "ValidatingAdmissionPolicyBinding": ("spec",),
+    "MutatingAdmissionPolicy": ("spec",),
+    "MutatingAdmissionPolicyBinding": ("spec",),
+    "CustomResourceDefinition": ("spec",),
+    "Service": ("spec",),
+}
+# The values of a chart leave these out as a whole.
+_OPTIONAL = frozenset(("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "NetworkPolicy"))
+_WITHOUT = {
+    "webhook": "pods enter as they are written, or are refused under failurePolicy Fail",
+    "controller": "no templates are made, so that translated pods wait",
+    "authority": "no certificate is renewed, and no bundle is written",
+    "allocator": "the bridge's scheduler places no pods with devices",
+    "scheduler": "no pod of the bridge's scheduler is placed",
+}
+_MODES = ("off", "observe", "warn", "enforce")
+_SKEW = timedelta(minutes=1)
+_MOST = 6  # findings of one kind that are named one by one
+_QUOTED = 160
+AGAIN = "apply the manifests of the installed version again, with the options it was installed with (docs/install.md)"
+WEBHOOKS_AGAIN = (
+    "apply what `drawbridge manifests --only webhooks --config FILE` prints, with the options it was installed with"
+)
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What a replica says on its metrics port: the lines of /readyz, and of its metrics what is asked here."""
+
+    pod: str
+    lines: tuple[str, ...] = ()
+    certificates: dict[str, float] = {}  # days that are left of each that it serves
+    configuration: str = ""  # SHA-256 of the file in force
+
+
+class Parts(msgspec.Struct, frozen=True, kw_only=True):
+    """What was read of an installation."""
+
+    home: str
+    homes: tuple[str, ...]  # namespaces with a webhook of ours
+    configuration: Configuration
+    problem: str = ""  # why the ConfigMap in place cannot be used
+    digest: str = ""  # of the ConfigMap's text
+    objects: tuple[Raw, ...] = ()
+    expected: tuple[Raw, ...] = ()
+    unread: frozenset[str] = frozenset()  # kinds that could not be read
+    answers: tuple[Answer, ...] = ()
+
+    def of(self, *kinds: str) -> list[Raw]:
+        """List the objects of some kinds."""
+        return [one for one in self.objects if one["kind"] in kinds]
+
+    def find(self, kind: str, name: str, namespace: str = "") -> Raw | None:
+        """Find one object."""
+        for one in self.of(kind):
+            if one["metadata"]["name"] == name and namespace in ("", one["metadata"].get("namespace")):
+                return one
+        return None
+
+
+def name_of(obj: Raw) -> str:
+    """Name an object: kind, and namespace/name."""
+    metadata = obj["metadata"]
+    where = f"{metadata['namespace']}/" if metadata.get("namespace") else ""
+    return f"{obj['kind']} {where}{metadata['name']}"
+
+
+def examine(parts: Parts, now: datetime) -> Iterator[Ailment]:
+    """Name what is wrong with an installation, causes before what follows from them."""
+    yield from _homes(parts)
+    yield from _configuration(parts)
+    yield from _missing(parts)
+    yield from _changed(parts)
+    yield from _certificates(parts, now)
+    yield from _webhooks(parts)
+    yield from _workloads(parts)
+    yield from _versions(parts)
+    yield from _leaders(parts, now)
+    yield from _replicas(parts)
+    yield from _modes(parts)
+
+
+def _homes(parts: Parts) -> Iterator[Ailment]:
+    if len(parts.homes) > 1:
+        others = [one for one in parts.homes if one != parts.home]
+        yield Ailment(
+            "two installations",
+            f"Namespace {others[0]}",
+            f"webhooks of drawbridge run in {', '.join(parts.homes)}, and share the cluster's roles, policies and webhook configurations",
+            f"keep one: `drawbridge uninstall --namespace {others[0]}` takes away another (docs/install.md)",
+        )
+
+
+def _configuration(parts: Parts) -> Iterator[Ailment]:
+    about = f"ConfigMap {parts.home}/{names.NAME}"
+    if parts.problem:
+        yield Ailment(
+            "configuration",
+            about,
+            parts.problem,
+            "mend it before a replica starts again: one that starts with it ends at once",
+        )
+        return
+    others = [one.pod for one in parts.answers if one.configuration and parts.digest != one.configuration]
+    if others and parts.digest:
+        yield Ailment(
+            "configuration",
+            about,
+            f"{few(others, 3)} decide by another content than the ConfigMap has",
+            "wait a minute; then look at `/readyz?verbose` of these, which says why they refuse it",
+        )
+
+
+def _missing(parts: Parts) -> Iterator[Ailment]:
+    there = {name_of(one) for one in parts.objects}
+    kinds = {one["kind"] for one in parts.objects}
+    wanted = [one for one in parts.expected if one["kind"] not in parts.unread]
+    lost = [one for one in wanted if name_of(one) not in there]
+    charted = any(one["metadata"].get("labels", {}).get("app.kubernetes.io/managed-by") == "Helm" for one in parts.of("Deployment"))  # fmt: skip
+    lost = [one for one in lost if not (charted and one["kind"] in _OPTIONAL and one["kind"] not in kinds)]
+    asked = "it does not exist, so the API server asks nothing, and pods enter as they are written"
+    found = {
+        name_of(one): asked if one["kind"] in WEBHOOKS else "it belongs to an installation, and does not exist"
+        for one in lost
+    }
+    yield from _each("missing", found, AGAIN)
+
+
+def _changed(parts: Parts) -> Iterator[Ailment]:
+    found: dict[str, str] = {}
+    there = {name_of(one): one for one in parts.objects}
+    for one in parts.expected:
+        actual = there.get(name_of(one), one)
+        for part in _JUDGED.get(one["kind"], ()):
+            if place := differs(one.get(part), actual.get(part), part):
+                found[name_of(one)] = f"it is not as this version ships it, at {place}"
+                break
+    yield from _each("changed", found, f"{AGAIN}; or use the doctor of that version")
+
+
+def _each(what: str, found: Mapping[str, str], remedy: str) -> Iterator[Ailment]:
+    """Tell of each object, or, if there are many, of all at once."""
+    if len(found) <= _MOST:
+        for name, message in found.items():
+            yield Ailment(what, name, message, remedy)
+        return
+    name, message = next(iter(found.items()))
+    yield Ailment(what, name, f"{message}; so it is with {few(list(found)[1:], _MOST)}", remedy)
+
+
+def differs(expected: Any, actual: Any, place: str) -> str:
+    """Say where an object lacks what another one has; what it has besides, as a server's defaults, is no difference."""
+    match expected:
+        case dict():
+            have = actual if isinstance(actual, dict) else {}
+            found = (differs(value, have.get(key), f"{place}.{key}") for key, value in expected.items())
+            return next(filter(None, found), "")
+        case list():
+            have_all = actual if isinstance(actual, list) else []
+            for number, member in enumerate(expected):
+                named = member.get("name") if isinstance(member, dict) else None
+                alike = [one for one in have_all if named and isinstance(one, dict) and one.get("name") == named]
+                found_at = [differs(member, one, f"{place}[{number}]") for one in alike or have_all]
+                if all(found_at):
+                    return found_at[0] if alike else f"{place}[{number}]"
+            return ""
+        case str() if isinstance(actual, str):
+            return "" if expected.strip() == actual.strip() else place
+    return place if (expected or actual) and expected != actual else ""
+
+
+def _webhooks(parts: Parts) -> Iterator[Ailment]:
+    """Webhook configurations beside those that are generated for the configuration in place."""
+    for found in parts.of(*WEBHOOKS):
+        about = name_of(found)
+        webhooks = found.get("webhooks") or []
+        uncalled = [one["name"] for one in webhooks if not (one.get("rules") and one["clientConfig"].get("caBundle"))]
+        if uncalled:
+            yield Ailment(
+                "not called",
+                about,
+                f"{few(uncalled, 3)} have no rules or no bundle yet, so the API server asks nothing",
+                "the authority puts both in within a second: its log says what keeps it",
+            )
+        # A snapshot keeps of a configuration only what decides about devices.
+        whole = all(one.get("admissionReviewVersions") for one in webhooks)
+        if whole and (place := _edited(found, parts)):
+            yield Ailment(
+                "changed", about, f"it is not as `drawbridge manifests` generates it, at {place}", WEBHOOKS_AGAIN
+            )
+
+
+def _edited(found: Raw, parts: Parts) -> str:
+    """Say where a webhook configuration differs from every one that could have been generated; "" if it does not."""
+    webhooks = {one["name"]: one for one in found.get("webhooks") or []}
+    closest = ""
+    for policy, opt_in in product(("Ignore", "Fail"), (False, True)):
+        options = Registration(namespace=parts.home, failure_policy=policy, opt_in=opt_in)
+        for one in (*configurations(parts.configuration.dialects, options), registration.at_quotas(options)):
+            if not isinstance(one, dict) or name_of(one) != name_of(found):
+                continue
+            place = _first_edit(one, found, webhooks)
+            if not place:
+                return ""
+            closest = closest if closest and not closest.endswith(("failurePolicy", "namespaceSelector")) else place
+    return closest
+
+
+def _first_edit(generated: Raw, found: Raw, webhooks: Mapping[str, Raw]) -> str:
+    rules: Raw = {}
+    try:
+        rules = msgspec.json.decode((found["metadata"].get("annotations") or {}).get(RULES) or "{}", type=dict)
+    except (msgspec.DecodeError, ValueError):
+        return f"metadata.annotations[{RULES}]"
+    for wanted in generated["webhooks"]:
+        name = wanted["name"]
+        if name not in webhooks:
+            return f"webhooks[{name}]"
+        actual = webhooks[name]
+        compared = {key: value for key, value in wanted.items() if key not in ("clientConfig", "matchConditions")}
+        if actual["clientConfig"].get("service"):
+            compared["clientConfig"] = wanted["clientConfig"]
+        expressions = [one["expression"] for one in actual.get("matchConditions") or []]
+        if any(one.strip() in ("false", "!true") for one in expressions):
+            return f"webhooks[{name}].matchConditions"
+        # A selector with less selects more, and one with more selects less: it has to be the same.
+        for key in ("namespaceSelector", "objectSelector"):
+            if (actual.get(key) or {}) != (wanted.get(key) or {}):
+                return f"webhooks[{name}].{key}"
+        if rules.get(name) and actual.get("rules") and differs(rules[name], actual["rules"], "rules"):
+            return f"webhooks[{name}].rules"
+        if place := differs(compared, actual, f"webhooks[{name}]"):
+            return place
+    return ""
+
+
+def _certificates(parts: Parts, now: datetime) -> Iterator[Ailment]:
+    for name in (names.NAME, names.QUOTA):
+        registered = [one for one in parts.of(*WEBHOOKS) if one["metadata"]["name"] == name]
+        annotations = [one["metadata"].get("annotations") or {} for one in registered]
+        kept = any(one.get(BUNDLE_KEEPER) == "other" or any(key in one for key in OTHER_KEEPERS) for one in annotations)
+        if not registered or kept or "Secret" in parts.unread:
+            continue
+        secret = parts.find("Secret", name, parts.home)
+        about = f"Secret {parts.home}/{name}"
+        data = {key: b64decode(value) for key, value in ((secret or {}).get("data") or {}).items()}
+        problem = _unusable(data, f"{name}.{parts.home}.svc", now) if secret else "it does not exist"
+        if problem:
+            yield Ailment(
+                "certificate",
+                about,
+                f"{problem}, so the API server cannot call the webhook",
+                f"the authority makes another: does Deployment {parts.home}/drawbridge-authority run?",
+            )
+            continue
+        for one in registered:
+            bundles = {hook["clientConfig"].get("caBundle") or "" for hook in one.get("webhooks") or []} - {""}
+            if not all(_trusts(b64decode(bundle), data["tls.crt"]) for bundle in bundles):
+                yield Ailment(
+                    "wrong bundle",
+                    name_of(one),
+                    f"its caBundle is not of the authority that signed what is served ({about})",
+                    f"the authority puts it right within a second: does Deployment {parts.home}/drawbridge-authority run?",
+                )
+    if "Secret" in parts.unread:
+        for answer in parts.answers:
+            for days in [one for one in answer.certificates.values() if one < 0]:
+                yield Ailment("certificate", f"Pod {parts.home}/{answer.pod}", f"it serves a certificate that expired {-days:.0f} days ago", "does Deployment drawbridge-authority run?")  # fmt: skip
+    if (
+        parts.of("Secret")
+        and "Secret" not in parts.unread
+        and parts.find("Secret", f"{names.NAME}-seal", parts.home) is None
+    ):
+        yield Ailment(
+            "missing",
+            f"Secret {parts.home}/{names.NAME}-seal",
+            "it does not exist, so that no template is proved to be ours",
+            "the authority makes it again with the same keys: does its Deployment run?",
+        )
+
+
+def _unusable(data: Mapping[str, bytes], name: str, now: datetime) -> str:
+    """Say why a certificate cannot be served; "" if it can."""
+    try:
+        span = authority.span(data["tls.crt"])
+        called = authority.names(data["tls.crt"])
+    except (KeyError, ValueError):
+        return "it has no certificate that can be read"
+    if now >= span.end:
+        return f"its certificate expired at {span.end:%Y-%m-%d %H:%M}"
+    if not span.valid(now):
+        return f"its certificate is not valid before {span.start:%Y-%m-%d %H:%M}"
+    if name not in called:
+        return f"its certificate is for {', '.join(sorted(called))}, and not for {name}"
+    return ""
+
+
+def _trusts(bundle: bytes, certificate: bytes) -> bool:
+    blocks = [block + b"-----END CERTIFICATE-----\n" for block in bundle.split(b"-----END CERTIFICATE-----")[:-1]]
+    try:
+        return any(authority.signed_by(certificate, block.strip()) for block in blocks)
+    except ValueError:
+        return False
+
+
+def _workloads(parts: Parts) -> Iterator[Ailment]:
+    found: list[tuple[int, Ailment]] = []
+    for one in parts.of(*WORKLOADS):
+        spec, status = one.get("spec") or {}, one.get("status") or {}
+        wanted = spec.get("replicas", 1) if one["kind"] == "Deployment" else status.get("desiredNumberScheduled", 0)
+        ready = status.get("readyReplicas", 0) if one["kind"] == "Deployment" else status.get("numberReady", 0)
+        component = _component(one)
+        if one["kind"] == "Deployment" and not wanted:
+            ailment = Ailment(
+                "not running",
+                name_of(one),
+                f"it has 0 replicas: {_WITHOUT.get(component, 'what it does is not done')}",
+                f"kubectl -n {one['metadata']['namespace']} scale deployment {one['metadata']['name']} --replicas=2",
+            )
+        elif "observedGeneration" in status and (ready < wanted or status.get("unavailableReplicas")):
+            ailment = Ailment(
+                "not ready" if ready else "not running",
+                name_of(one),
+                f"{ready} of {wanted} replicas are ready: {_why(one, parts)}",
+                "mend what keeps it (docs/operating.md); its log says more",
+            )
+        else:
+            continue
+        found.append((min(wanted, 1) + min(ready, 1), ailment))
+    # What was scaled down comes before what does not run yet, and that before what runs in part.
+    yield from (ailment for _, ailment in sorted(found, key=lambda one: one[0]))
+
+
+def _component(obj: Raw) -> str:
+    labels = obj["spec"].get("template", {}).get("metadata", {}).get("labels") or {}
+    return str(labels.get("app.kubernetes.io/component", ""))
+
+
+def _why(workload: Raw, parts: Parts) -> str:
+    """Say what keeps the pods of a workload from being ready."""
+    for condition in workload.get("status", {}).get("conditions") or []:
+        if condition["type"] == "ReplicaFailure" and condition["status"] == "True":
+            return f"no pod can be made: {condition.get('message', '')[:_QUOTED]}"
+    home, component = workload["metadata"].get("namespace"), _component(workload)
+    reasons: list[str] = []
+    for pod in parts.of("Pod"):
+        labels = pod["metadata"].get("labels") or {}
+        if pod["metadata"].get("namespace") != home or labels.get("app.kubernetes.io/component") != component:
+            continue
+        status = pod.get("status") or {}
+        scheduled = [one for one in status.get("conditions") or [] if one["type"] == "PodScheduled"]
+        reasons += [
+            f"not scheduled: {one.get('message', '')[:_QUOTED]}" for one in scheduled if one["status"] == "False"
+        ]
+        for container in status.get("containerStatuses") or []:
+            waiting = (container.get("state") or {}).get("waiting") or {}
+            ended = (container.get("lastState") or {}).get("terminated") or {}
+            if waiting.get("reason") not in (None, "ContainerCreating", "PodInitializing"):
+                said = waiting.get("message") or ended.get("message") or ""
+                reasons.append(f"container {container['name']}: {waiting['reason']}: {said[:_QUOTED]}")
+        reasons += [line for one in parts.answers if one.pod == pod["metadata"]["name"] for line in one.lines if "[-]" in line]  # fmt: skip
+    return reasons[0] if reasons else "its pods say no reason"
+
+
+def _versions(parts: Parts) -> Iterator[Ailment]:
+    images: dict[str, list[str]] = {}
+    for one in parts.of(*WORKLOADS):
+        for container in one["spec"].get("template", {}).get("spec", {}).get("containers") or []:
+            if container["name"] != "scheduler" and container.get("image"):
+                images.setdefault(container["image"], []).append(one["metadata"]["name"])
+    if len(images) > 1:
+        rarest = min(images.items(), key=lambda one: len(one[1]))
+        yield Ailment(
+            "several versions",
+            f"Deployment {parts.home}/{rarest[1][0]}",
+            f"parts of drawbridge run different images: {'; '.join(f'{few(of, 4)}: {image}' for image, of in images.items())}",
+            "finish the upgrade: apply the manifests of one version (docs/install.md)",
+        )
+
+
+def _leaders(parts: Parts, now: datetime) -> Iterator[Ailment]:
+    if "Lease" in parts.unread:
+        return
+    for workload, name in (("drawbridge-controller", names.NAME), ("drawbridge-allocator", "drawbridge-allocator")):
+        deployment = parts.find("Deployment", workload, parts.home)
+        if deployment is None or not (deployment.get("status") or {}).get("readyReplicas"):
+            continue
+        lease = parts.find("Lease", name, parts.home)
+        spec = (lease or {}).get("spec") or {}
+        if not spec.get("holderIdentity"):
+            yield Ailment(
+                "no leader",
+                f"Lease {parts.home}/{name}",
+                "no replica holds it, so that no replica writes"
+                if lease
+                else "it does not exist, so that no replica leads",
+                f"may ServiceAccount {parts.home}/{workload} write it? Its log says what keeps it",
+            )
+        renewed = spec.get("renewTime")
+        if renewed and datetime.fromisoformat(renewed) - now > _SKEW:
+            yield Ailment(
+                "clock",
+                f"Lease {parts.home}/{name}",
+                f"{spec['holderIdentity']} has renewed it at {renewed}, which is still to come",
+                "set the clock of that pod's node: certificates and leases depend on it",
+            )
+
+
+def _replicas(parts: Parts) -> Iterator[Ailment]:
+    """What replicas warn of, each once, and those that are not ready though they run."""
+    told: dict[str, str] = {}
+    for one in parts.answers:
+        for line in one.lines:
+            if line.startswith("[!]") and not line.startswith("[!]lease:"):  # one leads, the others say so
+                told.setdefault(line, one.pod)
+    for line, pod in told.items():
+        yield Ailment(
+            "warning", f"Pod {parts.home}/{pod}", line[:400], "docs/operating.md says what each of these lines means"
+        )
+
+
+def _modes(parts: Parts) -> Iterator[Ailment]:
+    for one in parts.of("Namespace"):
+        mode = (one["metadata"].get("labels") or {}).get(names.MODE_LABEL)
+        if mode is not None and mode not in _MODES:
+            yield Ailment(
+                "mode",
+                name_of(one),
+                f"its label {names.MODE_LABEL} is {mode!r}, which counts as warn",
+                f"kubectl label namespace {one['metadata']['name']} {names.MODE_LABEL}=enforce --overwrite, or one of {', '.join(_MODES[:3])}",
+            )
+
+
+def answer_of(pod: str, readiness: str, metrics: str) -> Answer:
+    """Read what a replica says of itself."""
+    values: dict[str, float] = {}
+    configuration = ""
+    for line in metrics.splitlines():
+        name, _, value = line.rpartition(" ")
+        if name.startswith("drawbridge_configuration_info{"):
+            configuration = name.partition('sha256="')[2].partition('"')[0]
+        elif name.endswith("_certificate_days") and not line.startswith("#"):
+            values[name] = float(value)
+    lines = tuple(line for line in readiness.splitlines() if line.startswith(("[-]", "[!]")))
+    return Answer(pod, lines, values, configuration)

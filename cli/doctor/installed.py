@@ -1,0 +1,150 @@
+"""Reading an installation: its objects beside those that this version would install, and what each of its replicas says."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from cli import contract as inputs
+from cli import installation
+from cli.doctor.components import WEBHOOKS, WORKLOADS, Answer, Parts, answer_of, name_of
+from cluster import resources
+from cluster.errors import ApiError, ClusterError, Forbidden, NotFound
+from cluster.manifests import ManifestError
+from webhook import names
+from webhook.state import Configuration
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from cluster.kubernetes import Kubernetes
+    from cluster.protocol import Cluster
+
+Raw = dict[str, Any]
+LABELLED = "app.kubernetes.io/name=drawbridge"
+_SECONDS = 3.0  # for what a replica answers
+_FILE = "drawbridge.yaml"
+
+
+async def read_parts(
+    cluster: Cluster, objects: Sequence[Raw], unread: frozenset[str], server: Kubernetes | None
+) -> Parts | None:
+    """Read what belongs to an installation besides the objects that were listed; None if nothing is installed."""
+    parts = parts_of(objects, unread)
+    if parts is None:
+        return None
+    more: list[Raw] = []
+    denied: set[str] = set()
+    wanted = [(resources.CONFIG_MAPS.raw, names.NAME)]
+    wanted += [(resources.SECRETS.raw, name) for name in (names.NAME, f"{names.NAME}-seal", names.QUOTA)]
+    for kind, name in wanted if parts.homes else ():
+        try:
+            found = await cluster.get(kind, name, parts.home)
+        except NotFound:
+            continue
+        except Forbidden as error:
+            if kind.kind not in denied:
+                inputs.warn(f"{kind.plural} of {parts.home} may not be read: {error.message}")
+            denied.add(kind.kind)
+            continue
+        more.append(kind.plain(found))
+    there = {name_of(one) for one in more}
+    parts = replace(
+        parts,
+        objects=(*(one for one in parts.objects if name_of(one) not in there), *more),
+        unread=parts.unread | denied,
+    )
+    parts = with_configuration(parts)
+    if server is not None:
+        parts = replace(parts, answers=await _ask(server, parts.of("Pod")))
+    return parts
+
+
+def parts_of(objects: Sequence[Raw], unread: frozenset[str]) -> Parts | None:
+    """Find the installation among objects of ours; None if there is none."""
+    placed = [one["metadata"] for one in objects if one["kind"] == "Deployment"]
+    homes = sorted({one["namespace"] for one in placed if one["name"] == "drawbridge-webhook"})
+    others = sorted({one["namespace"] for one in placed})
+    registered = [one for one in objects if one["kind"] in WEBHOOKS]
+    clients = [hook["clientConfig"] for one in registered for hook in one.get("webhooks") or []]
+    called = sorted({one["service"]["namespace"] for one in clients if one.get("service")})
+    at = [one for one in called if one in homes] or homes or others or called
+    policies = [one for one in objects if one["kind"] == "ValidatingAdmissionPolicy"]
+    if not (at or registered or policies):
+        return None
+    home = at[0] if at else names.NAMESPACE
+    # One whose webhook is called at an address runs elsewhere, and may have no other object here.
+    elsewhere = not homes and not others and (not called or any(one.get("url") for one in clients))
+    return Parts(
+        home=home,
+        homes=tuple(homes),
+        configuration=Configuration(),
+        objects=tuple(objects),
+        expected=() if elsewhere else _expected(objects, home),
+        unread=unread,
+    )
+
+
+def with_configuration(parts: Parts) -> Parts:
+    """Read the configuration in place."""
+    found = parts.find("ConfigMap", names.NAME, parts.home)
+    if found is None:
+        return parts
+    text = (found.get("data") or {}).get(_FILE)
+    if text is None:
+        return replace(parts, problem=f"its data has no {_FILE}, so that no replica can start")
+    from webhook.service import load_configuration
+
+    try:
+        configuration = load_configuration(_FILE, text.encode())
+    except ManifestError as error:
+        first = error.problems[0]
+        line = f" line {first.line}:" if first.line else ""
+        return replace(parts, problem=f"{_FILE}:{line} {first.message}")
+    return replace(parts, configuration=configuration, digest=hashlib.sha256(text.encode()).hexdigest())
+
+
+def _expected(objects: Iterable[Raw], home: str) -> tuple[Raw, ...]:
+    """Render what this version installs, of the parts of which something is there."""
+    there = {name_of(one) for one in objects}
+    expected: list[Raw] = [{"kind": kind, "metadata": {"name": names.NAME}} for kind in WEBHOOKS]
+    if f"Service {home}/{names.QUOTA}" in there:
+        expected.append({"kind": WEBHOOKS[1], "metadata": {"name": names.QUOTA}})
+    base = installation.base(home, "")
+    expected += sorted(base, key=lambda one: one["kind"] not in WORKLOADS)
+    # Its workloads are one of three ways, so only what is common to them is expected.
+    bridge = [one for one in installation.bridge(home, "", "") if one["kind"] not in (*WORKLOADS, "ConfigMap")]
+    optional = [installation.part(name, home, "") for name in installation.PARTS]
+    optional += [bridge, *(installation.render(installation.BRIDGE / name, home) for name in ("quota", "promises"))]
+    for part in optional:
+        if any(name_of(one) in there for one in part if one["kind"] != "Namespace"):
+            expected += part
+    return tuple(one for one in expected if one["kind"] in (*WEBHOOKS, *(kind.kind for kind in installation.KINDS)))
+
+
+async def _ask(server: Kubernetes, pods: Iterable[Raw]) -> tuple[Answer, ...]:
+    """Ask each replica how it is, through the API server."""
+
+    async def ask(path: str, leaf: str) -> str:
+        try:
+            return (await server.read(f"{path}/{leaf}", seconds=_SECONDS)).decode("utf-8", "replace")
+        except ApiError as error:  # of one that is not ready the lines stand in the refusal
+            return str(error.message).replace("HTTP 503: ", "") if error.status == 503 else ""
+        except ClusterError:
+            return ""
+
+    async def both(name: str, path: str) -> Answer:
+        return answer_of(name, *await asyncio.gather(ask(path, "readyz?verbose"), ask(path, "metrics")))
+
+    asked: list[tuple[str, str]] = []
+    for pod in pods:
+        if (pod.get("status") or {}).get("phase") != "Running" or pod["metadata"].get("deletionTimestamp"):
+            continue
+        ports = [port for container in pod["spec"]["containers"] for port in container.get("ports") or []]
+        for port in [one["containerPort"] for one in ports if one.get("name") == "metrics"][:1]:
+            meta = pod["metadata"]
+            asked.append((meta["name"], f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}:{port}/proxy"))
+    return tuple(await asyncio.gather(*(both(*one) for one in asked)))

@@ -1,0 +1,225 @@
+"""Find what is drawbridge's in a cluster, in the order in which it goes, and what has to stay."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, NamedTuple
+
+from cli.installation import KINDS
+from cli.terminal import few
+from cluster import resources
+from cluster.errors import NotFound
+from cluster.patch import Merge, Operations
+from dra.objects import Pod
+from dra.wire import WireError, convert
+from node.audit import MARKED_ON, worn_by
+from webhook import names
+from webhook.admission import template_lifecycle
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from cluster.patch import Patch
+    from cluster.protocol import Cluster
+    from cluster.resources import Raw, Resource
+
+_LABELLED = "app.kubernetes.io/name=drawbridge"
+_WEBHOOKS = (resources.MUTATING_WEBHOOKS.raw, resources.VALIDATING_WEBHOOKS.raw)
+_LEASES = (names.NAME, "drawbridge-allocator")
+# What others may have in a namespace of ours.
+_OTHERS = (
+    resources.PODS.raw,
+    *resources.WORKLOADS,
+    resources.CONFIG_MAPS.raw,
+    resources.SECRETS.raw,
+    resources.RESOURCE_CLAIMS.raw,
+)
+_OF_KUBERNETES = ("kube-root-ca.crt",)
+_NAMED = 5
+
+
+class Step(NamedTuple):
+    """One write: an object that goes, or a patch that takes ours off somebody's object."""
+
+    what: str
+    kind: Resource[Raw]
+    name: str
+    namespace: str = ""
+    uid: str = ""
+    patch: Patch | None = None
+
+
+class Found(NamedTuple):
+    """What goes, in order, and what stays, each with its reason."""
+
+    steps: tuple[Step, ...]
+    left: tuple[str, ...]
+
+
+async def find(cluster: Cluster, only: str = "", *, kinds: bool = False) -> Found:
+    """Look through a cluster; `only` is one namespace of several installations, `kinds` has kinds with objects go as well."""
+
+    async def all_of(kind: Resource[Raw], labels: str = "", namespace: str | None = None) -> list[Raw]:
+        found: list[Raw] = []
+        more = ""
+        while True:
+            try:
+                page = await cluster.list(kind, namespace, labels=labels, more=more)
+            except NotFound:
+                return found
+            found += [kind.plain(one) for one in page.items]
+            more = page.more
+            if not more:
+                return found
+
+    labelled = await asyncio.gather(*(all_of(kind, _LABELLED) for kind in KINDS))
+    ours = {kind.kind: objects for kind, objects in zip(KINDS, labelled, strict=True)}
+    homes = {one["metadata"]["namespace"] for one in ours["Deployment"]}
+    if only and homes - {only}:
+        mine = [
+            _step(kind, one) for kind in KINDS for one in ours[kind.kind] if one["metadata"].get("namespace") == only
+        ]
+        others = ", ".join(sorted(homes - {only}))
+        return Found(tuple(mine), (f"what the whole cluster has one of (roles, policies, webhook configurations, kinds): {others} uses it",))  # fmt: skip
+
+    steps: list[Step] = []
+    left: list[str] = []
+    for kind in _WEBHOOKS:
+        steps += [
+            _step(kind, one) for one in await all_of(kind) if one["metadata"]["name"] in (names.NAME, names.QUOTA)
+        ]
+    for kind in KINDS:
+        if kind.kind not in ("Namespace", "CustomResourceDefinition", "DeviceTaintRule"):
+            steps += [_step(kind, one) for one in ours[kind.kind]]
+    leases = [one for one in await all_of(resources.LEASES.raw) if one["metadata"]["name"] in _LEASES]
+    steps += [_step(resources.LEASES.raw, one) for one in leases if one["metadata"]["namespace"] in homes]
+    pods = await all_of(resources.PODS.raw)
+    for made, more in (
+        _rules(await all_of(resources.DEVICE_TAINT_RULES.raw)),
+        _templates(await all_of(resources.RESOURCE_CLAIM_TEMPLATES.raw), pods),
+    ):
+        steps += made
+        left += more
+    namespaces = await all_of(resources.NAMESPACES.raw)
+    for kind, objects in (
+        (resources.NAMESPACES.raw, namespaces),
+        (resources.NODES.raw, await all_of(resources.NODES.raw)),
+    ):
+        steps += _labels(kind, objects)
+    left += _waiting(pods)
+
+    for definition in ours["CustomResourceDefinition"]:
+        kind = resources.BY_ID[definition["metadata"]["name"]].raw
+        used = [] if kinds else await all_of(kind)
+        if used:
+            named = few(["/".join(filter(None, resources.key(one))) for one in used], _NAMED)
+            left.append(
+                f"CustomResourceDefinition {definition['metadata']['name']}, for {named}; --kinds takes all of them away"
+            )
+        else:
+            steps.append(_step(resources.CUSTOM_RESOURCE_DEFINITIONS, definition))
+    for one in ours["Namespace"]:
+        name = one["metadata"]["name"]
+        inside = [obj for kind in _OTHERS for obj in await all_of(kind, namespace=name) if not _is_ours(obj)]
+        if inside:
+            left.append(f"Namespace {name}, for {few([_name(obj) for obj in inside], _NAMED)}")
+        else:
+            steps.append(_step(resources.NAMESPACES.raw, one))
+    left += [f"Namespace {name}, which was not made by the manifests: kubectl delete namespace {name}" for name in sorted(homes - {one["metadata"]["name"] for one in ours["Namespace"]})]  # fmt: skip
+    return Found(tuple(steps), tuple(left))
+
+
+def _step(kind: Resource[Raw], obj: Raw) -> Step:
+    meta = obj["metadata"]
+    return Step(_name(obj), kind, meta["name"], meta.get("namespace", ""), meta.get("uid", ""))
+
+
+def _name(obj: Raw) -> str:
+    return f"{obj['kind']} {'/'.join(filter(None, resources.key(obj)))}"
+
+
+def _is_ours(obj: Raw) -> bool:
+    """Say whether an object goes with the installation: by its label, as a pod of ours, as a record of Helm's, or by itself."""
+    meta = obj["metadata"]
+    return (
+        (meta.get("labels") or {}).get("app.kubernetes.io/name") == names.NAME
+        or meta["name"] in _OF_KUBERNETES
+        or meta["name"].startswith("sh.helm.release.v1.drawbridge.")
+        or bool(meta.get("ownerReferences"))
+    )
+
+
+def _rules(rules: Iterable[Raw]) -> tuple[list[Step], list[str]]:
+    """Fences, and marks of audit agents, by their key and label."""
+    ours = [
+        one
+        for one in rules
+        if one["spec"].get("taint", {}).get("key") == names.FENCE or MARKED_ON in (one["metadata"].get("labels") or {})
+    ]
+    return [_step(resources.DEVICE_TAINT_RULES.raw, one) for one in ours], []
+
+
+def _templates(templates: Iterable[Raw], pods: Iterable[Raw]) -> tuple[list[Step], list[str]]:
+    """Templates of ours; those that a pod still needs for a claim stay."""
+    needed: dict[tuple[str, str], str] = {}
+    for one in pods:
+        try:
+            pod = convert(one, Pod)
+        except WireError:
+            continue
+        made = {status.name for status in pod.status.resource_claim_statuses}
+        missing = {entry.resource_claim_template_name for entry in pod.spec.resource_claims if entry.name not in made}
+        needed.update({key: pod.metadata.key for key in template_lifecycle.templates_of(pod) if key[1] in missing})
+    steps: list[Step] = []
+    left: list[str] = []
+    for one in templates:
+        if (one["metadata"].get("labels") or {}).get("app.kubernetes.io/managed-by") != names.NAME:
+            continue
+        if user := needed.get(resources.key(one)):
+            left.append(f"{_name(one)}, until Pod {user} has its claim")
+        else:
+            steps.append(_step(resources.RESOURCE_CLAIM_TEMPLATES.raw, one))
+    return steps, left
+
+
+def _labels(kind: Resource[Raw], objects: Iterable[Raw]) -> Iterator[Step]:
+    """Labels of ours on somebody's namespaces and nodes, and the conditions that audit agents put on nodes."""
+    for one in objects:
+        labels = [key for key in one["metadata"].get("labels") or {} if key.startswith(f"{names.DOMAIN}/")]
+        name = one["metadata"]["name"]
+        if labels:
+            off = Merge({"metadata": {"labels": dict.fromkeys(labels)}})
+            yield Step(f"{_name(one)}: its labels {', '.join(labels)}", kind, name, patch=off)
+        condition = worn_by(one) if kind.kind == "Node" else None
+        if condition is not None:
+            path = f"/status/conditions/{one['status']['conditions'].index(condition)}"
+            as_seen = {"op": "test", "path": path, "value": condition}
+            yield Step(f"{_name(one)}: its condition {condition['type']}", kind, name, patch=Operations((as_seen, {"op": "remove", "path": path})))  # fmt: skip
+
+
+def _waiting(pods: Iterable[Raw]) -> Iterator[str]:
+    """Pods of other owners that nothing will place any more."""
+    for one in pods:
+        spec, status = one.get("spec") or {}, one.get("status") or {}
+        if (
+            spec.get("nodeName")
+            or status.get("phase") in ("Succeeded", "Failed")
+            or (_is_ours(one) and not spec.get("resourceClaims"))
+        ):
+            continue
+        scheduler = spec.get("schedulerName") or ""
+        if scheduler.startswith(names.NAME):
+            yield f"{_name(one)}, which waits for scheduler {scheduler}: delete it, and create it again"
+
+
+async def take(cluster: Cluster, step: Step) -> bool:
+    """Do one step; say whether there was something to do."""
+    try:
+        if step.patch is None:
+            await cluster.delete(step.kind, step.name, step.namespace or None, uid=step.uid, propagation="Background")
+        else:
+            subresource = "status" if isinstance(step.patch, Operations) else ""
+            await cluster.patch(step.kind, step.name, step.patch, subresource=subresource)
+    except NotFound:
+        return False
+    return True

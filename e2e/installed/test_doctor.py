@@ -1,0 +1,251 @@
+"""What `drawbridge doctor` names first of an installation that was broken in one place, and how soon; each breakage is mended after it."""
+
+import asyncio
+import base64
+import time
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+import pytest
+
+from certs import authority
+from cli.doctor import diagnose, survey
+from cluster.kubernetes import Kubernetes
+from e2e.actors.webhook import SYSTEM
+
+pytestmark = [pytest.mark.real, pytest.mark.node, pytest.mark.time_limit(300, "some forty breakages, each made and mended")]  # fmt: skip
+
+SECONDS = 5.0
+HOOKS = "admissionregistration.k8s.io/v1"
+RBAC = "rbac.authorization.k8s.io/v1"
+CRDS = "apiextensions.k8s.io/v1"
+VOLATILE = ("resourceVersion", "uid", "creationTimestamp", "generation", "managedFields")
+
+
+def named(version, kind, name, namespace=""):
+    return {"apiVersion": version, "kind": kind, "metadata": {"name": name} | ({"namespace": namespace} if namespace else {})}  # fmt: skip
+
+
+MUTATING = named(HOOKS, "MutatingWebhookConfiguration", "drawbridge")
+VALIDATING = named(HOOKS, "ValidatingWebhookConfiguration", "drawbridge")
+QUOTA = named(HOOKS, "ValidatingWebhookConfiguration", "drawbridge-quota")
+MODE = named(HOOKS, "ValidatingAdmissionPolicyBinding", "drawbridge-mode")
+CONFIG = named("v1", "ConfigMap", "drawbridge", SYSTEM)
+SERVICE = named("v1", "Service", "drawbridge", SYSTEM)
+QUOTAS = named(CRDS, "CustomResourceDefinition", "devicequotas.drawbridge.dev")
+SECRET = named("v1", "Secret", "drawbridge", SYSTEM)
+SEAL = named("v1", "Secret", "drawbridge-seal", SYSTEM)
+
+
+def role(name, kind="ClusterRole"):
+    return named(RBAC, kind, name, SYSTEM if kind.startswith("Role") else "")
+
+
+def deployment(component):
+    return named("apps/v1", "Deployment", f"drawbridge-{component}", SYSTEM)
+
+
+class Breakage(NamedTuple):
+    """What is broken: an object that is deleted (no change), or changed in its place; and what has to be named first."""
+
+    broken: dict[str, Any]
+    change: Any
+    what: str
+    said: str = ""
+    about: dict[str, Any] = {}  # what is named, if that is another object
+
+
+def each_hook(key, value, only=""):
+    def change(found):
+        for hook in found["webhooks"]:
+            if only in hook["name"]:
+                hook[key] = value if not callable(value) else value(hook[key])
+
+    return change
+
+
+def at(*path, value):
+    """Set what stands at a path."""
+
+    def change(found):
+        for key in path[:-1]:
+            found = found[key]
+        found[path[-1]] = value
+
+    return change
+
+
+def without(resource):
+    """Take a right away."""
+
+    def change(found):
+        for rule in found["rules"]:
+            rule["resources"] = [one for one in rule.get("resources", ()) if one != resource] or ["nothing"]
+
+    return change
+
+
+def elsewhere(client):
+    return client | {"service": client["service"] | {"namespace": "drawbridge-sytem"}}
+
+
+OBJECTS = [
+    Breakage(MUTATING, None, "missing", "pods"),
+    Breakage(VALIDATING, None, "missing"),
+    Breakage(QUOTA, None, "missing"),
+    Breakage(VALIDATING, each_hook("failurePolicy", "Fail", "claims."), "changed", "failurePolicy"),
+    Breakage(MUTATING, each_hook("namespaceSelector", {"matchLabels": {"no": "namespace"}}), "changed", "namespaceSelector"),
+    Breakage(MUTATING, each_hook("objectSelector", {"matchLabels": {"no": "pod"}}), "changed", "objectSelector"),
+    Breakage(MUTATING, each_hook("matchConditions", [{"name": "never", "expression": "false"}]), "changed", "matchConditions"),
+    Breakage(MUTATING, each_hook("clientConfig", elsewhere), "changed", "clientConfig"),
+    Breakage(QUOTAS, None, "missing"),
+    Breakage(QUOTAS, lambda it: it["spec"]["versions"][0].pop("additionalPrinterColumns"), "changed", "additionalPrinterColumns"),
+    Breakage(named(HOOKS, "ValidatingAdmissionPolicy", "drawbridge-secrets"), None, "missing"),
+    Breakage(named(HOOKS, "ValidatingAdmissionPolicy", "drawbridge-leases"), at("spec", "failurePolicy", value="Ignore"), "changed", "failurePolicy"),
+    Breakage(MODE, at("spec", "validationActions", value=["Audit"]), "changed", "validationActions"),
+    Breakage(role("drawbridge-webhook"), without("deviceclasses"), "changed", "rules"),
+    Breakage(role("drawbridge-controller", "Role"), without("leases"), "changed", "rules"),
+    Breakage(role("drawbridge-controller", "ClusterRoleBinding"), at("subjects", 0, "namespace", value="drawbridge-sytem"), "changed", "subjects"),
+    Breakage(role("drawbridge-authority", "RoleBinding"), None, "missing"),
+    Breakage(SERVICE, None, "missing"),
+    Breakage(SERVICE, at("spec", "selector", "app.kubernetes.io/component", value="webhooks"), "changed", "selector"),
+    Breakage(named("networking.k8s.io/v1", "NetworkPolicy", "drawbridge-webhook", SYSTEM), None, "missing"),
+    Breakage(CONFIG, None, "missing"),
+    Breakage(CONFIG, at("data", value={"drawbridge.yml": "mode: observe\n"}), "configuration", "has no drawbridge.yaml"),
+    Breakage(CONFIG, at("data", "drawbridge.yaml", value="apiVersion: drawbridge.dev/v1alpha1\nkind: DrawbridgeConfiguration\nmode: enforced\n"), "configuration", "line 3"),
+    Breakage(deployment("controller"), at("spec", "replicas", value=0), "not running", "no templates are made"),
+    Breakage(deployment("webhook"), at("spec", "replicas", value=0), "not running", "pods enter as they are written"),
+    Breakage(deployment("authority"), at("spec", "replicas", value=0), "not running", "no certificate is renewed"),
+    Breakage(deployment("allocator"), at("spec", "replicas", value=0), "not running", "0 replicas"),
+]  # fmt: skip
+
+
+def leaf(days, name=f"drawbridge.{SYSTEM}.svc"):
+    """A certificate for so many days from now, of an authority that is not the installation's."""
+    made = datetime.now(UTC) - timedelta(days=100)
+    signer = authority.authority("drawbridge", now=made, life=timedelta(days=900))
+    return base64.b64encode(
+        authority.leaf(signer, [name], now=made, life=timedelta(days=100 + days)).certificate
+    ).decode()
+
+
+def another_bundle(client):
+    other = authority.authority("drawbridge", now=datetime.now(UTC), life=timedelta(days=9))
+    return client | {"caBundle": base64.b64encode(other.certificate).decode()}
+
+
+# What the authority would mend at once.
+OF_THE_AUTHORITY = [
+    Breakage(MUTATING, each_hook("clientConfig", another_bundle), "wrong bundle", "not of the authority"),
+    Breakage(VALIDATING, each_hook("rules", []), "not called", "no rules or no bundle"),
+    Breakage(SECRET, None, "certificate", "does not exist"),
+    Breakage(SECRET, lambda it: it["data"].update({"tls.crt": leaf(-1)}), "certificate", "expired"),
+    Breakage(SECRET, lambda it: it["data"].update({"tls.crt": leaf(9, "other.svc")}), "certificate", "is for other.svc"),
+    Breakage(SECRET, lambda it: it["data"].update({"tls.crt": ""}), "certificate", "no certificate that can be read"),
+    Breakage(SECRET, lambda it: it["data"].update({"tls.crt": leaf(9)}), "wrong bundle", "not of the authority", MUTATING),
+    Breakage(SEAL, None, "missing", "no template is proved"),
+]  # fmt: skip
+
+
+def label(one):
+    change = "changed" if one.change else "deleted"
+    return f"{one.broken['kind']} {one.broken['metadata']['name']} {change}: {one.said or one.what}"
+
+
+def clean(found):
+    return found | {"metadata": {key: value for key, value in found["metadata"].items() if key not in VOLATILE}}
+
+
+@contextmanager
+def broken(cluster, item, change):
+    """Break one object, and put it back as it was."""
+    before = cluster.read(item)
+    try:
+        if change is None:
+            cluster.remove(item)
+            cluster.until("it is gone", lambda: cluster.read(item) is None)
+        else:
+            after = cluster.read(item)
+            change(after)
+            cluster.put(cluster.path_of(item), clean(after) | {"metadata": {**clean(after)["metadata"], "resourceVersion": after["metadata"]["resourceVersion"]}})  # fmt: skip
+        yield
+    finally:
+        put_back(cluster, before)
+
+
+def put_back(cluster, before):
+    there = cluster.read(before)
+    if there is None:
+        cluster.create(clean(before))
+    else:
+        version = {"resourceVersion": there["metadata"]["resourceVersion"]}
+        cluster.put(cluster.path_of(before), clean(before) | {"metadata": clean(before)["metadata"] | version})
+
+
+def ailments(cluster, kubeconfig=None):
+    """What is found, and in which time; the process and its imports are there already."""
+
+    async def look():
+        api = Kubernetes.connect(kubeconfig=str(kubeconfig or cluster.kubeconfig))
+        try:
+            return diagnose(await survey(api, datetime.now(UTC), (), None, api))
+        finally:
+            await api.close()
+
+    begun = time.process_time()
+    found = asyncio.run(look())
+    assert time.process_time() - begun < SECONDS
+    return found
+
+
+def first(cluster):
+    found = ailments(cluster)
+    assert found, "nothing is found"
+    return found[0]
+
+
+def is_named_first(cluster, breakage):
+    one = first(cluster)
+    assert (one.what, one.object) == (breakage.what, name_of(breakage.about or breakage.broken)), [f"{it.object}: {it.what}: {it.message}" for it in ailments(cluster)]  # fmt: skip
+    assert breakage.said in one.message
+    assert one.remedy
+
+
+def name_of(item):
+    meta = item["metadata"]
+    return f"{item['kind']} {meta['namespace'] + '/' if 'namespace' in meta else ''}{meta['name']}"
+
+
+@pytest.fixture(scope="module")
+def cluster(installation):
+    """The cluster, whose installation is well before and after all of it."""
+    well(installation)
+    yield installation.cluster
+    well(installation)
+
+
+def well(installation):
+    installation.cluster.until("nothing is wrong", lambda: not ailments(installation.cluster), 90)
+
+
+@pytest.mark.parametrize("breakage", OBJECTS, ids=label)
+def test_what_was_broken_is_named_first(cluster, breakage):
+    with broken(cluster, breakage.broken, breakage.change):
+        is_named_first(cluster, breakage)
+
+
+@pytest.fixture(scope="module")
+def unattended(cluster):
+    """The authority is away, which would mend these at once."""
+    with broken(cluster, deployment("authority"), at("spec", "replicas", value=0)):
+        path = f"/api/v1/namespaces/{SYSTEM}/pods"
+        chosen = {"labelSelector": "app.kubernetes.io/component=authority"}
+        cluster.until("the authority is away", lambda: not cluster.get(path, **chosen)["items"], 60)
+        yield cluster
+
+
+@pytest.mark.parametrize("breakage", OF_THE_AUTHORITY, ids=label)
+def test_what_the_authority_would_mend_is_named_first_while_it_is_away(unattended, breakage):
+    with broken(unattended, breakage.broken, breakage.change):
+        is_named_first(unattended, breakage)

@@ -1,0 +1,116 @@
+"""`drawbridge uninstall`: ours goes, what others use stays and is named, and a second time there is nothing to do."""
+
+import pytest
+
+from cli.uninstall import find, take
+from cluster import resources
+from tests.allocator.service.sidecar import DRIVER, claim, device_class, loaded, node, pod
+from tests.cli.running import run, run_json, somewhere  # noqa: F401  a fixture
+from webhook.claims import taint_rule, template
+
+OURS = {"app.kubernetes.io/name": "drawbridge"}
+SYSTEM = "drawbridge-system"
+
+
+def obj(version, kind, name, namespace="", labels=OURS, **more):
+    meta = {"name": name, "labels": labels} | ({"namespace": namespace} if namespace else {})
+    return {"apiVersion": version, "kind": kind, "metadata": meta, **more}
+
+
+def installed(home=SYSTEM):
+    return [
+        obj("v1", "Namespace", home),
+        obj("apps/v1", "Deployment", "drawbridge-webhook", home, spec={}),
+        obj("v1", "ConfigMap", "drawbridge", home),
+        obj("v1", "ConfigMap", "kube-root-ca.crt", home, labels={}),
+        obj("coordination.k8s.io/v1", "Lease", "drawbridge", home, labels={}, spec={}),
+    ]
+
+
+def shared():
+    definition = obj("apiextensions.k8s.io/v1", "CustomResourceDefinition", "devicequotas.drawbridge.dev", spec={})
+    return [obj("admissionregistration.k8s.io/v1", "MutatingWebhookConfiguration", "drawbridge", webhooks=[]), definition]  # fmt: skip
+
+
+def template_for(name):
+    spec = {"spec": claim(name)["spec"]}
+    return template.object_of(template.name_of(spec), spec, "default")
+
+
+def asking(name, made):
+    """A pod that has a claim of a template, or waits for it."""
+    one = pod(name)
+    one["spec"]["resourceClaims"] = [{"name": "c", "resourceClaimTemplateName": template_for("a")["metadata"]["name"]}]
+    one["status"] = {"resourceClaimStatuses": [{"name": "c", "resourceClaimName": "x"}]} if made else {}
+    return one
+
+
+QUOTA = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DeviceQuota", "metadata": {"name": "q", "namespace": "a"}, "spec": {}}  # fmt: skip
+
+
+async def uninstall(cluster, *options, **kinds):
+    found = await find(cluster, *options, **kinds)
+    return [one.what for one in found.steps if await take(cluster, one)], found.left
+
+
+async def test_ours_goes_webhooks_first_and_a_second_time_nothing_is_left():
+    team = obj("v1", "Namespace", "team", labels={"drawbridge.dev/mode": "enforce", "own": "kept"})
+    switched = node("n0")
+    switched["metadata"]["labels"] = {"drawbridge.dev/driver": "reference", "own": "kept"}
+    cluster = loaded(*installed(), *shared(), team, switched, taint_rule(DRIVER), template_for("a"), device_class())
+    taken, left = await uninstall(cluster)
+    assert taken[0] == "MutatingWebhookConfiguration drawbridge"
+    assert taken[-1] == f"Namespace {SYSTEM}"
+    assert left == ()
+    for kind, name in ((resources.NAMESPACES, "team"), (resources.NODES, "n0")):
+        labels = (await cluster.get(kind, name)).metadata.labels
+        assert [key for key in labels if "kubernetes.io" not in key] == ["own"]
+    assert (await cluster.list(resources.DEVICE_TAINT_RULES)).items == ()
+    assert (await cluster.list(resources.RESOURCE_CLAIM_TEMPLATES)).items == ()
+    assert (await cluster.list(resources.DEVICE_CLASSES)).items != ()
+    assert await uninstall(cluster) == ([], ())
+
+
+STAYS = [
+    ([QUOTA], "CustomResourceDefinition devicequotas.drawbridge.dev, for a/q"),
+    ([obj("v1", "Secret", "own", SYSTEM, labels={})], f"Namespace {SYSTEM}, for Secret {SYSTEM}/own"),
+    ([template_for("a"), asking("p", made=False)], "until Pod default/p has its claim"),
+    ([pod("q", schedulerName="drawbridge")], "Pod default/q, which waits for scheduler drawbridge"),
+]
+
+
+@pytest.mark.parametrize(("objects", "said"), STAYS, ids=[said for _, said in STAYS])
+async def test_what_others_use_stays_and_is_named(objects, said):
+    cluster = loaded(*installed(), *shared(), *objects)
+    for _ in range(2):
+        _, left = await uninstall(cluster)
+        assert said in " ".join(left)
+    for one in objects:
+        assert await cluster.get(resources.of(one), one["metadata"]["name"], one["metadata"].get("namespace"))
+
+
+async def test_kinds_go_with_their_objects_if_that_is_said():
+    cluster = loaded(*installed(), *shared(), QUOTA)
+    taken, left = await uninstall(cluster, kinds=True)
+    assert "CustomResourceDefinition devicequotas.drawbridge.dev" in taken
+    assert left == ()
+
+
+async def test_a_template_whose_pod_has_its_claim_goes():
+    cluster = loaded(*installed(), template_for("a"), asking("p", made=True))
+    await uninstall(cluster)
+    assert (await cluster.list(resources.RESOURCE_CLAIM_TEMPLATES)).items == ()
+
+
+async def test_of_two_installations_one_goes_and_what_they_share_stays():
+    cluster = loaded(*installed(), *installed("gpu-tools"), *shared())
+    taken, [left] = await uninstall(cluster, "gpu-tools")
+    assert taken == ["Deployment gpu-tools/drawbridge-webhook", "ConfigMap gpu-tools/drawbridge"]
+    assert f"{SYSTEM} uses it" in left
+    assert await cluster.get(resources.MUTATING_WEBHOOKS, "drawbridge")
+
+
+@pytest.mark.usefixtures("somewhere")
+def test_without_yes_nothing_is_changed_and_where_nothing_is_there_is_nothing_to_say():
+    assert run_json("uninstall", "--yes") == (0, {"taken": [], "left": [], "done": True})
+    assert run("uninstall").stdout == "nothing of drawbridge is left to take away\n"

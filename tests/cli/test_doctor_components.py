@@ -1,0 +1,162 @@
+"""What is wrong with drawbridge itself: each ill of an installation that is otherwise well, as `drawbridge manifests` prints it."""
+
+import copy
+from datetime import UTC, datetime, timedelta
+
+import pytest
+import yaml
+
+from cli.doctor import components, installed
+from tests.cli.running import run
+
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+SYSTEM = "drawbridge-system"
+IMAGE = "registry.example.com/drawbridge:1"
+WELL = run("manifests", "--image", IMAGE).stdout
+
+
+def installation():
+    """The objects of an installation with what servers and controllers add."""
+    objects = list(yaml.safe_load_all(WELL))
+    for one in objects:
+        if one["kind"] == "Deployment":
+            one["status"] = {"observedGeneration": 1, "replicas": 2, "readyReplicas": 2}
+        if one["kind"].endswith("WebhookConfiguration"):
+            waiting = yaml.safe_load(one["metadata"]["annotations"]["drawbridge.dev/rules"])
+            for hook in one["webhooks"]:
+                hook["rules"] = waiting[hook["name"]]
+                hook["clientConfig"]["caBundle"] = "eA=="
+    objects.append(lease("drawbridge", "drawbridge-controller-0", NOW))
+    return objects
+
+
+def lease(name, holder, renewed):
+    spec = {"holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": renewed.isoformat()}
+    return {"kind": "Lease", "metadata": {"name": name, "namespace": SYSTEM}, "spec": spec}
+
+
+def examined(objects, *answers, unread=("Secret",)):
+    parts = installed.with_configuration(installed.parts_of(objects, frozenset(unread)))
+    return list(components.examine(components.msgspec.structs.replace(parts, answers=answers), NOW))
+
+
+def of(objects, kind, name):
+    [found] = [one for one in objects if (one["kind"], one["metadata"]["name"]) == (kind, name)]
+    return found
+
+
+def test_of_an_installation_that_is_well_nothing_is_found():
+    digest = installed.with_configuration(installed.parts_of(installation(), frozenset())).digest
+    said = components.answer_of("p", "[+]x ok\n[!]lease: another replica leads\n", f'drawbridge_configuration_info{{sha256="{digest}"}} 1.0\n')  # fmt: skip
+    assert examined(installation(), said) == []
+
+
+def test_where_nothing_is_installed_there_is_nothing_to_examine():
+    others = [{"kind": "Namespace", "metadata": {"name": "default"}}]
+    assert installed.parts_of(others, frozenset()) is None
+
+
+def scale(objects, **status):
+    of(objects, "Deployment", "drawbridge-webhook")["status"] |= status
+
+
+def pod(**status):
+    labels = {"app.kubernetes.io/component": "webhook"}
+    return {"kind": "Pod", "metadata": {"name": "p", "namespace": SYSTEM, "labels": labels}, "status": status}
+
+
+def waiting(reason):
+    return pod(
+        containerStatuses=[{"name": "webhook", "state": {"waiting": {"reason": reason, "message": "no such image"}}}]
+    )
+
+
+def no_image(objects):
+    scale(objects, readyReplicas=0)
+    objects.append(waiting("ImagePullBackOff"))
+
+
+def not_made(objects):
+    scale(
+        objects, readyReplicas=0, conditions=[{"type": "ReplicaFailure", "status": "True", "message": "exceeded quota"}]
+    )
+
+
+def no_node(objects):
+    scale(objects, readyReplicas=1)
+    objects.append(pod(conditions=[{"type": "PodScheduled", "status": "False", "message": "0/1 nodes"}]))
+
+
+def twice(objects):
+    other = copy.deepcopy(of(objects, "Deployment", "drawbridge-webhook"))
+    other["metadata"]["namespace"] = "gpu-tools"
+    objects.append(other)
+
+
+def of_two_versions(objects):
+    [container] = of(objects, "Deployment", "drawbridge-controller")["spec"]["template"]["spec"]["containers"]
+    container["image"] = "registry.example.com/drawbridge:0"
+
+
+def renew(objects, **changes):
+    of(objects, "Lease", "drawbridge")["spec"] |= changes
+
+
+def misspelt(objects):
+    objects.append({"kind": "Namespace", "metadata": {"name": "a", "labels": {"drawbridge.dev/mode": "enforced"}}})
+
+
+def half(objects):
+    objects[:] = [one for one in objects if one["kind"] in ("Deployment", "Lease", "MutatingWebhookConfiguration")]
+
+
+ILLS = [
+    (no_image, "not running", "Deployment drawbridge-system/drawbridge-webhook", "ImagePullBackOff: no such image"),
+    (not_made, "not running", "Deployment drawbridge-system/drawbridge-webhook", "no pod can be made: exceeded quota"),
+    (no_node, "not ready", "Deployment drawbridge-system/drawbridge-webhook", "not scheduled: 0/1 nodes"),
+    (twice, "two installations", "Namespace gpu-tools", "run in drawbridge-system, gpu-tools"),
+    (of_two_versions, "several versions", "Deployment drawbridge-system/drawbridge-controller", "drawbridge:0"),
+    (lambda it: renew(it, holderIdentity=""), "no leader", "Lease drawbridge-system/drawbridge", "no replica holds it"),
+    (lambda it: it.remove(of(it, "Lease", "drawbridge")), "no leader", "Lease drawbridge-system/drawbridge", "does not exist"),
+    (lambda it: renew(it, renewTime=(NOW + timedelta(hours=1)).isoformat()), "clock", "Lease drawbridge-system/drawbridge", "still to come"),
+    (misspelt, "mode", "Namespace a", "'enforced'"),
+    (half, "missing", "ValidatingWebhookConfiguration drawbridge", "so it is with"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("break_it", "what", "about", "said"), ILLS, ids=lambda one: getattr(one, "__name__", None))
+def test_an_ill_of_the_installation_is_named_first(break_it, what, about, said):
+    objects = installation()
+    break_it(objects)
+    found = examined(objects)
+    assert (found[0].what, found[0].object) == (what, about), found
+    assert said in found[0].message
+    assert found[0].remedy
+
+
+ANSWERS = [
+    ("", 'drawbridge_configuration_info{sha256="0"} 1.0\n', "configuration", "p decide by another content"),
+    ("[!]webhooks: kept\n", "", "warning", "[!]webhooks: kept"),
+    ("", "# TYPE drawbridge_certificate_days gauge\ndrawbridge_certificate_days -2.0\n", "certificate", "expired 2 days ago"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("readiness", "metrics", "what", "said"), ANSWERS)
+def test_what_a_replica_says_is_found(readiness, metrics, what, said):
+    [found] = examined(installation(), components.answer_of("p", readiness, metrics))
+    assert found.what == what
+    assert said in found.message
+
+
+@pytest.mark.parametrize("kind", ["ValidatingAdmissionPolicy", "ClusterRole", "MutatingWebhookConfiguration"])
+def test_of_what_could_not_be_read_nothing_is_said_to_be_missing(kind):
+    objects = [one for one in installation() if not one["kind"].startswith(kind)]
+    assert examined(objects, unread=("Secret", kind, f"{kind}Binding")) == []
+
+
+def test_what_an_installation_has_besides_is_no_difference():
+    shipped = {"rules": [{"verbs": ["get", "list"], "resources": ["pods"]}], "empty": {}, "no": False}
+    has = {"rules": [{"verbs": ["watch", "list", "get"], "resources": ["pods", "nodes"]}, {"verbs": ["*"]}], "more": 1}
+    assert components.differs(shipped, has, "x") == ""
+    assert components.differs(has, shipped, "x") == "x.rules[0]"
+    assert components.differs({"a": [{"name": "n", "v": 1}]}, {"a": [{"name": "n", "v": 2}]}, "x") == "x.a[0].v"
