@@ -36,7 +36,7 @@ def state_of(
     from cluster.objects import LimitRange
     from dra.objects import Pod
     from dra.wire import WireError, convert
-    from webhook.state import Inventory, State
+    from webhook.state import Inventory, State, custom_kinds
     from webhook.translate import group_kind, mapping, namespace_of
 
     namespaces: dict[str, dict[str, str]] = {}
@@ -81,6 +81,7 @@ def state_of(
         namespaces=namespaces,
         quotas=quotas,
         limit_ranges=limit_ranges,
+        custom_kinds=custom_kinds(one.object for one in (*besides(around, documents), *documents)),
         # What pods ask for on their nodes; files that hold no such pod do not say that there is none.
         uses=total(pods) or None if configuration.file.mixed else None,
     )

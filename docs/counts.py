@@ -130,7 +130,10 @@ def of_docs(root: Path) -> None:
     """Count the words of the pages that people write and of those that are generated, and lines over 120 characters."""
     pages = {path: path.read_text(encoding="utf-8") for path in [*(root / "docs").glob("*.md"), *root.glob("*.md")]}
     words = {path.name: len(text.split()) for path, text in pages.items()}
-    made = {name: words.pop(name, 0) for name in ("messages.md", "vocabularies.md", "findings.md", "CHANGELOG.md")}
+    made = {
+        name: words.pop(name, 0)
+        for name in ("kinds.md", "messages.md", "vocabularies.md", "findings.md", "CHANGELOG.md")
+    }
     long = sum(len(line) > 120 for path, text in pages.items() if path.name in words for line in text.splitlines())
     print(f"words of {len(words)} pages: {sum(words.values()):,}; lines over 120 characters: {long}")
     print("  longest: " + ", ".join(f"{name} {words[name]:,}" for name in sorted(words, key=words.__getitem__)[:-6:-1]))

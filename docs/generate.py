@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import click
 
 from cli.schemas.schema import NAMES, text_of
+from docs import kinds, messages
 from docs import map as picture
-from docs import messages
 from docs.layout import laid_out
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ def generated() -> Mapping[str, Callable[[], str]]:
     return {
         "docs/architecture.svg": lambda: picture.draw(picture.places()),
         "docs/findings.md": lambda: laid_out(printed("check", "--explain", "all", "-o", "markdown"), of_code),
+        "docs/kinds.md": lambda: laid_out(kinds.page()),
         "docs/messages.md": messages.page,
         VOCABULARIES: vocabularies,
         **{f"docs/schemas/{name}.json": lambda name=name: text_of(name) for name in NAMES},  # type: ignore[misc]
@@ -81,7 +82,7 @@ def narrow() -> Mapping[str, Callable[[], str]]:
     return {
         str(page.relative_to(ROOT)): lambda page=page: laid_out(page.read_text(encoding="utf-8"))  # type: ignore[misc]
         for page in pages
-        if page.name not in ("CHANGELOG.md", "messages.md", "findings.md")
+        if page.name not in ("CHANGELOG.md", "kinds.md", "messages.md", "findings.md")
     }
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from cli.check.reports import APPROXIMATED, KNOWN, STAYS, Placed
+from cli.check.reports import APPROXIMATED, AT_WEBHOOK, KNOWN, STAYS, Placed
 from dra.finding import Finding, Severity
 from dra.pointer import member
 from dra.validation import Problem, Reviewed, findings, name
@@ -126,8 +126,10 @@ def place_decisions(decided: Iterable[tuple[Document, Iterable[Decision]]]) -> l
     for number, (document, decisions) in enumerate(decided):
         for decision in decisions:
             code = decision.code
-            if not code and decision.action is Action.APPROXIMATED:
+            if not code and Action.APPROXIMATED in (decision.action, decision.pods):
                 code = APPROXIMATED
+            if not code and decision.action is Action.AT_WEBHOOK:
+                code = AT_WEBHOOK
             # A key of no dialect stays whatever becomes of the request beside it.
             if not code and decision.action is Action.LEFT and decision.dialect:
                 code = STAYS

@@ -23,12 +23,13 @@ from webhook.refusals import PAGES
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-APPROXIMATED, STAYS, WAITS = "M001", "M002", "M003"
+APPROXIMATED, STAYS, WAITS, AT_WEBHOOK = "M001", "M002", "M003", "M004"
 _WARNING, _INFO = Severity.WARNING, Severity.INFO
 _MOVES: Final[dict[str, Code]] = {
     APPROXIMATED: Code("a request that a claim says only roughly", _WARNING, "read what differs; with `approximations: leave` it stays"),
     STAYS: Code("a request that stays with its device plugin", _WARNING, "do what the message says, or leave it: it works as it did"),
     WAITS: Code("a request that would become a claim if the cluster were ready", _INFO, "install the driver and its classes, and take the device plugin off its nodes"),
+    AT_WEBHOOK: Code("a request of an object that stays: its pods get claims at the webhook", _INFO, "install the webhook where the object is applied"),
 }  # fmt: skip
 # Every code that a finding can have.
 KNOWN: Final = {**CODES, **PAGES, **_MOVES}

@@ -331,6 +331,7 @@ def _print_diff(results: list[Result], edits: list[Edited]) -> None:
 
 def _print_report(results: list[Result]) -> None:
     """Print what became of each key, for people."""
+    from webhook.dialects import Action
     from webhook.refusals import Denial
 
     touched = [result for result in results if result.translation.decisions]
@@ -357,10 +358,15 @@ def _print_report(results: list[Result]) -> None:
         inputs.tell(lines)
     refused = sum(bool(result.translation.refusals) for result in touched)
     changed = sum(result.translation.changed for result in touched)
-    left, others = len(touched) - changed - refused, len(results) - len(touched)
+    to_webhook = 0
+    for result in touched:
+        waits = any(decision.action is Action.AT_WEBHOOK for decision in result.translation.decisions)
+        to_webhook += waits and not result.translation.refusals and not result.translation.changed
+    left, others = len(touched) - changed - refused - to_webhook, len(results) - len(touched)
     objects = inputs.count_of(len(results), "object")
+    pods = f"{to_webhook} left to the webhook, " if to_webhook else ""
     inputs.tell(
-        [f"{objects}: {changed} rewritten, {refused} refused, {left} left, {others} without a legacy request"],
+        [f"{objects}: {changed} rewritten, {pods}{refused} refused, {left} left, {others} without a legacy request"],
     )
 
 

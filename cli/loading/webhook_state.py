@@ -13,7 +13,7 @@ from dra.objects import (
     versions,
 )
 from dra.wire import WireError, convert
-from webhook.state import Features, Inventory, State, StateBuilder
+from webhook.state import Features, Inventory, State, StateBuilder, custom_kinds
 
 if TYPE_CHECKING:
     from webhook.state import Configuration
@@ -56,7 +56,7 @@ def state_of(gathered: Gathered, configuration: Configuration, features: Feature
     unsure = gathered.server is None or gathered.unread
     builder.learn(features=features, incomplete=frozenset(missing if unsure else ()))
     builder.settle()
-    state = builder.state(fresh=True)
+    state = msgspec.structs.replace(builder.state(fresh=True), custom_kinds=custom_kinds(gathered.objects))
     if gathered.server is None and not gathered.of("Node", "DeviceClass", "ResourceSlice"):
         state = msgspec.structs.replace(state, fleet=Inventory(), stock=None, prospects=None)
     return state, unread

@@ -143,7 +143,7 @@ def _narrow_rows(row: Schema) -> None:
     _choose(members["role"], _values(read))
     # What only code can decide.
     actions = set(Action)
-    actions -= {Action.REFUSED, Action.NOT_UNDERSTOOD}
+    actions -= {Action.REFUSED, Action.NOT_UNDERSTOOD, Action.AT_WEBHOOK}
     _choose(members["action"], sorted(actions))
 
 

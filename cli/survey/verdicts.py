@@ -263,6 +263,8 @@ def is_moved(pod: Object) -> bool:
 def _fate(decision: Decision) -> Outlook:
     if decision.action is Action.LEFT and _SERVED_BY_CLASS in decision.detail:
         return Outlook.SERVED
+    if decision.action is Action.AT_WEBHOOK:  # the pods of a workload are what is surveyed
+        return _OF_ACTION[Action(decision.pods)]
     return _OF_ACTION[decision.action]
 
 

@@ -20,6 +20,7 @@ from webhook.admission.unanswered_requests import BEYOND, MOST, judge_resource
 from webhook.dialects import Action
 from webhook.refusals import Denial
 from webhook.translate import (
+    RENDERED,
     Decision,
     Translation,
     at,
@@ -97,6 +98,7 @@ class Elsewhere(NamedTuple):
 
     said: Translation
     pods: dict[str, _Object]  # by where the requests stand, as people say it
+    reader: str = ""  # who reads them there
 
 
 def decide_unknown_kind(obj: _Object, state: State, *, unknown: bool = False) -> Elsewhere:
@@ -106,6 +108,7 @@ def decide_unknown_kind(obj: _Object, state: State, *, unknown: bool = False) ->
     both = group_kind(obj)
     counted = _COUNTING.get(both)
     known = kind_of(obj)
+    reader = known.reads if known and known.reads else f"the controller that makes pods of a {both[1]}"
     said: list[Translation] = []
     pods: dict[str, _Object] = {}
     for one in words:
@@ -122,11 +125,10 @@ def decide_unknown_kind(obj: _Object, state: State, *, unknown: bool = False) ->
             said.append(_not_looked_into(name, one, f"it stands in {one.text}, a text"))
             continue
         if known is None:
-            kind = both[1] or "object without a kind"
-            said.append(_not_looked_into(name, one, f"drawbridge does not know what a {kind} makes of it"))
+            unknown_to_us = f"drawbridge does not know what a {both[1] or 'object without a kind'} makes of it"
+            said.append(_not_looked_into(name, one, RENDERED[both].reads if both in RENDERED else unknown_to_us))
             continue
         resources = _resources(obj, one)
-        reader = known.reads or f"the controller that makes pods of a {both[1]}"
         if resources is None:
             said.append(_left(name, one, f"it stays, and asks for nothing by itself: it is read by {reader}"))
         elif place not in pods:
@@ -141,7 +143,7 @@ def decide_unknown_kind(obj: _Object, state: State, *, unknown: bool = False) ->
             }
             stays = f"{place} stays: it is read by {reader}; the pods are translated at the webhook"
             said.append(Translation(warnings=(stays,)))
-    return Elsewhere(merge(said), pods)
+    return Elsewhere(merge(said), pods, reader)
 
 
 def asks_in_unknown_kind(obj: _Object, state: State) -> bool:

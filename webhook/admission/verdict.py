@@ -68,6 +68,8 @@ STEPS = 1_000_000
 _NAMED = (("", "Pod"), ("apps", "Deployment"), ("apps", "StatefulSet"), ("apps", "DaemonSet"), ("batch", "Job"))
 # Actions that every mode leaves as they are.
 _STAYING = (Action.LEFT, Action.NOT_UNDERSTOOD)
+# Actions that change a pod.
+_CHANGING = (Action.TRANSLATED, Action.APPROXIMATED, Action.IGNORED)
 
 
 def decide_object(obj: dict[str, Json], state: State, *, unknown: bool = False) -> Translation:
@@ -104,7 +106,7 @@ def _decide(obj: _Object, state: State, mode: Mode, *, unknown: bool = False) ->
         # Whatever becomes of the pod, what is not understood on it is said.
         warnings = dict.fromkeys((*verdict.warnings, *warnings))
         verdict = msgspec.structs.replace(verdict, warnings=tuple(warnings))
-        judged.append(_in_mode(verdict, obj, mode, state))
+        judged.append(_leave_to_webhook(_in_mode(verdict, obj, mode, state), one.stays))
     # Requests outside of pod templates: the object keeps them, and its pods are decided about as they will be made.
     found = decide_unknown_kind(obj, state, unknown=unknown)
     judged.append(_in_mode(found.said, obj, mode, state))
@@ -116,7 +118,8 @@ def _decide(obj: _Object, state: State, mode: Mode, *, unknown: bool = False) ->
             if key.startswith("/"):  # a pointer into the pod means nothing in the object
                 key = split(key)[-1]
             told.append(msgspec.structs.replace(decision, object=name, container=place, key=key))
-        judged.append(Translation(decisions=tuple(told), refusals=of_pod.refusals, warnings=of_pod.warnings))
+        made = Translation(decisions=tuple(told), refusals=of_pod.refusals, warnings=of_pod.warnings)
+        judged.append(_leave_to_webhook(made, f"it is read by {found.reader}"))
     whole = merge(judged)
     if whole.refusals:
         return whole
@@ -201,6 +204,19 @@ def _refuse(done: Translation, decisions: list[Decision]) -> Translation:
         templates={},
         given=(),
     )
+
+
+def _leave_to_webhook(done: Translation, stays: str) -> Translation:
+    """Say of keys whose object stays, for the reason `stays`, that they are left to the webhook, and what it makes of them."""
+    if not stays:
+        return done
+    decisions: list[Decision] = []
+    for one in done.decisions:
+        if one.action in _CHANGING:
+            detail = f"{stays}; on its pods: {one.action}" + (f": {one.detail}" if one.detail else "")
+            one = msgspec.structs.replace(one, action=Action.AT_WEBHOOK, detail=detail, pods=one.action.value)  # noqa: PLW2901
+        decisions.append(one)
+    return msgspec.structs.replace(done, decisions=tuple(decisions))
 
 
 def _leave(done: Translation, reason: str, *, quiet: bool = False) -> Translation:

@@ -27,6 +27,7 @@ class Action(StrEnum):
     TRANSLATED = "translated"
     APPROXIMATED = "approximated"
     IGNORED = "ignored"
+    AT_WEBHOOK = "left to the webhook"  # of an object that stays, and whose pods are changed when they are made
     LEFT = "left"
     NOT_UNDERSTOOD = "not understood"  # of a key that no table has
     REFUSED = "refused"

@@ -6,6 +6,7 @@ from webhook.state import configuration
 from webhook.state.builder import Seen, StateBuilder
 from webhook.state.canary import Workload, covers, workload
 from webhook.state.configuration import Configuration, read
+from webhook.state.custom_kind import custom_kinds
 from webhook.state.features import Features
 from webhook.state.inventory import Inventory
 from webhook.state.mode import Mode, doubts, everywhere, mistake_of, mode_of, why_not
@@ -33,6 +34,7 @@ __all__ = [
     "Workload",
     "configuration",
     "covers",
+    "custom_kinds",
     "doubts",
     "everywhere",
     "mistake_of",

@@ -14,6 +14,7 @@ from allocator import FleetMemo
 from dra.objects import ResourceClaimSpec
 from dra.stock import Stock
 from webhook.state.configuration import Configuration
+from webhook.state.custom_kind import CustomKind, GroupKind
 from webhook.state.features import Features
 from webhook.state.inventory import Inventory
 
@@ -52,6 +53,8 @@ class State(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     template_owners: Mapping[tuple[str, str], str] = {}
     # What pods ask for on each node, in nano-units; None if nobody knows. Only who is weighed depends on it, as on the stock.
     uses: Mapping[str, Mapping[str, int]] | None = None
+    # Custom kinds by their definitions, as far as these are known.
+    custom_kinds: Mapping[GroupKind, tuple[CustomKind, ...]] = {}
     # What was found out about this and earlier stocks. It changes no decision, only how long the next one takes.
     memo: FleetMemo = msgspec.field(default_factory=FleetMemo)
 

@@ -25,10 +25,11 @@ from webhook.translate.translate import (
     translate_each,
     translate_object,
 )
-from webhook.translate.workload_kind import group_kind, kind_of, origin_of, scheduler_of
+from webhook.translate.workload_kind import RENDERED, group_kind, kind_of, origin_of, scheduler_of
 
 __all__ = [
     "PLACEHOLDER",
+    "RENDERED",
     "Decision",
     "Given",
     "PodView",

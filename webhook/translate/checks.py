@@ -48,6 +48,8 @@ class Context(NamedTuple):
     queue: str = ""  # of Kueue's, that the pod or its workload is in
     # Containers that misspell a key, by their order.
     misspelt: Mapping[int, Left] = {}
+    # Keys that the controller of the pod reads on it, and what for.
+    read_on_pods: Mapping[str, str] = {}
     # What an earlier round took from each container.
     recorded: Mapping[str, Mapping[str, Json]] = {}
 
@@ -74,6 +76,8 @@ def judge(cases: Sequence[Case], context: Context) -> Verdict:
         cases = _take(cases, (leave_latecomers,), context)
     if context.misspelt:
         cases = _take(cases, (leave_misspelt,), context)
+    if context.read_on_pods:
+        cases = _take(cases, (leave_read_on_pods,), context)
     for joint in context.configuration.file.joint:
         cases = _pair(cases, joint)
     cases = _take(cases, _for_itself(context), context)
@@ -195,6 +199,14 @@ def leave_latecomers(case: Case, context: Context) -> Case:
             if case.dialect.name in before:
                 reason = "came after the other keys had been translated: another webhook adds it"
                 return case.leave(case.keys[0], reason)
+    return case
+
+
+def leave_read_on_pods(case: Case, context: Context) -> Case:
+    """A key that its controller reads on the pod, after our webhook, stays."""
+    for key in case.keys:
+        if key in context.read_on_pods:
+            return case.leave(key, context.read_on_pods[key])
     return case
 
 

@@ -57,6 +57,19 @@ def at(obj: Json, path: str) -> Json:
     return obj
 
 
+def lost_claims(obj: Json, kept: Json, path: str) -> str:
+    """Name the field of the pod template at `path` in which claims are lost where of an object only `kept` is kept; "" if none are."""
+    if at(obj, f"{path}/spec/resourceClaims") != at(kept, f"{path}/spec/resourceClaims"):
+        return "spec.resourceClaims"
+    for part in ("containers", "initContainers"):
+        containers = at(obj, f"{path}/spec/{part}")
+        for index in range(len(containers) if isinstance(containers, list) else 0):
+            claims = f"{path}/spec/{part}/{index}/resources/claims"
+            if at(obj, claims) != at(kept, claims):
+                return f"{part}.resources.claims"
+    return ""
+
+
 def _is_pod(value: Json) -> bool:
     return isinstance(mapping(mapping(value).get("spec")).get("containers"), list)
 

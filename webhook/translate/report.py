@@ -36,6 +36,8 @@ class Decision(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     basis: str = ""
     # Whether that is only what it most often means: nothing was there to look at.
     assumed: bool = False
+    # What becomes of a key that is left to the webhook, on the pod: translated, approximated or ignored.
+    pods: str = ""
 
 
 class Report:

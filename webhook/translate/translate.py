@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from cluster.patch import apply_json_patch
+from dra.objects import template_site
 from dra.wire import Json
 from webhook import names
 from webhook.claims import workshop
@@ -24,12 +26,12 @@ from webhook.translate.case import cases
 from webhook.translate.checks import Context, Verdict, judge
 from webhook.translate.limits import too_much
 from webhook.translate.owner import misspelt, owners
-from webhook.translate.pod_template import at, name_of, namespace_of, paths
+from webhook.translate.pod_template import at, lost_claims, name_of, namespace_of, paths
 from webhook.translate.pod_view import look
 from webhook.translate.record import LARGEST, NOTHING_WRITTEN, foreign, is_of_file, read_record
 from webhook.translate.report import Decision, Report
 from webhook.translate.rewrite import Given, clean_annotations, rewrite, standing, strip
-from webhook.translate.workload_kind import ALONE, QUEUE, Provenance, origin_of
+from webhook.translate.workload_kind import ALONE, QUEUE, READ_ON_PODS, Provenance, group_kind, origin_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -60,6 +62,8 @@ class Translation(msgspec.Struct, frozen=True, kw_only=True):
     given: tuple[Given, ...] = ()
     refusals: tuple[Denial, ...] = ()
     warnings: tuple[str, ...] = ()
+    # Why the template stays although its pods get claims: they get them at the webhook.
+    stays: str = ""
 
     @property
     def changed(self) -> bool:
@@ -116,6 +120,10 @@ def translate(
     if whose.mixed and any(fresh.values()):
         report.pass_by(whose.mixed)
         return _alone(report, cleaning, earlier)
+    read_on_pods: dict[str, str] = {}
+    for label, (read, what_for) in READ_ON_PODS.items():
+        if label in view.labels or label in origin.labels:
+            read_on_pods[read] = what_for
     wrong: Mapping[int, Left] = {}
     for slot in view.slots:
         if len(slot.limits) > len(slot.words):
@@ -136,6 +144,7 @@ def translate(
         queue=origin.queue or str(view.labels.get(QUEUE) or ""),
         recorded=believed.record.containers,
         misspelt=wrong,
+        read_on_pods=read_on_pods,
     )
     verdict = judge(cases(spoken, whose, configuration, state.fleet), context)
     key = state.keys[0] if seal and state.keys else None
@@ -263,7 +272,10 @@ def translate_each(
     """Translate every pod template of an object, by the pointer to it."""
     name = name_of(obj)
     namespace = namespace_of(obj)
-    origin = origin_of(obj, state.configuration)
+    version = str(obj.get("apiVersion", "")).rpartition("/")[2]
+    defined = () if template_site(obj) else state.custom_kinds.get(group_kind(obj), ())
+    definitions = [one for one in defined if version in one.served]
+    origin = origin_of(obj, state.configuration, is_defined=bool(definitions))
     done: dict[str, Translation] = {}
     for path in paths(obj, unknown=unknown):
         pod = at(obj, path)
@@ -275,12 +287,16 @@ def translate_each(
             budget=budget,
             origin=origin,
         )
-        if origin.reads and one.changed:
-            # What was decided about a template that its controller reads is what becomes of its pods at the webhook.
-            told = (
-                f"the template stays: the keys in it are read by {origin.reads}; its pods are translated at the webhook"
-            )
-            one = msgspec.structs.replace(one, operations=(), templates={}, warnings=(told, *one.warnings))
+        stays = origin.stays
+        if one.changed and not stays:
+            became = apply_json_patch(obj, one.operations) if definitions else obj
+            for kind in definitions:
+                if lost := lost_claims(became, kind.prune(became), path):
+                    stays = f"its CRD {kind.name} has no {lost} in {version}, so the API server would drop the claims"
+        if one.changed and stays:
+            # What was decided about such a template is what becomes of its pods at the webhook.
+            told = f"the template stays: {stays}; its pods are translated at the webhook"
+            one = msgspec.structs.replace(one, operations=(), templates={}, warnings=(told, *one.warnings), stays=stays)
         # The decisions speak of the object that the template stands in.
         decisions = tuple([msgspec.structs.replace(decision, object=name) for decision in one.decisions])
         done[path] = msgspec.structs.replace(one, decisions=decisions)

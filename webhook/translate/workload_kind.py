@@ -6,6 +6,7 @@ they come to the webhook. Where nobody does, the template is rewritten like any 
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
 from webhook.translate.pod_view import mapping
@@ -19,12 +20,34 @@ if TYPE_CHECKING:
 QUEUE = "kueue.x-k8s.io/queue-name"
 
 
+class Keeps(StrEnum):
+    """What a published definition does with `resourceClaims` of a pod template, and with `claims` of a container."""
+
+    YES = "keeps claims"
+    NO = "drops claims"
+    ANY = "keeps any field"
+    NO_TEMPLATE = "has no pod template"
+    UNPUBLISHED = "is not published"
+
+
+class Published(NamedTuple):
+    """Where a kind was looked up: the project with its version, the definition or source, and since when claims are kept."""
+
+    version: str
+    source: str
+    keeps: Keeps
+    since: str = ""
+
+
 class WorkloadKind(NamedTuple):
     """What is known of a kind that brings pods."""
 
+    published: Published
     reads: str = ""  # who reads the keys in its templates, and what for
     scheduler: str = ""  # what its own `schedulerName` is where it is not said; only for kinds that have one
     group: str = ""  # the annotation by which whoever runs it puts its pods into one group
+    drops: tuple[str, ...] = ()  # its versions whose definition drops claims, or does so in releases that are in use
+    note: str = ""  # what else becomes of it
 
 
 class Provenance(NamedTuple):
@@ -32,43 +55,135 @@ class Provenance(NamedTuple):
 
     queue: str = ""
     scheduler: str = ""
-    reads: str = ""
+    stays: str = ""  # why the template stays as it is
+    labels: frozenset[str] = frozenset()  # that the controller gives its pods, and that READ_ON_PODS has
 
 
 ALONE = Provenance()
-_PLAIN = WorkloadKind()
-_RAY = WorkloadKind("KubeRay, which tells Ray and its autoscaler by them what a worker has")
-_TRAINER = WorkloadKind("Trainer, which counts the processes of a node by them")
-_KNATIVE = WorkloadKind("Knative, whose pods have no field for claims")
-_KSERVE = WorkloadKind("KServe, which builds its pods itself")
-_ARGO = WorkloadKind("Argo, which builds its pods itself")
-_AIBRIX = WorkloadKind("AIBrix, which builds its pods itself")
-_SPARK = WorkloadKind("the Spark operator, which tells Spark by them what an executor has")
+LWS_LABEL = "leaderworkerset.sigs.k8s.io/name"
+# A label of pods: the key that their controller reads on the pods themselves, after our webhook, and what for.
+READ_ON_PODS: Mapping[str, tuple[str, str]] = {
+    LWS_LABEL: ("google.com/tpu", "LeaderWorkerSet reads it on each pod to set TPU_WORKER_ID and TPU_WORKER_HOSTNAMES"),
+}
+
+
+def _read(project: str, source: str, keeps: Keeps, reads: str, *, since: str = "", note: str = "") -> WorkloadKind:
+    return WorkloadKind(Published(project, source, keeps, since), reads, note=note)
+
+
+def _plain(project: str, source: str, since: str = "", keeps: Keeps = Keeps.YES) -> WorkloadKind:
+    return WorkloadKind(Published(project, source, keeps, since))
+
+
+_OPERATOR = Published("training operator 1.9.2", "manifests/base/crds", Keeps.YES, "training operator 1.9")
+_RAY = _read(
+    "KubeRay 1.7.0-rc.0",
+    "ray-operator/config/crd/bases, ray-operator/controllers/ray/utils/resources.go",
+    Keeps.YES,
+    "KubeRay, which tells Ray and its autoscaler by them what a worker has",
+    since="1.3.2",
+)
+_TRAINER = _read(
+    "Trainer 2.3.0-rc.3", "manifests/base/crds", Keeps.YES, "Trainer, which counts the processes of a node by them"
+)
+_KNATIVE = _read(
+    "Knative Serving main",
+    "config/core/300-resources",
+    Keeps.NO,
+    "Knative, whose pods have no field for claims",
+)
+_KSERVE = _read(
+    "KServe 0.20.0-rc1",
+    "config/crd/full, pkg/constants/constants.go",
+    Keeps.YES,
+    "KServe, which builds its pods itself",
+    note="it counts GPUs of several nodes by the keys; the minimal definitions keep any field",
+)
+_ARGO = _read(
+    "Argo Workflows main",
+    "manifests/base/crds/full",
+    Keeps.NO_TEMPLATE,
+    "Argo, which builds its pods itself",
+    note="a container has `claims`, a workflow no `resourceClaims`",
+)
+_AIBRIX = _read("AIBrix 0.7.0-rc.3", "config/crd/orchestration", Keeps.YES, "AIBrix, which builds its pods itself")
+_SPARK = _read(
+    "Spark operator main",
+    "config/crd/bases",
+    Keeps.ANY,
+    "the Spark operator, which tells Spark by them what an executor has",
+)
+_DYNAMO = _read(
+    "Dynamo main",
+    "deploy/operator/api",
+    Keeps.YES,
+    "Dynamo, which builds its pods itself",
+    note="it makes nvidia.com/gpu of its own `gpu`",
+)
+_NIM = _read(
+    "NIM operator main",
+    "api/apps/v1alpha1/nimservice_types.go",
+    Keeps.NO_TEMPLATE,
+    "the NIM operator, which builds its pods itself",
+    note="it ignores `claims` in `resources`: its own `spec.draResources` is for them",
+)
+_KAITO = _read(
+    "KAITO 0.12.0",
+    "config/crd/bases, pkg/workspace/resource/node.go",
+    Keeps.ANY,
+    "KAITO, which builds its pods itself",
+    note="it waits until a node's capacity has nvidia.com/gpu: keep the device plugin on its nodes",
+)
+_RUNAI = _read("run:ai", "no public definition", Keeps.UNPUBLISHED, "run:ai, which builds its pods itself")
+_SLINKY = _read(
+    "Slinky slurm-operator 1.1.0-rc1",
+    "config/crd/bases, internal/builder/workerbuilder",
+    Keeps.ANY,
+    "the Slurm operator, which puts its container into the pod",
+    note="it reads processors and memory of the container, no devices",
+)
+_SOPERATOR = _read("Soperator main", "config/crd/bases", Keeps.NO_TEMPLATE, "Soperator, which builds its pods itself")
+_VOLCANO = Published("Volcano 1.16.0-alpha.1", "config/crd/volcano/bases, config/crd/jobflow/bases", Keeps.YES, "1.11")
 
 KINDS: Mapping[tuple[str, str], WorkloadKind] = {
-    **{("ray.io", kind): _RAY for kind in ("RayCluster", "RayJob", "RayService")},
-    ("kubeflow.org", "PyTorchJob"): WorkloadKind("the training operator, which counts processes by them (`nprocPerNode: auto`)"),
-    **{("kubeflow.org", kind): _PLAIN for kind in ("TFJob", "MPIJob", "XGBoostJob", "PaddleJob", "JAXJob", "Notebook")},
+    **{("ray.io", kind): _RAY for kind in ("RayCluster", "RayJob", "RayService", "RayCronJob")},
+    ("kubeflow.org", "PyTorchJob"): WorkloadKind(_OPERATOR, "the training operator, which counts processes by them (`nprocPerNode: auto`)"),
+    **{("kubeflow.org", kind): WorkloadKind(_OPERATOR, drops=("v1",)) for kind in ("TFJob", "XGBoostJob", "PaddleJob")},
+    ("kubeflow.org", "JAXJob"): WorkloadKind(_OPERATOR),
+    ("kubeflow.org", "MPIJob"): WorkloadKind(Published("MPI operator 0.8.0", "manifests/base/kubeflow.org_mpijobs.yaml", Keeps.YES, "v2beta1 of MPI operator 0.6"), drops=("v1", "v1alpha1", "v1alpha2")),
+    ("kubeflow.org", "Notebook"): WorkloadKind(Published("Kubeflow Notebooks 1.11", "components/notebook-controller/config/crd/bases", Keeps.NO), drops=("v1", "v1beta1", "v1alpha1")),
     **{("trainer.kubeflow.org", kind): _TRAINER for kind in ("TrainJob", "TrainingRuntime", "ClusterTrainingRuntime")},
     **{("serving.knative.dev", kind): _KNATIVE for kind in ("Service", "Configuration", "Revision")},
     **{("serving.kserve.io", kind): _KSERVE for kind in ("InferenceService", "LLMInferenceService", "LLMInferenceServiceConfig", "ServingRuntime", "ClusterServingRuntime")},
     **{("argoproj.io", kind): _ARGO for kind in ("Workflow", "WorkflowTemplate", "ClusterWorkflowTemplate", "CronWorkflow")},
-    ("argoproj.io", "Rollout"): _PLAIN,
+    ("argoproj.io", "Rollout"): _plain("Argo Rollouts 1.10.0-rc1", "manifests/crds/rollout-crd.yaml", "1.9"),
     **{("sparkoperator.k8s.io", kind): _SPARK for kind in ("SparkApplication", "ScheduledSparkApplication")},
-    ("jobset.x-k8s.io", "JobSet"): _PLAIN,
-    ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): _PLAIN,
-    ("workload.codeflare.dev", "AppWrapper"): _PLAIN,
-    ("batch.volcano.sh", "Job"): WorkloadKind(scheduler="volcano", group="scheduling.k8s.io/group-name"),
-    ("apps.kruise.io", "CloneSet"): _PLAIN,
-    ("production-stack.vllm.ai", "VLLMRuntime"): WorkloadKind("vLLM's production stack, which builds its pods itself"),
-    ("nvidia.com", "DynamoGraphDeployment"): WorkloadKind("Dynamo, which builds its pods itself"),
-    ("nvidia.com", "DynamoComponentDeployment"): WorkloadKind("Dynamo, which builds its pods itself"),
-    **{("apps.nvidia.com", kind): WorkloadKind("the NIM operator, which builds its pods itself") for kind in ("NIMService", "NIMCache")},
+    ("jobset.x-k8s.io", "JobSet"): _plain("JobSet 0.12.0", "config/components/crd/bases", "0.7"),
+    ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): _plain("LeaderWorkerSet 0.10.0", "config/crd/bases, pkg/utils/accelerators/tpu.go", "0.4")._replace(note="TPUs stay, on its pods too: its webhook reads google.com/tpu there"),
+    ("disaggregatedset.x-k8s.io", "DisaggregatedSet"): _plain("LeaderWorkerSet 0.10.0", "config/crd/bases")._replace(note="TPUs stay, as in a LeaderWorkerSet"),
+    ("workload.codeflare.dev", "AppWrapper"): _read("AppWrapper 1.2.1", "config/crd/bases, internal/controller/appwrapper", Keeps.ANY, "AppWrapper, which keeps its pods off nodes with failed devices by them", note="Autopilot restarts no translated pod on a node that fails later: it looks for the key"),
+    ("batch.volcano.sh", "Job"): WorkloadKind(_VOLCANO, scheduler="volcano", group="scheduling.k8s.io/group-name"),
+    ("flow.volcano.sh", "JobTemplate"): WorkloadKind(_VOLCANO, scheduler="volcano", group="scheduling.k8s.io/group-name"),
+    ("workload.serving.volcano.sh", "ModelServing"): WorkloadKind(Published("Kthena 1.0.0-rc.0", "charts/kthena/charts/workload/crds", Keeps.YES, "0.1"), scheduler="volcano", group="scheduling.k8s.io/group-name"),
+    ("apps.kruise.io", "CloneSet"): _plain("OpenKruise 1.9.0-alpha3", "config/crd/bases", keeps=Keeps.ANY),
+    ("production-stack.vllm.ai", "VLLMRuntime"): _read("vLLM production stack main", "operator/config/crd/bases", Keeps.NO_TEMPLATE, "vLLM's production stack, which builds its pods itself"),
+    **{("nvidia.com", kind): _DYNAMO for kind in ("DynamoGraphDeployment", "DynamoComponentDeployment")},
+    **{("apps.nvidia.com", kind): _NIM for kind in ("NIMService", "NIMCache", "NIMPipeline")},
     **{("orchestration.aibrix.ai", kind): _RAY for kind in ("RayClusterFleet", "RayClusterReplicaSet")},
     **{("orchestration.aibrix.ai", kind): _AIBRIX for kind in ("StormService", "RoleSet", "PodSet")},
-    ("kaito.sh", "Workspace"): WorkloadKind("KAITO, which builds its pods itself"),
-    ("kubeflow.org", "Experiment"): WorkloadKind("Katib, which makes a workload of it for each trial"),
-    ("sagemaker.amazonaws.com", "HyperPodPyTorchJob"): WorkloadKind("HyperPod, which counts processes by them"),
+    **{("kaito.sh", kind): _KAITO for kind in ("Workspace", "InferenceSet", "RAGEngine")},
+    ("kubeai.org", "Model"): _read("KubeAI 0.21.0", "manifests/crds/kubeai.org_models.yaml, internal/config/system.go", Keeps.NO_TEMPLATE, "KubeAI, which takes the devices of its pods from a profile", note="the key is in `resourceProfiles` of its configuration"),
+    **{("run.ai", kind): _RUNAI for kind in ("RunaiJob", "TrainingWorkload", "InteractiveWorkload", "InferenceWorkload", "DistributedWorkload")},
+    **{("slinky.slurm.net", kind): _SLINKY for kind in ("NodeSet", "LoginSet")},
+    **{("slurm.nebius.ai", kind): _SOPERATOR for kind in ("NodeSet", "SlurmCluster")},
+    ("kubeflow.org", "Experiment"): _read("Katib", "each trial has a template of its own", Keeps.ANY, "Katib, which makes a workload of it for each trial"),
+    ("sagemaker.amazonaws.com", "HyperPodPyTorchJob"): _read("HyperPod", "no public definition", Keeps.UNPUBLISHED, "HyperPod, which counts processes by them"),
+}  # fmt: skip
+# Kinds whose keys are values of what is rendered elsewhere: they are named, and not looked into.
+RENDERED: Mapping[tuple[str, str], WorkloadKind] = {
+    **{("argoproj.io", kind): _read("Argo CD main", "manifests/crds", Keeps.NO_TEMPLATE, "Argo CD renders a chart with it") for kind in ("Application", "ApplicationSet")},
+    ("helm.toolkit.fluxcd.io", "HelmRelease"): _read("Flux helm-controller main", "config/crd/bases", Keeps.ANY, "Flux renders a chart with it"),
+    **{("policy.karmada.io", kind): _read("Karmada 1.19.0-rc.0", "charts/karmada/_crds/bases/policy", Keeps.ANY, "Karmada writes it over objects of its member clusters") for kind in ("OverridePolicy", "ClusterOverridePolicy")},
 }  # fmt: skip
 
 
@@ -98,21 +213,30 @@ def scheduler_of(obj: Mapping[str, Json]) -> str:
     return str(own or kind.scheduler)
 
 
-def origin_of(obj: Mapping[str, Json], configuration: Configuration) -> Provenance:
-    """Say what pods have from the object whose templates they are made of.
+def origin_of(obj: Mapping[str, Json], configuration: Configuration, *, is_defined: bool = False) -> Provenance:
+    """Say what pods have from the object whose templates they are made of; `is_defined` says that the definition of its kind is known.
 
     What Kueue counts by the template it goes on counting while the template stays; its pods may well get claims.
     """
-    kind = kind_of(obj) or _PLAIN
+    kind = kind_of(obj)
     scheduler = scheduler_of(obj)
     metadata = mapping(obj.get("metadata"))
     labels = mapping(metadata.get("labels"))
     queue = str(labels.get(QUEUE) or "")
     counts_claims = bool(configuration.file.kueue.device_classes)
+    marks = (
+        frozenset((LWS_LABEL,)) if group_kind(obj)[1] in ("LeaderWorkerSet", "DisaggregatedSet") else frozenset[str]()
+    )
+    stays = ""
+    if kind and kind.reads:
+        stays = f"the keys in it are read by {kind.reads}"
+    elif kind and not is_defined and str(obj.get("apiVersion", "")).rpartition("/")[2] in kind.drops:
+        since = f"before {kind.published.since}" if kind.published.since else f"({kind.published.version})"
+        stays = f"its CRD drops claims {since}; with the CRD in the inventory its schema decides"
     if not queue or counts_claims or group_kind(obj) in _BY_POD:
-        return Provenance(queue, scheduler, kind.reads)
-    kueue = f"Kueue, which counts them in queue {queue} (it counts claims of classes under `kueue.deviceClasses`)"
-    return Provenance("", scheduler, kind.reads or kueue)
+        return Provenance(queue, scheduler, stays, marks)
+    kueue = f"the keys in it are read by Kueue, which counts them in queue {queue} (it counts claims of classes under `kueue.deviceClasses`)"
+    return Provenance("", scheduler, stays or kueue, marks)
 
 
 def group_kind(obj: Mapping[str, Json]) -> tuple[str, str]:

@@ -41,7 +41,8 @@ PLACES = {
 def test_what_a_controller_makes_a_container_of_is_decided_on_as_on_its_pod(place):
     asked = PLACES[place]
     done = decide_object(asked, STATE)
-    assert told(asked) == {(place, GPU): "translated"}
+    assert told(asked) == {(place, GPU): "left to the webhook"}
+    assert {(one.pods, "it is read by" in one.detail) for one in done.decisions} == {("translated", True)}
     assert (done.operations, done.templates, done.refusals) == ((), {}, ())
     assert f"{place} stays: it is read by" in done.warnings[0]
     assert {one.object.partition("/")[0] for one in done.decisions} == {asked["kind"]}
@@ -81,7 +82,10 @@ def test_no_kind_of_the_table_is_silent(both):
 def test_what_ray_is_told_is_no_request_by_itself():
     group = {"rayStartParams": {"num-gpus": "1", "num-cpus": "4"}, "template": {"spec": pod({GPU: 1})["spec"]}}
     ray = obj("ray.io/v1", "RayCluster", {"workerGroupSpecs": [group]})
-    assert told(ray) == {("main", GPU): "translated", ("workerGroupSpecs/0/rayStartParams", "num-gpus"): "left"}
+    assert told(ray) == {
+        ("main", GPU): "left to the webhook",
+        ("workerGroupSpecs/0/rayStartParams", "num-gpus"): "left",
+    }
 
 
 def test_a_name_without_a_domain_is_the_controllers_own():
@@ -93,7 +97,7 @@ def test_a_name_without_a_domain_is_the_controllers_own():
     assert "it is read by Dynamo" in done.decisions[0].detail
     both = {"resources": {"limits": {"gpu": "1", GPU: 1}}}
     graph = obj("nvidia.com/v1alpha1", "DynamoGraphDeployment", {"services": {"Worker": both}})
-    assert told(graph) == {("services/Worker", "gpu"): "left", ("services/Worker", GPU): "translated"}
+    assert told(graph) == {("services/Worker", "gpu"): "left", ("services/Worker", GPU): "left to the webhook"}
 
 
 @pytest.mark.parametrize(
@@ -212,7 +216,7 @@ WORKSPACE = {
 
 def test_what_stands_beside_a_spec_or_without_one_is_looked_at():
     done = decide_object(WORKSPACE, STATE)
-    assert told(WORKSPACE) == {("main", GPU): "translated"}
+    assert told(WORKSPACE) == {("main", GPU): "left to the webhook"}
     assert (done.operations, "it is read by KAITO" in done.warnings[0]) == ((), False)
     assert "the keys in it are read by KAITO" in done.warnings[0]
     strange = {**WORKSPACE, "kind": "Strange", "inference": {"own": {"resources": ONE}}, "gpus": 2}

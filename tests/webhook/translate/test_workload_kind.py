@@ -4,6 +4,7 @@ import copy
 
 import pytest
 
+from tests.webhook.definitions import ANY, BEFORE_131, DROPS, KEEPS, below, definition, pod_spec, template
 from tests.webhook.pods import (
     HAMI,
     KEY,
@@ -18,9 +19,10 @@ from tests.webhook.pods import (
     pod,
     untouched,
 )
+from webhook.state import custom_kinds
 from webhook.state.state import State
 from webhook.translate import paths, translate_object
-from webhook.translate.workload_kind import KINDS, QUEUE
+from webhook.translate.workload_kind import KINDS, LWS_LABEL, QUEUE, Keeps
 
 TEMPLATE = {"spec": pod({"nvidia.com/gpu": 1})["spec"]}
 QUEUED = {QUEUE: "team"}
@@ -54,7 +56,7 @@ JOBSET = workload(
 )
 LWS = workload("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", {"leaderWorkerTemplate": {"workerTemplate": TEMPLATE}})
 MPI = workload("kubeflow.org/v1", "MPIJob", {"mpiReplicaSpecs": {"Worker": {"template": TEMPLATE}}})
-FREE = {"jobset": JOBSET, "lws": LWS, "mpi": MPI}
+FREE = {"jobset": JOBSET, "lws": LWS, "mpi": workload("kubeflow.org/v2beta1", "MPIJob", MPI["spec"])}
 
 
 @pytest.mark.parametrize("obj", READ.values(), ids=READ)
@@ -78,9 +80,90 @@ def test_the_kind_of_another_group_is_another_kind():
     assert paths(workload("v1", "Service", KNATIVE["spec"])) == []
 
 
-def test_every_reader_is_named_with_what_it_reads_for():
-    for kind in KINDS.values():
-        assert not kind.reads or " " in kind.reads
+# What each published definition is like, at the place of a pod template.
+SHAPES = {Keeps.YES: KEEPS, Keeps.NO: DROPS, Keeps.ANY: ANY}
+
+
+def some(both: tuple[str, str], version: str = "v7") -> dict:
+    return workload(f"{both[0]}/{version}", both[1], {"roles": {"worker": [{"template": TEMPLATE}]}})
+
+
+def defined(both: tuple[str, str], spec: dict, version: str = "v7") -> dict:
+    roles = {"type": "object", "additionalProperties": {"type": "array", "items": below("template", template(spec))}}
+    return definition(both, (version, below("roles", roles)))
+
+
+def done_beside(obj: dict, *definitions: dict):
+    known = custom_kinds([obj, *definitions])
+    volcano_serves = {"schedulers": {"volcano": {"likeCluster": True}}}
+    return translate_object(
+        obj, State(configuration=configured(**WHOLE, **volcano_serves), fleet=UNKNOWN, keys=(KEY,), custom_kinds=known)
+    )
+
+
+@pytest.mark.parametrize("both", KINDS, ids="/".join)
+def test_each_row_of_the_table_says_what_becomes_of_the_kind(both):
+    kind = KINDS[both]
+    assert not kind.reads or " " in kind.reads
+    for version in ("v7", *kind.drops):
+        done = done_beside(some(both, version))
+        assert done.changed is not bool(kind.reads or version in kind.drops)
+        assert ("its pods are translated at the webhook" in " ".join(done.warnings)) is not done.changed
+        assert bool(done.stays) is not done.changed
+        if kind.published.keeps not in SHAPES:
+            continue
+        # A definition of the published shape decides; a template whose keys are read stays all the same.
+        shown = done_beside(some(both, version), defined(both, SHAPES[kind.published.keeps], version))
+        assert shown.changed is (not kind.reads and kind.published.keeps is not Keeps.NO)
+
+
+@pytest.mark.parametrize(
+    ("spec", "stays"),
+    [
+        (KEEPS, ""),
+        (ANY, ""),
+        (DROPS, "its CRD jobsets.jobset.x-k8s.io has no spec.resourceClaims in v7"),
+        (BEFORE_131, "its CRD jobsets.jobset.x-k8s.io has no spec.resourceClaims in v7"),
+        (pod_spec(claims=False), "its CRD jobsets.jobset.x-k8s.io has no containers.resources.claims in v7"),
+    ],
+    ids=range(5),
+)
+def test_the_definition_decides_whether_a_template_is_rewritten(spec, stays):
+    both = ("jobset.x-k8s.io", "JobSet")
+    done = done_beside(some(both), defined(both, spec))
+    assert (done.changed, done.stays.startswith(stays)) == (not stays, True)
+    assert {one.action for one in done.decisions} == {"translated"}  # said of its pods; of the object below
+
+
+def test_of_two_definitions_either_may_be_applied_last():
+    both = ("jobset.x-k8s.io", "JobSet")
+    for order in ((KEEPS, DROPS), (DROPS, KEEPS)):
+        assert done_beside(some(both), *(defined(both, spec) for spec in order)).stays
+    # One of another version says nothing, and none overrules what Kubernetes itself knows.
+    assert done_beside(some(both), defined(both, DROPS, "v8")).changed
+    job = workload("batch/v1", "Job", {"template": TEMPLATE})
+    assert done_beside(job, definition(("batch", "Job"), {"type": "object"})).changed
+
+
+TPUS = pod({"google.com/tpu": 4})
+
+
+def test_tpus_of_a_leader_worker_set_stay_on_its_pods_too():
+    """Its webhook comes after ours and reads the key on each pod, to number the workers."""
+    assert became(TPUS).changed
+    marked = copy.deepcopy(TPUS)
+    marked["metadata"]["labels"] = {LWS_LABEL: "w"}
+    spec = {"leaderWorkerTemplate": {"workerTemplate": {"spec": TPUS["spec"]}}}
+    for done in (
+        became(marked),
+        done_with(workload("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", spec)),
+    ):
+        assert untouched(done)
+        assert actions(done) == {"google.com/tpu": "left"}
+        assert "TPU_WORKER_ID" in done.warnings[0]
+    whole = pod({"nvidia.com/gpu": 1})
+    whole["metadata"]["labels"] = {LWS_LABEL: "w"}
+    assert became(whole, **WHOLE).changed
 
 
 def volcano(**spec) -> dict:

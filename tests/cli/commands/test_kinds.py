@@ -1,0 +1,88 @@
+"""An object that stays is never said to be translated: what is left to the webhook is said so, with the reason, in each form."""
+
+import json
+
+import pytest
+
+from cluster import manifests
+from tests.cli.running import run
+from tests.webhook.definitions import DROPS, KEEPS, below, definition, template
+from tests.webhook.pods import EXAMPLES, pod
+
+FLEET = ["--inventory", str(EXAMPLES / "fleet")]
+SPEC = pod({"nvidia.com/gpu": 1})["spec"]
+BOTH = ("kubeflow.org", "Notebook")
+NOTEBOOK = {
+    "apiVersion": "kubeflow.org/v1",
+    "kind": "Notebook",
+    "metadata": {"name": "nb", "namespace": "n"},
+    "spec": {"template": {"spec": SPEC}},
+}
+RAY = {
+    "apiVersion": "ray.io/v1",
+    "kind": "RayCluster",
+    "metadata": {"name": "ray", "namespace": "n"},
+    "spec": {"workerGroupSpecs": [{"groupName": "g", "template": {"spec": SPEC}}]},
+}
+WHY = {
+    "Notebook": "its CRD drops claims (Kubeflow Notebooks 1.11)",
+    "RayCluster": "the keys in it are read by KubeRay",
+    "defined": "its CRD notebooks.kubeflow.org has no spec.resourceClaims in v1",
+}
+
+
+def crd(spec):
+    return definition(BOTH, ("v1", below("template", template(spec))))
+
+
+@pytest.fixture
+def file(tmp_path):
+    def write(*objects, name="objects.yaml"):
+        path = tmp_path / name
+        path.write_text(manifests.dump(list(objects)))
+        return str(path)
+
+    return write
+
+
+@pytest.mark.parametrize("kind", ["Notebook", "RayCluster", "defined"])
+def test_what_is_left_to_the_webhook_is_said_so_in_every_form(file, kind):
+    # The definition stands after the object that it is about.
+    objects = {"Notebook": [NOTEBOOK], "RayCluster": [RAY], "defined": [NOTEBOOK, crd(DROPS)]}[kind]
+    given = ["-f", file(*objects), *FLEET]
+    report = run("translate", *given, "-o", "report").stdout
+    assert f"  left to the webhook c0: nvidia.com/gpu  {WHY[kind]}" in report
+    assert "on its pods: translated" in report
+    others = len(objects) - 1
+    assert f"0 rewritten, 1 left to the webhook, 0 refused, 0 left, {others} without a legacy request" in report
+    made = run("translate", *given, "-o", "json")
+    (decision,) = json.loads(made.stdout)["decisions"]
+    assert (decision["action"], decision["pods"]) == ("left to the webhook", "translated")
+    assert decision["detail"].startswith(WHY[kind])
+    diff = run("translate", *given, "-o", "diff")
+    assert (diff.stdout, f"the template stays: {WHY[kind]}" in diff.stderr) == ("", True)
+    assert manifests.parse(run("translate", *given).stdout)[0].object == objects[0]
+    findings = json.loads(run("translate", *given, "-o", "sarif").stdout)["runs"][0]["results"]
+    assert [(one["ruleId"], one["level"]) for one in findings] == [("M004", "note")]
+    seen = json.loads(run("survey", *given[:2], "-o", "json").stdout)["workloads"]
+    assert WHY[kind] in seen[0]["keys"][0]["detail"]
+    page = run("survey", *given[:2], "-o", "html").stdout
+    assert "left" not in seen[0]["fate"]
+    assert WHY[kind].replace("`", "&#x60;") in page or WHY[kind] in page
+
+
+def test_a_definition_in_the_inventory_decides_and_one_among_the_files_replaces_it(file):
+    kept = run("translate", "-f", file(NOTEBOOK), *FLEET, "--inventory", file(crd(KEEPS), name="crd.yaml"))
+    assert "resourceClaims" in kept.stdout
+    both = file(NOTEBOOK, crd(DROPS))
+    replaced = run("translate", "-f", both, *FLEET, "--inventory", file(crd(KEEPS), name="crd.yaml"))
+    assert "nvidia.com/gpu" in replaced.stdout
+    assert "has no spec.resourceClaims" in replaced.stderr
+
+
+def test_what_a_list_holds_is_decided_as_by_itself(file):
+    held = {"apiVersion": "v1", "kind": "List", "items": [NOTEBOOK, crd(DROPS)]}
+    report = run("translate", "-f", file(held), *FLEET, "-o", "report").stdout
+    assert "1 left to the webhook" in report
+    typed = {"apiVersion": "kubeflow.org/v1", "kind": "NotebookList", "items": [NOTEBOOK]}
+    assert "1 left to the webhook" in run("translate", "-f", file(typed, crd(DROPS)), *FLEET, "-o", "report").stdout

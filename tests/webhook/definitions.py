@@ -1,0 +1,69 @@
+"""CustomResourceDefinitions of our own with the shapes of those that operators publish."""
+
+from typing import Any
+
+CLAIMS = {
+    "type": "array",
+    "items": {"type": "object", "properties": {"name": {"type": "string"}, "request": {"type": "string"}}},
+}
+ANY = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+
+
+def _object(properties: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "properties": properties}
+
+
+_NAMES = {"type": "object", "additionalProperties": {"type": "string"}}
+_AMOUNTS = {"type": "object", "additionalProperties": {"x-kubernetes-int-or-string": True}}
+
+
+def pod_spec(
+    *, entry: tuple[str, ...] = ("name", "resourceClaimName", "resourceClaimTemplateName"), claims: bool = True
+) -> dict[str, Any]:
+    """The schema of a pod's spec: `entry` is what an entry of resourceClaims holds, none where the field is missing."""
+    resources = {"limits": _AMOUNTS, "requests": _AMOUNTS} | ({"claims": CLAIMS} if claims else {})
+    container = {"name": {"type": "string"}, "image": {"type": "string"}, "resources": _object(resources)}
+    members: dict[str, Any] = {
+        part: {"type": "array", "items": _object(container)} for part in ("containers", "initContainers")
+    }
+    members["tolerations"] = {"type": "array", "items": ANY}
+    members["nodeSelector"] = _NAMES
+    if entry:
+        members["resourceClaims"] = {"type": "array", "items": _object({name: {"type": "string"} for name in entry})}
+    return _object(members)
+
+
+KEEPS = pod_spec()
+DROPS = pod_spec(entry=(), claims=False)
+BEFORE_131 = pod_spec(entry=("name", "source"))
+
+
+def below(name: str, schema: dict[str, Any]) -> dict[str, Any]:
+    return _object({name: schema})
+
+
+def template(spec: dict[str, Any]) -> dict[str, Any]:
+    return _object({"metadata": ANY, "spec": spec})
+
+
+def definition(
+    both: tuple[str, str], *versions: dict[str, Any] | tuple[str, dict[str, Any]], **spec: Any
+) -> dict[str, Any]:
+    """A definition of a kind: a schema of its spec for each version, the first one stored."""
+    group, kind = both
+    named = [one if isinstance(one, tuple) else (f"v{number}", one) for number, one in enumerate(versions, 1)]
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{kind.lower()}s.{group}"},
+        "spec": {
+            "group": group,
+            "scope": "Namespaced",
+            "names": {"kind": kind, "plural": f"{kind.lower()}s", "singular": kind.lower(), "listKind": f"{kind}List"},
+            "versions": [
+                {"name": name, "served": True, "storage": not number, "schema": {"openAPIV3Schema": _object({"spec": schema})}}
+                for number, (name, schema) in enumerate(named)
+            ],
+            **spec,
+        },
+    }  # fmt: skip

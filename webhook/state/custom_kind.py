@@ -1,0 +1,163 @@
+"""Custom kinds as their CustomResourceDefinitions have them, and what the API server drops of their objects: fields that a schema lacks.
+
+The rules are those of structural schemas. A definition that cannot be followed says nothing: it is as if it were not there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from dra.wire import Json
+
+_Object = Mapping[str, "Json"]
+GroupKind = tuple[str, str]
+
+_GROUP = "apiextensions.k8s.io"
+_BETA = f"{_GROUP}/v1beta1"
+# Parts of a schema that are read, and how deep; the largest published definition has 16,217 (KServe), and 20 levels.
+_MOST_NODES = 100_000
+_DEEPEST = 100
+_META = frozenset(("apiVersion", "kind", "metadata"))
+
+
+class Schema(NamedTuple):
+    """What pruning reads of a schema. `others` is that of members that it does not name."""
+
+    preserves: bool = False
+    embedded: bool = False
+    members: Mapping[str, Schema] = {}
+    has_others: bool = False
+    others: Schema | None = None
+    items: Schema | None = None
+
+
+_LEAF = Schema()
+
+
+class CustomKind(NamedTuple):
+    """A kind by its definition: the schema of each version that is served or stored; None keeps everything."""
+
+    name: str
+    schemas: Mapping[str, Schema | None]
+    served: frozenset[str]
+    storage: str
+    converts: bool  # whether a webhook converts between versions, so that nobody can foretell what is stored
+
+    def prune(self, obj: _Object) -> Json:
+        """Give what the API server keeps of an object: by the schema of its own version, then by that of the stored one."""
+        version = str(obj.get("apiVersion", "")).rpartition("/")[2]
+        kept: Json = dict(obj)
+        for one in dict.fromkeys((version, version if self.converts else self.storage)):
+            schema = self.schemas.get(one)
+            if schema is not None:
+                kept = _prune(kept, schema._replace(embedded=True))
+        return kept
+
+
+def custom_kinds(objects: Iterable[_Object]) -> Mapping[GroupKind, tuple[CustomKind, ...]]:
+    """Read the definitions of the kinds that these objects have; two of one kind are both kept, because either may be applied last."""
+    definitions: list[_Object] = []
+    wanted: set[GroupKind] = set()
+    for obj in objects:
+        group, _, _ = str(obj.get("apiVersion", "")).rpartition("/")
+        if group == _GROUP and obj.get("kind") == "CustomResourceDefinition":
+            definitions.append(obj)
+        else:
+            wanted.add((group, str(obj.get("kind", ""))))
+    found: dict[GroupKind, tuple[CustomKind, ...]] = {}
+    for definition in definitions:
+        spec = _mapping(definition.get("spec"))
+        both = str(spec.get("group", "")), str(_mapping(spec.get("names")).get("kind", ""))
+        if both in wanted:
+            read = _read(definition)
+            if read is not None:
+                found[both] = (*found.get(both, ()), read)
+    return found
+
+
+def _read(definition: _Object) -> CustomKind | None:
+    spec = _mapping(definition.get("spec"))
+    versions = spec.get("versions")
+    listed = [_mapping(one) for one in versions] if isinstance(versions, list) else []
+    is_beta = definition.get("apiVersion") == _BETA
+    if is_beta and not listed:
+        listed = [{"name": spec.get("version"), "served": True, "storage": True}]
+    preserves = spec.get("preserveUnknownFields", is_beta) is True
+    reader = _Reader()
+    schemas: dict[str, Schema | None] = {}
+    try:
+        for one in listed:
+            shared = spec.get("validation") if is_beta else None
+            schema = _mapping(one.get("schema") or shared).get("openAPIV3Schema")
+            schemas[str(one.get("name"))] = None if preserves else reader.read(schema)
+    except _UnreadableError:
+        return None
+    return CustomKind(
+        name=str(_mapping(definition.get("metadata")).get("name", "")),
+        schemas=schemas,
+        served=frozenset(str(one.get("name")) for one in listed if one.get("served") is True),
+        storage=next((str(one.get("name")) for one in listed if one.get("storage") is True), ""),
+        converts=_mapping(spec.get("conversion")).get("strategy") == "Webhook",
+    )
+
+
+class _UnreadableError(Exception):
+    """A schema is missing, or is larger or deeper than any that is published."""
+
+
+class _Reader:
+    """Reads the schemas of one definition."""
+
+    def __init__(self) -> None:
+        self._seen = 0
+
+    def read(self, raw: Json, depth: int = 0) -> Schema:
+        self._seen += 1
+        if not isinstance(raw, dict) or self._seen > _MOST_NODES or depth > _DEEPEST:
+            raise _UnreadableError
+        others, items = raw.get("additionalProperties"), raw.get("items")
+        named = _mapping(raw.get("properties"))
+        found = Schema(
+            preserves=raw.get("x-kubernetes-preserve-unknown-fields") is True,
+            embedded=raw.get("x-kubernetes-embedded-resource") is True,
+            members={name: self.read(member, depth + 1) for name, member in named.items()},
+            has_others=others is not None,
+            others=self.read(others, depth + 1) if isinstance(others, dict) else None,
+            items=self.read(items, depth + 1) if isinstance(items, dict) else None,
+        )
+        return _LEAF if found == _LEAF else found
+
+
+def _prune(value: Json, schema: Schema | None) -> Json:
+    if isinstance(value, list):
+        if schema is None:
+            return [_prune(one, None) for one in value]
+        if schema.preserves and schema.items is None:
+            return value
+        below = schema.items
+        if schema.preserves and below is not None:
+            below = below._replace(preserves=True)
+        return [_prune(one, below) for one in value]
+    if not isinstance(value, dict):
+        return value
+    if schema is None:
+        return {}
+    kept: dict[str, Json] = {}
+    for name, member in value.items():
+        if schema.embedded and name in _META:
+            kept[name] = member
+        elif name in schema.members:
+            kept[name] = _prune(member, schema.members[name])
+        elif schema.has_others:
+            kept[name] = _prune(member, schema.others)
+        elif schema.preserves:
+            kept[name] = member
+    return kept
+
+
+def _mapping(value: Json) -> _Object:
+    return value if isinstance(value, dict) else {}
