@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from urllib.parse import quote
 
 import msgspec
 from msgspec.structs import replace
@@ -188,6 +189,11 @@ CUSTOM_RESOURCE_DEFINITIONS = _untyped("apiextensions.k8s.io", "customresourcede
 DEVICE_COMPATIBILITIES = _table(_OURS, "devicecompatibilities", DeviceCompatibility, namespaced=False, status=True, generation=True)
 DEVICE_QUOTAS = _table(_OURS, "devicequotas", DeviceQuota, status=True, generation=True)
 # fmt: on
+
+
+def eviction_of(pod: str) -> Resource[Raw]:
+    """Where the eviction of a pod is created."""
+    return _untyped("", f"pods/{quote(pod, safe='')}/eviction", "Eviction", stored=False)
 
 
 def as_workload(kind: Resource[Raw]) -> Resource[StoredWorkload]:

@@ -6,6 +6,7 @@ from webhook.admission import decide, registration, template_lifecycle
 from webhook.admission.admission_review import ReviewError
 from webhook.admission.decide import REFUSED, UNDECIDED, Outcome, Record
 from webhook.admission.feasibility import Feasibility, judge
+from webhook.admission.missed_pods import MissedPod, find_missed
 from webhook.admission.quota import review_quota, wants_of_pod
 from webhook.admission.registration import Registration, configurations
 from webhook.admission.risk import unheld
@@ -20,6 +21,7 @@ __all__ = [
     "UNDECIDED",
     "Due",
     "Feasibility",
+    "MissedPod",
     "Outcome",
     "Record",
     "Registration",
@@ -31,6 +33,7 @@ __all__ = [
     "configurations",
     "decide",
     "decide_object",
+    "find_missed",
     "judge",
     "refuses",
     "registration",

@@ -82,7 +82,7 @@ def objection(pod: Pod, specs: Iterable[Json], state: State) -> str:
     if pod.metadata.labels.get(names.SKIP_LABEL) == "true":
         return f"the pod is labelled {names.SKIP_LABEL}=true"
     namespace = pod.metadata.namespace
-    mode = mode_of(state, workload(namespace, _known_at_the_gate(pod)))
+    mode = mode_of(state, workload(namespace, known_at_admission(pod)))
     if mode is not Mode.ENFORCE:
         if reasons := doubts(state, namespace):
             return f"what may be done in its namespace is not known: {' and '.join(reasons)}"
@@ -93,7 +93,7 @@ def objection(pod: Pod, specs: Iterable[Json], state: State) -> str:
     return f"a LimitRange speaks of {ranged[0]}, which the claims would escape" if ranged else ""
 
 
-def _known_at_the_gate(pod: Pod) -> dict[str, Json]:
+def known_at_admission(pod: Pod) -> dict[str, Json]:
     """Write a pod's metadata as admission saw it: before there was a name, where one had to be made."""
     metadata = pod.metadata
     generated = metadata.generate_name and metadata.name.startswith(metadata.generate_name)

@@ -51,6 +51,11 @@ class WebhookMetrics(MetricsPort):
             ("action",),
             registry=self.registry,
         )
+        self.missed = Gauge(
+            "drawbridge_missed_pods",
+            "Pods that were created without claims, and ask for what no node hands out.",
+            registry=self.registry,
+        )
         self._closed = Counter(
             "drawbridge_made_room",
             "Connections closed to make room, and reviews that were interrupted, by what there was too much of.",

@@ -56,8 +56,12 @@ class PodSurvey:
             if room.take(key, metadata.namespace, size):
                 found[key] = pod
 
-        await self._list(namespace, WITHOUT_NODE, take)
+        await self.list_unplaced(namespace, take)
         return found
+
+    async def list_unplaced(self, namespace: str, take: Callable[[Pod], None]) -> None:
+        """Show the pods of a namespace, or EVERYWHERE, that have no node."""
+        await self._list(namespace, WITHOUT_NODE, take)
 
     async def look(self, namespace: str) -> None:
         """See which templates the pods of a namespace use."""

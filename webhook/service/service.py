@@ -6,6 +6,7 @@ and the authority none to look at pods. On a laptop (`drawbridge standalone`) th
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -13,7 +14,7 @@ from certs.change_watch import ChangeWatch
 from certs.material import SEAL_BYTES, Names
 from certs.store import Store, allocators_name, authoritys_name, seals_name
 from runtime.authentication import Callers, Credentials
-from runtime.controllers import Election, Term
+from runtime.controllers import Election, Term, new_recorder
 from runtime.http import Address
 from runtime.informers import Quarantine
 from runtime.process import run_until
@@ -24,12 +25,12 @@ from webhook.service.certificate import Certificate, Files, Sealing, Shared
 from webhook.service.deciding.decider import ReviewDecider
 from webhook.service.follower import Follower
 from webhook.service.metrics import WebhookMetrics
+from webhook.service.missed_pods import MissedPods
 from webhook.service.pace import Pace
 from webhook.service.template_controller import Templates
 from webhook.state import StateBuilder
 
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import Callable, Mapping
 
     from certs.rotation import Policy
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
 # The webhook configurations whose bundle the authority keeps: the webhook's, and that of quotas, where there is one.
 CONFIGURATIONS = (registration.NAME, names.QUOTA)
+CONTROLLER = "drawbridge-controller"
 # A grace of nothing is no reason to sweep without a pause.
 LEAST_SWEEP_SECONDS = 1.0
 
@@ -155,16 +157,24 @@ class Service:
         await self.certificate.first()  # with it come the keys that templates are sealed with
         settings = self._settings
 
+        # A grace that is shorter than the usual interval is kept too.
+        sweep_every = min(settings.sweep_every, max(settings.sweep_after, LEAST_SWEEP_SECONDS))
+        recorder = new_recorder(self._cluster, CONTROLLER, settings.identity)
+
         async def lead() -> None:
-            await Templates(
+            state = self.follower.state
+            missed = MissedPods(self._cluster, state, recorder, self.metrics, every=2 * sweep_every)
+            templates = Templates(
                 self._cluster,
-                self.follower.state,
+                state,
                 self.metrics,
                 grace=settings.sweep_after,
-                # A grace that is shorter than the usual interval is kept too.
-                sweep_every=min(settings.sweep_every, max(settings.sweep_after, LEAST_SWEEP_SECONDS)),
+                sweep_every=sweep_every,
                 quarantine=self.quarantine,
-            ).run()
+            )
+            async with asyncio.TaskGroup() as group:
+                group.create_task(missed.run())
+                group.create_task(templates.run())
 
         await self.election.run(lead)
 

@@ -62,6 +62,8 @@ def contradictions(file: File) -> Iterable[Mistake]:
             yield from unknown(f"/keys/{escape(dialect)}", renames, known, "key of the dialect")
     if not 0 <= file.canary <= 100:
         yield Mistake("/canary", f"{file.canary} is not a percentage", "write 0 to 100")
+    if file.evict_missed_pods < 0:
+        yield Mistake("/evictMissedPods", f"{file.evict_missed_pods} is below 0", "write how many pods a minute, or 0")
     yield from _meanings(file, dialects)
     yield from _mixed(file, dialects.values())
     yield from wrong_targets(file, targets)

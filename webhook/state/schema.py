@@ -171,6 +171,8 @@ class File(_Declared, frozen=True, kw_only=True):
     mode: Mode = "enforce"
     # Percent of the workloads in namespaces that enforce; the others are only warned.
     canary: int = 100
+    # How many pods a minute are evicted that were created without claims while the webhook was away; 0 is none.
+    evict_missed_pods: int = 0
     # What claims can only say roughly.
     approximations: Literal["allow", "warn", "leave"] = "warn"
     # Name: which nodes are preferred for pods that ask by it, where some nodes have moved from device plugins to drivers.

@@ -1,0 +1,58 @@
+"""Pods that came in while the webhook did not look, on a real control plane: told so, explained, and evicted once that is allowed."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from e2e.actors.webhook import CONFIGURATION, MODE
+from e2e.actors.workloads import container, limits
+from e2e.kubernetes.test_explain import drawbridge
+
+pytestmark = pytest.mark.real
+ROLE = Path(__file__).parents[2] / "manifests" / "missed" / "role.yaml"
+
+
+def deployment(namespace):
+    labels = {"app": "late"}
+    spec = {"containers": [container(**limits(**{"nvidia.com/gpu": 1}))]}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "late", "namespace": namespace},
+        "spec": {
+            "replicas": 1,
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": spec},
+        },
+    }
+
+
+def test_a_pod_that_came_in_while_the_webhook_was_off_is_told_so_and_evicted_once_that_is_allowed(
+    control_plane, webhook, fleet_node, gated, created
+):
+    where = f"/api/v1/namespaces/{gated}"
+    control_plane.patch(where, {"metadata": {"labels": {MODE: "off"}}})
+    control_plane.create(deployment(gated))
+
+    def late():
+        return [one["metadata"]["name"] for one in control_plane.get(f"{where}/pods")["items"]]
+
+    control_plane.until("the pod is there", late, 30)
+    [missed] = late()
+    control_plane.wait_unschedulable(gated, missed)
+    control_plane.patch(where, {"metadata": {"labels": {MODE: "enforce"}}})
+    words = "no node hands out nvidia.com/gpu, and the pod was created without a claim for it: delete the pod, and ReplicaSet"
+    control_plane.until(words, lambda: any(words in said for said in control_plane.events(gated, missed)), 30)
+    _, answer, _ = drawbridge(control_plane.kubeconfig, "explain", "pod", missed, "-n", gated)
+    assert answer["pod"]["standing"]["keeper"] == "its author"
+    assert words in answer["pod"]["standing"]["message"]
+    try:
+        created(*yaml.safe_load_all(ROLE.read_text()))
+        webhook.follow(f"{CONFIGURATION}evictMissedPods: 60\n")
+        control_plane.until("another is made", lambda: missed not in late() and late(), 30)
+        [another] = late()
+        assert control_plane.wait_scheduled(gated, another)["spec"]["nodeName"] == fleet_node
+    finally:
+        webhook.follow(CONFIGURATION)
+        control_plane.delete(f"/apis/apps/v1/namespaces/{gated}/deployments/late")

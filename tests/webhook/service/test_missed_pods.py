@@ -1,0 +1,185 @@
+"""Pods that came in as they were written while the webhook was away: found, told so, and evicted where that is allowed, within bounds."""
+
+import msgspec
+import pytest
+
+from cluster import resources
+from cluster.embedded.embedded import Embedded
+from cluster.errors import Forbidden, NotFound, Throttled
+from cluster.patch import Merge
+from dra import wire
+from dra.objects import Node, Pod
+from runtime.controllers import new_recorder
+from tests.webhook.admission.test_decide import CLASS, NODE, SLICE, pod, state
+from webhook.admission import find_missed
+from webhook.names import MODE_LABEL, ORIGINAL, SKIP_LABEL
+from webhook.service import missed_pods
+from webhook.service.metrics import WebhookMetrics
+from webhook.service.missed_pods import EVENTS, MissedPods
+from webhook.state.inventory import Inventory
+
+REFUSED = {
+    "type": "PodScheduled",
+    "status": "False",
+    "reason": "Unschedulable",
+    "message": "Insufficient nvidia.com/gpu",
+}
+OWNER = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "rs", "controller": True}
+
+
+def waiting(name="p", namespace="default", *, owner=OWNER, conditions=(REFUSED,), **changes):
+    metadata = {"namespace": namespace, "ownerReferences": [owner] if owner else [], **changes.pop("metadata", {})}
+    one = pod(name=name, **metadata, **changes)
+    return one | {"status": {"phase": "Pending", "conditions": list(conditions)}}
+
+
+def handing_out(amount):
+    node = wire.convert({"metadata": {"name": "n"}, "status": {"allocatable": {"nvidia.com/gpu": amount}}}, Node)
+    return msgspec.structs.replace(state(), fleet=Inventory.of([CLASS], [SLICE], [node]))
+
+
+def test_a_pod_that_would_be_translated_now_and_that_no_plugin_serves_was_missed():
+    found = find_missed(wire.convert(waiting(), Pod), state())
+    assert found.message == "no node hands out nvidia.com/gpu, and the pod was created without a claim for it"
+    assert found.remedy == "delete the pod, and ReplicaSet web makes another"
+    bare = find_missed(wire.convert(waiting(owner=None), Pod), state())
+    assert bare.remedy == "delete the pod and create it again"
+    assert find_missed(wire.convert(waiting(), Pod), handing_out("0")) is not None
+
+
+NOT_MISSED = {
+    "a plugin hands it out": (waiting(), handing_out("1")),
+    "its scheduler has not looked": (waiting(conditions=()), state()),
+    "gated": (waiting(conditions=[REFUSED | {"reason": "SchedulingGated"}]), state()),
+    "translated": (waiting(metadata={"annotations": {ORIGINAL: "{}"}}), state()),
+    "passed by": (waiting(metadata={"labels": {SKIP_LABEL: "true"}}), state()),
+    "asks for nothing": (waiting(limits={"cpu": "1"}), state()),
+    "would be refused": (waiting(limits={"nvidia.com/gpu": "0.5"}), state()),
+    "warned only": (waiting(), state(mode="warn")),
+    "its namespace is off": (waiting(), state(namespaces={"default": {MODE_LABEL: "off"}})),
+    "nothing is known": (waiting(), msgspec.structs.replace(state(), fleet=Inventory())),
+    "of an old copy": (waiting(), state(confirmed=False)),
+    "no class": (waiting(), msgspec.structs.replace(state(), fleet=Inventory.of([], [SLICE], [NODE]))),
+}
+
+
+@pytest.mark.parametrize("case", NOT_MISSED)
+def test_another_pod_was_not_missed(case):
+    one, known = NOT_MISSED[case]
+    assert find_missed(wire.convert(one, Pod), known) is None
+
+
+class Evicting(Embedded):
+    """Answers evictions as told, and remembers them."""
+
+    def __init__(self, answer=None):
+        super().__init__()
+        self.evicted = []
+        self.answer = answer
+
+    async def create(self, resource, obj, namespace=None, **kwargs):
+        if resource.kind != "Eviction":
+            return await super().create(resource, obj, namespace, **kwargs)
+        self.evicted.append((resource.path(namespace), obj["deleteOptions"]["preconditions"]["uid"]))
+        if self.answer:
+            raise self.answer
+        return obj
+
+
+async def made(cluster, *pods):
+    for name in {one["metadata"]["namespace"] for one in pods} - {"default"}:
+        await cluster.create(resources.NAMESPACES, {"metadata": {"name": name}})
+    for one in pods:
+        namespace = one["metadata"]["namespace"]
+        await cluster.create(resources.PODS, {k: v for k, v in one.items() if k != "status"}, namespace)
+        patch = Merge({"status": one["status"]})
+        await cluster.patch(resources.PODS, one["metadata"]["name"], patch, namespace, subresource="status")
+
+
+def looking(cluster, *, evict=0):
+    known = state()
+    known.configuration.file = msgspec.structs.replace(known.configuration.file, evict_missed_pods=evict)
+    return MissedPods(cluster, lambda: known, new_recorder(cluster, "drawbridge-controller", "c"), WebhookMetrics())
+
+
+async def told(cluster):
+    events = (await cluster.list(resources.EVENTS)).items
+    return sorted((one.involved_object.namespace, one.involved_object.name, one.reason) for one in events)
+
+
+async def test_it_is_told_once_with_what_helps():
+    cluster = Evicting()
+    await made(cluster, waiting(), waiting("fine", limits={"cpu": "1"}))
+    controller = looking(cluster)
+    for _ in range(3):
+        await controller.look()
+    [event] = (await cluster.list(resources.EVENTS)).items
+    assert (event.involved_object.name, event.reason, event.type, event.count) == ("p", "NotTranslated", "Warning", 1)
+    assert event.message.endswith("without a claim for it: delete the pod, and ReplicaSet web makes another")
+    assert cluster.evicted == []
+    assert controller._metrics.missed.collect()[0].samples[0].value == 1
+
+
+async def test_so_many_a_minute_are_evicted_of_those_that_were_told_and_that_a_controller_makes_again():
+    cluster = Evicting()
+    mirror = {**OWNER, "kind": "Node", "uid": "node"}
+    await made(
+        cluster, *(waiting(f"p{at}") for at in range(5)), waiting("bare", owner=None), waiting("static", owner=mirror)
+    )
+    controller = looking(cluster, evict=2)
+    await controller.look()
+    assert cluster.evicted == []
+    await controller.look()
+    stored = {one.metadata.name: one.metadata.uid for one in (await cluster.list(resources.PODS)).items}
+    paths = [
+        path.removeprefix("/api/v1/namespaces/default/pods/").removesuffix("/eviction") for path, _ in cluster.evicted
+    ]
+    assert len(paths) == 2
+    assert [uid for _, uid in cluster.evicted] == [stored[name] for name in paths]
+    assert not {"bare", "static"} & set(paths)
+
+
+async def test_where_the_next_pod_is_missed_as_well_its_owner_is_left_alone():
+    cluster = Evicting()
+    await made(cluster, waiting())
+    controller = looking(cluster, evict=60)
+    controller._evicted["rs"] = "2000-01-01T00:00:00Z"
+    for _ in range(3):
+        await controller.look()
+    assert cluster.evicted == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "asked"), [(Throttled("a budget"), 3), (NotFound("gone"), 3), (Forbidden("no right"), 1)]
+)
+async def test_an_eviction_that_is_refused_ends_nothing(answer, asked):
+    cluster = Evicting(answer)
+    await made(cluster, *(waiting(f"p{at}") for at in range(3)))
+    controller = looking(cluster, evict=60)
+    await controller.look()
+    await controller.look()
+    assert len(cluster.evicted) == asked
+
+
+async def test_a_namespace_full_of_missed_pods_keeps_no_other_from_being_told():
+    cluster = Evicting()
+    await made(cluster, *(waiting(f"a{at:03}", "a") for at in range(2 * EVENTS)), waiting("only", "z"))
+    controller = looking(cluster)
+    await controller.look()
+    first = await told(cluster)
+    assert len(first) == EVENTS
+    assert ("z", "only", "NotTranslated") in first
+    await controller.look()
+    await controller.look()
+    assert len(await told(cluster)) == 2 * EVENTS + 1
+
+
+async def test_pods_beyond_what_a_round_judges_have_their_turn_in_the_next(monkeypatch):
+    monkeypatch.setattr(missed_pods, "JUDGED", 3)
+    cluster = Evicting()
+    await made(cluster, *(waiting(f"p{at}") for at in range(5)))
+    controller = looking(cluster)
+    await controller.look()
+    assert len(await told(cluster)) == 3
+    await controller.look()
+    assert len(await told(cluster)) == 5

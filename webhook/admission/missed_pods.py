@@ -1,0 +1,72 @@
+"""Pods that came in as they were written, while the webhook or what it looks at was away, and that no device plugin can serve. Pure.
+
+No scheduler ever places such a pod, and the resources of a pod cannot change: another pod has to take its place.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from dra.objects import OwnerReference
+from dra.wire import builtins
+from webhook import names
+from webhook.admission.template_lifecycle import known_at_admission
+from webhook.dialects import Action
+from webhook.state import Mode, mode_of, workload
+from webhook.translate import translate
+
+if TYPE_CHECKING:
+    from dra.budget import Budget
+    from dra.objects import Pod
+    from webhook.state import State
+
+_TRANSLATED = (Action.TRANSLATED, Action.APPROXIMATED)
+_SHOWN = 3
+
+
+class MissedPod(msgspec.Struct, frozen=True):
+    """The names that no node hands out and for which the pod has no claim, and the controller that would make another pod."""
+
+    keys: tuple[str, ...]
+    owner: OwnerReference | None
+
+    @property
+    def message(self) -> str:
+        """What is wrong."""
+        more = ", …" if len(self.keys) > _SHOWN else ""
+        return (
+            f"no node hands out {', '.join(self.keys[:_SHOWN])}{more}, and the pod was created without a claim for it"
+        )
+
+    @property
+    def remedy(self) -> str:
+        """What its author can do."""
+        if self.owner is None:
+            return "delete the pod and create it again"
+        return f"delete the pod, and {self.owner.kind} {self.owner.name} makes another"
+
+
+def find_missed(pod: Pod, state: State, budget: Budget | None = None) -> MissedPod | None:
+    """Say what a pod waits for in vain that its scheduler has refused; None if it was not missed, or that is not known.
+
+    A pod is missed if it would be translated as things are now, was not, and asks for what neither a node nor a class offers.
+    """
+    metadata = pod.metadata
+    refused = any(one.type == "PodScheduled" and one.reason == "Unschedulable" for one in pod.status.conditions)
+    if not refused or pod.spec.node_name or pod.is_done or metadata.deletion_timestamp or pod.spec.scheduling_gates:
+        return None
+    if names.ORIGINAL in metadata.annotations or not state.confirmed or state.unseen:
+        return None
+    namespace = metadata.namespace or "default"
+    if mode_of(state, workload(namespace, known_at_admission(pod))) is not Mode.ENFORCE:
+        return None
+    done = translate(builtins(pod), state, namespace=namespace, budget=budget)
+    if not done.changed or done.refusals:
+        return None
+    keys = dict.fromkeys(one.key for one in done.decisions if one.action in _TRANSLATED)
+    offered = state.fleet.handed_out.keys() | state.fleet.extended.keys()
+    lacking = tuple(key for key in keys if key not in offered and state.configuration.resource(key))
+    owner = next((one for one in metadata.owner_references if one.controller), None)
+    return MissedPod(lacking, owner) if lacking else None

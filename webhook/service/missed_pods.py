@@ -1,0 +1,148 @@
+"""Tells pods that were missed so, in an event, and evicts them where the configuration says that it may.
+
+Pods without a node are listed now and then; what a round does is bounded: pods that are kept and judged, events, evictions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from cluster.errors import ApiError, NotFound, Throttled
+from cluster.resources import eviction_of
+from dra.budget import Budget
+from dra.errors import OutOfBudget
+from dra.footprint import footprint
+from runtime.controllers import now_of_the_wall
+from runtime.informers import Allotment
+from webhook import names
+from webhook.admission import find_missed
+from webhook.service.pod_survey import EVERYWHERE, PodSurvey
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cluster.protocol import Cluster
+    from dra.objects import Pod
+    from runtime.controllers import Recorder
+    from webhook.admission import MissedPod
+    from webhook.service.metrics import WebhookMetrics
+    from webhook.state import State
+
+logger = logging.getLogger("drawbridge.missed")
+REASON = "NotTranslated"
+KEPT_BYTES = 8 << 20
+JUDGED = 1_000  # pods of a round, those that were judged longest ago first, and namespaces in turn
+STEPS = 50_000  # for one pod, about a microsecond each
+EVENTS = 32
+OWNERS = 4096  # of evicted pods, that are remembered
+REPEAT = 1200.0  # an API server forgets events after an hour
+
+
+class MissedPods:
+    """Finds pods that were missed; run it on the leader only."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        state: Callable[[], State],
+        recorder: Recorder,
+        metrics: WebhookMetrics,
+        *,
+        every: float = 60.0,
+    ) -> None:
+        self._cluster = cluster
+        self._state = state
+        self._recorder = recorder
+        self._metrics = metrics
+        self._survey = PodSurvey(cluster)
+        self._every = every
+        self._judged: dict[str, float] = {}  # by uid
+        self._said: dict[str, float] = {}
+        self._evicted: dict[str, str] = {}  # by uid of the owner, when a pod of it was evicted first
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        while True:
+            await asyncio.sleep(self._every)
+            try:
+                await self.look()
+            except ApiError as error:
+                logger.warning("pods that were missed could not be looked for", extra={"problem": str(error)})
+
+    async def look(self) -> None:
+        """Look once."""
+        clock = asyncio.get_running_loop().time
+        waiting = await self._waiting()
+        missed: list[tuple[Pod, MissedPod]] = []
+        for pod in waiting[:JUDGED]:
+            self._judged[pod.metadata.uid] = clock()
+            try:
+                if found := find_missed(pod, self._state(), Budget(STEPS)):
+                    missed.append((pod, found))
+            except OutOfBudget:
+                pass
+            except Exception:
+                logger.exception("a bug while judging a pod; please report it", extra={"pod": pod.metadata.key})
+            await asyncio.sleep(0)
+        self._metrics.missed.set(len(missed))
+        await self._evict([one for one in missed if one[0].metadata.uid in self._said])
+        unsaid = [one for one in missed if clock() - self._said.get(one[0].metadata.uid, -REPEAT) >= REPEAT]
+        for pod, one in unsaid[:EVENTS]:
+            self._said[pod.metadata.uid] = clock()
+            await self._recorder.record(pod, REASON, f"{one.message}: {one.remedy}", warning=True)
+        living = {pod.metadata.uid for pod in waiting}
+        for known in (self._judged, self._said):
+            for uid in known.keys() - living:
+                del known[uid]
+
+    async def _waiting(self) -> list[Pod]:
+        """List the pods that their scheduler refused, in the order in which they are judged."""
+        found: list[Pod] = []
+        room = Allotment(KEPT_BYTES)
+
+        def take(pod: Pod) -> None:
+            meta = pod.metadata
+            asks = any(container.resources.limits for container in (*pod.spec.containers, *pod.spec.init_containers))
+            if not asks or names.ORIGINAL in meta.annotations or not pod.status.conditions:
+                return
+            if room.take((meta.namespace, meta.name), meta.namespace, footprint(pod)):
+                found.append(pod)
+
+        await self._survey.list_unplaced(EVERYWHERE, take)
+        place: Counter[str] = Counter()
+        turn: dict[str, int] = {}
+        for pod in sorted(found, key=lambda pod: self._judged.get(pod.metadata.uid, 0.0)):
+            turn[pod.metadata.uid] = place[pod.metadata.namespace]
+            place[pod.metadata.namespace] += 1
+        return sorted(found, key=lambda pod: turn[pod.metadata.uid])
+
+    async def _evict(self, missed: list[tuple[Pod, MissedPod]]) -> None:
+        """Evict pods that a controller makes again; one whose next pod was missed as well gets no third."""
+        allowed = self._state().configuration.file.evict_missed_pods * self._every / 60.0
+        for pod, one in missed:
+            meta = pod.metadata
+            if one.owner is None or one.owner.kind == "Node" or allowed <= 0:
+                continue
+            if meta.creation_timestamp > self._evicted.get(one.owner.uid, "9999"):
+                continue
+            allowed -= 1
+            body = {
+                "apiVersion": "policy/v1",
+                "kind": "Eviction",
+                "metadata": {"name": meta.name, "namespace": meta.namespace},
+                "deleteOptions": {"preconditions": {"uid": meta.uid}},
+            }
+            try:
+                await self._cluster.create(eviction_of(meta.name), body, meta.namespace)
+            except (NotFound, Throttled):
+                continue  # it is gone, or a PodDisruptionBudget says no for now
+            except ApiError as error:
+                logger.warning("a pod was not evicted", extra={"pod": meta.key, "problem": str(error)})
+                return
+            if len(self._evicted) >= OWNERS:
+                self._evicted.clear()
+            self._evicted.setdefault(one.owner.uid, now_of_the_wall())
+            logger.info("a pod was evicted that was created without its claims", extra={"pod": meta.key})
