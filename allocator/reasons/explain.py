@@ -107,9 +107,10 @@ def lines(answer: Answer) -> Iterator[str]:
 
 
 def loss(reason: Reason) -> str:
-    """Say one stage's loss in a sentence."""
+    """Say one stage's loss in a sentence; of a class its name is enough, for its selectors are an administrator's."""
     count = f"{reason.lost} of {reason.of} devices " if reason.of else ""
-    return f"{count}{_WORDS[reason.stage]}" + (f": {reason.text}" if reason.text else "")
+    text = reason.text.partition(", selector #")[0] if reason.stage is Stage.CLASS else reason.text
+    return f"{count}{_WORDS[reason.stage]}" + (f": {text}" if text else "")
 
 
 def sentence(answer: Answer) -> str:

@@ -400,7 +400,9 @@ def test_every_right_that_is_granted_is_used_and_nothing_is_asked_for_that_is_no
     control_plane.create(gpu("late", gated, nodeSelector=NOWHERE))
     control_plane.wait_unschedulable(gated, "late")
     control_plane.patch(where, {"metadata": {"labels": {MODE: "enforce"}}})
-    control_plane.until("it is told", lambda: any("delete the pod" in one for one in control_plane.events(gated, "late")), 30)
+    control_plane.until(
+        "it is told", lambda: any("delete the pod" in one for one in control_plane.events(gated, "late")), 30
+    )
     control_plane.create(gpu("p", gated, nodeSelector=NOWHERE))
     control_plane.until("the template is made", lambda: names(control_plane, gated), 20)
     control_plane.delete(f"/api/v1/namespaces/{gated}/pods/p", gracePeriodSeconds=0)

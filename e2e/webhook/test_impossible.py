@@ -4,8 +4,9 @@ import json
 
 import pytest
 
+from e2e.actors import fleet
 from e2e.actors.webhook import CONFIGURATION, NOWHERE
-from e2e.actors.workloads import container, limits, pod
+from e2e.actors.workloads import claim, container, limits, pod, request
 
 pytestmark = pytest.mark.real
 TWELVE = {"nvidia.com/gpu": 12}  # the node has eight
@@ -54,6 +55,19 @@ def test_what_is_impossible_is_refused_or_told_or_waited_for_as_the_configuratio
         assert code == 1
     finally:
         webhook.follow(CONFIGURATION)
+
+
+def test_a_class_of_which_no_node_has_a_device_is_told_without_its_selector(control_plane, fleet_node, gated, created):
+    created(fleet.device_class("e2e-absent", "device.driver == 'absent.example.com'"))
+    asking = json.dumps(claim("absent", gated, request("device", "e2e-absent")))
+
+    def said():
+        done = control_plane.kubectl("create", "--dry-run=server", "-f", "-", input=asking, check=False)
+        return "asks for class e2e-absent, and no node has devices of it" in done.stderr and done.stderr
+
+    told = control_plane.until("the claim is refused", said, 30)
+    assert "productName is one of" in told
+    assert "device.driver" not in told
 
 
 def claims(cluster, namespace):

@@ -60,6 +60,11 @@ CURABLE = frozenset((Stage.TAINT, Stage.POOL))
 OFFERS = (Kind.AMOUNT, Kind.COUNT, Kind.SPLIT, Kind.CLASS, Kind.SELECTOR, Kind.CONSTRAINT)
 # ... also if he asked by the old names, with which no class, selector or constraint was written.
 WRITTEN = (Kind.AMOUNT, Kind.COUNT, Kind.SPLIT)
+# Where devices are lost that are not of a class at all.
+_CLASSLESS = frozenset((Stage.NODE, Stage.CLASS))
+_ABSENT = "ask for a device that there is, or an administrator for nodes that have such devices"
+# What nodes do that have devices of some kinds, by the kind's title.
+_KNOWN_AS = {"share of a GPU": "shares GPUs", "MIG device": "has MIG devices"}
 # Attributes that tell single devices apart: no user reads all of them.
 _UNIQUE = frozenset(target.unique for target in TARGETS.values())
 
@@ -219,6 +224,8 @@ class _Hearing:
         """Say why even an idle fleet would not do, as plainly as it can be said. `samples` are some of the kinds of node."""
         opening = self.none_could()
         node = min(samples, key=lambda one: distance(samples[one]))
+        if absent := self.absent(kinds, node):
+            return absent
         selected = short = None
         for reason in samples[node].reasons:
             if reason.stage is Stage.SELECTOR and reason.lost == reason.of:
@@ -250,6 +257,39 @@ class _Hearing:
         alone = self.claims[0].metadata.name if len(self.claims) == 1 else ""
         text = f"{opening}; {_nearest(samples)}"
         return _never(Code.NEVER, text, self.offer(node), alone)
+
+    def absent(self, kinds: Mapping[str, Answer], node: str) -> Judgement | None:
+        """Say that no node has a device of the class that a request names, and which devices there are; None if one has."""
+        lost: list[set[tuple[str, str]]] = []
+        for answer in kinds.values():
+            there = {(one.claim, one.request) for one in answer.reasons}
+            left = {(one.claim, one.request) for one in answer.reasons if one.stage not in _CLASSLESS}
+            lost.append(there - left)
+        shared = set.intersection(*lost) if lost else set()
+        for claim in self.claims:
+            for request in claim.spec.devices.requests:
+                if request.exactly is None or (claim.metadata.key, request.name) not in shared:
+                    continue
+                name = request.exactly.device_class_name
+                title = next((one.title for one in TARGETS.values() if name in one.classes), "")
+                what = _KNOWN_AS.get(title, f"has a {title}" if title else "has devices of it")
+                who = _who(claim.metadata.name, request.name, self.given)
+                text = f"{self.none_could()}: {who} asks for class {name}, and no node {what}"
+                if published := self.products():
+                    text = f"{text}; {'; '.join(_list(*one) for one in published.items())}"
+                remedy = self.offer(node) or _ABSENT
+                return _never(Code.NO_DEVICE, text, remedy, claim.metadata.name)
+        return None
+
+    def products(self) -> dict[str, list[str]]:
+        """List the models and partitions that devices publish."""
+        found: dict[str, list[str]] = {}
+        for target in TARGETS.values():
+            domain, _, product = target.product.rpartition("/")
+            for name in (product, target.profile):
+                if name and (values := self.values(domain or target.driver, name)):
+                    found[name] = sorted({*found.get(name, ()), *values})
+        return found
 
     def together(self) -> Judgement | None:
         """Say that claims which ask alike ask for more devices than any node has, and what would do; None if that is not it.

@@ -224,7 +224,50 @@ def test_less_than_would_do_is_not_offered_where_the_time_ends():
 def test_who_asked_by_the_old_names_is_offered_no_class():
     fleet = stock(class_("none", "false"))
     assert judge(fleet, [claim(class_="none")]).remedy == f"it would fit with class {DRIVER}"
-    assert judge(fleet, [claim(class_="none")], given={"c": Given("", users=("main",))}).remedy == ""
+    told = judge(fleet, [claim(class_="none")], given={"c": Given("", users=("main",))})
+    assert told.remedy == "ask for a device that there is, or an administrator for nodes that have such devices"
+
+
+@pytest.mark.parametrize(
+    ("class_name", "words"),
+    [
+        ("mig.nvidia.com", "no node has MIG devices"),
+        ("hami-core-gpu.project-hami.io", "no node shares GPUs"),
+        ("dranet", "no node has a network device"),
+        ("acme", "no node has devices of it"),
+    ],
+)
+def test_where_no_node_has_a_device_of_the_class_that_is_said_and_what_there_is_and_no_selector(class_name, words):
+    fleet = stock(class_(class_name, "device.driver == 'gone.example.com' && device.attributes['x'].y == 'z'"))
+    for more in ((), (claim(4, name="held", held=[f"gpu-{at}" for at in range(4)]),)):
+        told = judge(stock(*fleet.classes.values(), *more), [claim(class_=class_name)])
+        assert (told.verdict, told.code) == (Feasibility.NEVER, Code.NO_DEVICE)
+        assert told.text.startswith(
+            f"none of 2 nodes could serve this pod even if idle: claim c, request r asks for class {class_name}, and {words}"
+        )
+        assert "device." not in told.text
+
+
+def test_products_and_profiles_that_there_are_are_named():
+    fleet = stock(class_("mig.nvidia.com", "false"))
+    piece = wire.convert(
+        {
+            "metadata": {"name": "s"},
+            "spec": {
+                "driver": DRIVER,
+                "nodeName": "n0",
+                "pool": {"name": "n0", "generation": 1, "resourceSliceCount": 1},
+                "devices": [
+                    {"name": f"g{at}", "attributes": {"productName": {"string": name}, "uuid": {"string": f"u{at}"}}}
+                    for at, name in enumerate(("L40S", "H100"))
+                ],
+            },
+        },
+        ResourceSlice,
+    )
+    mixed = Stock.of(nodes=[node("n0")], slices=[piece], classes=fleet.classes.values())
+    told = judge(mixed, [claim(class_="mig.nvidia.com")])
+    assert told.text.endswith("and no node has MIG devices; productName is one of H100, L40S")
 
 
 @pytest.mark.parametrize("names", [("a", "b"), ("b", "a")])
