@@ -1,17 +1,18 @@
 """Writes every file that is made from the code: `make generate`. A test demands that none is stale.
 
-The map of the rooms, JSON schemas, vocabularies, findings, messages, and the webhook configurations. It wraps lines of other pages, too.
+The map of the rooms, JSON schemas, answers in tutorials, vocabularies, findings, messages, and the webhook configurations. It wraps lines of other pages, too.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from cli.schemas.schema import NAMES, text_of
-from docs import kinds, messages
+from docs import kinds, messages, sessions
 from docs import map as picture
 from docs.layout import laid_out
 
@@ -19,7 +20,25 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 ROOT = Path(__file__).parent.parent
+# What the referees of the tests are asked about, in words.
+COMPARED = {
+    "allocate": "allocations",
+    "cel": "CEL selectors",
+    "extended": "pods served by name",
+    "quantity": "quantities",
+    "validate": "objects validated",
+    "yaml": "YAML documents",
+}
 VOCABULARIES = "docs/vocabularies.md"
+# Pages whose commands are typed, with the answers below them.
+TYPED = (
+    "explain.md",
+    "rules.md",
+    "tutorial-admin.md",
+    "tutorial-developer.md",
+    "tutorial-driver.md",
+    "tutorial-sre.md",
+)
 
 
 def generated() -> Mapping[str, Callable[[], str]]:
@@ -35,7 +54,10 @@ def generated() -> Mapping[str, Callable[[], str]]:
         "docs/findings.md": lambda: laid_out(printed("check", "--explain", "all", "-o", "markdown"), of_code),
         "docs/kinds.md": lambda: laid_out(kinds.page()),
         "docs/messages.md": messages.page,
+        "docs/recording.svg": sessions.picture,
+        "README.md": readme,
         VOCABULARIES: vocabularies,
+        **{f"docs/{name}": lambda name=name: laid_out(sessions.played(text_at(name))) for name in TYPED},  # type: ignore[misc]
         **{f"docs/schemas/{name}.json": lambda name=name: text_of(name) for name in NAMES},  # type: ignore[misc]
         "manifests/base/webhooks.yaml": lambda: (
             header.format("") + manifests.dump(configurations(Configuration().dialects, options))
@@ -44,6 +66,23 @@ def generated() -> Mapping[str, Callable[[], str]]:
             header.format(" --quota") + manifests.dump([registration.at_quotas(options)])
         ),
     }
+
+
+def text_at(name: str) -> str:
+    return (ROOT / "docs" / name).read_text(encoding="utf-8")
+
+
+def readme() -> str:
+    """Count what the tests compare with Kubernetes' own code, where the README says so."""
+    from tests.referees import RECORDED, read
+
+    counts = Counter[str]()
+    for name in RECORDED:
+        counts[name.partition("-")[0]] += len(read(name))
+    each = ", ".join(f"{COMPARED[name]} {count:,}" for name, count in counts.items())
+    words = f"`make test` compares {counts.total():,} answers with those of Kubernetes' own Go code: {each}."
+    before, start, rest = (ROOT / "README.md").read_text(encoding="utf-8").partition("<!-- proof -->\n")
+    return laid_out(before + start + "\n" + words + "\n\n" + rest[rest.index("<!-- end -->") :])
 
 
 def vocabularies() -> str:

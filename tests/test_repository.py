@@ -120,7 +120,12 @@ def test_every_make_target_the_documents_name_exists():
     code = [
         part for path in tracked("*.md") for part in re.findall(r"```.*?```|`[^`\n]+`", path.read_text(), re.DOTALL)
     ]
-    named = {word for part in code for call in re.findall(r"\bmake ([a-z0-9 -]+)", part) for word in call.split()}
+    named = {
+        word
+        for part in code
+        for call in re.findall(r"^[`$ ]{,2}make ([a-z0-9 -]+)", part, re.MULTILINE)
+        for word in call.split()
+    }
     commands = {word for word in named if not word.startswith("-")}
     assert commands >= {"run", "test"}
     assert commands - targets == set()

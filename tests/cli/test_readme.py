@@ -1,4 +1,4 @@
-"""The README's lines, typed as they are printed, one after another: each finds the files that it names, and says something useful."""
+"""The lines of README and docs/commands.md, typed as they are printed, one after another: each finds the files that it names, and says something useful."""
 
 import re
 import shlex
@@ -14,12 +14,22 @@ ROOT = Path(__file__).parents[2]
 PROGRAM = ".venv/bin/drawbridge "
 
 
-def printed(chapter):
-    """The lines of the chapter's first two blocks: the third one has addresses that are told when it runs."""
-    text = (ROOT / "README.md").read_text().partition(f"\n## {chapter}\n")[2].partition("\n## ")[0]
+def printed(page, chapter):
+    """The lines of a chapter's blocks; one that stays until it is stopped has addresses that are told when it runs."""
+    text = (ROOT / page).read_text().partition(f"\n## {chapter}\n")[2].partition("\n## ")[0]
     blocks = re.findall(r"^```sh\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
-    assert len(blocks) == 3
-    return [shlex.split(line, comments=True) for block in blocks[:2] for line in block.splitlines()]
+    return [shlex.split(line, comments=True) for block in blocks for line in block.splitlines()]
+
+
+def test_the_first_lines_are_those_of_the_page_of_commands():
+    first = [line for line in printed("README.md", "Try it") if line != ["make", "run"]]
+    assert len(first) == 4
+    assert all(line in printed("docs/commands.md", "On files") for line in first)
+
+
+def test_before_the_first_list_of_links_there_are_450_words():
+    text = (ROOT / "README.md").read_text().partition("\n## Four doors\n")[0]
+    assert len(re.findall(r"\S*\w\S*", text)) <= 450
 
 
 def test_each_line_finds_what_the_lines_before_it_left(tmp_path, monkeypatch):
@@ -34,7 +44,7 @@ def test_each_line_finds_what_the_lines_before_it_left(tmp_path, monkeypatch):
     monkeypatch.setattr(Kubernetes, "connect", connect)
     monkeypatch.chdir(tmp_path)
     said = {}
-    for command, *arguments in printed("Try it"):
+    for command, *arguments in printed("docs/commands.md", "On files"):
         if command == "cp":
             shutil.copy(*arguments)
             continue

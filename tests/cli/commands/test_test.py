@@ -31,12 +31,6 @@ def test_the_cases_of_the_examples_pass():
     assert run("test", "-q", EXAMPLES / "cases").stdout == "4 cases: 4 passed, 0 failed\n"
 
 
-def test_the_page_shows_what_the_command_prints(monkeypatch):
-    monkeypatch.chdir(EXAMPLES.parents[1])
-    page = (EXAMPLES.parents[1] / "docs" / "rules.md").read_text()
-    assert f"$ drawbridge test manifests/examples/cases\n{run('test', 'manifests/examples/cases').stdout}```" in page
-
-
 def test_what_is_as_expected_passes(tmp_path):
     code, answer = run_json(
         "test",

@@ -1,0 +1,111 @@
+"""Types what a page types, and prints below it what was answered, so that tutorials and the README's picture show what is true.
+
+A block of code whose lines begin with `$ ` is typed, line by line; a block whose first line is `# NAME.yaml` is saved under that name first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shlex
+import shutil
+import tempfile
+import textwrap
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parent.parent
+BLOCK = re.compile(r"^```(?P<kind>\w*)\n(?P<body>.*?)^```$", re.DOTALL | re.MULTILINE)
+SAVED = re.compile(r"# (\S+\.yaml)\n")
+
+# What the picture in the README shows.
+SHOWN = (
+    "drawbridge translate -f app.yaml -o report",
+    "drawbridge check -f big.yaml --inventory fleet.yaml",
+    "drawbridge nodes -f cluster.yaml",
+)
+NAMED = {
+    "app.yaml": "pods/nvidia-training.yaml",
+    "big.yaml": "pods/never-too-many.yaml",
+    "cluster.yaml": "why/dump.yaml",
+    "fleet.yaml": "fleet/*.yaml",
+}
+# Of the picture, in pixels and seconds: the size of a character, and when a command and each line of its answer appear.
+WIDE, HIGH, COLUMNS = 8.4, 18, 100
+TYPED, ANSWERED = 1.2, 0.06
+
+
+def played(text: str) -> str:
+    """A page with the answers that its commands give now."""
+    with workshop() as folder:
+        return BLOCK.sub(lambda block: answered(block, folder), text)
+
+
+@contextlib.contextmanager
+def workshop() -> Iterator[Path]:
+    """A folder of one's own, with the examples where a checkout has them."""
+    with tempfile.TemporaryDirectory() as name, contextlib.chdir(name):
+        shutil.copytree(ROOT / "manifests" / "examples", Path(name) / "manifests" / "examples")
+        yield Path(name)
+
+
+def answered(block: re.Match[str], folder: Path) -> str:
+    """A block of a page: saved, typed with the answers of now, or as it stands."""
+    body = block["body"]
+    if saved := SAVED.match(body):
+        (folder / saved[1]).write_text(body, encoding="utf-8")
+    if not body.startswith("$ "):
+        return block[0]
+    lines = [line for line in body.splitlines() if line.startswith("$ ")]
+    return f"```{block['kind']}\n" + "".join(f"{line}\n{typed(line[2:])}" for line in lines) + "```"
+
+
+def typed(line: str) -> str:
+    """The answer to a command, as a terminal shows it; `> FILE` at the end saves it."""
+    from click.testing import CliRunner
+
+    from cli.main import main
+
+    program, *words = shlex.split(line, comments=True)
+    if program != "drawbridge":
+        raise ValueError(f"a page types {program}: only `drawbridge` is typed here")
+    file = None
+    if ">" in words:
+        words, (_, file) = words[:-2], words[-2:]
+    done = CliRunner().invoke(main, words)
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    if file is None:
+        return done.output
+    Path(file).write_text(done.stdout, encoding="utf-8")
+    return done.stderr
+
+
+def picture() -> str:
+    """A drawing in which commands and their answers appear one after another."""
+    with workshop() as folder:
+        for name, example in NAMED.items():
+            parts = sorted((folder / "manifests/examples").glob(example))
+            (folder / name).write_text("---\n".join(one.read_text(encoding="utf-8") for one in parts), encoding="utf-8")
+        shown = "".join(f"$ {line}\n{typed(line)}\n" for line in SHOWN)
+    rows: list[str] = []
+    moment = 0.0
+    for line in shown.splitlines():
+        moment += TYPED if line.startswith("$ ") else ANSWERED
+        for part in textwrap.wrap(line, COLUMNS, subsequent_indent=" " * 6) or [""]:
+            place = f'x="12" y="{(len(rows) + 1) * HIGH + 6}" style="animation-delay:{moment:.2f}s"'
+            rows.append(f'<text class="{"typed" if line.startswith("$ ") else "told"}" {place}>{escape(part)}</text>')
+    width, height = round(COLUMNS * WIDE + 24), (len(rows) + 1) * HIGH
+    style = (
+        "text{font:14px ui-monospace,Menlo,Consolas,monospace;white-space:pre;fill:#d0d7de;opacity:0;animation:show .1s forwards}"
+        ".typed{fill:#fff;font-weight:bold}"
+        "@keyframes show{to{opacity:1}}@media(prefers-reduced-motion:reduce),print{text{opacity:1;animation:none}}"
+    )
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" role="img"'
+    title = "<title>drawbridge translates a manifest, checks it, and explains a refusal</title>"
+    back = '<rect width="100%" height="100%" rx="8" fill="#161b22"/>'
+    return f"{head}>{title}<style>{style}</style>{back}\n" + "\n".join(rows) + "\n</svg>\n"
