@@ -32,11 +32,11 @@ def state_of(
     """
     from allocator.pods import total
     from cli.devices import read_objects
-    from cluster.manifests import ManifestError
+    from cluster.manifests import ManifestError, unfold
     from cluster.objects import LimitRange
     from dra.objects import Pod
     from dra.wire import WireError, convert
-    from webhook.state import Inventory, State, custom_kinds
+    from webhook.state import IN_CONFIG_MAPS, Inventory, State, custom_kinds, installed
     from webhook.translate import group_kind, mapping, namespace_of
 
     namespaces: dict[str, dict[str, str]] = {}
@@ -75,9 +75,10 @@ def state_of(
                     pods.append(convert(obj, Pod))
                 except WireError:
                     continue  # said where it is translated
+    beside = installed(unfold(one.object, IN_CONFIG_MAPS) for one in (*besides(around, documents), *documents))
     state = State(
         configuration=configuration,
-        fleet=Inventory(assumes=True),
+        fleet=Inventory(assumes=True, installed=beside),
         namespaces=namespaces,
         quotas=quotas,
         limit_ranges=limit_ranges,
@@ -162,7 +163,7 @@ def with_fleet(state: State, documents: Sequence[Document]) -> State:
     slices = given.of(ResourceSlice)
     nodes = given.of(Node)
     file = state.configuration.file
-    fleet = Inventory.of(classes, slices, nodes, evidence=file.evidence)
+    fleet = Inventory.of(classes, slices, nodes, evidence=file.evidence, installed=state.fleet.installed)
     if not (slices or nodes):  # classes alone say what serves a name, and nothing about devices
         fleet = msgspec.structs.replace(fleet, known=False, assumes=True)
     templates = {}

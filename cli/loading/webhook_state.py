@@ -8,12 +8,13 @@ import msgspec
 
 from cli.loading.objects import Gathered, Unread, group_of, text, who
 from cluster import resources
+from cluster.manifests import unfold
 from dra.objects import (
     Pod,
     versions,
 )
 from dra.wire import WireError, convert
-from webhook.state import Features, Inventory, State, StateBuilder, custom_kinds
+from webhook.state import IN_CONFIG_MAPS, Features, Inventory, State, StateBuilder, custom_kinds, installed
 
 if TYPE_CHECKING:
     from webhook.state import Configuration
@@ -54,9 +55,10 @@ def state_of(gathered: Gathered, configuration: Configuration, features: Feature
     builder.follow_pods(followed=gathered.knows_pods)
     missing = [kind for kind in _REFERRED if not gathered.of(kind)]
     unsure = gathered.server is None or gathered.unread
-    builder.learn(features=features, incomplete=frozenset(missing if unsure else ()))
+    around = installed(unfold(one, IN_CONFIG_MAPS) for one in gathered.objects)
+    builder.learn(features=features, installed=around, incomplete=frozenset(missing if unsure else ()))
     builder.settle()
     state = msgspec.structs.replace(builder.state(fresh=True), custom_kinds=custom_kinds(gathered.objects))
     if gathered.server is None and not gathered.of("Node", "DeviceClass", "ResourceSlice"):
-        state = msgspec.structs.replace(state, fleet=Inventory(), stock=None, prospects=None)
+        state = msgspec.structs.replace(state, fleet=Inventory(installed=around), stock=None, prospects=None)
     return state, unread

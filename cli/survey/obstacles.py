@@ -90,6 +90,16 @@ def _of_cluster(
                 message=f"it registers with kubelet as a device plugin, ready on {nodes} nodes",
                 remedy="keep it off a node (node selector, affinity) once the pods there have moved",
             )
+    for plugin in state.fleet.installed.plugins:
+        for configuration in plugin.configurations.values():
+            for key, sharing in configuration.shared.items():
+                yield Obstacle(
+                    what="sharing",
+                    namespace=CLUSTER,
+                    object=configuration.where,
+                    message=f"{key}: it {sharing}",
+                    remedy="claims take whole devices: switch the sharing off, or declare what replicas become (`meanings`)",
+                )
     for one in gathered.of("MutatingWebhookConfiguration"):
         changes_pods = False
         for hook in items(one, "webhooks"):

@@ -15,7 +15,6 @@ from cli.survey.verdicts import STAYING, Foreteller, Judged, Key, Outlook, is_mo
 from webhook import names
 from webhook.admission import asks_in_unknown_kind
 from webhook.mixed_fleet import Standing, standings
-from webhook.state import Inventory
 from webhook.translate import at, mapping, paths
 
 if TYPE_CHECKING:
@@ -105,7 +104,7 @@ def overview(gathered: Gathered, configuration: Configuration, features: Feature
     """Look at everything that was read."""
     state, odd = state_of(gathered, configuration, features)
     if gathered.server is None and not state.fleet.known:
-        state = msgspec.structs.replace(state, fleet=Inventory(assumes=True))
+        state = msgspec.structs.replace(state, fleet=msgspec.structs.replace(state.fleet, assumes=True))
     stock = state.stock
     foreteller = Foreteller(state)
     workloads: list[Asking] = []

@@ -230,6 +230,11 @@ class Foreteller:
                 if is_extended(key) and not self.now.configuration.resource(key):
                     near = get_close_matches(key, self._known, n=1, cutoff=0.85)
                     declare = "declare it under `dialects`, or leave it with its device plugin"
+                    if where := self.now.fleet.installed.ignores(key):
+                        near, declare = (
+                            [],
+                            f"{where} names it, which the plugin ignores: ask for what its nodes hand out",
+                        )
                     yield Key(
                         container=name,
                         key=key,

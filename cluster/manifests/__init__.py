@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cluster.manifests.config_maps import unfold
 from cluster.manifests.documents import Document, InputProblem, Keep, ManifestError, dump, parse, read, read_leniently
 from cluster.manifests.places import LeadsOut, beside, bounds, settled
 from cluster.manifests.yaml_editor import CannotEdit, edit
@@ -21,4 +22,5 @@ __all__ = [
     "read",
     "read_leniently",
     "settled",
+    "unfold",
 ]

@@ -7,7 +7,9 @@ from webhook.state.builder import Seen, StateBuilder
 from webhook.state.canary import Workload, covers, workload
 from webhook.state.configuration import Configuration, read
 from webhook.state.custom_kind import custom_kinds
+from webhook.state.device_plugins import Replicated
 from webhook.state.features import Features
+from webhook.state.installed import IN_CONFIG_MAPS, installed
 from webhook.state.inventory import Inventory
 from webhook.state.mode import Mode, doubts, everywhere, mistake_of, mode_of, why_not
 from webhook.state.node_templates import prospects
@@ -15,6 +17,7 @@ from webhook.state.schema import Bridge, Joint, Kubernetes, MixedFleet, NodeTemp
 from webhook.state.state import OF_DEVICES, OF_NAMESPACES, State
 
 __all__ = [
+    "IN_CONFIG_MAPS",
     "OF_DEVICES",
     "OF_NAMESPACES",
     "Bridge",
@@ -28,6 +31,7 @@ __all__ = [
     "NodeTemplate",
     "Placing",
     "PreferredNodes",
+    "Replicated",
     "Seen",
     "State",
     "StateBuilder",
@@ -37,6 +41,7 @@ __all__ = [
     "custom_kinds",
     "doubts",
     "everywhere",
+    "installed",
     "mistake_of",
     "mode_of",
     "prospects",

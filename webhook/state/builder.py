@@ -29,6 +29,7 @@ from dra.objects import (
 )
 from dra.stock import Stock
 from webhook import names
+from webhook.state.installed import NONE, Installed
 from webhook.state.inventory import Inventory
 from webhook.state.node_templates import prospects
 from webhook.state.state import State
@@ -64,6 +65,7 @@ class StateBuilder:
         self._collected: dict[tuple[str, str, str], Stocked] = {}
         self._stock: Stock | None = None
         self._fleet_is_old = False
+        self._installed = NONE
         # What pods on nodes ask for, by the pod's key, and summed up by node; what was handed out of it never changes.
         self._holders: dict[str, _Holder] = {}
         self._used: dict[str, dict[str, int]] = {}
@@ -109,10 +111,14 @@ class StateBuilder:
         *,
         features: Features | None = None,
         keys: tuple[bytes, ...] | None = None,
+        installed: Installed | None = None,
         incomplete: frozenset[str] | None = None,
         unsure: Mapping[str, tuple[str, ...]] | None = None,
     ) -> None:
-        """Take in what the server can do, new seal keys, or what could not be read: kinds, and what of a namespace."""
+        """Take in what the server can do, new seal keys, what is installed, or what could not be read: kinds, and what of a namespace."""
+        if installed is not None and installed != self._installed:
+            self._installed = installed
+            self._fleet_is_old = True
         if incomplete is not None and incomplete != self._state.incomplete:
             self._set(incomplete=incomplete)
         if unsure is not None and unsure != self._state.unsure:
@@ -262,7 +268,7 @@ class StateBuilder:
         if self._stock is None or not self._fleet_is_old:
             return None
         self._fleet_is_old = False
-        return Survey(self._stock, self._state)
+        return Survey(self._stock, self._state, self._installed)
 
     def take(self, survey: Survey) -> None:
         """Take in what a look has shown, and what has changed since it began."""
@@ -295,8 +301,9 @@ class StateBuilder:
 class Survey:
     """One look at the fleet of one moment. It touches nothing but itself, so a thread may do it."""
 
-    def __init__(self, stock: Stock, state: State) -> None:
+    def __init__(self, stock: Stock, state: State, installed: Installed) -> None:
         self.earlier = stock
+        self._installed = installed
         # The same objects as the allocator of the server reads them.
         self.stock = stock
         self._server = state.features.server
@@ -315,6 +322,7 @@ class Survey:
             stock.nodes.values(),
             self.fleet,
             evidence=self._file.evidence,
+            installed=self._installed,
         )
         self.prospects = prospects(self._file.node_templates, stock)
 

@@ -23,6 +23,8 @@ from dra.errors import OutOfBudget, SelectorError
 from dra.objects import Node, serve_resources
 from webhook.dialects import TARGETS, VOCABULARIES, VOICE, Product, Served, Target
 from webhook.state.device_groups import Census, Group, Reading
+from webhook.state.device_plugins import Replicated
+from webhook.state.installed import NONE, Installed
 from webhook.state.schema import Evidence
 
 if TYPE_CHECKING:
@@ -52,6 +54,9 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     handed_out_anywhere: Mapping[str, frozenset[str]] = {}
     # Dialect: nodes whose labels say that a unit of a bare name is not a whole device, and how they say so.
     labelled: Mapping[str, Mapping[str, str]] = {}
+    # Name: nodes that hand it out by a plugin which makes replicas, as the plugin's configuration says.
+    shared: Mapping[str, Mapping[str, Replicated]] = {}
+    installed: Installed = NONE
     # Extended resource name, implicit ones too: the class that serves it.
     extended: Mapping[str, str] = {}
     # Whether only some nodes and drivers were asked (`evidence`).
@@ -67,6 +72,7 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         earlier: Inventory | None = None,
         *,
         evidence: Evidence = EVERYBODY,
+        installed: Installed = NONE,
     ) -> Inventory:
         """Gather the facts; with an earlier inventory only slices that it had not are looked at.
 
@@ -84,6 +90,12 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         reading = Reading.of(reads for one in selectors for reads in one.reads)
         census = Census.of(slices, reading, earlier.census if earlier else None)
         served = {c.metadata.name: _survey(c, s, census) for c, s in zip(classes, selectors, strict=True)}
+        shared: dict[str, dict[str, Replicated]] = {}
+        for node in nodes if installed.plugins else ():
+            for name, one in installed.shared_on(node.metadata.labels).items():
+                amount = node.status.allocatable.get(name)
+                if amount is not None and amount.nano > 0:
+                    shared.setdefault(name, {})[node.metadata.name] = one
         labelled: dict[str, dict[str, str]] = {}
         for vocabulary in VOCABULARIES:
             bare = vocabulary.bare
@@ -97,6 +109,8 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             handed_out=anywhere if evidence == EVERYBODY else _handed_out(nodes),
             handed_out_anywhere=anywhere,
             labelled=labelled,
+            shared=shared,
+            installed=installed,
             extended=serve_resources(classes),
             chosen=evidence != EVERYBODY,
             census=census,

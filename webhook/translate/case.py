@@ -33,7 +33,7 @@ from webhook.dialects import (
 )
 from webhook.refusals import Code
 from webhook.translate.limits import BYTES
-from webhook.translate.owner import meaning, text_of
+from webhook.translate.owner import meaning, shared_by_plugin, text_of
 from webhook.translate.pod_view import Slot, Word, mapping, number, requests
 
 if TYPE_CHECKING:
@@ -168,6 +168,14 @@ def _answer(
             return Case(
                 dialect=dialect, words=entries, container=container, keys=keys, left=unit.left, quiet=quiet, bare=bare, unit=unit
             )  # fmt: skip
+    for key in keys if fleet.installed.plugins else ():
+        own = [known for word, value in numbers[0] for known in word.known if word.key == key and value]
+        parted = shared_by_plugin(key, fleet, whose) if own and own[0].row.role is Role.PROFILE else None
+        if parted:
+            left = Left(
+                key, f"{parted}: replicas of MIG devices have no counterpart; translate it once that is switched off"
+            )
+            return Case(dialect=dialect, words=entries, container=container, keys=keys, left=left)
     said: list[Said] = []
     refusals: list[Refusal] = []
     asked = False

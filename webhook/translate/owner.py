@@ -22,7 +22,7 @@ from webhook.translate.pod_view import PodView
 if TYPE_CHECKING:
     from dra.wire import Json
     from webhook.dialects import Bare, Known, Target
-    from webhook.state import Configuration, Inventory
+    from webhook.state import Configuration, Inventory, Replicated
     from webhook.translate.pod_view import Slot, Word
 
 
@@ -230,8 +230,33 @@ def meaning(key: str, dialect: Dialect, configuration: Configuration, fleet: Inv
         )
         return parts or msgspec.structs.replace(word, basis=f"declared to be {declared} (`meanings`)")
     if said:
-        return _set_key(said, key)
+        chosen = fleet.installed.chosen_by(selected)
+        if chosen is None:
+            return _set_key(said, key)
+        if replica := chosen.find(key):
+            return _replica(key, replica, bare)
     return _judge_by_nodes(key, dialect, bare, configuration, fleet, whose=whose)
+
+
+def _replica(key: str, shared: Replicated, bare: Bare) -> Meaning:
+    """Say that a unit is a replica: where there are words for it, what becomes of replicas is declared."""
+    if shared.sharing.strategy == "MPS" or not bare.declared("shared"):
+        return Meaning(
+            left=Left(key, f"{shared}: a replica has no counterpart; translate it once that is switched off")
+        )
+    return Meaning(replica=True, basis=str(shared))
+
+
+def shared_by_plugin(key: str, fleet: Inventory, whose: Owners) -> Replicated | None:
+    """Find what says that a unit of a name is a replica: of the nodes that hand it out to the pod, most; in files the default."""
+    if not fleet.nodes:
+        chosen = fleet.installed.chosen_by(whose.selected)
+        return chosen.find(key) if chosen else fleet.installed.usually(key)
+    nodes = fleet.shared.get(key, {})
+    if not nodes:
+        return None
+    parted, others = _reach(frozenset(nodes), fleet.handed_out[key] - nodes.keys(), whose, fleet)
+    return nodes[min(parted)] if len(parted) > len(others) else None
 
 
 def _set_key(said: Meaning, key: str) -> Meaning:
@@ -266,6 +291,9 @@ def _judge_by_nodes(
     Of the nodes that the pod can reach, if any of them shows something: the others are not for it.
     """
     target = configuration.targets[bare.targets.get(key, bare.target)]
+    shared = shared_by_plugin(key, fleet, whose) if fleet.installed.plugins else None
+    if shared and not fleet.nodes:
+        return _replica(key, shared, bare)
     if not fleet.known and fleet.assumes:
         where = (
             f", and nodes with {', '.join(_shown(whose.selected))} serve claims" if whose.selected != Selected() else ""
@@ -274,18 +302,21 @@ def _judge_by_nodes(
     if not fleet.known:
         return _unclear(key, "it may be a whole device or a part of one, and there is no inventory to tell by")
     served = fleet.find(target, configuration.file.classes.get(target.name, ""))
+    if shared and (served is None or not served.devices):
+        return _replica(key, shared, bare)
     if served is None:
         return _unclear(key, f"no DeviceClass of a {target.title} exists")
     if not served.devices:
         where = " on the nodes and of the drivers that count (`evidence`)" if fleet.chosen else ""
         why = f": {served.doubt}" if served.doubt else ""
         return _unclear(key, f"no complete pool of devices stands behind class {served.name}{where}{why}")
-    handing, labelled = fleet.handed_out.get(key, frozenset()), fleet.labelled.get(dialect.name, {})
+    handing = fleet.handed_out.get(key, frozenset())
+    labelled, parted = fleet.labelled.get(dialect.name, {}), fleet.shared.get(key, {})
     if key in configuration.file.mixed:  # then nodes that hand it out are no evidence of what a unit is
         handing = frozenset()
     shown = served.kinds.get(target.name, served.nodes) & served.whole
     parts = served.nodes - (shown if bare.parts else served.whole)
-    old = handing | labelled.keys() | parts
+    old = handing | labelled.keys() | parted.keys() | parts
     new = shown - old
     where = "nodes that count (`evidence`)" if fleet.chosen else "nodes"
     pinned = False
@@ -300,11 +331,12 @@ def _judge_by_nodes(
         return Meaning(
             basis=f"{len(new)} of {len(new | old)} {where} publish it as a {target.title} (class {served.name})"
         )
-    node = min(old)
-    if pinned and not new and old.isdisjoint(labelled.keys() | parts):
+    node = min(old & parted.keys() or old & labelled.keys() or old)
+    if pinned and not new and old.isdisjoint(labelled.keys() | parted.keys() | parts):
         return Meaning(left=Left(key, f"0 of {len(old)} {where} serve claims, and {node} hands it out"))
     how = "publishes parts of devices alone" if node in parts else "still hands it out through a device plugin"
     how = f"is labelled {labelled[node]}" if node in labelled else how
+    how = f"runs what {parted[node]}" if node in parted else how
     reason = f"{len(old)} of {len(new | old)} {where} show no {target.title}, such as {node}, which {how}"
     if new and node in handing:
         reason = f"{reason}; say which nodes are preferred under `mixed`"

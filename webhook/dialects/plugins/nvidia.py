@@ -149,6 +149,8 @@ def read(words: Words[NvidiaOptions]) -> Answer:
             reason = f"{amount.part!r} is not a MIG profile that a device plugin offers"
         elif row.role is not Role.PROFILE and (row.role is Role.SHARES or unit.replica):
             reason = _no_replica(count, words)
+            if reason and unit.basis:
+                reason = f"{unit.basis}: {reason}"
             demand, action = Demand(target="gpu", shares=1), Action.APPROXIMATED
             text = "one unit of `shares` of one GPU; no limits, as under time-slicing"
         elif profile:

@@ -1,0 +1,30 @@
+"""The texts of a ConfigMap that are YAML themselves, read: configuration of others, which decides about devices."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cluster.manifests.documents import ManifestError, parse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_LONGEST = 256 << 10  # letters of a text that is read
+
+
+def unfold(obj: dict[str, Any], is_wanted: Callable[[str], object]) -> dict[str, Any]:
+    """Give a ConfigMap with the wanted texts of its data as objects; any other object, and what is no YAML, as it is."""
+    data = obj.get("data")
+    if obj.get("kind") != "ConfigMap" or not isinstance(data, dict):
+        return obj
+    return {**obj, "data": {name: _read(text, is_wanted) for name, text in data.items()}}
+
+
+def _read(text: Any, is_wanted: Callable[[str], object]) -> Any:
+    if not isinstance(text, str) or len(text) > _LONGEST or not is_wanted(text):
+        return text
+    try:
+        documents = parse(text)
+    except ManifestError:
+        return text
+    return documents[0].object if len(documents) == 1 else text

@@ -1,0 +1,72 @@
+"""What is installed in a cluster that says more about a pod's devices than nodes and slices: device plugins and autoscalers. Pure."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from webhook.state.autoscalers import Autoscaler, autoscalers
+from webhook.state.device_plugins import LABEL, DevicePlugin, PluginConfiguration, Replicated, device_plugins
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from typing import Any
+
+    from webhook.dialects import Selected
+
+# Kinds that are read here, and nothing else of them than what this and its two neighbours look at.
+KINDS = frozenset(("ClusterPolicy", "ConfigMap", "DaemonSet", "Deployment", "GpuDevicePlugin", "NodePool"))
+# Texts of ConfigMaps that have to be read as YAML before (`cluster.manifests.unfold`).
+IN_CONFIG_MAPS = re.compile(r"(?:sharing|migStrategy|resources|nodeGroups)[\"']?[ \t]*:").search
+
+
+class Installed(msgspec.Struct, frozen=True, kw_only=True):
+    """How device plugins are set up, and which autoscalers there are."""
+
+    plugins: tuple[DevicePlugin, ...] = ()
+    autoscalers: tuple[Autoscaler, ...] = ()
+
+    def shared_on(self, labels: Mapping[str, str]) -> dict[str, Replicated]:
+        """Say of which names a unit is a replica on a node with these labels."""
+        running = [plugin.on(labels) for plugin in self.plugins]
+        return {key: Replicated(one.where, sharing) for one in running if one for key, sharing in one.shared.items()}
+
+    def usually(self, key: str) -> Replicated | None:
+        """Say what a unit is on a node that nothing more is known of: by the default, or by any where there is none."""
+        for plugin in self.plugins:
+            default = plugin.configurations.get(plugin.default) if plugin.default is not None else None
+            every = [default] if default else list(plugin.configurations.values()) if plugin.default is None else []
+            for configuration in every:
+                if shared := configuration.find(key):
+                    return shared
+        return None
+
+    def chosen_by(self, selected: Selected) -> PluginConfiguration | None:
+        """Find the configuration that a pod chooses by the label of its nodes, if it chooses one."""
+        for key, operator, values in selected.always:
+            if key == LABEL and operator == "In" and len(values) == 1:
+                for plugin in self.plugins:
+                    if values[0] in plugin.configurations:
+                        return plugin.configurations[values[0]]
+        return None
+
+    def ignores(self, key: str) -> str:
+        """Name the configuration that gives devices this name, which the plugin does not do; "" if none does."""
+        for plugin in self.plugins:
+            for one in plugin.configurations.values():
+                if key in one.ignored:
+                    return one.where
+        return ""
+
+
+NONE = Installed()
+
+
+def installed(objects: Iterable[Mapping[str, Any]]) -> Installed:
+    """Read what is installed among some objects."""
+    telling = [one for one in objects if one.get("kind") in KINDS]
+    if not telling:
+        return NONE
+    return Installed(plugins=device_plugins(telling), autoscalers=autoscalers(telling))
