@@ -87,9 +87,10 @@ class Bridge:
             self.requeue_events.add(everybody=True)
 
     def tick(self) -> None:
-        """Let time pass in the ledger, and for nominations."""
+        """Let time pass in the ledger, for nominations and for turns."""
         self.ledger.tell(Tick())
         self.pods.nominations.tick()
+        self.pods.turns.tick()
 
     def _see_pod(self, old: Pod | None, new: Pod | None) -> None:
         for event in self.pods.see(old, new):

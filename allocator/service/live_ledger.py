@@ -198,7 +198,13 @@ class LiveLedger:
     def _may_fit(self, uid: str) -> bool:
         """Say whether a refused pod may fit by now."""
         pod = self._pods.find(uid)
-        return pod is None or self._decider.may_fit(pod, self._knowledge.stock, self.full_nodes(pod))
+        if pod is None:
+            return True
+        namespace = pod.metadata.namespace
+        if self._pods.turns.seconds_until(namespace):
+            return True  # its scheduler is told so, and it is tried again when it has its turn
+        with self._pods.turns.taken(namespace):
+            return self._decider.may_fit(pod, self._knowledge.stock, self.full_nodes(pod))
 
     def unwritten(self) -> Iterable[ResourceClaim]:
         """List the claims that the stock has as they are meant, and not as the API server has them."""

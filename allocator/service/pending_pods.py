@@ -10,6 +10,7 @@ from allocator.decisions import Outlook, find_claims, placement_of, redact, shap
 from allocator.reservations import PodGone, PodSeen
 from allocator.service.preemption.nominations import Nominations
 from allocator.service.requeue_events import RefusedPods
+from allocator.service.turns import Turns
 from allocator.strategies import UnknownStrategy
 from dra.objects import asks_by_name, claim_names, is_later
 
@@ -34,7 +35,9 @@ class PendingPods:
         self.rules = settings.rules
         self.by_uid: dict[str, Pod] = {}
         self.refused = RefusedPods(events)
-        self.nominations = Nominations(self.by_uid, events, asyncio.get_running_loop().time)
+        clock = asyncio.get_running_loop().time
+        self.nominations = Nominations(self.by_uid, events, clock)
+        self.turns = Turns(events, clock)
         self._lacking_devices: dict[str, str] = {}  # pods that fit no node even if it were empty: names by uid
         self._lacking_objects: dict[str, Pod] = {}  # pods that wait for a claim or another object, by uid
 
@@ -81,6 +84,7 @@ class PendingPods:
         """Requeue a pod no more: it is gone, or has a node."""
         self.refused.pop(uid)
         self.nominations.forget(uid)
+        self.turns.forget(uid)
         self._lacking_devices.pop(uid, None)
         self._lacking_objects.pop(uid, None)
 

@@ -76,8 +76,11 @@ class Questions:
         """Say which nodes can serve a pod, and under which token one of them may be reserved."""
         self._lead.demand_ready()
         pod = self._pods.newest(pod)
+        if waits := self._pods.turns.wait(pod):
+            return "", Outlooks(Outlook.WAITING, message=waits)
         begun = self._clock()
-        found = self._judge(pod).tell(partial(self._pods.redact, pod))
+        with self._pods.turns.taken(pod.metadata.namespace):
+            found = self._judge(pod).tell(partial(self._pods.redact, pod))
         self._metrics.outlooks.labels(str(found.outlook)).inc()
         self._metrics.outlook_seconds.observe(self._clock() - begun)
         self._pods.note(pod, found.outlook)
@@ -135,9 +138,10 @@ class Questions:
         if why := self._ledger.full_nodes(pod, leaving).get(node):
             return why
         coming = [self._pods.newest(one) for one in add]
-        stock = without_pods(self._knowledge.stock, leaving)
-        stock = with_pods(stock, node, coming)
-        problem = self._unserved(pod, node, stock)
+        with self._pods.turns.taken(pod.metadata.namespace):
+            stock = without_pods(self._knowledge.stock, leaving)
+            stock = with_pods(stock, node, coming)
+            problem = self._unserved(pod, node, stock)
         if problem and coming:
             self._pods.nominations.give_way(pod)
         return problem

@@ -1,0 +1,105 @@
+"""A namespace whose questions are dear waits for its turn; pods of others do not wait for it."""
+
+from allocator.service.requeue_events import RequeueEvents
+from allocator.service.turns import AT_ONCE, FREE, MOST, NAMESPACES, SHARE, Turns
+from cluster import resources
+from dra.objects import Pod
+from dra.wire import convert
+from tests.allocator.service.sidecar import DRIVER, claim, fleet, loaded, pod, running, until
+
+
+class Times:
+    """Time that passes where it is told to, for the clock and the processor alike."""
+
+    now = 100.0
+
+    def __call__(self):
+        return self.now
+
+
+def waiting(name, namespace):
+    made = pod(name)
+    made["metadata"] |= {"namespace": namespace}
+    return convert(made, Pod)
+
+
+def question(turns, times, namespace, seconds):
+    with turns.taken(namespace):
+        times.now += seconds
+
+
+def test_dear_questions_take_half_of_the_time_at_most_and_no_other_namespace_waits():
+    times = Times()
+    turns = Turns(RequeueEvents(), times, times)
+    asked = 0
+    begun = times.now
+    while times.now < begun + 100:
+        if turns.wait(waiting(f"p{asked}", "hog")):
+            times.now += 0.1
+        else:
+            question(turns, times, "hog", 1.0)
+            asked += 1
+        assert turns.wait(waiting("honest", "team")) == ""
+    assert 0.9 * SHARE * 100 <= asked <= 1.1 * SHARE * 100
+
+
+def test_cheap_questions_cost_nothing_however_many():
+    times = Times()
+    turns = Turns(RequeueEvents(), times, times)
+    for _ in range(10_000):
+        question(turns, times, "team", 0.9 * FREE)
+    assert turns.seconds_until("team") == 0
+
+
+def test_pods_are_tried_again_a_few_at_a_time_once_it_is_paid_and_those_that_are_gone_are_not():
+    times = Times()
+    events = RequeueEvents()
+    turns = Turns(events, times, times)
+    question(turns, times, "hog", 10.0)
+    pods = [waiting(f"p{at}", "hog") for at in range(AT_ONCE + 3)]
+    assert all("take long to evaluate" in turns.wait(one) for one in pods)
+    turns.forget("pod-p0")
+    turns.tick()
+    assert events.since(1).pods == ()
+    times.now += 10.0 / SHARE
+    turns.tick()
+    assert events.since(1).pods == tuple(f"hog/p{at}" for at in range(1, AT_ONCE + 1))
+    seq = events.seq
+    turns.tick()
+    assert len(events.since(seq).pods) == 2
+
+
+def test_what_namespaces_owe_takes_no_more_memory_than_a_thousand_of_them():
+    times = Times()
+    turns = Turns(RequeueEvents(), times, times)
+    question(turns, times, "hog", 1000 * MOST)
+    for at in range(2 * NAMESPACES):
+        question(turns, times, f"n{at}", 2 * FREE)
+    assert len(turns._paid_at) <= NAMESPACES
+    assert turns.seconds_until("hog")
+
+
+def dear(name):
+    """A claim whose selectors take long on any machine: 32, of 3,600 sums each."""
+    numbers = str(list(range(60)))
+    made = claim(name)
+    words = [f"{numbers}.all(x, {numbers}.all(y, x + y + {at} != -{name[1:]})) && device.driver == '{DRIVER}'" for at in range(32)]  # fmt: skip
+    made["spec"]["devices"]["requests"][0]["exactly"]["selectors"] = [{"cel": {"expression": one}} for one in words]
+    return made
+
+
+async def test_an_honest_pod_is_answered_while_dear_pods_wait_and_these_are_tried_again():
+    names = [f"d{at}" for at in range(1, 9)]
+    made = [*map(dear, names), *(pod(name, name) for name in names)]
+    for one in made:
+        one["metadata"]["namespace"] = "hog"
+    cluster = loaded(*fleet(1, 12), *made, claim("honest"), pod("honest", "honest"))
+    async with running(cluster) as one:
+        seq = one.bridge.requeue_events.seq
+        raw = [await cluster.get(resources.PODS.raw, name, "hog") for name in names]
+        said = [(await one.plugin("prefilter", {"pod": each}))[1] for each in raw]
+        late = {f"hog/{name}" for name, each in zip(names, said, strict=True) if each["verdict"] == "waiting"}
+        assert len(late) >= len(names) // 2
+        assert all("take long to evaluate" in each["message"] for each in said if each["verdict"] == "waiting")
+        assert (await one.plugin("prefilter", {"pod": await one.pod("honest")}))[1]["verdict"] == "fits"
+        await until(lambda: late & set(one.bridge.requeue_events.since(seq).pods))
