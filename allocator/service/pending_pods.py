@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from allocator.decisions import Outlook, find_claims, placement_of, redact, shape_of, unusable
 from allocator.reservations import PodGone, PodSeen
+from allocator.service.namespace_turns import NamespaceTurns
 from allocator.service.preemption.nominations import Nominations
 from allocator.service.requeue_events import RefusedPods
-from allocator.service.turns import Turns
 from allocator.strategies import UnknownStrategy
 from dra.objects import asks_by_name, claim_names, is_later
 
@@ -37,7 +37,7 @@ class PendingPods:
         self.refused = RefusedPods(events)
         clock = asyncio.get_running_loop().time
         self.nominations = Nominations(self.by_uid, events, clock)
-        self.turns = Turns(events, clock)
+        self.turns = NamespaceTurns(events, clock)
         self._lacking_devices: dict[str, str] = {}  # pods that fit no node even if it were empty: names by uid
         self._lacking_objects: dict[str, Pod] = {}  # pods that wait for a claim or another object, by uid
 

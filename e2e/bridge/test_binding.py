@@ -157,7 +157,7 @@ class Trial:
         if outcome == "never":
             return
         allocated = datetime.fromisoformat(allocation["allocationTimestamp"])
-        self.late_driver |= (datetime.now(UTC) - allocated).total_seconds() > TIMEOUT - 1
+        self.late_driver |= (datetime.now(UTC) - allocated).total_seconds() > TIMEOUT
         [result] = allocation["devices"]["results"]
         if outcome == "tainted":
             node = result["pool"].removesuffix("-fleet")

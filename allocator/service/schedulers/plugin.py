@@ -72,7 +72,7 @@ class ReservationQuestion(Wire, frozen=True, kw_only=True):
     node: str = ""
 
 
-class Member(Wire, frozen=True, kw_only=True):
+class GroupMember(Wire, frozen=True, kw_only=True):
     pod: Pod
     node: str
 
@@ -80,7 +80,7 @@ class Member(Wire, frozen=True, kw_only=True):
 class PreemptionQuestion(Wire, frozen=True, kw_only=True):
     pod: Pod | None = None
     nodes: tuple[str, ...] = ()
-    group: tuple[Member, ...] = ()
+    group: tuple[GroupMember, ...] = ()
 
 
 class Plugin:

@@ -1,7 +1,7 @@
 """A namespace whose questions are dear waits for its turn; pods of others do not wait for it."""
 
+from allocator.service.namespace_turns import AT_ONCE, FREE, MOST, NAMESPACES, SHARE, NamespaceTurns
 from allocator.service.requeue_events import RequeueEvents
-from allocator.service.turns import AT_ONCE, FREE, MOST, NAMESPACES, SHARE, Turns
 from cluster import resources
 from dra.objects import Pod
 from dra.wire import convert
@@ -30,7 +30,7 @@ def question(turns, times, namespace, seconds):
 
 def test_dear_questions_take_half_of_the_time_at_most_and_no_other_namespace_waits():
     times = Times()
-    turns = Turns(RequeueEvents(), times, times)
+    turns = NamespaceTurns(RequeueEvents(), times, times)
     asked = 0
     begun = times.now
     while times.now < begun + 100:
@@ -45,7 +45,7 @@ def test_dear_questions_take_half_of_the_time_at_most_and_no_other_namespace_wai
 
 def test_cheap_questions_cost_nothing_however_many():
     times = Times()
-    turns = Turns(RequeueEvents(), times, times)
+    turns = NamespaceTurns(RequeueEvents(), times, times)
     for _ in range(10_000):
         question(turns, times, "team", 0.9 * FREE)
     assert turns.seconds_until("team") == 0
@@ -54,7 +54,7 @@ def test_cheap_questions_cost_nothing_however_many():
 def test_pods_are_tried_again_a_few_at_a_time_once_it_is_paid_and_those_that_are_gone_are_not():
     times = Times()
     events = RequeueEvents()
-    turns = Turns(events, times, times)
+    turns = NamespaceTurns(events, times, times)
     question(turns, times, "hog", 10.0)
     pods = [waiting(f"p{at}", "hog") for at in range(AT_ONCE + 3)]
     assert all("take long to evaluate" in turns.wait(one) for one in pods)
@@ -71,7 +71,7 @@ def test_pods_are_tried_again_a_few_at_a_time_once_it_is_paid_and_those_that_are
 
 def test_what_namespaces_owe_takes_no_more_memory_than_a_thousand_of_them():
     times = Times()
-    turns = Turns(RequeueEvents(), times, times)
+    turns = NamespaceTurns(RequeueEvents(), times, times)
     question(turns, times, "hog", 1000 * MOST)
     for at in range(2 * NAMESPACES):
         question(turns, times, f"n{at}", 2 * FREE)

@@ -25,7 +25,7 @@ AT_ONCE = 4  # pods of a namespace that are tried again at a time: the first may
 NAMESPACES = 1024  # that are remembered: those that owe most
 
 
-class Turns:
+class NamespaceTurns:
     """What namespaces owe, and the pods that wait until it is paid."""
 
     def __init__(
