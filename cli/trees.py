@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 
 from cli.edited import Edited, Result, edit_text, text_at
-from cli.outside import build_offline, builder
+from cli.outside import CHART, build_offline, builder, text_of
 from cluster import manifests
 from cluster.manifests import CannotEdit, Document, InputProblem, ManifestError
 from cluster.patch import apply_json_patch
 from webhook.names import ANNOTATIONS
-from webhook.translate import Translation, at, name_of, namespace_of
+from webhook.translate import Translation, at, group_kind, mapping, name_of, namespace_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -37,7 +37,9 @@ _NAMES: Final = ("kustomization.yaml", "kustomization.yml", "Kustomization")
 _TEMPLATE: Final = "ResourceClaimTemplate"
 _TEMPLATES: Final = "resource-claim-templates.yaml"
 _REFERENCES: Final = "resource-claim-references.yaml"
+_OF_CHARTS: Final = frozenset((".yaml", ".yml", ".tpl"))
 _DIGITS: Final = 8
+_DEPLOYED: Final = ("namePrefix", "nameSuffix", "namespace", "patches", "components")
 _PATCHES: Final = ("patches", "patchesStrategicMerge", "patchesJson6902")
 _EMPTY: Final = frozenset(("resources", "limits", "requests", "annotations"))
 _LISTS: Final = ("resources", "bases", "components")
@@ -61,6 +63,7 @@ class Kustomization(NamedTuple):
     files: frozenset[str]  # all that it names, itself among them
     folders: tuple[str, ...]
     missing: str  # the first that is not there, or would be asked for elsewhere
+    made: str = ""  # the text of one that Argo CD or Flux make
 
 
 class Plan(NamedTuple):
@@ -96,6 +99,36 @@ def find(paths: Iterable[str]) -> dict[str, Kustomization]:
                 except (ManifestError, ValueError):
                     continue  # kustomize would not build it either
     return {folder: _look(folder, document, documents) for folder, document in documents.items()}
+
+
+def deployed(documents: Iterable[Document], known: Mapping[str, Kustomization]) -> Iterator[Kustomization]:
+    """Make a kustomization of each object of Argo CD and Flux that builds a folder in a way of its own."""
+    for document in documents:
+        spec = mapping(document.object.get("spec"))
+        sources: list[tuple[Object, Object]] = []
+        match group_kind(document.object):
+            case "kustomize.toolkit.fluxcd.io", "Kustomization":
+                sources = [(spec, {**spec, "namespace": spec.get("targetNamespace")})]
+            case "argoproj.io", "Application":
+                listed = spec.get("sources")
+                given = [spec.get("source"), *(listed if isinstance(listed, list) else ())]
+                sources = [(mapping(one), mapping(mapping(one).get("kustomize"))) for one in given]
+        for number, (source, fields) in enumerate(sources):
+            file = Path(os.path.realpath(document.file))
+            root = next((str(one) for one in file.parents if (one / ".git").exists()), str(file.parent))
+            target = os.path.normpath(f"{root}/{source.get('path')}")
+            own = {field: fields[field] for field in _DEPLOYED if fields.get(field)}
+            if target not in known or not own:
+                continue
+            folder = str(
+                Path(root, f".drawbridge-{sha256(f'{file}:{document.first_line}:{number}'.encode()).hexdigest()}")
+            )
+            listed = own.get("components")
+            if isinstance(listed, list):
+                own["components"] = [os.path.relpath(f"{target}/{one}", folder) for one in listed]
+            value = {"resources": [os.path.relpath(target, folder)], **own}
+            made = _look(folder, replace(document, object=value, file=str(file)), known)
+            yield made._replace(made=manifests.dump([value]))
 
 
 def _look(folder: str, document: Document, known: Collection[str]) -> Kustomization:
@@ -136,6 +169,7 @@ class Trees:
 
     def __init__(self, documents: Sequence[Document], paths: Iterable[str], keys: re.Pattern[str]) -> None:
         self._known = find(paths)
+        self._known |= {one.folder: one for one in list(deployed(documents, self._known))}
         self._keys = keys
         self._texts: dict[str, str] = {}
         self._read: dict[str, list[Document]] = {}
@@ -218,7 +252,7 @@ class Trees:
     def _parts(self, used: Iterable[Kustomization]) -> Iterator[_Part]:
         """List the objects and patches of kustomizations; what a generator makes data of is neither."""
         for one in used:
-            for field in (*_LISTS[:2], *_PATCHES):
+            for field in () if one.made else (*_LISTS[:2], *_PATCHES):
                 listed = one.document.object.get(field)
                 for number, entry in enumerate(listed if isinstance(listed, list) else ()):
                     path = entry.get("path") if isinstance(entry, dict) else entry
@@ -309,7 +343,7 @@ class Trees:
                 if self._known[folder].document.object.get("kind") == "Component":
                     continue
                 try:
-                    built = _build(copy, folder)
+                    built = self._build(copy, folder)
                 except ManifestError as error:
                     broken[folder] = error
                     continue
@@ -331,7 +365,7 @@ class Trees:
         with self._copied(files, after) as copy:
             for folder, (kept, meaning) in wanted.items():
                 try:
-                    now = _meaning([document.object for document in _build(copy, folder)], kept)
+                    now = _meaning([document.object for document in self._build(copy, folder)], kept)
                 except ManifestError as error:
                     wrong[folder] = error.problems[0].message
                     continue
@@ -339,14 +373,25 @@ class Trees:
                     wrong[folder] = f"{different[0][0]} would not mean what its translation means"
         return wrong
 
+    def _build(self, copy: str, folder: str) -> list[Document]:
+        name = shown(self._known[folder].document.file)
+        try:
+            return manifests.parse(build_offline(copy + folder, name), name)
+        except ManifestError as error:
+            raise ManifestError(
+                replace(one, message=one.message.replace(copy, "")) for one in error.problems
+            ) from error
+
     @contextmanager
     def _copied(self, files: Collection[str], after: Mapping[str, str]) -> Iterator[str]:
         """Copy files to where they can be built, with these texts in them."""
+        texts = {file: text.encode() for file, text in after.items()}
+        texts |= {f"{one.folder}/{_NAMES[0]}": one.made.encode() for one in self._known.values() if one.made}
         with tempfile.TemporaryDirectory() as copy:
-            for file in {*files, *after}:
+            for file in {*files, *texts}:
                 target = Path(copy + file)
                 target.parent.mkdir(parents=True, exist_ok=True)
-                target.write_bytes(after[file].encode() if file in after else Path(file).read_bytes())
+                target.write_bytes(texts[file] if file in texts else Path(file).read_bytes())
             yield copy
 
     # Telling
@@ -356,6 +401,36 @@ class Trees:
         numbers = (number for number, line in enumerate(self._text(file).split("\n"), 1) if word in line)
         return InputProblem(shown(file), what, "", next(numbers, 0))
 
+    def left_to_charts(self, translate: Translate) -> Iterator[InputProblem]:
+        """Name the lines of charts that render to something that asks for devices, and of values that are given to one."""
+        for chart in sorted({chart_of(file) for file in self._read} - {""}):
+            keys: set[str] = set()
+            with suppress(ManifestError):  # no helm, or it needs values
+                done = translate(manifests.parse(text_of(f"{CHART}{chart}")[0], chart))
+                keys = {decision.key for one in done for decision in one.translation.decisions if decision.key}
+                if not keys:
+                    continue
+            files = (Path(parent, name) for parent, _, names in os.walk(chart) for name in sorted(names))
+            lines = [one for file in files if file.suffix in _OF_CHARTS for one in self.by_hand(str(file), keys)]
+            if keys and not lines:
+                lines = [
+                    InputProblem(shown(f"{chart}/Chart.yaml"), f"it renders to {min(keys)}: edit it by hand first")
+                ]
+            yield from lines
+        for file, inside in self._read.items():
+            if file not in self.files and not chart_of(file) and any(_gives_values(one.object) for one in inside):
+                yield from self.by_hand(file)
+
+    def by_hand(self, file: str, keys: Collection[str] = ()) -> list[InputProblem]:
+        """Name the lines of a file that ask for devices, by these keys or by any."""
+        found = []
+        for number, line in enumerate(self._text(file).split("\n"), 1):
+            match = self._keys.search(line)
+            key = match.group().replace("~1", "/") if match else ""
+            if key and (key in keys or not keys) and not line.lstrip().startswith("#"):
+                found.append(InputProblem(shown(file), f"{key} has to be edited by hand here first", "", number))
+        return found
+
     def _name_places(
         self, files: Collection[str], after: Mapping[str, str], keys: Collection[str], wrong: Mapping[str, str]
     ) -> list[InputProblem]:
@@ -364,14 +439,10 @@ class Trees:
             InputProblem(shown(self._known[folder].document.file), f"nothing is edited that this builds: {what}")
             for folder, what in wrong.items()
         ]
-        words = {word: key for key in keys for word in (key, key.replace("/", "~1"))}
         concerned = {file for folder in wrong for one in self._used(folder).values() for file in one.files}
         for file in sorted(concerned & set(files)):
-            gone = Counter(self._text(file).split("\n")) - Counter(after.get(file, self._text(file)).split("\n"))
-            for number, line in enumerate(self._text(file).split("\n"), 1):
-                key = next((key for word, key in words.items() if word in line), "")
-                if key and line not in gone and not re.match(r"\s*(#|(- )?key:)", line):
-                    problems.append(InputProblem(shown(file), f"{key} has to be edited by hand here first", "", number))
+            stay = Counter(after.get(file, self._text(file)).split("\n"))
+            problems += [one for one in self.by_hand(file, keys) if self._text(file).split("\n")[one.line - 1] in stay]
         return problems
 
 
@@ -384,12 +455,16 @@ def _edited(file: str, text: str, results: Sequence[Result]) -> str:
         raise ManifestError([InputProblem(file, f"cannot be edited in place: {error}", remedy, line)]) from error
 
 
-def _build(copy: str, folder: str) -> list[Document]:
-    name = shown(folder)
-    try:
-        return manifests.parse(build_offline(copy + folder, name), name)
-    except ManifestError as error:
-        raise ManifestError(replace(one, message=one.message.replace(copy, "")) for one in error.problems) from error
+def chart_of(file: str) -> str:
+    """The folder of the chart that a file is part of, if any."""
+    return next(
+        (str(one) for one in reversed(Path(os.path.realpath(file)).parents) if (one / "Chart.yaml").is_file()), ""
+    )
+
+
+def _gives_values(value: Object) -> bool:
+    """Say whether a document is values of a chart, or an object that holds some."""
+    return "kind" not in value or value["kind"] in {"HelmRelease", "HelmChart", "Application", "ApplicationSet"}
 
 
 def by_themselves(results: Sequence[Result], documents: Iterable[Document]) -> list[Result]:

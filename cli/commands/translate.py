@@ -249,11 +249,13 @@ def _edits(
 ) -> list[Edited]:
     """Edit what kustomizations use as they use it, and every other file by itself."""
     from cli.edited import edit_files, without_record
-    from cli.trees import Trees, by_themselves
+    from cli.trees import Trees, by_themselves, chart_of
     from webhook.translate import keys_of
 
     trees = Trees(everything, [name for name in files if Path(name).exists()], keys_of(state.configuration))
+    inputs.note(trees.left_to_charts(translate_each))
     plain = [one for one in results if os.path.realpath(one.document.file) not in trees.files]
+    plain = [one for one in plain if not chart_of(one.document.file)]
     changing = translate_each([one.document for one in plain if one.translation.changed])
     edits = edit_files(by_themselves(changing, [one.document for one in plain]))
     for folders, used in trees.groups:

@@ -23,7 +23,8 @@ def _kubectl(tmp_path_factory):
     """Have this Kubernetes' kubectl build, and state kept apart."""
     with pytest.MonkeyPatch.context() as patch:
         folder = tmp_path_factory.mktemp("bin")
-        (folder / "kubectl").symlink_to(program("kubectl"))
+        for name in ("kubectl", "helm"):
+            (folder / name).symlink_to(program(name))
         patch.setenv("PATH", str(folder))
         patch.setenv("XDG_STATE_HOME", str(folder / "state"))
         yield
@@ -123,3 +124,4 @@ def test_what_cannot_be_edited_so_is_left_and_each_place_named(name, tmp_path, m
     assert texts(tmp_path) == first
     for place in tree.by_hand:
         assert f"{place}: " in done.stderr, done.stderr
+    assert not [place for place in tree.no if place in done.stderr]

@@ -13,6 +13,7 @@ class Tree(NamedTuple):
     by_hand: tuple[str, ...] = ()  # file:line
     named: tuple[str, ...] = (".",)
     overlays: tuple[str, ...] = ("prod",)
+    no: tuple[str, ...] = ()  # what is not named
 
 
 def deployment(name="web", limits="{cpu: 1, nvidia.com/gpu: 1}", kind="Deployment", more=""):
@@ -112,7 +113,32 @@ TREES = {
     "carriage returns": Tree({name: text.replace("\n", "\r\n") for name, text in over("").items()}),
     "no last line feed": Tree({name: text.rstrip("\n") for name, text in over("patches: [{path: p.yaml}]", **{"prod/p.yaml": patch()}).items()}),
     "old names": Tree({"base/kustomization.yml": "bases: []\nresources: [web.yaml]\n", "base/web.yaml": deployment(), "prod/Kustomization": "bases: [../base]\n"}),
+    "Flux and Argo CD": Tree(
+        {
+            **over(""),
+            "clusters/eu.yaml": "apiVersion: kustomize.toolkit.fluxcd.io/v1\nkind: Kustomization\nmetadata: {name: eu}\nspec: {path: ./prod, namePrefix: eu-, targetNamespace: eu}\n",
+            "clusters/us.yaml": "apiVersion: argoproj.io/v1alpha1\nkind: Application\nmetadata: {name: us}\nspec: {source: {path: prod, kustomize: {nameSuffix: -us}}}\n",
+            # What they make of it.
+            "eu/kustomization.yaml": "resources: [../prod]\nnamePrefix: eu-\nnamespace: eu\n",
+        },
+        overlays=("prod", "eu"),
+    ),
     # What needs a hand.
+    "Flux patches": Tree({**over(""), "flux.yaml": f"apiVersion: kustomize.toolkit.fluxcd.io/v1\nkind: Kustomization\nmetadata: {{name: eu}}\nspec:\n  path: ./prod\n  patches:\n  - patch: |\n{indented(patch(), 6)}"}, ("flux.yaml", "flux.yaml:19")),
+    "a chart and its values": Tree(
+        {
+            "app/Chart.yaml": "apiVersion: v2\nname: app\nversion: 1.0.0\n",
+            "app/values.yaml": "# nvidia.com/gpu: 0\nresources:\n  limits:\n    nvidia.com/gpu: 1\n",
+            "app/templates/web.yaml": deployment(limits="{{ toJson .Values.resources.limits }}"),
+            "app/templates/plain.yaml": deployment("plain"),
+            "quiet/Chart.yaml": "apiVersion: v2\nname: quiet\nversion: 1.0.0\n",
+            "quiet/values.yaml": "unused:\n  nvidia.com/gpu: 1\n",
+            "values-prod.yaml": "resources: {limits: {nvidia.com/gpu: 2}}\n",
+            "release.yaml": "apiVersion: helm.toolkit.fluxcd.io/v2\nkind: HelmRelease\nmetadata: {name: app}\nspec:\n  values:\n    resources: {limits: {nvidia.com/gpu: 2}}\n",
+        },
+        ("app/values.yaml:4", "app/templates/plain.yaml:14", "values-prod.yaml:1", "release.yaml:6"),
+        no=("app/values.yaml:1", "quiet/values.yaml:"),
+    ),
     "a patch that takes away": Tree(over("patches:\n- path: none.yaml\n", **{"prod/none.yaml": patch(count="null")}), ("prod/none.yaml:12",)),
     "a JSON patch": Tree(over(f"patches:\n- target: {{kind: Deployment}}\n  patch: |-\n    - {{{COUNT}}}\n"), ("prod/kustomization.yaml:7",)),
     "a JSON patch in a file": Tree(over("patches:\n- target: {kind: Deployment}\n  path: p.yaml\n", **{"prod/p.yaml": f"- {{{COUNT}}}\n"}), ("prod/p.yaml:1",)),
@@ -121,8 +147,8 @@ TREES = {
     "a remote base": Tree(over("- github.com/example/repository//base?ref=v1\n"), ("prod/kustomization.yaml:4",)),
     "an address": Tree(over("- https://127.0.0.1:1/web.yaml\n"), ("prod/kustomization.yaml:4",)),
     "a chart": Tree(over("helmCharts:\n- name: app\n  repo: https://charts.example\n  valuesInline: {resources: {limits: {nvidia.com/gpu: 1}}}\n"), ("prod/kustomization.yaml:6",)),
-    "a cycle": Tree(over("", "resources: [web.yaml, ../prod]\n"), ("base",)),
+    "a cycle": Tree(over("", "resources: [web.yaml, ../prod]\n"), ("base/kustomization.yaml",)),
     "an anchor": Tree(over("", web=deployment(limits="&all {nvidia.com/gpu: 1}", more="      initContainers:\n      - {name: i, resources: {limits: *all}}\n")), ("base/web.yaml:1",)),
     "a base that is not named": Tree(over(""), ("base/web.yaml:14",), named=("prod",)),
-    "a patch that is not named": Tree(over("patches: [{path: gpus.yaml}]\n", **{"prod/gpus.yaml": patch()}), ("prod/gpus.yaml:12",), named=("base",)),
+    "a patch that is not named": Tree(over("patches: [{path: gpus.yaml}]\n", **{"prod/gpus.yaml": patch()}), ("prod/gpus.yaml:12",), named=("base/kustomization.yaml",)),
 }  # fmt: skip

@@ -46,8 +46,17 @@ def rows_at(configuration: Configuration, place: Position) -> Iterator[Row]:
 
 
 def keys_of(configuration: Configuration) -> re.Pattern[str]:
-    """Make a pattern that finds, in a text, what may be a key by which devices are asked for."""
-    domains = {
-        row.name.partition("/")[0] for dialect in configuration.dialects for row in dialect.keys if "/" in row.name
-    }
-    return re.compile(rf"(?:{'|'.join(sorted(map(re.escape, domains)))})(?:/|~1)")
+    """Make a pattern that finds, in a text, the keys by which devices are asked for: before a colon, or in a path."""
+    names: set[str] = set()
+    for place in (Position.RESOURCE, Position.ANNOTATION, Position.LABEL):
+        for row in rows_at(configuration, place):
+            domain, slash, end = (
+                "".join(
+                    "[A-Za-z0-9_.+-]+" if part[:1] == "<" else re.escape(part)
+                    for part in re.split("(<[A-Za-z]+>)", text)
+                )
+                for text in row.name.partition("/")
+            )
+            if slash:
+                names.add(f"{domain}(?:/{end}(?=[\"']? *[:\\]])|~1{end})")
+    return re.compile("|".join(sorted(names, reverse=True)))
