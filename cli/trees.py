@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-from collections import Counter
+from collections import Counter, deque
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from hashlib import sha256
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 
 from cli.edited import Edited, Result, edit_text, text_at
-from cli.outside import CHART, build_offline, builder, text_of
+from cli.outside import CHART, MOST_BYTES, build_offline, builder, text_of
 from cluster import manifests
 from cluster.manifests import CannotEdit, Document, InputProblem, ManifestError
 from cluster.patch import apply_json_patch
@@ -86,19 +86,25 @@ class _Part(NamedTuple):
 def find(paths: Iterable[str]) -> dict[str, Kustomization]:
     """Read every kustomization that may use these files: those of the repository that they lie in, or of what is named."""
     documents: dict[str, Document] = {}
+    roots: dict[str, str] = {}
     for path in paths:
         named = Path(os.path.realpath(path))
         folder = named if named.is_dir() else named.parent
-        root = next((one for one in (folder, *folder.parents) if (one / ".git").exists()), folder)
+        root = _repository(folder)
         for parent, folders, files in os.walk(root):
             folders[:] = sorted(name for name in folders if name not in _OF_TOOLS)
             name = next((name for name in _NAMES if name in files), "")
-            if name and parent not in documents and len(documents) < _MOST:
+            if name and parent not in documents and Path(parent, name).is_file() and len(documents) < _MOST:
+                roots[parent] = root
                 try:
                     documents[parent], *_ = manifests.read([Path(parent, name)])
                 except (ManifestError, ValueError):
                     continue  # kustomize would not build it either
-    return {folder: _look(folder, document, documents) for folder, document in documents.items()}
+    return {folder: _look(folder, document, documents, roots[folder]) for folder, document in documents.items()}
+
+
+def _repository(folder: Path) -> str:
+    return str(next((one for one in (folder, *folder.parents) if (one / ".git").exists()), folder))
 
 
 def deployed(documents: Iterable[Document], known: Mapping[str, Kustomization]) -> Iterator[Kustomization]:
@@ -115,7 +121,7 @@ def deployed(documents: Iterable[Document], known: Mapping[str, Kustomization]) 
                 sources = [(mapping(one), mapping(mapping(one).get("kustomize"))) for one in given]
         for number, (source, fields) in enumerate(sources):
             file = Path(os.path.realpath(document.file))
-            root = next((str(one) for one in file.parents if (one / ".git").exists()), str(file.parent))
+            root = _repository(file.parent)
             target = os.path.normpath(f"{root}/{source.get('path')}")
             own = {field: fields[field] for field in _DEPLOYED if fields.get(field)}
             if target not in known or not own:
@@ -127,11 +133,11 @@ def deployed(documents: Iterable[Document], known: Mapping[str, Kustomization]) 
             if isinstance(listed, list):
                 own["components"] = [os.path.relpath(f"{target}/{one}", folder) for one in listed]
             value = {"resources": [os.path.relpath(target, folder)], **own}
-            made = _look(folder, replace(document, object=value, file=str(file)), known)
+            made = _look(folder, replace(document, object=value, file=str(file)), known, root)
             yield made._replace(made=manifests.dump([value]))
 
 
-def _look(folder: str, document: Document, known: Collection[str]) -> Kustomization:
+def _look(folder: str, document: Document, known: Collection[str], root: str) -> Kustomization:
     files, folders, missing = {document.file}, [], ""
     for key, text in _texts(document.object):
         if _REMOTE.match(text):
@@ -141,7 +147,9 @@ def _look(folder: str, document: Document, known: Collection[str]) -> Kustomizat
         for name in (text, text.partition("=")[2]):
             path = os.path.normpath(Path(folder, name)) if name else ""
             if path and Path(path).is_file():
-                files.add(path)
+                # What is not copied cannot be built, and is named then.
+                if Path(path).is_relative_to(root) and Path(path).stat().st_size <= MOST_BYTES:
+                    files.add(path)
             elif path in known and path != folder:
                 folders.append(path)
             elif name == text and key in _LISTS:
@@ -153,9 +161,9 @@ def _look(folder: str, document: Document, known: Collection[str]) -> Kustomizat
 
 def _texts(value: Object) -> Iterator[tuple[str, str]]:
     """Give each text of one line that may be a path, and the field that it stands in."""
-    waiting = [(key, inner) for key, inner in value.items() if key not in _NO_PATHS]
+    waiting = deque((key, inner) for key, inner in value.items() if key not in _NO_PATHS)
     while waiting:
-        key, one = waiting.pop(0)
+        key, one = waiting.popleft()
         if isinstance(one, str) and one and not {"\n", "\0"} & set(one) and len(one) < 4096:
             yield key, one
         elif isinstance(one, dict):

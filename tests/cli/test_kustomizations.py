@@ -55,6 +55,25 @@ def test_without_kustomize_nothing_is_written_that_a_field_may_change(here, name
     assert texts(here) == before
 
 
+@pytest.mark.parametrize("what", ["web.yaml", "kustomization.yaml"])
+def test_nothing_is_written_or_read_out_through_a_link(here, what):
+    write(here, {f"repo/{name}": text for name, text in TREES["base"].files.items()})
+    (here / "repo" / ".git").mkdir()
+    (here / "repo" / "base" / what).rename(here / what)
+    (here / "repo" / "base" / what).symlink_to(here / what)
+    before = texts(here)
+    done = run("translate", "--in-place", "repo")
+    assert done.exit_code == 2
+    assert f"base/{what}" in done.stderr
+    assert texts(here) == before
+
+
+def test_a_kustomization_that_is_a_pipe_is_not_waited_for(here):
+    write(here, {"web.yaml": deployment()})
+    os.mkfifo(here / "kustomization.yaml")
+    assert run("translate", "--in-place", ".").exit_code == 0
+
+
 def test_files_that_ask_alike_have_a_template_each_and_a_file_has_it_once(here):
     write(here, {"a.yaml": f"{deployment('a')}---\n{deployment('b')}", "c.yaml": deployment("c")})
     run("translate", "--in-place", ".")
