@@ -164,7 +164,7 @@ def _tolerates(one: Toleration, taint: Taint) -> bool:
     return (
         (not one.effect or one.effect == taint.effect)
         and (not one.key or one.key == taint.key)
-        and (one.operator == "Exists" or one.value == taint.value)
+        and (one.operator == "Exists" or (one.operator in ("", "Equal") and one.value == taint.value))
     )
 
 

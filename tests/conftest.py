@@ -70,3 +70,10 @@ def extended_oracle() -> Iterator[Referee]:
     """Which claim the scheduler makes for extended resources."""
     with referee("extended") as one:
         yield one
+
+
+@pytest.fixture(scope="session")
+def filter_oracle() -> Iterator[Referee]:
+    """On which nodes a pod may run, by the scheduler's own plugins; devices of claims aside."""
+    with referee("filter") as one:
+        yield one

@@ -1,0 +1,153 @@
+"""Mixed fleets and pins, drawn: no translated pod waits where its original would have run, by kube-scheduler's own plugins and allocator."""
+
+import random
+from collections import Counter
+from copy import deepcopy
+
+import pytest
+
+from cli.state import state_of
+from cluster import manifests
+from tests.webhook.mixed_fleet.test_choice import CLASS, DRIVER, GPU, published
+from tests.webhook.pods import configured
+from webhook.admission import decide_object
+
+pytestmark = pytest.mark.oracle
+CASES = 100
+TAINTS = [
+    {"key": GPU, "value": "present", "effect": "NoSchedule"},
+    {"key": "team", "value": "ml", "effect": "NoExecute"},
+    {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"},
+    {"key": "soft", "effect": "PreferNoSchedule"},
+]
+PRODUCTS, POOLS = ("NVIDIA-L4", "NVIDIA-A100-SXM4-40GB"), ("a", "b", "gpu_pool", "")
+
+
+def drawn_fleet(rng):
+    """Nodes of a plugin, of a driver, of both and of neither, with labels, taints and cordons."""
+    objects = [CLASS]
+    for at in range(rng.randrange(3, 9)):
+        name = f"n{at}"
+        kind = rng.choice(["plugin", "plugin", "driver", "driver", "driver", "both", "neither", "pool"])
+        labels = {"kubernetes.io/hostname": name, "pool": rng.choice(POOLS), "kind": kind}
+        if rng.random() < 0.7:
+            labels["nvidia.com/gpu.product"] = rng.choice(PRODUCTS)
+        if rng.random() < 0.5:
+            labels["nvidia.com/gpu.count"] = rng.choice(["1", "4", "8", "many"])
+        allocatable = {"cpu": rng.choice(["4", "64"]), "memory": "256Gi", "pods": "110"}
+        if kind in ("plugin", "both"):
+            allocatable[GPU] = rng.choice(["1", "2", "4"])
+        elif rng.random() < 0.5:
+            allocatable[GPU] = "0"
+        spec = {"taints": rng.sample(TAINTS, rng.choice([0, 0, 0, 1, 1, 2])), "unschedulable": rng.random() < 0.1}
+        metadata = {"name": name, "labels": labels}
+        status = {"allocatable": allocatable}
+        objects.append({"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": spec, "status": status})
+        if kind in ("driver", "both"):
+            objects.append(published(name, rng.choice([1, 2, 4])))
+    if rng.random() < 0.3:  # devices of no node: of all, or of those that their slice selects
+        network = published("network", 2)
+        del network["spec"]["nodeName"]
+        term = {"matchExpressions": [{"key": "kind", "operator": "In", "values": ["pool"]}]}
+        network["spec"] |= rng.choice([{"allNodes": True}, {"nodeSelector": {"nodeSelectorTerms": [term]}}])
+        objects.append(network)
+    return objects
+
+
+def requirement(rng):
+    """An expression of a required affinity."""
+    key, values = rng.choice(
+        [("pool", POOLS), ("nvidia.com/gpu.product", PRODUCTS), ("kubernetes.io/hostname", ("n0", "n1", "n9"))]
+    )
+    operator = rng.choice(["In", "In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"])
+    if operator in ("Gt", "Lt"):
+        return {"key": "nvidia.com/gpu.count", "operator": operator, "values": [rng.choice(["1", "3", "8"])]}
+    chosen = list(rng.sample(values, rng.choice([1, 2])))
+    return {"key": key, "operator": operator} | ({"values": chosen} if operator in ("In", "NotIn") else {})
+
+
+def drawn_pod(rng):
+    """A pod that asks for GPUs, pinned in one of the ways that there are, or in none."""
+    resources = {"limits": {GPU: rng.choice(["1", "1", "1", "2", "4"]), "cpu": rng.choice(["1", "1", "8"])}}
+    resources["requests"] = dict(resources["limits"])
+    spec = {"containers": [{"name": "c", "image": "i", "resources": resources}]}
+    how = rng.choice(["free", "free", "selector", "terms", "terms", "fields", "both"])
+    if how in ("selector", "both"):
+        key, value = rng.choice(
+            [
+                ("pool", rng.choice(POOLS)),
+                ("kubernetes.io/hostname", "n1"),
+                ("nvidia.com/gpu.product", rng.choice(PRODUCTS)),
+            ]
+        )
+        spec["nodeSelector"] = {key: value}
+    terms = []
+    for _ in range(rng.choice([1, 1, 2]) if how in ("terms", "fields", "both") else 0):
+        term = {"matchExpressions": [requirement(rng) for _ in range(rng.choice([1, 2]))]}
+        if how == "fields":
+            field = {
+                "key": "metadata.name",
+                "operator": rng.choice(["In", "NotIn"]),
+                "values": [f"n{rng.randrange(3)}"],
+            }
+            term = {"matchFields": [field]} | rng.choice([{}, term])
+        terms.append(term)
+    if terms:
+        required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+        spec["affinity"] = {"nodeAffinity": required}
+    tolerations = [
+        {"key": GPU, "operator": "Exists"},
+        {"key": "team", "value": "ml", "effect": rng.choice(["NoSchedule", "NoExecute"])},
+        {"operator": "Exists", "effect": "NoSchedule"},
+        {"key": "node.kubernetes.io/unschedulable", "operator": "Exists"},
+    ]
+    spec["tolerations"] = rng.sample(tolerations, rng.choice([0, 1, 1, 2]))
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "n"}, "spec": spec}
+
+
+def without_key(pod):
+    """The pod as a claim serves it: without the key."""
+    plain = deepcopy(pod)
+    for amounts in plain["spec"]["containers"][0]["resources"].values():
+        del amounts[GPU]
+    return plain
+
+
+def question_of(pod, nodes, objects):
+    """Ask on which of these nodes so many devices can be allocated; what is asked hangs on nothing that drawbridge writes."""
+    asked = {
+        "deviceClassName": DRIVER,
+        "allocationMode": "ExactCount",
+        "count": int(pod["spec"]["containers"][0]["resources"]["limits"][GPU]),
+    }
+    spec = {"devices": {"requests": [{"name": "r", "exactly": asked}]}}
+    claim = {"metadata": {"name": "c", "namespace": "n", "uid": "c"}, "spec": spec}
+    slices = [one for one in objects if one["kind"] == "ResourceSlice"]
+    return {"nodes": nodes, "claims": [claim], "slices": slices, "classes": [CLASS]}
+
+
+@pytest.mark.parametrize("declared", [{}, {"meanings": {GPU: "whole"}}, {"mixed": {GPU: {"prefer": "dra"}}}], ids=str)
+def test_no_translated_pod_waits_where_its_original_would_have_run(declared, filter_oracle, allocate_oracle):
+    met = Counter()
+    for seed in range(CASES):
+        rng = random.Random(f"pins {seed}")
+        objects, pod = drawn_fleet(rng), drawn_pod(rng)
+        nodes = [one for one in objects if one["kind"] == "Node"]
+        state = state_of([], manifests.parse(manifests.dump(objects)), configured(mode="enforce", **declared))
+        done = decide_object(pod, state)
+        before, after = filter_oracle.ask_all([{"pod": one, "nodes": nodes} for one in (pod, without_key(pod))])
+        reached = [node for node in nodes if node["metadata"]["name"] in after["nodes"]]
+        question = question_of(pod, reached, objects)
+        served = allocate_oracle.ask(**question).get("fits", []) if reached else []
+        if not done.operations:
+            met["left", bool(before["nodes"])] += 1
+            continue
+        met["translated", bool(before["nodes"]), bool(served)] += 1
+        assert served or not before["nodes"], f"{seed}: {before} {done.decisions} {pod['spec']}"
+        [template] = done.templates.values()
+        [request] = template["spec"]["devices"]["requests"]
+        of_ours, of_theirs = request["exactly"], question["claims"][0]["spec"]["devices"]["requests"][0]["exactly"]
+        assert {key: of_ours[key] for key in of_theirs} == of_theirs
+    assert met["translated", True, True] > CASES / 20, met
+    assert met["translated", False, True] > CASES / 20, met
+    assert met["left", True] > CASES / 20, met
