@@ -25,6 +25,7 @@ COMPARED = {
     "allocate": "allocations",
     "cel": "CEL selectors",
     "extended": "pods served by name",
+    "filter": "nodes that a pod can reach",
     "quantity": "quantities",
     "validate": "objects validated",
     "yaml": "YAML documents",

@@ -53,3 +53,29 @@ def test_the_old_side_is_filled_and_then_the_other_by_pods_that_nobody_edited(co
     placed("second", NODE)
     [claim] = claims_of(control_plane, gated, "second").values()
     assert claim["status"]["allocation"]
+
+
+def test_a_pinned_pod_runs_where_it_is_pinned(control_plane, gated, half_moved):
+    """Claims are preferred, and no pod that only nodes with a device plugin can run waits for one."""
+    half_moved.follow(POLICY.replace("plugin", "dra"))
+
+    def pinned(name, node, *, fields):
+        there = {"key": "metadata.name" if fields else "kubernetes.io/hostname", "operator": "In", "values": [node]}
+        term = {"matchFields" if fields else "matchExpressions": [there]}
+        required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+        pod = gpu(name, gated)
+        pod["spec"]["affinity"] = {"nodeAffinity": required}
+        return pod
+
+    def left():
+        return "resourceClaims" not in control_plane.create(pinned("tried", OLD, fields=False), dryRun="All")[0]["spec"]
+
+    control_plane.until("the webhook has seen both nodes", left, 60)
+    for name, node, fields in (("by-label", OLD, False), ("by-field", NODE, True)):
+        control_plane.create(pinned(name, node, fields=fields))
+
+        def bound(name=name):
+            return control_plane.get(f"/api/v1/namespaces/{gated}/pods/{name}")["spec"].get("nodeName")
+
+        assert control_plane.until(f"{name} has a node", bound, 60) == node
+        assert bool(claims_of(control_plane, gated, name)) is (node == NODE)

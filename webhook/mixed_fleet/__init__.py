@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from webhook.mixed_fleet.choice import Choice, choose
 from webhook.mixed_fleet.preference import Preference, read_preference
-from webhook.mixed_fleet.reach import node_index, place_of
+from webhook.mixed_fleet.reach import NodeIndex, node_index, place_of
 from webhook.mixed_fleet.standing import Standing, standings
 
-__all__ = ["Choice", "Preference", "Standing", "choose", "node_index", "place_of", "read_preference", "standings"]
+__all__ = [
+    "Choice",
+    "NodeIndex",
+    "Preference",
+    "Standing",
+    "choose",
+    "node_index",
+    "place_of",
+    "read_preference",
+    "standings",
+]

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from dra.objects import Node, ObjectMeta
 from webhook.dialects import WHOLE, Dialect, Hint, Left, Meaning, Position, Role, Selected
-from webhook.mixed_fleet import node_index, place_of
+from webhook.mixed_fleet import NodeIndex, node_index, place_of
 from webhook.names import TABLES
 from webhook.translate.near import near_key
 from webhook.translate.pod_view import PodView
@@ -273,9 +274,10 @@ def _pool_of_parts(
     others = (handing | (served.nodes if served else frozenset())) - of_parts
     if not of_parts or not others:
         return None
-    reached, rest = _reach(of_parts, others, whose, fleet)
-    if rest or not reached:
+    found = _reach(of_parts, others, whose, fleet)
+    if found is None or found[1]:
         return None
+    reached = found[0]
     node = min(reached)
     reason = (
         f"all {len(reached)} nodes that the pod can reach hand out parts, such as {node}, labelled {labelled[node]}"
@@ -321,9 +323,9 @@ def _judge_by_nodes(
     where = "nodes that count (`evidence`)" if fleet.chosen else "nodes"
     pinned = False
     if new and old:
-        reached = _reach(new, old, whose, fleet)
-        pinned = reached != (new, old)
-        new, old = reached
+        reached = _reach(new, old, whose, fleet) or _reach_templates(key, served.driver, configuration, whose)
+        pinned = reached is not None and reached != (new, old)
+        new, old = reached or (new, old)
         where = f"{where} that the pod can reach" if pinned else where
     if not new and not old:
         return _unclear(key, f"no node publishes a {target.title} (class {served.name})")
@@ -347,15 +349,25 @@ def _judge_by_nodes(
 _Two = tuple[frozenset[str], frozenset[str]]
 
 
-def _reach(some: frozenset[str], others: frozenset[str], whose: Owners, fleet: Inventory) -> _Two:
-    """Find which of these nodes the pod can reach: now, or once they are ready; all of them if it reaches none."""
+def _reach(some: frozenset[str], others: frozenset[str], whose: Owners, fleet: Inventory) -> _Two | None:
+    """Find which of these nodes the pod can reach, now or once they are ready; None if it reaches none."""
     found = node_index(fleet).reach(place_of(whose.pod.spec if whose.pod else {}))
     # Devices of no node, and nodes that are not known, may be for it as well.
     unknown = (some | others) - fleet.nodes.keys()
     for names in (found.nodes | unknown, found.nodes | found.closed | unknown):
         if not names.isdisjoint(some | others):
             return some & names, others & names
-    return some, others
+    return None
+
+
+def _reach_templates(key: str, driver: str, configuration: Configuration, whose: Owners) -> _Two | None:
+    """Find the nodes that an autoscaler can make for the pod: that publish to the driver, and that hand the name out."""
+    templates = {one.name: one for one in configuration.file.node_templates}
+    nodes = {name: Node(metadata=ObjectMeta(name=name, labels=one.labels)) for name, one in templates.items()}
+    names = NodeIndex(nodes).reach(place_of(whose.pod.spec if whose.pod else {})).nodes
+    new = frozenset([name for name in names if any(entry.driver == driver for entry in templates[name].devices)])
+    old = frozenset([name for name in names if key in templates[name].allocatable])
+    return (new, old) if new or old else None
 
 
 def _shown(selected: Selected) -> list[str]:
