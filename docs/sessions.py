@@ -101,9 +101,9 @@ def picture() -> str:
             rows.append(f'<text class="{"typed" if line.startswith("$ ") else "told"}" {place}>{escape(part)}</text>')
     width, height = round(COLUMNS * WIDE + 24), (len(rows) + 1) * HIGH
     style = (
-        "text{font:14px ui-monospace,Menlo,Consolas,monospace;white-space:pre;fill:#d0d7de;opacity:0;animation:show .1s forwards}"
+        "text{font:14px ui-monospace,Menlo,Consolas,monospace;white-space:pre;fill:#d0d7de;animation:show .1s backwards}"
         ".typed{fill:#fff;font-weight:bold}"
-        "@keyframes show{to{opacity:1}}@media(prefers-reduced-motion:reduce),print{text{opacity:1;animation:none}}"
+        "@keyframes show{from{opacity:0}}@media(prefers-reduced-motion:reduce),print{text{animation:none}}"
     )
     head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" role="img"'
     title = "<title>drawbridge translates a manifest, checks it, and explains a refusal</title>"
