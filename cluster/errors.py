@@ -173,7 +173,7 @@ def from_response(code: int, body: bytes, *, retry_after: float | None = None) -
     """Turn an HTTP answer into an error; a body that is no Status (a proxy's page, say) is quoted shortly."""
     try:
         status = _READ_STATUS(body)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         status = Status()
     if code == HTTPStatus.NOT_FOUND and not status.code:
         message = "the server could not find the requested resource"

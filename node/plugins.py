@@ -309,7 +309,7 @@ def answer_from_spec(driver: str, record: Prepared, spec: bytes) -> PreparedClai
     """Tell the kubelet what is in the file of a claim; PluginFault if it is not ours as it stands."""
     try:
         file = msgspec.json.decode(spec, type=_CdiFile)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise PluginFault(f"its CDI file cannot be read: {error}") from None
     # The names of CDI devices by request: our own, and those that the plugin named besides.
     names: dict[str, tuple[str, ...]] = {}

@@ -296,7 +296,7 @@ class Queries:
         self._demand_knowledge()
         try:
             asked = msgspec.json.decode(body, type=_Resizing)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             remedy = 'send {"claim": "NAMESPACE/NAME", "request": "gpu", "capacity": {"memory": "30Gi"}}'
             raise Refusal(HTTPStatus.BAD_REQUEST, str(error), remedy) from None
         if not 0 < len(asked.capacity) <= MOST_AMOUNTS:

@@ -256,7 +256,7 @@ def members(data: bytes) -> dict[str, bytes]:
             raise WireError("not JSON: a member without a name or a value")
         try:
             found[msgspec.json.decode(quoted.group(), type=str)] = part[colon + 1 :].strip()
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise WireError(f"not JSON: {error}") from error
     return found
 

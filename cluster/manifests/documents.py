@@ -251,6 +251,8 @@ def _contents(
     if path == "-":
         yield "-", _read_bounded(sys.stdin.buffer, "-"), ""
         return
+    if "\0" in path:
+        raise ManifestError([InputProblem(path, "a path has no NUL character", "name a file, a folder or -")])
     root = bounds(path)
     problems: list[InputProblem] = []
     try:

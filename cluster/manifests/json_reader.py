@@ -37,6 +37,8 @@ def stream(data: bytes) -> list[Value] | JsonError:
     """Read one value after the other; give the error if that is not what the text is, for it may be YAML's flow style."""
     try:
         value = msgspec.json.decode(data)
+    except UnicodeDecodeError:
+        return JsonError("not UTF-8")
     except msgspec.DecodeError:
         return _slowly(data.decode())
     except RecursionError:
@@ -55,7 +57,7 @@ def items(data: bytes) -> Iterator[Any] | None:
     """Read the items of a List one after the other, so that a caller that keeps little of each needs little memory; None for anything else."""
     try:
         listed = msgspec.json.decode(data, type=_Listed)
-    except (msgspec.MsgspecError, RecursionError):
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
         return None
     if listed.kind != "List":
         return None

@@ -48,7 +48,7 @@ def read_state(data: bytes) -> tuple[PreparedThere, ...]:
         if crc32(inner) != file.checksum:
             raise UnreadableState("its checksum is not that of its content")
         claims = msgspec.json.decode(inner, type=_StateData).claim_info_state_list
-    except (msgspec.DecodeError, UnicodeError) as error:
+    except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
         raise UnreadableState(f"it is not as a kubelet writes it: {error}") from None
     found: list[PreparedThere] = []
     for claim in claims or ():

@@ -125,7 +125,7 @@ def _old_keys(pod: Pod) -> frozenset[str]:
     """The keys that the pod was asking with; the seal covers the record of them."""
     try:
         record = msgspec.json.decode(template.bearer(pod).asked or "{}", type=_RecordedKeys)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return frozenset()
     return frozenset(key for keys in record.containers.values() for key in keys)
 

@@ -110,7 +110,7 @@ class Adapter:
             return ()
         try:
             known = msgspec.json.decode(data, type=tuple[Plugged, ...])
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             logger.warning("what plugins had is not remembered", extra={"why": str(error)})
             return ()
         return tuple(msgspec.structs.replace(one, connected=False) for one in known)

@@ -69,11 +69,17 @@ def reviews(size):
 
 
 def resizes(size):
+    yield '{"claim": "\udcff"'
+    yield '{"x": ' + "[" * (size // 100)
     yield {"claim": "default/a", "request": "r", "capacity": dict.fromkeys(map(str, range(size // 12)), "9E9")}
 
 
 def written(bodies):
-    return [(one if isinstance(one, str) else json.dumps(one)).encode() for size in SIZES for one in bodies(size)]
+    return [
+        (one if isinstance(one, str) else json.dumps(one)).encode(errors="surrogateescape")
+        for size in SIZES
+        for one in bodies(size)
+    ]
 
 
 CALLS = {

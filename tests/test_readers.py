@@ -1,0 +1,203 @@
+"""Every reader of a file that others write says in words what is wrong with it: no exception but its own, whatever shape its members have.
+
+python -m tests.test_readers SECONDS [SEED]
+"""
+
+import json
+import random
+import sys
+import time
+import traceback
+from binascii import crc32
+from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import click
+import pytest
+
+from cli.commands.driver import facts_in
+from cli.contract import Broken
+from cluster import manifests
+from cluster.errors import from_response
+from node.audit.kubelet_state import UnreadableState, read_state
+from node.audit.other_drivers import BadCheckpoint, read_other_driver, sum_of
+from node.audit.reservations import Unlikely, read_reservations
+from node.checkpoint import BrokenCheckpoint, _sum
+from node.checkpoint import decode as read_checkpoint
+from node.inventory import reading
+from node.plugins import PluginFault, answer_from_spec
+from tests import shapes
+from tests.cli.running import run
+
+EXAMPLES = Path(__file__).parents[1] / "manifests" / "examples"
+POD = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "x", "resources": {"limits": {"nvidia.com/gpu": "1", "koordinator.sh/gpu": "50"}}}]}}  # fmt: skip
+
+
+def command(*args, name="file.yaml"):
+    """A reader that is a command of ours; its answer may be no, in words."""
+
+    def read(text, folder):
+        file = folder / name
+        file.write_bytes(text)
+        pod = folder / "pod.json"
+        pod.write_text(json.dumps(POD))
+        done = run(*(one.format(file=file, pod=pod, folder=folder) for one in args))
+        assert done.exception is None or isinstance(done.exception, SystemExit), "".join(traceback.format_exception(done.exception))  # fmt: skip
+        assert "this is a bug" not in done.output, done.output
+
+    return read
+
+
+def of(read, *allowed):
+    """A reader that is a function, and the exceptions that are its words."""
+
+    def tried(text, _):
+        with suppress(*allowed):
+            read(text)
+
+    return tried
+
+
+def state(text):
+    return read_state(json.dumps({"Data": text.decode(errors="surrogateescape"), "Checksum": crc32(text)}).encode())
+
+
+def checkpoint(text):
+    body = text + b"\n"
+    numbers = b"1 1 %d" % len(body)
+    return read_checkpoint(b"drawbridge-checkpoint %s %s\n%s" % (numbers, _sum(numbers, body), body))
+
+
+def other_driver(text):
+    whole = b'{"checksum":0,"v1":%s}' % text
+    return read_other_driver(whole.replace(b"0", b"%d" % sum_of(whole), 1), "gpu.nvidia.com")
+
+
+def documents(path):
+    return [one.object for one in manifests.read_leniently([EXAMPLES / path])[0]]
+
+
+def facts(text, folder):
+    file = folder / "facts"
+    file.write_bytes(text)
+    with click.Context(click.Command("driver")):
+        of(lambda _: facts_in(str(file)), Broken, manifests.ManifestError)(text, folder)
+
+
+RECORD = {"uid": "u", "namespace": "n", "name": "c", "pool": "p", "devices": [{"request": "r", "device": "d"}]}
+STATE = {"ClaimInfoStateList": [{"ClaimUID": "u", "ClaimName": "c", "Namespace": "n", "PodUIDs": {"p": {}}, "DriverState": {"d": {"Devices": [{"PoolName": "p", "DeviceName": "d", "ShareID": "s"}]}}}]}  # fmt: skip
+OTHER = {"preparedClaims": {"0123-4567": {"checkpointState": "PrepareCompleted", "namespace": "n", "name": "c", "preparedDevices": [{"devices": [{"poolName": "p", "deviceName": "d"}]}]}}}  # fmt: skip
+PROMISES = {"node": "n", "promises": [{"namespace": "a", "claim": "c", "uid": "u", "inDoubt": False, "devices": [{"driver": "d", "pool": "p", "device": "x", "shareID": None}]}]}  # fmt: skip
+CDI = {"cdiVersion": "0.6.0", "kind": "x/y", "devices": [{"name": "u-0", "annotations": {"drawbridge.dev/request": "r"}, "containerEdits": {"env": ["A=B"]}}]}  # fmt: skip
+LOG = {"path": "mutate", "uid": "1", "mode": "observe", "object": "Pod/a/p", "outcome": "left", "decisions": [{"key": "k", "action": "left", "detail": "x"}]}  # fmt: skip
+FACTS = {"gpu-0": {"attributes": {"a": "b"}, "capacity": {"memory": "1Gi"}}}
+
+READERS = {
+    "configuration": (command("translate", "-f", "{pod}", "--config", "{file}"), [*documents("configuration.yaml"), *documents("dialects.yaml"), *documents("rules")]),
+    "configuration of manifests": (command("manifests", "--config", "{file}"), documents("configuration.yaml")),
+    "configuration of dialects": (command("dialects", "--config", "{file}"), documents("dialects.yaml")),
+    "cases": (command("test", "{folder}", name="drawbridge-test.yaml"), documents("cases")),
+    "quotas": (command("quota", "-f", "{file}"), shapes.examples()["DeviceQuota"]),
+    "inventory": (command("translate", "-f", "{pod}", "--inventory", "{file}"), [one for kind in ("ResourceSlice", "DeviceClass", "Node") for one in shapes.examples()[kind]]),
+    "dump": (command("survey", "-f", "{file}"), [{"apiVersion": "v1", "kind": "List", "items": [POD, *shapes.examples()["ResourceSlice"][:2]]}]),
+    "log": (command("observed", "{file}"), [LOG]),
+    "device inventory": (of(lambda text: [str(one) for document in manifests.parse(text) for one in reading.read(document.object)[1]], manifests.ManifestError), documents("inventories")),
+    "facts": (facts, [FACTS]),
+    "kubelet's state": (of(state, UnreadableState), [STATE]),
+    "kubelet's checkpoint": (of(read_state, UnreadableState), [{"Data": "{}", "Checksum": 1}]),
+    "our checkpoint": (of(checkpoint, BrokenCheckpoint), [{"claims": {"u": RECORD}}]),
+    "another driver's checkpoint": (of(other_driver, BadCheckpoint), [OTHER]),
+    "list of another driver": (of(lambda text: read_other_driver(text, "x"), BadCheckpoint), [{"kind": "Checkpoint", "preparedClaims": [{"uid": "a"}]}]),
+    "reservations": (of(lambda text: read_reservations(text, "n"), Unlikely), [PROMISES]),
+    "error of a server": (of(lambda text: from_response(500, text)), [{"kind": "Status", "code": 500, "details": {"causes": [{"field": "a"}]}}]),
+    "CDI file": (of(lambda text: answer_from_spec("d", RECORDED, text), PluginFault), [CDI]),
+}  # fmt: skip
+RECORDED = next(iter(checkpoint(json.dumps({"claims": {"u": RECORD}}).encode()).claims.values()))
+
+
+def drawn(draw, originals):
+    """A document with members of another shape; sometimes with other bytes, or nested deeply."""
+    obj = draw.choice(originals)
+    for _ in range(draw.choice((1, 1, 2))):
+        obj = shapes.bent(obj, draw)
+    chance = draw.random()
+    try:
+        text = json.dumps(obj).encode()
+    except ValueError:
+        return b"{}"
+    if chance < 0.15:
+        text = bytearray(text)
+        for _ in range(draw.randint(1, 5)):
+            text[draw.randrange(len(text))] = draw.randrange(256)
+    elif chance < 0.25:
+        at = draw.randrange(len(text))
+        deep = draw.choice((200, 2_000, 200_000))
+        piece = draw.choice(
+            (
+                b"[" * deep,
+                b"[" * deep + b"]" * deep,
+                b'{"a":' * deep,
+                b"\xff\xfe",
+                b"\x00",
+                b"\xed\xa0\x80",
+                b"1e999999",
+                b"9" * 5_000,
+                b"-0",
+                b"NaN",
+                b"\\ud800",
+            )
+        )
+        text = text[:at] + piece + text[at:]
+    elif chance < 0.3:
+        text = text.decode(errors="replace").encode(
+            draw.choice(("utf-16", "utf-32", "utf-8-sig", "latin-1")), "replace"
+        )
+    return bytes(text)
+
+
+def tried(name, draw, times, seconds=float("inf")):
+    read, originals = READERS[name]
+    until = time.process_time() + seconds
+    with TemporaryDirectory() as folder:
+        for _ in range(times):
+            text = drawn(draw, originals)
+            try:
+                read(text, Path(folder))
+            except Exception as error:
+                error.add_note(f"{name}: {text[:2_000]!r}")
+                raise
+            if time.process_time() > until:
+                return
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_a_reader_answers_in_words(name):
+    tried(name, random.Random(f"readers {name}"), 60)
+
+
+def main(seconds, seed=0):
+    """Try them all for so many seconds of CPU; print each kind of failure once."""
+    seen = set()
+    begun = time.process_time()
+    turn = 0
+    while time.process_time() - begun < seconds:
+        turn += 1
+        for name in READERS:
+            try:
+                tried(name, random.Random(f"{seed} {turn} {name}"), 10**9, 5.0)
+            except Exception as error:  # noqa: BLE001  each is told
+                where = (
+                    name,
+                    type(error).__name__,
+                    traceback.extract_tb(error.__traceback__)[-1][1:3],
+                    str(error)[-200:] if isinstance(error, AssertionError) else "",
+                )
+                if where not in seen:
+                    seen.add(where)
+                    print(*where, *error.__notes__, str(error)[-1500:], sep="\n    ", flush=True)
+    print(f"{turn} turns, {len(seen)} kinds of failures")
+
+
+if __name__ == "__main__":
+    main(float(sys.argv[1]), *sys.argv[2:])
