@@ -100,6 +100,24 @@ def _of_cluster(
                     message=f"{key}: it {sharing}",
                     remedy="claims take whole devices: switch the sharing off, or declare what replicas become (`meanings`)",
                 )
+    for scaler in state.fleet.installed.autoscalers:
+        if not scaler.considers:
+            pools = f" for NodePool {few([pool.name for pool in scaler.pools], _NAMED)}" if scaler.pools else ""
+            yield Obstacle(
+                what="autoscaler",
+                namespace=CLUSTER,
+                object=scaler.where or scaler.name,
+                message=f"{scaler.name}{pools} does not consider claims: a pod with claims gets no node by them",
+                remedy=f"{scaler.remedy}, or leave such pods by `extendedResources: {{autoscaled: leave}}`",
+            )
+        if scaler.empty:
+            yield Obstacle(
+                what="empty node groups",
+                namespace=CLUSTER,
+                object=scaler.where or scaler.name,
+                message=f"no node of {few(scaler.empty, _NAMED)} is there, so no slice says what it publishes",
+                remedy="keep one node in each, or declare what its nodes publish under `nodeTemplates`",
+            )
     for one in gathered.of("MutatingWebhookConfiguration"):
         changes_pods = False
         for hook in items(one, "webhooks"):

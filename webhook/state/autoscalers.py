@@ -43,6 +43,7 @@ _CLOUDS = re.compile(
 )
 _HOSTNAME = "kubernetes.io/hostname"
 _VERSION = re.compile(r":v?1\.([0-9]{1,4})[.\w-]*(?:@.*)?$")
+_TAG = re.compile(r"(?::[^/:@]*)?(?:@.*)?$")
 _TRUE = frozenset(("", "true", "1", "t", "T", "TRUE", "True"))
 _MOST = 256  # pools, and groups of a status
 
@@ -146,7 +147,7 @@ def _deployed(deployment: Object) -> Iterator[Autoscaler]:
         image = str(container.get("image"))
         version = _VERSION.search(image)
         minor = int(version[1]) if version else None
-        path = image.partition("@")[0].rpartition(":")[0] or image
+        path = _TAG.sub("", image)
         said = [word for part in ("command", "args") for word in container.get(part) or () if isinstance(word, str)]
         if path.endswith("/cluster-autoscaler") or path.startswith("cluster-autoscaler"):
             flag = _flag(said, "enable-dynamic-resource-allocation", "")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from webhook.state.autoscalers import Autoscaler, autoscalers
+from webhook.state.autoscalers import Autoscaler, autoscalers, placed
 from webhook.state.device_plugins import LABEL, DevicePlugin, PluginConfiguration, Replicated, device_plugins
 
 if TYPE_CHECKING:
@@ -51,6 +51,14 @@ class Installed(msgspec.Struct, frozen=True, kw_only=True):
                     if values[0] in plugin.configurations:
                         return plugin.configurations[values[0]]
         return None
+
+    def neglects(self, selected: Selected, spec: Mapping[str, Any]) -> str:
+        """Say what becomes of a pod with claims whose node has to be made, and what to do; "" if its claims are considered."""
+        pod = placed(spec)
+        for one in self.autoscalers:
+            if told := one.neglects(selected, pod):
+                return f"{told}; {one.remedy}, or `extendedResources: {{autoscaled: leave}}`"
+        return ""
 
     def ignores(self, key: str) -> str:
         """Name the configuration that gives devices this name, which the plugin does not do; "" if none does."""

@@ -133,12 +133,15 @@ def _stranding(bridge: Bridge, served: ExtendedResources) -> Iterable[Mistake]:
     if not bridge.fence:
         return
     for driver in bridge.drivers:
-        if served.choose(driver, "", "", managed=True) == "leave":
+        if served.choose(driver, "", "", managed=True, autoscaled=False) == "leave":
             field = f"drivers/{escape(driver)}" if driver in served.drivers else "default"
             reason = f"pods for {driver} are left to kube-scheduler, and bridge.fence keeps it from these devices"
             yield Mistake(
                 f"/extendedResources/{field}", reason, f"write {driver}: translate under drivers, or fence: false"
             )
+    if bridge.drivers and served.autoscaled == "leave":
+        reason = "such pods are left to kube-scheduler, and bridge.fence keeps it from the bridge's devices"
+        yield Mistake("/extendedResources/autoscaled", reason, "leave it out, or write fence: false")
     for namespace, choice in served.namespaces.items() if bridge.drivers else ():
         if choice == "leave":
             reason = "its pods are left to kube-scheduler, and bridge.fence keeps it from the bridge's devices"

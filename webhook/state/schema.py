@@ -98,20 +98,23 @@ class MixedFleet(PreferredNodes, frozen=True, kw_only=True):
 class ExtendedResources(_Declared, frozen=True, kw_only=True):
     """What becomes of pods that the scheduler itself can serve, because a DeviceClass has the name they ask by.
 
-    The pod's annotation counts before its Namespace, that before the driver, and all before the default.
+    The pod's annotation counts before its Namespace, that before `autoscaled`, then come the driver and the default.
     """
 
     # Where nothing else is said. Left out: translate for drivers that the bridge manages, leave for all others.
     default: Serving | None = None
     drivers: dict[str, Serving] = {}
     namespaces: dict[str, Serving] = {}
+    # Pods whose nodes an autoscaler makes that does not consider claims.
+    autoscaled: Serving | None = None
 
-    def choose(self, driver: str, namespace: str, annotation: str, *, managed: bool) -> Serving:
+    def choose(self, driver: str, namespace: str, annotation: str, *, managed: bool, autoscaled: bool) -> Serving:
         """Say which of the two counts; an annotation that is neither says nothing."""
         if annotation in get_args(Serving):
             return cast("Serving", annotation)
         usual = self.default or ("translate" if managed else "leave")
-        return self.namespaces.get(namespace) or self.drivers.get(driver) or usual
+        rule = self.autoscaled if autoscaled else None
+        return self.namespaces.get(namespace) or rule or self.drivers.get(driver) or usual
 
 
 class Kueue(_Declared, frozen=True, kw_only=True):

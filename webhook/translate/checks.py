@@ -45,6 +45,8 @@ class Context(NamedTuple):
     namespace: str = ""
     # Whether something on the pod needs its own scheduler.
     scheduled: bool = False
+    # What an autoscaler that does not consider claims makes of a pod with such; "" if there is none.
+    neglected: str = ""
     queue: str = ""  # of Kueue's, that the pod or its workload is in
     # Containers that misspell a key, by their order.
     misspelt: Mapping[int, Left] = {}
@@ -244,6 +246,7 @@ def step_aside(case: Case, context: Context) -> Case:
         context.namespace,
         str(context.pod.annotations.get(EXTENDED_RESOURCES, "")),
         managed=bridge is not None and driver in bridge.drivers,
+        autoscaled=bool(context.neglected),
     )
     if choice == "translate":
         return case

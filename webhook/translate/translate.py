@@ -141,12 +141,15 @@ def translate(
         limit_range=state.limit_ranges.get(namespace, frozenset()),
         namespace=namespace,
         scheduled=bool(whose.scheduled or origin.scheduler),
+        neglected=state.fleet.installed.neglects(view.selected, view.spec) if state.fleet.installed.autoscalers else "",
         queue=origin.queue or str(view.labels.get(QUEUE) or ""),
         recorded=believed.record.containers,
         misspelt=wrong,
         read_on_pods=read_on_pods,
     )
     verdict = judge(cases(spoken, whose, configuration, state.fleet), context)
+    if context.neglected and verdict.translated:
+        report.warnings.append(context.neglected)
     key = state.keys[0] if seal and state.keys else None
     before = len(report.decisions)
     report.add(verdict, whose)

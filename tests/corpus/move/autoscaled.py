@@ -1,0 +1,117 @@
+"""Autoscalers that do not consider claims: what is said of a pod, and the rule that leaves it."""
+
+from tests.corpus.move import GPU, Case, asking, moved
+from tests.corpus.move.plugins import config_map
+
+LEAVE = {"extendedResources": {"autoscaled": "leave"}}
+NONE = "makes no node for a pod with claims"
+REMEDY = "set --ignore-dra-requests=false"
+
+
+def pool(name="gpu", labels=None, requirements=(), taints=(), version="v1"):
+    spec = {"requirements": list(requirements), "taints": list(taints)}
+    template = {"metadata": {"labels": labels or {}}, "spec": spec}
+    return {
+        "apiVersion": f"karpenter.sh/{version}",
+        "kind": "NodePool",
+        "metadata": {"name": name},
+        "spec": {"template": template},
+    }
+
+
+def deployment(image, *args, namespace="kube-system", **env):
+    container = {
+        "name": "controller",
+        "image": image,
+        "args": list(args),
+        "env": [{"name": k, "value": v} for k, v in env.items()],
+    }
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "x", "namespace": namespace},
+        "spec": {"template": {"spec": {"containers": [container]}}},
+    }
+
+
+def karpenter(version="1.8.1", *args, **env):
+    return deployment(f"public.ecr.aws/karpenter/controller:{version}@sha256:00", *args, **env)
+
+
+def scaler(version, *args):
+    return deployment(f"registry.k8s.io/autoscaling/cluster-autoscaler:v{version}", *args)
+
+
+def requirement(key, operator, *values):
+    return {"key": key, "operator": operator, "values": list(values)}
+
+
+def selecting(**labels):
+    return asking(nodeSelector={key.replace("__", "/").replace("_", "-"): value for key, value in labels.items()})
+
+
+TAINT = {"key": GPU, "value": "true", "effect": "NoSchedule"}
+STATUS = (
+    "time: x\nautoscalerStatus: Running\nnodeGroups:\n- {name: gpu-a, health: {cloudProviderTarget: 0, maxSize: 4}}\n"
+)
+DRA = "--enable-dynamic-resource-allocation"
+SERVED = moved("a", extended=GPU)
+
+CASES = [
+    # Karpenter
+    Case("a NodePool", asking(), "translated", (NONE, "NodePool gpu", REMEDY), [pool()]),
+    Case("no autoscaler", asking(), "translated", never="node for a pod"),
+    Case("a beta NodePool", asking(), "translated", NONE, [pool(version="v1beta1")]),
+    Case("a NodePool of another project", asking(), "translated", (), [pool() | {"apiVersion": "example.com/v1"}], never=NONE),
+    Case("Karpenter by its default", asking(), "translated", NONE, [pool(), karpenter()]),
+    Case("Karpenter by its flag", asking(), "translated", (), [pool(), karpenter("1.8.1", "--ignore-dra-requests=false")], never="Karpenter"),
+    Case("Karpenter by its variable", asking(), "translated", (), [pool(), karpenter(IGNORE_DRA_REQUESTS="false")], never="Karpenter"),
+    Case("the flag counts before the variable", asking(), "translated", NONE, [pool(), karpenter("1.8.1", "--ignore-dra-requests=true", IGNORE_DRA_REQUESTS="false")]),
+    Case("Karpenter before it knew claims", asking(), "translated", ("without a look at claims", "upgrade it"), [pool(), karpenter("1.6.3")]),
+    Case("the flag of a version that has none", asking(), "translated", "without a look", [pool(), karpenter("1.6.3", IGNORE_DRA_REQUESTS="false")]),
+    Case("Karpenter without a pool", asking(), "translated", (), [karpenter()], never="Karpenter"),
+    Case("a plain pod", asking(0), "silent", (), [pool()]),
+    Case("a pod that stays is not told", asking(), "left", (), [pool(), config_map(any={"version": "v1", "sharing": {"timeSlicing": {"resources": [{"name": GPU, "replicas": 2}]}}})], never=NONE),
+    # Which pool
+    Case("pinned to a label that looks like the pool's", selecting(karpenter_sh__nodepool="x"), "translated", (), [pool()], never="node for"),
+    Case("pinned to the pool's name", asking(nodeSelector={"karpenter.sh/nodepool": "gpu"}), "translated", NONE, [pool()]),
+    Case("pinned to another pool's name", asking(nodeSelector={"karpenter.sh/nodepool": "x"}), "translated", (), [pool()], never=NONE),
+    Case("pinned to the pool's label", asking(nodeSelector={"team": "a"}), "translated", NONE, [pool(labels={"team": "a"})]),
+    Case("pinned to another label", asking(nodeSelector={"team": "b"}), "translated", (), [pool(labels={"team": "a"})], never=NONE),
+    Case("pinned to a label of no pool", asking(nodeSelector={"team": "b"}), "translated", (), [pool()], never=NONE),
+    Case("pinned to a label of the cloud", asking(nodeSelector={"node.kubernetes.io/instance-type": "p4d"}), "translated", NONE, [pool()]),
+    Case("a requirement that allows it", asking(nodeSelector={"node.kubernetes.io/instance-type": "p4d"}), "translated", NONE, [pool(requirements=[requirement("node.kubernetes.io/instance-type", "In", "p4d", "p5")])]),
+    Case("a requirement that does not", asking(nodeSelector={"node.kubernetes.io/instance-type": "g5"}), "translated", (), [pool(requirements=[requirement("node.kubernetes.io/instance-type", "In", "p4d")])], never=NONE),
+    Case("a requirement that shuts it out", asking(nodeSelector={"kubernetes.io/arch": "arm64"}), "translated", (), [pool(requirements=[requirement("kubernetes.io/arch", "NotIn", "arm64")])], never=NONE),
+    Case("pinned to a node that is there", asking(nodeSelector={"kubernetes.io/hostname": "n"}), "translated", (), [pool()], never=NONE),
+    Case("a taint", asking(), "translated", (), [pool(taints=[TAINT])], never=NONE),
+    Case("a taint that is tolerated", asking(tolerations=[{"key": GPU, "operator": "Exists"}]), "translated", NONE, [pool(taints=[TAINT])]),
+    Case("the second pool", asking(nodeSelector={"team": "b"}), "translated", "NodePool two", [pool("one", {"team": "a"}), pool("two", {"team": "b"})]),
+    Case("malformed requirements", asking(), "translated", NONE, [pool(requirements=[{"key": 1, "operator": None, "values": "x"}])]),
+    Case("malformed taints", asking(), "translated", NONE, [pool(taints=[{"key": 1}])]),
+    # The rule
+    Case("the rule leaves what core serves", asking(), "left", "through extendedResourceName", [*SERVED, pool()], LEAVE),
+    Case("by default core serves it all the same", asking(), "left", "through extendedResourceName", [*SERVED, pool()]),
+    Case("translate as the default, and the rule", asking(), "left", "through extendedResourceName", [*SERVED, pool()], {"extendedResources": {"default": "translate", "autoscaled": "leave"}}),
+    Case("translate as the default alone", asking(), "translated", NONE, [*SERVED, pool()], {"extendedResources": {"default": "translate"}}),
+    Case("the rule is for pods of a pool", asking(nodeSelector={"team": "b"}), "translated", (), [*moved("a", extended=GPU, labels={"team": "b"}), pool(labels={"team": "a"})], {"extendedResources": {"default": "translate", "autoscaled": "leave"}}),
+    Case("a namespace counts before the rule", asking(), "translated", NONE, [*SERVED, pool()], {"extendedResources": {"namespaces": {"n": "translate"}, "autoscaled": "leave"}}),
+    Case("the rule without a class that serves the name", asking(), "translated", NONE, [*moved("a"), pool()], LEAVE),
+    # cluster-autoscaler
+    *(
+        Case(f"cluster-autoscaler {version} {' '.join(args)}", asking(), "translated", says, [scaler(version, *args)], never=never)
+        for version, args, says, never in (
+            ("1.31.2", (), f"cluster-autoscaler 1.31 {NONE}", "Karpenter"),
+            ("1.31.2", (f"{DRA}=true",), NONE, "Karpenter"),
+            ("1.32.0", (), ("1.32", DRA), "Karpenter"),
+            ("1.33.1", (f"{DRA}=true",), (), NONE),
+            ("1.33.1", (DRA,), (), NONE),
+            ("1.34.0", (f"{DRA}=false",), NONE, "Karpenter"),
+            ("1.35.0", (), (), NONE),
+            ("1.36.1", (), (), NONE),
+        )
+    ),
+    Case("a cloud's build of it", asking(), "translated", NONE, [deployment("k8s.gcr.io/cluster-autoscaler:v1.30.1-gke.5")]),
+    Case("an image by its digest", asking(), "translated", NONE, [deployment("registry.k8s.io/autoscaling/cluster-autoscaler@sha256:00")]),
+    Case("groups without nodes alone say nothing of a pod", asking(), "translated", (), [config_map("cluster-autoscaler-status", "kube-system", status=STATUS)], never=NONE),
+]  # fmt: skip
