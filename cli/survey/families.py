@@ -14,8 +14,9 @@ from cli.loading import Object, Who, inside, items, owner_of, serves_node, who
 from webhook.translate import paths
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
+_Place = tuple[Who, str]  # the top owner, and the file of it where no server has seen it
 _HIGHEST = 16  # owners above one another; Kubernetes' own have two
 _ENDED = ("Succeeded", "Failed")
 
@@ -31,28 +32,39 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
     number: int = 0
 
 
-def families(objects: Iterable[Object], asks: Callable[[Object], bool] | None = None) -> list[Family]:
+def families(
+    objects: Iterable[Object],
+    asks: Callable[[Object], bool] | None = None,
+    places: Sequence[tuple[str, int]] = (),
+) -> list[Family]:
     """Put everything that has pods, or makes them, together by the top owner. What has ended makes none any more.
 
     Where there are neither templates nor pods, an object counts that asks for devices in its own fields, as `asks` finds out.
+    Namesakes of different files are different objects (overlays of one base), unless a server has seen them.
     """
     every = list(objects)
-    known = {who(one): one for one in every}
-    members: dict[Who, list[tuple[int, int, Object]]] = {}
+    files = ["" if not places or inside(one, "metadata").get("uid") else places[i][0] for i, one in enumerate(every)]
+    known: dict[Who, dict[str, Object]] = {}
+    for one, file in zip(every, files, strict=True):
+        known.setdefault(who(one), {})[file] = one
+    members: dict[_Place, list[tuple[int, int, Object]]] = {}
     for number, one in enumerate(every):
         if has_ended(one) or serves_node(one) or not (paths(one, unknown=True) or (asks is not None and asks(one))):
             continue
         # Follow owners to the top, which need not have been read. A static pod is owned by its node.
-        top = who(one)
+        top, file = who(one), files[number]
         seen = {top}
         owner = owner_of(one)
         while owner and owner not in seen and owner.kind != "Node" and len(seen) < _HIGHEST:
             top = owner
             seen.add(owner)
-            owner = owner_of(known[owner]) if owner in known else None
-        members.setdefault(top, []).append((len(seen), number, one))
+            namesakes = known.get(owner, {})
+            # The one beside it, else any: a pod of a dump may stand in another file than its owner.
+            file = file if file in namesakes else next(iter(namesakes), "")
+            owner = owner_of(namesakes[file]) if namesakes else None
+        members.setdefault((top, file), []).append((len(seen), number, one))
     found: list[Family] = []
-    for top, of_top in members.items():
+    for (top, _), of_top in members.items():
         pods = [(number, one) for _, number, one in of_top if is_pod(one)]
         makers = [each for each in of_top if not is_pod(each[2])]
         templates = [each for each in makers if paths(each[2], unknown=True)]

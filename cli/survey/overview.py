@@ -112,7 +112,7 @@ def overview(gathered: Gathered, configuration: Configuration, features: Feature
     wanted: set[str] = set()
     moving: Counter[Use] = Counter()
     staying: Counter[Use] = Counter()
-    for family in families(gathered.objects, lambda obj: asks_in_unknown_kind(obj, state)):
+    for family in families(gathered.objects, lambda obj: asks_in_unknown_kind(obj, state), gathered.places):
         judged = foreteller.judge(family)
         if judged is None:
             continue
@@ -122,7 +122,7 @@ def overview(gathered: Gathered, configuration: Configuration, features: Feature
             workloads.append(_workload(family, judged, gathered))
             concerned.append(family)
             wanted |= judged.classes
-    workloads.sort(key=lambda one: (one.namespace, one.kind, one.name))
+    workloads.sort(key=lambda one: (one.namespace, one.kind, one.name, one.file, one.line))
     plugins = held(stock, moving, staying, configuration) if stock is not None else []
     is_installed = any(who(one).name.startswith(names.NAME) for one in gathered.of("MutatingWebhookConfiguration"))
     labels = {who(one).name: inside(one, "metadata", "labels") for one in gathered.of("Namespace")}

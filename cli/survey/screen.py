@@ -101,7 +101,10 @@ def screen(seen: Overview, *, columns: int | None, wide: bool, colour: bool) -> 
 
 def _table(workloads: Sequence[Asking], columns: int | None, *, colour: bool, wide: bool) -> Iterator[str]:
     shown = workloads if wide else workloads[:_SHOWN]
-    names = [printable(f"{one.kind}/{one.name}") for one in shown]
+    times = Counter((one.kind, one.name) for one in shown)
+    names = [
+        printable(f"{one.kind}/{one.name}{f' ({one.file})' if times[one.kind, one.name] > 1 else ''}") for one in shown
+    ]
     longest = max(map(columns_of, names))
     if columns:
         longest = min(longest, columns // 2)

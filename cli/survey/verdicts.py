@@ -283,7 +283,7 @@ def _when_ready(state: State) -> State:
         if served is None or not served.devices:
             added = assumed(target, Served(name=served.name if served else declared))
             classes[added.name] = added
-    ready = msgspec.structs.replace(fleet, known=True, handed_out={}, classes=classes)
+    ready = msgspec.structs.replace(fleet, known=True, handed_out={}, handed_out_anywhere={}, classes=classes)
     return msgspec.structs.replace(state, fleet=ready, stock=None, prospects=None)
 
 

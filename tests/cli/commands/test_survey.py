@@ -12,7 +12,7 @@ import pytest
 from cli.check import reports
 from cli.loading import Gathered, Trimmer, gather
 from cli.main import main
-from cli.survey import Outlook, Scope, overview
+from cli.survey import Outlook, Scope, overview, screen
 from cli.survey.rows import CODES, findings
 from cli.terminal import columns_of, fit, printable
 from cluster import manifests, resources
@@ -75,6 +75,31 @@ def test_a_deployment_counts_once_with_what_it_made():
     [one] = look(*deployment()).workloads
     assert (one.kind, one.name, one.pods, one.running) == ("Deployment", "train", 3, 3)
     assert one.fate is Outlook.MOVES
+
+
+def test_namesakes_of_two_overlays_are_two_workloads():
+    gathered = Gathered(
+        objects=(maker("Deployment", "web", HAMI), maker("Deployment", "web", container(nvidia_gpu="0.5"))),
+        places=(("dev/web.yaml", 1), ("prod/web.yaml", 1)),
+    )
+    seen = overview(gathered, Configuration(), Features(), Scope())
+    assert [(one.file, one.fate.value) for one in seen.workloads] == [
+        ("dev/web.yaml", "moves"),
+        ("prod/web.yaml", "refused"),
+    ]
+    assert any(
+        "Deployment/web (prod/web.yaml)" in line for line in screen(seen, columns=None, wide=False, colour=False)
+    )
+
+
+def test_what_a_dump_has_in_several_files_is_one_workload():
+    objects = tuple(deployment())
+    for uids in (False, True):
+        if uids:
+            objects = tuple({**one, "metadata": {**one["metadata"], "uid": str(i)}} for i, one in enumerate(objects))
+        gathered = Gathered(objects=objects, places=tuple((f"{i}.yaml", 1) for i in range(len(objects))))
+        [one] = overview(gathered, Configuration(), Features(), Scope()).workloads
+        assert one.pods == 3
 
 
 def test_a_pod_that_runs_is_judged_as_it_was_before_it_was_placed():

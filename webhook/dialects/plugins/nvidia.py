@@ -60,6 +60,11 @@ DIALECT = Dialect(
             role=Role.PROFILE,
         ),
         left(
+            "nvidia.com/pgpu",
+            "GPUs that the sandbox device plugin passes to virtual machines (vfio-pci)",
+            "a GPU for a virtual machine: DRA drivers give containers theirs, and its device plugin goes on serving it",
+        ),
+        left(
             "NVIDIA_VISIBLE_DEVICES",
             "without a request: every GPU of the node, past all accounting",
             "a user's value is never dropped; claims reach containers through CDI and do not read it",

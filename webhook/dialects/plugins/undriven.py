@@ -69,7 +69,7 @@ _YOUNG = (
 # Where there is a driver, why it does not serve these keys.
 _DRIVEN = {
     "hygon.com": "Hygon's DRA driver counts compute in units, not in percent, and publishes whole cards alone: its plugin goes on serving it",
-    "huawei.com": "the public DRA driver (ascend.project-hami.io) brings no class for it and calls whole cards unfinished: its plugin goes on serving it",
+    "huawei.com": "the public DRA driver (ascend.project-hami.io) calls whole cards unfinished, and its classes are for parts: its plugin goes on serving it",
     **dict.fromkeys(("furiosa.ai", "tenstorrent.com", "ibm.com"), _YOUNG),
 }
 _OTHERS = {

@@ -85,6 +85,26 @@ _AMOUNTS = (
     ),
 )
 
+# Names from before 1.0 (apis/extension/deprecated.go): the scheduler still reads them as those above.
+_OLD = tuple(
+    Row(
+        name=f"kubernetes.io/{name}",
+        unit=unit,
+        role=role,
+        action=LEFT,
+        meaning=f"koordinator.sh/{name}, as it was called before Koordinator 1.0",
+        because=f"it is a name from before Koordinator 1.0: ask by koordinator.sh/{name}",
+    )
+    for name, unit, role in (
+        ("gpu", PERCENT, Role.COMBINED),
+        ("gpu-core", PERCENT, Role.CORES),
+        ("gpu-memory", Unit.BYTES, Role.MEMORY),
+        ("gpu-memory-ratio", PERCENT, Role.MEMORY_PERCENT),
+        ("rdma", PERCENT, Role.NIC),
+        ("fpga", PERCENT, Role.POLICY),
+    )
+)
+
 _GROUPS = tuple(
     Row(
         name=name,
@@ -97,6 +117,7 @@ _GROUPS = tuple(
     )
     for name, place, meaning in (
         ("gang.scheduling.koordinator.sh/name", ANNOTATION, "membership of a gang"),
+        ("scheduling.koordinator.sh/reservation-affinity", ANNOTATION, "reserved resources that the pod has to use"),
         ("pod-group.scheduling.sigs.k8s.io", LABEL, "membership of a gang"),
         ("quota.scheduling.koordinator.sh/name", LABEL, "the quota tree that counts the pod"),
     )
@@ -210,5 +231,5 @@ DIALECT = Dialect(
     seen_by_all=True,
     system=True,
     schedulers=("koord-scheduler",),
-    keys=(*_AMOUNTS, *_GROUPS, *_WISHES, *_OUTPUTS, *_NODES),
+    keys=(*_AMOUNTS, *_OLD, *_GROUPS, *_WISHES, *_OUTPUTS, *_NODES),
 )
