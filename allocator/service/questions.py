@@ -21,8 +21,8 @@ from allocator.decisions import (
     with_pods,
 )
 from allocator.one_node import Options
-from allocator.pods import elsewhere
-from allocator.preemption import without_pods
+from allocator.pods import elsewhere, refusal, requests
+from allocator.preemption import MOST_NODES, holders_below, priority, settle, without_pods
 from allocator.reservations import PodSeen, TakeBack
 from allocator.service.preemption.nominations import OUTBID
 from allocator.service.replies import Refusal
@@ -31,7 +31,7 @@ from dra.objects import asks_by_name
 from runtime.informers import Allotment
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from allocator.decisions import Decider
     from allocator.service.extended_claims import ExtendedClaims
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from allocator.service.live_ledger import LiveLedger
     from allocator.service.metrics import Metrics
     from allocator.service.pending_pods import PendingPods
-    from dra.objects import Pod
+    from dra.objects import Pod, ResourceClaim
     from dra.stock import Stock
 
 TOKENS = 16384  # questions that may still be followed by a reservation
@@ -84,6 +84,8 @@ class Questions:
         self._metrics.outlooks.labels(str(found.outlook)).inc()
         self._metrics.outlook_seconds.observe(self._clock() - begun)
         self._pods.note(pod, found.outlook)
+        if found.outlook is Outlook.FULL and self._pods.nominations.may_stand(pod):
+            self._keep_a_node(pod)
         if not found.nodes and found.outlook is not Outlook.FULL:
             return "", found
         token = token or secrets.token_hex(12)
@@ -103,7 +105,9 @@ class Questions:
         stock = self.stock_beside_nominated(pod)
         found = self._decider.outlook(pod, stock, self._pods.placement_of(pod), self._ledger.full_nodes(pod))
         known = self._knowledge.stock
-        if stock is known or found.nodes:
+        if found.nodes:
+            return self._beside_kept(pod, found, stock)
+        if stock is known:
             return found
         # Without the nominated pods this pod might fit: then it is said so, and the pod is requeued when a nomination ends.
         said: list[Hindrance] = []
@@ -113,6 +117,48 @@ class Questions:
             if free:
                 self._pods.nominations.give_way(pod)
         return replace(found, hindrances=tuple(said))
+
+    def _beside_kept(self, pod: Pod, found: Outlooks, stock: Stock) -> Outlooks:
+        """Leave out the nodes that are kept for others, where this pod would take what these need."""
+        nodes = {kept.node for _, kept in self._pods.nominations.kept(pod, self._ledger.state)} & found.nodes.keys()
+        taken: list[str] = []
+        for node in sorted(nodes):
+            serving = self._decider.serve(pod, node, stock, self._pods.placement_of(pod), alone=Options())
+            if not isinstance(serving, Unserved) and self.outbid(pod, node, serving.allocated_claims(), stock):
+                taken.append(node)
+        if not taken:
+            return found
+        left = {name: score for name, score in found.nodes.items() if name not in taken}
+        said = (*found.hindrances, Hindrance(OUTBID, tuple(taken)))
+        if left:
+            return replace(found, nodes=left, hindrances=said)
+        return Outlooks(Outlook.FULL, {}, OUTBID, said)
+
+    def outbid(self, pod: Pod, node: str, given: Sequence[ResourceClaim], stock: Stock) -> bool:
+        """Say whether what a pod is given on a node is what another, at least as important, will need once those it waits for are gone."""
+        for other, kept in self._pods.nominations.kept(pod, self._ledger.state):
+            if node != kept.node and not reaches_shared_pool(stock, kept.node):
+                continue
+            later = without_pods(stock, kept.awaited)
+            if not self._unserved(other, kept.node, later) and self._unserved(other, kept.node, later.with_all(given)):
+                self._pods.nominations.give_way(pod)
+                return True
+        return False
+
+    def _keep_a_node(self, pod: Pod) -> None:
+        """Keep the node on which the fewest pods, none more important, have to end by themselves for a pod to fit."""
+        stock = self._knowledge.stock
+        spec = replace(pod.spec, priority=priority(pod) + 1)
+        holders = settle(holders_below(replace(pod, spec=spec), self._knowledge.pods.objects.values(), stock))
+        near = [(holders.near((name,), stock), node) for name, node in stock.nodes.items()]
+        near.sort(key=lambda one: len(one[0].staying))
+        by_name = [name for name in requests(pod) if "/" in name]
+        for there, node in near[:MOST_NODES]:
+            awaited = (*there.staying, *there.leaving)
+            free = without_pods(stock, awaited)
+            if not refusal(pod, node, {}, by_name) and not self._unserved(pod, there.node, free):
+                self._pods.nominations.stand(pod, there.node, awaited)
+                return
 
     def nominated_in_shared_pools(self, pod: Pod, group: Collection[str] = ()) -> dict[str, list[Pod]]:
         """List by node the pods, at least as important as this one, that room was made for in pools of several nodes."""

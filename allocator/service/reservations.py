@@ -25,6 +25,7 @@ from allocator.reservations import (
     pools_of,
 )
 from allocator.service.live_ledger import PAUSE
+from allocator.service.preemption.nominations import OUTBID
 from allocator.service.replies import Refusal
 
 if TYPE_CHECKING:
@@ -83,6 +84,7 @@ class Reservations:
         basis = self._ledger.state.generation
         problem = (
             self._pods.unknown_strategy(pod)
+            or self._quotas.unknown(pod.metadata.namespace)
             or self._ledger.full_nodes(pod).get(node)
             or next(iter(self._pods.unusable_claims(pod).values()), "")
         )
@@ -97,6 +99,8 @@ class Reservations:
         if not all(claim.metadata.uid for claim in serving.claims):
             raise self._again(pod, f"waiting for claim {serving.claims[-1].metadata.name} to be made")
         given = serving.allocated_claims()
+        if self._questions.outbid(pod, node, given, stock):
+            raise self._again(pod, OUTBID)
         allocations = {claim.metadata.uid: claim.status.allocation for claim in given}
         parts = tuple(ClaimPart(claim, allocations.get(claim.metadata.uid)) for claim in serving.claims)
         lines = self._quotas.lines(pod, given, self._knowledge.stock)

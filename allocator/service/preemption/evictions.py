@@ -32,6 +32,7 @@ from allocator.preemption import (
     holders_below,
     make_room,
     may_preempt,
+    priority,
     settle,
     without_pods,
     without_the_gone,
@@ -202,7 +203,7 @@ class Evictions:
         nodes = tuple(node for _, node in awaited.values() if node in stock.nodes)
         if nodes and (going := holders.near(nodes, stock).leaving):
             for one, node in awaited.values():
-                nominations.nominate(one, node)
+                nominations.nominate(one, node, going)
             return Preemption(tuple(awaited.values()), (), f"waits for {name_pods(pod, going)} to end")
         does = self._does(places, stock, self._serve, together=together)
         found = await self._look([node for _, node in places], holders, stock, does, together=together)
@@ -307,14 +308,18 @@ class Evictions:
         bridge = self._bridge
         pod = places[0][0]
         gone: list[Pod] = []
+        # Also where pods that are leaving make room enough: what they free is for this pod, whichever node it is reached from.
+        leaving = [one for one in self._known() if one.metadata.deletion_timestamp and priority(one) < priority(pod)]
+        for one, node in places:
+            bridge.pods.nominations.nominate(one, node, (*found.pods, *leaving))
         for victim in found.pods:
             does = self._does_now(places)
             if not does(found.pods):
+                for one, _ in places:
+                    bridge.pods.nominations.give_up(one)
                 return Preemption(message="devices changed during preemption; no other pod is evicted")
             if does(tuple(gone)):
                 break
-            for one, node in places:
-                bridge.pods.nominations.nominate(one, node)
             await self._evict(victim, pod)
             gone.append(victim)
         message = f"{name_pods(pod, gone)} made to go" if gone else "room is being made already"

@@ -1,24 +1,40 @@
 """Nodes that were nominated for pods: for a while, devices that come free there go to no less important pod.
 
-A scheduler nominates in a pod's status, as core does. The bridge nominates where it evicts, as the status may lag behind. A pod that
-is refused because of a nomination is requeued as soon as one ends.
+A scheduler nominates in a pod's status, as core does. The bridge nominates where it evicts, as the status may lag behind, and for a pod
+that found no room for `PATIENCE`, so that smaller ones of its priority do not pass it for ever: for one such pod at a time, and no longer
+than `LONGEST`. A pod that is refused because of a nomination is requeued as soon as one ends.
 """
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from allocator.preemption import priority
+from dra.objects import Pod
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
     from allocator.reservations import Ledger
     from allocator.service.requeue_events import RequeueEvents
-    from dra.objects import Pod
 
 OUTBID = "the free devices are reserved for a nominated pod of the same or a higher priority"
 SECONDS = 60.0  # schedulers ask again sooner
+PATIENCE = 10.0  # seconds without room, after which a node is kept for a pod
+LONGEST = 600.0  # seconds for which it is; then it is another pod's turn
+LOOK_AGAIN = 5.0  # seconds after which it is tried again to find a node to keep
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """A node that is kept for a pod, until when, and the pods whose devices it waits for."""
+
+    node: str
+    until: float
+    awaited: tuple[Pod, ...]
+    starved: bool = False  # no pod is made to go for it
 
 
 class Nominations:
@@ -29,17 +45,50 @@ class Nominations:
         self._pods = pods
         self._events = events
         self._clock = clock
-        self._ours: dict[str, tuple[str, float]] = {}  # nodes that we nominated, and until when, by uid of the pod
+        self._ours: dict[str, Kept] = {}  # what we nominated, by uid of the pod
+        self._full_since: dict[str, float] = {}  # by uid, for pods that found no room
+        self._stood: dict[str, float] = {}  # when it was last a pod's turn, by uid
+        self._looked = -inf
         self._giving_way: dict[str, str] = {}  # names of pods that were refused for the sake of others, by uid
 
-    def nominate(self, pod: Pod, node: str) -> None:
-        """Have a node kept for a pod for a while."""
-        self._ours[pod.metadata.uid] = node, self._clock() + SECONDS
+    def nominate(self, pod: Pod, node: str, awaited: Iterable[Pod]) -> None:
+        """Have a node kept for a pod that waits for others, for a while."""
+        self._ours[pod.metadata.uid] = Kept(node, self._clock() + SECONDS, tuple(awaited))
+
+    def give_up(self, pod: Pod) -> None:
+        """Keep no node for a pod any more."""
+        if self._ours.pop(pod.metadata.uid, None) is not None:
+            self._wake()
+
+    def may_stand(self, pod: Pod) -> bool:
+        """Say whether a pod that finds no room has waited long enough for a node to be looked for that is kept for it."""
+        uid, now = pod.metadata.uid, self._clock()
+        if uid not in self._pods or pod.spec.scheduling_group is not None:
+            return False
+        waited = now - self._full_since.setdefault(uid, now)
+        rested = now - self._stood.get(uid, -inf)
+        taken = uid in self._ours or any(one.starved for one in self._ours.values())
+        if taken or waited < PATIENCE or rested < 2 * LONGEST or now < self._looked + LOOK_AGAIN:
+            return False
+        self._looked = now
+        return True
+
+    def stand(self, pod: Pod, node: str, awaited: Iterable[Pod]) -> None:
+        """Keep a node for a pod that was passed by others for long enough."""
+        uid, now = pod.metadata.uid, self._clock()
+        self._ours[uid] = Kept(node, now + LONGEST, tuple(awaited), starved=True)
+        self._stood[uid] = now
+
+    def kept(self, pod: Pod, ledger: Ledger) -> list[tuple[Pod, Kept]]:
+        """List what is kept for other pods that are at least as important."""
+        ahead = [one.metadata.uid for here in self.nominated_by_us(pod, ledger).values() for one in here]
+        now = self._clock()
+        return [(self._pods[uid], self._ours[uid]) for uid in ahead if self._ours[uid].until > now]
 
     def node_of(self, pod: Pod) -> str:
         """Name the node that is nominated for a pod, by its scheduler or by us; "" if none is."""
-        node, until = self._ours.get(pod.metadata.uid, ("", 0.0))
-        return node if until > self._clock() else pod.status.nominated_node_name
+        kept = self._ours.get(pod.metadata.uid)
+        return kept.node if kept is not None and kept.until > self._clock() else pod.status.nominated_node_name
 
     def rivals(self, pod: Pod, ledger: Ledger, group: Collection[str] = ()) -> dict[str, list[Pod]]:
         """List by nominated node the pods that wait for it and are at least as important as this one, but for those of its group.
@@ -83,13 +132,13 @@ class Nominations:
 
     def forget(self, uid: str) -> None:
         """Keep nothing for a pod that is gone, or has a node."""
-        self._ours.pop(uid, None)
-        self._giving_way.pop(uid, None)
+        for kept in (self._ours, self._giving_way, self._full_since, self._stood):
+            kept.pop(uid, None)
 
     def tick(self) -> None:
         """Let time pass."""
         now = self._clock()
-        lapsed = [uid for uid, (_, until) in self._ours.items() if until <= now]
+        lapsed = [uid for uid, kept in self._ours.items() if kept.until <= now]
         for uid in lapsed:
             del self._ours[uid]
         if lapsed:

@@ -146,6 +146,9 @@ class QuotaAdmission:
         self._bridge.lead.demand_lead()
         if not self._templates.health.synced:
             raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, "templates were not read yet", "ask again in a moment")
+        if unknown := self._bridge.quotas.unknown(new.namespace):
+            self._metrics.reviews.labels("refused").inc()
+            return unknown
         knowledge = self._bridge.knowledge
         stock = knowledge.stock
         if new.pod is not None:

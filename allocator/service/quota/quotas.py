@@ -38,6 +38,15 @@ class Quotas:
         self._knowledge = knowledge
         self._denied = ""
 
+    def unknown(self, namespace: str) -> str:
+        """Say that a namespace has quotas beyond what is kept in memory of one namespace; "" if all of its quotas are known."""
+        quotas = self._knowledge.quotas
+        if (namespace, "") not in quotas.set_aside:
+            return ""
+        return (
+            f"namespace {namespace} has DeviceQuotas beyond its share of the allocator's memory: delete or shorten them"
+        )
+
     def lines(self, pod: Pod, given: Iterable[ResourceClaim], stock: Stock) -> tuple[QuotaLine, ...]:
         """Say what newly allocated claims of a pod add to which lines."""
         asked = total(amounts_of(claim, stock.pages_of) for claim in given)

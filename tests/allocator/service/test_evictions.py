@@ -587,7 +587,7 @@ async def test_who_would_have_room_made_but_for_a_nomination_is_woken_when_that_
     cluster = loaded(*fleet(1, 1), *claims, pod("low", "low", priority=1), rival, important("urgent", "urgent"))
     async with running(cluster) as one:
         await started(one, "low", "n0")
-        one.bridge.pods.nominations.nominate(one.bridge.pods.find("pod-rival"), "n0")
+        one.bridge.pods.nominations.nominate(one.bridge.pods.find("pod-rival"), "n0", ())
         assert (await room_for(one, "urgent", "n0"))[1]["nominatedNode"] == ""
         before = one.bridge.requeue_events.seq
         await cluster.delete(resources.PODS, "rival", "default")

@@ -8,6 +8,7 @@ from cluster import resources
 from cluster.embedded import Embedded
 from cluster.errors import Unavailable
 from cluster.patch import Merge
+from runtime.informers import allotment
 from tests.allocator.service.sidecar import claim, fleet, loaded, node, pod, running, until
 
 
@@ -151,3 +152,21 @@ async def test_nothing_is_decided_before_quotas_were_read():
     finally:
         following.cancel()
         await asyncio.gather(following, return_exceptions=True)
+
+
+async def test_a_quota_beyond_its_namespaces_share_of_memory_is_named_and_opens_nothing(monkeypatch):
+    cluster = loaded(*fleet(1, 4), quota(gpu__devices=1), *map(claim, "ab"), pod("p", "a"), pod("q", "b"))
+    cluster.load([quota("more", gpu__devices=4) | {"metadata": {"name": "more", "namespace": "other"}}])
+    async with running(cluster) as one:
+        quotas = one.bridge.knowledge.quotas
+        monkeypatch.setattr(allotment, "FLOOR", 0)
+        monkeypatch.setattr(quotas, "_room", allotment.Allotment(1))
+        wider = Merge({"spec": {"hard": {"gpu/devices": 2}}})
+        await cluster.patch(resources.DEVICE_QUOTAS, "team", wider, "default")
+        await until(lambda: ("default", "team") not in quotas.objects)
+        status, refused = await reserve(one, "p")
+        assert (status, "has DeviceQuotas beyond its share" in refused["error"]) == (409, True)
+        monkeypatch.setattr(quotas, "_room", allotment.Allotment(1 << 20))
+        await cluster.patch(resources.DEVICE_QUOTAS, "team", Merge({"spec": {"hard": {"gpu/devices": 1}}}), "default")
+        await until(lambda: ("default", "team") in quotas.objects)
+        assert [(await reserve(one, name))[0] for name in "pq"] == [200, 409]

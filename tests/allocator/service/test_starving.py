@@ -1,0 +1,173 @@
+"""A pod that finds no room for long is not passed for ever by smaller ones of its priority: a node is kept for it."""
+
+import random
+
+import pytest
+
+from allocator.service.preemption import nominations
+from allocator.service.preemption.nominations import OUTBID
+from cluster import resources
+from cluster.patch import Merge
+from tests.allocator.service.sidecar import claim, device_class, fleet, gpus, loaded, node, pod, running, until
+from tests.allocator.service.test_evictions import important, started
+
+
+@pytest.fixture(autouse=True)
+def hasty(monkeypatch):
+    """Pods have waited for long enough when they are first refused."""
+    monkeypatch.setattr(nominations, "PATIENCE", 0.0)
+    monkeypatch.setattr(nominations, "LOOK_AGAIN", 0.0)
+
+
+async def end(one, name):
+    """Have a pod end, and its claim freed as kube-controller-manager frees it."""
+    await one.cluster.delete(resources.PODS, name, "default")
+    freed = Merge({"status": {"allocation": None, "reservedFor": None}})
+    await one.cluster.patch(resources.RESOURCE_CLAIMS, name, freed, "default", subresource="status")
+    key = f"default/{name}"
+    await until(lambda: one.bridge.knowledge.stock.claims[key].status.allocation is None and one.bridge.pods.find(f"pod-{name}") is None)  # fmt: skip
+
+
+async def create(one, name, **spec):
+    one.cluster.load([claim(name), pod(name, name, **spec)])
+    await until(lambda: one.bridge.pods.find(f"pod-{name}") and f"default/{name}" in one.bridge.knowledge.stock.claims)
+
+
+async def fits(one, name):
+    return (await one.plugin("prefilter", {"pod": await one.pod(name)}))[1]
+
+
+async def enters(one, name):
+    """Whether a pod finds a node, and is placed there."""
+    found = await fits(one, name)
+    if found["verdict"] == "fits":
+        await started(one, name, found["nodes"][0]["name"])
+    return found["verdict"] == "fits"
+
+
+def crowded(nodes, each, want):
+    names = [f"s{at}" for at in range(nodes * each)]
+    pods = [pod("big", "big"), *(pod(name, name) for name in names)]
+    return loaded(*fleet(nodes, each), claim("big", want), *map(claim, names), *pods), names
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_it_is_placed_once_those_have_ended_that_ran_when_it_was_its_turn(seed):
+    rng = random.Random(seed)
+    nodes, each = rng.randint(1, 2), rng.randint(3, 6)
+    cluster, names = crowded(nodes, each, rng.randint(2, each))
+    async with running(cluster) as one:
+        for at, name in enumerate(names):
+            await started(one, name, f"n{at % nodes}")
+        assert not await enters(one, "big")
+        alive, passed = list(names), 0
+        rng.shuffle(names)
+        for name in names:
+            await end(one, name)
+            alive.remove(name)
+            if await enters(one, "big"):
+                return
+            later = f"x{passed}"
+            passed += 1
+            await create(one, later)
+            await enters(one, later)
+        raise AssertionError(f"{passed} pods passed it")
+
+
+async def test_others_use_what_it_does_not_need_yet_and_more_important_ones_what_they_like():
+    cluster, names = crowded(1, 4, 2)
+    async with running(cluster) as one:
+        for name in names:
+            await started(one, name, "n0")
+        assert not await enters(one, "big")
+        await end(one, "s0")
+        await create(one, "x0")
+        assert await enters(one, "x0"), "three of those it waits for are left, and it needs two"
+        await end(one, "s1")
+        await create(one, "x1")
+        assert await enters(one, "x1")
+        await end(one, "s2")
+        await create(one, "x2")
+        refused = await fits(one, "x2")
+        assert (refused["verdict"], refused["message"]) == ("full", OUTBID)
+        await create(one, "urgent", priority=100)
+        assert await enters(one, "urgent")
+
+
+async def test_the_next_is_tried_again_when_it_is_gone():
+    cluster, names = crowded(1, 2, 2)
+    async with running(cluster) as one:
+        for name in names:
+            await started(one, name, "n0")
+        assert not await enters(one, "big")
+        await end(one, "s0")
+        await create(one, "x0")
+        assert not await enters(one, "x0")
+        seq = one.bridge.requeue_events.seq
+        await cluster.delete(resources.PODS, "big", "default")
+        await until(lambda: "default/x0" in one.bridge.requeue_events.since(seq).pods)
+        assert await enters(one, "x0")
+
+
+async def test_one_at_a_time_and_not_again_at_once_so_that_one_tenant_does_not_keep_the_fleet(monkeypatch):
+    names = [f"s{at}" for at in range(4)]
+    bigs = [f"big{at}" for at in range(5)]
+    pods = [pod(name, name) for name in (*names, *bigs)]
+    cluster = loaded(*fleet(2, 2), *map(claim, names), *(claim(name, 2) for name in bigs), *pods)
+    async with running(cluster) as one:
+        for at, name in enumerate(names):
+            await started(one, name, f"n{at % 2}")
+        for name in bigs:
+            assert not await enters(one, name)
+        kept = one.bridge.pods.nominations
+        assert [kept.node_of(one.bridge.pods.find(f"pod-{name}")) for name in bigs] == ["n0", "", "", "", ""]
+        now = kept._clock
+        monkeypatch.setattr(kept, "_clock", lambda: now() + nominations.LONGEST + 1)
+        kept.tick()
+        for name in bigs:
+            assert not await enters(one, name)
+        turns = [bool(kept.node_of(one.bridge.pods.find(f"pod-{name}"))) for name in bigs]
+        assert turns == [False, True, False, False, False]
+
+
+async def test_what_leaving_pods_free_one_by_one_is_kept_for_the_pod_they_made_room_for():
+    """It needs two devices; the first that came free went to a less important pod, and one more pod had to go."""
+    names = ("a", "b")
+    slow = {"finalizers": ["example.com/slow"]}
+    pods = [pod(name, name, priority=1) for name in names]
+    for each in pods:
+        each["metadata"] |= slow
+    cluster = loaded(*fleet(1, 2), *map(claim, names), claim("urgent", 2), *pods, important("urgent", "urgent"))
+    async with running(cluster) as one:
+        for name in names:
+            await started(one, name, "n0")
+        said = (await one.plugin("postfilter", {"pod": await one.pod("urgent"), "nodes": ["n0"]}))[1]
+        assert len(said["victims"]) == 2
+        await cluster.patch(resources.PODS, "a", Merge({"metadata": {"finalizers": None}}), "default")
+        freed = Merge({"status": {"allocation": None, "reservedFor": None}})
+        await cluster.patch(resources.RESOURCE_CLAIMS, "a", freed, "default", subresource="status")
+        await until(lambda: one.bridge.knowledge.stock.claims["default/a"].status.allocation is None)
+        await create(one, "low", priority=1)
+        assert (await fits(one, "low"))["verdict"] == "full"
+
+
+async def test_what_is_kept_is_not_given_away_by_another_node_that_reaches_the_pool():
+    """Two devices that both nodes reach: one pod more had to go when the first that came free was taken by way of the other node."""
+    whole = gpus("n0", 2)
+    whole["spec"] = {key: what for key, what in whole["spec"].items() if key != "nodeName"} | {"allNodes": True}
+    pods = [pod(name, name, priority=1) for name in ("a", "b")]
+    for each in pods:
+        each["metadata"] |= {"finalizers": ["example.com/slow"]}
+    claims = [*map(claim, ("a", "b")), claim("urgent", 2)]
+    cluster = loaded(device_class(), node("n0"), node("n1"), whole, *claims, *pods, important("urgent", "urgent"))
+    async with running(cluster) as one:
+        await started(one, "a", "n0")
+        await started(one, "b", "n0")
+        await one.plugin("postfilter", {"pod": await one.pod("urgent"), "nodes": ["n0"]})
+        await cluster.patch(resources.PODS, "a", Merge({"metadata": {"finalizers": None}}), "default")
+        freed = Merge({"status": {"allocation": None, "reservedFor": None}})
+        await cluster.patch(resources.RESOURCE_CLAIMS, "a", freed, "default", subresource="status")
+        await until(lambda: one.bridge.knowledge.stock.claims["default/a"].status.allocation is None)
+        await create(one, "low", priority=1)
+        status, said = await one.place("low", "n1")
+        assert (status, OUTBID in said["error"]) == (409, True)
