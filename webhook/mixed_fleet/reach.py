@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 # Taints of a node's conditions and of a cordon: they pass.
 _PASSING = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
+# Demands on a node that are looked up; a pod with more of them is taken to reach every node.
+MOST = 64
 # Nodes whose labels are read for one step.
 NODES_A_STEP = 10
 _REQUIRED = ("affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution")
@@ -86,12 +88,15 @@ class NodeIndex:
 
     def _look(self, place: _Place, budget: Budget | None) -> Reach:
         here = self._every
+        terms = place.required.node_selector_terms if place.required is not None else ()
+        demands = [one for term in terms for one in (*term.match_expressions, *term.match_fields)]
+        if len(place.node_selector) + len(terms) + len(demands) > MOST:
+            return Reach(here)
         if place.node_name:
             here &= {place.node_name}
         for key, value in place.node_selector.items():
             here &= self._of_label(key, budget).get(value, frozenset())
         if place.required is not None:
-            terms = place.required.node_selector_terms
             here &= frozenset().union(*[self._of_term(term, budget) for term in terms])
         closed = frozenset[str]()
         for spec, names in self._barriers():
