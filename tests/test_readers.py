@@ -171,8 +171,16 @@ def tried(name, draw, times, seconds=float("inf")):
                 return
 
 
+HARD = (b"[" * 5_000, b'"\xff"', b"1e999999", b"9" * 5_000, b'"\\u0000"', b'"\\ud800"')
+
+
 @pytest.mark.parametrize("name", READERS)
-def test_a_reader_answers_in_words(name):
+def test_a_reader_answers_in_words(name, tmp_path):
+    read, [first, *_] = READERS[name]
+    for hard in HARD:
+        for member in (b"x", *(member.encode() for member in list(first)[:3])):
+            read(b'{"%s": %s, %s' % (member, hard, json.dumps(first).encode()[1:]), tmp_path)
+            read(json.dumps(first | {member.decode(): 0}).encode().replace(b": 0", b": " + hard), tmp_path)
     tried(name, random.Random(f"readers {name}"), 60)
 
 

@@ -152,7 +152,7 @@ def read_dump(
     raw = [one.object for one in documents]
     now = min(now, _newest(documents) or now)
     dumped = {one.kind for one in _IN_DUMPS}
-    mine = _ours(one for one in raw if one.get("kind") in dumped and isinstance(one.get("metadata"), dict))
+    mine = _ours(one for one in raw if str(one.get("kind")) in dumped and isinstance(one.get("metadata"), dict))
     kinds = {one["kind"] for one in mine}
     parts = parts_of(mine, frozenset({"Secret", "ConfigMap", *(one.kind for one in KINDS)} - kinds))
     if parts is not None:

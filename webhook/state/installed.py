@@ -74,7 +74,7 @@ NONE = Installed()
 
 def installed(objects: Iterable[Mapping[str, Any]]) -> Installed:
     """Read what is installed among some objects."""
-    telling = [one for one in objects if one.get("kind") in KINDS]
+    telling = [one for one in objects if str(one.get("kind")) in KINDS]
     if not telling:
         return NONE
     return Installed(plugins=device_plugins(telling), autoscalers=autoscalers(telling))
