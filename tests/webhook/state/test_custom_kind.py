@@ -1,4 +1,7 @@
-"""What the API server keeps of a custom object is computed from the definition of its kind; `tests.oracle.prune` is the referee."""
+"""What the API server keeps of a custom object is computed from the definition of its kind; `tests/oracle/prune` is the referee."""
+
+import copy
+import random
 
 import pytest
 
@@ -6,6 +9,7 @@ from tests.webhook.definitions import ANY, BEFORE_131, DROPS, KEEPS, definition,
 from webhook.state import custom_kinds
 
 BOTH = ("example.com", "Thing")
+ABOUT = {"apiVersion": "example.com/v1", "kind": "Thing"}
 POD = {
     "resourceClaims": [{"name": "a", "resourceClaimTemplateName": "t"}],
     "containers": [{"name": "c", "resources": {"claims": [{"name": "a", "request": "r"}]}}],
@@ -102,3 +106,59 @@ def test_a_definition_that_cannot_be_followed_drops_nothing(crd):
 
 def test_definitions_of_other_kinds_are_not_read():
     assert custom_kinds([definition(("example.com", f"Other{number}"), deep(100)) for number in range(50)]) == {}
+
+
+NAMES = ("a", "b", "spec", "kind", "apiVersion", "metadata")
+
+
+def drawn_schema(chance: random.Random, depth: int) -> dict:
+    """Draw a structural schema, as the API server admits it: no value is an object and a list at once."""
+    kind = chance.choice(("object", "object", "array", "string")) if depth else "string"
+    schema: dict = {"type": kind}
+    if kind == "array":
+        schema["items"] = drawn_schema(chance, depth - 1)
+    if kind == "object":
+        match chance.randrange(5):
+            case 0:
+                schema["additionalProperties"] = chance.choice((True, drawn_schema(chance, depth - 1)))
+            case 1 | 2 | 3:
+                named = chance.sample(NAMES, chance.randrange(len(NAMES)))
+                schema["properties"] = {name: drawn_schema(chance, depth - 1) for name in named}
+        schema["x-kubernetes-embedded-resource"] = chance.random() < 0.2
+    schema["x-kubernetes-preserve-unknown-fields"] = chance.random() < 0.25
+    return {name: value for name, value in schema.items() if value is not False}
+
+
+def drawn_value(chance: random.Random, depth: int, schema: dict | None = None):
+    """Draw a value that mostly has the shape of a schema, because one that has another is dropped at once."""
+    kind = chance.choice(("object", "array", "string")) if depth else "string"
+    if schema and chance.random() < 0.85:
+        kind = schema["type"]
+    if kind == "string" or depth <= 0:
+        return chance.choice(("text", 1, None, True))
+    if kind == "array":
+        return [drawn_value(chance, depth - 1, (schema or {}).get("items")) for _ in range(chance.randrange(3))]
+    known = (schema or {}).get("properties", {})
+    return {
+        name: drawn_value(chance, depth - 1, known.get(name))
+        for name in chance.sample(NAMES, chance.randrange(len(NAMES)))
+    }
+
+
+@pytest.mark.oracle
+def test_what_is_kept_is_what_the_api_servers_own_code_keeps(prune_oracle):
+    questions = []
+    for seed in range(prune_oracle.cases(20_000, recorded=2_000)):
+        chance = random.Random(seed)
+        schema = {**drawn_schema(chance, 5), "type": "object"}
+        schema.pop("items", None)
+        spec = drawn_value(chance, 6, schema)
+        questions.append({"schema": schema, "object": {**(spec if isinstance(spec, dict) else {}), **ABOUT}})
+    changed = 0
+    for question, answer in zip(questions, prune_oracle.ask_all(copy.deepcopy(questions)), strict=True):
+        crd = definition(BOTH, {})
+        crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"] = question["schema"]
+        (kind,) = custom_kinds([question["object"], crd])[BOTH]
+        assert kind.prune(question["object"]) == answer["kept"], question
+        changed += answer["kept"] != question["object"]
+    assert changed > len(questions) / 4
