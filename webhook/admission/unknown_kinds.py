@@ -154,9 +154,13 @@ def asks_in_unknown_kind(obj: _Object, state: State) -> bool:
 def find_elsewhere(obj: _Object, state: State, inside: Collection[str] = ()) -> Iterator[Mention]:
     """Find the keys of an object that are not below the pointers `inside`, in the order of the object."""
     both = group_kind(obj)
-    is_own = _OWN.fullmatch(both[0]) and both not in _COUNTING and kind_of(obj) is None
+    known = kind_of(obj)
+    is_own = _OWN.fullmatch(both[0]) and both not in _COUNTING and known is None
     if is_own or template_site(obj) is not None:
         return  # only the pod templates of such kinds ask for anything
+    if known and known.profile and not inside and at(obj, known.profile):
+        parent, _, profile = known.profile.rpartition("/")
+        yield Mention(parent, profile)
     waiting: list[_Member] = [("", {name: obj[name] for name in bodies(obj)})]
     seen = found = 0
     while waiting:

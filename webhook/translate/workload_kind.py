@@ -48,6 +48,7 @@ class WorkloadKind(NamedTuple):
     group: str = ""  # the annotation by which whoever runs it puts its pods into one group
     drops: tuple[str, ...] = ()  # its versions whose definition drops claims, or does so in releases that are in use
     note: str = ""  # what else becomes of it
+    profile: str = ""  # the pointer to the name of a profile, from which its pods get their devices
 
 
 class Provenance(NamedTuple):
@@ -84,10 +85,10 @@ _RAY = _read(
     since="1.3.2",
 )
 _TRAINER = _read(
-    "Trainer 2.3.0-rc.3", "manifests/base/crds", Keeps.YES, "Trainer, which counts the processes of a node by them"
+    "Trainer main of 2026-08", "manifests/base/crds", Keeps.YES, "Trainer, which counts the processes of a node by them"
 )
 _KNATIVE = _read(
-    "Knative Serving main",
+    "Knative Serving 1.23.0",
     "config/core/300-resources",
     Keeps.NO,
     "Knative, whose pods have no field for claims",
@@ -100,28 +101,28 @@ _KSERVE = _read(
     note="it counts GPUs of several nodes by the keys; the minimal definitions keep any field",
 )
 _ARGO = _read(
-    "Argo Workflows main",
+    "Argo Workflows 4.1.0-rc2",
     "manifests/base/crds/full",
     Keeps.NO_TEMPLATE,
     "Argo, which builds its pods itself",
     note="a container has `claims`, a workflow no `resourceClaims`",
 )
-_AIBRIX = _read("AIBrix 0.7.0-rc.3", "config/crd/orchestration", Keeps.YES, "AIBrix, which builds its pods itself")
+_AIBRIX = _read("AIBrix main of 2026-08", "config/crd/orchestration", Keeps.YES, "AIBrix, which builds its pods itself")
 _SPARK = _read(
-    "Spark operator main",
+    "Spark operator main of 2026-08",
     "config/crd/bases",
     Keeps.ANY,
     "the Spark operator, which tells Spark by them what an executor has",
 )
 _DYNAMO = _read(
-    "Dynamo main",
-    "deploy/operator/api",
+    "Dynamo main of 2026-08",
+    "deploy/operator/api/v1beta1",
     Keeps.YES,
     "Dynamo, which builds its pods itself",
-    note="it makes nvidia.com/gpu of its own `gpu`",
+    note="it makes nvidia.com/gpu of its own `gpu`; its `gpuMemoryService` makes claims by itself",
 )
 _NIM = _read(
-    "NIM operator main",
+    "NIM operator main of 2026-08",
     "api/apps/v1alpha1/nimservice_types.go",
     Keeps.NO_TEMPLATE,
     "the NIM operator, which builds its pods itself",
@@ -133,7 +134,7 @@ _KAITO = _read(
     Keeps.ANY,
     "KAITO, which builds its pods itself",
     note="it waits until a node's capacity has nvidia.com/gpu: keep the device plugin on its nodes",
-)
+)._replace(profile="/resource/instanceType")
 _RUNAI = _read("run:ai", "no public definition", Keeps.UNPUBLISHED, "run:ai, which builds its pods itself")
 _SLINKY = _read(
     "Slinky slurm-operator 1.1.0-rc1",
@@ -142,7 +143,7 @@ _SLINKY = _read(
     "the Slurm operator, which puts its container into the pod",
     note="it reads processors and memory of the container, no devices",
 )
-_SOPERATOR = _read("Soperator main", "config/crd/bases", Keeps.NO_TEMPLATE, "Soperator, which builds its pods itself")
+_SOPERATOR = _read("Soperator 4.1.7", "config/crd/bases", Keeps.NO_TEMPLATE, "Soperator, which builds its pods itself")
 _VOLCANO = Published("Volcano 1.16.0-alpha.1", "config/crd/volcano/bases, config/crd/jobflow/bases", Keeps.YES, "1.11")
 
 KINDS: Mapping[tuple[str, str], WorkloadKind] = {
@@ -165,24 +166,24 @@ KINDS: Mapping[tuple[str, str], WorkloadKind] = {
     ("batch.volcano.sh", "Job"): WorkloadKind(_VOLCANO, scheduler="volcano", group="scheduling.k8s.io/group-name"),
     ("flow.volcano.sh", "JobTemplate"): WorkloadKind(_VOLCANO, scheduler="volcano", group="scheduling.k8s.io/group-name"),
     ("workload.serving.volcano.sh", "ModelServing"): WorkloadKind(Published("Kthena 1.0.0-rc.0", "charts/kthena/charts/workload/crds", Keeps.YES, "0.1"), scheduler="volcano", group="scheduling.k8s.io/group-name"),
-    ("apps.kruise.io", "CloneSet"): _plain("OpenKruise 1.9.0-alpha3", "config/crd/bases", keeps=Keeps.ANY),
-    ("production-stack.vllm.ai", "VLLMRuntime"): _read("vLLM production stack main", "operator/config/crd/bases", Keeps.NO_TEMPLATE, "vLLM's production stack, which builds its pods itself"),
+    ("apps.kruise.io", "CloneSet"): _plain("OpenKruise main of 2026-07", "config/crd/bases", keeps=Keeps.ANY),
+    ("production-stack.vllm.ai", "VLLMRuntime"): _read("vLLM production stack 0.1.12", "operator/config/crd/bases", Keeps.NO_TEMPLATE, "vLLM's production stack, which builds its pods itself"),
     **{("nvidia.com", kind): _DYNAMO for kind in ("DynamoGraphDeployment", "DynamoComponentDeployment")},
     **{("apps.nvidia.com", kind): _NIM for kind in ("NIMService", "NIMCache", "NIMPipeline")},
     **{("orchestration.aibrix.ai", kind): _RAY for kind in ("RayClusterFleet", "RayClusterReplicaSet")},
     **{("orchestration.aibrix.ai", kind): _AIBRIX for kind in ("StormService", "RoleSet", "PodSet")},
     **{("kaito.sh", kind): _KAITO for kind in ("Workspace", "InferenceSet", "RAGEngine")},
-    ("kubeai.org", "Model"): _read("KubeAI 0.21.0", "manifests/crds/kubeai.org_models.yaml, internal/config/system.go", Keeps.NO_TEMPLATE, "KubeAI, which takes the devices of its pods from a profile", note="the key is in `resourceProfiles` of its configuration"),
+    ("kubeai.org", "Model"): _read("KubeAI 0.21.0", "manifests/crds/kubeai.org_models.yaml, internal/config/system.go", Keeps.NO_TEMPLATE, "KubeAI, which takes the devices of its pods from a profile", note="the key is in `resourceProfiles` of its configuration")._replace(profile="/spec/resourceProfile"),
     **{("run.ai", kind): _RUNAI for kind in ("RunaiJob", "TrainingWorkload", "InteractiveWorkload", "InferenceWorkload", "DistributedWorkload")},
     **{("slinky.slurm.net", kind): _SLINKY for kind in ("NodeSet", "LoginSet")},
     **{("slurm.nebius.ai", kind): _SOPERATOR for kind in ("NodeSet", "SlurmCluster")},
-    ("kubeflow.org", "Experiment"): _read("Katib", "each trial has a template of its own", Keeps.ANY, "Katib, which makes a workload of it for each trial"),
+    ("kubeflow.org", "Experiment"): _read("Katib main of 2026-08", "manifests/v1beta1/components/crd/experiment.yaml", Keeps.ANY, "Katib, which makes a workload of it for each trial"),
     ("sagemaker.amazonaws.com", "HyperPodPyTorchJob"): _read("HyperPod", "no public definition", Keeps.UNPUBLISHED, "HyperPod, which counts processes by them"),
 }  # fmt: skip
 # Kinds whose keys are values of what is rendered elsewhere: they are named, and not looked into.
 RENDERED: Mapping[tuple[str, str], WorkloadKind] = {
-    **{("argoproj.io", kind): _read("Argo CD main", "manifests/crds", Keeps.NO_TEMPLATE, "Argo CD renders a chart with it") for kind in ("Application", "ApplicationSet")},
-    ("helm.toolkit.fluxcd.io", "HelmRelease"): _read("Flux helm-controller main", "config/crd/bases", Keeps.ANY, "Flux renders a chart with it"),
+    **{("argoproj.io", kind): _read("Argo CD main of 2026-08", "manifests/crds", Keeps.NO_TEMPLATE, "Argo CD renders a chart with it") for kind in ("Application", "ApplicationSet")},
+    ("helm.toolkit.fluxcd.io", "HelmRelease"): _read("Flux helm-controller 1.6.0", "config/crd/bases", Keeps.ANY, "Flux renders a chart with it"),
     **{("policy.karmada.io", kind): _read("Karmada 1.19.0-rc.0", "charts/karmada/_crds/bases/policy", Keeps.ANY, "Karmada writes it over objects of its member clusters") for kind in ("OverridePolicy", "ClusterOverridePolicy")},
 }  # fmt: skip
 

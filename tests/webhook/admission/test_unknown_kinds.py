@@ -79,6 +79,38 @@ def test_no_kind_of_the_table_is_silent(both):
     assert field == {("deep", "numGpus"): "left"}
 
 
+def test_a_profile_that_stands_for_devices_is_not_passed_by():
+    model = obj("kubeai.org/v1", "Model", {"url": "hf://m", "resourceProfile": "nvidia-gpu-l4:1"})
+    assert told(model) == {("spec", "resourceProfile"): "left"}
+    assert (
+        "KubeAI, which takes the devices of its pods from a profile" in decide_object(model, STATE).decisions[0].detail
+    )
+    assert asks_in_unknown_kind(model, STATE)
+    preset = {
+        "apiVersion": "kaito.sh/v1beta1",
+        "kind": "Workspace",
+        "metadata": {"name": "w"},
+        "resource": {"instanceType": "a"},
+    }
+    assert told(preset) == {("resource", "instanceType"): "left"}
+
+
+@pytest.mark.parametrize(
+    ("both", "spec", "words"),
+    [
+        (("helm.toolkit.fluxcd.io/v2", "HelmRelease"), {"values": {"resources": ONE}}, "Flux renders a chart with it"),
+        (("argoproj.io/v1alpha1", "Application"), {"source": {"helm": {"valuesObject": {"own": {"resources": ONE}}}}}, "Argo CD"),
+        (("policy.karmada.io/v1alpha1", "OverridePolicy"), {"overrideRules": [{"overriders": {"plaintext": [{"value": ONE}]}}]}, "Karmada"),
+    ],
+    ids=["flux", "argo", "karmada"],
+)  # fmt: skip
+def test_values_of_what_is_rendered_elsewhere_are_named_and_stay(both, spec, words):
+    done = decide_object(obj(*both, spec), STATE)
+    assert {str(one.action) for one in done.decisions} == {"not understood"}
+    assert words in done.decisions[0].detail
+    assert not done.operations
+
+
 def test_what_ray_is_told_is_no_request_by_itself():
     group = {"rayStartParams": {"num-gpus": "1", "num-cpus": "4"}, "template": {"spec": pod({GPU: 1})["spec"]}}
     ray = obj("ray.io/v1", "RayCluster", {"workerGroupSpecs": [group]})

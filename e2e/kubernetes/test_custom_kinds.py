@@ -1,0 +1,68 @@
+"""What a real API server keeps of translated custom objects is what was computed from their definitions."""
+
+import json
+
+import pytest
+
+from cluster import manifests
+from tests.cli.running import run
+from tests.webhook.definitions import ANY, BEFORE_131, DROPS, KEEPS, below, definition, pod_spec, template
+from tests.webhook.pods import EXAMPLES, pod
+from webhook.state import custom_kinds
+
+pytestmark = pytest.mark.real
+GROUP = "kinds.example.com"
+FLEET = ["--inventory", str(EXAMPLES / "fleet"), "--all-kinds"]
+
+
+def roles(spec):
+    """Pods of roles by name, several for each."""
+    of_role = {"type": "array", "items": below("template", template(spec))}
+    return below("roles", {"type": "object", "additionalProperties": of_role})
+
+
+# Whether a template can be rewritten, and the versions of its kind; the first one is stored.
+KINDS = {
+    "Keeping": (True, roles(KEEPS)),
+    "Open": (True, ANY),
+    "Dropping": (False, roles(DROPS)),
+    "Older": (False, roles(BEFORE_131)),
+    "Unclaimed": (False, roles(pod_spec(claims=False))),
+    "Stored": (False, roles(DROPS), roles(KEEPS)),
+    "Closed": (False, below("roles", {"type": "object", "additionalProperties": True})),
+}
+
+
+def thing(kind, namespace):
+    spec = {"roles": {"worker": [{"template": {"spec": pod({"nvidia.com/gpu": 1})["spec"]}}]}}
+    version = f"v{len(KINDS[kind]) - 1}"
+    metadata = {"name": "tried", "namespace": namespace}
+    return {"apiVersion": f"{GROUP}/{version}", "kind": kind, "metadata": metadata, "spec": spec}
+
+
+def test_the_server_keeps_what_is_computed(control_plane, created, namespace, tmp_path):
+    crds = [definition((GROUP, kind), *versions) for kind, (_, *versions) in KINDS.items()]
+    created(*crds)
+    names = [crd["metadata"]["name"] for crd in crds]
+    control_plane.kubectl("wait", "--for=condition=Established", "--timeout=60s", "crd", *names)
+    served = tmp_path / "crds.yaml"
+    served.write_text(control_plane.kubectl("get", "crd", *names, "-o", "yaml").stdout)
+    for kind, (rewritten, *_) in KINDS.items():
+        given = tmp_path / f"{kind}.yaml"
+        given.write_text(manifests.dump([thing(kind, namespace)]))
+        # Without the definition nothing is known of such a kind, and it is rewritten.
+        blind = manifests.parse(run("translate", "-f", str(given), *FLEET).stdout)
+        translated = next(one.object for one in blind if one.object["kind"] == kind)
+        assert "resourceClaims" in json.dumps(translated), kind
+        control_plane.kubectl("create", "--validate=false", "-f", "-", input=manifests.dump([translated]))
+        kept = control_plane.read(translated)
+        (known,) = custom_kinds([translated, *crds])[GROUP, kind]
+        assert kept["spec"] == known.prune(translated)["spec"], kind
+        # With the definition as the server has it, only what it keeps is written.
+        seen = run("translate", "-f", str(given), *FLEET, "--inventory", str(served), "-o", "report").stdout
+        assert ("left to the webhook" not in seen) is rewritten, seen
+        control_plane.remove(translated)
+        if rewritten:
+            made = run("translate", "-f", str(given), *FLEET, "--inventory", str(served)).stdout
+            control_plane.kubectl("create", "-f", "-", input=made)  # strict: an unknown field would be refused
+            control_plane.kubectl("delete", "-f", "-", input=made)
