@@ -59,8 +59,10 @@ def at(obj: Json, path: str) -> Json:
 
 def lost_claims(obj: Json, kept: Json, path: str) -> str:
     """Name the field of the pod template at `path` in which claims are lost where of an object only `kept` is kept; "" if none are."""
-    if at(obj, f"{path}/spec/resourceClaims") != at(kept, f"{path}/spec/resourceClaims"):
-        return "spec.resourceClaims"
+    entries, left = (at(one, f"{path}/spec/resourceClaims") for one in (obj, kept))
+    if entries != left:
+        # Before Kubernetes 1.31 an entry had the name of its template elsewhere.
+        return "resourceClaims[].resourceClaimTemplateName" if left else "spec.resourceClaims"
     for part in ("containers", "initContainers"):
         containers = at(obj, f"{path}/spec/{part}")
         for index in range(len(containers) if isinstance(containers, list) else 0):

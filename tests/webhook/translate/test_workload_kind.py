@@ -123,7 +123,7 @@ def test_each_row_of_the_table_says_what_becomes_of_the_kind(both):
         (KEEPS, ""),
         (ANY, ""),
         (DROPS, "its CRD jobsets.jobset.x-k8s.io has no spec.resourceClaims in v7"),
-        (BEFORE_131, "its CRD jobsets.jobset.x-k8s.io has no spec.resourceClaims in v7"),
+        (BEFORE_131, "its CRD jobsets.jobset.x-k8s.io has no resourceClaims[].resourceClaimTemplateName in v7"),
         (pod_spec(claims=False), "its CRD jobsets.jobset.x-k8s.io has no containers.resources.claims in v7"),
     ],
     ids=range(5),
