@@ -76,6 +76,10 @@ def extended_oracle() -> Iterator[Referee]:
 def filter_oracle() -> Iterator[Referee]:
     """On which nodes a pod may run, by the scheduler's own plugins; devices of claims aside."""
     with referee("filter") as one:
+        yield one
+
+
+@pytest.fixture(scope="session")
 def prune_oracle() -> Iterator[Referee]:
     """What the API server keeps of a custom object."""
     with referee("prune") as one:
