@@ -26,6 +26,7 @@ COMPARED = {
     "cel": "CEL selectors",
     "extended": "pods served by name",
     "filter": "nodes that a pod can reach",
+    "prune": "custom objects",
     "quantity": "quantities",
     "validate": "objects validated",
     "yaml": "YAML documents",
