@@ -16,7 +16,7 @@ import msgspec
 from cli.loading import Object, inside, is_extended, items, text
 from cli.survey.families import Family, is_pod
 from webhook import names
-from webhook.admission import decide_object
+from webhook.admission import UNASKED, decide_object, takes_unasked
 from webhook.dialects import Action, Position, Role, Served, assumed
 from webhook.state import Mode, State, everywhere
 from webhook.translate import Translation, at, look, mapping, paths
@@ -32,8 +32,6 @@ _MOST_SHAPES = 32  # of one workload whose owner could not be read
 _TELLING = ("namespace", "labels", "annotations")
 # Members of a spec that are written after a pod is made.
 _WRITTEN_LATER = ("nodeName", "ephemeralContainers")
-_SEES_ALL = "NVIDIA_VISIBLE_DEVICES"
-_SEES_NONE = ("", "none", "void")
 
 
 class Outlook(StrEnum):
@@ -117,7 +115,7 @@ class Foreteller:
             if is_pod(shape):
                 pod = _before_placing(shape, self.now.configuration)
                 spec = inside(pod, "spec")
-                asks = [(one.get("name"), one.get("resources")) for one in _containers(pod)]
+                asks = [(one.get("name"), one.get("resources")) for _, one in _containers(pod)]
                 where = spec.get("nodeSelector"), spec.get("affinity"), spec.get("schedulerName")
                 shapes.setdefault(msgspec.json.encode((asks, where)), pod)
             else:
@@ -174,7 +172,7 @@ class Foreteller:
 
     def _keys(self, shape: Object, done: Translation, later: Translation) -> list[Key]:
         amounts: dict[_Word, str] = {}
-        for container in _containers(shape):
+        for _, container in _containers(shape):
             name = text(container.get("name"))
             for resource, amount in _requests(container).items():
                 amounts[name, resource] = amount
@@ -223,7 +221,7 @@ class Foreteller:
 
     def _strange(self, shape: Object) -> Iterator[Key]:
         """Find requests for devices in words that no dialect has, and devices that a container takes without a request."""
-        for container in _containers(shape):
+        for spec, container in _containers(shape):
             name = text(container.get("name"))
             requests = _requests(container)
             for key, amount in requests.items():
@@ -244,20 +242,17 @@ class Foreteller:
                         detail="not understood: no dialect has this key",
                         remedy=f"did you mean {near[0]}?" if near else declare,
                     )
-            if any("gpu" in key for key in requests):
-                continue
-            for one in items(container, "env"):
-                value = text(one.get("value"))
-                if one.get("name") == _SEES_ALL and value not in _SEES_NONE:
-                    yield Key(
-                        container=name,
-                        key=_SEES_ALL,
-                        dialect="nvidia",
-                        amount=value,
-                        fate=Outlook.UNCLEAR,
-                        detail="it takes devices without a request, so no scheduler and no quota counts them",
-                        remedy="ask for devices instead, or switch the runtime's environment list off on the nodes",
-                    )
+            key, value = takes_unasked(container, spec)
+            if key:
+                yield Key(
+                    container=name,
+                    key=key,
+                    dialect="",
+                    amount=value,
+                    fate=Outlook.UNCLEAR,
+                    detail=UNASKED,
+                    remedy="ask for devices instead, or switch the runtime's environment list off on the nodes",
+                )
 
 
 def is_moved(pod: Object) -> bool:
@@ -300,11 +295,11 @@ def _before_placing(pod: Object, configuration: Configuration) -> Object:
     return {**pod, "spec": spec, "metadata": metadata}
 
 
-def _containers(shape: Object) -> Iterator[Object]:
+def _containers(shape: Object) -> Iterator[tuple[Object, Object]]:
     for path in paths(shape, unknown=True):
         spec = inside(mapping(at(shape, path)), "spec")
         for name in ("initContainers", "containers"):
-            yield from items(spec, name)
+            yield from ((spec, one) for one in items(spec, name))
 
 
 def _requests(container: Object) -> dict[str, str]:

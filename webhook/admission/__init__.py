@@ -12,12 +12,14 @@ from webhook.admission.registration import Registration, configurations
 from webhook.admission.risk import unheld
 from webhook.admission.template_lifecycle import Due, TemplateKey
 from webhook.admission.timeout_answer import answer_timeout
+from webhook.admission.unanswered_requests import UNASKED, takes_unasked
 from webhook.admission.unknown_kinds import asks_in_unknown_kind
 from webhook.admission.validate import refuses
 from webhook.admission.verdict import answer_of_api_server, decide_object
 
 __all__ = [
     "REFUSED",
+    "UNASKED",
     "UNDECIDED",
     "Due",
     "Feasibility",
@@ -38,6 +40,7 @@ __all__ = [
     "refuses",
     "registration",
     "review_quota",
+    "takes_unasked",
     "template_lifecycle",
     "unheld",
     "wants_of_pod",

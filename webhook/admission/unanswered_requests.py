@@ -70,6 +70,11 @@ _DEVICE = re.compile(
 # Domains whose other keys say nothing about devices.
 _OWN = ("kubernetes.io", "k8s.io", "drawbridge.dev")
 _NONE = ("", "none", "void")
+# Variables and runtime classes by which a vendor's container runtime lets devices in that were not asked for.
+_VARIABLES = tuple(f"{vendor}_VISIBLE_DEVICES" for vendor in ("NVIDIA", "HABANA", "ASCEND", "AMD", "MTHREADS"))
+_RUNTIMES = ("nvidia", "nvidia-legacy", "habana", "ascend", "amd", "mthreads")
+_RUNTIME = "runtimeClassName"
+UNASKED = "it takes devices without a request, so no scheduler and no quota counts them"
 _FIELDS = ("limits", "requests", "claims")
 # drawbridge's own keys that a pod may have.
 _OURS = {
@@ -102,6 +107,26 @@ def unanswered_requests(pod: Json, state: State, decided: tuple[Decision, ...]) 
     return found
 
 
+def takes_unasked(container: dict[str, Json], spec: dict[str, Json]) -> tuple[str, str]:
+    """Find the variable, or else the runtime class, that lets a container take devices it does not ask for; "" if it asks, or takes none."""
+    resources = mapping(container.get("resources"))
+    asked = {**mapping(resources.get("requests")), **mapping(resources.get("limits"))}
+    if resources.get("claims") or any("/" in key and not _is_own(key) for key in asked):
+        return "", ""
+    values: dict[str, Json] = {}
+    variables = container.get("env")
+    for raw in variables if isinstance(variables, list) else ():
+        variable = mapping(raw)
+        values[str(variable.get("name"))] = variable.get("value")
+    for name in _VARIABLES:
+        value = values.get(name)
+        if isinstance(value, str) and value not in _NONE:
+            return name, value
+    runtime = spec.get(_RUNTIME)
+    shut = any(name in values for name in _VARIABLES)
+    return (_RUNTIME, str(runtime)) if runtime in _RUNTIMES and not shut else ("", "")
+
+
 def _unanswered(view: PodView, state: State) -> Iterator[Decision]:
     configuration = state.configuration
     for slot in view.slots:
@@ -118,6 +143,9 @@ def _unanswered(view: PodView, state: State) -> Iterator[Decision]:
                     yield _decision(Action.LEFT, key, _BOUND, slot.name)
             elif one := judge_resource(key, state, slot.name):
                 yield one
+        taken, _ = takes_unasked(slot.raw, view.spec)
+        if taken:
+            yield _decision(Action.LEFT, taken, f"{UNASKED}: ask for devices instead", slot.name)
         variables = slot.raw.get("env")
         for raw in variables if isinstance(variables, list) else ():
             variable = mapping(raw)
