@@ -55,7 +55,8 @@ def words_on(pod: Pod, scene: Scene, configuration: Configuration) -> GateWords:
         # The record does not hold the evidence: the same words are decided on once more, for what they would rest on now.
         bases: dict[tuple[str, str], str] = {}
         for one in decide_object(_restored(raw, removed, scheduler), state).decisions:
-            bases.setdefault((one.container, one.key), one.basis)
+            again = f"created again it would be left: {one.detail}" if one.action is Action.LEFT else one.basis
+            bases.setdefault((one.container, one.key), again)
         decisions = [msgspec.structs.replace(one, basis=bases.get((one.container, one.key), "")) for one in decisions]
     return GateWords(
         trust=trust,

@@ -8,8 +8,22 @@ from cli.doctor import diagnose, survey
 from cli.loading import gather, state_of
 from cluster.embedded import Embedded
 from tests.cli.running import manifest, run, run_json
-from tests.webhook.mixed_fleet.test_choice import CLASS, GPU, MIXED, OLD_FULL, PLUGIN, new, node, old, pod, published
+from tests.webhook.admission.test_decide import applied, review
+from tests.webhook.mixed_fleet.test_choice import (
+    CLASS,
+    GPU,
+    MIXED,
+    OLD_FULL,
+    PLUGIN,
+    fleet,
+    new,
+    node,
+    old,
+    pod,
+    published,
+)
 from tests.webhook.pods import configured
+from webhook.admission import decide
 from webhook.state import Features
 
 MIG = {"nvidia.com/mig-1g.5gb": "7", GPU: "0"}
@@ -71,7 +85,7 @@ def test_the_doctor_names_nodes_on_which_one_device_could_be_given_twice_and_tho
     assert GPU in found["two keepers"]["message"]
     assert all("docs/migrate.md" in one["remedy"] for one in found.values())
     mended = manifest(tmp_path / "mended.yaml", CLASS, *MIXED, CUT_UP, pod("p"))
-    assert run_json("doctor", "-f", mended) == (0, {"findings": []})
+    assert run_json("doctor", "-f", mended) == (0, {"findings": [], "unread": []})
 
 
 async def test_the_doctor_sees_the_same_in_a_live_cluster():
@@ -127,3 +141,14 @@ async def test_a_look_at_one_namespace_does_not_take_the_pods_of_others_for_abse
     everywhere = await counted(None)
     assert everywhere["old-1"][GPU] == 4 * 10**9
     assert await counted("other") is None
+
+
+def test_a_translated_pod_that_only_a_plugin_s_nodes_can_run_is_told_so(tmp_path):
+    """Its node went back to the plugin, or it was translated before its pins counted: created again it would run."""
+    stays, goes = {"labels": {"pool": "a"}}, {"labels": {"pool": "b"}}
+    asked = pod("waits", nodeSelector={"pool": "a"})
+    moved = fleet(*new("one", **stays), *new("two", **goes))
+    translated = applied(asked, decide.weigh(decide.mutate(review(asked), moved), moved))
+    dump = manifest(tmp_path / "dump.yaml", CLASS, *old("one", **stays), *new("two", **goes), translated)
+    said = run("explain", "pod", "ns/waits", "-f", dump).stdout
+    assert "created again it would be left: 0 of 1 nodes that the pod can reach serve claims" in said
