@@ -22,10 +22,11 @@ from allocator.decisions import (
 )
 from allocator.one_node import Options
 from allocator.pods import elsewhere, refusal, requests
-from allocator.preemption import MOST_NODES, holders_below, priority, settle, without_pods
+from allocator.preemption import holders_below, priority, settle, without_pods
 from allocator.reservations import PodSeen, TakeBack
 from allocator.service.preemption.nominations import OUTBID
 from allocator.service.replies import Refusal
+from dra.budget import Budget
 from dra.footprint import footprint
 from dra.objects import asks_by_name
 from runtime.informers import Allotment
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
     from dra.objects import Pod, ResourceClaim
     from dra.stock import Stock
 
+SOON = 20_000  # steps, of about a microsecond each
+KEPT_NODES = 20  # that are looked at for a pod that others pass
 TOKENS = 16384  # questions that may still be followed by a reservation
 ASKED_BYTES = 64 << 20  # memory that their pods may take
 
@@ -84,8 +87,8 @@ class Questions:
         self._metrics.outlooks.labels(str(found.outlook)).inc()
         self._metrics.outlook_seconds.observe(self._clock() - begun)
         self._pods.note(pod, found.outlook)
-        if found.outlook is Outlook.FULL and self._pods.nominations.may_stand(pod):
-            self._keep_a_node(pod)
+        if found.outlook is Outlook.FULL:
+            self._pods.nominations.found_no_room(pod)
         if not found.nodes and found.outlook is not Outlook.FULL:
             return "", found
         token = token or secrets.token_hex(12)
@@ -140,25 +143,35 @@ class Questions:
             if node != kept.node and not reaches_shared_pool(stock, kept.node):
                 continue
             later = without_pods(stock, kept.awaited)
-            if not self._unserved(other, kept.node, later) and self._unserved(other, kept.node, later.with_all(given)):
+            if self._would_fit(other, kept.node, later) and not self._would_fit(
+                other, kept.node, later.with_all(given)
+            ):
                 self._pods.nominations.give_way(pod)
                 return True
         return False
 
-    def _keep_a_node(self, pod: Pod) -> None:
-        """Keep the node on which the fewest pods, none more important, have to end by themselves for a pod to fit."""
+    def keep_a_node(self) -> None:
+        """Keep the node on which the fewest pods, none more important, have to end by themselves for the pod to fit whose turn it is."""
+        pod = self._pods.nominations.next_to_stand()
+        if pod is None:
+            return
         stock = self._knowledge.stock
         spec = replace(pod.spec, priority=priority(pod) + 1)
         holders = settle(holders_below(replace(pod, spec=spec), self._knowledge.pods.objects.values(), stock))
         near = [(holders.near((name,), stock), node) for name, node in stock.nodes.items()]
         near.sort(key=lambda one: len(one[0].staying))
         by_name = [name for name in requests(pod) if "/" in name]
-        for there, node in near[:MOST_NODES]:
+        for there, node in near[:KEPT_NODES]:
             awaited = (*there.staying, *there.leaving)
             free = without_pods(stock, awaited)
-            if not refusal(pod, node, {}, by_name) and not self._unserved(pod, there.node, free):
+            if not refusal(pod, node, {}, by_name) and self._would_fit(pod, there.node, free):
                 self._pods.nominations.stand(pod, there.node, awaited)
                 return
+
+    def _would_fit(self, pod: Pod, node: str, stock: Stock) -> bool:
+        """Say whether a pod is soon found to fit: one that takes long to decide on has no node kept at the cost of others' questions."""
+        options = Options(steps=SOON, budget=Budget(SOON))
+        return not isinstance(self._decider.serve(pod, node, stock, alone=options), Unserved)
 
     def nominated_in_shared_pools(self, pod: Pod, group: Collection[str] = ()) -> dict[str, list[Pod]]:
         """List by node the pods, at least as important as this one, that room was made for in pools of several nodes."""

@@ -60,18 +60,24 @@ class Nominations:
         if self._ours.pop(pod.metadata.uid, None) is not None:
             self._wake()
 
-    def may_stand(self, pod: Pod) -> bool:
-        """Say whether a pod that finds no room has waited long enough for a node to be looked for that is kept for it."""
-        uid, now = pod.metadata.uid, self._clock()
-        if uid not in self._pods or pod.spec.scheduling_group is not None:
-            return False
-        waited = now - self._full_since.setdefault(uid, now)
-        rested = now - self._stood.get(uid, -inf)
-        taken = uid in self._ours or any(one.starved for one in self._ours.values())
-        if taken or waited < PATIENCE or rested < 2 * LONGEST or now < self._looked + LOOK_AGAIN:
-            return False
-        self._looked = now
-        return True
+    def found_no_room(self, pod: Pod) -> None:
+        """Note that a pod waits for devices of others."""
+        if pod.metadata.uid in self._pods and pod.spec.scheduling_group is None:
+            self._full_since.setdefault(pod.metadata.uid, self._clock())
+
+    def next_to_stand(self) -> Pod | None:
+        """Name the pod that has waited longest for a node to be looked for that is kept for it, if it is time to look."""
+        now = self._clock()
+        if now < self._looked + LOOK_AGAIN or any(one.starved for one in self._ours.values()):
+            return None
+        for uid, since in tuple(self._full_since.items()):
+            if uid in self._ours or now - since < PATIENCE or now - self._stood.get(uid, -inf) < 2 * LONGEST:
+                continue
+            self._looked = now
+            del self._full_since[uid]
+            self._full_since[uid] = now  # behind the others, should there be no such node
+            return self._pods.get(uid)
+        return None
 
     def stand(self, pod: Pod, node: str, awaited: Iterable[Pod]) -> None:
         """Keep a node for a pod that was passed by others for long enough."""
