@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
+from textwrap import indent
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
@@ -51,6 +52,9 @@ _NO_PATHS: Final = frozenset(
     ("apiVersion", "kind", "metadata", "commonAnnotations", "commonLabels", "labels", "images")
 )
 _REMOTE: Final = re.compile(r"[a-z+]+://|git@|[\w-]+\.[a-z]+/.*(//|\?ref=)")
+_AMOUNT: Final = re.compile(
+    r"(?P<container>(?P<pod>(?:/\w+)*/spec)/containers/\d+)/resources/(?P<field>limits|requests)/(?P<key>[^/]+)"
+)
 _OF_TOOLS: Final = frozenset((".git", "node_modules"))
 _MOST: Final = 10_000  # kustomizations of a repository
 
@@ -81,6 +85,7 @@ class _Part(NamedTuple):
     pointer: str  # of the field
     documents: list[Document]
     is_patch: bool
+    text: str = ""  # what is translated in the place of a JSON patch: a patch that says the same
 
 
 def find(paths: Iterable[str]) -> dict[str, Kustomization]:
@@ -175,12 +180,14 @@ def _texts(value: Object) -> Iterator[tuple[str, str]]:
 class Trees:
     """The kustomizations around the files of a command, and what of them asks for devices."""
 
-    def __init__(self, documents: Sequence[Document], paths: Iterable[str], keys: re.Pattern[str]) -> None:
+    def __init__(
+        self, documents: Sequence[Document], others: Iterable[str], paths: Iterable[str], keys: re.Pattern[str]
+    ) -> None:
         self._known = find(paths)
         self._known |= {one.folder: one for one in list(deployed(documents, self._known))}
         self._keys = keys
         self._texts: dict[str, str] = {}
-        self._read: dict[str, list[Document]] = {}
+        self._read: dict[str, list[Document]] = {os.path.realpath(file): [] for file in others}  # JSON patches
         for document in documents:
             self._read.setdefault(os.path.realpath(document.file), []).append(document)
         self.groups = self._find_groups()
@@ -259,6 +266,8 @@ class Trees:
 
     def _parts(self, used: Iterable[Kustomization]) -> Iterator[_Part]:
         """List the objects and patches of kustomizations; what a generator makes data of is neither."""
+        patched: list[tuple[Kustomization, str, str, Object, str]] = []
+        objects: list[Object] = []
         for one in used:
             for field in () if one.made else (*_LISTS[:2], *_PATCHES):
                 listed = one.document.object.get(field)
@@ -268,12 +277,20 @@ class Trees:
                     file = (
                         os.path.normpath(Path(one.folder, path)) if isinstance(path, str) and "\n" not in path else ""
                     )
-                    if file in self._read:
+                    if self._read.get(file):
+                        objects += [document.object for document in self._read[file] if field not in _PATCHES]
                         yield _Part(one, file, "", self._read[file], field in _PATCHES)
-                    elif field in _PATCHES and isinstance(text, str) and "\n" in text:
+                    elif field in _PATCHES and isinstance(text, str) and (isinstance(entry, dict) or "\n" in text):
                         pointer = f"/{field}/{number}" + ("/patch" if isinstance(entry, dict) else "")
-                        with suppress(ManifestError):  # a JSON patch
+                        try:
                             yield _Part(one, "", pointer, manifests.parse(text, one.document.file), is_patch=True)
+                        except ManifestError:
+                            patched.append((one, "", pointer, mapping(entry), text))
+                    elif field == "patches" and file in one.files:
+                        patched.append((one, file, "", mapping(entry), self._text(file)))
+        for one, file, pointer, entry, text in patched:
+            if merged := _merging(text, mapping(entry.get("target")), objects):
+                yield _Part(one, file, pointer, manifests.parse(merged, one.document.file), is_patch=True, text=merged)
 
     def _edit(self, parts: Iterable[_Part], translate: Translate, options: frozenset[str]) -> dict[str, str]:
         """Give the texts of all files that a translation of these changes."""
@@ -301,12 +318,13 @@ class Trees:
                 made.setdefault(home.folder, []).extend(one for result in results for one in result.templates)
                 results = [_of_patch(result, options) for result in results]
             if part.pointer:
-                text = at(home.document.object, part.pointer)
-                new = _edited(shown(home.document.file), text, results).rstrip("\n") + text[len(text.rstrip("\n")) :]
+                old = at(home.document.object, part.pointer)
+                text = _edited(shown(home.document.file), part.text or old, results)
+                new = text.rstrip("\n") + old[len(old.rstrip("\n")) :]
                 operation = {"op": "replace", "path": part.pointer, "value": new}
                 operations.setdefault(home.folder, []).append(operation)
             elif part.file not in after:
-                after[part.file] = _edited(shown(part.file), self._text(part.file), results)
+                after[part.file] = _edited(shown(part.file), part.text or self._text(part.file), results)
         for folder, templates in made.items():
             file = str(Path(folder, _TEMPLATES))
             kept = f"{self._text(file).rstrip()}\n---\n" if Path(file).exists() else ""
@@ -461,6 +479,48 @@ def _edited(file: str, text: str, results: Sequence[Result]) -> str:
         remedy = "edit it by hand, or write it so that it can be"
         line = results[0].document.line if len(results) == 1 else 0
         raise ManifestError([InputProblem(file, f"cannot be edited in place: {error}", remedy, line)]) from error
+
+
+def _merging(text: str, target: Mapping[str, Any], objects: Iterable[Object]) -> str:
+    """Say what a JSON patch says that sets amounts of containers and nothing else, as a patch that is merged; nothing of any other."""
+    try:
+        [document] = manifests.parse(f"operations:\n{indent(text, '  ')}")
+    except (ManifestError, ValueError):
+        return ""
+    listed = document.object["operations"]
+    targets = [
+        one
+        for one in objects
+        if one.get("kind") == target.get("kind")
+        and target.get("name") in {None, mapping(one.get("metadata")).get("name")}
+    ]
+    amounts: dict[str, Object] = {}
+    pods = set()
+    for one in listed if isinstance(listed, list) else ():
+        operation = mapping(one)
+        found = _AMOUNT.fullmatch(str(operation.get("path")))
+        if (
+            not found
+            or operation.get("op") not in {"add", "replace"}
+            or isinstance(operation.get("value"), dict | list)
+        ):
+            return ""
+        names = {str(at(obj, f"{found['container']}/name")) for obj in targets}
+        if len(names) != 1 or names == {"None"}:
+            return ""
+        pods.add(found["pod"])
+        resources = amounts.setdefault(names.pop(), {})
+        resources.setdefault(found["field"], {})[found["key"].replace("~1", "/")] = operation["value"]
+    if len(pods) != 1:
+        return ""
+    value: Object = {"containers": [{"name": name, "resources": fields} for name, fields in amounts.items()]}
+    for field in reversed(pods.pop().split("/")[1:]):
+        value = {field: value}
+    first = targets[0]
+    metadata = {"name": mapping(first.get("metadata")).get("name")}
+    return manifests.dump(
+        [{"apiVersion": first.get("apiVersion"), "kind": first["kind"], "metadata": metadata, **value}]
+    )
 
 
 def chart_of(file: str) -> str:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from cli.edited import Edited
     from cli.quota import Foretold
-    from cluster.manifests import Document
+    from cluster.manifests import Document, InputProblem
     from webhook.refusals import Warned
     from webhook.state import State
     from webhook.translate import Translation
@@ -117,7 +117,8 @@ def command(
         for line in say(passed):
             inputs.warn(line)
     else:
-        everything = documents = inputs.read_what_can_be(files)
+        everything, others = inputs.read_what_can_be(files), []
+        documents = everything
     configuration = given or among(documents, around)
     placed, elsewhere = in_namespace(documents, namespace)
     none_of_its_own = leave_made(placed) | {number for number, one in enumerate(placed) if serves_node(one.object)}
@@ -143,7 +144,11 @@ def command(
             )
         ]
 
-    edits = _edits(results, everything, files, state, translate_each) if writes or output == "diff" else []
+    edits = (
+        _edits(results, everything, others, files, state=state, translate_each=translate_each)
+        if writes or output == "diff"
+        else []
+    )
     wanted = click.get_current_context().get_parameter_source("output") is not ParameterSource.DEFAULT
     if wanted or not writes:
         looked_at = [one for number, one in enumerate(results) if number not in none_of_its_own]
@@ -243,7 +248,9 @@ def _namespace(obj: Object) -> str:
 def _edits(
     results: list[Result],
     everything: Sequence[Document],
+    others: Sequence[InputProblem],
     files: Sequence[str],
+    *,
     state: State,
     translate_each: Callable[[Sequence[Document]], list[Result]],
 ) -> list[Edited]:
@@ -252,7 +259,8 @@ def _edits(
     from cli.trees import Trees, by_themselves, chart_of
     from webhook.translate import keys_of
 
-    trees = Trees(everything, [name for name in files if Path(name).exists()], keys_of(state.configuration))
+    named = [name for name in files if Path(name).exists()]
+    trees = Trees(everything, [one.file for one in others], named, keys_of(state.configuration))
     inputs.note(trees.left_to_charts(translate_each))
     plain = [one for one in results if os.path.realpath(one.document.file) not in trees.files]
     plain = [one for one in plain if not chart_of(one.document.file)]

@@ -113,6 +113,8 @@ TREES = {
     "carriage returns": Tree({name: text.replace("\n", "\r\n") for name, text in over("").items()}),
     "no last line feed": Tree({name: text.rstrip("\n") for name, text in over("patches: [{path: p.yaml}]", **{"prod/p.yaml": patch()}).items()}),
     "old names": Tree({"base/kustomization.yml": "bases: []\nresources: [web.yaml]\n", "base/web.yaml": deployment(), "prod/Kustomization": "bases: [../base]\n"}),
+    "a JSON patch": Tree(over(f"patches:\n- target: {{kind: Deployment}}\n  patch: |-\n    - {{{COUNT}}}\n")),
+    "a JSON patch in a file": Tree(over("patches:\n- target: {kind: Deployment, name: web}\n  path: p.yaml\n", **{"prod/p.yaml": f"- {{{COUNT}}}\n"})),
     "Flux and Argo CD": Tree(
         {
             **over(""),
@@ -140,8 +142,7 @@ TREES = {
         no=("app/values.yaml:1", "quiet/values.yaml:"),
     ),
     "a patch that takes away": Tree(over("patches:\n- path: none.yaml\n", **{"prod/none.yaml": patch(count="null")}), ("prod/none.yaml:12",)),
-    "a JSON patch": Tree(over(f"patches:\n- target: {{kind: Deployment}}\n  patch: |-\n    - {{{COUNT}}}\n"), ("prod/kustomization.yaml:7",)),
-    "a JSON patch in a file": Tree(over("patches:\n- target: {kind: Deployment}\n  path: p.yaml\n", **{"prod/p.yaml": f"- {{{COUNT}}}\n"}), ("prod/p.yaml:1",)),
+    "a JSON patch of more": Tree(over(f"patches:\n- target: {{kind: Deployment}}\n  patch: |-\n    {REPLICAS}\n    - {{{COUNT}}}\n"), ("prod/kustomization.yaml:8",)),
     "a JSON patch, by its old field": Tree(over("patchesJson6902:\n- target: {group: apps, version: v1, kind: Deployment, name: web}\n  path: p.json\n", **{"prod/p.json": '[{"op": "remove", "path": "/spec/template/spec/containers/0/resources/limits/nvidia.com~1gpu"}]'}), ("prod/p.json:1",)),
     "a replacement of the count": Tree(over("replacements:\n- source: {kind: Deployment, name: web, fieldPath: 'spec.template.spec.containers.0.resources.limits.[nvidia.com/gpu]'}\n  targets: [{select: {kind: Deployment}, fieldPaths: [metadata.annotations.gpus], options: {create: true}}]\n"), ("prod/kustomization.yaml:5",)),
     "a remote base": Tree(over("- github.com/example/repository//base?ref=v1\n"), ("prod/kustomization.yaml:4",)),
