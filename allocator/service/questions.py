@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import secrets
 from collections import OrderedDict
 from functools import partial
@@ -23,12 +24,12 @@ from allocator.decisions import (
 from allocator.one_node import Options
 from allocator.pods import elsewhere, refusal, requests
 from allocator.preemption import holders_below, priority, settle, without_pods
-from allocator.reservations import PodSeen, TakeBack
+from allocator.reservations import PodSeen, State, TakeBack
 from allocator.service.preemption.nominations import OUTBID
 from allocator.service.replies import Refusal
 from dra.budget import Budget
 from dra.footprint import footprint
-from dra.objects import asks_by_name
+from dra.objects import asks_by_name, claim_names
 from runtime.informers import Allotment
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ SOON = 20_000  # steps, of about a microsecond each
 KEPT_NODES = 20  # that are looked at for a pod that others pass
 TOKENS = 16384  # questions that may still be followed by a reservation
 ASKED_BYTES = 64 << 20  # memory that their pods may take
+_HELD = re.compile(r"held by ([-a-z0-9.]+/[-a-z0-9.]*[a-z0-9])")
 
 
 class Questions:
@@ -83,7 +85,7 @@ class Questions:
             return "", Outlooks(Outlook.WAITING, message=waits)
         begun = self._clock()
         with self._pods.turns.taken(pod.metadata.namespace):
-            found = self._judge(pod).tell(partial(self._pods.redact, pod))
+            found = self._judge(pod).tell(partial(self._words, pod, self._claims_of_siblings(pod)))
         self._metrics.outlooks.labels(str(found.outlook)).inc()
         self._metrics.outlook_seconds.observe(self._clock() - begun)
         self._pods.note(pod, found.outlook)
@@ -94,6 +96,29 @@ class Questions:
         token = token or secrets.token_hex(12)
         self._remember(token, pod)
         return token, found
+
+    def _claims_of_siblings(self, pod: Pod) -> dict[str, str]:
+        """Name, by claim, the pods of its group for which devices are kept while the scheduler places the group, and not longer."""
+        group = pod.spec.scheduling_group
+        found: dict[str, str] = {}
+        for one in self._ledger.state.reservations.values() if group is not None else ():
+            sibling = self._pods.find(one.pod)
+            if sibling is None or one.state is not State.ASSUMED or sibling.spec.scheduling_group != group:
+                continue
+            namespace = sibling.metadata.namespace
+            if namespace == pod.metadata.namespace:
+                found |= {f"{namespace}/{name}": one.name for name in claim_names(sibling)}
+        return found
+
+    def _words(self, pod: Pod, siblings: Mapping[str, str], sentence: str) -> str:
+        """Say to readers of a pod's events what they may read; a pod that is placed with it holds nothing yet."""
+        told = self._pods.redact(pod, sentence)
+        if not siblings:
+            return told
+        return _HELD.sub(
+            lambda held: f"meant for pod {siblings[held[1]]} of the same group" if held[1] in siblings else held[0],
+            told,
+        )
 
     def _judge(self, pod: Pod) -> Outlooks:
         problem = self._pods.unknown_strategy(pod)

@@ -83,7 +83,8 @@ def test_a_group_that_fits_is_placed_and_one_that_does_not_holds_nothing(groups,
         *(member(f"t{at}", ours, "three", using_template("one")) for at in range(3)),
     )
     for at in range(3):
-        groups.wait_unschedulable(ours, f"t{at}")
+        told = groups.wait_unschedulable(ours, f"t{at}")["message"]
+        assert "held by" not in told, "no pod of the group holds anything"
     assert (placed(groups, ours), held(groups, ours)) == ([], [])
     groups.create(group("two", ours, 2), *(member(f"p{at}", ours, "two", using_template("one")) for at in range(2)))
     groups.until("both are placed", lambda: placed(groups, ours) == ["p0", "p1"], 60)

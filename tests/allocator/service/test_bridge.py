@@ -789,6 +789,27 @@ async def stopped(election):
     return on
 
 
+async def test_a_member_of_a_group_is_told_that_a_device_is_meant_for_another_member_and_held_by_none():
+    """One device: it is kept for the first while the second is tried; once that is committed, it holds it."""
+    of = {"schedulingGroup": {"podGroupName": "pair"}}
+    other = {"schedulingGroup": {"podGroupName": "other"}}
+    pods = [pod("p", "a", **of), pod("q", "b", **of), pod("r", "c", **other)]
+    cluster = loaded(*fleet(1, 1), claim("a"), claim("b"), claim("c"), *pods)
+    async with running(cluster) as one:
+
+        async def told(name):
+            _, found = await one.plugin("prefilter", {"pod": await one.pod(name)})
+            return found["message"], found["reasons"][0]["message"]
+
+        _, found = await one.plugin("prefilter", {"pod": await one.pod("p")})
+        _, reserved = await one.plugin("reserve", {"token": found["token"], "node": "n0"})
+        for message in await told("q"):
+            assert message.endswith("1 of 1 devices are in use: meant for pod default/p of the same group")
+        assert (await told("r"))[0].endswith("held by default/a")
+        await one.plugin("commit", {"reservation": reserved["reservation"]})
+        assert (await told("q"))[0].endswith("held by default/a")
+
+
 # The extender
 
 
