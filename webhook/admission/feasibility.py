@@ -120,7 +120,7 @@ def judge(
                 who = _who(claim.metadata.name, request.name, names)
                 there = ", ".join(sorted(stock.classes)) or "none at all"
                 text = f"{who}: there is no DeviceClass {' or '.join(classes)}; there is {there}"
-                remedy = "name one that exists, or install the driver that brings it"
+                remedy = "name one that exists, or ask an administrator for the driver that brings it"
                 return _never(Code.NO_CLASS, text, remedy, claim.metadata.name)
             # Compiled at the expense of this caller: others will find it compiled, and know no budget.
             for body in bodies:

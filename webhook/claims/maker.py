@@ -128,18 +128,20 @@ class Workshop:
         if not self.fleet.known:
             served = assumed(target, Served(name=declared))
             if not served.name:
-                return Impossible(reason=f"no class is declared: `classes: {{{name}: NAME}}` ({TABLES})")
+                return Impossible(
+                    reason=f"no class is declared, which an administrator can: `classes: {{{name}: NAME}}` ({TABLES})"
+                )
             return Supply(target, served)
         found = self.fleet.find(target, declared)
         if found is None:
             wanted = declared or " or ".join(target.classes) or f"target {name!r}"
-            table = f"if yours has another name, declare `classes: {{{name}: NAME}}` ({TABLES})"
+            table = f"if it has another name, an administrator can declare `classes: {{{name}: NAME}}` ({TABLES})"
             return Impossible(reason=f"the cluster has no DeviceClass {wanted}; {table}")
         if not found.devices:
             return Supply(target, assumed(target, found))
         if found.driver != target.driver:
             reason = f"class {found.name} picks devices of driver {found.driver}, target {name!r} is of {target.driver}"
-            return Impossible(reason=f"{reason} (declare a target of your own under `targets`)")
+            return Impossible(reason=f"{reason} (an administrator can declare one under `targets`)")
         return Supply(target, found)
 
     def _sizes(self, supply: Supply) -> dict[str, tuple[int, ...]]:

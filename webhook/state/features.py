@@ -83,4 +83,4 @@ _WORDS = {CLAIMS: "claims", ALTERNATIVES: "prioritizedList", SHARES: "shares"}
 def _declared(name: str, needs: tuple[Need, ...]) -> str:
     """Write the table that declares that a scheduler serves these."""
     serves = ", ".join(f"{_WORDS[need]}: true" for need in needs)
-    return f"declare `schedulers: {{{name}: {{{serves}}}}}` ({TABLES})"
+    return f"an administrator can declare `schedulers: {{{name}: {{{serves}}}}}` ({TABLES})"

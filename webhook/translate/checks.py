@@ -277,7 +277,9 @@ def serve(case: Case, context: Context) -> Case:
             if not _is_refused(made, context):
                 return case.leave(key, made.reason)
             if made.unresolved:
-                return case.refuse(key, made.reason, "declare the sizes under `models`", Code.SIZES)
+                return case.refuse(
+                    key, made.reason, "an administrator can declare the sizes under `models`", Code.SIZES
+                )
             return case.refuse(key, made.reason, "drop the annotation", Code.INEXPRESSIBLE)
         if made.moved and context.pod.spec.get("hostNetwork") is True:
             return case.leave(key, "the driver moves the device into the pod's network, and hostNetwork pods have none")
@@ -351,9 +353,7 @@ def respect_queue(case: Case, context: Context) -> Case:
     if unmapped:
         names = ", ".join(unmapped)
         mapping_of = f"deviceClassMappings: [{{name: {key}, deviceClassNames: [{names}]}}]"
-        reason = (
-            f"Kueue counts it in queue {context.queue}; with `resources: {{{mapping_of}}}` in Kueue's configuration"
-        )
+        reason = f"Kueue counts it in queue {context.queue}; if an administrator sets `resources: {{{mapping_of}}}` in Kueue's configuration"
         return case.leave(key, f"{reason}, its feature gate for DRA, and `kueue.deviceClasses` here it is translated")
     if any(ALTERNATIVES in made.claims.needs for made in case.made):
         return case.leave(key, f"queue {context.queue}: Kueue does not count claims with alternatives (firstAvailable)")

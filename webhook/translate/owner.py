@@ -377,7 +377,11 @@ def _shown(selected: Selected) -> list[str]:
 
 
 def _unclear(key: str, reason: str) -> Meaning:
-    return Meaning(left=Left(key, f"{reason}; if it is whole, declare `meanings: {{{key}: whole}}` ({TABLES})"))
+    return Meaning(
+        left=Left(
+            key, f"{reason}; if it is whole, an administrator can declare `meanings: {{{key}: whole}}` ({TABLES})"
+        )
+    )
 
 
 # Words of a pod that are compared with those that are known; who has more of them does not mean them.

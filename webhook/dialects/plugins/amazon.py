@@ -32,7 +32,7 @@ DIALECT = Dialect(
             meaning="cores of Neuron devices",
             role=Role.CORES,
             action=Action.APPROXIMATED,
-            because=f"the driver gives whole devices only: declare how many cores one has, as in `amazon: {{coresPerDevice: 2}}` ({TABLES})",
+            because=f"the driver gives whole devices only: an administrator can declare how many cores one has, as in `amazon: {{coresPerDevice: 2}}` ({TABLES})",
         ),
         left(
             "k8s.amazonaws.com/vgpu",

@@ -101,7 +101,7 @@ def read(words: Words[NicOptions]) -> Answer:
             demand, action = Demand(target="vf", count=count, resource=key), Action.TRANSLATED
             text = f"{several(count, 'device')} published as {key}"
         else:
-            reason = f"{_UNDECLARED}: if so, declare `nics: {{pools: [{key}]}}` ({TABLES})"
+            reason = f"{_UNDECLARED}: if so, an administrator can declare `nics: {{pools: [{key}]}}` ({TABLES})"
             return Answer(left=Left(key, reason))
         demands.append(Keyed(key, demand))
         notes.append(Note(key, action, text))

@@ -172,7 +172,7 @@ def read(words: Words[NvidiaOptions]) -> Answer:
 def _no_replica(count: int, words: Words[NvidiaOptions]) -> str:
     """Say why a replica stays; "" where the driver publishes shares that stand for it."""
     if not words.options.consumable_shares:
-        return f"a replica has no counterpart; if the driver publishes shares, declare `nvidia: {{consumableShares: true}}` ({TABLES})"
+        return f"a replica has no counterpart; if the driver publishes shares, an administrator can declare `nvidia: {{consumableShares: true}}` ({TABLES})"
     for role in (Role.MODE, Role.POLICY):
         hint = words.hints.get(role)
         if hint is not None and "mps" in hint.text.split(", "):

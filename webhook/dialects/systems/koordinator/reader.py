@@ -82,7 +82,7 @@ FEWEST_NODES: Final = "Restricted"
 REQUIRED: Final = "Required"  # beside no pod of the other kind: those on one NUMA node, and those across several
 CPU: Final = "cpu"
 
-_REMEDY = "declare `koordinator.hostResources` where a driver gives CPUs out"
+_REMEDY = "an administrator can declare `koordinator.hostResources` where a driver gives CPUs out"
 _SELECTED = "label selectors on {} have no counterpart: slices have attributes, and no labels"
 _NAMED = 4  # types of hints without a request
 
