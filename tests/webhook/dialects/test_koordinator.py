@@ -86,6 +86,18 @@ ROWS = {
         key: Row(pod({KOORD + "rdma": 100, key: 1}, scheduler="koord-scheduler"), "left")
         for key in ("amd.com/gpu", "dcu.com/gpu", "metax-tech.com/sgpu")
     },
+    **{
+        f"kubernetes.io/{name}": Row(pod({f"kubernetes.io/{name}": 100}, scheduler="koord-scheduler"), "left")
+        for name in ("gpu", "gpu-core", "gpu-memory", "gpu-memory-ratio", "rdma", "fpga")
+    },
+    "scheduling.koordinator.sh/reservation-affinity": Row(
+        pod(
+            {KOORD + "gpu": 100},
+            scheduler="koord-scheduler",
+            annotations={"scheduling.koordinator.sh/reservation-affinity": '{"name": "r"}'},
+        ),
+        "left",
+    ),
     "gang.scheduling.koordinator.sh/name": Row(
         pod(
             {KOORD + "gpu": 100}, scheduler="koord-scheduler", annotations={"gang.scheduling.koordinator.sh/name": "g"}
