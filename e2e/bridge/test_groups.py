@@ -1,7 +1,5 @@
 """Pods of a PodGroup (gates GenericWorkload and DRAWorkloadResourceClaims, both off by default in 1.37), placed by our scheduler."""
 
-import time
-
 import pytest
 
 from e2e.actors import fleet
@@ -136,33 +134,6 @@ def test_a_gang_has_as_many_less_important_pods_evicted_as_it_needs(groups, ours
     groups.create(group("gang", ours, 2, priorityClassName="gang-urgent"), *members)
     groups.until("the gang is placed", lambda: placed(groups, ours) == ["g0", "g1"], 60)
     assert len(held(groups, ours)) == 2
-
-
-def test_a_pod_for_a_whole_node_is_not_passed_for_ever_by_pods_of_one_device(groups, ours):
-    """Eight devices, and small pods that end and come without a pause; the big one has the same priority."""
-    groups.add_fake_nodes(1, prefix="whole-")
-    devices = [fleet.device(f"gpu-{at}", {}) for at in range(8)]
-    made = [fleet.device_class("whole", "device.driver == 'whole.example.com'"), *fleet.slices("whole.example.com", "whole-0", devices, by_name=True)]  # fmt: skip
-    groups.create(*made, template("small", ours, request("gpu", "whole")), template("big", ours, request("gpu", "whole", count=8)))  # fmt: skip
-
-    def wanting(name, of):
-        return pod(name, ours, schedulerName=PLUGIN_SCHEDULER, resourceClaims=[using_template(of)])
-
-    groups.create(*(wanting(f"s{at:03}", "small") for at in range(12)))
-    groups.until("the node is full", lambda: len(placed(groups, ours)) == 8, 60)
-    groups.create(wanting("big", "big"))
-    groups.wait_unschedulable(ours, "big")
-    passed = 0
-    end = time.monotonic() + 90
-    while "big" not in (there := placed(groups, ours)):
-        assert time.monotonic() < end, f"{passed} small pods passed it"
-        if there:
-            groups.delete(f"/api/v1/namespaces/{ours}/pods/{there[0]}", gracePeriodSeconds=0)
-            passed += 1
-            groups.create(wanting(f"s{11 + passed:03}", "small"))
-        time.sleep(0.3)
-    print(f"{passed} small pods ended before the big one was placed")
-    groups.remove(*made)
 
 
 def test_a_stock_scheduler_that_asks_by_the_extender_leaves_a_group_alone_and_says_why(groups, ours):
