@@ -528,3 +528,69 @@ async def test_who_may_not_read_events_is_told_the_rest(monkeypatch, capsys):
     monkeypatch.setattr(cluster, "list", without)
     assert [ill.what for ill in await look(cluster)] == ["idle mark"]
     assert "events may not be read" in capsys.readouterr().err
+
+
+def untranslated(**meta):
+    """A waiting pod that asks for whole GPUs in the words of a device plugin."""
+    resources = {"limits": {"nvidia.com/gpu": "1"}, "requests": {"nvidia.com/gpu": "1"}}
+    one = waiting(containers=[{"name": "c", "resources": resources}])
+    one["metadata"] |= meta
+    return one
+
+
+def team(mode):
+    labels = {"drawbridge.dev/mode": mode} if mode else {}
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default", "labels": labels}}
+
+
+OWNED = [{"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u", "controller": True}]
+NOT_TRANSLATED = [
+    ([team("enforce"), untranslated(ownerReferences=OWNED)], "were away", "delete it: its owner makes another"),
+    ([team("enforce"), untranslated()], "were away", "delete it, and create it again"),
+    ([team("warn"), untranslated()], "the mode of its namespace is warn", "set drawbridge.dev/mode=enforce there, and"),
+    ([team("enforce"), untranslated(labels={"drawbridge.dev/skip": "true"})], "keeps it from the webhook", "take the label off"),
+    ([team("enforce"), untranslated(annotations={"drawbridge.dev/original": "x"})], "", ""),
+    ([team("enforce"), untranslated(), node("n1", capacity={"nvidia.com/gpu": "8"})], "", ""),
+    ([team("enforce"), untranslated(), device_class("g", extendedResourceName="nvidia.com/gpu")], "", ""),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("objects", "message", "remedy"), NOT_TRANSLATED)
+def test_a_pod_that_was_never_translated_and_that_no_node_can_serve_is_told_of(objects, message, remedy, tmp_path):
+    config = manifest(tmp_path / "configuration.yaml", {key: CONFIGURATION[key] for key in ("apiVersion", "kind")})
+    _, answer = run_json("doctor", "-f", manifest(tmp_path / "dump.yaml", *FLEET, *objects), "--config", config)
+    found = [one for one in answer["findings"] if one["what"] == "not translated"]
+    assert [message in one["message"] and remedy in one["remedy"] for one in found] == [True] * bool(message)
+
+
+@pytest.mark.parametrize(("age", "made", "told"), [(120, False, True), (20, False, False), (120, True, False)])
+def test_a_pod_whose_template_was_not_made_within_a_minute_is_told_of(age, made, told, tmp_path):
+    one = pod("p", resourceClaims=[{"name": "c", "resourceClaimTemplateName": unused()["metadata"]["name"]}])
+    one["metadata"]["creationTimestamp"] = (datetime.now(UTC) - timedelta(seconds=age)).isoformat()
+    template_of_it = [unused()] * made
+    _, answer = run_json("doctor", "-f", manifest(tmp_path / "dump.yaml", *FLEET, one, *template_of_it))
+    assert [one["what"] for one in answer["findings"]] == ["without template"] * told
+
+
+def test_ages_in_a_dump_are_told_by_its_own_time(tmp_path):
+    """A snapshot of a healthy cluster is healthy a year later, and of one whose holder was gone it says so."""
+    beat, ours = lease(500), lease(505)
+    beat["metadata"] = {"name": "n0", "namespace": "kube-node-lease"}
+    assert run_json("doctor", "-f", manifest(tmp_path / "a.yaml", *FLEET, pod("p"), beat, ours))[0] == 0
+    _, answer = run_json("doctor", "-f", manifest(tmp_path / "b.yaml", *FLEET, pod("p"), beat, lease(900)))
+    assert [one["what"] for one in answer["findings"]] == ["idle lease"]
+
+
+async def test_what_may_not_be_read_is_named_and_nothing_is_concluded_from_it(monkeypatch):
+    cluster = loaded(*FLEET, claim("a", class_name="none"), held("b", "gone"), pod("p", "a"))
+    real = cluster.list
+
+    async def few(resource, *rest, **options):
+        if resource.id not in ("pods", "nodes"):
+            raise Forbidden(f"{resource.id} is forbidden")
+        return await real(resource, *rest, **options)
+
+    monkeypatch.setattr(cluster, "list", few)
+    seen = await survey(cluster, datetime.now(UTC))
+    assert seen.unread["ResourceClaim"] == "resourceclaims.resource.k8s.io is forbidden"
+    assert diagnose(seen) == ()
