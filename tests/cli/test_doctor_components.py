@@ -1,14 +1,18 @@
 """What is wrong with drawbridge itself: each ill of an installation that is otherwise well, as `drawbridge manifests` prints it."""
 
+import ast
 import copy
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 import yaml
 
 from cli.doctor import components, installed
+from node.audit import FindingKind
 from tests.cli.running import run
 
+ROOT = Path(__file__).parents[2]
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 SYSTEM = "drawbridge-system"
 IMAGE = "registry.example.com/drawbridge:1"
@@ -160,3 +164,16 @@ def test_what_an_installation_has_besides_is_no_difference():
     assert components.differs(shipped, has, "x") == ""
     assert components.differs(has, shipped, "x") == "x.rules[0]"
     assert components.differs({"a": [{"name": "n", "v": 1}]}, {"a": [{"name": "n", "v": 2}]}, "x") == "x.a[0].v"
+
+
+def test_every_finding_has_a_row_with_what_to_do():
+    """The literals of ailments, and of `_each`, which makes several of one kind."""
+    kinds = {kind.value for kind in FindingKind}
+    for path in (ROOT / "cli" / "doctor").glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("Ailment", "_each"):
+                what = node.args[0]
+                kinds.update(one.value for one in ast.walk(what) if isinstance(one, ast.Constant))
+    section = (ROOT / "docs" / "operating.md").read_text(encoding="utf-8").partition("## What is wrong, all at once")[2]
+    assert len(kinds) > 30
+    assert sorted(kind for kind in kinds if f"`{kind}`" not in section) == []
