@@ -111,7 +111,6 @@ def examine(parts: Parts, now: datetime) -> Iterator[Ailment]:
     yield from _workloads(parts)
     yield from _versions(parts)
     yield from _leaders(parts, now)
-    yield from _replicas(parts)
     yield from _modes(parts)
 
 
@@ -361,7 +360,7 @@ def _workloads(parts: Parts) -> Iterator[Ailment]:
             )
         else:
             continue
-        found.append((min(wanted, 1) + min(ready, 1), ailment))
+        found.append((1 + min(ready, 1) if wanted else 0, ailment))
     # What was scaled down comes before what does not run yet, and that before what runs in part.
     yield from (ailment for _, ailment in sorted(found, key=lambda one: one[0]))
 
@@ -441,8 +440,8 @@ def _leaders(parts: Parts, now: datetime) -> Iterator[Ailment]:
             )
 
 
-def _replicas(parts: Parts) -> Iterator[Ailment]:
-    """What replicas warn of, each once, and those that are not ready though they run."""
+def hear(parts: Parts) -> Iterator[Ailment]:
+    """What replicas warn of, each line once."""
     told: dict[str, str] = {}
     for one in parts.answers:
         for line in one.lines:

@@ -14,7 +14,7 @@ import msgspec
 
 from allocator.reservations import FINALIZER, Hold, Ledger, fence, overlaps, sweep
 from cli.doctor.ailment import Ailment
-from cli.doctor.components import Parts, examine
+from cli.doctor.components import Parts, examine, hear
 from cli.doctor.repair import ConditionRemoval, Release, Removal, RuleCreation
 from cli.terminal import few
 from cluster.objects import Event, Lease, Namespace
@@ -513,6 +513,10 @@ def _of_the_installation(seen: Seen) -> Iterator[Ailment]:
     return examine(seen.parts, seen.now) if seen.parts is not None else iter(())
 
 
+def _said_by_replicas(seen: Seen) -> Iterator[Ailment]:
+    return hear(seen.parts) if seen.parts is not None else iter(())
+
+
 # Each with the kinds without which it says nothing.
 CHECKS = (
     (_of_the_installation, ()),
@@ -528,6 +532,7 @@ CHECKS = (
     (about_components, ()),
     (left_by_agents, ("Node",)),
     (unused_templates, ("Pod",)),
+    (_said_by_replicas, ()),
 )
 
 

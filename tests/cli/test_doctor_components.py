@@ -41,7 +41,8 @@ def lease(name, holder, renewed):
 
 def examined(objects, *answers, unread=("Secret",)):
     parts = installed.with_configuration(installed.parts_of(objects, frozenset(unread)))
-    return list(components.examine(components.msgspec.structs.replace(parts, answers=answers), NOW))
+    parts = components.msgspec.structs.replace(parts, answers=answers)
+    return [*components.examine(parts, NOW), *components.hear(parts)]
 
 
 def of(objects, kind, name):
@@ -114,7 +115,14 @@ def half(objects):
     objects[:] = [one for one in objects if one["kind"] in ("Deployment", "Lease", "MutatingWebhookConfiguration")]
 
 
+def scaled_down(objects):
+    """Its pods still run, and another workload's do not yet."""
+    of(objects, "Deployment", "drawbridge-webhook")["spec"]["replicas"] = 0
+    of(objects, "Deployment", "drawbridge-authority")["status"]["readyReplicas"] = 0
+
+
 ILLS = [
+    (scaled_down, "not running", "Deployment drawbridge-system/drawbridge-webhook", "it has 0 replicas"),
     (no_image, "not running", "Deployment drawbridge-system/drawbridge-webhook", "ImagePullBackOff: no such image"),
     (not_made, "not running", "Deployment drawbridge-system/drawbridge-webhook", "no pod can be made: exceeded quota"),
     (no_node, "not ready", "Deployment drawbridge-system/drawbridge-webhook", "not scheduled: 0/1 nodes"),
