@@ -90,9 +90,13 @@ def builder() -> str:
 
 
 def build_offline(path: str, name: str) -> bytes:
-    """Build a folder, of which people know the name, with no git to fetch anything and no network to fetch it from."""
+    """Build a copy of a folder, of which people know the name, with no git to fetch anything and no network to fetch it from.
+
+    It may name files beside its folder, as Argo CD and Flux let it: all that it names is a part of the copy.
+    """
     proxies = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY"), "http://127.0.0.1:9")
-    commands = [["kustomize", "build", path], ["kubectl", "kustomize", path]]
+    anywhere = "--load-restrictor=LoadRestrictionsNone"
+    commands = [["kustomize", "build", anywhere, path], ["kubectl", "kustomize", anywhere, path]]
     return _built(name, commands, {"PATH": "", "HOME": path, **proxies})
 
 
@@ -125,7 +129,8 @@ def _built(folder: str, commands: Sequence[Sequence[str]], env: Mapping[str, str
         if process.returncode:
             said.seek(0)
             text_said = said.read(_SAID).decode(errors="replace").strip()
-            last = text_said.rpartition("\n")[2] or "failed"
+            lines = [line.strip() for line in text_said.split("\n") if any(map(str.isalpha, line))]
+            last = lines[-1] if lines else "failed"
             if program == "helm":
                 wrong = " ".join(text_said.rpartition("Error: ")[2].partition("Use --debug flag")[0].split())
                 raise _broken(folder, f"helm: {wrong}", "name a folder with a chart and its dependencies")

@@ -151,9 +151,12 @@ def _look(folder: str, document: Document, known: Collection[str], root: str) ->
         # Generators name a file as KEY=FILE, too.
         for name in (text, text.partition("=")[2]):
             path = os.path.normpath(Path(folder, name)) if name else ""
-            if path and Path(path).is_file():
+            is_file = bool(path) and Path(path).is_file()
+            if (is_file or name.startswith("../")) and not Path(path).is_relative_to(root):
+                missing = missing or text
+            elif is_file:
                 # What is not copied cannot be built, and is named then.
-                if Path(path).is_relative_to(root) and Path(path).stat().st_size <= MOST_BYTES:
+                if Path(path).stat().st_size <= MOST_BYTES:
                     files.add(path)
             elif path in known and path != folder:
                 folders.append(path)

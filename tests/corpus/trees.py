@@ -75,9 +75,9 @@ OVERLAY = {
     "base/kustomization.yaml": "# passed by\nresources: [web.yaml]\n",
     "base/web.yaml": DEPLOYMENT,
     "prod/kustomization.yaml": "# passed by\napiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: [../base]\npatches:\n- path: gpus.yaml\n- path: ./json.yaml\n  target: {kind: Deployment}\npatchesStrategicMerge: [../shared/limits.yaml]\n",
-    "prod/gpus.yaml": "# passed by\napiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec: {template: {spec: {containers: [{name: c, resources: {requests: {nvidia.com/gpu: 2}}}]}}}\n",
+    "prod/gpus.yaml": "# passed by\napiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec: {template: {spec: {containers: [{name: c, resources: {limits: {nvidia.com/gpu: 2}}}]}}}\n",
     "prod/json.yaml": "# passed by\n- {op: add, path: /spec/replicas, value: 2}\n",
-    "shared/limits.yaml": "# passed by\napiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec: {template: {spec: {containers: [{name: c, resources: {requests: {nvidia.com/gpu: 2}}}]}}}\n",
+    "shared/limits.yaml": "# passed by\napiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec: {template: {spec: {containers: [{name: c, resources: {limits: {nvidia.com/gpu: 2}}}]}}}\n",
 }
 # What a pipeline fills in: named once a file, however many places there are.
 UNFILLED = {
