@@ -123,15 +123,6 @@ def device_plugins(objects: Iterable[Object]) -> tuple[DevicePlugin, ...]:
     return tuple(found)
 
 
-def configuration_maps(objects: Iterable[Object]) -> frozenset[tuple[str, str]]:
-    """Name the ConfigMaps, by namespace and name, that plugins among some objects are given."""
-    names: set[tuple[str, str]] = set()
-    for one in objects:
-        if one.get("kind") == "DaemonSet":
-            names.update((each.namespace, each.name) for each in _sets_of(one))
-    return frozenset(names)
-
-
 def _default(told: _Set, configurations: Mapping[str, PluginConfiguration]) -> str | None:
     """Choose what a node without the label runs; None for nothing."""
     if told.default:
