@@ -456,7 +456,7 @@ def hear(parts: Parts) -> Iterator[Ailment]:
 def _modes(parts: Parts) -> Iterator[Ailment]:
     for one in parts.of("Namespace"):
         mode = (one["metadata"].get("labels") or {}).get(names.MODE_LABEL)
-        if mode is not None and mode not in _MODES:
+        if mode is not None and mode not in _MODES and not one["metadata"].get("deletionTimestamp"):
             yield Ailment(
                 "mode",
                 name_of(one),
