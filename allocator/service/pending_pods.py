@@ -36,7 +36,7 @@ class PendingPods:
         self.by_uid: dict[str, Pod] = {}
         self.refused = RefusedPods(events)
         clock = asyncio.get_running_loop().time
-        self.nominations = Nominations(self.by_uid, events, clock)
+        self.nominations = Nominations(self.by_uid, events, clock, settings.starved)
         self.turns = NamespaceTurns(events, clock)
         self._lacking_devices: dict[str, str] = {}  # pods that fit no node even if it were empty: names by uid
         self._lacking_objects: dict[str, Pod] = {}  # pods that wait for a claim or another object, by uid

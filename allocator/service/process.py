@@ -85,6 +85,7 @@ class Service:
             is_written=self.bridge.ledger.is_written,
             foresee=self.evictions.foresee,
             quota_lines=self.bridge.quotas.lines,
+            seconds=settings.answer,
         )
         accounts = TokenReviews(cluster, AUDIENCE, clock)
         self._node_reservations = NodeReservations(self.bridge, accounts, settings.agent, self.election.is_sure)

@@ -22,6 +22,7 @@ from allocator.decisions import NodeGroup, Unreplaceable, claims_for, plan_repla
 from allocator.pods import elsewhere
 from allocator.reports import DeviceState, node_report, shares
 from allocator.service.replies import Refusal, json, refuse
+from allocator.service.settings import ANSWER_SECONDS
 from cluster.manifests import ManifestError, parse
 from dra.errors import QuantityError
 from dra.objects import Pod, ResourceClaim, ResourceClaimTemplate, claim_names, results_of, template_site
@@ -48,7 +49,6 @@ Object = dict[str, Any]
 Translate = Callable[[list[Object], "Stock"], tuple[list[Object], list[str]]]
 Foresee = Callable[["Pod", "Sequence[ResourceClaim]", "Sequence[str]"], Awaitable["Victims | None"]]
 QuotaLines = Callable[["Pod", "Sequence[ResourceClaim]", "Stock"], "tuple[QuotaLine, ...]"]
-SECONDS = 10.0  # for a question
 WORKERS = 2
 LARGEST = 1 << 20
 MOST_OBJECTS = 64
@@ -69,10 +69,12 @@ class Queries:
         is_written: Callable[[ResourceClaim], bool] = lambda _: True,
         foresee: Foresee | None = None,
         quota_lines: QuotaLines | None = None,
+        seconds: float = ANSWER_SECONDS,
     ) -> None:
         """`drift` is what was found last, `quotas` what is used; `is_written` says whether the API server has a claim as it is shown.
 
         `foresee` names the pods that would have to be evicted for a pod. `quota_lines` says what claims would add to which lines.
+        An answer takes `seconds` at most.
         """
         self._knowledge = knowledge
         self._drift = drift
@@ -80,6 +82,7 @@ class Queries:
         self._is_written = is_written
         self._foresee = foresee
         self._quota_lines = quota_lines
+        self._seconds = seconds
         self._translate = translate or (lambda objects, _: (objects, []))
         self._pool = Pool(WORKERS, Reply)
 
@@ -96,7 +99,7 @@ class Queries:
 
             try:
                 return await self._pool.decide(
-                    decide, None, head.path, body, SECONDS, asker=Asker(head.name, head.peer)
+                    decide, None, head.path, body, self._seconds, asker=Asker(head.name, head.peer)
                 )
             except Undecided as error:
                 problem = f"the question was not answered: {error}"

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 LEASE = "drawbridge-allocator"
 LOOK_SECONDS = 10.0  # between two looks at the files of TLS
 TICK_SECONDS = 1.0
+STARVED_SECONDS = 10.0
+ANSWER_SECONDS = 10.0
 BINDING_SECONDS = 600.0  # as long as the in-tree plugin waits for devices
 REST_SECONDS = 60.0  # an API server answers a write within a minute, or drops it
 
@@ -32,6 +34,8 @@ class Settings(NamedTuple):
     rules: PlacementRules = PlacementRules()
     preempting: Preempting = Preempting.ADVISE  # for the pods of the extender; the plugin asks for itself
     binding: float = BINDING_SECONDS  # that devices may take to be ready to be bound to
+    answer: float = ANSWER_SECONDS  # that a question of people may take
+    starved: float = STARVED_SECONDS  # without room, after which a node is kept for a pod
     plugin: Address | Path | None = None
     extender: Address | Path | None = None
     api: Address | Path | None = None

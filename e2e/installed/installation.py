@@ -73,9 +73,9 @@ class Installation:
         self.cluster = node.cluster
 
     def apply(self, made):
-        """Apply objects, as is done without Helm: first kinds, and then what is of these kinds."""
+        """Apply objects, as is done without Helm: first kinds, and then what is of these kinds. What a test before has changed is taken back."""
         for _ in range(2):
-            self.cluster.kubectl("apply", "--server-side", "-f", "-", input=dump(made))
+            self.cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", input=dump(made))
 
     def wait(self, made):
         """Wait until all workloads among these stand, and nothing is left of what they were before."""

@@ -313,6 +313,7 @@ def test_what_came_at_a_wrong_time_or_place_is_named_first(cluster, tenants, mak
         assert said in one.message
     finally:
         cluster.remove(*made)
+        cluster.until("it is gone", lambda: name_of(about) not in [it.object for it in ailments(cluster)])
 
 
 @pytest.mark.parametrize("breakage", OBJECTS, ids=label)

@@ -78,7 +78,7 @@ def test_pods_have_the_scheduler_that_their_owner_gives_them():
     spec = {"tasks": [template(replicas=1)]}
     job = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": {"name": "v"}, "spec": spec}
     (one,) = simulated(job).values()
-    assert "insufficient nvidia.com/gpu" in one["summary"], "the webhook leaves what Volcano schedules"
+    assert "Insufficient nvidia.com/gpu" in one["summary"], "the webhook leaves what Volcano schedules"
 
 
 def test_pods_are_in_the_group_that_their_owner_puts_them_into():

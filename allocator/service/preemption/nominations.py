@@ -1,7 +1,7 @@
 """Nodes that were nominated for pods: for a while, devices that come free there go to no less important pod.
 
 A scheduler nominates in a pod's status, as core does. The bridge nominates where it evicts, as the status may lag behind, and for a pod
-that found no room for `PATIENCE`, so that smaller ones of its priority do not pass it for ever: for one such pod at a time, and no longer
+that found no room for long, so that smaller ones of its priority do not pass it for ever: for one such pod at a time, and no longer
 than `LONGEST`. A pod that is refused because of a nomination is requeued as soon as one ends.
 """
 
@@ -23,9 +23,7 @@ if TYPE_CHECKING:
 
 OUTBID = "the free devices are reserved for a nominated pod of the same or a higher priority"
 SECONDS = 60.0  # schedulers ask again sooner
-PATIENCE = 10.0  # seconds without room, after which a node is kept for a pod
 LONGEST = 600.0  # seconds for which it is; then it is another pod's turn
-LOOK_AGAIN = 5.0  # seconds after which it is tried again to find a node to keep
 
 
 class Kept(msgspec.Struct, frozen=True):
@@ -40,8 +38,11 @@ class Kept(msgspec.Struct, frozen=True):
 class Nominations:
     """Which pod has which node nominated, and which pods were refused because of that."""
 
-    def __init__(self, pods: Mapping[str, Pod], events: RequeueEvents, clock: Callable[[], float]) -> None:
-        """`pods` are those of our schedulers, by uid."""
+    def __init__(
+        self, pods: Mapping[str, Pod], events: RequeueEvents, clock: Callable[[], float], starved: float
+    ) -> None:
+        """`pods` are those of our schedulers, by uid; one without room for `starved` seconds has a node kept."""
+        self._starved = starved
         self._pods = pods
         self._events = events
         self._clock = clock
@@ -68,10 +69,10 @@ class Nominations:
     def next_to_stand(self) -> Pod | None:
         """Name the pod that has waited longest for a node to be looked for that is kept for it, if it is time to look."""
         now = self._clock()
-        if now < self._looked + LOOK_AGAIN or any(one.starved for one in self._ours.values()):
+        if now < self._looked + self._starved / 2 or any(one.starved for one in self._ours.values()):
             return None
         for uid, since in tuple(self._full_since.items()):
-            if uid in self._ours or now - since < PATIENCE or now - self._stood.get(uid, -inf) < 2 * LONGEST:
+            if uid in self._ours or now - since < self._starved or now - self._stood.get(uid, -inf) < 2 * LONGEST:
                 continue
             self._looked = now
             del self._full_since[uid]

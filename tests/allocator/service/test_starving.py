@@ -4,19 +4,16 @@ import random
 
 import pytest
 
-from allocator.service.preemption import nominations
-from allocator.service.preemption.nominations import OUTBID
+from allocator.service.preemption.nominations import LONGEST, OUTBID
 from cluster import resources
 from cluster.patch import Merge
 from tests.allocator.service.sidecar import claim, device_class, fleet, gpus, loaded, node, pod, running, until
 from tests.allocator.service.test_evictions import important, started
 
 
-@pytest.fixture(autouse=True)
-def hasty(monkeypatch):
-    """Pods have waited for long enough when they are first refused."""
-    monkeypatch.setattr(nominations, "PATIENCE", 0.0)
-    monkeypatch.setattr(nominations, "LOOK_AGAIN", 0.0)
+def hasty(cluster):
+    """An allocator for which pods have waited for long enough when they are first refused."""
+    return running(cluster, starved=0.0)
 
 
 async def end(one, name):
@@ -61,7 +58,7 @@ async def test_it_is_placed_once_those_have_ended_that_ran_when_it_was_its_turn(
     rng = random.Random(seed)
     nodes, each = rng.randint(1, 2), rng.randint(3, 6)
     cluster, names = crowded(nodes, each, rng.randint(2, each))
-    async with running(cluster) as one:
+    async with hasty(cluster) as one:
         for at, name in enumerate(names):
             await started(one, name, f"n{at % nodes}")
         assert not await enters(one, "big")
@@ -82,7 +79,7 @@ async def test_it_is_placed_once_those_have_ended_that_ran_when_it_was_its_turn(
 
 async def test_others_use_what_it_does_not_need_yet_and_more_important_ones_what_they_like():
     cluster, names = crowded(1, 4, 2)
-    async with running(cluster) as one:
+    async with hasty(cluster) as one:
         for name in names:
             await started(one, name, "n0")
         assert not await enters(one, "big")
@@ -103,7 +100,7 @@ async def test_others_use_what_it_does_not_need_yet_and_more_important_ones_what
 
 async def test_the_next_is_tried_again_when_it_is_gone():
     cluster, names = crowded(1, 2, 2)
-    async with running(cluster) as one:
+    async with hasty(cluster) as one:
         for name in names:
             await started(one, name, "n0")
         assert not await enters(one, "big")
@@ -122,7 +119,7 @@ async def test_one_at_a_time_and_not_again_at_once_so_that_one_tenant_does_not_k
     bigs = [f"big{at}" for at in range(5)]
     pods = [pod(name, name) for name in (*names, *bigs)]
     cluster = loaded(*fleet(2, 2), *map(claim, names), *(claim(name, 2) for name in bigs), *pods)
-    async with running(cluster) as one:
+    async with hasty(cluster) as one:
         for at, name in enumerate(names):
             await started(one, name, f"n{at % 2}")
         for name in bigs:
@@ -130,7 +127,7 @@ async def test_one_at_a_time_and_not_again_at_once_so_that_one_tenant_does_not_k
         await kept(one, "big0")
         held = one.bridge.pods.nominations
         now = held._clock
-        monkeypatch.setattr(held, "_clock", lambda: now() + nominations.LONGEST + 1)
+        monkeypatch.setattr(held, "_clock", lambda: now() + LONGEST + 1)
         await kept(one, "big1")
         turns = [held.node_of(one.bridge.pods.find(f"pod-{name}")) for name in bigs]
         assert turns == ["", "n0", "", "", ""]
@@ -144,7 +141,7 @@ async def test_what_leaving_pods_free_one_by_one_is_kept_for_the_pod_they_made_r
     for each in pods:
         each["metadata"] |= slow
     cluster = loaded(*fleet(1, 2), *map(claim, names), claim("urgent", 2), *pods, important("urgent", "urgent"))
-    async with running(cluster) as one:
+    async with hasty(cluster) as one:
         for name in names:
             await started(one, name, "n0")
         said = (await one.plugin("postfilter", {"pod": await one.pod("urgent"), "nodes": ["n0"]}))[1]
@@ -166,7 +163,7 @@ async def test_what_is_kept_is_not_given_away_by_another_node_that_reaches_the_p
         each["metadata"] |= {"finalizers": ["example.com/slow"]}
     claims = [*map(claim, ("a", "b")), claim("urgent", 2)]
     cluster = loaded(device_class(), node("n0"), node("n1"), whole, *claims, *pods, important("urgent", "urgent"))
-    async with running(cluster) as one:
+    async with hasty(cluster) as one:
         await started(one, "a", "n0")
         await started(one, "b", "n0")
         await one.plugin("postfilter", {"pod": await one.pod("urgent"), "nodes": ["n0"]})

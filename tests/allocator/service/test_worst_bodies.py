@@ -96,11 +96,10 @@ CALLS = {
 
 @LIMIT
 @pytest.mark.parametrize("path", CALLS)
-async def test_no_body_holds_the_loop(path, monkeypatch):
-    monkeypatch.setattr("allocator.service.queries.SECONDS", 0.2)
+async def test_no_body_holds_the_loop(path):
     bodies = await asyncio.to_thread(written, CALLS[path])
     cluster = loaded(*fleet(10, 4), quota(gpu__devices=3), claim("a"))
-    async with running(cluster, **HERE) as one, aiohttp.ClientSession() as elsewhere:
+    async with running(cluster, answer=0.2, **HERE) as one, aiohttp.ClientSession() as elsewhere:
         session = elsewhere if path == "/quota" else one._sessions[path.split("/")[1]]
         at = one.listening.quota if path == "/quota" else "drawbridge"
         for body in bodies:
