@@ -146,7 +146,7 @@ TREES = {
     "a JSON patch, by its old field": Tree(over("patchesJson6902:\n- target: {group: apps, version: v1, kind: Deployment, name: web}\n  path: p.json\n", **{"prod/p.json": '[{"op": "remove", "path": "/spec/template/spec/containers/0/resources/limits/nvidia.com~1gpu"}]'}), ("prod/p.json:1",)),
     "a replacement of the count": Tree(over("replacements:\n- source: {kind: Deployment, name: web, fieldPath: 'spec.template.spec.containers.0.resources.limits.[nvidia.com/gpu]'}\n  targets: [{select: {kind: Deployment}, fieldPaths: [metadata.annotations.gpus], options: {create: true}}]\n"), ("prod/kustomization.yaml:5",)),
     "a remote base": Tree(over("- github.com/example/repository//base?ref=v1\n"), ("prod/kustomization.yaml:4",)),
-    "a file elsewhere": Tree(over("configMapGenerator: [{name: a, files: [x=../../../../../../../etc/passwd]}]\n"), ("prod/kustomization.yaml",)),
+    "a file elsewhere": Tree(over("configMapGenerator: [{name: a, files: [x=../../../../../../../etc/passwd]}]\n"), ("prod/kustomization.yaml:4",)),
     "a program": Tree(over("generators: [function.yaml]\n", **{"prod/function.yaml": "apiVersion: example.com/v1\nkind: X\nmetadata:\n  name: x\n  annotations:\n    config.kubernetes.io/function: 'exec: {path: /bin/true}'\n"}), ("prod/kustomization.yaml",)),
     "an address": Tree(over("- https://127.0.0.1:1/web.yaml\n"), ("prod/kustomization.yaml:4",)),
     "a chart": Tree(over("helmCharts:\n- name: app\n  repo: https://charts.example\n  valuesInline: {resources: {limits: {nvidia.com/gpu: 1}}}\n"), ("prod/kustomization.yaml:6",)),

@@ -89,17 +89,22 @@ def dear(name):
 
 
 async def test_an_honest_pod_is_answered_while_dear_pods_wait_and_these_are_tried_again():
-    names = [f"d{at}" for at in range(1, 9)]
+    names = [f"d{at}" for at in range(1, 41)]  # a quick machine answers more of them before they have to wait
     made = [*map(dear, names), *(pod(name, name) for name in names)]
     for one in made:
         one["metadata"]["namespace"] = "hog"
-    cluster = loaded(*fleet(1, 12), *made, claim("honest"), pod("honest", "honest"))
+    cluster = loaded(*fleet(1, 41), *made, claim("honest"), pod("honest", "honest"))
     async with running(cluster) as one:
         seq = one.bridge.requeue_events.seq
-        raw = [await cluster.get(resources.PODS.raw, name, "hog") for name in names]
-        said = [(await one.plugin("prefilter", {"pod": each}))[1] for each in raw]
-        late = {f"hog/{name}" for name, each in zip(names, said, strict=True) if each["verdict"] == "waiting"}
-        assert len(late) >= len(names) // 2
-        assert all("take long to evaluate" in each["message"] for each in said if each["verdict"] == "waiting")
+        late = set()
+        for name in names:
+            raw = await cluster.get(resources.PODS.raw, name, "hog")
+            said = (await one.plugin("prefilter", {"pod": raw}))[1]
+            if said["verdict"] == "waiting":
+                assert "take long to evaluate" in said["message"]
+                late.add(f"hog/{name}")
+                if len(late) == 3:
+                    break
+        assert late
         assert (await one.plugin("prefilter", {"pod": await one.pod("honest")}))[1]["verdict"] == "fits"
         await until(lambda: late & set(one.bridge.requeue_events.since(seq).pods))
