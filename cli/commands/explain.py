@@ -74,6 +74,8 @@ def command(
     word, slash, rest = what[0].partition("/")
     if slash:  # pod/NAME, as kubectl has it
         what = (word.partition(".")[0].lower(), rest, *what[1:])
+    if what[0] in ("no", "node", "nodes") and len(what) > 1:
+        raise Broken("nodes have a command of their own", f"write `drawbridge nodes {what[1]}`")
     kind = _KIND_OF.get(what[0])
     if slash or what[0] in explain.KIND_OF:
         kind = kind or "workload"

@@ -159,3 +159,10 @@ def test_codes_are_explained_as_before():
     assert code == 0
     assert [one["code"] for one in answer["codes"]] == ["D207", "R001"]
     assert json.dumps(answer)
+
+
+@pytest.mark.parametrize("words", [("node", "n1"), ("node/n1",), ("nodes", "n1")])
+def test_for_a_node_the_command_is_named(words):
+    done = run("explain", *words)
+    assert done.exit_code == 2
+    assert "`drawbridge nodes n1`" in done.stderr
