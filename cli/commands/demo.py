@@ -53,11 +53,14 @@ def command(
     objects = [document.object for document in published]
     on_terminal = sys.stdout.isatty() and sys.stdin.isatty()
     stay = on_terminal and not once
-    asyncio.run(_demo(documents, objects, configuration, stay=stay))
+    mine = files[0] if files and files[0] != "-" else "pod.yaml"
+    asyncio.run(_demo(documents, objects, configuration, mine, stay=stay))
     return Exit.FINE
 
 
-async def _demo(documents: list[Document], objects: list[dict[str, Any]], config: str, *, stay: bool) -> None:
+async def _demo(
+    documents: list[Document], objects: list[dict[str, Any]], config: str, mine: str, *, stay: bool
+) -> None:
     from cli import loop
     from cli.arrivals import brings_pods
     from cli.configuration import source_of
@@ -104,10 +107,10 @@ async def _demo(documents: list[Document], objects: list[dict[str, Any]], config
         if passed_over:
             inputs.tell([_count(passed_over, "passed over: the demo does not know or cannot read them")])
         if not stay:
-            _tell_next(here, "")
+            _tell_next(here, "", mine)
             return
         async with PodsListener(here).open() as url:
-            _tell_next(here, url)
+            _tell_next(here, url, mine)
             await loop.stopping().wait()
 
 
@@ -126,21 +129,21 @@ def _count(documents: list[Document], what: str) -> str:
     return f"{inputs.count_of(len(documents), 'object')} {what}: {listed}"
 
 
-def _tell_next(here: Playground, url: str) -> None:
+def _tell_next(here: Playground, url: str, mine: str) -> None:
     program = inputs.called()
     lines = [
         "",
         "next:",
-        f"  {program} translate -f pod.yaml -o diff",
+        f"  {program} translate -f {mine} -o diff",
         "      the same decisions on your own files, no cluster needed",
-        f"  {program} demo -f pod.yaml",
+        f"  {program} demo -f {mine}",
         "      your own pods through the webhook, on this fleet",
         f"  {program} manifests --image REGISTRY/drawbridge:TAG | kubectl apply -f -",
         "      into a cluster, in observe mode: it changes nothing yet",
     ]
     if url:
         lines += [
-            f"  curl --data-binary @pod.yaml {url}/pods",
+            f"  curl --data-binary @{mine} {url}/pods",
             f"  curl {here.metrics_url}",
             "",
             "The webhook stays up until Ctrl-C.",

@@ -201,7 +201,8 @@ def _at_its_scheduler(
     state, _ = state_of(scene.gathered, configuration, scene.features)
     if missed := find_missed(pod, state):
         return Standing(keeper=Keeper.USER, message=f"{missed.message}: {missed.remedy}")
-    keys = dict.fromkeys(one.key for one in gate.decisions if one.key)
+    keys = dict.fromkeys(one.key for one in gate.decisions if one.key and one.container)
+    keys = keys or dict.fromkeys(one.key for one in gate.decisions if one.key)
     message = f"no claim stands for {', '.join(keys)}: {scheduler} places it where a device plugin has them"
     return Standing(keeper=keeper, message=message)
 

@@ -14,7 +14,7 @@ from dra.objects import (
     versions,
 )
 from dra.wire import WireError, convert
-from webhook.state import IN_CONFIG_MAPS, Features, Inventory, State, StateBuilder, custom_kinds, installed
+from webhook.state import IN_CONFIG_MAPS, Features, State, StateBuilder, custom_kinds, installed
 
 if TYPE_CHECKING:
     from webhook.state import Configuration
@@ -40,7 +40,7 @@ _REFERRED = ("ResourceClaim", "ResourceClaimTemplate")
 
 
 def state_of(gathered: Gathered, configuration: Configuration, features: Features) -> tuple[State, list[Unread]]:
-    """Make the state, and name what could not be understood. Of files without nodes, classes and slices the fleet is unknown."""
+    """Make the state, and name what could not be understood. Of files without nodes and slices the fleet is unknown."""
     builder = StateBuilder(configuration)
     unread: list[Unread] = []
     for one in gathered.objects:
@@ -59,6 +59,7 @@ def state_of(gathered: Gathered, configuration: Configuration, features: Feature
     builder.learn(features=features, installed=around, incomplete=frozenset(missing if unsure else ()))
     builder.settle()
     state = msgspec.structs.replace(builder.state(fresh=True), custom_kinds=custom_kinds(gathered.objects))
-    if gathered.server is None and not gathered.of("Node", "DeviceClass", "ResourceSlice"):
-        state = msgspec.structs.replace(state, fleet=Inventory(installed=around), stock=None, prospects=None)
+    if gathered.server is None and not gathered.of("Node", "ResourceSlice"):  # classes alone say nothing about devices
+        fleet = msgspec.structs.replace(state.fleet, known=False, assumes=True)
+        state = msgspec.structs.replace(state, fleet=fleet, stock=None, prospects=None)
     return state, unread

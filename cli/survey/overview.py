@@ -103,8 +103,6 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
 def overview(gathered: Gathered, configuration: Configuration, features: Features, scope: Scope) -> Overview:
     """Look at everything that was read."""
     state, odd = state_of(gathered, configuration, features)
-    if gathered.server is None and not state.fleet.known:
-        state = msgspec.structs.replace(state, fleet=msgspec.structs.replace(state.fleet, assumes=True))
     stock = state.stock
     foreteller = Foreteller(state)
     workloads: list[Asking] = []

@@ -95,10 +95,19 @@ def test_what_is_forged_is_not_looked_into(tmp_path):
 
 def test_a_pod_whose_words_are_left_is_served_by_a_device_plugin(tmp_path):
     for uid in ("", "1"):
-        _, told = explain_json(tmp_path, "pod p", legacy(uid=uid))
+        pod = legacy(uid=uid, limits={"rdma/hca": "1"})
+        pod["spec"]["nodeSelector"] = {"cloud.google.com/gke-accelerator": "nvidia-l4"}
+        _, told = explain_json(tmp_path, "pod p", pod)
         standing = told["pod"]["standing"]
         assert standing["keeper"] == "scheduler"
-        assert standing["message"].startswith("no claim stands for nvidia.com/gpu")
+        assert standing["message"].startswith("no claim stands for rdma/hca: ")
+
+
+def test_without_an_inventory_a_pod_is_explained_by_the_meaning_that_translate_assumes(tmp_path):
+    code, told = explain_json(tmp_path, "pod p", legacy())
+    [decision] = told["pod"]["gate"]["decisions"]
+    assert (code, decision["action"], told["pod"]["standing"]["keeper"]) == (0, "translated", "gate")
+    assert decision["basis"].startswith("assumed: nvidia.com/gpu is a whole device")
 
 
 def test_where_nothing_is_written_the_gate_is_asked_what_it_would_do(tmp_path):
