@@ -2,21 +2,7 @@
 
 from __future__ import annotations
 
-from cli.loading.objects import (
-    CLUSTER,
-    Gathered,
-    Object,
-    Trimmer,
-    Unread,
-    Who,
-    inside,
-    is_extended,
-    items,
-    owner_of,
-    serves_node,
-    text,
-    who,
-)
+from cli.loading.objects import CLUSTER, Gathered, Trimmer, Unread, Who, is_extended, owner_of, serves_node, who
 from cli.loading.scene import (
     HELD,
     KINDS,
@@ -32,6 +18,7 @@ from cli.loading.scene import (
 )
 from cli.loading.visit import TELLING, Visit, gather
 from cli.loading.webhook_state import state_of
+from dra.raw import Object, inside, items, text
 
 __all__ = [
     "CLUSTER",

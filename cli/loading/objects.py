@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from cluster.server import Server
-from webhook.translate import at, mapping, paths
+from dra.raw import Object, inside, items, mapping, text
+from webhook.translate import at, paths
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-Object = dict[str, Any]
 CLUSTER = ""  # the namespace of an object that has none
 _NATIVE = "kubernetes.io"
 _MANAGED = ("managedFields",)
@@ -75,19 +75,6 @@ class Gathered(msgspec.Struct, frozen=True, kw_only=True):
         return [one for one in self.objects if one.get("kind") in kinds]
 
 
-def inside(obj: Object, *path: str) -> Object:
-    """Follow names into an object; empty where they lead nowhere."""
-    for name in path:
-        obj = mapping(obj.get(name))
-    return obj
-
-
-def items(obj: Object, name: str) -> list[Object]:
-    """Give the objects of a list in an object."""
-    listed = obj.get(name)
-    return [mapping(one) for one in listed] if isinstance(listed, list) else []
-
-
 def who(obj: Object) -> Who:
     """Identify an object."""
     metadata = mapping(obj.get("metadata"))
@@ -123,11 +110,6 @@ def serves_node(obj: Object) -> bool:
 def group_of(version: object) -> str:
     """Give the group of an apiVersion."""
     return text(version).rpartition("/")[0]
-
-
-def text(value: object) -> str:
-    """Give a text, or "" for any other value."""
-    return value if isinstance(value, str) else ""
 
 
 def is_extended(key: str) -> bool:

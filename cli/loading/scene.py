@@ -16,10 +16,11 @@ import msgspec
 from cli import contract as inputs
 from cli.configuration import features_of, server_named
 from cli.devices import read_object
-from cli.loading.objects import Gathered, Object, Unread, inside, owner_of, who, without_bookkeeping
+from cli.loading.objects import Gathered, Unread, owner_of, who, without_bookkeeping
 from cli.loading.visit import Visit
 from cluster import resources
 from dra.objects import DeviceQuota, Pod, ResourceClaimTemplate
+from dra.raw import Object, inside
 from dra.server import known_gates
 from dra.stock import Stock
 from dra.wire import WireError

@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
-from cli.loading.objects import Gathered, Object, Trimmer, Unread, inside, items, owner_of, text
+from cli.loading.objects import Gathered, Trimmer, Unread, owner_of
 from cluster import resources
 from cluster.errors import ApiError, Gone, Unauthorized, Unavailable
 from cluster.resources import Resource
+from dra.raw import inside, items, text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from cluster.protocol import Cluster
+    from dra.raw import Object
 
     Tell = Callable[[str], None]
 

@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from cli.loading.objects import Gathered, Unread, group_of, text, who
+from cli.loading.objects import Gathered, Unread, group_of, who
 from cluster import resources
 from cluster.manifests import unfold
 from dra.objects import (
     Pod,
     versions,
 )
+from dra.raw import text
 from dra.wire import WireError, convert
 from webhook.state import IN_CONFIG_MAPS, Features, State, StateBuilder, custom_kinds, installed
 

@@ -23,16 +23,15 @@ import msgspec
 
 from allocator.pods import refusal
 from dra.objects import Node, NodeSpec, Pod, PodSpec
+from dra.raw import inside, items, strings
 from dra.wire import WireError, convert
 from webhook.dialects import Selection
-from webhook.state.device_plugins import at, items
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from dra.raw import Object
     from webhook.dialects import Selected
-
-    Object = Mapping[str, Any]
 
 KARPENTER, CLUSTER_AUTOSCALER = "Karpenter", "cluster-autoscaler"
 STATUS = "cluster-autoscaler-status"  # the ConfigMap that the autoscaler keeps in its namespace
@@ -128,7 +127,7 @@ def autoscalers(objects: Iterable[Object]) -> tuple[Autoscaler, ...]:
                 pools.append(_pool(one))
             case "Deployment":
                 found |= {each.name: each for each in _deployed(one)}
-            case "ConfigMap" if at(one, "metadata").get("name") == STATUS:
+            case "ConfigMap" if inside(one, "metadata").get("name") == STATUS:
                 empty = tuple(_empty_groups(one))
     if pools:
         karpenter = found.get(KARPENTER, Autoscaler(name=KARPENTER))
@@ -141,14 +140,14 @@ def autoscalers(objects: Iterable[Object]) -> tuple[Autoscaler, ...]:
 
 def _deployed(deployment: Object) -> Iterator[Autoscaler]:
     """Read the autoscaler of a Deployment, if it is one, by its image, variables and arguments."""
-    metadata = at(deployment, "metadata")
+    metadata = inside(deployment, "metadata")
     where = f"Deployment {metadata.get('namespace') or 'default'}/{metadata.get('name')}"
-    for container in items(at(deployment, "spec", "template", "spec"), "containers"):
+    for container in items(inside(deployment, "spec", "template", "spec"), "containers"):
         image = str(container.get("image"))
         version = _VERSION.search(image)
         minor = int(version[1]) if version else None
         path = _TAG.sub("", image)
-        said = [word for part in ("command", "args") for word in container.get(part) or () if isinstance(word, str)]
+        said = strings(container, "command", "args")
         if path.endswith("/cluster-autoscaler") or path.startswith("cluster-autoscaler"):
             flag = _flag(said, "enable-dynamic-resource-allocation", "")
             asked = flag is not None and flag in _TRUE
@@ -174,8 +173,8 @@ def _flag(words: Iterable[str], name: str, otherwise: object) -> str | None:
 
 
 def _pool(obj: Object) -> NodePool:
-    template = at(obj, "spec", "template")
-    spec = at(template, "spec")
+    template = inside(obj, "spec", "template")
+    spec = inside(template, "spec")
     requirements = tuple(
         Selection(str(one.get("key")), str(one.get("operator")), tuple(map(str, one.get("values") or ())))
         for one in items(spec, "requirements")[:_MOST]
@@ -185,8 +184,8 @@ def _pool(obj: Object) -> NodePool:
         node = convert({"spec": {"taints": items(spec, "taints")}}, Node)
     except WireError:
         node = Node(spec=NodeSpec())
-    labels = {key: value for key, value in at(template, "metadata", "labels").items() if isinstance(value, str)}
-    return NodePool(name=str(at(obj, "metadata").get("name")), labels=labels, requirements=requirements, node=node)
+    labels = {key: value for key, value in inside(template, "metadata", "labels").items() if isinstance(value, str)}
+    return NodePool(name=str(inside(obj, "metadata").get("name")), labels=labels, requirements=requirements, node=node)
 
 
 def _permits(requirement: Selection, value: str) -> bool:
@@ -199,8 +198,8 @@ def _permits(requirement: Selection, value: str) -> bool:
 
 def _empty_groups(config_map: Object) -> Iterator[str]:
     """Name the groups without a node in the status that the autoscaler writes (from 1.30 on, as YAML)."""
-    for one in items(at(config_map, "data", "status"), "nodeGroups")[:_MOST]:
-        health = at(one, "health")
+    for one in items(inside(config_map, "data", "status"), "nodeGroups")[:_MOST]:
+        health = inside(one, "health")
         if health.get("cloudProviderTarget") == 0 and health.get("maxSize") != 0:
             yield str(one.get("name"))
 

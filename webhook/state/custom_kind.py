@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
+from dra.raw import mapping
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -70,8 +72,8 @@ def custom_kinds(objects: Iterable[_Object]) -> Mapping[GroupKind, tuple[CustomK
             wanted.add((group, str(obj.get("kind", ""))))
     found: dict[GroupKind, tuple[CustomKind, ...]] = {}
     for definition in definitions:
-        spec = _mapping(definition.get("spec"))
-        both = str(spec.get("group", "")), str(_mapping(spec.get("names")).get("kind", ""))
+        spec = mapping(definition.get("spec"))
+        both = str(spec.get("group", "")), str(mapping(spec.get("names")).get("kind", ""))
         if both in wanted:
             read = _read(definition)
             if read is not None:
@@ -80,9 +82,9 @@ def custom_kinds(objects: Iterable[_Object]) -> Mapping[GroupKind, tuple[CustomK
 
 
 def _read(definition: _Object) -> CustomKind | None:
-    spec = _mapping(definition.get("spec"))
+    spec = mapping(definition.get("spec"))
     versions = spec.get("versions")
-    listed = [_mapping(one) for one in versions] if isinstance(versions, list) else []
+    listed = [mapping(one) for one in versions] if isinstance(versions, list) else []
     is_beta = definition.get("apiVersion") == _BETA
     if is_beta and not listed:
         listed = [{"name": spec.get("version"), "served": True, "storage": True}]
@@ -92,16 +94,16 @@ def _read(definition: _Object) -> CustomKind | None:
     try:
         for one in listed:
             shared = spec.get("validation") if is_beta else None
-            schema = _mapping(one.get("schema") or shared).get("openAPIV3Schema")
+            schema = mapping(one.get("schema") or shared).get("openAPIV3Schema")
             schemas[str(one.get("name"))] = None if preserves else reader.read(schema)
     except _UnreadableError:
         return None
     return CustomKind(
-        name=str(_mapping(definition.get("metadata")).get("name", "")),
+        name=str(mapping(definition.get("metadata")).get("name", "")),
         schemas=schemas,
         served=frozenset(str(one.get("name")) for one in listed if one.get("served") is True),
         storage=next((str(one.get("name")) for one in listed if one.get("storage") is True), ""),
-        converts=_mapping(spec.get("conversion")).get("strategy") == "Webhook",
+        converts=mapping(spec.get("conversion")).get("strategy") == "Webhook",
     )
 
 
@@ -120,7 +122,7 @@ class _Reader:
         if not isinstance(raw, dict) or self._seen > _MOST_NODES or depth > _DEEPEST:
             raise _UnreadableError
         others, items = raw.get("additionalProperties"), raw.get("items")
-        named = _mapping(raw.get("properties"))
+        named = mapping(raw.get("properties"))
         found = Schema(
             preserves=raw.get("x-kubernetes-preserve-unknown-fields") is True,
             embedded=raw.get("x-kubernetes-embedded-resource") is True,
@@ -157,7 +159,3 @@ def _prune(value: Json, schema: Schema | None) -> Json:
         elif schema.preserves:
             kept[name] = member
     return kept
-
-
-def _mapping(value: Json) -> _Object:
-    return value if isinstance(value, dict) else {}

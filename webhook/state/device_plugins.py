@@ -11,14 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
+
+from dra.raw import inside, items, strings, text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    Object = Mapping[str, Any]
+    from dra.raw import Object
 
 LABEL = "nvidia.com/device-plugin.config"
 _PREFIX = "nvidia.com/"
@@ -104,17 +106,17 @@ def device_plugins(objects: Iterable[Object]) -> tuple[DevicePlugin, ...]:
             case "ConfigMap":
                 maps.append(one)
             case "ClusterPolicy":
-                config = at(one, "spec", "devicePlugin", "config")
-                if name := _text(config.get("name")):
-                    sets.append(_Set(name, default=_text(config.get("default")), fallbacks=(_EMPTY,)))
+                config = inside(one, "spec", "devicePlugin", "config")
+                if name := text(config.get("name")):
+                    sets.append(_Set(name, default=text(config.get("default")), fallbacks=(_EMPTY,)))
             case "DaemonSet":
                 sets += _sets_of(one)
                 found += _intel(one, _shared_argument(one))
             case "GpuDevicePlugin":
-                found += _intel(one, at(one, "spec").get("sharedDevNum"))
+                found += _intel(one, inside(one, "spec").get("sharedDevNum"))
     for one in maps:
-        metadata = at(one, "metadata")
-        name, namespace = _text(metadata.get("name")), _text(metadata.get("namespace")) or "default"
+        metadata = inside(one, "metadata")
+        name, namespace = text(metadata.get("name")), text(metadata.get("namespace")) or "default"
         configurations = dict(_configurations(one, f"ConfigMap {namespace}/{name}"))
         told = [each for each in sets if each.name == name and each.namespace in ("", namespace)]
         for each in (told or [_Set(name)]) if configurations else ():
@@ -139,33 +141,32 @@ def _default(told: _Set, configurations: Mapping[str, PluginConfiguration]) -> s
 
 def _sets_of(daemon_set: Object) -> Iterator[_Set]:
     """Read which ConfigMap the NVIDIA plugin of a DaemonSet is given, and how it chooses in it."""
-    pod = at(daemon_set, "spec", "template", "spec")
+    pod = inside(daemon_set, "spec", "template", "spec")
     containers = [*items(pod, "initContainers"), *items(pod, "containers")]
     variables = {
-        _text(one.get("name")): _text(one.get("value")) for container in containers for one in items(container, "env")
+        text(one.get("name")): text(one.get("value")) for container in containers for one in items(container, "env")
     }
     files = [variables.get("CONFIG_FILE", "")]
     for container in containers:
-        words = [_text(word) for part in ("command", "args") for word in _list(container, part)]
+        words = strings(container, "command", "args")
         files += [word.partition("=")[2] for word in words if word.startswith("--config-file=")]
-    if not any(files) or not any("nvidia" in _text(container.get("image")) for container in containers):
+    if not any(files) or not any("nvidia" in text(container.get("image")) for container in containers):
         return
     chosen = variables.get("DEFAULT_CONFIG", "")
     if variables.get("NODE_LABEL") is None and not chosen:  # one file, mounted where it is read
         chosen = next(filter(None, files)).rpartition("/")[2]
     said = tuple(filter(None, variables.get("FALLBACK_STRATEGIES", ",".join(_CHARTS_OWN)).split(",")))
-    namespace = _text(at(daemon_set, "metadata").get("namespace")) or "default"
-    nodes = {key: value for key, value in at(pod, "nodeSelector").items() if isinstance(value, str)}
+    namespace = text(inside(daemon_set, "metadata").get("namespace")) or "default"
+    nodes = {key: value for key, value in inside(pod, "nodeSelector").items() if isinstance(value, str)}
     for volume in items(pod, "volumes"):
-        if name := _text(at(volume, "configMap").get("name")):
+        if name := text(inside(volume, "configMap").get("name")):
             yield _Set(name, namespace, chosen, said, nodes)
 
 
 def _configurations(config_map: Object, where: str) -> Iterator[tuple[str, PluginConfiguration]]:
     """Read those entries of a ConfigMap that are configurations of the NVIDIA plugin."""
-    data = config_map.get("data")
-    for name, value in list(data.items())[:_MOST] if isinstance(data, Mapping) else ():
-        if not isinstance(value, Mapping):
+    for name, value in list(inside(config_map, "data").items())[:_MOST]:
+        if not isinstance(value, dict):
             continue  # with what is no YAML the plugin does not start either
         known = set(value) <= set(_PARTS) and ("version" in value or "sharing" in value)
         if known and value.get("version", "v1") in ("v1", ""):
@@ -174,22 +175,22 @@ def _configurations(config_map: Object, where: str) -> Iterator[tuple[str, Plugi
 
 def _configuration(value: Object, where: str) -> PluginConfiguration:
     ignored = [
-        _text(one.get("name"))
+        text(one.get("name"))
         for kind in ("gpus", "mig", "migs")
-        for one in items(at(value, "resources"), kind)[:_MOST]
+        for one in items(inside(value, "resources"), kind)[:_MOST]
     ]
-    sharing = at(value, "sharing")
+    sharing = inside(value, "sharing")
     strategy = "mps" if sharing.get("mps") is not None else "timeSlicing"
-    of_strategy = at(sharing, strategy)
+    of_strategy = inside(sharing, strategy)
     renames = of_strategy.get("renameByDefault") is True
     fails = of_strategy.get("failRequestsGreaterThanOne")
     shared: dict[str, Replicas] = {}
     for one in items(of_strategy, "resources")[:_MOST]:
-        name, replicas = _text(one.get("name")), one.get("replicas")
+        name, replicas = text(one.get("name")), one.get("replicas")
         if not name or type(replicas) is not int or replicas < 2:
             continue  # the plugin does not start with it
         key = name if name.startswith(_PREFIX) else _PREFIX + name
-        if rename := _text(one.get("rename")):
+        if rename := text(one.get("rename")):
             ignored.append(rename)
         fails_above_one = fails is True or (strategy == "mps" and fails is None)
         shared[f"{key}.shared" if renames else key] = Replicas(replicas, _STRATEGIES[strategy], fails_above_one)
@@ -201,45 +202,23 @@ def _intel(obj: Object, number: object) -> Iterator[DevicePlugin]:
     """Read how many containers share a GPU of Intel's plugin."""
     if type(number) is not int or number < 2:
         return
-    metadata = at(obj, "metadata")
-    namespace = _text(metadata.get("namespace"))
-    name = f"{namespace}/{_text(metadata.get('name'))}" if namespace else _text(metadata.get("name"))
+    metadata = inside(obj, "metadata")
+    namespace = text(metadata.get("namespace"))
+    name = f"{namespace}/{text(metadata.get('name'))}" if namespace else text(metadata.get("name"))
     shared = dict.fromkeys(_INTEL, Replicas(number, "unlimited"))
-    spec = at(obj, "spec")
-    selector = at(spec, "template", "spec", "nodeSelector") or at(spec, "nodeSelector")
+    spec = inside(obj, "spec")
+    selector = inside(spec, "template", "spec", "nodeSelector") or inside(spec, "nodeSelector")
     nodes = {key: value for key, value in selector.items() if isinstance(value, str)}
-    where = f"{_text(obj.get('kind'))} {name}"
+    where = f"{text(obj.get('kind'))} {name}"
     yield DevicePlugin(configurations={"": PluginConfiguration(where=where, shared=shared)}, default="", nodes=nodes)
 
 
 def _shared_argument(daemon_set: Object) -> int | None:
-    for container in items(at(daemon_set, "spec", "template", "spec"), "containers"):
-        words = [_text(word) for part in ("command", "args") for word in _list(container, part)]
+    for container in items(inside(daemon_set, "spec", "template", "spec"), "containers"):
+        words = strings(container, "command", "args")
         for word, following in pairwise([*words, ""]):
             name, _, value = word.lstrip("-").partition("=")
             if name == _INTEL_ARGUMENT:
                 number = value or following
                 return int(number) if number.isascii() and number.isdecimal() and len(number) < 9 else None
     return None
-
-
-def at(obj: Object, *path: str) -> Object:
-    """Follow names into an object; empty where they lead nowhere."""
-    for name in path:
-        inner = obj.get(name)
-        obj = inner if isinstance(inner, Mapping) else {}
-    return obj
-
-
-def _list(obj: Object, name: str) -> list[Any]:
-    value = obj.get(name)
-    return value if isinstance(value, list) else []
-
-
-def items(obj: Object, name: str) -> list[Object]:
-    """Give the objects of a list in an object."""
-    return [one for one in _list(obj, name) if isinstance(one, Mapping)]
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from typing import Any
 
+    from dra.raw import Object
     from webhook.dialects import Selected
 
 # Kinds that are read here, and nothing else of them than what this and its two neighbours look at.
@@ -72,7 +73,7 @@ class Installed(msgspec.Struct, frozen=True, kw_only=True):
 NONE = Installed()
 
 
-def installed(objects: Iterable[Mapping[str, Any]]) -> Installed:
+def installed(objects: Iterable[Object]) -> Installed:
     """Read what is installed among some objects."""
     telling = [one for one in objects if str(one.get("kind")) in KINDS]
     if not telling:

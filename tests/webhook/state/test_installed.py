@@ -1,0 +1,43 @@
+"""What is installed is read of objects in which anything may be of another shape."""
+
+import pytest
+
+from cluster.manifests import unfold
+from tests.corpus.move.autoscaled import STATUS, karpenter, pool, requirement, scaler
+from tests.corpus.move.plugins import CHART, config_map, daemon_set, policy, sharing
+from webhook.state import IN_CONFIG_MAPS, installed
+
+ODD = (5, True, "x", None, [], {}, [5], ["x"], {"x": 5}, [{"x": 5}])
+OBJECTS = (
+    pool(labels={"a": "b"}, requirements=[requirement("a", "In", "b")], taints=[{"key": "a", "effect": "NoSchedule"}]),
+    karpenter("1.8.1", "--ignore-dra-requests=false", IGNORE_DRA_REQUESTS="false"),
+    scaler("1.33.0", "--enable-dynamic-resource-allocation"),
+    config_map("cluster-autoscaler-status", "kube-system", status=STATUS),
+    config_map(any=sharing(renameByDefault=True)),
+    policy("any"),
+    CHART,
+    daemon_set("intel/intel-gpu-plugin:1", args=["-shared-dev-num=4"], selector={"a": "b"}),
+    {"kind": "GpuDevicePlugin", "metadata": {"name": "x"}, "spec": {"sharedDevNum": 4, "nodeSelector": {"a": "b"}}},
+)
+
+
+def mistyped(value):
+    """Give an object many times, each time with one part of another shape."""
+    yield from ODD
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            for odd in mistyped(inner):
+                yield {**value, name: odd}
+    elif isinstance(value, list):
+        for at, inner in enumerate(value):
+            for odd in mistyped(inner):
+                yield [*value[:at], odd, *value[at + 1 :]]
+
+
+@pytest.mark.parametrize("obj", OBJECTS, ids=lambda obj: f"{obj['kind']} {obj['metadata']['name']}")
+def test_a_part_of_another_shape_is_as_if_it_were_not_there(obj):
+    others = [unfold(one, IN_CONFIG_MAPS) for one in OBJECTS if one is not obj]
+    for odd in mistyped(unfold(obj, IN_CONFIG_MAPS)):
+        if isinstance(odd, dict):
+            read = installed([*others, odd])
+            assert len(read.plugins) + len(read.autoscalers) >= 3, odd
