@@ -47,10 +47,11 @@ def never(
     """Find the claims, templates and pods among the objects that an idle fleet could not serve."""
     from dra.budget import Budget
     from webhook.admission import unheld
+    from webhook.refusals import PAGES
 
     explained: set[int] = set()
     for number, finding in found:
-        if finding.code in _SAID or finding.severity.value == "error":
+        if finding.code in _SAID or finding.code in PAGES or finding.severity.value == "error":
             explained.add(number)
     values = [_read(value) for value in objects]
     others = [_read(value) for value in known]

@@ -102,13 +102,13 @@ def command(
         if obj.get("kind") == "DrawbridgeConfiguration":
             _, mistakes = configurations.read(obj)
             found += [Reviewed(number, mistake) for mistake in mistakes]
-    if any(obj.get("kind") == "ResourceSlice" for obj in (*objects, *around)):
-        found += never(objects, around, found, features.server)
     state = in_mode(state_of([*known, *documents], (), configuration, features), mode)
     # Where no fleet is given, its absence is no reason to refuse anything.
     state = msgspec.structs.replace(state, confirmed=state.fleet.known)
     decided = [decide_object(value, state).decisions for value in objects]
     found = at_the_webhook(objects, decided, found)
+    if any(obj.get("kind") == "ResourceSlice" for obj in (*objects, *around)):
+        found += never(objects, around, found, features.server)
     if any(one.object.get("kind") == "DeviceQuota" for one in (*documents, *inventoried)):
         from cli.quota import foretell, reviewed
 

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     Object = dict[str, Any]
 
 _TEMPLATE = "ResourceClaimTemplate"
+_CLAIMS = ("ResourceClaim", _TEMPLATE)
 _DIGITS = 16
 
 
@@ -350,7 +351,8 @@ def _print_report(results: list[Result]) -> None:
             continue
         lines = [f"{result.name}  ({result.document.file}:{result.document.line})"]
         for decision in result.translation.decisions:
-            where = f"{decision.container or 'pod'}: {decision.key}" if decision.key else decision.container or "pod"
+            whole = "claim" if result.object.get("kind") in _CLAIMS else "pod"
+            where = f"{decision.container or whole}: {decision.key}" if decision.key else decision.container or whole
             basis = f" [{decision.basis}]" if decision.basis else ""
             detail = str(Denial(decision.code, decision.detail, decision.remedy)) if decision.code else decision.detail
             lines.append(f"  {decision.action:<12} {where}{'  ' + detail if detail else ''}{basis}")

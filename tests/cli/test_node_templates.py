@@ -32,9 +32,9 @@ def codes(*args):
 def test_check_finds_no_claim_impossible_that_a_declared_node_could_serve(fleet, config, tmp_path, option):
     four = manifest(tmp_path / "four.yaml", claim("four", exactly("gpu", count=4)))
     five = manifest(tmp_path / "five.yaml", claim("five", exactly("gpu", count=5)))
-    assert codes("-f", four, "--inventory", fleet) == ["D305"]
+    assert codes("-f", four, "--inventory", fleet) == ["R023", "D305"]
     assert codes("-f", four, "--inventory", fleet, option, config) == []
-    assert codes("-f", five, "--inventory", fleet, option, config) == ["D315"], (
+    assert codes("-f", five, "--inventory", fleet, option, config) == ["R023"], (
         "the fleet has six, and no node has five"
     )
 

@@ -12,7 +12,7 @@ from cli.survey import Foreteller, Outlook
 from cli.survey.families import families
 from cluster import manifests
 from tests.corpus import hostile_pods
-from tests.webhook.admission.test_decide import applied, review
+from tests.webhook.admission.test_decide import answer, applied, review
 from tests.webhook.admission.test_verdict import FLEET, GPU, PODS, REFUSED, STATE, THREE, at_the_gate, pod, state
 from tests.webhook.dialects.test_vocabularies import CASES
 from tests.webhook.pods import EXAMPLES
@@ -46,6 +46,31 @@ def test_the_commands_agree(name):
         return  # let in as it is, and there is no device plugin that would serve it
     simulated = run("simulate", "-f", str(EXAMPLES / "fleet"), of=ASKED[name])
     assert simulated.exit_code == expected, simulated.output
+
+
+def claim(count, **selected):
+    """A claim for whole GPUs, and a template of the same."""
+    spec = {"devices": {"requests": [{"name": "g", "exactly": {"deviceClassName": "gpu.nvidia.com", "count": count} | selected}]}}  # fmt: skip
+    head = {"apiVersion": "resource.k8s.io/v1", "metadata": {"name": "c", "namespace": "n"}}
+    return [head | {"kind": "ResourceClaim", "spec": spec}, head | {"kind": "ResourceClaimTemplate", "spec": {"spec": spec}}]  # fmt: skip
+
+
+NONE_SUCH = [{"cel": {"expression": "device.attributes['gpu.nvidia.com'].productName == 'H9000'"}}]
+
+
+@pytest.mark.parametrize(("asked", "code"), [(claim(2), ""), (claim(9), "[R023]"), (claim(1, selectors=NONE_SUCH), "[R022]")], ids=str)  # fmt: skip
+def test_the_commands_refuse_the_claims_that_the_webhook_refuses(asked, code):
+    for one in asked:
+        plural = f"{one['kind'].lower()}s"
+        said = answer(decide.validate(review(one, resource=plural, group="resource.k8s.io", namespace="n"), STATE))
+        assert (code in said["status"]["message"]) if code else said["allowed"]
+        for command in ("translate", "check"):
+            done = run(command, *INVENTORY, "-o", "json", of=one)
+            assert done.exit_code == bool(code), done.output
+            assert not code or code in done.output or code.strip("[]") in done.output
+            assert run(command, *INVENTORY, "--mode", "warn", of=one).exit_code == 0
+        allocated = one | {"status": {"allocation": {"devices": {"results": []}}}}
+        assert not decide_object(allocated, STATE).refusals
 
 
 OFF = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n", "labels": {"drawbridge.dev/mode": "off"}}}

@@ -77,14 +77,8 @@ def inspect(request: Request, obj: dict[str, Json], state: State, budget: Budget
     match resource.group, resource.resource:
         case "", "pods":
             return _pod(wire.convert(obj, Pod), obj, namespace, state, budget)
-        case "resource.k8s.io", "resourceclaims":
-            stored = wire.convert(obj, ResourceClaim)
-            claim = _claim(stored.spec, namespace, stored.metadata.name or stored.metadata.generate_name)
-            return _judge_claim(claim, "/spec/devices", state, budget)
-        case "resource.k8s.io", "resourceclaimtemplates":
-            template = wire.convert(obj, ResourceClaimTemplate)
-            claim = _claim(template.spec.spec, namespace, template.metadata.name or template.metadata.generate_name)
-            return _judge_claim(claim, "/spec/spec/devices", state, budget)
+        case "resource.k8s.io", ("resourceclaims" | "resourceclaimtemplates"):
+            return inspect_claim(obj, namespace, state, budget)
         case (("apps" | "batch"), _):
             # A workload itself is never refused: its author is told what its pods will meet.
             found = paths(obj)
@@ -107,8 +101,15 @@ def inspect(request: Request, obj: dict[str, Json], state: State, budget: Budget
     return NOTHING
 
 
-def _judge_claim(claim: ResourceClaim, path: str, state: State, budget: Budget) -> Found:
-    """Judge a claim, or one that a template makes."""
+def inspect_claim(obj: dict[str, Json], namespace: str, state: State, budget: Budget) -> Found:
+    """Judge a claim, or those that a template makes."""
+    if obj.get("kind") == "ResourceClaimTemplate":
+        of = wire.convert(obj, ResourceClaimTemplate)
+        path, spec, metadata = "/spec/spec/devices", of.spec.spec, of.metadata
+    else:
+        stored = wire.convert(obj, ResourceClaim)
+        path, spec, metadata = "/spec/devices", stored.spec, stored.metadata
+    claim = _claim(spec, namespace, metadata.name or metadata.generate_name)
     found = _fits([claim], state, budget)
     told = parameter_warnings(claim.spec.devices, path, state, budget)
     return msgspec.structs.replace(found, warnings=(*found.warnings, *told))

@@ -16,6 +16,7 @@ CronJob, or of an unknown kind, get that name only when they are made, so the ca
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -25,7 +26,9 @@ from dra import validation
 from dra.budget import Budget
 from dra.errors import OutOfBudget
 from dra.finding import Severity
+from dra.objects import versions
 from dra.pointer import split
+from dra.wire import WireError
 from webhook.admission import template_lifecycle
 from webhook.admission.unanswered_requests import unanswered_requests
 from webhook.admission.unknown_kinds import decide_unknown_kind
@@ -33,6 +36,7 @@ from webhook.admission.validate import (
     NOTHING,
     choose_nodes,
     find_legacy,
+    inspect_claim,
     leave_all,
     prefer_nodes,
     serve_all,
@@ -41,7 +45,7 @@ from webhook.admission.validate import (
 )
 from webhook.dialects import Action
 from webhook.refusals import Code, Denial
-from webhook.state import Mode, mode_of, why_not
+from webhook.state import Mode, mode_of, why_not, workload
 from webhook.translate import (
     Decision,
     Translation,
@@ -66,6 +70,8 @@ if TYPE_CHECKING:
 STEPS = 1_000_000
 # Kinds whose own name is the one that their pods give as their controller's.
 _NAMED = (("", "Pod"), ("apps", "Deployment"), ("apps", "StatefulSet"), ("apps", "DaemonSet"), ("batch", "Job"))
+# Kinds that the webhook judges although they are no pods and make none.
+_CLAIMS = (("resource.k8s.io", "ResourceClaim"), ("resource.k8s.io", "ResourceClaimTemplate"))
 # Actions that every mode leaves as they are.
 _STAYING = (Action.LEFT, Action.NOT_UNDERSTOOD)
 # Actions that change a pod.
@@ -73,14 +79,33 @@ _CHANGING = (Action.TRANSLATED, Action.APPROXIMATED, Action.IGNORED)
 
 
 def decide_object(obj: dict[str, Json], state: State, *, unknown: bool = False) -> Translation:
-    """Decide about a pod, or about the pods of a workload; about kinds that are not known only if `unknown`.
+    """Decide about a pod, the pods of a workload, or a claim; about kinds that are not known only if `unknown`.
 
     A refused object has no operations: its fields stay as they are.
     """
+    if group_kind(obj) in _CLAIMS:
+        return _decide_claim(obj, state)
     mode = mode_of(state, workload_in_files(obj))
     if mode is Mode.WARN and group_kind(obj) not in _NAMED and not why_not(state, namespace_of(obj)):
         mode = Mode.ENFORCE
     return _decide(obj, state, mode, unknown=unknown)
+
+
+def _decide_claim(obj: _Object, state: State) -> Translation:
+    """Decide about a claim, or those that a template makes; one that has its devices was let in already."""
+    claim = mapping(versions.upgrade(obj).value)
+    if mapping(claim.get("status")).get("allocation"):
+        return Translation()
+    namespace = namespace_of(obj)
+    mode = mode_of(state, workload(namespace, mapping(obj.get("metadata"))))
+    name = name_of(obj)
+    done = Translation()
+    if mode is not Mode.OFF:
+        with suppress(WireError, OutOfBudget):
+            found = inspect_claim(claim, namespace, state, Budget(STEPS))
+            denied = [msgspec.structs.replace(one, object=name) for one in found.decisions]
+            done = _in_mode(_refuse(done, denied), obj, mode, state)
+    return done
 
 
 def _decide(obj: _Object, state: State, mode: Mode, *, unknown: bool = False) -> Translation:
