@@ -171,14 +171,19 @@ class Listener:
         asyncio.get_running_loop().remove_reader(listener)
         listener.close()
 
-    async def end(self, grace: float) -> None:
-        """End all connections: idle ones now, those that wait for an answer when there is one or grace is over."""
+    async def end(self, grace: float, linger: float = 0.0) -> None:
+        """End all connections: those that wait for an answer when there is one or grace is over, idle ones after `linger` seconds.
+
+        Until then their clients may still ask, and are answered, or close them: a review that meets a close on its way is lost.
+        """
         self.draining = True
         self.close()
-        deadline = asyncio.get_running_loop().time() + grace
-        while self.connections and asyncio.get_running_loop().time() < deadline:
-            for connection in tuple(self.connections):
-                connection.close()
+        loop = asyncio.get_running_loop()
+        idle = loop.time() + linger
+        while self.connections and loop.time() < idle + grace:
+            if loop.time() >= idle:
+                for connection in tuple(self.connections):
+                    connection.close()
             await asyncio.sleep(TICK / 10)
         for connection in (*self.connections, *self._parting):
             connection.cut()

@@ -41,6 +41,8 @@ ATTACK_SECONDS = 10.0
 PATIENCE = 0.66
 # How many of the reviews that may wait are of one peer, at most.
 PEER_SHARE = 0.75
+# How long a connection that no client uses is kept after the port has closed, in units of the notice.
+LINGER = 3
 BUG = "internal error, see the log of drawbridge"
 
 
@@ -128,12 +130,13 @@ class App:
     async def drain(self, *, notice: float, grace: float) -> None:
         """Say unready, serve on for `notice` seconds while others notice, then finish what is in flight.
 
-        From the first moment each answer closes its connection, so that hardly one is idle when the listener closes.
+        From the first moment each answer closes its connection. What is idle then is not closed under its client before LINGER
+        times the notice is over.
         """
         self._listener.draining = True
         if self._listener.is_open:
             await asyncio.sleep(notice)
-        await self._listener.end(grace)
+        await self._listener.end(grace, LINGER * notice)
         self._pool.close()
 
     @property

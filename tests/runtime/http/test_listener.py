@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import os
+import random
 import socket
 import warnings
 from contextlib import suppress
@@ -217,6 +218,44 @@ async def test_a_request_that_has_arrived_unseen_is_answered_before_its_connecti
     assert head[0] == b"HTTP/1.1 200 OK"
     assert b"Connection: close" in head
     await ending
+    writer.close()
+
+
+async def test_of_clients_that_ask_at_any_moment_of_the_end_none_loses_a_request():
+    """A close that is on its way when a client writes costs the request: so none is sent while clients may still ask."""
+    door = Listener(Friend(), Limits(), [].append)
+    port = door.open("127.0.0.1", 0)
+    moments = random.Random(23)
+    connected = asyncio.Barrier(65)
+
+    async def ask(at, *, asked_before):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        if asked_before:
+            writer.write(REQUEST)
+            assert b"Connection: keep-alive" in await answer(reader)
+        await connected.wait()
+        await asyncio.sleep(at)
+        writer.write(REQUEST)
+        head = await answer(reader)
+        assert head[0] == b"HTTP/1.1 200 OK"
+        assert b"Connection: close" in head
+        writer.close()
+
+    async with asyncio.timeout(PATIENCE), asyncio.TaskGroup() as group:
+        for number in range(64):
+            group.create_task(ask(0.05 + moments.random() / 2, asked_before=bool(number % 4)))
+        await connected.wait()
+        await door.end(grace=0.0, linger=PATIENCE)
+    assert not door.connections
+
+
+async def test_a_client_that_asks_no_more_and_closes_nothing_holds_the_end_for_so_long_and_no_longer():
+    door = Listener(Friend(), Limits(), [].append)
+    reader, writer = await asyncio.open_connection("127.0.0.1", door.open("127.0.0.1", 0))
+    await in_phase(door, ConnectionPhase.QUIET)
+    async with asyncio.timeout(PATIENCE):
+        await door.end(grace=PATIENCE, linger=0.1)
+    assert await reader.read() == b""
     writer.close()
 
 

@@ -61,7 +61,8 @@ class Endpoints:
         raise AssertionError("no replica has answered")
 
 
-async def test_two_replicas_are_replaced_under_load_without_a_lost_review(cluster):  # noqa: F811
+async def test_two_replicas_are_replaced_under_load_without_a_lost_review(cluster, monkeypatch):  # noqa: F811
+    monkeypatch.setattr("webhook.service.app.LINGER", 0.2)
     body, statuses, over = review(pod()), [], asyncio.Event()
     async with running(cluster, identity="z"), AsyncExitStack() as stack:
         connector = aiohttp.TCPConnector(ssl=await trust(cluster), limit=20)
