@@ -29,9 +29,10 @@ def assert_linear(work: Callable[[str], object], text: Callable[[int], str], siz
     assert found < ALLOWED, f"{FACTOR} times the input takes {found:.1f} times as long"
 
 
-def price(work: Callable[[T], object], make: Callable[[], T]) -> float:
-    """How many times as long some work takes as counting to a million in the same moment; the best of three."""
-    return min(_time(work, make()) / _time(sum, COUNTED) for _ in range(3))
+def assert_cheaper(work: Callable[[T], object], make: Callable[[], T], than: float) -> None:
+    """Fail if some work takes longer than counting to a million so many times in the same moment, at the best of three tries."""
+    prices = (_time(work, make()) / _time(sum, COUNTED) for _ in range(3))
+    assert any(price < than for price in prices), f"dearer than counting to a million {than:g} times"
 
 
 def _time(work: Callable[[T], object], given: T) -> int:

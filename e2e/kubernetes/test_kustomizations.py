@@ -15,6 +15,8 @@ from tests.cli.running import run
 from tests.corpus.kustomizations import TREES
 from webhook.names import ANNOTATIONS
 
+pytestmark = pytest.mark.real  # the programs that judge are built with Go
+
 KIND = "ResourceClaimTemplate"
 
 

@@ -98,7 +98,7 @@ class Crowded:
         return called
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(10))
 async def test_replicas_that_start_together_agree(cluster, seed):
     number = iter(range(100))
     crowded = Crowded(cluster, random.Random(seed))
@@ -203,7 +203,7 @@ def parts(bundle):
     return [one + end for one in bundle.split(end)[:-1]]
 
 
-@pytest.mark.parametrize("rounds", range(1, 6))
+@pytest.mark.parametrize("rounds", [1, 2, 3])  # the steps of a change; those after it find nothing to do
 @pytest.mark.parametrize("at", range(1, 16))
 @pytest.mark.parametrize("day", [201, 202, 203], ids=["introduce", "switch", "retire"])
 async def test_who_sleeps_between_any_two_calls_writes_nothing_of_the_past(day, at, rounds):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cluster import manifests
@@ -52,5 +53,6 @@ def example(path: Path) -> Example:
     return Example(path, document.object, devices, left, refused)
 
 
+@cache
 def inventory() -> list[dict[str, Any]]:
     return [document.object for document in manifests.read([DRIVERS])]

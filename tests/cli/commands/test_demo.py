@@ -16,6 +16,7 @@ from cli.playground.pod_progress import end_of, pods_of
 from cli.playground.pods_port import PodsListener
 from cli.playground.story import End, Fate
 from cluster import manifests, resources
+from tests.cli.running import run
 from tests.limits import PATIENCE
 from webhook.service.configuration_file import Source
 
@@ -23,12 +24,8 @@ DRAWBRIDGE = str(Path(sys.executable).with_name("drawbridge"))
 FLEET = [d.object for d in manifests.read([EXAMPLES / "fleet"])]
 
 
-def run(*args, **kwargs):
-    return subprocess.run([DRAWBRIDGE, *args], capture_output=True, text=True, timeout=150, check=False, **kwargs)
-
-
 def test_without_a_terminal_the_demo_ends_by_itself_and_tells_every_pod():
-    done = run("demo")
+    done = subprocess.run([DRAWBRIDGE, "demo"], capture_output=True, text=True, timeout=150, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     told = [line for line in done.stdout.splitlines() if line[:1] in "✓·…✗" and line]
     assert len(told) >= 12
@@ -44,7 +41,7 @@ def test_pods_of_ones_own_can_be_pushed(tmp_path):
     file = tmp_path / "pod.yaml"
     file.write_text("# mine\nkind: Pod\napiVersion: v1\nmetadata: {name: mine}\nspec: {containers: [{name: c, image: x, resources: {limits: {nvidia.com/gpu: 1}}}]}\n")  # fmt: skip
     done = run("demo", "-f", str(file))
-    assert done.returncode == 0
+    assert done.exit_code == 0
     assert "✓ mine  mine" in done.stdout
     assert "asked    c: nvidia.com/gpu 1" in done.stdout
 
@@ -57,7 +54,7 @@ def test_a_file_that_cannot_be_read_is_exit_2_before_anything_starts(tmp_path, c
     if content is not None:
         file.write_text(content)
     done = run("demo", "-f", str(file))
-    assert done.returncode == 2
+    assert done.exit_code == 2
     assert says.lower() in done.stderr.lower()
     assert not done.stdout
 
@@ -71,7 +68,7 @@ def test_a_bad_configuration_is_exit_2_with_every_mistake(tmp_path, command):
     file = tmp_path / "c.yaml"
     file.write_text("apiVersion: drawbridge.dev/v1alpha1\nkind: DrawbridgeConfiguration\nmode: loud\ncanary: many\n")
     done = run(*command.split(), "--config", str(file))
-    assert done.returncode == 2
+    assert done.exit_code == 2
     assert "/mode" in done.stderr
     assert "/canary" in done.stderr
 
@@ -134,16 +131,17 @@ def test_a_file_that_is_no_store_is_exit_3_and_stays_as_it_is(tmp_path, make):
     before = data.stat().st_mode
     done = run("standalone", "--data", str(data))
     assert data.stat().st_mode == before
-    assert done.returncode == 3
+    assert done.exit_code == 3
     assert str(data) in done.stderr
     assert "--data" in done.stderr
     assert "Traceback" not in done.stderr
     assert not data.is_file() or data.read_bytes() == b"not ours"
 
 
-def test_a_kubeconfig_that_leads_nowhere_is_exit_3_or_waited_for(tmp_path):
-    done = run("webhook", "--kubeconfig", str(tmp_path / "none"), env=os.environ | {"HOME": str(tmp_path)})
-    assert done.returncode == 3
+def test_a_kubeconfig_that_leads_nowhere_is_exit_3_or_waited_for(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    done = run("webhook", "--kubeconfig", tmp_path / "none")
+    assert done.exit_code == 3
     assert "error:" in done.stderr
     assert "Traceback" not in done.stderr
 
@@ -316,7 +314,7 @@ def test_a_demo_passes_over_what_is_not_a_pod_and_counts_it(tmp_path):
     file = tmp_path / "all.yaml"
     file.write_text(others + OWN_TEMPLATE)
     done = run("demo", "-f", str(file), "--once")
-    assert done.returncode == 0, done.stderr
+    assert done.exit_code == 0, done.stderr
     assert "✓ own" in done.stdout
     assert "1 pod: 1 placed" in done.stdout
     assert "4 objects passed over" in done.stdout

@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 
 from tests.corpus.hostile_pods import PODS
-from tests.growth import price
+from tests.growth import assert_cheaper
 from tests.webhook.pods import SIZES, configured, example_fleet, untouched
 from webhook.state import State
 from webhook.translate.translate import translate
@@ -23,7 +23,7 @@ LETTERS = 600
 @pytest.mark.parametrize("name", PODS)
 def test_a_hostile_pod_gets_a_short_answer_soon(name, state):
     ask = partial(translate, state=STATES[state], namespace="n", seal=True)
-    assert price(ask, PODS[name]) < DEAREST
+    assert_cheaper(ask, PODS[name], DEAREST)
     done = ask(PODS[name]())
     assert done.decisions or untouched(done)
     for text in (*map(str, done.refusals), *done.warnings, *(decision.detail for decision in done.decisions)):
