@@ -84,7 +84,7 @@ def brings_pods(obj: _Object) -> bool:
 
 def makings(obj: _Object) -> Iterator[Making]:
     """The pods that come of an object, one for each of its templates, as their controller would make them; a pod is its own."""
-    from webhook.translate import at, controller_kind, kind_of, mapping, name_of, namespace_of, scheduler_of
+    from webhook.translate import at, controller_kind, kind_of, mapping, marks_of, name_of, namespace_of, scheduler_of
 
     found = _templates(obj)
     controller = controller_kind(str(obj.get("kind")))
@@ -106,6 +106,8 @@ def makings(obj: _Object) -> Iterator[Making]:
                 {"apiVersion": version, "kind": controller, "name": owner, "uid": f"of-{owner}", "controller": True}
             ],
         }
+        if marks := marks_of(obj):
+            metadata["labels"] = {**mapping(metadata.get("labels")), **dict.fromkeys(marks, owner)}
         if kind and kind.group:
             metadata["annotations"] = {**mapping(metadata.get("annotations")), kind.group: owner}
         spec = mapping(template.get("spec"))

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     Test = Callable[[Mapping[str, str]], bool]
 
 
-_TELLING = (Outlook.DIFFERS, Outlook.WAITS, *STAYING)
+_TELLING = (Outlook.WEBHOOK, Outlook.DIFFERS, Outlook.WAITS, *STAYING)
 
 
 class Reason(msgspec.Struct, frozen=True, kw_only=True):

@@ -20,8 +20,8 @@ _STYLE: Final = """
 body{font:15px/1.45 system-ui,sans-serif;margin:2rem auto;max-width:75rem;padding:0 1rem;color:#1a1a1a}
 h1{font-size:1.6rem}h2{font-size:1.15rem;margin-top:2rem;border-bottom:1px solid #bbb}
 table{border-collapse:collapse;width:100%}th,td{text-align:left;vertical-align:top;padding:.25rem .6rem .25rem 0;border-bottom:1px solid #ddd;overflow-wrap:anywhere}
-td.n,th.n{text-align:right;white-space:nowrap}.moved,.moves,.served{color:#17692f}.differs,.waits{color:#8a5a00}.stays,.unclear,.refused{color:#a01c1c}
-.bar{display:flex;height:1.2rem;margin:.5rem 0 1rem}.bar span{display:block}.bar .moved,.bar .moves,.bar .served{background:#2d8a4a}
+td.n,th.n{text-align:right;white-space:nowrap}.moved,.moves,.webhook,.served{color:#17692f}.differs,.waits{color:#8a5a00}.stays,.unclear,.refused{color:#a01c1c}
+.bar{display:flex;height:1.2rem;margin:.5rem 0 1rem}.bar span{display:block}.bar .moved,.bar .moves,.bar .webhook,.bar .served{background:#2d8a4a}
 .bar .differs,.bar .waits{background:#e0a030}.bar .stays,.bar .unclear,.bar .refused{background:#c04040}small{color:#555}
 @media print{body{margin:0;max-width:none;font-size:11px}tr{break-inside:avoid}h2{break-after:avoid}}
 """

@@ -13,6 +13,7 @@ from cli.check import reports
 from cli.survey.verdicts import Outlook
 from cli.terminal import printable
 from dra.finding import Finding
+from webhook.dialects import Action
 from webhook.refusals import Code
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ def _cell(value: object) -> str:
 # The code of a fate, which says how bad it is. A refused or unclear key has a code of its own as well.
 CODES = {
     Outlook.DIFFERS: reports.APPROXIMATED,
+    Outlook.WEBHOOK: reports.AT_WEBHOOK,
     Outlook.STAYS: reports.STAYS,
     Outlook.WAITS: reports.WAITS,
     Outlook.UNCLEAR: "D211",
@@ -58,7 +60,7 @@ def findings(seen: Overview) -> Iterator[tuple[int, Finding, str, int, int]]:
     """Give each key that does not simply move as a finding, each with the number of its workload, and file, line and column if it stands in one."""
     for number, workload in enumerate(seen.workloads):
         for key in workload.keys:
-            code = CODES.get(key.fate, "")
+            code = reports.APPROXIMATED if key.pods == Action.APPROXIMATED else CODES.get(key.fate, "")
             if not code:
                 continue
             severity = reports.KNOWN[code].severity

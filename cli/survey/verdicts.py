@@ -40,6 +40,7 @@ class Outlook(StrEnum):
     MOVED = "moved"  # it runs on claims already
     MOVES = "moves"
     DIFFERS = "differs"  # it moves, and something is approximated
+    WEBHOOK = "webhook"  # the object stays, and its pods move when they are made
     SERVED = "served"  # it needs no change: a DeviceClass serves its key by itself
     WAITS = "waits"  # it moves when the cluster is ready
     STAYS = "stays"
@@ -65,6 +66,7 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
     code: str = ""
     remedy: str = ""
     assumed: bool = False  # only what the key most often means: nothing was there to look at
+    pods: str = ""  # of a key that is left to the webhook: translated, approximated or ignored there
 
 
 class Judged(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,6 +87,7 @@ _OF_ACTION = {
     Action.LEFT: Outlook.STAYS,
     Action.NOT_UNDERSTOOD: Outlook.UNCLEAR,
     Action.REFUSED: Outlook.REFUSED,
+    Action.AT_WEBHOOK: Outlook.WEBHOOK,
 }
 
 
@@ -186,7 +189,7 @@ class Foreteller:
         ]
         telling = [one for one in said if one not in asides]
         places = paths(shape, unknown=True)
-        if not telling and any(look(at(shape, path), self.now.configuration).speaks for path in places):
+        if not telling and (not places or any(look(at(shape, path), self.now.configuration).speaks for path in places)):
             telling = asides
         refused = {(one.container, one.key) for one in telling if one.action is Action.REFUSED}
         afterwards = {(one.container, one.key): one for one in later.decisions}
@@ -200,7 +203,7 @@ class Foreteller:
                 continue  # said below, with a remedy
             fate = _fate(one)
             then = afterwards.get(word, one)
-            if fate is Outlook.STAYS and _fate(then) in (Outlook.MOVES, Outlook.DIFFERS):
+            if fate is Outlook.STAYS and _fate(then) in (Outlook.MOVES, Outlook.DIFFERS, Outlook.WEBHOOK):
                 fate = Outlook.WAITS
             told = then if fate is Outlook.STAYS and then.detail != one.detail else one
             key = Key(
@@ -213,6 +216,7 @@ class Foreteller:
                 code=told.code,
                 remedy=told.remedy,
                 assumed=told.assumed,
+                pods=told.pods,
             )
             keys.append(key)
         for key in keys:
@@ -226,13 +230,12 @@ class Foreteller:
             requests = _requests(container)
             for key, amount in requests.items():
                 if is_extended(key) and not self.now.configuration.resource(key):
-                    near = get_close_matches(key, self._known, n=1, cutoff=0.85)
-                    declare = "declare it under `dialects`, or leave it with its device plugin"
                     if where := self.now.fleet.installed.ignores(key):
-                        near, declare = (
-                            [],
-                            f"{where} names it, which the plugin ignores: ask for what its nodes hand out",
-                        )
+                        remedy = f"{where} names it, which the plugin ignores: ask for what its nodes hand out"
+                    elif near := get_close_matches(key, self._known, n=1, cutoff=0.85):
+                        remedy = f"did you mean {near[0]}?"
+                    else:
+                        remedy = "declare it under `dialects`, or leave it with its device plugin"
                     yield Key(
                         container=name,
                         key=key,
@@ -240,7 +243,7 @@ class Foreteller:
                         amount=amount,
                         fate=Outlook.UNCLEAR,
                         detail="not understood: no dialect has this key",
-                        remedy=f"did you mean {near[0]}?" if near else declare,
+                        remedy=remedy,
                     )
             key, value = takes_unasked(container, spec)
             if key:
@@ -249,7 +252,7 @@ class Foreteller:
                     key=key,
                     dialect="",
                     amount=value,
-                    fate=Outlook.UNCLEAR,
+                    fate=Outlook.STAYS,
                     detail=UNASKED,
                     remedy="ask for devices instead, or switch the runtime's environment list off on the nodes",
                 )
@@ -263,8 +266,6 @@ def is_moved(pod: Object) -> bool:
 def _fate(decision: Decision) -> Outlook:
     if decision.action is Action.LEFT and _SERVED_BY_CLASS in decision.detail:
         return Outlook.SERVED
-    if decision.action is Action.AT_WEBHOOK:  # the pods of a workload are what is surveyed
-        return _OF_ACTION[Action(decision.pods)]
     return _OF_ACTION[decision.action]
 
 
@@ -278,7 +279,11 @@ def _when_ready(state: State) -> State:
         if served is None or not served.devices:
             added = assumed(target, Served(name=served.name if served else declared))
             classes[added.name] = added
-    ready = msgspec.structs.replace(fleet, known=True, handed_out={}, handed_out_anywhere={}, classes=classes)
+    # What most of its nodes hand out as replicas is no whole device either when the plugin is gone.
+    most = {key: nodes for key, nodes in fleet.shared.items() if 2 * len(nodes) > len(fleet.handed_out.get(key, ()))}
+    ready = msgspec.structs.replace(
+        fleet, known=True, handed_out={}, handed_out_anywhere={}, shared=most, classes=classes
+    )
     return msgspec.structs.replace(state, fleet=ready, stock=None, prospects=None)
 
 

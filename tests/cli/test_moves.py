@@ -1,8 +1,16 @@
 """The cases of clusters on the move: each is decided, and said, as its table has it."""
 
+import msgspec
 import pytest
 
+from cli.arrivals import arrivals, brings_pods
+from cli.loading import who
+from cli.survey import Outlook, Scope, overview, page, screen, table
+from cli.terminal import escaped, printable
+from cluster.manifests import Document
 from tests.corpus import move
+from webhook.dialects import Action
+from webhook.translate import mapping
 
 CASES = [pytest.param(case, id=f"{kind}: {case.name}") for kind, cases in move.tables().items() for case in cases]
 
@@ -21,3 +29,53 @@ def test_no_case_stands_twice():
     for cases in move.tables().values():
         names = [case.name for case in cases]
         assert len(names) == len(set(names))
+
+
+WORDS = {
+    Action.TRANSLATED: ("moves",),
+    Action.IGNORED: ("moves",),
+    Action.APPROXIMATED: ("differs",),
+    Action.AT_WEBHOOK: ("webhook",),
+    Action.LEFT: ("stays", "waits", "served"),  # the survey says what it waits for
+    Action.NOT_UNDERSTOOD: ("unclear",),
+    Action.REFUSED: ("refused",),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_command_and_form_says_the_same_of_it(case):
+    gathered, configuration, features = move.world(case)
+    became = move.decide(case)
+    told = {(one.container, one.key): one for one in became.decisions}
+    seen = overview(gathered, configuration, features, Scope())
+    mine = [one for one in seen.workloads if one.kind == case.given["kind"] and one.name == who(case.given).name]
+    keys = {(key.container, key.key): key for one in mine for key in one.keys}
+    # Selectors and annotations that stay beside a request are no keys of the survey.
+    asks = {word for word, one in told.items() if one.dialect or one.action is not Action.LEFT}
+    assert asks <= keys.keys()
+    assert keys or not told
+    for word, key in keys.items():
+        assert key.fate in WORDS[told[word].action]
+    if not keys:
+        return
+    [asking] = mine
+    order = list(Outlook)
+    assert asking.fate is max((key.fate for key in asking.keys), key=order.index)
+    json = msgspec.json.decode(msgspec.json.encode(seen))
+    [written] = [one for one in json["workloads"] if one["kind"] == asking.kind and one["name"] == asking.name]
+    text, html, rows = "\n".join(screen(seen, columns=None, wide=True, colour=False)), page(seen), table(seen)
+    assert written["fate"] == asking.fate
+    assert f'<b class="{asking.fate}">{asking.fate}</b></td><td class="n">{asking.pods}</td>' in html
+    assert f"  {asking.fate:<8} {asking.kind}/{asking.name} " in text
+    for key in asking.keys:
+        assert f"{key.fate:<8} {key.container or 'pod'}: {printable(key.key)}" in text
+        assert printable(key.detail) in text
+        assert escaped(key.detail) in html
+        assert printable(key.detail).replace('"', '""') in rows
+    moving = any(key.fate in (Outlook.MOVES, Outlook.DIFFERS) for key in asking.keys)
+    assert bool(became.operations) == moving
+    if brings_pods(case.given) and not mapping(case.given["metadata"]).get("uid"):
+        came = arrivals([Document(case.given, "f", 0, None)], move.state(case))
+        assert bool(came.refused) == (asking.fate is Outlook.REFUSED)
+        claimed = any(pod["spec"].get("resourceClaims") for pod in came.pods)
+        assert claimed == (moving or asking.fate is Outlook.WEBHOOK)

@@ -143,6 +143,8 @@ def _unanswered(view: PodView, state: State) -> Iterator[Decision]:
                     yield _decision(Action.LEFT, key, _BOUND, slot.name)
             elif one := judge_resource(key, state, slot.name):
                 yield one
+            elif "/" in key and not _is_own(key):
+                yield _decision(Action.NOT_UNDERSTOOD, key, "it stays as it is: no table has it", slot.name)
         taken, _ = takes_unasked(slot.raw, view.spec)
         if taken:
             yield _decision(Action.LEFT, taken, f"{UNASKED}: ask for devices instead", slot.name)

@@ -25,7 +25,7 @@ from webhook.translate.translate import (
     translate_each,
     translate_object,
 )
-from webhook.translate.workload_kind import RENDERED, group_kind, kind_of, origin_of, scheduler_of
+from webhook.translate.workload_kind import RENDERED, group_kind, kind_of, marks_of, origin_of, scheduler_of
 
 __all__ = [
     "PLACEHOLDER",
@@ -47,6 +47,7 @@ __all__ = [
     "kind_of",
     "look",
     "mapping",
+    "marks_of",
     "merge",
     "name_of",
     "namespace_of",

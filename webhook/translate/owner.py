@@ -256,7 +256,7 @@ def shared_by_plugin(key: str, fleet: Inventory, whose: Owners) -> Replicated | 
     nodes = fleet.shared.get(key, {})
     if not nodes:
         return None
-    rest = fleet.handed_out[key] - nodes.keys()
+    rest = fleet.handed_out.get(key, frozenset()) - nodes.keys()
     parted, others = _reach(frozenset(nodes), rest, whose, fleet) or (frozenset(nodes), rest)
     return nodes[min(parted)] if len(parted) > len(others) else None
 

@@ -214,6 +214,11 @@ def scheduler_of(obj: Mapping[str, Json]) -> str:
     return str(own or kind.scheduler)
 
 
+def marks_of(obj: Mapping[str, Json]) -> frozenset[str]:
+    """Give the labels of READ_ON_PODS that a controller gives its pods."""
+    return frozenset((LWS_LABEL,)) if group_kind(obj)[1] in ("LeaderWorkerSet", "DisaggregatedSet") else frozenset()
+
+
 def origin_of(obj: Mapping[str, Json], configuration: Configuration, *, is_defined: bool = False) -> Provenance:
     """Say what pods have from the object whose templates they are made of; `is_defined` says that the definition of its kind is known.
 
@@ -225,9 +230,7 @@ def origin_of(obj: Mapping[str, Json], configuration: Configuration, *, is_defin
     labels = mapping(metadata.get("labels"))
     queue = str(labels.get(QUEUE) or "")
     counts_claims = bool(configuration.file.kueue.device_classes)
-    marks = (
-        frozenset((LWS_LABEL,)) if group_kind(obj)[1] in ("LeaderWorkerSet", "DisaggregatedSet") else frozenset[str]()
-    )
+    marks = marks_of(obj)
     stays = ""
     if kind and kind.reads:
         stays = f"the keys in it are read by {kind.reads}"

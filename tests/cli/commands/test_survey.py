@@ -135,7 +135,7 @@ MODEL = {
 
 def test_a_kind_without_a_template_is_told_by_its_own_fields():
     [one] = look(MODEL).workloads
-    assert (one.kind, one.fate, one.pods) == ("InferenceService", Outlook.MOVES, 0)
+    assert (one.kind, one.fate, one.pods) == ("InferenceService", Outlook.WEBHOOK, 0)
     assert {key.container for key in one.keys} == {"predictor/model"}
 
 
@@ -210,7 +210,7 @@ def test_a_key_that_no_dialect_has_is_not_passed_over():
 def test_devices_taken_without_a_request_are_told():
     taker = {"name": "m", "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]}
     [one] = look(pod("p", taker)).workloads
-    assert (one.fate, one.keys[0].key) == (Outlook.UNCLEAR, "NVIDIA_VISIBLE_DEVICES")
+    assert (one.fate, one.keys[0].key) == (Outlook.STAYS, "NVIDIA_VISIBLE_DEVICES")
     honest = {**taker, "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]}
     assert look(pod("p", honest)).workloads == ()
 
@@ -420,6 +420,7 @@ def test_what_lives_in_a_cluster_stands_in_no_file():
 def test_a_fate_bears_the_severity_of_its_code():
     assert {fate: reports.KNOWN[code].severity for fate, code in CODES.items()} == {
         Outlook.DIFFERS: Severity.WARNING,
+        Outlook.WEBHOOK: Severity.INFO,
         Outlook.STAYS: Severity.WARNING,
         Outlook.WAITS: Severity.INFO,
         Outlook.UNCLEAR: Severity.WARNING,

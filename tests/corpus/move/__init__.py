@@ -14,7 +14,8 @@ import msgspec
 from cli.loading import Gathered, state_of
 from tests.webhook.pods import configured, pod
 from webhook.admission import decide_object
-from webhook.state import Features
+from webhook.state import Configuration, Features, State
+from webhook.translate import Translation
 
 Object = dict[str, Any]
 GPU = "nvidia.com/gpu"
@@ -34,13 +35,28 @@ class Case(NamedTuple):
     minor: int = 37
 
 
+def world(case: Case) -> tuple[Gathered, Configuration, Features]:
+    """Give what a command reads for a case."""
+    around = Gathered(objects=(*case.around, case.given))
+    return around, configured(**case.configuration), Features(minor=case.minor)
+
+
+def state(case: Case) -> State:
+    """Give what is known where a case is decided, as every command has it of files."""
+    known, _ = state_of(*world(case))
+    if known.fleet.known:
+        return known
+    return msgspec.structs.replace(known, fleet=msgspec.structs.replace(known.fleet, assumes=True))
+
+
+def decide(case: Case) -> Translation:
+    """Decide about the object of a case."""
+    return decide_object(case.given, state(case), unknown=True)
+
+
 def judge(case: Case) -> tuple[str, str]:
     """Say what becomes of the object of a case, and what is said about it."""
-    gathered = Gathered(objects=(*case.around, case.given))
-    state, _ = state_of(gathered, configured(**case.configuration), Features(minor=case.minor))
-    if not state.fleet.known:  # as every command does for files
-        state = msgspec.structs.replace(state, fleet=msgspec.structs.replace(state.fleet, assumes=True))
-    done = decide_object(case.given, state, unknown=True)
+    done = decide(case)
     actions = {decision.action.value for decision in done.decisions}
     became = "silent"
     if done.refusals:

@@ -29,6 +29,7 @@ def told(asked, state=EMPTY) -> dict[str, tuple[str, str]]:
         ("vke.volcengine.com/rdmas", "did you mean vke.volcengine.com/rdma?"),
         ("vke.volcengine.com/gpu-of-mine", "no table has it"),
         ("volcengine.com/mgpu-core", "no table has it"),
+        ("example.com/dongle", "no table has it"),
     ],
 )
 def test_a_resource_that_no_table_has_is_not_understood(key, meant):
@@ -37,7 +38,7 @@ def test_a_resource_that_no_table_has_is_not_understood(key, meant):
     assert meant in detail
 
 
-@pytest.mark.parametrize("key", ["cpu", "memory", "ephemeral-storage", "hugepages-2Mi", "example.com/dongle"])
+@pytest.mark.parametrize("key", ["cpu", "memory", "ephemeral-storage", "hugepages-2Mi", "a.kubernetes.io/b"])
 def test_what_has_nothing_to_do_with_devices_is_not_mentioned(key):
     assert told(pod({key: 1})) == {}
 
