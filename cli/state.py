@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from cluster.manifests import Document
+    from dra.objects import ResourceClaim
     from webhook.state import Configuration, Features, State
 
 # By these the webhook knows the devices.
@@ -173,6 +174,12 @@ def with_fleet(state: State, documents: Sequence[Document]) -> State:
     shown = msgspec.structs.replace(state, fleet=fleet, templates=templates)
     if not (classes and slices and nodes):
         return shown
-    stock = given.stock(state.features.server)
+    stock = given.stock(state.features.server).with_all(map(_place, given.open_claims()))
     possible = prospects(file.node_templates, stock)
     return msgspec.structs.replace(shown, stock=stock, prospects=possible)
+
+
+def _place(claim: ResourceClaim) -> ResourceClaim:
+    """Give a claim the namespace in which pods look for it."""
+    metadata = msgspec.structs.replace(claim.metadata, namespace=claim.metadata.namespace or "default")
+    return msgspec.structs.replace(claim, metadata=metadata)

@@ -125,7 +125,8 @@ def sentence(answer: Answer) -> str:
         telling = [reason for reason in reasons if reason.stage not in _OBVIOUS] or reasons
         lost = [one.text if one.stage is Stage.SEARCH and one.text else loss(one) for one in telling]
         requests.append(f"request {request}: {', '.join(lost)}")
-    return "; ".join(dict.fromkeys(requests)) or str(answer.verdict)
+    together = "no devices serve all requests at once" if answer.verdict is Verdict.INFEASIBLE else str(answer.verdict)
+    return "; ".join(dict.fromkeys(requests)) or together
 
 
 def summary(answers: Mapping[str, Answer]) -> str:

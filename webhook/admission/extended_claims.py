@@ -23,15 +23,16 @@ if TYPE_CHECKING:
     from webhook.state import State
 
 NAME = "extended-resources"
+_SCHEDULER = "/spec/schedulerName"
 
 
 def extended_given(pod: dict[str, Json], state: State, operations: Iterable[dict[str, Json]] = ()) -> tuple[Given, ...]:
-    """Say which claim the scheduler will make for a pod, after operations on its resources; nothing if it makes none."""
+    """Say which claim the scheduler will make for a pod, after operations on its resources and its scheduler; nothing if it makes none."""
     names = state.fleet.extended.keys() & _named(pod)
     if not names or state.stock is None or not state.features.on(server.EXTENDED) or is_passed_by(pod):
         return ()
     serving = {name: kind for name in names if (kind := state.fleet.extended[name]) in state.stock.classes}
-    changes = tuple([one for one in operations if "/resources" in str(one["path"])])
+    changes = tuple([one for one in operations if "/resources" in str(one["path"]) or one["path"] == _SCHEDULER])
     try:
         typed = wire.convert(apply_json_patch(pod, changes) if changes else pod, Pod)
     except WireError:

@@ -234,3 +234,13 @@ def test_a_change_of_the_setting_leaves_the_pods_that_run_as_they_are():
         assert "patch" not in answer(same)
         again = admission.mutate(review(plain, operation="UPDATE", old=translated), state)
         assert "/spec/containers/0/resources/limits" in base64.b64decode(answer(again)["patch"]).decode()
+
+
+def test_what_core_serves_beside_is_judged_by_the_scheduler_that_the_pod_is_handed_to():
+    item = asked(1)
+    item["spec"]["containers"] += [
+        {"name": "beside", "resources": {"limits": {IMPLICIT: "1"}, "requests": {IMPLICIT: "1"}}}
+    ]
+    said = at_webhook(item, world(bridge=FENCED, rules=[taint_rule(DRIVER)]))
+    assert said["patch"]
+    assert "warnings" not in said

@@ -1,0 +1,209 @@
+"""Whatever files hold, they say what the webhook says: drawn fleets, names that core serves, taints, quotas, claims, and pods that ask for them."""
+
+import random
+from collections import Counter
+
+import pytest
+
+from cli.state import state_of
+from cluster import manifests
+from cluster.objects import LimitRange, Namespace, ResourceQuota
+from cluster.patch import apply_json_patch
+from dra import wire
+from dra.objects import (
+    DeviceClass,
+    DeviceTaintRule,
+    Node,
+    ResourceClaim,
+    ResourceClaimTemplate,
+    ResourceSlice,
+)
+from dra.objects.extended_resources import IMPLICIT
+from tests.webhook.admission.test_decide import KEY, answer, applied, review
+from tests.webhook.pods import configured
+from webhook.admission import decide, decide_object
+from webhook.names import EXTENDED_RESOURCES, MODE_LABEL, WAY_OUT
+from webhook.state import Features, StateBuilder
+
+DRIVER, OTHER = "gpu.nvidia.com", "hami-core-gpu.project-hami.io"
+GPU = "nvidia.com/gpu"
+KEYS = (GPU, GPU, GPU, f"{IMPLICIT}{DRIVER}", f"{IMPLICIT}second", f"{IMPLICIT}nothing", "nvidia.com/mig-1g.5gb", "nvidia.com/gpumem", "example.com/gpu")  # fmt: skip
+KINDS = {one.__name__: one for one in (Node, ResourceSlice, DeviceClass, DeviceTaintRule, ResourceClaim, ResourceClaimTemplate, Namespace, ResourceQuota, LimitRange)}  # fmt: skip
+SELECTORS = ("productName == 'A100'", "productName == 'none'", "nothing == 'read'", "type == 'gpu'")
+FEATURES = Features(minor=37)
+QUICK, LONG = 120, 10_000
+
+
+def an(kind, name, spec, group="resource.k8s.io/v1", **metadata):
+    return {"apiVersion": group, "kind": kind, "metadata": {"name": name, **metadata}, "spec": spec}
+
+
+def requests(rng):
+    """One or two requests of a claim."""
+    asked = []
+    for at in range(rng.choice([1, 1, 2])):
+        exactly = {"deviceClassName": rng.choice([DRIVER, DRIVER, "second", OTHER, "nowhere"])}
+        exactly["allocationMode"] = "ExactCount"  # as the API server stores it
+        exactly["count"] = rng.choice([1, 1, 2, 3, 5])
+        if rng.random() < 0.3:
+            exactly["selectors"] = [{"cel": {"expression": f"device.attributes['{DRIVER}'].{rng.choice(SELECTORS)}"}}]
+        if rng.random() < 0.2:
+            exactly["tolerations"] = [{"operator": "Exists"}]
+        asked.append({"name": f"r{at}", "exactly": exactly})
+    return {"devices": {"requests": asked}}
+
+
+def slice_of(rng, node, driver):
+    devices = []
+    for at in range(rng.choice([0, 1, 2, 2, 4])):
+        kind = rng.choice(["gpu", "gpu", "mig"]) if driver == DRIVER else "hami-gpu"
+        facts = {"type": {"string": kind}, "productName": {"string": rng.choice(["A100", "H100"])}}
+        if kind == "mig":
+            facts["profile"] = {"string": "1g.5gb"}
+        one = {"name": f"d{at}", "attributes": facts, "capacity": {"memory": {"value": "40Gi"}}}
+        if driver == OTHER:
+            one["allowMultipleAllocations"] = True
+        if rng.random() < 0.15:
+            one["taints"] = [{"key": "a.b/c", "effect": rng.choice(["None", "NoSchedule", "NoExecute"])}]
+        devices.append(one)
+    pool = {"name": f"{node}-{driver}", "generation": 1, "resourceSliceCount": rng.choice([1] * 9 + [2])}
+    return an("ResourceSlice", pool["name"], {"driver": driver, "nodeName": node, "pool": pool, "devices": devices})
+
+
+def fleet_of(rng):
+    """Nodes with devices or device plugins, classes as vendors' charts and administrators write them, and taints."""
+    made = []
+    for at in range(rng.choice([1, 2, 3])):
+        node = an("Node", f"n{at}", {}, "v1", labels={"pool": rng.choice("ab")})
+        if rng.random() < 0.3:
+            node["status"] = {"allocatable": {rng.choice([GPU, "example.com/gpu"]): str(rng.choice([0, 1, 4]))}}
+        made.append(node)
+        made += [slice_of(rng, f"n{at}", one) for one in (DRIVER, OTHER) if at == 0 or rng.random() < 0.8]
+    chosen = f"device.driver == '{DRIVER}' && device.attributes['{DRIVER}'].type == "
+    written = {DRIVER: f"{chosen}'gpu'", "mig.nvidia.com": f"{chosen}'mig'", OTHER: f"device.driver == '{OTHER}'", "second": f"device.driver == '{rng.choice([DRIVER, OTHER])}'"}  # fmt: skip
+    for name, expression in written.items():
+        if rng.random() < 0.1:
+            continue
+        spec = {"selectors": [{"cel": {"expression": expression}}]}
+        if served := {DRIVER: rng.choice([GPU, GPU, ""]), "second": rng.choice([GPU, "example.com/gpu", ""])}.get(name):
+            spec["extendedResourceName"] = served
+        made.append(an("DeviceClass", name, spec, creationTimestamp=f"2026-01-01T00:00:0{rng.choice('12')}Z"))
+    if rng.random() < 0.2:
+        taint = {"key": rng.choice(["drawbridge.dev/fence", "a.b/c"]), "effect": "NoSchedule", "value": "v"}
+        made.append(an("DeviceTaintRule", "r", {"deviceSelector": {"driver": DRIVER}, "taint": taint}))
+    return made
+
+
+def limits_of(rng):
+    """What one namespace has: claims, templates, quotas and its mode."""
+    made = [an("ResourceClaim", name, requests(rng), namespace="n") for name in ("c0", "c1")]
+    held = an("ResourceClaim", "held", requests(rng), namespace="n", uid="1")
+    results = [{"request": "r0", "driver": DRIVER, "pool": f"n0-{DRIVER}", "device": f"d{at}"} for at in range(2)]
+    selector = {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n0"]}]}]}
+    held["status"] = {"allocation": {"devices": {"results": results}, "nodeSelector": selector}}
+    made += [held] * (rng.random() < 0.4)
+    made.append(an("ResourceClaimTemplate", "t0", {"spec": requests(rng)}, namespace="n"))
+    if rng.random() < 0.15:
+        made.append(an("ResourceQuota", "q", {"hard": {f"requests.{GPU}": "2"}}, "v1", namespace="n"))
+    if rng.random() < 0.1:
+        bounds = [{"type": "Container", "max": {GPU: "1"}}]
+        made.append(an("LimitRange", "l", {"limits": bounds}, "v1", namespace="n"))
+    labels = {MODE_LABEL: rng.choice(["off", "observe", "warn"])} if rng.random() < 0.1 else {}
+    return [*made, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n", "labels": labels}}]
+
+
+def container_of(rng, name):
+    asked = {rng.choice(KEYS): str(rng.choice([0, 1, 1, 2, 3, 6])) for _ in range(rng.choice([0, 1, 1, 1, 2]))}
+    return {"name": name, "image": "i", "resources": {"limits": asked, "requests": dict(asked)}}
+
+
+def pod_of(rng):
+    spec = {"containers": [container_of(rng, f"m{at}") for at in range(rng.choice([1, 1, 2]))], "initContainers": []}
+    for at in range(rng.choice([0, 0, 0, 1, 2])):
+        again = {"restartPolicy": "Always"} if rng.random() < 0.5 else {}
+        spec["initContainers"].append(container_of(rng, f"i{at}") | again)
+    claims = [
+        {"name": "c", "resourceClaimName": rng.choice(["c0", "c1", "held", "missing"])},
+        {"name": "t", "resourceClaimTemplateName": rng.choice(["t0", "t0", "missing"])},
+    ]
+    if mine := [one for one in claims if rng.random() < 0.25]:
+        spec["resourceClaims"] = mine
+        spec["containers"][0]["resources"]["claims"] = [{"name": one["name"]} for one in mine]
+    spec["schedulerName"] = rng.choice(["default-scheduler"] * 6 + ["drawbridge", "of-others"])
+    if rng.random() < 0.2:
+        spec["nodeSelector"] = {"pool": rng.choice("abc")}
+    words = {EXTENDED_RESOURCES: rng.choice(["leave", "translate", "maybe"])} if rng.random() < 0.2 else {}
+    return an("Pod", "p", spec, "v1", namespace="n", annotations=words)
+
+
+def settings_of(rng):
+    fields = {}
+    if rng.random() < 0.3:
+        fields["bridge"] = {"schedulerName": "drawbridge", "drivers": [DRIVER], "fence": rng.random() < 0.5}
+    elif rng.random() < 0.4:
+        fields["extendedResources"] = rng.choice([{"default": "translate"}, {"namespaces": {"n": "translate"}}])
+    if rng.random() < 0.1:
+        fields["impossible"] = "warn"
+    return configured(mode="enforce", **fields)
+
+
+def at_the_webhook(one, state):
+    """Take an object through the reviews of its creation: why it is refused, what it became, and what its author is told."""
+    if one["kind"] != "Pod":
+        resource = f"{one['kind'].lower()}s"
+        said = answer(decide.validate(review(one, resource=resource, group="resource.k8s.io", namespace="n"), state))
+        return said, one
+    first = decide.weigh(decide.mutate(review(one, namespace="n"), state), state)
+    return answer(first), applied(one, first)
+
+
+def compare(seed):
+    """Ask both about a pod, two claims and a template in one cluster; what they came to."""
+    rng = random.Random(f"files and webhook {seed}")
+    known, configuration = [*fleet_of(rng), *limits_of(rng)], settings_of(rng)
+    text = manifests.dump(known)
+    files = state_of((), manifests.parse(text), configuration, FEATURES)
+    builder = StateBuilder(configuration, keys=(KEY,))
+    builder.learn(features=FEATURES)
+    builder.take_in([wire.convert(one, KINDS[one["kind"]]) for one in known])
+    builder.settle()
+    server = builder.state(fresh=True)
+    came = Counter()
+    enforced = not server.namespaces["n"]
+    for asked in (pod_of(rng), *[one for one in known if one["kind"].startswith("ResourceClaim") and "status" not in one]):  # fmt: skip
+        said, became = at_the_webhook(asked, server)
+        done = decide_object(asked, files)
+        if any(one.action == "refused" and one.code.startswith("D") for one in done.decisions):
+            came["refused by the API server"] += 1
+            continue
+        message = "" if said["allowed"] else said["status"]["message"].removesuffix(f"; {WAY_OUT}")
+        assert "; ".join(map(str, done.refusals)) == message, (seed, asked)
+        if said["allowed"] and asked["kind"] == "Pod":
+            assert apply_json_patch(asked, done.operations)["spec"] == became["spec"], (seed, asked)
+            # No longer, and no more of them, than the API server lets through.
+            whole = [one for one in said.get("warnings", ()) if enforced and not one.startswith("drawbridge: ")]
+            told = [one.partition("…")[0] for one in whole]
+            assert all(any(mine.startswith(one) for mine in done.warnings) for one in told), (seed, told, done.warnings)
+        came[f"{asked['kind']} {'let in' if said['allowed'] else 'refused'}"] += 1
+        came["left to core"] += any("extendedResourceName" in one.detail for one in done.decisions)
+        came["translated"] += bool(done.templates)
+    return came
+
+
+def test_files_say_what_the_webhook_says():
+    met = Counter()
+    for seed in range(QUICK):
+        met += compare(seed)
+    expected = ("Pod let in", "Pod refused", "ResourceClaim let in", "ResourceClaim refused", "ResourceClaimTemplate refused", "left to core", "translated")  # fmt: skip
+    assert all(met[one] >= 3 for one in expected), met
+
+
+@pytest.mark.long
+@pytest.mark.time_limit(1800, "ten thousand fleets")
+def test_ten_thousand_draws_of_files_say_what_the_webhook_says():
+    met = Counter()
+    for seed in range(QUICK, QUICK + LONG):
+        met += compare(seed)
+        if seed % 1000 == 0:
+            print(f"after {seed}: {dict(met)}", flush=True)
+    assert sum(met.values()) > LONG
