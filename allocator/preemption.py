@@ -205,6 +205,23 @@ def make_room(
     return chosen
 
 
+def fewest_to_end(nodes: Iterable[str], holders: Holders, stock: Stock) -> Asking[PotentialVictims | None]:
+    """Find the node with the fewest holders where it does once they are gone, and none of them alone would do: such a one ends anyway."""
+    near: list[PotentialVictims] = []
+    for node in nodes:
+        near.append(holders.near((node,), stock))
+        yield None
+    near.sort(key=lambda one: len(one.staying))
+    with suppress(_Enough):
+        for there in near:
+            if len(there.staying) > 1 and (yield from there.ask(there.staying)):
+                for pod in there.staying:
+                    if (yield from there.ask((pod,))):
+                        return None
+                return there
+    return None
+
+
 def settle(asking: Asking[T], does: Callable[[Victims], bool] = lambda _: False) -> T:
     """Answer all that is asked, at once."""
     try:

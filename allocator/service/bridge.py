@@ -7,7 +7,6 @@ informers ───────────▶ ClaimSeen, PodSeen, ... ──┘
 
 from __future__ import annotations
 
-import logging
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -32,8 +31,6 @@ if TYPE_CHECKING:
     from cluster.protocol import Cluster
     from dra.objects import Pod
     from runtime.controllers import Election, Recorder
-
-logger = logging.getLogger("drawbridge.allocator")
 
 
 class Bridge:
@@ -93,10 +90,6 @@ class Bridge:
         """Let time pass in the ledger, for nominations and for turns."""
         self.ledger.tell(Tick())
         self.pods.nominations.tick()
-        try:
-            self.questions.keep_a_node()
-        except Exception:  # a fault here must not end the lead
-            logger.exception("a bug while looking for a node to keep; please report it")
         self.pods.turns.tick()
 
     def _see_pod(self, old: Pod | None, new: Pod | None) -> None:

@@ -119,7 +119,7 @@ class Service:
 
     async def _lead(self) -> None:
         async with self.bridge.leading(), asyncio.TaskGroup() as group:
-            group.create_task(self._keep_statuses())
+            group.create_task(self._keep())
             group.create_task(self.extender_preemption.run())
             group.create_task(self._requeue.run())
             self.periodic_checks.begin()
@@ -128,19 +128,25 @@ class Service:
                 self.bridge.tick()
                 self.periodic_checks.go()
 
-    async def _keep_statuses(self) -> None:
-        """Keep what quotas say is used, and what rules come to. A fault here must not end the lead."""
+    async def _keep(self) -> None:
+        """Keep what quotas say is used, what rules come to, and a node for a pod that others pass. A fault here must not end the lead."""
+        bridge = self.bridge
+        works = {
+            "keeping the status of DeviceQuotas": lambda: bridge.quotas.keep(
+                bridge.knowledge.stock, bridge.ledger.unwritten(), bridge.lead
+            ),
+            "keeping the status of DeviceCompatibilities": lambda: bridge.compatibilities.keep(
+                bridge.knowledge.stock, bridge.lead
+            ),
+            "looking for a node to keep": self.evictions.keep_a_node,
+        }
         while True:
             await asyncio.sleep(self._settings.tick)
-            bridge = self.bridge
-            try:
-                await bridge.quotas.keep(bridge.knowledge.stock, bridge.ledger.unwritten(), bridge.lead)
-            except Exception:
-                logger.exception("a bug while keeping the status of DeviceQuotas; please report it")
-            try:
-                await bridge.compatibilities.keep(bridge.knowledge.stock, bridge.lead)
-            except Exception:
-                logger.exception("a bug while keeping the status of DeviceCompatibilities; please report it")
+            for what, work in works.items():
+                try:
+                    await work()
+                except Exception:
+                    logger.exception("a bug while %s; please report it", what)
 
     @asynccontextmanager
     async def _ports(self) -> AsyncIterator[Listening]:

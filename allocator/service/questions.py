@@ -22,8 +22,8 @@ from allocator.decisions import (
     with_pods,
 )
 from allocator.one_node import Options
-from allocator.pods import elsewhere, refusal, requests
-from allocator.preemption import holders_below, priority, settle, without_pods
+from allocator.pods import elsewhere
+from allocator.preemption import held_near, settle, without_pods, without_the_gone
 from allocator.reservations import PodSeen, State, TakeBack
 from allocator.service.preemption.nominations import OUTBID
 from allocator.service.replies import Refusal
@@ -42,11 +42,12 @@ if TYPE_CHECKING:
     from allocator.service.live_ledger import LiveLedger
     from allocator.service.metrics import Metrics
     from allocator.service.pending_pods import PendingPods
+    from allocator.service.preemption.nominations import Kept
     from dra.objects import Pod, ResourceClaim
     from dra.stock import Stock
 
 SOON = 20_000  # steps, of about a microsecond each
-KEPT_NODES = 20  # that are looked at for a pod that others pass
+MANY = 1000
 TOKENS = 16384  # questions that may still be followed by a reservation
 ASKED_BYTES = 64 << 20  # memory that their pods may take
 _HELD = re.compile(r"held by ([-a-z0-9.]+/[-a-z0-9.]*[a-z0-9])")
@@ -90,12 +91,17 @@ class Questions:
         self._metrics.outlook_seconds.observe(self._clock() - begun)
         self._pods.note(pod, found.outlook)
         if found.outlook is Outlook.FULL:
-            self._pods.nominations.found_no_room(pod)
+            self._pods.nominations.found_no_room(pod, self._devices(pod))
         if not found.nodes and found.outlook is not Outlook.FULL:
             return "", found
         token = token or secrets.token_hex(12)
         self._remember(token, pod)
         return token, found
+
+    def _devices(self, pod: Pod) -> int:
+        """Count the devices that a pod asks for; all there are count as many."""
+        asked = [one for claim in find_claims(pod, self._knowledge.stock).open for one in claim.spec.devices.requests]
+        return sum((one.exactly.count or MANY) if one.exactly else 1 for one in asked)
 
     def _claims_of_siblings(self, pod: Pod) -> dict[str, str]:
         """Name, by claim, the pods of its group for which devices are kept while the scheduler places the group, and not longer."""
@@ -167,7 +173,7 @@ class Questions:
         for other, kept in self._pods.nominations.kept(pod, self._ledger.state):
             if node != kept.node and not reaches_shared_pool(stock, kept.node):
                 continue
-            later = without_pods(stock, kept.awaited)
+            later = self._once_ended(kept, stock)
             if self._would_fit(other, kept.node, later) and not self._would_fit(
                 other, kept.node, later.with_all(given)
             ):
@@ -175,23 +181,14 @@ class Questions:
                 return True
         return False
 
-    def keep_a_node(self) -> None:
-        """Keep the node on which the fewest pods, none more important, have to end by themselves for the pod to fit whose turn it is."""
-        pod = self._pods.nominations.next_to_stand()
-        if pod is None:
-            return
-        stock = self._knowledge.stock
-        spec = replace(pod.spec, priority=priority(pod) + 1)
-        holders = settle(holders_below(replace(pod, spec=spec), self._knowledge.pods.objects.values(), stock))
-        near = [(holders.near((name,), stock), node) for name, node in stock.nodes.items()]
-        near.sort(key=lambda one: len(one[0].staying))
-        by_name = [name for name in requests(pod) if "/" in name]
-        for there, node in near[:KEPT_NODES]:
-            awaited = (*there.staying, *there.leaving)
-            free = without_pods(stock, awaited)
-            if not refusal(pod, node, {}, by_name) and self._would_fit(pod, there.node, free):
-                self._pods.nominations.stand(pod, there.node, awaited)
-                return
+    def _once_ended(self, kept: Kept, stock: Stock) -> Stock:
+        """Answer with the stock after the pods are gone that a kept node waits for, and the claims are free of those that are gone."""
+        later = without_pods(stock, kept.awaited)
+        return settle(without_the_gone(later, tuple(held_near(kept.node, later)), self._knowledge.pod))
+
+    def still_helps(self, pod: Pod, kept: Kept) -> bool:
+        """Say whether a pod would fit on the node that is kept for it once those it waits for are gone."""
+        return self._would_fit(pod, kept.node, self._once_ended(kept, self._knowledge.stock))
 
     def _would_fit(self, pod: Pod, node: str, stock: Stock) -> bool:
         """Say whether a pod is soon found to fit: one that takes long to decide on has no node kept at the cost of others' questions."""

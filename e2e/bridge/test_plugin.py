@@ -1,10 +1,14 @@
 """Pods with claims, placed by our own scheduler with the plugin Drawbridge and the allocator beside it, on a real control plane."""
 
+import random
+import time
+from math import inf
+
 import pytest
 
 from cluster import manifests
 from e2e.actors import fleet
-from e2e.actors.bridge import COMPONENT, PLUGIN_SCHEDULER, plugin_configuration
+from e2e.actors.bridge import COMPONENT, PLUGIN_SCHEDULER, SCHEDULER, plugin_configuration
 from e2e.actors.workloads import claim, pod, request, template, using, using_template
 from e2e.build import program
 
@@ -153,6 +157,78 @@ def test_a_pod_of_more_priority_gets_the_devices_of_one_with_less(control_plane,
     assert sorted(one["metadata"]["name"] for one in pods) == ["urgent", "usual"]
     words = f"makes room for pod {ours}/urgent, which is more important"
     control_plane.until(words, lambda: any(words in said for said in control_plane.events(ours, "low")), 20)
+
+
+class Lane:
+    """A node with eight GPUs of its own class, and small pods for a scheduler: twenty always wait, and each that has a GPU ends after one to five seconds."""
+
+    def __init__(self, cluster, namespace, scheduler):
+        self.cluster, self.namespace, self.scheduler = cluster, namespace, scheduler
+        self.name = f"crowded-{scheduler}"
+        self.draw = random.Random(scheduler)
+        self.ends, self.count, self.passed, self.placed = {}, 0, 0, False
+        driver = f"{self.name}.example.com"
+        cluster.add_fake_nodes(1, prefix=f"{self.name}-")
+        devices = [fleet.device(f"gpu-{at}", {}) for at in range(8)]
+        self.made = [
+            *fleet.slices(driver, f"{self.name}-0", devices, by_name=True),
+            fleet.device_class(self.name, f"device.driver == '{driver}'"),
+            {"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"{self.name}-0"}},
+        ]
+        small, big = (
+            template(f"{self.name}-{much}", namespace, request("gpu", self.name, count=much)) for much in (1, 8)
+        )
+        cluster.create(*self.made[:2], small, big)
+
+    def add(self, what, much):
+        entry = using_template(f"{self.name}-{much}")
+        self.cluster.create(pod(f"{self.name}-{what}", self.namespace, schedulerName=self.scheduler, resourceClaims=[entry]))  # fmt: skip
+
+    def go_on(self, pods, now):
+        """Count small pods that came to the node while the big one waits, end those whose time it is, and add others."""
+        mine = [one for one in pods if one["spec"]["schedulerName"] == self.scheduler]
+        for one in mine:
+            name = one["metadata"]["name"]
+            if not one["spec"].get("nodeName"):
+                continue
+            if name == f"{self.name}-big":
+                self.placed = True
+            elif name not in self.ends:
+                self.ends[name] = now + self.draw.uniform(1, 5)
+                self.passed += not self.placed
+            elif self.ends[name] < now:
+                delete(self.cluster, self.namespace, name)
+                self.ends[name] = inf
+        for _ in range(20 - sum(not one["spec"].get("nodeName") for one in mine)):
+            self.count += 1
+            self.add(self.count, 1)
+
+
+def test_a_big_pod_comes_to_its_node_though_small_ones_of_its_priority_come_and_end_all_the_time(control_plane, ours):
+    """kube-scheduler beside our plugin and our extender: with it the big pod waits until all eight are free by chance."""
+    lanes = [Lane(control_plane, ours, scheduler) for scheduler in (PLUGIN_SCHEDULER, SCHEDULER, "default-scheduler")]
+    path = f"/api/v1/namespaces/{ours}/pods"
+    try:
+        begun = now = time.monotonic()
+        came, took = 0.0, {}
+        while len(took) < 2 and now < begun + 50:
+            now = time.monotonic()
+            pods = control_plane.get(path)["items"]
+            for one in lanes:
+                one.go_on(pods, now)
+                if one.placed and one.scheduler != "default-scheduler":
+                    took.setdefault(one.scheduler, round(now - came, 1))
+            if not came and all(len(one.ends) > 10 for one in lanes):
+                came = now
+                for one in lanes:
+                    one.passed = 0
+                    one.add("big", 8)
+            time.sleep(0.1)
+        print(took, {one.scheduler: (one.placed, one.passed) for one in lanes})
+        assert len(took) == 2
+    finally:
+        control_plane.delete(path, gracePeriodSeconds=0)
+        control_plane.remove(*(made for one in lanes for made in one.made))
 
 
 def test_while_the_allocator_is_away_pods_wait_with_an_event_and_go_on_when_it_is_back(control_plane, bridge, ours):

@@ -25,9 +25,11 @@ from allocator import allocate
 from allocator.answer import as_granted
 from allocator.decisions import Unserved, name_pods, with_pods
 from allocator.one_node import Options
+from allocator.pods import barriers, requests
 from allocator.preemption import (
     Choice,
     Victims,
+    fewest_to_end,
     held_near,
     holders_below,
     make_room,
@@ -58,6 +60,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("drawbridge.allocator")
 MANAGER = "drawbridge-allocator"
 LOOK_SECONDS = 2.0  # for one pod; the scheduler waits for five
+KEEP_SECONDS = 0.5  # for one that others pass
 TURN = 0.01  # seconds after which others on the loop get a turn
 STEPS = 2_000_000  # for all that is asked about one pod, about a microsecond each
 ASKED = 5_000  # of a search for one of these questions: 40 ms, in which nobody has a turn
@@ -194,10 +197,7 @@ class Evictions:
         pod = places[0][0]
         if not may_preempt(pod):
             return Preemption(message="the pod's preemptionPolicy is Never")
-        known = bridge.knowledge.stock
-        work = self._work()
-        stock = await work.answer(without_the_gone(known, tuple(known.claims), bridge.knowledge.pod))
-        holders = await work.answer(self._holders_below(pod, stock))
+        stock, holders = await self._settled(pod)
         nominations = bridge.pods.nominations
         awaited = {one.metadata.uid: (one, node) for one, _ in places if (node := nominations.node_of(one))}
         nodes = tuple(node for _, node in awaited.values() if node in stock.nodes)
@@ -208,6 +208,32 @@ class Evictions:
         does = self._does(places, stock, self._serve, together=together)
         found = await self._look([node for _, node in places], holders, stock, does, together=together)
         return Preemption(message=NO_ROOM) if found is None else found
+
+    async def keep_a_node(self) -> None:
+        """Keep the node on which the fewest pods, none more important, have to end by themselves for the pod to fit whose turn it is."""
+        bridge = self._bridge
+        pod = bridge.pods.nominations.next_to_stand(bridge.questions.still_helps)
+        if pod is None:
+            return
+        more = replace(pod, spec=replace(pod.spec, priority=priority(pod) + 1))  # than its equals
+        stock, holders = await self._settled(more)
+        may_run = barriers(pod, [name for name in requests(pod) if "/" in name])
+        fits = self._does([(pod, node) for node in stock.nodes], stock, self._serve)
+
+        def does(asked: Victims) -> bool:
+            return next(may_run(stock.nodes[asked.node], {}), None) is None and fits(asked)
+
+        there = await self._work(KEEP_SECONDS).answer(fewest_to_end(stock.nodes, holders, stock), does)
+        if there is None:
+            bridge.pods.nominations.give_up(pod)
+        else:
+            bridge.pods.nominations.stand(pod, there.node, (*there.staying, *there.leaving))
+
+    async def _settled(self, pod: Pod) -> tuple[Stock, Holders]:
+        """Answer with the stock in which pods that are gone hold nothing, and with those in it that are less important than a pod."""
+        known, work = self._bridge.knowledge.stock, self._work()
+        stock = await work.answer(without_the_gone(known, tuple(known.claims), self._bridge.knowledge.pod))
+        return stock, await work.answer(self._holders_below(pod, stock))
 
     async def foresee(self, pod: Pod, claims: Sequence[ResourceClaim], nodes: Iterable[str]) -> Victims | None:
         """Name the victims for a pod that may not exist yet, with claims that have no devices. Evicts none."""
@@ -257,11 +283,14 @@ class Evictions:
         return holders_below(pod, others, stock, budgets)
 
     def _known(self) -> Iterator[Pod]:
-        """Walk through the pods as they are, though our copy may not have heard of it."""
+        """Walk through the pods as they are, though our copy may not have heard of it; one that is being bound is on its node."""
         evicted = {one.uid: one.at for one in self._evicted}
+        reserved = self._bridge.ledger.state.reservations
         for pod in self._bridge.knowledge.pods.objects.values():
-            since = evicted.get(pod.metadata.uid)
             meta = pod.metadata
+            since = evicted.get(meta.uid)
+            if not pod.spec.node_name and meta.uid in reserved:
+                pod = replace(pod, spec=replace(pod.spec, node_name=reserved[meta.uid].node))  # noqa: PLW2901
             if since and not meta.deletion_timestamp:
                 yield replace(pod, metadata=replace(meta, deletion_timestamp=since))
             else:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 OUTBID = "the free devices are reserved for a nominated pod of the same or a higher priority"
 SECONDS = 60.0  # schedulers ask again sooner
+AGAIN = 5  # times as long as it waited first, until a pod for which there was no such node is looked at again
 LONGEST = 600.0  # seconds for which it is; then it is another pod's turn
 
 
@@ -47,9 +48,10 @@ class Nominations:
         self._events = events
         self._clock = clock
         self._ours: dict[str, Kept] = {}  # what we nominated, by uid of the pod
-        self._full_since: dict[str, float] = {}  # by uid, for pods that found no room
+        self._full: dict[
+            str, tuple[float, int]
+        ] = {}  # since when, or looked at, and how many devices they ask for: pods without room by uid
         self._stood: dict[str, float] = {}  # when it was last a pod's turn, by uid
-        self._looked = -inf
         self._giving_way: dict[str, str] = {}  # names of pods that were refused for the sake of others, by uid
 
     def nominate(self, pod: Pod, node: str, awaited: Iterable[Pod]) -> None:
@@ -57,33 +59,41 @@ class Nominations:
         self._ours[pod.metadata.uid] = Kept(node, self._clock() + SECONDS, tuple(awaited))
 
     def give_up(self, pod: Pod) -> None:
-        """Keep no node for a pod any more."""
+        """Keep no node for a pod any more; it may stand in the row again."""
+        self._stood.pop(pod.metadata.uid, None)
         if self._ours.pop(pod.metadata.uid, None) is not None:
             self._wake()
 
-    def found_no_room(self, pod: Pod) -> None:
-        """Note that a pod waits for devices of others."""
+    def found_no_room(self, pod: Pod, devices: int) -> None:
+        """Note that a pod waits for so many devices of others."""
         if pod.metadata.uid in self._pods and pod.spec.scheduling_group is None:
-            self._full_since.setdefault(pod.metadata.uid, self._clock())
+            self._full.setdefault(pod.metadata.uid, (self._clock(), devices))
 
-    def next_to_stand(self) -> Pod | None:
-        """Name the pod that has waited longest for a node to be looked for that is kept for it, if it is time to look."""
-        now = self._clock()
-        if now < self._looked + self._starved / 2 or any(one.starved for one in self._ours.values()):
+    def next_to_stand(self, helps: Callable[[Pod, Kept], bool]) -> Pod | None:
+        """Name the pod to look for a node for: one whose node does not help it any more, or of those that waited long who asks for most."""
+        standing = next((uid for uid, one in self._ours.items() if one.starved), "")
+        if standing and (standing not in self._pods or helps(self._pods[standing], self._ours[standing])):
             return None
-        for uid, since in tuple(self._full_since.items()):
-            if uid in self._ours or now - since < self._starved or now - self._stood.get(uid, -inf) < 2 * LONGEST:
-                continue
-            self._looked = now
-            del self._full_since[uid]
-            self._full_since[uid] = now  # behind the others, should there be no such node
-            return self._pods.get(uid)
-        return None
+        now = self._clock()
+        due = [
+            uid
+            for uid, (since, _) in self._full.items()
+            if uid not in self._ours
+            and now - since >= self._starved
+            and now - self._stood.get(uid, -inf) >= 2 * LONGEST
+        ]
+        if not due and not standing:
+            return None
+        uid = standing or max(due, key=lambda one: self._full[one][1])
+        _, devices = self._full.pop(uid, (now, 0))
+        self._full[uid] = now + AGAIN * self._starved, devices  # behind its equals, should there be no such node
+        return self._pods.get(uid)
 
     def stand(self, pod: Pod, node: str, awaited: Iterable[Pod]) -> None:
-        """Keep a node for a pod that was passed by others for long enough."""
+        """Keep a node for a pod that was passed by others for long enough; another one no longer than the first."""
         uid, now = pod.metadata.uid, self._clock()
-        self._ours[uid] = Kept(node, now + LONGEST, tuple(awaited), starved=True)
+        until = self._ours[uid].until if uid in self._ours else now + LONGEST
+        self._ours[uid] = Kept(node, until, tuple(awaited), starved=True)
         self._stood[uid] = now
 
     def kept(self, pod: Pod, ledger: Ledger) -> list[tuple[Pod, Kept]]:
@@ -139,7 +149,7 @@ class Nominations:
 
     def forget(self, uid: str) -> None:
         """Keep nothing for a pod that is gone, or has a node."""
-        for kept in (self._ours, self._giving_way, self._full_since, self._stood):
+        for kept in (self._ours, self._giving_way, self._full, self._stood):
             kept.pop(uid, None)
 
     def tick(self) -> None:

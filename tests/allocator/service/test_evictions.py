@@ -565,7 +565,6 @@ async def test_a_pod_that_gives_way_to_a_nomination_is_woken_as_soon_as_that_end
         assert one.bridge.requeue_events.seq == before
         match how:
             case "it lapses":
-                one.bridge.pods.nominations._full_since.clear()  # else a node is kept for it because it has waited for so long
                 monkeypatch.setattr(
                     one.bridge.pods.nominations, "_clock", lambda: asyncio.get_running_loop().time() + SECONDS
                 )

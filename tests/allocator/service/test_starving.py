@@ -1,5 +1,6 @@
 """A pod that finds no room for long is not passed for ever by smaller ones of its priority: a node is kept for it."""
 
+import contextlib
 import random
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from allocator.service.preemption.nominations import LONGEST, OUTBID
 from cluster import resources
 from cluster.patch import Merge
-from tests.allocator.service.sidecar import claim, device_class, fleet, gpus, loaded, node, pod, running, until
+from tests.allocator.service.sidecar import DRIVER, claim, device_class, fleet, gpus, loaded, node, pod, running, until
 from tests.allocator.service.test_evictions import important, started
 
 
@@ -47,6 +48,17 @@ async def kept(one, name):
     await until(lambda: one.bridge.pods.nominations.node_of(one.bridge.pods.find(f"pod-{name}")))
 
 
+@contextlib.asynccontextmanager
+async def stood(cluster, names, nodes=1):
+    """Small pods run, on one node after another, and a node is kept for the big one."""
+    async with hasty(cluster) as one:
+        for at, name in enumerate(names):
+            await started(one, name, f"n{at % nodes}")
+        assert not await enters(one, "big")
+        await kept(one, "big")
+        yield one
+
+
 def crowded(nodes, each, want):
     names = [f"s{at}" for at in range(nodes * each)]
     pods = [pod("big", "big"), *(pod(name, name) for name in names)]
@@ -58,11 +70,7 @@ async def test_it_is_placed_once_those_have_ended_that_ran_when_it_was_its_turn(
     rng = random.Random(seed)
     nodes, each = rng.randint(1, 2), rng.randint(3, 6)
     cluster, names = crowded(nodes, each, rng.randint(2, each))
-    async with hasty(cluster) as one:
-        for at, name in enumerate(names):
-            await started(one, name, f"n{at % nodes}")
-        assert not await enters(one, "big")
-        await kept(one, "big")
+    async with stood(cluster, names, nodes) as one:
         alive, passed = list(names), 0
         rng.shuffle(names)
         for name in names:
@@ -79,11 +87,7 @@ async def test_it_is_placed_once_those_have_ended_that_ran_when_it_was_its_turn(
 
 async def test_others_use_what_it_does_not_need_yet_and_more_important_ones_what_they_like():
     cluster, names = crowded(1, 4, 2)
-    async with hasty(cluster) as one:
-        for name in names:
-            await started(one, name, "n0")
-        assert not await enters(one, "big")
-        await kept(one, "big")
+    async with stood(cluster, names) as one:
         await end(one, "s0")
         await create(one, "x0")
         assert await enters(one, "x0"), "three of those it waits for are left, and it needs two"
@@ -100,11 +104,7 @@ async def test_others_use_what_it_does_not_need_yet_and_more_important_ones_what
 
 async def test_the_next_is_tried_again_when_it_is_gone():
     cluster, names = crowded(1, 2, 2)
-    async with hasty(cluster) as one:
-        for name in names:
-            await started(one, name, "n0")
-        assert not await enters(one, "big")
-        await kept(one, "big")
+    async with stood(cluster, names) as one:
         await end(one, "s0")
         await create(one, "x0")
         assert not await enters(one, "x0")
@@ -112,6 +112,67 @@ async def test_the_next_is_tried_again_when_it_is_gone():
         await cluster.delete(resources.PODS, "big", "default")
         await until(lambda: "default/x0" in one.bridge.requeue_events.since(seq).pods)
         assert await enters(one, "x0")
+
+
+async def test_small_ones_that_wait_for_one_to_end_do_not_take_its_turn():
+    cluster, names = crowded(1, 2, 2)
+    async with hasty(cluster) as one:
+        for name in names:
+            await started(one, name, "n0")
+        await create(one, "x0")
+        assert not await enters(one, "x0")
+        assert not await enters(one, "big")
+        await kept(one, "big")
+        assert not one.bridge.pods.nominations.node_of(one.bridge.pods.find("pod-x0"))
+
+
+async def test_a_pod_that_is_being_bound_and_one_that_is_gone_with_its_claim_still_allocated_are_waited_for():
+    """Where pods come and end every second, there is always one of the one kind or the other."""
+    cluster, names = crowded(1, 3, 3)
+    async with hasty(cluster) as one:
+        for name in names[:2]:
+            await started(one, name, "n0")
+        assert (await one.place(names[2], "n0"))[0] == 200, "its binding is on the way"
+        await cluster.delete(resources.PODS, names[0], "default")
+        assert not await enters(one, "big")
+        await kept(one, "big")
+
+
+async def test_a_pod_of_another_scheduler_that_comes_between_is_waited_for_as_well():
+    cluster, names = crowded(1, 3, 3)
+    async with stood(cluster, names) as one:
+        await end(one, "s0")
+        result = {"request": "r", "driver": DRIVER, "pool": "n0", "device": "gpu-0"}
+        consumer = {"resource": "pods", "name": "other", "uid": "pod-other"}
+        other = claim("other") | {
+            "status": {"allocation": {"devices": {"results": [result]}}, "reservedFor": [consumer]}
+        }
+        cluster.load([other, pod("other", "other", schedulerName="default-scheduler", nodeName="n0")])
+        await until(
+            lambda: (
+                "other"
+                in [
+                    each.metadata.name
+                    for _, kept in one.bridge.pods.nominations.kept(
+                        one.bridge.pods.find("pod-s1"), one.bridge.ledger.state
+                    )
+                    for each in kept.awaited
+                ]
+            )
+        )
+        await end(one, "s1")
+        await create(one, "small")
+        assert not await enters(one, "small")
+
+
+async def test_what_is_of_no_use_any_more_is_kept_no_longer():
+    """A more important pod took what was kept, and may run for ever."""
+    cluster, names = crowded(1, 2, 2)
+    async with stood(cluster, names) as one:
+        await end(one, "s0")
+        await create(one, "urgent", priority=100)
+        assert await enters(one, "urgent")
+        await until(lambda: not one.bridge.pods.nominations.node_of(one.bridge.pods.find("pod-big")))
 
 
 async def test_one_at_a_time_and_not_again_at_once_so_that_one_tenant_does_not_keep_the_fleet(monkeypatch):
