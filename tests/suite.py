@@ -73,7 +73,9 @@ USUAL = {
 TWO_WORKERS = ("-n", "2", "--dist", "loadfile")
 # Where Go programs answer, and whatever is recorded of them has to be answered again in the same way.
 COMPARED = {"DRAWBRIDGE_REFEREES": "compared"}
-LIVE = {"DRAWBRIDGE_REFEREES": "live"}
+# Every random case of a test: `tests.draws`.
+DRAWN = {"DRAWBRIDGE_DRAWS": "all"}
+LIVE = {"DRAWBRIDGE_REFEREES": "live"} | DRAWN
 FURTHER = """
 Further suites, each with its own command (`make help` lists all):
   make test-all   this, and Kubernetes itself: its Go code as referee, our Go code, a real control plane and node (Linux, root, Go 1.26; half an hour the first time)
@@ -159,7 +161,7 @@ def everything() -> Iterator[Outcome]:
         background("the cluster's programs", [sys.executable, "-m", "e2e.build"]) as built,
         background("the referees", [sys.executable, "-m", "tests.oracles"]) as referees,
     ):
-        with beside("unit", UNIT, *TWO_WORKERS) as units:
+        with beside("unit", UNIT, *TWO_WORKERS, more=DRAWN) as units:
             yield from gates()
             yield from go_suites()
             yield units()

@@ -29,6 +29,7 @@ from node.inventory import reading
 from node.plugins import PluginFault, answer_from_spec
 from tests import shapes
 from tests.cli.running import run
+from tests.draws import draws
 
 EXAMPLES = Path(__file__).parents[1] / "manifests" / "examples"
 POD = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "x", "resources": {"limits": {"nvidia.com/gpu": "1", "koordinator.sh/gpu": "50"}}}]}}  # fmt: skip
@@ -181,7 +182,7 @@ def test_a_reader_answers_in_words(name, tmp_path):
         for member in (b"x", *(member.encode() for member in list(first)[:3])):
             read(b'{"%s": %s, %s' % (member, hard, json.dumps(first).encode()[1:]), tmp_path)
             read(json.dumps(first | {member.decode(): 0}).encode().replace(b": 0", b": " + hard), tmp_path)
-    tried(name, random.Random(f"readers {name}"), 60)
+    tried(name, random.Random(f"readers {name}"), draws(60))
 
 
 def main(seconds, seed=0):

@@ -20,6 +20,7 @@ from tests.allocator.decisions.test_decider import stock_of
 from tests.allocator.fleets import exactly, partitions, shared
 from tests.allocator.search.test_compatibility import fleet as mixed_devices
 from tests.allocator.service import sidecar
+from tests.draws import draws
 
 
 def pod(name, *claims, priority=0, age=0, node="n0", labels=None, deleted="", **spec):
@@ -192,7 +193,7 @@ AMOUNTS = st.tuples(st.integers(0, 3), st.integers(0, 3))
 
 
 @given(st.lists(st.tuples(AMOUNTS, ATTRIBUTES), min_size=1, max_size=9), BUDGETS, AMOUNTS)
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=draws(400), deadline=None)
 def test_of_amounts_no_choice_does_that_disrupts_less(given_up, budgets, wanted):
     """Pods give up some of two things, and so much of each is wanted: what the order of coming back gets wrong is put right."""
     pods = [pod(f"p{at}", **what) for at, (_, what) in enumerate(given_up)]
@@ -253,7 +254,7 @@ def crowded(devices, rng):
 
 
 @pytest.mark.parametrize("devices", [shared_devices, partitioned_devices, incompatible_devices])
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", range(draws(25)))
 def test_of_devices_no_choice_does_that_disrupts_less(devices, seed):
     rng = random.Random(f"{devices.__name__}-{seed}")
     stock, pods, wanted = crowded(devices, rng)

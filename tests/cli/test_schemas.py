@@ -13,6 +13,7 @@ from cli.schemas.schema import NAMES, text_of
 from docs.generate import ROOT
 from tests.cli.running import manifest, run, somewhere  # noqa: F401  a fixture
 from tests.cli.test_json import COMMANDS, EXAMPLES, MODES, PODS, WHY, answers_in_json
+from tests.draws import draws
 from tests.schemas import wrong
 from tests.webhook.dialects.test_rules import FILES, HEAD
 from webhook.state.configuration import read
@@ -185,7 +186,9 @@ VALUES = st.sampled_from(
 
 
 @given(FILES, st.dictionaries(ODD, VALUES, max_size=2))
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(
+    max_examples=draws(200), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
 def test_what_the_code_takes_the_schema_takes(file, odd):
     whole = {**HEAD, **file, **odd}
     configuration, _ = read(whole)

@@ -23,6 +23,7 @@ from dra.stock import Stock
 from dra.wire import convert
 from tests.allocator import fleets
 from tests.allocator.service import sidecar
+from tests.draws import draws
 
 
 def stock_of(*claims, nodes=2, each=2):
@@ -157,7 +158,7 @@ STARTING = st.tuples(CONTAINER, st.sampled_from(["", "Always"]))
 
 
 @given(st.lists(STARTING, max_size=3), st.lists(CONTAINER, min_size=1, max_size=3), st.integers(1, 4))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=draws(60), deadline=None)
 def test_a_pod_that_asks_by_a_name_fares_as_one_with_the_claim_that_is_made_for_it(starting, containers, each):
     """Whether the claim is only thought of, or is there and the pod's status names it."""
     init = [{"name": f"i{at}", "resources": one, "restartPolicy": policy} for at, (one, policy) in enumerate(starting)]

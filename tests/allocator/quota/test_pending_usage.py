@@ -15,6 +15,7 @@ from dra.policy import Demands
 from dra.stock import Stock
 from dra.wire import convert
 from tests.dra.policy import quota_samples
+from tests.draws import draws
 
 ENTRIES = ("gpu", "nic")
 PODS = ("p", "q")
@@ -148,7 +149,7 @@ steps = st.one_of(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=draws(400), deadline=None)
 @given(st.lists(steps, max_size=30))
 def test_whatever_happens_each_thing_counts_once_and_nothing_stays_behind(happened):
     world = World()

@@ -10,6 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from allocator.reservations import TABLE, Ledger, Signal, State
 from tests.allocator.reservations import scenes
 from tests.allocator.reservations.explorer import Broken, World, explore
+from tests.draws import draws
 
 SCENES = {
     "one device": scenes.one_device,
@@ -25,8 +26,8 @@ SCENES = {
 
 @pytest.mark.parametrize("name", SCENES)
 def test_no_order_of_events_gives_something_twice_or_leaves_something_behind(name):
-    found = explore(SCENES[name](), most=300)
-    assert found.states == 300
+    found = explore(SCENES[name](), most=draws(300))
+    assert found.states == draws(300)
 
 
 @pytest.mark.long
@@ -70,7 +71,9 @@ class SharedBridge(Bridge):
 
 
 for _machine in (Bridge, SharedBridge):
-    _machine.TestCase.settings = settings(max_examples=15, stateful_step_count=60, deadline=None, derandomize=True)
+    _machine.TestCase.settings = settings(
+        max_examples=draws(15), stateful_step_count=60, deadline=None, derandomize=True
+    )
 TestBridge = Bridge.TestCase
 TestSharedBridge = SharedBridge.TestCase
 

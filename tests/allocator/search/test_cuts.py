@@ -10,6 +10,7 @@ from allocator.search.supply import ProofLimits
 from allocator.search.walk import Cuts
 from tests.allocator.differ import ours
 from tests.allocator.generate import FAMILIES, case_of
+from tests.draws import draws
 
 TINY = [
     ProofLimits(2, 2, 2, 2),
@@ -46,7 +47,7 @@ def disputed(case, settings):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_no_setting_of_the_cuts_changes_an_answer(family):
     rng = random.Random(family)
-    for seed in range(24 if family in NEEDED else 8):
+    for seed in range(draws(24 if family in NEEDED else 8)):
         assert disputed(case_of(family, 5000 + seed), rng.sample(SETTINGS, 4)) == [], (family, seed)
 
 

@@ -11,6 +11,7 @@ from tests.allocator.differ import stock_of
 from tests.allocator.fleets import allocated, claim, exactly, fleet, gpu, partitions, shared, taken
 from tests.allocator.generate import FAMILIES, case_of
 from tests.allocator.legality import violations
+from tests.draws import draws
 
 
 def disagreements(family, seeds, enough):
@@ -45,7 +46,7 @@ def alternatives(granted):
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_strategy_serves_what_first_fit_serves_and_legally(family):
-    assert disagreements(family, range(60), enough=5) == []
+    assert disagreements(family, range(60), enough=draws(8)) == []
 
 
 @pytest.mark.long

@@ -9,6 +9,7 @@ from dra import validation
 from dra.validation.objects import judge
 from tests import shapes
 from tests.cli.running import manifest, run, run_json
+from tests.draws import draws
 
 COMMANDS = {
     "check": (),
@@ -27,7 +28,7 @@ COMMANDS = {
 def test_values_of_any_shape_are_no_bug(command, tmp_path):
     draw = random.Random(f"shapes of {command}")
     file = tmp_path / "drawn.json"
-    for number in range(200 if command == "check" else 80):
+    for number in range(draws(200 if command == "check" else 80)):
         objects = [shapes.drawn(draw) for _ in range(draw.randint(1, 4))]
         file.write_text("\n".join(map(json.dumps, objects)))
         around = ("--inventory", file) if command == "check" and number % 2 else ()

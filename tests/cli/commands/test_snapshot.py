@@ -17,6 +17,7 @@ from cluster.errors import Forbidden
 from cluster.kubernetes import Kubernetes
 from tests import shapes
 from tests.cli.running import run, run_json
+from tests.draws import draws
 from webhook.state.configuration import DEFAULT as FILE
 from webhook.state.configuration import Configuration
 
@@ -222,7 +223,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=draws(200), deadline=None)
 @given(obj=st.dictionaries(st.sampled_from(["metadata", "spec", "status", "kind", "env"]), JSON))
 def test_whatever_an_object_looks_like_it_is_read(obj):
     made, left_out = redacted(obj)

@@ -8,6 +8,7 @@ from dra.quantity import Quantity
 from dra.stock import ALL_CLASSES, DEVICES, PROFILE, SHARES, Stock
 from dra.wire import convert
 from tests.dra.samples import DRIVER, rule, slice_
+from tests.draws import draws
 
 CLASSES = ("big", "small")
 CAPACITIES = ("memory", "cores", DEVICES, SHARES)  # a capacity may have such a name, and does not count
@@ -154,7 +155,7 @@ def add(found, claim, class_name, what, amount):
             held[key] = held.get(key, 0) + amount
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=draws(300), deadline=None)
 @given(st.lists(changes, max_size=20))
 def test_the_sums_are_what_a_walk_finds_after_any_changes(some):
     stock = Stock.of()

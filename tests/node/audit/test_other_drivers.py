@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from node.audit import BadCheckpoint, DeviceId, UnknownForm, examine, read_other_driver, with_names
 from node.audit.other_drivers import MOST_BYTES, MOST_DEVICES, sum_of
 from node.checkpoint import BrokenCheckpoint, decode
+from tests.draws import draws
 from tests.node.audit.snapshots import allocated, claiming, hardware, pod, snapshot
 from tests.node.machines import DRIVER, NODE
 
@@ -126,7 +127,7 @@ def test_what_is_too_large_or_too_deep_ends_in_time():
 ANY = st.recursive(st.none() | st.booleans() | st.integers() | st.text() | st.sampled_from(["PrepareCompleted", UID]), lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(["checksum", "v1", "v2", "kind", "preparedClaims", "preparedDevices", "checkpointState", "name", "namespace", "PoolName", "DeviceName", UID]), inner, max_size=4), max_leaves=20)  # fmt: skip
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=draws(300), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.binary(max_size=200) | ANY.map(compact) | ANY.map(lambda inner: first({UID: inner})) | ANY.map(lambda inner: second({UID: inner})))  # fmt: skip
 def test_whatever_stands_in_a_file_only_foreign_is_raised(data):
     try:
@@ -136,7 +137,7 @@ def test_whatever_stands_in_a_file_only_foreign_is_raised(data):
     assert all(isinstance(text, str) for one in found for text in (one.namespace, one.claim, one.uid, *one.where))
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=draws(200), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.binary(max_size=100), st.booleans())
 def test_whatever_stands_in_a_file_of_ours_only_broken_is_raised(body, right):
     """A right sum over anything, too: a writer of the file can make one."""

@@ -9,6 +9,7 @@ from dra.objects import DeviceTaint
 from node.inventory import PciDevice
 from node.messages import NumaId, NumaNodes, PluginDevice
 from node.plugins import Facts, Lore, Plugged, facts_of, identify, machine_of_plugins
+from tests.draws import draws
 
 DRIVER = "plugins.drawbridge.dev"
 UUID = "GPU-fef8089b-4820-abfc-e83e-94318197576e"
@@ -99,7 +100,7 @@ LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?").fullmatch
 IDS = st.text(st.characters(categories=["L", "N", "P", "S"]), min_size=1, max_size=64)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=draws(300), deadline=None)
 @given(ids=st.sets(IDS | st.from_regex(r"[A-Za-z0-9:._-]{1,64}", fullmatch=True), max_size=8))
 def test_every_id_has_a_name_of_its_own_that_leads_back(ids):
     devices = tuple(device(one) for one in sorted(ids))

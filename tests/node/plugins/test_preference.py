@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from node.messages import DeviceIds, PluginDevice, PreferenceResponse
 from node.plugins import PluginPreference
+from tests.draws import draws
 
 
 def devices(*ids, sick=()):
@@ -51,7 +52,7 @@ def test_a_plugin_that_answers_nonsense_is_asked_no_more():
         assert [one.id for one in preference.ordered()] == ["0", "1", "2"]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=draws(200), deadline=None)
 @given(data=st.data(), count=st.integers(0, 40))
 def test_whatever_a_plugin_answers_every_device_stands_once_and_the_questions_end(data, count):
     every = [str(number) for number in range(count)]

@@ -13,6 +13,7 @@ from dra.objects.claim import DeviceClass, ResourceClaimSpec
 from dra.objects.device import ResourceSlice
 from dra.objects.node import Node
 from dra.stock.stock import Stock
+from tests.draws import draws
 from tests.webhook.pods import configured
 from webhook.admission import admission_review as reviews
 from webhook.admission import answer_timeout
@@ -699,7 +700,7 @@ def broken(value, rng):
     return value
 
 
-@pytest.mark.parametrize("seed", range(400))
+@pytest.mark.parametrize("seed", range(draws(400)))
 def test_whatever_an_object_looks_like_there_is_an_answer(seed):
     rng = random.Random(seed)
     start = mutated(pod(limits={"nvidia.com/gpu": "1", "nvidia.com/gpumem": "3000", "koordinator.sh/gpu": "50"}))[0]

@@ -5,6 +5,7 @@ import copy
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.draws import draws
 from tests.webhook.pods import KEY, KOORD, SIZES, WHOLE, configured, container, example_fleet, patched, pod, replayed
 from webhook.names import DECISION, DEVICES, ORIGINAL, TEMPLATES
 from webhook.state import State
@@ -72,7 +73,7 @@ def spoiled(draw, seeds):
     return value
 
 
-many = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+many = settings(max_examples=draws(100), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 STATE = State(configuration=configured(**WHOLE, **SIZES), fleet=example_fleet(), keys=(KEY,))
 
 

@@ -5,6 +5,7 @@ import random
 
 import pytest
 
+from tests.draws import draws
 from tests.webhook.admission.test_decide import FORGED, answer, applied, broken, mutated, pod, review, state
 from webhook import names
 from webhook.admission import ReviewError
@@ -29,7 +30,7 @@ def spoiled(rng):
     return value
 
 
-@pytest.mark.parametrize("seed", range(300))
+@pytest.mark.parametrize("seed", range(draws(300)))
 def test_what_bears_our_names_is_ours_and_observing_changes_nothing(seed):
     value = spoiled(random.Random(seed))
     for mode in ("enforce", "warn", "observe", "off"):

@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from tests.draws import draws
 from tests.webhook.admission.test_decide import ENFORCE, review
 from tests.webhook.pods import configured
 from tests.webhook.service.test_remembered import CONFIGURATIONS, PATIENCE, Authors, World, webhook
@@ -62,7 +63,7 @@ def test_decisions_read_no_more_of_a_pod_than_is_read_for_them(monkeypatch, name
     assert not configuration.reads_all
     world, authors = World(chance, configuration), Authors(chance)
     monkeypatch.setattr(admission.reviews, "decode_pod", watching(seen))
-    for _ in range(150):
+    for _ in range(draws(150)):
         world.change(authors.template)
         request = authors.request()
         more = {key: value for key, value in request.items() if key != "obj"}

@@ -7,6 +7,7 @@ import pytest
 
 from dra import validation
 from tests import shapes
+from tests.draws import draws
 from tests.webhook.admission.test_decide import pod, review, state
 from webhook.admission import admission_review as reviews
 from webhook.admission import decide as admission
@@ -64,7 +65,7 @@ def test_a_review_of_values_of_any_shape_has_an_answer(kind, mode):
         *([pod()] if kind == "Pod" else [shapes.claim(draw) for _ in range(20)] if kind == "ResourceClaim" else []),
     ]
     group, resource = RESOURCES[kind]
-    for _ in range(150):
+    for _ in range(draws(150)):
         obj, old = (shapes.bent(draw.choice(originals), draw) for _ in range(2))
         operation = draw.choice(("CREATE", "UPDATE"))
         body = review(

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.draws import draws
 from tests.webhook.pods import WHOLE, became, container, patched, pod
 from webhook.claims.sharing import covers
 from webhook.dialects.vocabulary import Demand
@@ -60,7 +61,7 @@ def pods(draw, most: int = 5) -> dict:
     return value
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=draws(150), deadline=None)
 @given(pods())
 def test_a_pod_takes_as_many_devices_as_kubernetes_counts_and_each_container_sees_its_number(value):
     views, total = seen(value)
@@ -69,7 +70,7 @@ def test_a_pod_takes_as_many_devices_as_kubernetes_counts_and_each_container_see
         assert len(views[one["name"]]) == one["resources"]["limits"].get(GPU, 0)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=draws(150), deadline=None)
 @given(pods())
 def test_containers_that_run_at_the_same_time_never_share_a_device(value):
     views, _ = seen(value)

@@ -6,6 +6,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dra import validation
+from tests.draws import draws
 from tests.webhook.pods import KEY, SIZES, UNKNOWN, configured, container, patched
 from webhook.claims import template
 from webhook.dialects import VOCABULARIES
@@ -59,7 +60,7 @@ def amounts(pod: dict) -> dict[str, set[str]]:
 
 
 @given(pods(), CONFIGURATIONS)
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=draws(400), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_odd_words_are_translated_whole_or_not_at_all(pod, configuration):
     done = translate(pod, State(configuration=configuration, fleet=UNKNOWN, keys=(KEY,)), namespace="n")
     for name, spec in done.templates.items():

@@ -5,6 +5,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dra import validation
+from tests.draws import draws
 from tests.webhook.dialects.test_fuzzed import AMOUNTS, TEXTS
 from tests.webhook.pods import KEY, SIZES, UNKNOWN, actions, became, exactly, pod, refused, untouched
 from webhook.claims import template
@@ -530,7 +531,9 @@ def assert_claims_are_taken(configuration, every):
 
 
 @given(FILES, pods())
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(
+    max_examples=draws(300), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
 def test_any_rule_file_is_refused_with_a_place_or_makes_claims_that_are_taken(file, value):
     configuration, findings = read({**HEAD, **SIZES, **file})
     if configuration is None:
@@ -542,7 +545,9 @@ def test_any_rule_file_is_refused_with_a_place_or_makes_claims_that_are_taken(fi
 
 
 @given(sound_tables(), st.lists(pods(), min_size=5, max_size=5))
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(
+    max_examples=draws(200), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
 def test_a_rule_file_that_makes_sense_is_taken_and_so_are_its_claims(table, every):
     configuration, findings = read({**HEAD, **SIZES, "targets": [NPU], "dialects": [table]})
     assert findings == []

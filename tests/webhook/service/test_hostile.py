@@ -57,7 +57,7 @@ async def honest(session, url):
 
     async def stream():
         body = review(pod())
-        while not stop.is_set() or len(seen) < 20:
+        while not stop.is_set() or len(seen) < 8:
             status, text = await post(session, f"{url}/mutate", body)
             assert status == 200, text
             assert "patch" in json.loads(text)["response"]

@@ -20,6 +20,7 @@ from cluster import manifests, resources
 from dra import wire
 from dra.cache import Cache
 from dra.objects import DeviceClass, Node, ResourceClaim, ResourceClaimTemplate, ResourceSlice
+from tests.draws import draws
 from tests.webhook.admission.test_decide import review
 from tests.webhook.pods import EXAMPLES, WHOLE, configured
 from webhook import names
@@ -331,7 +332,7 @@ def _attempt(one, path, body, state):
 
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 def test_what_is_remembered_changes_no_answer(name):
-    wrong = differing(name, 100, CONFIGURATIONS[name])
+    wrong = differing(name, draws(100), CONFIGURATIONS[name])
     assert not wrong, (len(wrong), wrong[0])
 
 

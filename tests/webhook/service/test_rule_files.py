@@ -7,6 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cluster import manifests
+from tests.draws import draws
 from tests.limits import PATIENCE
 from tests.webhook.dialects.test_rules import FILES, HEAD
 from tests.webhook.pods import EXAMPLES
@@ -103,7 +104,7 @@ def test_a_file_of_as_many_rows_as_it_may_have_is_read(tmp_path):
 
 
 @given(FILES)
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture])  # fmt: skip
+@settings(max_examples=draws(100), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture])  # fmt: skip
 def test_any_file_is_taken_or_refused_with_line_and_column(tmp_path, file):
     whole = {**HEAD, **file}
     path = tmp_path / "rules.yaml"
@@ -131,7 +132,7 @@ RULES = [path.read_text() for path in sorted((EXAMPLES / "rules").glob("*/rules.
 
 
 @given(st.sampled_from(RULES), st.data())
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=draws(200), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_good_file_in_which_somebody_mistypes_is_taken_or_refused_with_its_line(tmp_path, text, data):
     at = data.draw(st.integers(0, len(text) - 1))
     typed = data.draw(st.sampled_from(["", " ", "x", ":", "'", "-", "\t", "{", "\n", "0", "#", "&", "*", "é"]))

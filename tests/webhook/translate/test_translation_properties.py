@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dra import validation
+from tests.draws import draws
 from tests.webhook.pods import KEY, KOORD, SIZES, UNKNOWN, configured, container, example_fleet, patched, replayed
 from webhook.claims import template
 from webhook.names import DECISION, DEVICES, ORIGINAL, TEMPLATES, TRANSLATED_LABEL, WAITS_LABEL
@@ -101,7 +102,7 @@ CONFIGURATIONS = [
     configured(**SIZES, meanings={"nvidia.com/gpu": "koordinator"}, koordinator={"wholeNICForShare": True}),
 ]
 worlds = st.tuples(st.sampled_from(CONFIGURATIONS), st.sampled_from([UNKNOWN, example_fleet()]))
-every = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+every = settings(max_examples=draws(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def run(pod, world, key=KEY):
