@@ -39,7 +39,7 @@ class Making(NamedTuple):
 def arrivals(documents: Sequence[Document], state: State) -> Arrivals:
     """Let every pod and the pods of every workload through the webhook. What has a node already is there as it is."""
     from cluster.patch import apply_json_patch
-    from webhook.admission import decide_object
+    from webhook.admission import decide_object, given_by_runtime
     from webhook.claims import template
     from webhook.translate import mapping, namespace_of
 
@@ -56,7 +56,8 @@ def arrivals(documents: Sequence[Document], state: State) -> Arrivals:
         namespace = namespace_of(obj)
         for one in makings(obj):
             done = decide_object(one.pod, state)
-            decided = apply_json_patch(one.pod, done.operations)
+            given, _ = given_by_runtime(one.pod, state)
+            decided = apply_json_patch(one.pod, (*given, *done.operations))
             pods = [decided]
             if one.name:  # a template's: each has the metadata of the one that was decided on, and its number
                 pods = [

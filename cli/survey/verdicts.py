@@ -245,7 +245,7 @@ class Foreteller:
                         detail="not understood: no dialect has this key",
                         remedy=remedy,
                     )
-            key, value = takes_unasked(container, spec)
+            key, value = takes_unasked(container, spec, self.now)
             if key:
                 yield Key(
                     container=name,

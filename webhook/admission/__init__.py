@@ -15,7 +15,7 @@ from webhook.admission.timeout_answer import answer_timeout
 from webhook.admission.unanswered_requests import UNASKED, takes_unasked
 from webhook.admission.unknown_kinds import asks_in_unknown_kind
 from webhook.admission.validate import refuses
-from webhook.admission.verdict import answer_of_api_server, decide_object
+from webhook.admission.verdict import answer_of_api_server, decide_object, given_by_runtime
 
 __all__ = [
     "REFUSED",
@@ -36,6 +36,7 @@ __all__ = [
     "decide",
     "decide_object",
     "find_missed",
+    "given_by_runtime",
     "judge",
     "refuses",
     "registration",

@@ -72,7 +72,7 @@ _OWN = ("kubernetes.io", "k8s.io", "drawbridge.dev")
 _NONE = ("", "none", "void")
 # Variables and runtime classes by which a vendor's container runtime lets devices in that were not asked for.
 _VARIABLES = tuple(f"{vendor}_VISIBLE_DEVICES" for vendor in ("NVIDIA", "HABANA", "ASCEND", "AMD", "MTHREADS"))
-_RUNTIMES = ("nvidia", "nvidia-legacy", "habana", "ascend", "amd", "mthreads")
+_RUNTIMES = ("nvidia", "nvidia-cdi", "nvidia-legacy", "habana", "ascend", "amd", "mthreads")
 _RUNTIME = "runtimeClassName"
 UNASKED = "it takes devices without a request, so no scheduler and no quota counts them"
 _FIELDS = ("limits", "requests", "claims")
@@ -107,7 +107,7 @@ def unanswered_requests(pod: Json, state: State, decided: tuple[Decision, ...]) 
     return found
 
 
-def takes_unasked(container: dict[str, Json], spec: dict[str, Json]) -> tuple[str, str]:
+def takes_unasked(container: dict[str, Json], spec: dict[str, Json], state: State) -> tuple[str, str]:
     """Find the variable, or else the runtime class, that lets a container take devices it does not ask for; "" if it asks, or takes none."""
     resources = mapping(container.get("resources"))
     asked = {**mapping(resources.get("requests")), **mapping(resources.get("limits"))}
@@ -123,8 +123,10 @@ def takes_unasked(container: dict[str, Json], spec: dict[str, Json]) -> tuple[st
         if isinstance(value, str) and value not in _NONE:
             return name, value
     runtime = spec.get(_RUNTIME)
+    declared = state.fleet.installed.runtimes.get(runtime) if isinstance(runtime, str) else None
     shut = any(name in values for name in _VARIABLES)
-    return (_RUNTIME, str(runtime)) if runtime in _RUNTIMES and not shut else ("", "")
+    hands_over = (declared.handler if declared else runtime) in _RUNTIMES
+    return (_RUNTIME, str(runtime)) if hands_over and not shut else ("", "")
 
 
 def _unanswered(view: PodView, state: State) -> Iterator[Decision]:
@@ -145,7 +147,7 @@ def _unanswered(view: PodView, state: State) -> Iterator[Decision]:
                 yield one
             elif "/" in key and not _is_own(key):
                 yield _decision(Action.NOT_UNDERSTOOD, key, "it stays as it is: no table has it", slot.name)
-        taken, _ = takes_unasked(slot.raw, view.spec)
+        taken, _ = takes_unasked(slot.raw, view.spec, state)
         if taken:
             yield _decision(Action.LEFT, taken, f"{UNASKED}: ask for devices instead", slot.name)
         variables = slot.raw.get("env")

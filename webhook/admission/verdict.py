@@ -48,6 +48,7 @@ from webhook.refusals import Code, Denial
 from webhook.state import Mode, mode_of, why_not, workload
 from webhook.translate import (
     Decision,
+    Operation,
     Translation,
     at,
     group_kind,
@@ -85,10 +86,39 @@ def decide_object(obj: dict[str, Json], state: State, *, unknown: bool = False) 
     """
     if group_kind(obj) in _CLAIMS:
         return _decide_claim(obj, state)
+    given, conflict = given_by_runtime(obj, state, unknown=unknown)
+    if conflict:
+        return conflict
+    if given:
+        obj = apply_json_patch(obj, given)
     mode = mode_of(state, workload_in_files(obj))
     if mode is Mode.WARN and group_kind(obj) not in _NAMED and not why_not(state, namespace_of(obj)):
         mode = Mode.ENFORCE
-    return _decide(obj, state, mode, unknown=unknown)
+    done = _decide(obj, state, mode, unknown=unknown)
+    # Where an operation is on what the RuntimeClass gives, that has to be there.
+    if given and any("/nodeSelector" in one["path"] or "/tolerations" in one["path"] for one in done.operations):
+        done = msgspec.structs.replace(done, operations=(*given, *done.operations))
+    return done
+
+
+def given_by_runtime(
+    obj: _Object, state: State, *, unknown: bool = False
+) -> tuple[tuple[Operation, ...], Translation | None]:
+    """Give what the API server adds to pods of an object by their RuntimeClass, or the refusal where both do not agree."""
+    runtimes = state.fleet.installed.runtimes
+    operations: list[Operation] = []
+    for path in paths(obj, unknown=unknown) if runtimes else ():
+        spec = mapping(mapping(at(obj, path)).get("spec"))
+        name = spec.get("runtimeClassName")
+        runtime = runtimes.get(name) if isinstance(name, str) else None
+        changed, key = runtime.schedule(spec) if runtime else ({}, "")
+        if key:
+            text = f"the API server refuses it: RuntimeClass {name} has another {key} in its nodeSelector"
+            remedy = "take one of both off"
+            told = Decision(name_of(obj), "", "", key, Action.REFUSED, text, code=Code.NEVER, remedy=remedy)
+            return (), _refuse(Translation(), [told])
+        operations += [{"op": "add", "path": f"{path}/spec/{one}", "value": value} for one, value in changed.items()]
+    return tuple(operations), None
 
 
 def _decide_claim(obj: _Object, state: State) -> Translation:

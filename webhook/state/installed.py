@@ -1,33 +1,38 @@
-"""What is installed in a cluster that says more about a pod's devices than nodes and slices: device plugins and autoscalers. Pure."""
+"""What is installed in a cluster that says more about a pod's devices than nodes and slices: device plugins, autoscalers, RuntimeClasses. Pure."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from webhook.state.autoscalers import Autoscaler, autoscalers, placed
 from webhook.state.device_plugins import LABEL, DevicePlugin, PluginConfiguration, Replicated, device_plugins
+from webhook.state.runtime_classes import RuntimeClass, runtime_classes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
     from typing import Any
 
     from dra.raw import Object
     from webhook.dialects import Selected
 
 # Kinds that are read here, and nothing else of them than what this and its two neighbours look at.
-KINDS = frozenset(("ClusterPolicy", "ConfigMap", "DaemonSet", "Deployment", "GpuDevicePlugin", "NodePool"))
+KINDS = frozenset(
+    ("ClusterPolicy", "ConfigMap", "DaemonSet", "Deployment", "GpuDevicePlugin", "NodePool", "RuntimeClass")
+)
 # Texts of ConfigMaps that have to be read as YAML before (`cluster.manifests.unfold`).
 IN_CONFIG_MAPS = re.compile(r"(?:sharing|migStrategy|resources|nodeGroups)[\"']?[ \t]*:").search
 
 
 class Installed(msgspec.Struct, frozen=True, kw_only=True):
-    """How device plugins are set up, and which autoscalers there are."""
+    """How device plugins are set up, which autoscalers there are, and which RuntimeClasses by name."""
 
     plugins: tuple[DevicePlugin, ...] = ()
     autoscalers: tuple[Autoscaler, ...] = ()
+    runtimes: Mapping[str, RuntimeClass] = {}
 
     def shared_on(self, labels: Mapping[str, str]) -> dict[str, Replicated]:
         """Say of which names a unit is a replica on a node with these labels."""
@@ -78,4 +83,6 @@ def installed(objects: Iterable[Object]) -> Installed:
     telling = [one for one in objects if str(one.get("kind")) in KINDS]
     if not telling:
         return NONE
-    return Installed(plugins=device_plugins(telling), autoscalers=autoscalers(telling))
+    return Installed(
+        plugins=device_plugins(telling), autoscalers=autoscalers(telling), runtimes=runtime_classes(telling)
+    )

@@ -14,7 +14,7 @@ from webhook.translate.pod_template import (
 from webhook.translate.pod_view import PLACEHOLDER, PodView, is_passed_by, is_placeholder, look, mapping
 from webhook.translate.record import is_genuine
 from webhook.translate.report import Decision
-from webhook.translate.rewrite import Given
+from webhook.translate.rewrite import Given, Operation
 from webhook.translate.translate import (
     Translation,
     clean,
@@ -32,6 +32,7 @@ __all__ = [
     "RENDERED",
     "Decision",
     "Given",
+    "Operation",
     "PodView",
     "Translation",
     "at",

@@ -1,6 +1,6 @@
 """Devices that a container takes without asking for them: variables and runtime classes."""
 
-from tests.corpus.move import GPU, Case, asking, moved
+from tests.corpus.move import GPU, Case, asking, moved, node
 
 
 def seeing(name, value="all", amount=0, **spec):
@@ -9,6 +9,15 @@ def seeing(name, value="all", amount=0, **spec):
     return value_
 
 
+def runtime(name, handler, **scheduling):
+    given = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": name}, "handler": handler}
+    return given | ({"scheduling": scheduling} if scheduling else {})
+
+
+OLD = (node("o", {"pool": "old"}, gpu=8), node("o2", {"pool": "old"}, gpu=8))
+MIXED = (*moved("a", labels={"pool": "new"}), *OLD)
+TAINT = {"key": "gpu", "value": "yes", "effect": "NoSchedule"}
+TAINTED = {**OLD[0], "metadata": {"name": "t", "labels": {"pool": "old"}}, "spec": {"taints": [TAINT]}}
 SAID = ("takes devices without a request", "ask for devices instead")
 BESIDE = asking(1, runtimeClassName="nvidia")
 CASES = [
@@ -22,6 +31,20 @@ CASES = [
     Case("the variable counts before the runtime class", seeing("NVIDIA_VISIBLE_DEVICES", runtimeClassName="nvidia"), "left", "NVIDIA_VISIBLE_DEVICES: it", never="runtimeClassName"),
     Case("a runtime class beside a request", BESIDE, "translated", around=moved("a"), never="without a request"),
     Case("another runtime class", asking(0, runtimeClassName="gvisor"), "silent"),
+    *(
+        Case(f"a RuntimeClass whose handler is {handler}", asking(0, runtimeClassName="fast"), "left", ("runtimeClassName: it", *SAID), (runtime("fast", handler),))
+        for handler in ("nvidia", "nvidia-cdi", "habana")
+    ),
+    Case("a RuntimeClass nvidia with another handler", asking(0, runtimeClassName="nvidia"), "silent", around=(runtime("nvidia", "runc"),)),
+    Case("a RuntimeClass of nodes that moved", asking(1, runtimeClassName="fast"), "translated", around=(*MIXED, runtime("fast", "x", nodeSelector={"pool": "new"}))),
+    Case("a RuntimeClass of nodes that stay", asking(1, runtimeClassName="fast"), "left", "0 of", around=(*MIXED, runtime("fast", "x", nodeSelector={"pool": "old"}))),
+    Case("a RuntimeClass that says nothing of nodes", asking(1, runtimeClassName="fast"), "left", "2 of 3", around=(*MIXED, runtime("fast", "x"))),
+    Case("a RuntimeClass that tolerates a taint", asking(1, runtimeClassName="fast"), "left", "0 of", around=(*moved("a"), TAINTED, runtime("fast", "x", nodeSelector={"pool": "old"}, tolerations=[{"key": "gpu", "operator": "Exists"}]))),
+    Case("a RuntimeClass of other nodes than the pod's", asking(1, runtimeClassName="fast", nodeSelector={"pool": "old"}), "refused", "RuntimeClass fast has another pool", around=(runtime("fast", "x", nodeSelector={"pool": "new"}),)),
+    *(
+        Case(f"a RuntimeClass with a garbled {word}", asking(1, runtimeClassName="fast"), "translated", around=(*moved("a"), {**runtime("fast", "x"), **garbled}))
+        for word, garbled in (("handler", {"handler": ["nvidia"]}), ("scheduling", {"scheduling": {"nodeSelector": [1], "tolerations": {"a": 1}}}))
+    ),
     Case("a runtime class that is no text", asking(0, runtimeClassName=["nvidia"]), "refused"),
     Case("variables that are no list", {**asking(0), "spec": {"containers": [{"name": "c", "image": "i", "env": {"a": 1}}]}}, "refused"),
     Case("a request beside no variable", asking(1), "translated", around=moved("a"), never="VISIBLE"),

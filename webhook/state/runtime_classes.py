@@ -1,0 +1,53 @@
+"""RuntimeClasses: which container runtime a pod gets by its `runtimeClassName`, and on which nodes. Pure.
+
+What the API server merges into a pod is merged here as well; follows Kubernetes 1.37, plugin/pkg/admission/runtimeclass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from dra.raw import Object, inside, items, mapping, text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class RuntimeClass(msgspec.Struct, frozen=True, kw_only=True):
+    """A name of a container runtime on nodes, and what its pods are given of these nodes."""
+
+    handler: str
+    node_selector: Mapping[str, Any] = {}
+    tolerations: tuple[Object, ...] = ()
+
+    def schedule(self, spec: Object) -> tuple[Object, str]:
+        """Give what changes of a pod's spec, or the label on which both do not agree."""
+        selector, tolerations = mapping(spec.get("nodeSelector")), items(spec, "tolerations")
+        for key, value in self.node_selector.items():
+            if selector.get(key, value) != value:
+                return {}, key
+        added = [one for one in self.tolerations if one not in tolerations]
+        changed: Object = {}
+        if not self.node_selector.keys() <= selector.keys():
+            changed["nodeSelector"] = {**self.node_selector, **selector}
+        if added:
+            changed["tolerations"] = [*tolerations, *added]
+        return changed, ""
+
+
+def runtime_classes(objects: Iterable[Object]) -> dict[str, RuntimeClass]:
+    """Read the RuntimeClasses among some objects, by name."""
+    found: dict[str, RuntimeClass] = {}
+    for one in objects:
+        name = text(inside(one, "metadata").get("name"))
+        if one.get("kind") == "RuntimeClass" and name:
+            scheduling = inside(one, "scheduling")
+            found[name] = RuntimeClass(
+                handler=text(one.get("handler")),
+                node_selector=inside(scheduling, "nodeSelector"),
+                tolerations=tuple(items(scheduling, "tolerations")),
+            )
+    return found
