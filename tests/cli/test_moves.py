@@ -1,5 +1,7 @@
 """The cases of clusters on the move: each is decided, and said, as its table has it."""
 
+import random
+
 import msgspec
 import pytest
 
@@ -9,7 +11,10 @@ from cli.survey import Outlook, Scope, overview, page, screen, table
 from cli.terminal import escaped, printable
 from cluster.manifests import Document
 from tests.corpus import move
-from webhook.dialects import Action
+from tests.webhook.pods import pod
+from webhook.admission import decide_object
+from webhook.dialects import Action, Position
+from webhook.state import Configuration
 from webhook.translate import mapping
 
 CASES = [pytest.param(case, id=f"{kind}: {case.name}") for kind, cases in move.tables().items() for case in cases]
@@ -77,5 +82,43 @@ def test_every_command_and_form_says_the_same_of_it(case):
     if brings_pods(case.given) and not mapping(case.given["metadata"]).get("uid"):
         came = arrivals([Document(case.given, "f", 0, None)], move.state(case))
         assert bool(came.refused) == (asking.fate is Outlook.REFUSED)
-        claimed = any(pod["spec"].get("resourceClaims") for pod in came.pods)
+        claimed = any(each["spec"].get("resourceClaims") for each in came.pods)
         assert claimed == (moving or asking.fate is Outlook.WEBHOOK)
+
+
+KEYS = sorted(
+    row.name
+    for dialect in Configuration().dialects
+    for row in dialect.keys
+    if row.place is Position.RESOURCE and "<" not in row.name
+)
+SCHEDULERS = ("", "koord-scheduler", "volcano", "hami-scheduler")
+
+
+def several(keys, scheduler, *, apart):
+    """Ask for one unit of each key, in one container or in one each."""
+    limits = [{key: 1} for key in keys] if apart else [dict.fromkeys(keys, 1)]
+    return {"apiVersion": "v1", "kind": "Pod", **pod(*limits, scheduler=scheduler or None)}
+
+
+@pytest.mark.parametrize("around", [(), move.moved("a", "b")], ids=["files", "a fleet"])
+def test_every_key_of_a_pod_is_told_with_a_reason_of_its_own(around):
+    known = move.state(move.Case("", move.asking(0), "", around=around))
+    draw = random.Random(27)
+    alone = {}
+
+    def told(keys, scheduler, *, apart=True):
+        done = decide_object(several(keys, scheduler, apart=apart), known, unknown=True)
+        return done, {one.key: one for one in done.decisions if one.key in keys}
+
+    for _ in range(250):
+        keys, scheduler = draw.sample(KEYS, draw.choice((2, 2, 3))), draw.choice(SCHEDULERS)
+        done, found = told(keys, scheduler, apart=draw.random() < 0.5)
+        assert done.refusals or found.keys() == set(keys)
+        for key, one in found.items():
+            if one.action is not Action.LEFT:
+                continue
+            if (key, scheduler) not in alone:
+                alone[key, scheduler] = told([key], scheduler)[1][key].detail
+            others = [other for other in keys if other != key and other in one.detail]
+            assert others or one.detail == alone[key, scheduler], (keys, scheduler, key, one.detail)

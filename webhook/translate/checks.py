@@ -398,7 +398,17 @@ def _schedule(cases: tuple[Case, ...], context: Context) -> tuple[tuple[Case, ..
             return judged, target
     # Part of the pod stays with its old scheduler, so all of it does.
     kept = _take(cases, (suit_scheduler,), context)
-    return kept, ""
+    name = context.scheduler
+    holding = [case for case in cases if (case.demands or case.left) and not case.open and _holds(case, name)]
+    if not holding:
+        return kept, ""
+    key = holding[0].keys[0]
+    reason = f"{key} keeps the pod with scheduler {name!r}, which is not known to serve such claims"
+    told = [
+        case.leave(case.keys[0], reason) if case.open and not after.open and name in case.dialect.schedulers else after
+        for case, after in zip(cases, kept, strict=True)
+    ]
+    return tuple(told), ""
 
 
 def _target(cases: tuple[Case, ...], context: Context) -> str:

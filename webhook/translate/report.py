@@ -14,10 +14,13 @@ from webhook.refusals import Code, Denial
 from webhook.translate.pod_view import equal
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from dra.wire import Json
     from webhook.translate.case import Case
     from webhook.translate.checks import Verdict
     from webhook.translate.owner import Owners
+    from webhook.translate.pod_view import Slot, Word
 
 
 class Decision(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -116,9 +119,13 @@ class Report:
         if not case.quiet:
             self._warn(f"{_who(case.container)}{cause}: left as it is: {reason}")
 
-    def pass_by(self, left: Left) -> None:
-        """Report that a pod was not looked at."""
+    def pass_by(self, left: Left, slots: Iterable[tuple[Slot, Iterable[Word]]] = ()) -> None:
+        """Report that a pod was not looked at, and that all that its containers ask for stays with one key."""
         self._decide("", "", left.key, Action.LEFT, left.reason)
+        for slot, words in slots:
+            for word in words:
+                if word.key != left.key:
+                    self._decide(slot.name, "", word.key, Action.LEFT, f"stays with {left.key}")
         self._warn(f"{_who('')}{left.key}: left as it is: {left.reason}")
 
     def refuse(self, container: str, dialect: str, refusal: Refusal) -> None:

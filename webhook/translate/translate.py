@@ -118,7 +118,7 @@ def translate(
     spoken = {slot.order: (slot, fresh[slot.order]) for slot in view.slots if fresh[slot.order]}
     whose = owners(view, configuration)
     if whose.mixed and any(fresh.values()):
-        report.pass_by(whose.mixed)
+        report.pass_by(whose.mixed, spoken.values())
         return _alone(report, cleaning, earlier)
     read_on_pods: dict[str, str] = {}
     for label, (read, what_for) in READ_ON_PODS.items():
