@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import secrets
 import stat
 from contextlib import ExitStack, contextmanager, suppress
@@ -164,12 +165,17 @@ def write(edits: Sequence[Edited]) -> None:
     A file keeps its mode, a link stays a link and leads nowhere else.
     """
     with ExitStack() as stack:
-        ready = [(one, *stack.enter_context(_beside(one))) for one in edits]
+        every = [(one, *stack.enter_context(_beside(one))) for one in edits]
         new = f".{secrets.token_hex(8)}"
+        for one, folder, name in every:  # what a run left that was killed
+            for left in Path(os.path.realpath(one.path)).parent.iterdir():
+                if re.fullmatch(rf"\.{re.escape(name)}\.[0-9a-f]{{16}}", left.name):
+                    _remove(left.name, folder)
+        ready = [each for each in every if each[0].before != each[0].after or each[0].is_gone]
         for one, folder, name in ready:
             handle = os.open(f".{name}{new}", _CREATE, 0o666 if one.is_new else 0o600, dir_fd=folder)
             stack.callback(_remove, f".{name}{new}", folder)
-            with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
+            with _about(one), os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
                 file.write(one.after)
                 file.flush()
                 os.fsync(file.fileno())
@@ -185,12 +191,25 @@ def write(edits: Sequence[Edited]) -> None:
                 else:
                     os.replace(f".{name}{new}", name, src_dir_fd=folder, dst_dir_fd=folder)
                 done.append(one)
-        except BaseException:
+        except BaseException as error:
             for one in done:
                 back = one._replace(before=one.after, after=one.before, is_new=one.is_gone, is_gone=one.is_new)
-                with suppress(OSError):
+                try:
                     write([back])
+                except OSError as other:
+                    why = f"{other.strerror}, so it stays edited: run translate --undo"
+                    raise OSError(other.errno, why, one.path) from error
             raise
+
+
+@contextmanager
+def _about(one: Edited) -> Iterator[None]:
+    """Name the file in an error that names none, as that of a full disk."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or one.path
+        raise
 
 
 def _remove(name: str, folder: int) -> None:

@@ -540,23 +540,28 @@ def _gives_values(value: Object) -> bool:
 
 def by_themselves(results: Sequence[Result], documents: Iterable[Document]) -> list[Result]:
     """Give each file the templates that its objects need, once; what two files would have is named after its object in both."""
-    holders: dict[str, set[str]] = {}
-    for document in documents:
-        if document.object.get("kind") == _TEMPLATE:
-            holders.setdefault(name_of(document.object), set()).add(document.file)
-    there = {(name, file) for name, files in holders.items() for file in files}
-    for result in results:
-        for template in result.templates:
-            holders.setdefault(name_of(template), set()).add(result.document.file)
+    templates = [(one.object, one.file) for one in documents if one.object.get("kind") == _TEMPLATE]
+    there = {(name_of(template), file) for template, file in templates}
+    # By what they say, since a run that ended early has named some after their objects.
+    holders: dict[bytes, set[str]] = {}
+    for template, file in [
+        *templates,
+        *((one, result.document.file) for result in results for one in result.templates),
+    ]:
+        holders.setdefault(_said(template), set()).add(file)
     apart = []
     for result in results:
         file = result.document.file
-        if any(len(holders[name_of(one)]) > 1 for one in result.templates):
+        if any(len(holders[_said(one)]) > 1 for one in result.templates):
             result = _named_by_object(result, Path(file).name)  # noqa: PLW2901
         new = tuple(one for one in result.templates if (name_of(one), file) not in there)
         there.update((name_of(one), file) for one in new)
         apart.append(msgspec.structs.replace(result, templates=new))
     return apart
+
+
+def _said(template: Object) -> bytes:
+    return msgspec.json.encode(template.get("spec"), order="deterministic")
 
 
 def _named_by_object(result: Result, place: str) -> Result:

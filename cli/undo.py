@@ -5,8 +5,9 @@ It is written before the files are, so that a command that was killed between tw
 
 from __future__ import annotations
 
+import fcntl
 import os
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
 from difflib import SequenceMatcher
 from hashlib import sha256
 from pathlib import Path
@@ -17,7 +18,7 @@ import msgspec
 from cli.edited import Edited, lines_of, text_at
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 
 class Kept(msgspec.Struct, frozen=True):
@@ -37,6 +38,17 @@ def _entry(path: str) -> Path:
     return _folder() / f"{sha256(path.encode()).hexdigest()}.json"
 
 
+@contextmanager
+def alone() -> Iterator[None]:
+    """Wait until no other process of this user edits files."""
+    with ExitStack() as stack:
+        with suppress(OSError):  # said when what files were is to be kept there
+            _folder().mkdir(parents=True, exist_ok=True, mode=0o700)
+            lock = stack.enter_context(Path(_folder(), "lock").open("w"))
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 def save(edits: Iterable[Edited]) -> None:
     """Keep what files are before they are edited; of one that was edited by us before, and not since, what it was at first."""
     for one in edits:
@@ -47,8 +59,7 @@ def save(edits: Iterable[Edited]) -> None:
             earlier = msgspec.json.decode(entry.read_bytes(), type=Kept)
             if earlier.after == before:
                 before = earlier.before
-        entry.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        new = entry.with_suffix(f".{os.getpid()}")
+        new = entry.with_suffix(".new")
         with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
             file.write(msgspec.json.encode(Kept(path, before, one.after)))
             file.flush()
@@ -81,7 +92,7 @@ def undo(one: Kept) -> Edited:
         now = text_at(one.path)
     except FileNotFoundError:
         if one.before is None:
-            return Edited(path, "", "", root="/")
+            return Edited(path, "", "", root="/", is_new=True)
         return Edited(path, "", "", "it is gone: what it was is not brought back", 1)
     if one.before is None:
         if now == one.after:

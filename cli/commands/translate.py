@@ -99,7 +99,10 @@ def command(
     if not files:
         raise Broken("nothing to translate", "name manifests with -f FILE, -f DIR or -f -, or a cluster with --cluster")
     if undo:
-        return _undo(files, dry_run=dry_run or check)
+        from cli.undo import alone
+
+        with alone():
+            return _undo(files, dry_run=dry_run or check)
     from cli.devices import warn_of_misspelt
     from cli.loading import serves_node
     from webhook.translate import paths
@@ -265,6 +268,13 @@ def _edits(
     inputs.note(trees.left_to_charts(translate_each))
     plain = [one for one in results if os.path.realpath(one.document.file) not in trees.files]
     plain = [one for one in plain if not chart_of(one.document.file)]
+    # A file that a link leads to as well is edited once.
+    names: dict[str, str] = {}
+    plain = [
+        one
+        for one in plain
+        if names.setdefault(os.path.realpath(one.document.file), one.document.file) == one.document.file
+    ]
     changing = translate_each([one.document for one in plain if one.translation.changed])
     edits = edit_files(by_themselves(changing, [one.document for one in plain]))
     for folders, used in trees.groups:
@@ -400,7 +410,7 @@ def _print_findings(form: str, results: list[Result]) -> None:
 def _write_into(edited: list[Edited], *, dry_run: bool, err: bool) -> None:
     """Write the translation into its files, each as a whole or not at all, and say so: on stderr beside an answer."""
     from cli.edited import write
-    from cli.undo import save
+    from cli.undo import alone, save
     from cluster.manifests import InputProblem
 
     problems = [one for one in edited if one.problem]
@@ -410,11 +420,13 @@ def _write_into(edited: list[Edited], *, dry_run: bool, err: bool) -> None:
     )
     changing = [one for one in edited if not one.problem]
     if not dry_run:
-        try:
-            save(changing)
-        except OSError as error:
-            inputs.warn(f"{error.filename}: {error.strerror}: --undo cannot bring these files back")
-        write(changing)
+        with alone():
+            try:
+                save(changing)
+            except OSError as error:
+                where = error.filename or "the folder of the state"
+                inputs.warn(f"{where}: {error.strerror}: --undo cannot bring these files back")
+            write(changing)
     told = [f"{one.path}: {'would be edited' if dry_run else 'edited'}" for one in changing]
     if not edited:
         told.append("nothing to edit")
@@ -436,7 +448,8 @@ def _undo(files: Sequence[str], *, dry_run: bool) -> Exit:
         return Exit.REFUSED
     changing = [one for one in edits if one.before != one.after or one.is_gone]
     if not dry_run:
-        write(changing)
+        # Beside those that are as they were something may lie, too, that a run left which was killed.
+        write([one for one in edits if one in changing or Path(one.path).parent.is_dir()])
         forget(found)
     verb = "would be brought back" if dry_run else "brought back"
     inputs.tell([f"{one.path}: {verb}" for one in changing] or ["nothing to undo"])

@@ -1,0 +1,85 @@
+"""Files that are edited while the process is killed, the disk is full, or another process edits them: nothing is half written."""
+
+import json
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.killed import files
+from tests.corpus.kustomizations import deployment
+
+ODD = {
+    "crlf.yaml": b"\xef\xbb\xbf" + deployment("crlf").replace("\n", "\r\n").encode(),
+    "open.yaml": deployment("open").rstrip("\n").encode(),
+}
+
+
+@pytest.fixture
+def original(tmp_path):
+    folder = tmp_path / "original"
+    (folder / ".git").mkdir(parents=True)
+    for name, text in ODD.items():
+        (folder / name).write_bytes(text)
+    (folder / "open.yaml").chmod(0o755)
+    (folder / "link.yaml").symlink_to("open.yaml")
+    return folder
+
+
+def test_a_run_that_is_killed_anywhere_can_be_undone_and_begun_again(original):
+    first = files(original)
+    done = subprocess.run([sys.executable, "-m", "tests.cli.killed", original.parent], stdout=subprocess.PIPE, text=True, timeout=150, check=True)  # fmt: skip
+    *killed, whole = map(json.loads, done.stdout.splitlines())
+    assert len(killed) > 4 * len(ODD)
+    edited = whole["--in-place"]
+    assert edited.keys() == first.keys()
+    assert all(edited[name][0] != first[name][0] for name in ODD)
+    assert edited["open.yaml"][1] == first["open.yaml"][1]
+    for number, found in enumerate(killed, 1):
+        assert found["killed"]
+        assert found["--undo"] == first, number
+        assert found["--in-place --undo"] == first, number
+        assert found["--in-place"] == edited, number
+
+
+@pytest.fixture
+def begin(original, monkeypatch):
+    """Begin the command in the folder, as processes that may write so many bytes into a file."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(original.with_name("state")))
+
+    def begun(step, most=-1):
+        running = subprocess.Popen(
+            [sys.executable, "-m", "cli.main", "translate", step, "."],
+            cwd=original,
+            env={**os.environ, "PATH": "", "PYTHONPATH": str(Path.cwd())},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        resource.prlimit(running.pid, resource.RLIMIT_FSIZE, (most, most))
+        return running
+
+    return begun
+
+
+def test_a_full_disk_is_named_and_leaves_every_file_as_it_was(original, begin):
+    before = files(original)
+    with begin("--in-place", 600) as running:
+        assert "crlf.yaml: File too large" in running.communicate(timeout=60)[1]
+    assert running.returncode == 3
+    assert files(original) == before
+
+
+def test_of_two_at_once_one_edits_everything_and_the_other_nothing(original, begin):
+    before = files(original)
+    with begin("--in-place") as one, begin("--in-place") as other:
+        said = one.communicate(timeout=100)[1], other.communicate(timeout=100)[1]
+    edited = files(original)
+    assert [edited[name] != before[name] for name in ODD] == [True, True]
+    assert 0 in (one.returncode, other.returncode)
+    assert {one.returncode, other.returncode} == {0} or any("it was changed meanwhile" in text for text in said)
+    with begin("--undo") as undone:
+        undone.communicate(timeout=60)
+    assert files(original) == before
