@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from e2e import build
 from e2e.actors import fleet
 from e2e.actors.bridge import Bridge
 from e2e.actors.webhook import DEVICES, NODE, Webhook
@@ -18,6 +19,8 @@ def pytest_collection_modifyitems(items):
     for item in items:
         asked = getattr(item, "fixturenames", ())
         if not item.get_closest_marker("real"):
+            if getattr(item.module, "program", None) is build.program:
+                raise pytest.UsageError(f"{item.nodeid} needs a program that Go builds, and is not marked as real")
             continue
         folder = item.path.relative_to(HERE).parts[0] if item.path.is_relative_to(HERE) else ""
         if "webhook" in asked and "node_cluster" not in asked:

@@ -42,7 +42,7 @@ PATIENCE = 0.66
 # How many of the reviews that may wait are of one peer, at most.
 PEER_SHARE = 0.75
 # How long a connection that no client uses is kept after the port has closed, in units of the notice.
-LINGER = 3
+LINGER = 3.0
 BUG = "internal error, see the log of drawbridge"
 
 
@@ -127,16 +127,16 @@ class App:
         self._callers.prepare(tls)
         return self._listener.open(host, port, tls)
 
-    async def drain(self, *, notice: float, grace: float) -> None:
+    async def drain(self, *, notice: float, grace: float, linger: float = LINGER) -> None:
         """Say unready, serve on for `notice` seconds while others notice, then finish what is in flight.
 
-        From the first moment each answer closes its connection. What is idle then is not closed under its client before LINGER
+        From the first moment each answer closes its connection. What is idle then is not closed under its client before `linger`
         times the notice is over.
         """
         self._listener.draining = True
         if self._listener.is_open:
             await asyncio.sleep(notice)
-        await self._listener.end(grace, LINGER * notice)
+        await self._listener.end(grace, linger * notice)
         self._pool.close()
 
     @property

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from certs.change_watch import ChangeWatch
@@ -20,7 +21,7 @@ from runtime.informers import Quarantine
 from runtime.process import run_until
 from webhook import names
 from webhook.admission import registration
-from webhook.service.app import App
+from webhook.service.app import LINGER, App
 from webhook.service.certificate import Certificate, Files, Sealing, Shared
 from webhook.service.deciding.decider import ReviewDecider
 from webhook.service.follower import Follower
@@ -74,6 +75,7 @@ class Settings(NamedTuple):
     files: tuple[str, str] | None = None
     # After the order to stop: how long to serve on while endpoints change, and how long what is in flight may take.
     notice: float = 5.0
+    linger: float = LINGER
     grace: float = 10.0
     sweep_after: float = 3600.0
     sweep_every: float = 30.0
@@ -130,8 +132,9 @@ class Service:
                 works.append(self._lead())
             works.append(self._tell(metrics, listening))
             try:
-                notice, grace = self._settings.notice, self._settings.grace
-                await run_until(stop, *works, drain=lambda: self.app.drain(notice=notice, grace=grace))
+                of = self._settings
+                drain = partial(self.app.drain, notice=of.notice, grace=of.grace, linger=of.linger)
+                await run_until(stop, *works, drain=drain)
             finally:
                 self.app.close()
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
 from dra.validation.problem import Problem, Problems
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Sequence, Sized
+    from collections.abc import Callable, Collection, Hashable, Iterable, Sequence, Sized
 
     # What is wrong with a text, "" if nothing is; and what to do about it.
     Rule = Callable[[str], str]
@@ -16,11 +17,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def some(names: Iterable[str], limit: int = 8) -> str:
+def some(names: Collection[str], limit: int = 8) -> str:
     """Name a few of many."""
-    known = list(names)
-    more = f" and {len(known) - limit} more" if len(known) > limit else ""
-    return (", ".join(known[:limit]) or "none") + more
+    more = f" and {len(names) - limit} more" if len(names) > limit else ""
+    return (", ".join(islice(names, limit)) or "none") + more
 
 
 def too_many(items: Sized, limit: int, path: str) -> Problems:

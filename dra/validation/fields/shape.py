@@ -36,7 +36,7 @@ from dra.validation.problem import Problem
 from dra.wire import Opaque, WireError, convert
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from dra.validation.problem import Problems
 
@@ -348,7 +348,7 @@ _ANY: Final = Shape()
 _SHAPES: Final[dict[type, Shape]] = {}
 
 
-def nearest(name: str, names: list[str]) -> str:
+def nearest(name: str, names: Collection[str]) -> str:
     """Find the name that a mistyped one most likely stands for, or nothing."""
     if len(name) > _LONGEST_NAME or len(names) > _MANY:
         return ""
@@ -357,9 +357,9 @@ def nearest(name: str, names: list[str]) -> str:
     return by_fold[found[0]] if found else ""
 
 
-def guess(name: object, names: Iterable[str]) -> str:
+def guess(name: object, names: Collection[str]) -> str:
     """Ask whether the nearest name is meant; "" if none is near."""
-    near = nearest(name, list(names)) if isinstance(name, str) else ""
+    near = nearest(name, names) if isinstance(name, str) else ""
     return f"did you mean {near}?" if near else ""
 
 

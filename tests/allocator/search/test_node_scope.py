@@ -13,6 +13,7 @@ from dra.wire import convert
 from tests.allocator.brute import Brute
 from tests.allocator.search.test_compatibility import CLASSES, EXPRESSIONS, devices_of, question
 from tests.dra.samples import compatibility, holding, node, slice_
+from tests.draws import draws
 
 MODE = 'device.attributes["gpu.example.com"].mode'
 
@@ -83,7 +84,7 @@ def ask(seed):
 
 def test_the_same_devices_as_a_brute_force_finds_in_several_pools():
     served = refused_by_a_rule = 0
-    for seed in range(1_000):
+    for seed in range(draws(1_000)):
         stock, claims, expected = ask(seed)
         served += expected is not None
         if expected is None:
@@ -94,8 +95,8 @@ def test_the_same_devices_as_a_brute_force_finds_in_several_pools():
                 claims=stock.claims.values(),
             )
             refused_by_a_rule += allocate(without, "n0", claims).feasible
-    assert served > 200
-    assert refused_by_a_rule > 60
+    assert served > draws(1_000) // 5
+    assert refused_by_a_rule > draws(1_000) // 17
 
 
 @pytest.mark.long

@@ -45,9 +45,9 @@ def test_whom_the_gate_turns_back_for_good_no_idle_fleet_could_serve(allocate_or
 def test_the_gate_says_never_often_enough_for_that_to_mean_something(allocate_oracle):
     met = Counter()
     for family in FAMILIES:
-        met += compare(allocate_oracle, family, range(CASES, CASES + 20))
-    assert met[Feasibility.NEVER, "infeasible"] >= 20
-    assert met[Feasibility.BUSY, "feasible"] >= 5
+        met += compare(allocate_oracle, family, range(CASES, CASES + 10))
+    assert met[Feasibility.NEVER, "infeasible"] >= 10
+    assert met[Feasibility.BUSY, "feasible"] >= 2
 
 
 @pytest.mark.long

@@ -61,8 +61,7 @@ class Endpoints:
         raise AssertionError("no replica has answered")
 
 
-async def test_two_replicas_are_replaced_under_load_without_a_lost_review(cluster, monkeypatch):  # noqa: F811
-    monkeypatch.setattr("webhook.service.app.LINGER", 0.2)
+async def test_two_replicas_are_replaced_under_load_without_a_lost_review(cluster):  # noqa: F811
     body, statuses, over = review(pod()), [], asyncio.Event()
     async with running(cluster, identity="z"), AsyncExitStack() as stack:
         connector = aiohttp.TCPConnector(ssl=await trust(cluster), limit=20)
@@ -70,7 +69,7 @@ async def test_two_replicas_are_replaced_under_load_without_a_lost_review(cluste
         service = Endpoints(session)
 
         async def replica(name, stop):
-            async with running(cluster, identity=name, notice=NOTICE) as here:
+            async with running(cluster, identity=name, notice=NOTICE, linger=0.2) as here:
                 service.replicas.append(here.address)
                 await stop.wait()
             service.replicas.remove(here.address)
