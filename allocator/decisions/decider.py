@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 # Steps, of which each is about a microsecond, for a question to all nodes and the words about those that refuse.
 QUESTION = 1_000_000
+CALL = 30_000  # for one call that cannot be ended halfway: to compile a pattern of a claim, say
 EXPLAINED = 4  # kinds of refusing nodes about which there are words; those that the pod may go to come first
 BY_DEFAULT = Placement()
 SCORED = 64  # kinds of fitting nodes that a strategy judges; the others score 0
@@ -200,7 +201,7 @@ class Decider:
 
     def _ask(self, stock: Stock, claims: Sequence[ResourceClaim], *, idle: bool = False) -> FleetAnswer:
         """Ask all nodes about claims; `idle` as if nothing were in use."""
-        options = Options(budget=Budget(QUESTION))
+        options = Options(budget=Budget(QUESTION, longest=CALL))
         return fleet(stock, claims, options=options, idle=idle, memo=self._memo)
 
     def _on(self, node: str, stock: Stock, claims: Sequence[ResourceClaim], placement: Placement) -> Chosen:
@@ -208,7 +209,7 @@ class Decider:
             everywhere = self._ask(stock, claims)
             return Chosen(everywhere[node])
         self._forget_other_classes(stock)
-        options = Options(budget=Budget(QUESTION))
+        options = Options(budget=Budget(QUESTION, longest=CALL))
         liked = 0.0
         weights = 0
         answers: list[Answer] = []

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from allocator.reasons.explain import distance, equal_answers, lines, loss, sentence, summary, tally
+from allocator.reasons.explain import (
+    attribute_text,
+    distance,
+    equal_answers,
+    lines,
+    listed,
+    loss,
+    sentence,
+    summary,
+    tally,
+)
 from allocator.reasons.losses import losses
 from allocator.reasons.matrix import Matrix, MatrixRow, matrix
 from allocator.reasons.nearest import Hint, Kind, nearest
@@ -14,10 +24,12 @@ __all__ = [
     "Matrix",
     "MatrixRow",
     "Spot",
+    "attribute_text",
     "distance",
     "equal_answers",
     "largest_amount",
     "lines",
+    "listed",
     "loss",
     "losses",
     "matrix",

@@ -15,6 +15,8 @@ from allocator.answer import Answer, Cause, Reason, Stage, Verdict
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from dra.objects import DeviceAttribute
+
 _ORDER = {stage: number for number, stage in enumerate(Stage)}
 _WORDS = {
     Stage.NODE: "belong to other nodes",
@@ -58,6 +60,7 @@ _REMEDIES = {
 }
 
 _NEARNESS = (Verdict.FEASIBLE, Verdict.UNDECIDED, Verdict.INFEASIBLE, Verdict.ERROR)
+VALUES = 12  # of an attribute that are listed
 _OBVIOUS = frozenset((Stage.CLASS, Stage.SELECTOR))
 
 
@@ -127,6 +130,24 @@ def sentence(answer: Answer) -> str:
         requests.append(f"request {request}: {', '.join(lost)}")
     together = "no devices serve all requests at once" if answer.verdict is Verdict.INFEASIBLE else str(answer.verdict)
     return "; ".join(dict.fromkeys(requests)) or together
+
+
+def attribute_text(value: DeviceAttribute) -> str:
+    """Write the value of an attribute as CEL has it; of a list the first word will do."""
+    for one in (value.string, value.version, value.int_):
+        if one is not None:
+            return str(one)
+    return "a list" if value.bool_ is None else str(value.bool_).lower()
+
+
+def listed(name: str, values: Sequence[str]) -> str:
+    """Say which values of an attribute there are."""
+    if not values:
+        return f"none has {name}"
+    shown = list(values[:VALUES])
+    if len(values) > VALUES:
+        shown.append(f"{len(values) - VALUES} more")
+    return f"{name} is one of {', '.join(shown)}"
 
 
 def summary(answers: Mapping[str, Answer]) -> str:

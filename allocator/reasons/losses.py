@@ -31,7 +31,9 @@ from allocator.problem import (
     pool_state,
     question_of,
 )
-from dra.errors import OutOfBudget
+from allocator.reasons.explain import attribute_text, listed
+from dra import cel
+from dra.errors import OutOfBudget, SelectorError
 from dra.objects import holder_name
 from dra.policy import Rules, admits, in_the_way, own_state
 from dra.quantity import Quantity
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
     Serve = Callable[[Stock, Sequence[ResourceClaim]], Answer]
 
 EXAMPLES = 3
+FEW = 4  # as many devices may each have a value of their own that is listed
 _LOOKED_AT = 10  # steps of a microsecond for saying what is wrong with one device
 
 
@@ -219,6 +222,8 @@ class _RefusedRequest:
             if len(causes) == 1:  # the cause is the same for all, and said once
                 ((text, names),) = causes.items()
                 examples = names[:EXAMPLES]
+                if stage is Stage.SELECTOR and (words := self._published(leaf, names)):
+                    text = f"{words} ({text})"
             yield Reason(stage, key, leaf.name, lost, of, tuple(examples), text)
             of -= lost
         if not left:
@@ -233,6 +238,31 @@ class _RefusedRequest:
         else:
             text = f"{are}, but none that goes with what the claim's other requests get"
         yield Reason(Stage.SEARCH, key, leaf.name, left, left, text=text)
+
+    def _published(self, leaf: Leaf, names: Sequence[str]) -> str:
+        """Say what some devices publish of what a request selects by: an author sees what to ask for, whatever the selector looks like."""
+        devices = [(place.pool.id[0], place.device) for place in self.places if place.name in names]
+        found: list[str] = []
+        for check in leaf.ask.checks:
+            if check.of_class:
+                continue
+            try:
+                reads = cel.compile(check.expression, budget=self.budget).reads
+            except SelectorError:
+                continue
+            for kind, domain, name in sorted(reads.names):
+                self.budget.charge(_LOOKED_AT * len(devices))
+                values: set[str] = set()
+                for driver, device in devices:
+                    keys = (f"{domain}/{name}", name) if driver == domain else (f"{domain}/{name}",)
+                    for key in keys:
+                        if kind == "attributes" and key in device.attributes:
+                            values.add(attribute_text(device.attributes[key]))
+                        elif kind == "capacity" and key in device.capacity:
+                            values.add(str(device.capacity[key].value))
+                if len(values) < max(len(devices), FEW):  # else it tells single devices apart
+                    found.append(listed(f"{domain}/{name}", sorted(values)))
+        return ", ".join(dict.fromkeys(found))
 
     # ---- one device
 

@@ -19,7 +19,7 @@ import msgspec
 from allocator import FleetMemo, Options, Stage, allocate, best, fleet
 from allocator import Verdict as Found
 from allocator.answer import MAX_RESULTS
-from allocator.reasons import Hint, Kind, distance, nearest, sentence, spots, with_count
+from allocator.reasons import Hint, Kind, attribute_text, distance, listed, nearest, sentence, spots, with_count
 from dra import cel
 from dra.budget import Budget
 from dra.errors import OutOfBudget, SelectorError
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from allocator import Answer, FleetAnswer, Reason
-    from dra.objects import DeviceAttribute, DeviceRequest, DeviceSubRequest, ResourceClaim
+    from dra.objects import DeviceRequest, DeviceSubRequest, ResourceClaim
     from dra.stock import Stock
     from webhook.translate import Given
 
@@ -48,7 +48,6 @@ KINDS = 16
 # Containers or claims that are named.
 NAMED = 4
 # Values of an attribute that are listed: products and profiles are few.
-VALUES = 12
 # Words of selectors that are compared with those.
 WORDS = 16
 _LITERAL = re.compile(r'["\']([^"\'\\]{0,64})["\']')
@@ -237,7 +236,7 @@ class _Hearing:
             published = self.published(selected)
             claim = selected.claim.rpartition("/")[2]
             if published and not self.budget.is_late:
-                known = "; ".join([_list(name, values) for name, values in published.items()])
+                known = "; ".join([listed(name, values) for name, values in published.items()])
                 meant = _nearest_word(self.expressions(selected), published)
                 remedy = f"did you mean {meant}?" if meant else "ask for one of these"
                 return _never(Code.NO_DEVICE, f"{text}; {known}", remedy, claim)
@@ -276,7 +275,7 @@ class _Hearing:
                 who = _who(claim.metadata.name, request.name, self.given)
                 text = f"{self.none_could()}: {who} asks for class {name}, and no node {what}"
                 if published := self.products():
-                    text = f"{text}; {'; '.join(_list(*one) for one in published.items())}"
+                    text = f"{text}; {'; '.join(listed(*one) for one in published.items())}"
                 remedy = self.offer(node) or _ABSENT
                 return _never(Code.NO_DEVICE, text, remedy, claim.metadata.name)
         return None
@@ -392,7 +391,7 @@ class _Hearing:
                 if value is None and piece.spec.driver == domain:
                     value = device.attributes.get(name)
                 if value is not None:
-                    found[_text(value)] = None
+                    found[attribute_text(value)] = None
         return sorted(found)
 
     def offer(self, node: str) -> str:
@@ -415,21 +414,6 @@ class _Hearing:
                     who = _who(claim, hint.request, self.given).partition(" (")[0]  # the words were given above
                     return _describe_offer(hint, who)
         return ""
-
-
-def _text(value: DeviceAttribute) -> str:
-    """Write the value of an attribute as CEL has it; of a list the first word will do."""
-    for one in (value.string, value.version, value.int_):
-        if one is not None:
-            return str(one)
-    return "a list" if value.bool_ is None else str(value.bool_).lower()
-
-
-def _list(name: str, values: Sequence[str]) -> str:
-    shown = list(values[:VALUES])
-    if len(values) > VALUES:
-        shown.append(f"{len(values) - VALUES} more")
-    return f"{name} is one of {', '.join(shown)}"
 
 
 def _nearest_word(expressions: Sequence[str], published: Mapping[str, Sequence[str]]) -> str:

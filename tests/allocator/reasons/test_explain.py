@@ -62,12 +62,23 @@ def test_a_device_that_an_earlier_request_of_the_claim_gets_is_named_so():
     assert (found[Stage.IN_USE].request, found[Stage.IN_USE].text) == ("two", "given to request one of the same claim")
 
 
-def test_a_selector_that_nothing_matches_is_quoted():
-    stock = fleet({"n0": (gpu("a"),)})
-    assert (
-        "== 'other'"
-        in reasons(stock, claim("x", exactly("gpu", selector="device.driver == 'other'")))[Stage.SELECTOR].text
-    )
+@pytest.mark.parametrize(
+    ("selector", "words"),
+    [
+        ("device.driver == 'other'", "ResourceClaim/default/x"),
+        ("device.attributes['{0}'].profile == 'mig'", "{0}/profile is one of 1g, gpu (ResourceClaim/default/x"),
+        ("device.attributes['{0}'].?model.orValue('') == 'H100'", "none has {0}/model (ResourceClaim/default/x"),
+        ("device.capacity['{0}'].memory.isGreaterThan(quantity('80Gi'))", "{0}/memory is one of 40Gi (ResourceClaim"),
+    ],
+)
+def test_of_a_selector_that_nothing_matches_is_said_what_devices_publish_and_its_text_comes_last(selector, words):
+    stock = fleet({"n0": (gpu("a", memory="40Gi"), gpu("b", memory="40Gi", profile="1g"))})
+    driver = next(iter(stock.slices.values())).spec.driver
+    asked = selector.replace("{0}", driver)
+    stock = stock.with_(replace(stock.classes["gpu"], spec=replace(stock.classes["gpu"].spec, selectors=())))
+    found = reasons(stock, claim("x", exactly("gpu", selector=asked)))[Stage.SELECTOR].text
+    assert found.startswith(words.replace("{0}", driver))
+    assert asked in found
 
 
 def test_a_taint_is_named():

@@ -124,3 +124,16 @@ async def test_metadata_of_any_shape_is_refused_in_words(odd, caplog):
             status, said = await one.ask("/api/v1/simulate-schedule", body)
             assert (status, "metadata" in said["error"]) == (400, True)
     assert "a bug" not in caplog.text
+
+
+@LIMIT
+@pytest.mark.parametrize("pattern", SLOW_PATTERNS)
+async def test_no_pattern_of_a_stored_claim_holds_the_loop(pattern):
+    """To compile one takes up to half a second, which no budget can end halfway; the pod waits, and the next is answered."""
+    dear = claim("dear")
+    selector = {"cel": {"expression": f"device.driver.matches('{pattern}|stored')"}}
+    dear["spec"]["devices"]["requests"][0]["exactly"]["selectors"] = [selector]
+    cluster = loaded(*fleet(10, 4), dear, claim("a"), pod("p", "dear"), pod("q", "a"))
+    async with running(cluster) as one:
+        for name, verdicts in (("p", ("undecided", "never")), ("q", ("fits",))):
+            assert (await one.plugin("prefilter", {"pod": await one.pod(name)}))[1]["verdict"] in verdicts
