@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 # A snapshot of thousands of nodes has some tens of MiB.
 MOST_BYTES: Final = 512 << 20
 PART_BYTES: Final = 1 << 20
+MOST_OBJECTS: Final = 200_000  # more than the pods of the largest clusters
 ENDINGS: Final = (".yaml", ".yml", ".json")
 
 # Gives what is kept of an object.
@@ -222,11 +223,23 @@ def read_leniently(
             if built is not None:
                 text, home = built
                 _collect(text, path, documents, problems, keep, home=home)
-                continue
-            for name, data, root in _contents(path, passed_by, tell):
+            for name, data, root in () if built is not None else _contents(path, passed_by, tell):
                 _collect(data, name, documents, problems, keep, root=root)
+                if keep is None and len(documents) > MOST_OBJECTS:
+                    break
         except ManifestError as error:
             problems.extend(error.problems)
+        if keep is None and len(documents) > MOST_OBJECTS:
+            last = documents.pop()
+            problems.append(
+                InputProblem(
+                    last.file,
+                    f"is read up to here: the input has more than {MOST_OBJECTS:,} objects",
+                    "name less at a time",
+                    last.first_line,
+                )
+            )
+            break
     return documents, problems
 
 
@@ -300,12 +313,12 @@ def _read_bounded(file: BinaryIO, name: str, size: int = 0, most: int = MOST_BYT
     """
     parts: list[bytes] = []
     length = 0
-    ahead = min(size, most)
+    ahead = size if size <= most else 0
     while part := file.read(ahead or PART_BYTES):
         ahead = 0
         parts.append(part)
         length += len(part)
-        if length > most:
+        if max(length, size) > most:
             limit = f"{MOST_BYTES >> 20} MiB"
             reason = (
                 f"is larger than {limit}"
@@ -361,6 +374,8 @@ def _below(
             # Only files: reading a pipe that lies in a directory would wait forever.
             if stat.S_ISREG(mode):
                 found.append(str(path))
+            elif tell and not stat.S_ISDIR(mode):
+                tell(f"{path}: a pipe, socket or device is passed by")
     return sorted(found, key=os.fsencode)
 
 
@@ -407,6 +422,8 @@ def _collect(
                     cut_already = text.is_kept and inside.count("/") == 2
                     kept = keep(item) if keep and not cut_already else item
                     documents.append(Document(kept, file, len(documents), text, inside))
+                    if keep is None and len(documents) > MOST_OBJECTS:
+                        return
             elif value is not None:
                 what = "a list" if isinstance(value, list) else "a single value"
                 message = f"a manifest is an object with apiVersion and kind, this document is {what}"

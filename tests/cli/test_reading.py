@@ -6,10 +6,12 @@ import json
 import os
 import sys
 import threading
+import tracemalloc
 
 import pytest
 
 from cli import outside
+from cluster.manifests import documents
 from tests.cli.running import run, run_json
 
 POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: NAME}\nspec: {containers: [{name: a, image: b}]}\n"
@@ -92,10 +94,40 @@ def test_pipes_loops_and_what_may_not_be_read_hold_nobody(folder):
     os.mkfifo(folder / "pipe.yaml")
     (folder / "chart" / "loop").symlink_to(folder)
     (folder / "self.yaml").symlink_to("self.yaml")
-    code, answer = run_json("translate", folder)
-    assert code == 2
+    done = run("translate", folder, "-o", "json")
+    answer = json.loads(done.stdout)
+    assert done.exit_code == 2
     assert len(answer["items"]) == 4
     assert [one["file"] for one in answer["errors"]] == [str(folder / "self.yaml")]
+    assert "pipe.yaml: a pipe, socket or device is passed by" in done.stderr
+
+
+def test_a_file_without_end_is_named_before_it_is_read(folder):
+    with (folder / "chart" / "sparse.yaml").open("w") as file:
+        file.truncate(1 << 40)
+    tracemalloc.start()
+    done = run("check", folder)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert done.exit_code == 2
+    assert "sparse.yaml: the manifests of this folder are larger than 512 MiB" in done.stderr
+    assert peak < 100 << 20
+
+
+@pytest.mark.parametrize("form", ["documents", "a list", "files"])
+@pytest.mark.parametrize("verb", ["check", "translate"])
+def test_what_has_too_many_objects_is_read_so_far_and_that_is_said_once(verb, form, tmp_path, monkeypatch):
+    monkeypatch.setattr(documents, "MOST_OBJECTS", 4)
+    objects = [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": f"c{number}"}} for number in range(9)]
+    if form == "a list":
+        objects = [{"apiVersion": "v1", "kind": "List", "items": objects}]
+    for number, one in enumerate(objects):
+        with (tmp_path / f"{number if form == 'files' else 0}.yaml").open("a") as file:
+            file.write(f"---\n{json.dumps(one)}\n")
+    done = run(verb, tmp_path)
+    assert done.exit_code == 2
+    assert done.stderr.count("the input has more than 4 objects") == 1
+    assert done.stderr.count("error: ") == 2  # and that the answer is not whole
 
 
 RENDERED = """\
