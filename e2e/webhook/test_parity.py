@@ -1,4 +1,4 @@
-"""One verdict: what the command line says of files is what a real API server with the webhook installed says of the pods in them.
+"""One verdict: what the command line says of files is what a real API server with the webhook installed says of the pods and claims in them.
 
 Asked about the cluster as it is: pods of every dialect, of the differential tests, and one for each code that a pod can be refused for
 here. What another webhook does after us stands in no file: R010 has a test of its own. R030 is about our own kinds.
@@ -13,7 +13,7 @@ from e2e.actors.client import ApiError
 from e2e.actors.fleet import HAMI
 from e2e.actors.webhook import COMMAND, CONFIGURATION, MODE, gpu
 from e2e.webhook.test_neighbours import neighbour, stubborn
-from tests.cli.test_one_verdict import ASKED, THREE, WORDS
+from tests.cli.test_one_verdict import ASKED, NONE_SUCH, THREE, WORDS, claim
 from tests.webhook.admission.test_verdict import GPU, MEM, pod
 
 pytestmark = pytest.mark.real
@@ -52,7 +52,12 @@ NOWHERE = {
     "metadata": {"name": "nowhere"},
     "spec": {"spec": {"devices": {"requests": [{"name": "g", "exactly": {"deviceClassName": "no-such-class"}}]}}},
 }
-SAMPLE = {**ASKED, **CODED, **{name: WORDS[name] for name in sorted(WORDS)[::6]}}
+# Claims and templates themselves, and a pod that names a claim which was stored before the webhook looked.
+[IMPOSSIBLE, _] = claim(1, selectors=NONE_SUCH)
+CLAIMS = {f"{one['kind']} of {count}": one for count in (1, 9) for one in claim(count)} | {"impossible": IMPOSSIBLE}
+BY_CLAIM = pod(claims=["c"])
+BY_CLAIM["spec"]["resourceClaims"] = [{"name": "c", "resourceClaimName": "c"}]
+SAMPLE = {**ASKED, **CODED, **CLAIMS, "by claim": BY_CLAIM, **{name: WORDS[name] for name in sorted(WORDS)[::6]}}
 TOLD = ("nodes", "namespaces", "deviceclasses", "resourceslices", "resourceclaimtemplates", "resourceclaims")
 
 
@@ -126,7 +131,7 @@ def squatter(webhook, cluster, namespace):
 
 def test_files_and_a_real_gate_say_the_same(control_plane, fleet_node, gated, webhook, tmp_path):
     here = {"namespace": gated}
-    made = [{**one, "metadata": {**one["metadata"], **here}} for one in (THREE, NOWHERE)]
+    made = [{**one, "metadata": {**one["metadata"], **here}} for one in (THREE, NOWHERE, IMPOSSIBLE)]
     made.append(squatter(webhook, control_plane, gated))
     out_of_the_gate(control_plane, gated, made)
     webhook.admits(gated)
@@ -148,7 +153,7 @@ def test_files_and_a_real_gate_say_the_same(control_plane, fleet_node, gated, we
     translated = drawbridge(
         "translate", "-f", str(manifests), "--inventory", str(dump), "--config", str(config), "-o", "json"
     )
-    by_name = {one["metadata"]["name"]: one for one in translated["items"] if one["kind"] == "Pod"}
+    by_name = {one["metadata"]["name"]: one for one in translated["items"]}
     refused = {text.partition(":")[0].rpartition("/")[2]: text for text in translated["refusals"]}
     for name, answer in became.items():
         said = None if name in refused else templates(by_name[name])
@@ -159,7 +164,8 @@ def test_files_and_a_real_gate_say_the_same(control_plane, fleet_node, gated, we
         "survey", "-f", str(manifests), "-f", str(dump), "--config", str(config), "-n", gated, "-o", "json"
     )
     fates = {one["name"]: one["fate"] for one in surveyed["workloads"]}
-    bare = {name for name in why if names[name] == "ephemeral"}  # nothing that was made has it
+    # Nothing that was made has ephemeral containers, and claims are no workloads.
+    bare = {name for name in why if names[name] == "ephemeral" or names[name] in CLAIMS}
     assert {name for name, fate in fates.items() if fate == "refused"} == set(why) - bare
     checked = drawbridge("check", "-f", str(manifests), "-f", str(config), "--inventory", str(dump), "-o", "json")
     errors = {one["object"].rpartition("/")[2] for one in checked["findings"] if one["severity"] == "error"}
