@@ -71,6 +71,7 @@ def command(
     from dra.validation import TYPES, Problem, Reviewed, findings, is_ours, name, read, review
     from webhook.admission import decide_object
     from webhook.state import configuration as configurations
+    from webhook.translate import group_kind
 
     server = server_named(kubernetes, feature_gates)
     given = configuration_of(config, files, inventory) if config else None
@@ -105,7 +106,10 @@ def command(
     state = in_mode(state_of([*known, *documents], (), configuration, features), mode)
     # Where no fleet is given, its absence is no reason to refuse anything.
     state = msgspec.structs.replace(state, confirmed=state.fleet.known)
-    decided = [decide_object(value, state).decisions for value in objects]
+    # Templates are looked for in every kind whose definition is there.
+    decided = [
+        decide_object(value, state, unknown=group_kind(value) in state.custom_kinds).decisions for value in objects
+    ]
     found = at_the_webhook(objects, decided, found)
     if any(obj.get("kind") == "ResourceSlice" for obj in (*objects, *around)):
         found += never(objects, around, found, features.server)

@@ -58,6 +58,9 @@ def test_the_server_keeps_what_is_computed(control_plane, created, namespace, tm
         kept = control_plane.read(translated)
         (known,) = custom_kinds([translated, *crds])[GROUP, kind]
         assert kept["spec"] == known.prune(translated)["spec"], kind
+        # Claims that a file has already are told where the server drops them.
+        checked = run("check", "-f", "-", "--inventory", str(served), stdin=manifests.dump([translated])).stdout
+        assert ("would drop the claims" in checked) is not rewritten, checked
         # With the definition as the server has it, only what it keeps is written.
         seen = run("translate", "-f", str(given), *FLEET, "--inventory", str(served), "-o", "report").stdout
         assert ("left to the webhook" not in seen) is rewritten, seen

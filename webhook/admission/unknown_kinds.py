@@ -158,7 +158,8 @@ def find_elsewhere(obj: _Object, state: State, inside: Collection[str] = ()) -> 
     is_own = _OWN.fullmatch(both[0]) and both not in _COUNTING and known is None
     if is_own or template_site(obj) is not None:
         return  # only the pod templates of such kinds ask for anything
-    if known and known.profile and not inside and at(obj, known.profile):
+    named = at(obj, known.profile) if known and known.profile and not inside else None
+    if known and named and str(named).partition(":")[0] != "cpu":  # KubeAI's profile without devices
         parent, _, profile = known.profile.rpartition("/")
         yield Mention(parent, profile)
     waiting: list[_Member] = [("", {name: obj[name] for name in bodies(obj)})]

@@ -6,7 +6,7 @@ from webhook.state import configuration
 from webhook.state.builder import Seen, StateBuilder
 from webhook.state.canary import Workload, covers, workload
 from webhook.state.configuration import Configuration, read
-from webhook.state.custom_kind import custom_kinds
+from webhook.state.custom_kind import CustomKind, custom_kinds
 from webhook.state.device_plugins import Replicated
 from webhook.state.features import Features
 from webhook.state.installed import IN_CONFIG_MAPS, installed
@@ -22,6 +22,7 @@ __all__ = [
     "OF_NAMESPACES",
     "Bridge",
     "Configuration",
+    "CustomKind",
     "Features",
     "Inventory",
     "Joint",

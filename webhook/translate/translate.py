@@ -21,13 +21,14 @@ from dra.objects import template_site
 from dra.wire import Json
 from webhook import names
 from webhook.claims import workshop
+from webhook.dialects import Action
 from webhook.refusals import Denial
 from webhook.translate.case import cases
 from webhook.translate.checks import Context, Verdict, judge
 from webhook.translate.limits import too_much
 from webhook.translate.owner import misspelt, owners
 from webhook.translate.pod_template import at, lost_claims, name_of, namespace_of, paths
-from webhook.translate.pod_view import look
+from webhook.translate.pod_view import look, mapping
 from webhook.translate.record import LARGEST, NOTHING_WRITTEN, foreign, is_of_file, read_record
 from webhook.translate.report import Decision, Report
 from webhook.translate.rewrite import Given, clean_annotations, rewrite, standing, strip
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
     from dra.budget import Budget
     from webhook.dialects import Left
-    from webhook.state import State
+    from webhook.state import CustomKind, State
     from webhook.translate.pod_view import PodView, Word
     from webhook.translate.record import Original
 
@@ -260,6 +261,9 @@ def _fresh(pod: PodView, record: Original, report: Report) -> tuple[dict[int, _W
     return fresh, again
 
 
+CLAIMS = "resourceClaims"
+_LOST = "install a CRD that keeps claims, or ask by the key: pods are translated at the webhook"
+
 # Whole objects, in files. In a cluster the webhook sees pods, and warns about workloads: to rewrite them there would fight with
 # their controllers.
 
@@ -291,19 +295,30 @@ def translate_each(
             origin=origin,
         )
         stays = origin.stays
-        if one.changed and not stays:
-            became = apply_json_patch(obj, one.operations) if definitions else obj
-            for kind in definitions:
-                if lost := lost_claims(became, kind.prune(became), path):
-                    stays = f"its CRD {kind.name} has no {lost} in {version}, so the API server would drop the claims"
+        if one.changed and not stays and definitions:
+            stays = _dropped(apply_json_patch(obj, one.operations), path, version, definitions)
         if one.changed and stays:
             # What was decided about such a template is what becomes of its pods at the webhook.
             told = f"the template stays: {stays}; its pods are translated at the webhook"
             one = msgspec.structs.replace(one, operations=(), templates={}, warnings=(told, *one.warnings), stays=stays)
+        # Claims that the object has already.
+        spec = mapping(mapping(pod).get("spec"))
+        if spec.get(CLAIMS) and (lost := origin.drops or _dropped(obj, path, version, definitions)):
+            decision = Decision("", "", "", CLAIMS, Action.NOT_UNDERSTOOD, lost, code="D002", remedy=_LOST)
+            told = str(Denial(decision.code, f"{CLAIMS}: {lost}", _LOST))
+            one = msgspec.structs.replace(one, decisions=(*one.decisions, decision), warnings=(*one.warnings, told))
         # The decisions speak of the object that the template stands in.
         decisions = tuple([msgspec.structs.replace(decision, object=name) for decision in one.decisions])
         done[path] = msgspec.structs.replace(one, decisions=decisions)
     return done
+
+
+def _dropped(obj: dict[str, Json], path: str, version: str, definitions: Iterable[CustomKind]) -> str:
+    """Say by which definition the API server drops claims of the template at `path`; "" if it keeps them."""
+    for kind in definitions:
+        if lost := lost_claims(obj, kind.prune(obj), path):
+            return f"its CRD {kind.name} has no {lost} in {version}, so the API server would drop the claims"
+    return ""
 
 
 def merge(several: Iterable[Translation]) -> Translation:

@@ -58,6 +58,7 @@ class Provenance(NamedTuple):
     scheduler: str = ""
     stays: str = ""  # why the template stays as it is
     labels: frozenset[str] = frozenset()  # that the controller gives its pods, and that READ_ON_PODS has
+    drops: str = ""  # why claims in the template are lost, as far as the table knows
 
 
 ALONE = Provenance()
@@ -231,16 +232,15 @@ def origin_of(obj: Mapping[str, Json], configuration: Configuration, *, is_defin
     queue = str(labels.get(QUEUE) or "")
     counts_claims = bool(configuration.file.kueue.device_classes)
     marks = marks_of(obj)
-    stays = ""
-    if kind and kind.reads:
-        stays = f"the keys in it are read by {kind.reads}"
-    elif kind and not is_defined and str(obj.get("apiVersion", "")).rpartition("/")[2] in kind.drops:
+    drops = ""
+    if kind and not is_defined and str(obj.get("apiVersion", "")).rpartition("/")[2] in kind.drops:
         since = f"before {kind.published.since}" if kind.published.since else f"({kind.published.version})"
-        stays = f"its CRD drops claims {since}; with the CRD in the inventory its schema decides"
+        drops = f"its CRD drops claims {since}; with the CRD in the inventory its schema decides"
+    stays = f"the keys in it are read by {kind.reads}" if kind and kind.reads else drops
     if not queue or counts_claims or group_kind(obj) in _BY_POD:
-        return Provenance(queue, scheduler, stays, marks)
+        return Provenance(queue, scheduler, stays, marks, drops)
     kueue = f"the keys in it are read by Kueue, which counts them in queue {queue} (it counts claims of classes under `kueue.deviceClasses`)"
-    return Provenance("", scheduler, stays or kueue, marks)
+    return Provenance("", scheduler, stays or kueue, marks, drops)
 
 
 def group_kind(obj: Mapping[str, Json]) -> tuple[str, str]:

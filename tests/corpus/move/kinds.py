@@ -42,6 +42,13 @@ def thing(both: tuple[str, str], spec: Any, version: str = "v1") -> Object:
     return {"apiVersion": f"{both[0]}/{version}", "kind": both[1], "metadata": {"name": "w"}, "spec": spec}
 
 
+def claiming(both: tuple[str, str], version: str = "v1") -> Object:
+    """An object that has claims already."""
+    spec = {"containers": [{"name": "c", "image": "i", "resources": {"claims": [{"name": "g"}]}}]}
+    spec["resourceClaims"] = [{"name": "g", "resourceClaimTemplateName": "t"}]
+    return thing(both, {"template": {"spec": spec}}, version)
+
+
 def case(name: str, given: Object, stays: str = "", around: tuple[Object, ...] = (), becomes: str = "") -> Case:
     words = (stays, AT_WEBHOOK) if stays else ()
     return Case(name, given, becomes or ("left" if stays else "translated"), words, around, WHOLE)
@@ -54,6 +61,13 @@ CASES = (
         for place, (spec, of) in PLACES.items()
         for shape, (schema, stays) in SHAPES.items()
     ),
+    *(
+        Case(f"{both[1]}: claims that are there, {shape}", claiming(both), "unclear" if lost else "silent", (lost, "resourceClaims: ") if lost else (), (definition(both, ("v1", below("template", template(schema)))),))
+        for both in (NOTEBOOK, STRANGE)
+        for shape, (schema, lost) in SHAPES.items()
+    ),
+    Case("a Notebook with claims, no definition", claiming(NOTEBOOK), "unclear", "drops claims (Kubeflow Notebooks 1.11)"),
+    Case("a JobSet with claims, no definition", claiming(JOBSET, "v1alpha2"), "silent"),
     case("a Notebook, no definition", thing(NOTEBOOK, {"template": POD}), "drops claims (Kubeflow Notebooks 1.11)"),
     case("an MPIJob v1, no definition", thing(MPI, {"mpiReplicaSpecs": {"Worker": {"template": POD}}}), "drops claims before"),
     case("an MPIJob v2beta1, no definition", thing(MPI, {"mpiReplicaSpecs": {"Worker": {"template": POD}}}, "v2beta1")),
@@ -62,6 +76,7 @@ CASES = (
     Case("a LeaderWorkerSet with TPUs", thing(("leaderworkerset.x-k8s.io", "LeaderWorkerSet"), {"leaderWorkerTemplate": {"workerTemplate": TPUS}}), "left", "TPU_WORKER_ID"),
     Case("its pod", {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "w-0", "labels": {"leaderworkerset.sigs.k8s.io/name": "w"}}, **TPUS}, "left", "TPU_WORKER_ID"),
     Case("a KubeAI Model", thing(("kubeai.org", "Model"), {"resourceProfile": "nvidia-gpu-l4:1"}), "left", "from a profile"),
+    Case("a KubeAI Model without devices", thing(("kubeai.org", "Model"), {"resourceProfile": "cpu:2"}), "silent"),
     Case("Flux values", thing(("helm.toolkit.fluxcd.io", "HelmRelease"), {"values": {"resources": {"limits": {GPU: 1}}}}, "v2"), "unclear", "Flux renders a chart"),
     case("two definitions, one drops", thing(JOBSET, {"template": POD}), "no spec.resourceClaims", tuple(definition(JOBSET, ("v1", below("template", template(one)))) for one in (KEEPS, DROPS))),
     case("a definition of another version", thing(JOBSET, {"template": POD}), around=(definition(JOBSET, ("v9", below("template", template(DROPS)))),)),
