@@ -11,13 +11,14 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec.structs import replace
 
 from allocator.reservations import FINALIZER, Hold, Ledger, fence, overlaps, sweep
 from cli.doctor.ailment import Ailment
 from cli.doctor.components import Parts, examine, hear
 from cli.doctor.repair import ConditionRemoval, Release, Removal, RuleCreation
 from cli.terminal import few
-from cluster.objects import Event, Lease, Namespace
+from cluster.objects import Event, Lease, LimitRange, Namespace, ResourceQuota
 from dra.objects import (
     DeviceTaintRule,
     Pod,
@@ -32,10 +33,20 @@ from dra.objects import (
 from dra.stock import Stock
 from node.audit import CONDITION, MARKED_ON, OVER, FindingKind, seen_at, stood_by_at
 from webhook import names
-from webhook.admission import template_lifecycle
-from webhook.dialects import TARGETS, Action, Position, pattern
+from webhook.admission import find_missed, find_unserved, template_lifecycle
+from webhook.dialects import TARGETS
 from webhook.mixed_fleet import Standing
-from webhook.state import Bridge, Configuration, Inventory
+from webhook.state import (
+    Bridge,
+    Configuration,
+    Inventory,
+    Mode,
+    StateBuilder,
+    everywhere,
+    mode_of,
+    why_not,
+    workload,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -46,6 +57,9 @@ LEASES = (names.NAME, "drawbridge-allocator")
 _RENEWED = 4  # a lease that was not renewed for so many times its length is idle
 _UNUSED = timedelta(hours=1)  # the template controller sweeps long before
 _NAMED = 5
+_QUOTED = 400
+FAILED_CREATE = "FailedCreate"
+_OF_OURS = ".drawbridge.dev"
 _MADE = timedelta(minutes=1)  # a template is there within a second
 _WAITED = timedelta(minutes=5)  # the kubelet asks for a pod's devices each minute or two
 _PREPARE_ONCE = frozenset(target.driver for target in TARGETS.values() if target.prepares_once)
@@ -74,47 +88,70 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     bridge: Bridge | None = None  # as configured; None if that is not known
     unsent: tuple[str, ...] = ()  # domains of names that the API server does not send to the webhook
     standings: tuple[Standing, ...] = ()  # by resource name, the nodes on a device plugin, on a driver, on both
-    events: tuple[Event, ...] = ()  # of audit agents
+    events: tuple[Event, ...] = ()  # of audit agents, and of controllers that could not make a pod
     audited: tuple[AuditCondition, ...] = ()
     namespaces: tuple[Namespace, ...] = ()
+    limits: tuple[ResourceQuota | LimitRange, ...] = ()
     parts: Parts | None = None  # of the installation, if there is one
     configuration: Configuration | None = None  # given, or that of the installation
     unread: dict[str, str] = {}  # kinds that could not be read, and why
 
 
 def not_translated(seen: Seen) -> Iterator[Ailment]:
-    """Pods that wait for names of device plugins that no node has, because the webhook did not translate them."""
+    """Pods that wait for names of device plugins that no node hands out: the controller's rule, whatever the mode; and names that no
+    claim can stand for, of which their authors can mend nothing.
+    """
     if seen.configuration is None:
         return
-    rows = [row for one in seen.configuration.dialects for row in one.keys if row.place is Position.RESOURCE]
-    known = [pattern(row.name) for row in rows if row.action is not Action.LEFT]
-    served = set(serve_resources(seen.stock.classes.values()))
-    served.update(name for node in seen.stock.nodes.values() for name in node.status.capacity)
-    for one in seen.configuration.file.node_templates:
-        served.update(one.allocatable)
-    modes = {one.metadata.name: one.metadata.labels.get(names.MODE_LABEL, "") for one in seen.namespaces}
+    builder = StateBuilder(seen.configuration)
+    stock = seen.stock
+    fleet = (stock.nodes, stock.classes, stock.slices, stock.claims)
+    builder.take_in([one for kind in fleet for one in kind.values()])
+    builder.take_in([*seen.namespaces, *seen.limits, *seen.templates])
+    builder.settle()
+    state = builder.state(fresh=True)
+    enforcing = everywhere(state, Mode.ENFORCE)
+    unserved: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
     for pod in seen.pods or ():
         meta = pod.metadata
-        if pod.spec.node_name or pod.has_ended or meta.deletion_timestamp or names.ORIGINAL in meta.annotations:
+        labels = {key: value for key, value in meta.labels.items() if (key, value) != (names.SKIP_LABEL, "true")}
+        as_sent = replace(pod, metadata=replace(meta, labels=labels))
+        missed = find_missed(as_sent, enforcing)
+        if missed is None:
+            for reason in find_unserved(as_sent, enforcing).items():
+                unserved[reason].append(meta.key)
             continue
-        containers = (*pod.spec.containers, *pod.spec.init_containers)
-        asked = {name for one in containers for name in (*one.resources.limits, *one.resources.requests)} - served
-        keys = sorted(name for name in asked if any(matches(name) for matches in known))
-        if not keys:
-            continue
-        mode = modes.get(meta.namespace) or seen.configuration.file.mode
+        mode = mode_of(state, workload(meta.namespace, template_lifecycle.known_at_admission(pod)))
         why, first = "it came in while the webhook, or the slices of its devices, were away", ""
-        if meta.labels.get(names.SKIP_LABEL) == "true":
-            why, first = f"its label {names.SKIP_LABEL} keeps it from the webhook", "take the label off, and "
-        elif mode != "enforce":
-            why, first = f"the mode of its namespace is {mode}", f"set {names.MODE_LABEL}=enforce there, and "
-        owned = any(owner.controller for owner in meta.owner_references)
-        again = "delete it: its owner makes another" if owned else "delete it, and create it again"
+        if labels != meta.labels:
+            why, first = f"its label {names.SKIP_LABEL} keeps it from the webhook", "take the label off; then "
+        elif mode is not Mode.ENFORCE:
+            why = why_not(state, meta.namespace) or "the canary leaves it out"
+            first = f"set {names.MODE_LABEL}=enforce there; then "
+        yield Ailment("not translated", f"Pod {meta.key}", f"{missed.message}: {why}", f"{first}{missed.remedy}")
+    for (key, reason), pods in unserved.items():
         yield Ailment(
-            "not translated",
-            f"Pod {meta.key}",
-            f"it waits for {', '.join(keys)}, which no node has: {why}",
-            f"{first}{again}",
+            "not served",
+            f"Pod {pods[0]}",
+            f"no node hands out {key}, for which {few(pods, _NAMED)} wait: {reason}",
+            "mend what is named, or bring a driver or a device plugin that serves it; then have the pods made again",
+        )
+
+
+def refused(seen: Seen) -> Iterator[Ailment]:
+    """What the webhook refuses to controllers, and only an administrator can mend: each reason once."""
+    told: dict[str, Event] = {}
+    for event in seen.events:
+        said = event.message.partition(" denied the request: ")[2]
+        if event.reason == FAILED_CREATE and _OF_OURS in event.message and "administrator" in said:
+            told.setdefault(said, event)
+    for said, event in told.items():
+        about = event.involved_object
+        yield Ailment(
+            "refused",
+            f"{about.kind} {about.namespace}/{about.name}",
+            said[:_QUOTED],
+            "its author can only ask for something else: bring what is named, or tell them",
         )
 
 
@@ -520,7 +557,8 @@ def _said_by_replicas(seen: Seen) -> Iterator[Ailment]:
 # Each with the kinds without which it says nothing.
 CHECKS = (
     (_of_the_installation, ()),
-    (not_translated, ("Pod", "Node", "Namespace")),
+    (not_translated, ("Pod", "Node", "Namespace", "DeviceClass", "ResourceSlice", "ResourceQuota", "LimitRange")),
+    (refused, ()),
     (without_template, ("Pod", "ResourceClaimTemplate")),
     (overlapping, ("ResourceClaim", "Pod")),
     (on_nodes, ("Node", "ResourceSlice")),

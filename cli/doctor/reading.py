@@ -15,12 +15,12 @@ from msgspec.structs import replace
 from cli import contract as inputs
 from cli.devices import Given, read_kind, read_objects, warn_of_passed_over
 from cli.doctor.components import WEBHOOKS, WORKLOADS
-from cli.doctor.diagnosis import LEASES, AuditCondition, Seen
+from cli.doctor.diagnosis import FAILED_CREATE, LEASES, AuditCondition, Seen
 from cli.doctor.installed import LABELLED, parts_of, read_parts, with_configuration
 from cli.installation import KINDS
 from cluster import resources
 from cluster.errors import Forbidden, NotFound
-from cluster.objects import Event, Lease, Namespace
+from cluster.objects import Event, Lease, LimitRange, Namespace, ResourceQuota
 from cluster.resources import Raw, Resource
 from dra.objects import Node, Pod, ResourceClaim, ResourceClaimTemplate
 from dra.wire import WireError, convert
@@ -48,7 +48,12 @@ _PARTS: tuple[Resource[Raw], ...] = (
 )
 _LATER = ("Secret", "DeviceTaintRule")
 _IN_DUMPS: tuple[Resource[Any], ...] = (*KINDS, *_PARTS, resources.LEASES)
-_ALSO = [("v1", "Event"), *((one.api_version, one.kind) for one in _IN_DUMPS)]
+_ALSO = [
+    ("v1", "Event"),
+    ("v1", "ResourceQuota"),
+    ("v1", "LimitRange"),
+    *((one.api_version, one.kind) for one in _IN_DUMPS),
+]
 _NAMED = frozenset((names.QUOTA, *LEASES))
 _AT_ONCE = 8
 _SKEW = timedelta(minutes=1)
@@ -60,6 +65,8 @@ _KINDS: tuple[Resource[Any], ...] = (
     resources.DEVICE_COMPATIBILITIES,
     resources.RESOURCE_CLAIM_TEMPLATES,
     resources.LEASES,
+    resources.RESOURCE_QUOTAS,
+    resources.LIMIT_RANGES,
 )
 
 
@@ -106,13 +113,14 @@ async def survey(
 
     claims = await all_of(resources.RESOURCE_CLAIMS)  # before pods: a pod that was made between the two is not missed
     kinds = (*_PARTS, *(one for one in KINDS if one.kind not in _LATER))
-    fleet, parts_read, nodes, events = await asyncio.gather(
+    fleet, parts_read, nodes, events, failed = await asyncio.gather(
         asyncio.gather(*map(all_of, _KINDS)),
         asyncio.gather(*map(ours, kinds)),
         all_of(resources.NODES.raw),
         all_of(resources.EVENTS, fields=f"reportingComponent={COMPONENT}"),
+        all_of(resources.EVENTS, fields=f"reason={FAILED_CREATE}"),
     )
-    objects: list[Any] = [*claims, *chain.from_iterable(fleet), *events]
+    objects: list[Any] = [*claims, *chain.from_iterable(fleet), *events, *failed]
     for node in nodes:
         with suppress(WireError):  # one that is not a Node is passed over
             objects.append(convert(node, Node))
@@ -147,7 +155,7 @@ def read_dump(
             objects.append(replace(one, metadata=replace(one.metadata, uid=one.metadata.key)))
         else:
             objects.append(one)
-    for kind in (Lease, Event):
+    for kind in (Lease, Event, ResourceQuota, LimitRange):
         objects += read_kind(documents, kind)
     raw = [one.object for one in documents]
     now = min(now, _newest(documents) or now)
@@ -230,6 +238,7 @@ def _seen(
         standings=standings(stock.nodes.values(), inventory, configuration or Configuration()),
         events=tuple(given.of(Event)),
         audited=tuple(audited),
+        limits=(*given.of(ResourceQuota), *given.of(LimitRange)),
         namespaces=tuple(convert(one, Namespace) for one in mine if one["kind"] == "Namespace"),
         parts=parts,
         configuration=configuration,

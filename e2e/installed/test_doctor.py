@@ -265,7 +265,7 @@ def where_nothing_is_translated(cluster, tenants):
     del tenants
     item = gpu("observed", cluster.namespace("observing"))
     cluster.create(item)
-    return item, "not translated", "the mode of its namespace is observe", [item]
+    return item, "not translated", "the configuration says mode: observe", [item]
 
 
 def in_a_misspelt_mode(cluster, tenants):

@@ -6,7 +6,7 @@ from webhook.admission import decide, registration, template_lifecycle
 from webhook.admission.admission_review import ReviewError
 from webhook.admission.decide import REFUSED, UNDECIDED, Outcome, Record
 from webhook.admission.feasibility import Feasibility, judge
-from webhook.admission.missed_pods import MissedPod, find_missed
+from webhook.admission.missed_pods import MissedPod, find_missed, find_unserved
 from webhook.admission.quota import review_quota, wants_of_pod
 from webhook.admission.registration import Registration, configurations
 from webhook.admission.risk import unheld
@@ -36,6 +36,7 @@ __all__ = [
     "decide",
     "decide_object",
     "find_missed",
+    "find_unserved",
     "given_by_runtime",
     "judge",
     "refuses",

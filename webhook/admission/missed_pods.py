@@ -18,9 +18,12 @@ from webhook.state import Mode, mode_of, workload
 from webhook.translate import translate
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from dra.budget import Budget
     from dra.objects import Pod
     from webhook.state import State
+    from webhook.translate import Translation
 
 _TRANSLATED = (Action.TRANSLATED, Action.APPROXIMATED)
 _SHOWN = 3
@@ -53,6 +56,23 @@ def find_missed(pod: Pod, state: State, budget: Budget | None = None) -> MissedP
 
     A pod is missed if it would be translated as things are now, was not, and asks for what neither a node nor a class offers.
     """
+    done = _again(pod, state, budget)
+    if done is None or not done.changed or done.refusals:
+        return None
+    lacking = _not_offered((one.key for one in done.decisions if one.action in _TRANSLATED), state)
+    owner = next((one for one in pod.metadata.owner_references if one.controller), None)
+    return MissedPod(lacking, owner) if lacking else None
+
+
+def find_unserved(pod: Pod, state: State) -> dict[str, str]:
+    """Say, by key, why no claim can be made for what a refused pod waits for and nothing offers: an administrator's to mend."""
+    done = _again(pod, state)
+    left = {one.key: one.detail for one in done.decisions if one.action is Action.LEFT} if done is not None else {}
+    return {key: left[key] for key in _not_offered(left, state)}
+
+
+def _again(pod: Pod, state: State, budget: Budget | None = None) -> Translation | None:
+    """Translate a pod that waits as it was written; None of another, and where the fleet is not known for certain."""
     metadata = pod.metadata
     refused = any(one.type == "PodScheduled" and one.reason == "Unschedulable" for one in pod.status.conditions)
     if not refused or pod.spec.node_name or pod.is_done or metadata.deletion_timestamp or pod.spec.scheduling_gates:
@@ -62,11 +82,11 @@ def find_missed(pod: Pod, state: State, budget: Budget | None = None) -> MissedP
     namespace = metadata.namespace or "default"
     if mode_of(state, workload(namespace, known_at_admission(pod))) is not Mode.ENFORCE:
         return None
-    done = translate(builtins(pod), state, namespace=namespace, budget=budget)
-    if not done.changed or done.refusals:
-        return None
-    keys = dict.fromkeys(one.key for one in done.decisions if one.action in _TRANSLATED)
-    offered = state.fleet.handed_out.keys() | state.fleet.extended.keys()
-    lacking = tuple(key for key in keys if key not in offered and state.configuration.resource(key))
-    owner = next((one for one in metadata.owner_references if one.controller), None)
-    return MissedPod(lacking, owner) if lacking else None
+    return translate(builtins(pod), state, namespace=namespace, budget=budget)
+
+
+def _not_offered(keys: Iterable[str], state: State) -> tuple[str, ...]:
+    """Choose the resources that no node hands out, none that an autoscaler may make would, and no class serves."""
+    offered = state.fleet.handed_out_anywhere.keys() | state.fleet.extended.keys()
+    offered = offered.union(*(one.allocatable for one in state.configuration.file.node_templates))
+    return tuple(key for key in dict.fromkeys(keys) if key not in offered and state.configuration.resource(key))

@@ -17,9 +17,11 @@ from tests.cli.running import manifest, run, run_json
 from webhook.claims import taint_rule, template
 
 FINALIZER = "resource.kubernetes.io/delete-protection"
+NVIDIA = "gpu.nvidia.com"
 BRIDGE = {"schedulerName": "drawbridge", "drivers": [DRIVER], "fence": True}
 CONFIGURATION = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", "bridge": BRIDGE}
 FLEET = [device_class(), node("n0"), gpus("n0", 2)]
+OF_NVIDIA = [device_class(NVIDIA), *FLEET[1:]]
 
 
 def held(name, *pods, device="gpu-0"):
@@ -89,7 +91,7 @@ def told(reason, message, age=60, kind="Node"):
 def waiting(*claims, **more):
     """A pod that no scheduler has found a node for."""
     one = pod("p", *claims, **more)
-    one["status"] = {"conditions": [{"type": "PodScheduled", "status": "False"}]}
+    one["status"] = {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]}
     return one
 
 
@@ -543,24 +545,54 @@ def team(mode):
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default", "labels": labels}}
 
 
+def quota(key):
+    return {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q", "namespace": "default"}, "spec": {"hard": {key: "4"}}}  # fmt: skip
+
+
 OWNED = [{"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u", "controller": True}]
 NOT_TRANSLATED = [
-    ([team("enforce"), untranslated(ownerReferences=OWNED)], "were away", "delete it: its owner makes another"),
-    ([team("enforce"), untranslated()], "were away", "delete it, and create it again"),
-    ([team("warn"), untranslated()], "the mode of its namespace is warn", "set drawbridge.dev/mode=enforce there, and"),
+    ([team("enforce"), untranslated(ownerReferences=OWNED)], "were away", "delete the pod, and Job j makes another"),
+    ([team("enforce"), untranslated()], "were away", "delete the pod and create it again"),
+    ([team("warn"), untranslated()], "has the label drawbridge.dev/mode=warn", "set drawbridge.dev/mode=enforce there; then"),
+    ([untranslated()], "the configuration says mode: observe", "set drawbridge.dev/mode=enforce there; then"),
+    ([team("enforce"), untranslated(), quota("requests.nvidia.com/gpu")], "ResourceQuota", "mend what is named"),
     ([team("enforce"), untranslated(labels={"drawbridge.dev/skip": "true"})], "keeps it from the webhook", "take the label off"),
     ([team("enforce"), untranslated(annotations={"drawbridge.dev/original": "x"})], "", ""),
-    ([team("enforce"), untranslated(), node("n1", capacity={"nvidia.com/gpu": "8"})], "", ""),
+    ([team("enforce"), untranslated(), node("n1", allocatable={"nvidia.com/gpu": "8"})], "", ""),
     ([team("enforce"), untranslated(), device_class("g", extendedResourceName="nvidia.com/gpu")], "", ""),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("objects", "message", "remedy"), NOT_TRANSLATED)
 def test_a_pod_that_was_never_translated_and_that_no_node_can_serve_is_told_of(objects, message, remedy, tmp_path):
-    config = manifest(tmp_path / "configuration.yaml", {key: CONFIGURATION[key] for key in ("apiVersion", "kind")})
-    _, answer = run_json("doctor", "-f", manifest(tmp_path / "dump.yaml", *FLEET, *objects), "--config", config)
-    found = [one for one in answer["findings"] if one["what"] == "not translated"]
+    found = [one for one in found_with(tmp_path, *objects) if one["what"] in ("not translated", "not served")]
     assert [message in one["message"] and remedy in one["remedy"] for one in found] == [True] * bool(message)
+
+
+def found_with(tmp_path, *objects, fleet=OF_NVIDIA):
+    """What is found on a fleet of NVIDIA's driver."""
+    config = manifest(tmp_path / "configuration.yaml", {key: CONFIGURATION[key] for key in ("apiVersion", "kind")} | {"mode": "observe"})  # fmt: skip
+    manifest(dump := tmp_path / "dump.yaml", *fleet, *objects)
+    dump.write_text(dump.read_text().replace(DRIVER, NVIDIA))
+    return run_json("doctor", "-f", str(dump), "--config", config)[1]["findings"]
+
+
+def test_a_name_for_which_no_claim_can_be_made_is_told_of_once_with_its_pods(tmp_path):
+    """What only an administrator can mend."""
+    two = [untranslated(), untranslated(name="q", uid="q")]
+    found = found_with(tmp_path, team("enforce"), *two, fleet=FLEET[1:])
+    [one] = [one for one in found if one["what"] == "not served"]
+    assert "no DeviceClass of a whole GPU exists" in one["message"]
+    assert "default/p" in one["message"]
+    assert "default/q" in one["message"]
+
+
+def test_what_the_webhook_refuses_to_controllers_for_an_administrator_to_mend_is_told_of_once(tmp_path):
+    denied = 'pods "a-" is forbidden: admission webhook "pods.mutate.drawbridge.dev" denied the request: '
+    said = [denied + "it asks for DeviceClass a, which does not exist (ask an administrator)", denied + "ask for less"]
+    events = [told("FailedCreate", text, age) for age, text in enumerate([said[0], *said])]
+    found = [one for one in found_with(tmp_path, *events) if one["what"] == "refused"]
+    assert [one["message"] for one in found] == [said[0].removeprefix(denied)]
 
 
 @pytest.mark.parametrize(("age", "made", "told"), [(120, False, True), (20, False, False), (120, True, False)])
