@@ -126,14 +126,15 @@ def not_translated(seen: Seen) -> Iterator[Ailment]:
         if labels != meta.labels:
             why, first = f"its label {names.SKIP_LABEL} keeps it from the webhook", "take the label off; then "
         elif mode is not Mode.ENFORCE:
-            why = why_not(state, meta.namespace) or "the canary leaves it out"
-            first = f"set {names.MODE_LABEL}=enforce there; then "
+            why, first = why_not(state, meta.namespace), f"set {names.MODE_LABEL}=enforce there; then "
+            if not why:
+                why, first = "the configuration's canary leaves it out", "raise `canary`; then "
         yield Ailment("not translated", f"Pod {meta.key}", f"{missed.message}: {why}", f"{first}{missed.remedy}")
-    for (key, reason), pods in unserved.items():
+    for (key, because), pods in unserved.items():
         yield Ailment(
             "not served",
             f"Pod {pods[0]}",
-            f"no node hands out {key}, for which {few(pods, _NAMED)} wait: {reason}",
+            f"no node hands out {key}, for which {few(pods, _NAMED)} wait: {because}",
             "mend what is named, or bring a driver or a device plugin that serves it; then have the pods made again",
         )
 
