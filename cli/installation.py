@@ -85,7 +85,6 @@ CHART = BASE.parent / "chart"
 # Templates replace these words by values. No object has such words otherwise.
 PLACE, IMAGE, SCHEDULER_IMAGE = "__NAMESPACE__", "__IMAGE__", "__SCHEDULER_IMAGE__"
 LABEL = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
-SUBDOMAIN = re.compile(rf"{LABEL.pattern}(?:\.{LABEL.pattern})*")
 # What a container runtime takes for the name of an image (distribution/reference).
 _PART = r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*"
 IMAGES = re.compile(

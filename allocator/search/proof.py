@@ -387,11 +387,6 @@ class Proof:
             self.sums[key] = known
         return known
 
-    def _units_with(self, bits: int) -> list[PlacedUnit]:
-        """List the units that have some of these places."""
-        numbers = {self.problem.unit_of[place][0] for place in members(bits)}
-        return [self.problem.units[number] for number in numbers]
-
     def _types(self, grouping: _Grouping, demand: list[Portion]) -> tuple[list[RequestType], list[int]]:
         """Merge requests that ask for the same devices, as far as that loses nothing."""
         problem = self.problem
