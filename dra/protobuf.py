@@ -36,10 +36,10 @@ def varint(value: int) -> bytes:
 
 def wire_fields(message: bytes) -> Iterator[WireField]:
     """Cut a message into its fields; ProtobufError where that is not possible."""
-    at = 0
-    while at < len(message):
+    at, length = 0, len(message)
+    while at < length:
         begin = at
-        key, at = _read_varint(message, at)
+        key, at = (message[at], at + 1) if message[at] < 0x80 else _read_varint(message, at)
         number, kind = key >> 3, key & 7
         if number == 0:
             raise ProtobufError("a field has the number 0")
@@ -48,19 +48,22 @@ def wire_fields(message: bytes) -> Iterator[WireField]:
             yield WireField(number, value, message[begin:at])
             continue
         if kind == BYTES:
-            size, at = _read_varint(message, at)
+            short = at < length and message[at] < 0x80
+            size, at = (message[at], at + 1) if short else _read_varint(message, at)
         elif kind in (FIXED32, FIXED64):
             size = 4 if kind == FIXED32 else 8
         else:
             raise ProtobufError(f"wire type {kind} is not of proto3")
         end = at + size
-        if end > len(message):
+        if end > length:
             raise ProtobufError(f"field {number} is cut off")
         yield WireField(number, message[at:end], message[begin:end])
         at = end
 
 
 def _read_varint(data: bytes, at: int) -> tuple[int, int]:
+    if at < len(data) and data[at] < 0x80:  # as most are
+        return data[at], at + 1
     value = 0
     for place in range(_LONGEST_VARINT):
         if at + place >= len(data):

@@ -110,7 +110,7 @@ class ControlPlane(Client):
                 self.address = self.network.address
                 self.url = f"https://{self.address}:{self.port}"
             pki.write(self.run.data / "pki", self.address)
-            self.node_token = secrets.token_hex(16)
+            self.node_token, self.stolen_token = secrets.token_hex(16), secrets.token_hex(16)
             self.kubeconfig = self.write_kubeconfig("admin", self.token)
             self.start_etcd()
             self.start_apiserver()
@@ -210,6 +210,7 @@ class ControlPlane(Client):
         tokens.write_text(
             f'{self.token},admin,admin,"system:masters"\n'
             f'{self.node_token},system:node:{NODE},node,"system:nodes,system:authenticated"\n'
+            f'{self.stolen_token},system:node:{STOLEN},stolen,"system:nodes,system:authenticated"\n'
         )
         self.apiserver = self.spawn(
             "kube-apiserver",
@@ -228,6 +229,7 @@ class ControlPlane(Client):
                 f"--service-account-signing-key-file={keys / 'accounts.key'}",
                 "--service-cluster-ip-range=10.96.0.0/16",
                 "--authorization-mode=Node,RBAC",
+                "--enable-admission-plugins=NodeRestriction",
                 "--kubelet-preferred-address-types=Hostname",  # the kubelet listens on loopback only
                 "--runtime-config=api/all=true",
                 "--profiling=false",
@@ -418,5 +420,7 @@ class ControlPlane(Client):
 
 # The name of the real node. It resolves without help, so that kubectl logs and exec reach its kubelet.
 NODE = "127.0.0.1"
+# A node without a kubelet, whose credentials tests have.
+STOLEN = "stolen-0"
 
 __all__ = ["ALPHA_GATES", "AUDIT_EVERYTHING", "ControlPlane", "ProcessError", "free_port", "reserve"]

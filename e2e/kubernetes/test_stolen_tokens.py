@@ -1,4 +1,8 @@
-"""What a thief tries with the tokens of the bridge and of what runs on nodes, on a real API server as it is now and as it was before Kubernetes 1.36."""
+"""What a thief tries with the tokens of the bridge and of what runs on nodes, on a real API server as it is now and on the oldest Kubernetes that is supported."""
+
+import os
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 
@@ -6,21 +10,24 @@ from cluster import manifests
 from e2e.actors import fleet, workloads
 from e2e.actors.client import ApiError, Client
 from e2e.actors.workloads import acting_pod, claim, container, pod, using
+from e2e.build import CURRENT, KUBERNETES_VERSIONS
 from e2e.ground.controlplane import ControlPlane
 from tests.cli.running import run
 
 pytestmark = pytest.mark.real
 HERE, ELSEWHERE = "stolen-0", "stolen-1"
 DRIVER = "stolen.example.com"
-SINCE_1_36 = ("DRAResourceClaimGranularStatusAuthorization", "ConstrainedImpersonation")
+GATES = {CURRENT: dict.fromkeys(("DRAResourceClaimGranularStatusAuthorization", "ConstrainedImpersonation"), True)}
+OLDEST = pytest.param(min(KUBERNETES_VERSIONS), marks=pytest.mark.kubernetes(min(KUBERNETES_VERSIONS)))
 DRIVERS = ("driver", "adapter")
 AGENTS = "drawbridge-system-nodes"
+RIGHTS = Path(__file__).with_name("rights.txt")
 
 
-@pytest.fixture(scope="module", params=[True, False], ids=["since 1.36", "before 1.36"])
+@pytest.fixture(scope="module", params=[CURRENT, OLDEST])
 def cluster(request):
     """A control plane with our accounts, their rights and policies, without their processes, and a device on each of two nodes."""
-    with ControlPlane(name="stolen", feature_gates=dict.fromkeys(SINCE_1_36, request.param)) as running:
+    with ControlPlane(name="stolen", version=request.param, feature_gates=GATES.get(request.param, {})) as running:
         options = [
             f"--{name}" for name in (*DRIVERS, "node-agent", "read-only", "bridge", "apart", "scheduler-image=x")
         ]
@@ -40,7 +47,7 @@ def cluster(request):
                 theirs = held(running, f"wait-{account}", ELSEWHERE)
                 running.until("the policy is in force", lambda: refusal(client, theirs, said(theirs)), 30)  # noqa: B023
         # From 1.36 on Kubernetes itself refuses first.
-        running.refuses = "cannot" if request.param else "-claims"
+        running.refuses = "cannot" if request.param == CURRENT else "-claims"
         yield running
 
 
@@ -193,16 +200,155 @@ def in_force(cluster, client, lie):
     cluster.until("the policy is in force", lambda: answer(client.create, lie), 30)
 
 
+def test_the_controllers_token_tells_pods_in_its_own_name_that_they_were_not_translated(cluster):
+    own = event("own", A_POD, component="drawbridge-controller") | {"reason": "NotTranslated"}
+    lies = {
+        "in the scheduler's name": own | {"reportingComponent": "default-scheduler"},
+        "from another source": own | {"source": {"component": "kubelet"}},
+        "of a claim": own | {"involvedObject": A_CLAIM},
+        "of a node": own | {"involvedObject": event("x", HERE)["involvedObject"]},
+        "for another reason": own | {"reason": "Evicted"},
+        "for ever": own | {"metadata": own["metadata"] | {"finalizers": ["example.com/stay"]}},
+    }
+    with thief(cluster, "drawbridge-controller", "drawbridge-system", node="") as client:
+        in_force(cluster, client, lies["of a node"])
+        assert answer(client.create, own) == ""
+        for what, lie in lies.items():
+            assert "drawbridge-events" in answer(client.create, lie), what
+
+
+# What every account of ours tries
+
+OURS = "drawbridge-system"
+ACCOUNTS = {
+    **dict.fromkeys(("webhook", "controller", "authority", "allocator", "scheduler", "onlooker"), OURS),
+    "node-agent": AGENTS,
+    **{account: f"drawbridge-{account}" for account in DRIVERS},
+}
+RBAC, HOOKS, CORE = "/apis/rbac.authorization.k8s.io/v1", "/apis/admissionregistration.k8s.io/v1", "/api/v1/namespaces"
+DRA, LEASES = "/apis/resource.k8s.io/v1", "/apis/coordination.k8s.io/v1/namespaces"
+EVERYTHING = [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]
+A_SECRET = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "loot", "namespace": OURS}}
+OWNER = {"apiVersion": "v1", "kind": "Node", "name": HERE, "uid": "u", "blockOwnerDeletion": True, "controller": True}
+
+
+def binding(account):
+    meta = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "loot"}}
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"}
+    subject = {"kind": "ServiceAccount", "name": f"drawbridge-{account}", "namespace": ACCOUNTS[account]}
+    return meta | {"roleRef": role, "subjects": [subject]}
+
+
+def escalations(account):
+    """What to try, each as a method, a path and a body."""
+    request_ = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+    review = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": "x"}}
+    labels = {"metadata": {"labels": {"a": "b"}}}
+    kinds = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
+    return {
+        "reads all Secrets": ("get", "/api/v1/secrets"),
+        "reads the authority's key": ("get", f"{CORE}/{OURS}/secrets/drawbridge-authority"),
+        "makes a Secret": ("post", f"{CORE}/{OURS}/secrets", A_SECRET),
+        "makes a Secret of a drawn name": ("post", f"{CORE}/{OURS}/secrets", A_SECRET | {"metadata": {"generateName": "drawbridge"}}),
+        "makes a Secret elsewhere": ("post", f"{CORE}/kube-system/secrets", A_SECRET | {"metadata": {"name": "drawbridge"}}),
+        "deletes a Secret": ("delete", f"{CORE}/{OURS}/secrets/drawbridge-seal"),
+        "asks for another's token": ("post", f"{CORE}/{OURS}/serviceaccounts/drawbridge-controller/token", request_),
+        "asks for a controller's token": ("post", f"{CORE}/kube-system/serviceaccounts/generic-garbage-collector/token", request_),
+        "reviews tokens": ("post", "/apis/authentication.k8s.io/v1/tokenreviews", review),
+        "changes an account": ("patch", f"{CORE}/{OURS}/serviceaccounts/drawbridge-controller", {"secrets": [{"name": "loot"}]}),
+        "widens its role": ("patch", f"{RBAC}/clusterroles/drawbridge-{account}", {"rules": EVERYTHING}),
+        "makes itself administrator": ("post", f"{RBAC}/clusterrolebindings", binding(account)),
+        **{f"changes {kind} beyond the bundle": ("patch", f"{HOOKS}/{kind}/drawbridge", labels) for kind in kinds},
+        **{f"deletes {kind}": ("delete", f"{HOOKS}/{kind}/drawbridge") for kind in kinds},
+        "deletes a policy": ("delete", f"{HOOKS}/validatingadmissionpolicies/drawbridge-secrets"),
+        "unbinds a policy": ("delete", f"{HOOKS}/validatingadmissionpolicybindings/drawbridge-secrets"),
+        "changes a definition": ("patch", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/devicecompatibilities.drawbridge.dev", labels),
+        "changes the configuration": ("patch", f"{CORE}/{OURS}/configmaps/drawbridge", {"data": {"drawbridge.yaml": "mode: off"}}),
+        "changes a workload": ("patch", f"/apis/apps/v1/namespaces/{OURS}/deployments/drawbridge-webhook", labels),
+        "changes a namespace's mode": ("patch", f"{CORE}/default", {"metadata": {"labels": {"drawbridge.dev/mode": "off"}}}),
+        "makes a pod": ("post", f"{CORE}/{OURS}/pods", acting_pod("loot", OURS, "drawbridge-controller")),
+        "runs a command in a pod": ("post", f"{CORE}/default/pods/any/exec?command=id", {}),
+        "adds a container to a pod": ("patch", f"{CORE}/default/pods/any/ephemeralcontainers", {"spec": {}}),
+        "labels a node": ("patch", f"/api/v1/nodes/{HERE}", labels),
+        "makes a class": ("post", f"{DRA}/deviceclasses", fleet.device_class("loot", "true")),
+        "makes slices of another node": ("post", f"{DRA}/resourceslices", fleet.slices("loot.example.com", ELSEWHERE, [], pool=HERE, by_name=True)[0]),
+        "takes the scheduler's lease": ("patch", f"{LEASES}/kube-system/leases/kube-scheduler", {"spec": {"holderIdentity": "thief"}}),
+        "makes another lease": ("post", f"{LEASES}/{OURS}/leases", lease("loot")),
+        "makes a lease that stays": ("post", f"{LEASES}/{OURS}/leases", lease("drawbridge") | {"metadata": {"name": "drawbridge", "finalizers": ["example.com/stay"]}}),
+        "makes a lease that blocks its owner": ("post", f"{LEASES}/{OURS}/leases", lease("drawbridge") | {"metadata": {"name": "drawbridge", "ownerReferences": [OWNER]}}),
+        "speaks as the kubelet": ("post", f"{CORE}/default/events", event("loot", A_POD, component="kubelet")),
+        "changes a kubelet's event": ("patch", f"{CORE}/default/events/of-kubelet", {"message": "no"}),
+        "has a certificate signed": ("post", "/apis/certificates.k8s.io/v1/certificatesigningrequests", {"apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest", "metadata": {"name": "loot"}, "spec": {"signerName": "kubernetes.io/kube-apiserver-client", "usages": ["client auth"], "request": "eA=="}}),
+        "taints devices": ("post", "/apis/resource.k8s.io/v1beta2/devicetaintrules", {"apiVersion": "resource.k8s.io/v1beta2", "kind": "DeviceTaintRule", "metadata": {"name": "loot"}, "spec": {"taint": {"key": "a", "effect": "NoExecute"}}}),
+    }  # fmt: skip
+
+
+# What Kubernetes' own role for schedulers allows, and rights that the pages name.
+MAY = {
+    "authority": {"reads the authority's key"},
+    "scheduler": {"speaks as the kubelet", "changes a kubelet's event", "reviews tokens"},
+}
+
+
+@pytest.mark.parametrize("account", ACCOUNTS)
+def test_no_token_of_ours_becomes_more(cluster, account):
+    kubelets = event("of-kubelet", A_POD, component="kubelet")
+    if not cluster.read(kubelets):
+        cluster.create(kubelets)
+    with thief(cluster, f"drawbridge-{account}", ACCOUNTS[account], node="") as client:
+        for name in ("admin", f"system:serviceaccount:{OURS}:drawbridge-controller", "system:masters"):
+            impostor = AsUser(client.url, client.token, client.ca)
+            impostor.user = name
+            with closing(impostor), pytest.raises(ApiError, match="cannot impersonate"):
+                impostor.get("/api/v1/secrets")
+        let_through = set()
+        for what, (verb, path, *body) in escalations(account).items():
+            try:
+                getattr(client, verb)(path, *body, **({} if verb == "get" else {"dryRun": "All"}))
+            except ApiError as error:
+                # An older server has no such kind.
+                if error.code in {403, 422} or "could not find the requested resource" in error.message:
+                    continue
+            let_through.add(what)
+    assert let_through == MAY.get(account, set())
+
+
+def test_what_our_accounts_may_do_is_what_the_list_says(cluster):
+    """As `kubectl auth can-i --list` says it, without what every account may; DRAWBRIDGE_RECORD=1 writes the list anew.
+
+    A scheduler of ours has the role of Kubernetes' own, which differs by version.
+    """
+    said = []
+    for account, namespace in ACCOUNTS.items():
+        if account == "scheduler":
+            continue
+        with thief(cluster, f"drawbridge-{account}", namespace, node="") as client, thief(cluster, "default", namespace, node="") as any_:  # fmt: skip
+            said += [f"{account}: {line}" for line in sorted(rights(client, namespace) - rights(any_, namespace))]
+    if os.environ.get("DRAWBRIDGE_RECORD"):
+        RIGHTS.write_text("\n".join(said) + "\n")
+    assert said == RIGHTS.read_text().splitlines()
+
+
+def rights(client, namespace):
+    body = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectRulesReview", "spec": {"namespace": namespace}}
+    found = client.post("/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", body)["status"]
+    lines = set()
+    for rule in (*found["resourceRules"], *found["nonResourceRules"]):
+        what = [",".join(rule.get(part, ())) for part in ("apiGroups", "resources", "resourceNames", "nonResourceURLs")]
+        lines.add(" ".join((",".join(rule["verbs"]), *filter(None, what))))
+    return lines
+
+
 # The agent's view of pods
 
 
-class AsNode(Client):
-    """The API server is asked to take the caller for a node."""
+class AsUser(Client):
+    """The API server is asked to take the caller for another."""
 
-    node = HERE
+    user = f"system:node:{HERE}"
 
     def send(self, method, target, payload, headers):
-        return super().send(method, target, payload, headers | {"Impersonate-User": f"system:node:{self.node}"})
+        return super().send(method, target, payload, headers | {"Impersonate-User": self.user})
 
 
 def pods_of(client, path="/api/v1/pods", **query):
@@ -234,7 +380,7 @@ def test_an_agents_token_shows_the_pods_of_its_node_and_of_no_other(cluster):
             assert pods_of(client, **query) == ""
         for item in made:
             assert "cannot get" in unread(client, cluster.path_of(item))
-        node = AsNode(client.url, client.token, client.ca)
+        node = AsUser(client.url, client.token, client.ca)
         seen = pods_of(node, **of[HERE])
         assert seen == ({HERE} if cluster.refuses == "cannot" else "")
         for query in ({}, of[ELSEWHERE], {"labelSelector": "a!=b"}):
@@ -247,12 +393,12 @@ def test_an_agents_token_shows_the_pods_of_its_node_and_of_no_other(cluster):
         ):
             assert "cannot" in unread(node, path)
         assert "cannot" in answer(node.create, pod("mirror", "default", container(), nodeName=HERE))
-        node.node = ELSEWHERE
+        node.user = f"system:node:{ELSEWHERE}"
         for query in of.values():
             assert pods_of(node, **query) == ""
         node.close()
     with thief(cluster, "drawbridge-node-agent", AGENTS, node="") as client:
-        node = AsNode(client.url, client.token, client.ca)
+        node = AsUser(client.url, client.token, client.ca)
         assert pods_of(node, **of[HERE]) == ""
         node.close()
     cluster.remove(*made)
@@ -345,4 +491,4 @@ def test_a_schedulers_token_writes_no_claim(cluster):
             "lets go": answer(client.patch, path, {"metadata": {"finalizers": None}}),
         }
     for what, said in attacks.items():
-        assert "drawbridge-allocator-claims" in said or "cannot patch" in said, what
+        assert "drawbridge-allocator-claims" in said or "cannot" in said, what

@@ -1,17 +1,26 @@
-"""What the credentials of one node can do to the others' pods: slices of that node that say what they like of any pool.
+"""What the credentials of one node can do to the others' pods: a test for each row of the table in docs/security.md.
 
-The webhook translates as before; kube-scheduler gives the devices of the other nodes as before; and the guard refuses such slices.
+What Kubernetes lets such a node write changes no answer to other nodes' pods: the webhook translates as before, `check` says the
+same of what there is, kube-scheduler and the bridge give the devices of the other nodes as before; and the guard refuses foreign pools.
 """
+
+import json
+from contextlib import closing
 
 import pytest
 
 from cluster import manifests
 from e2e.actors import fleet
-from e2e.actors.webhook import ROOT
+from e2e.actors.bridge import SCHEDULER
+from e2e.actors.client import ApiError, Client
+from e2e.actors.webhook import ROOT, SYSTEM
 from e2e.actors.workloads import claim, container, limits, pod, request, using
+from e2e.ground.controlplane import STOLEN
+from tests.cli.running import run
 
-pytestmark = pytest.mark.real
-STOLEN, *OTHERS = NODES = [f"stolen-{number}" for number in range(4)]
+pytestmark = [pytest.mark.real, pytest.mark.time_limit(300, "the bridge starts, and the webhook reads on for each row")]
+OTHERS = [f"stolen-{number}" for number in range(1, 4)]
+NODES = [STOLEN, *OTHERS]
 KUBELET = ("--as", f"system:node:{STOLEN}", "--as-group", "system:nodes", "--as-group", "system:authenticated")
 GENERATION = 2**62
 DEVICES = {fleet.NVIDIA: fleet.whole_gpus(2), fleet.HAMI: fleet.hami_gpus(2)}
@@ -69,6 +78,176 @@ def translated(cluster, namespace):
         [stored] = cluster.create(pod(name, namespace, container(**limits(**amounts))), dryRun="All")
         became[name] = [one["resourceClaimTemplateName"] for one in stored["spec"].get("resourceClaims", [])]
     return became
+
+
+# The table: what is written with the node's own token. "" is what Kubernetes lets through.
+ME = f"/api/v1/nodes/{STOLEN}"
+SECRETS = f"/api/v1/namespaces/{SYSTEM}/secrets"
+HUGE = str(2**63 - 1)
+
+
+def lie(name, devices=(), *, driver=fleet.NVIDIA, pool=STOLEN, generation=1, count=1, **spec):
+    """A slice of the stolen node, with whatever else is said."""
+    [one] = fleet.slices(driver, STOLEN, [], pool=pool, by_name=True)
+    one["spec"]["devices"] = None if devices is None else list(devices)
+    one["metadata"]["name"] = f"lie-{name}"
+    one["spec"]["pool"] |= {"generation": generation, "resourceSliceCount": count}
+    one["spec"] |= spec
+    return ("create", {**one, "spec": {key: value for key, value in one["spec"].items() if value is not None}})
+
+
+def gpus(count, memory="40Gi", **fields):
+    return [one | fields for one in fleet.whole_gpus(count, memory=memory)]
+
+
+def status(**amounts):
+    return ("patch", f"{ME}/status", {"status": dict.fromkeys(("capacity", "allocatable"), amounts)}, "merge")
+
+
+def mirror(name, *containers, **spec):
+    one = pod(name, "default", *containers, nodeName=STOLEN, **spec)
+    one["metadata"]["annotations"] = {"kubernetes.io/config.mirror": "x", "drawbridge.dev/templates": '[{"name":"x"}]'}
+    owner = {"apiVersion": "v1", "kind": "Node", "name": STOLEN, "uid": "UID", "controller": True}
+    return ("create", one | {"metadata": one["metadata"] | {"ownerReferences": [owner]}})
+
+
+def event(component):
+    about = {"apiVersion": "v1", "kind": "Pod", "namespace": "default", "name": "any"}
+    return {"apiVersion": "v1", "kind": "Event", "metadata": {"name": f"lie-{component}", "namespace": "default"}, "involvedObject": about, "reason": "NotTranslated", "message": "so it is", "type": "Warning", "source": {"component": component}, "reportingComponent": component}  # fmt: skip
+
+
+def lease(name, namespace):
+    return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name, "namespace": namespace}, "spec": {"holderIdentity": "thief"}}  # fmt: skip
+
+
+TAINT = {"key": "example.com/t", "value": "v", "effect": "NoExecute", "timeAdded": "2026-01-01T00:00:00Z"}
+TERMS = {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": OTHERS[:1]}]}]}
+WRITES = {
+    "labels": ("", [("patch", ME, {"metadata": {"labels": {"nvidia.com/gpu.product": "H100", "nvidia.com/gpu.count": "999", "nvidia.com/mig.strategy": "single", "gpu": "on", "drawbridge.dev/mode": "off"}}}, "merge")]),
+    "annotations": ("", [("patch", ME, {"metadata": {"annotations": {"hami.io/node-nvidia-register": '[{"count":9}]', "drawbridge.dev/templates": "[]"}}}, "merge")]),
+    "huge amounts": ("", [status(**{"nvidia.com/gpu": HUGE, "nvidia.com/gpumem": HUGE, "koordinator.sh/gpu": HUGE, "huawei.com/Ascend910": "8"})]),
+    "negative amounts": ("must be greater than or equal to 0", [status(**{"nvidia.com/gpu": "-1"})]),
+    "taints": ("is not allowed to modify taints", [("patch", ME, {"spec": {"taints": [{"key": "a", "effect": "NoExecute"}]}}, "merge")]),
+    "protected labels": ("is not allowed to modify labels", [("patch", ME, {"metadata": {"labels": {"node-restriction.kubernetes.io/team": "a"}}}, "merge")]),
+    "another node": ("is not allowed to modify node", [("patch", f"/api/v1/nodes/{OTHERS[0]}", {"metadata": {"labels": {"a": "b"}}}, "merge")]),
+    "own pools of any driver": ("", [lie(f"own-{at}", fleet.hami_gpus(1, memory=memory, product="T4"), driver=driver, pool=f"{STOLEN}-more") for at, (driver, memory) in enumerate([(fleet.HAMI, "1Gi"), (fleet.NVIDIA, "1Ei"), (fleet.DRANET, "1Mi")])]),
+    "names twice": ("", [lie(f"twice-{at}", gpus(2), pool=f"{STOLEN}-twice", count=2) for at in range(2)]),
+    "names twice in a slice": ("Duplicate value", [lie("double", gpus(1) * 2)]),
+    "128 devices": ("", [lie("many", gpus(128), pool=f"{STOLEN}-many")]),
+    "129 devices": ("Too many", [lie("more", gpus(129), pool=f"{STOLEN}-more")]),
+    "foreign attributes": ("", [lie("foreign", [fleet.device("odd", {f"{fleet.HAMI}/type": "hami-gpu", f"{fleet.NVIDIA}/type": "gpu", f"{fleet.NVIDIA}/productName": "T4", "resource.kubernetes.io/pcieRoot": "pci0000:00"}, {f"{fleet.NVIDIA}/memory": "1"})], driver=fleet.HAMI, pool=f"{STOLEN}-foreign")]),
+    "counters": ("", [lie("counters", pool=f"{STOLEN}-c", count=2, devices=None, sharedCounters=[{"name": "c", "counters": fleet.amounts({"memory": "-1", "slots": HUGE})}]), lie("consumers", gpus(2, memory="-40Gi", consumesCounters=[fleet.consumes("c", memory="-9", slots=HUGE)]), pool=f"{STOLEN}-c", count=2)]),
+    "device taints": ("", [lie("tainted", gpus(2, taints=[TAINT]), pool=OTHERS[0], generation=GENERATION)]),
+    "all nodes": ("NodeName", [lie("all", gpus(2), nodeName=None, allNodes=True)]),
+    "a node selector": ("NodeName", [lie("selector", gpus(2), nodeName=None, nodeSelector=TERMS)]),
+    "a node by device": ("NodeName", [lie("device", gpus(2, nodeName=OTHERS[0]), nodeName=None, perDeviceNodeSelection=True)]),
+    "generation": ("", [lie(f"generation-{at}", gpus(1), pool=pool, generation=2**63 - 1) for at, pool in enumerate(OTHERS)]),
+    "slice counts": ("", [lie(f"count-{at}", gpus(1), pool=pool, count=4096) for at, pool in enumerate(OTHERS)]),
+    "others' slices": ("no relationship found", [("delete", f"/apis/resource.k8s.io/v1/resourceslices/{OTHERS[0]}-{fleet.NVIDIA}-0")]),
+    "claims' status": ("cannot patch resource", [("patch", "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims/any/status", {"status": {"reservedFor": None, "devices": None}}, "merge")]),
+    "pods' status": ("can only update pod status for pods with spec.nodeName set to itself", [("patch", "/api/v1/namespaces/default/pods/honest/status", {"status": {"phase": "Failed"}}, "merge")]),
+    "events": ("", [("create", event("drawbridge-controller")), ("create", event("default-scheduler"))]),
+    "our leases": ("can only access leases in the", [("patch", f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases/drawbridge", {"spec": {"holderIdentity": "thief"}}, "merge")]),
+    "others' leases": ("can only access node lease with the same name", [("create", lease(OTHERS[0], "kube-node-lease"))]),
+    "CSINodes": ("can only access CSINode with the same name", [("create", {"apiVersion": "storage.k8s.io/v1", "kind": "CSINode", "metadata": {"name": OTHERS[0]}, "spec": {"drivers": []}})]),
+    "our keys": ("no relationship found", [("get", f"{SECRETS}/drawbridge-seal"), ("get", f"{SECRETS}/drawbridge-authority")]),
+    "mirror pods": ("", [mirror("mirror", container(**limits(**{"nvidia.com/gpu": 99})))]),
+    "mirror pods with claims": ("resourceclaims", [mirror("claimed", resourceClaims=[using("any")])]),
+    "pods": ("can only create mirror pods", [("create", pod("made", "default", nodeName=STOLEN))]),
+    "classes": ("cannot create resource", [("create", fleet.device_class("lie", "true"))]),
+}  # fmt: skip
+
+
+def attempt(client, verb, *what):
+    """What the API server says to it; "" if it lets it through."""
+    try:
+        getattr(client, verb)(*what)
+    except ApiError as error:
+        return error.message
+    return ""
+
+
+def known(control_plane, what):
+    """A write with the uid of the node where it is asked for."""
+    return json.loads(json.dumps(what).replace('"UID"', json.dumps(control_plane.get(ME)["metadata"]["uid"])))
+
+
+def checked(cluster, folder):
+    """What `check` says of honest pods beside all that is in the cluster now."""
+    places = ("apis/resource.k8s.io/v1/resourceslices", "apis/resource.k8s.io/v1/deviceclasses", "api/v1/nodes")
+    lists = [cluster.get(f"/{place}") for place in places]
+    items = [
+        {"apiVersion": one["apiVersion"], "kind": one["kind"].removesuffix("List")} | item
+        for one in lists
+        for item in one["items"]
+    ]
+    (folder / "inventory.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+    pods = [
+        pod(f"{name}-{other}", "default", container(**limits(**amounts)), node=other)
+        for name, amounts in ASKED.items()
+        for other in OTHERS
+    ]
+    (folder / "pods.yaml").write_text(manifests.dump(pods))
+    done = run("check", "--inventory", folder / "inventory.json", folder / "pods.yaml")
+    return done.exit_code, done.stdout.replace(str(folder), "")
+
+
+# A pool that is never finished, or that is invalid, keeps the webhook from saying never: there might be more.
+UNFINISHED = {"names twice", "slice counts"}
+
+
+@pytest.fixture
+def node(pools):
+    """A client with the node's own token. Afterwards nothing is left of what was written with it."""
+    with closing(Client(pools.url, pools.stolen_token, pools.ca)) as client:
+        yield client
+    made = [what[1] for _, writes in WRITES.values() for what in writes if what[0] == "create"]
+    pools.remove(*made)
+    before = pools.get(ME)
+    labels = {key: None for key in before["metadata"]["labels"] if not key.startswith("kubernetes.io")}
+    notes = {"hami.io/node-nvidia-register": None, "drawbridge.dev/templates": None}
+    pools.patch(ME, {"metadata": {"labels": labels, "annotations": notes}})
+    amounts = dict.fromkeys(("nvidia.com/gpu", "nvidia.com/gpumem", "koordinator.sh/gpu", "huawei.com/Ascend910"))
+    pools.patch(f"{ME}/status", {"status": {"capacity": amounts, "allocatable": amounts}})
+
+
+@pytest.mark.parametrize("what", [what for what, (words, _) in WRITES.items() if words])
+def test_what_kubernetes_refuses_a_node(pools, node, what):
+    honest = pod("honest", "default", nodeName=OTHERS[0])
+    pools.remove(honest)
+    pools.create(honest)
+    words, writes = WRITES[what]
+    for one in writes:
+        assert words in attempt(node, *known(pools, one))
+    pools.remove(honest)
+
+
+@pytest.mark.parametrize("what", [what for what, (words, _) in WRITES.items() if not words])
+def test_what_a_node_may_write_changes_no_answer_to_pods_of_other_nodes(pools, webhook, gated, *, node, tmp_path, what):
+    before = translated(pools, gated), checked(pools, tmp_path)
+    for one in WRITES[what][1]:
+        assert attempt(node, *known(pools, one)) == ""
+    if what in UNFINISHED:
+        never = claim("never", gated, request("gpus", fleet.NVIDIA, 30))
+        pools.until("the webhook has read on", lambda: not pools.refusal(never), 20)
+    else:
+        webhook.reads_on(OTHERS[0])
+    assert (translated(pools, gated), checked(pools, tmp_path)) == before
+
+
+def test_beside_all_that_a_node_may_write_both_schedulers_give_the_devices_of_the_others(pools, bridge, gated, node):
+    for words, writes in WRITES.values():
+        for one in writes if not words else ():
+            assert attempt(node, *known(pools, one)) == ""
+    never = claim("never", gated, request("gpus", fleet.NVIDIA, 30))
+    pools.until("the webhook has read on", lambda: not pools.refusal(never), 20)
+    for scheduler, other in (("default-scheduler", OTHERS[1]), (SCHEDULER, OTHERS[2])):
+        name = f"beside-{scheduler}"
+        wanted = claim(name, gated, request("gpu", fleet.NVIDIA, 2))
+        pools.create(wanted, pod(name, gated, node=other, schedulerName=scheduler, resourceClaims=[using(name)]))
+        pools.wait_scheduled(gated, name, 60)
+        given = pools.read(wanted)["status"]["allocation"]["devices"]["results"]
+        assert {(one["pool"], one["device"]) for one in given} == {(other, "gpu-0"), (other, "gpu-1")}
 
 
 def test_slices_of_one_node_in_the_pools_of_others_change_nothing_for_these(pools, webhook, gated):

@@ -23,7 +23,7 @@ ACTION = load((ROOT / "action.yml").read_bytes())[0]
 
 # Modules that something on the way imports: ours, those of our packages, and those of Python itself.
 MODULES = (
-    *("allocator", "certs", "cli", "cluster", "dra", "manifests", "node", "webhook"),
+    *("allocator", "certs", "cli", "cluster", "dra", "drawbridge", "manifests", "node", "webhook"),
     *("click", "kubernetes", "msgspec", "re2", "yaml"),
     *("conftest", "ensurepip", "json", "pip", "re", "runpy", "secrets", "site", "sitecustomize", "sysconfig", "typing"),
     *("usercustomize", "venv"),
@@ -82,8 +82,8 @@ def python(tmp_path):
     return program
 
 
-def act(workspace, python, search=os.environ["PATH"], **inputs):
-    """Run the steps of the action as a runner does."""
+def act(workspace, python, search=os.environ["PATH"], job=(), **inputs):
+    """Run the steps of the action as a runner does; `job` is the environment that the job has by itself."""
     given = {name: one["default"] for name, one in ACTION["inputs"].items()} | inputs
     temporary = workspace.parent / "temporary"
     temporary.mkdir(exist_ok=True)
@@ -99,7 +99,7 @@ def act(workspace, python, search=os.environ["PATH"], **inputs):
     return subprocess.run(
         ["bash", "--noprofile", "--norc", "-e", "-o", "pipefail", script],
         cwd=workspace,
-        env={"PATH": search, "RUNNER_TEMP": str(temporary), "GITHUB_ACTION_PATH": str(ROOT), **env},
+        env={**dict(job), "PATH": search, "RUNNER_TEMP": str(temporary), "GITHUB_ACTION_PATH": str(ROOT), **env},
         capture_output=True,
         text=True,
         check=False,
@@ -221,6 +221,65 @@ def test_what_is_quoted_from_the_workspace_is_no_workflow_command(workspace, pyt
     assert all(
         re.match(r"::(error|warning|notice) (file=[^:,]+,line=\d+,col=\d+,)?title=[A-Z]\d+::", line) for line in obeyed
     )
+
+
+# Python reads these before it runs anything; a job that builds the project in its workspace may have set them.
+VARIABLES = {
+    "PYTHONPATH": ".:drawbridge",
+    "PYTHONHOME": ".",
+    "PYTHONSTARTUP": "conftest.py",
+    "PYTHONUSERBASE": ".",
+    "PYTHONWARNINGS": "error::conftest.Odd",
+    "PYTHONBREAKPOINT": "conftest.odd",
+    "PYTHONINSPECT": "1",
+    "VIRTUAL_ENV": ".",
+    "PIP_CONFIG_FILE": "pip.conf",
+}
+
+
+def test_no_variable_of_the_job_has_anything_of_the_workspace_run(workspace, python):
+    (workspace / "pip.conf").write_text("[global]\npython = ./python\n")
+    (workspace / "lib").symlink_to(workspace)
+    done = act(workspace, python, job=VARIABLES, paths="bad.yaml")
+    assert nothing_ran(workspace) is True
+    assert done.returncode == 1, done.stderr
+    assert "::error file=bad.yaml,line=3," in done.stdout
+
+
+# A runner ends a line at either of the first two; the rest are for other readers of a log.
+ENDS = ("\n", "\r", "\r\n", "\x0b", "\x0c", "\x85", "\u2028", "\x1b[2K\x1b[1G")
+
+
+@pytest.mark.parametrize("text", [BAD, "{apiVersion", GOOD.replace("fine", "a\n::error::b") + "data: 3\n"])
+def test_no_name_of_a_file_forges_a_line_of_the_log(workspace, python, text):
+    for number, end in enumerate(ENDS):
+        folder = workspace / f"{number}{end}::set-env name=PATH::"
+        folder.mkdir()
+        (folder / f"a{end}::error::forged.yaml").write_text(text)
+    (workspace / os.fsdecode(b"\xff\n::error::forged.yaml")).write_text(text)
+    done = act(workspace, python, paths=".")
+    assert done.returncode in {1, 2}
+    assert done.stderr == ""
+    lines = re.split(r"\r\n|[\n\r\x0b\x0c\x85\u2028]", done.stdout)
+    stopped, resumed = [at for at, line in enumerate(lines) if re.search(r"[0-9a-f]{32}", line)]
+    obeyed = lines[:stopped] + lines[resumed + 1 :]
+    assert all(re.match(r"::error (file=[^:,]+,line=\d+,col=\d+,)?title=[A-Z]\d+::", line) for line in obeyed if line)
+    assert [one for one in lines if one.startswith("::set-env")] == []
+    assert "\x1b" not in done.stdout
+
+
+def test_no_configuration_of_the_pull_request_reaches_out_of_it_or_hides_what_is_wrong(workspace, python):
+    secret = workspace.parent / "secret.yaml"
+    secret.write_text("SECRET: 1\n")
+    head = "apiVersion: drawbridge.dev/v1alpha1\nkind: DrawbridgeConfiguration\n"
+    (workspace / "drawbridge.yaml").symlink_to(secret)
+    (workspace / "configuration.yaml").write_text(f"{head}mode: 'off'\nevidence: ../secret.yaml\nfail-on: never\n")
+    done = act(workspace, python)
+    assert done.returncode == 2
+    assert "::error file=bad.yaml,line=3," in done.stdout
+    assert "unknown field 'fail-on'" in done.stdout
+    assert "SECRET" not in done.stdout
+    assert nothing_ran(workspace) is True
 
 
 @pytest.fixture
