@@ -192,7 +192,7 @@ def compare(seed):
 
 def test_files_say_what_the_webhook_says():
     met = Counter()
-    for seed in range(QUICK):
+    for seed in (*range(QUICK), 3724):  # the last one was different once
         met += compare(seed)
     expected = ("Pod let in", "Pod refused", "ResourceClaim let in", "ResourceClaim refused", "ResourceClaimTemplate refused", "left to core", "translated")  # fmt: skip
     assert all(met[one] >= 3 for one in expected), met

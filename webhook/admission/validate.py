@@ -201,9 +201,9 @@ def serve(asked: Iterable[Given], namespace: str, state: State, budget: Budget, 
     return msgspec.structs.replace(found, warnings=(*found.warnings, *warnings, *told))
 
 
-def serve_all(pod: dict[str, Json], done: Translation, namespace: str, state: State, budget: Budget) -> Found:
-    """Judge all claims of a pod as it was translated, its own beside those that it was given."""
-    return serve((*all_claims(pod, done.given), *_left_by_name(pod, done, state)), namespace, state, budget)
+def claims_after(pod: dict[str, Json], done: Translation, state: State) -> tuple[Given, ...]:
+    """Name all claims of a pod as it was translated: its own, those that it was given, and what its scheduler will make."""
+    return (*all_claims(pod, done.given), *_left_by_name(pod, done, state))
 
 
 def _left_by_name(pod: dict[str, Json], done: Translation, state: State) -> tuple[Given, ...]:

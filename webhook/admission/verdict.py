@@ -35,11 +35,12 @@ from webhook.admission.unknown_kinds import decide_unknown_kind
 from webhook.admission.validate import (
     NOTHING,
     choose_nodes,
+    claims_after,
     find_legacy,
     inspect_claim,
     leave_all,
     prefer_nodes,
-    serve_all,
+    serve,
     tell_choice,
     workload_in_files,
 )
@@ -223,16 +224,17 @@ def _judge(obj: dict[str, Json], path: str, done: Translation, state: State) -> 
             )
     # Which nodes of a mixed fleet serve the pods.
     preference = prefer_nodes(at(obj, path), done, workload_in_files(obj), state)
-    choice = choose_nodes(preference, done.given, namespace, state, Budget(STEPS))
+    pod = mapping(at(apply_json_patch(obj, done.operations), path))
+    asked = claims_after(pod, done, state)
+    choice = choose_nodes(preference, asked, namespace, state, Budget(STEPS))
     if choice is not None and not choice.moved:
         return _leave(done, choice.why, quiet=choice.preferred)
     # Whether a node could ever serve the claims.
     found = NOTHING
     late: tuple[str, ...] = ()
     if state.stock is not None:
-        pod = mapping(at(apply_json_patch(obj, done.operations), path))
         try:
-            found = serve_all(pod, done, namespace, state, Budget(STEPS))
+            found = serve(asked, namespace, state, Budget(STEPS))
         except OutOfBudget as error:
             late = (f"it could not be decided in time whether a node can serve this ({error})",)
     still = find_legacy(done.decisions, state)
