@@ -178,7 +178,7 @@ def bridge(namespace: str, image: str, scheduler_image: str, way: str = EXTENDER
         patches = {(one.object["kind"], one.object["metadata"]["name"]): one.object for one in manifests.read(files)}
         for obj in objects:
             patch = patches.get((obj["kind"], obj["metadata"]["name"]), {})
-            _merge(obj, _moved(patch, namespace))
+            merge(obj, _moved(patch, namespace))
     for obj in objects:
         if obj["kind"] == "Deployment":
             for container in obj["spec"]["template"]["spec"]["containers"]:
@@ -186,17 +186,17 @@ def bridge(namespace: str, image: str, scheduler_image: str, way: str = EXTENDER
     return objects
 
 
-def _merge(obj: dict[str, Any], patch: dict[str, Any]) -> None:
+def merge(obj: dict[str, Any], patch: dict[str, Any]) -> None:
     """Merge a patch into an object as kustomize does: members of a list that have the same name are one."""
     for key, value in patch.items():
         match obj.get(key), value:
             case dict() as there, dict():
-                _merge(there, value)
+                merge(there, value)
             case list() as there, [dict(), *_]:
                 named = {one["name"]: one for one in there}
                 for member in value:
                     if member["name"] in named:
-                        _merge(named[member["name"]], member)
+                        merge(named[member["name"]], member)
                     else:
                         there.append(member)
             case _:
@@ -265,6 +265,14 @@ def part(name: str, namespace: str, image: str, drivers: Iterable[str] = ()) -> 
     return objects
 
 
+def evidence(namespace: str, namespaces: Iterable[str]) -> Objects:
+    """Render the rights to read how device plugins and autoscalers are set up in some namespaces; none for none."""
+    objects = render(BASE.parent / "evidence", namespace)
+    inner = [one for one in objects if one["kind"] not in CLUSTER_WIDE]
+    added = [one | {"metadata": one["metadata"] | {"namespace": where}} for where in namespaces for one in inner]
+    return [one for one in objects if added and one not in inner] + added
+
+
 def make_chart(folder: Path, text: str, configuration: Configuration) -> None:
     """Make the chart of a configuration (and its text) in a folder that is not there yet, whole or not at all."""
     from cli.schemas import text_of
@@ -310,10 +318,13 @@ def chart_objects(text: str, configuration: Configuration) -> dict[str, list[dic
     from webhook.admission import Registration, configurations, registration
     from webhook.claims import taint_rule
 
+    rights = evidence(PLACE, ("__WHERE__",))
     objects = {
         "base": base(PLACE, IMAGE, text),
         **{name: part(name, PLACE, IMAGE) for name in PARTS},
         "fence": [taint_rule("__DRIVER__")],
+        "evidence": [one for one in rights if one["kind"] in CLUSTER_WIDE],
+        "evidence-namespace": [one for one in rights if one["kind"] not in CLUSTER_WIDE],
         "webhooks": configurations(configuration.dialects, Registration(namespace=PLACE)),
         "devices": configurations(configuration.dialects, Registration(namespace=PLACE, devices=True)),
     }

@@ -111,11 +111,17 @@ def command(
         scene = read_dump(files)
     else:
         last = name.rpartition("/")[2]
-        if kind == "workload":  # its pods are named for it
-            kinds = (*explain.kinds_of(what[0]), *KINDS)
-            scene = visit(kubeconfig, context, namespace=namespace, keep=lambda pod: pod.startswith(last), kinds=kinds)
-        else:
-            scene = visit(kubeconfig, context, namespace=namespace, keep=last.__eq__)
+        workload = kind == "workload"  # its pods are named for it
+        kinds = (*explain.kinds_of(what[0]), *KINDS) if workload else KINDS
+        around = configuration.file.evidence.namespaces
+        scene = visit(
+            kubeconfig,
+            context,
+            namespace=namespace,
+            keep=lambda pod: pod.startswith(last) if workload else pod == last,
+            kinds=kinds,
+            evidence=around,
+        )
     scene = for_server(scene, kubernetes, feature_gates, configuration)
     told: Any
     try:

@@ -255,6 +255,7 @@ def command(
         file = source.file.bridge
         drivers = file.drivers if file is not None else ()
         objects += installation.base(namespace, image, text, networks)
+        objects += installation.evidence(namespace, source.file.evidence.namespaces)
         if bridge:
             bridges = installation.bridge(namespace, image, scheduler_image, way)
             objects += bridges

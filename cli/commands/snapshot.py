@@ -17,13 +17,15 @@ import msgspec
 from cli import contract as inputs
 from cli.configuration import configuration_of
 from cli.contract import Broken, Exit, Failed
+from cli.installation import merge
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from cli.loading import Visit
+    from cli.loading import Visit, Who
     from cli.redaction import Redaction
     from cluster.protocol import Cluster
+    from dra.raw import Object
     from webhook.state import Configuration
 
 EMPTY: dict[str, object] = {"file": "", "server": "", "objects": 0, "bytes": 0, "leftOut": 0, "unread": []}
@@ -46,12 +48,12 @@ def command(
     """Write what a cluster has that decides about devices into one file.
 
     The file is a List in JSON: give it to survey, explain, simulate, doctor, check, translate or allocate with -f, or as --inventory.
-    Secrets and config maps are not read. Of all else only what decides about devices is written: of variables the
-    values that a dialect reads, of opaque parameters what a driver is known to read, and no commands, arguments, probes,
-    volumes, messages, and labels and annotations of others that no selector asks for.
+    Secrets are not read. Only what decides about devices is written: of config maps the settings of device plugins, of variables the
+    values that a dialect reads, of opaque parameters what a driver is known to read, and no commands, probes, volumes, messages, no
+    arguments but flags of device plugins and autoscalers, and no labels and annotations of others that no selector asks for.
     """
     from cli import loop
-    from cli.loading import Visit
+    from cli.loading import Visit, evidence_in, look_around, who
     from cluster import resources
 
     # Say now what would fail after minutes of reading.
@@ -64,13 +66,28 @@ def command(
         raise Broken(f"{path} is there already", "choose another name, or say --force to replace it")
     if not path.parent.is_dir():
         raise Broken(f"{path.parent} is not a folder", "make it first")
-    redaction = redaction_of(configuration_of(config))
+    configuration = configuration_of(config)
+    redaction = redaction_of(configuration)
+    evidence: dict[Who, Object] = {}
+    merged: set[Who] = set()
+
+    def keep(obj: Object) -> bytes:
+        """Redact an object; what it says of device plugins and autoscalers stays."""
+        redacted = redaction.redact(obj)
+        identity = who(obj)
+        if identity in evidence and obj.get("kind") in ("DaemonSet", "Deployment"):
+            merged.add(identity)
+            merge(redacted, evidence[identity])
+        return msgspec.json.encode(redacted)
 
     async def look(cluster: Cluster) -> tuple[Visit[bytes], str]:
         """Read everything that decides about devices. With a namespace, only that and what the whole cluster has."""
         server = await cluster.server(probe=False)
+        objects, unread = await look_around(cluster, evidence_in(configuration, narrow=bool(namespace)))
+        evidence.update({who(one): written(one) for one in objects})
         with inputs.progress() as tell:
-            visit = Visit(cluster, namespace or None, tell, lambda obj: msgspec.json.encode(redaction.redact(obj)))
+            visit = Visit(cluster, namespace or None, tell, keep)
+            visit.unread += unread
             # What other commands than survey look at: doctor, simulate, explain, quota.
             also: tuple[resources.Resource[Any], ...] = (
                 resources.LEASES,
@@ -82,7 +99,9 @@ def command(
         return visit, server.version
 
     visit, version = loop.visit(kubeconfig, context, look, "docs/survey.md")
-    lines = redaction.finish(visit.objects)
+    lines = redaction.finish(visit.objects) + [
+        msgspec.json.encode(one) for name, one in evidence.items() if name not in merged
+    ]
     try:
         write(lines, path, replace=force)
     except FileExistsError:
@@ -108,6 +127,17 @@ def command(
         values = inputs.count_of(redaction.left_out, "value")
         inputs.tell([f"{path}: {objects} of a server of {version}; {values} left out that decide nothing"])
     return Exit.UNDECIDED if visit.unread else Exit.FINE
+
+
+def written(obj: Object) -> Object:
+    """Give an object of a device plugin or an autoscaler as it is written: of the texts of a ConfigMap what is read of them, as JSON."""
+    from cluster.manifests import unfold
+    from webhook.state import IN_CONFIG_MAPS, outline
+
+    kept = outline(unfold(obj, IN_CONFIG_MAPS))
+    if "data" in kept:
+        kept["data"] = {name: msgspec.json.encode(text).decode() for name, text in kept["data"].items()}
+    return kept
 
 
 def redaction_of(configuration: Configuration) -> Redaction:

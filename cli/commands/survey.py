@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from cli.loading import Gathered
     from cli.survey import Overview
     from cluster.protocol import Cluster
-    from webhook.state import Features
+    from webhook.state import Configuration, Features
 
 FORMS = ("text", "wide", "json", "csv", "html", "sarif", "github", "junit")
 _LEVELS = ("refused", "unclear", "stays", "waits", "differs")
@@ -101,7 +101,7 @@ def command(
         )
         features = features_of(server, configuration)
     else:
-        gathered, features = _visit(kubeconfig, context, namespace, probe=probe)
+        gathered, features = _visit(kubeconfig, context, namespace, configuration, probe=probe)
     with inputs.undisturbed():
         seen = overview(gathered, configuration, features, scope)
     _print(seen, output)
@@ -113,15 +113,19 @@ def command(
     return Exit.FINE if TELLING.isdisjoint(one.kind for one in seen.unread) else Exit.UNDECIDED
 
 
-def _visit(kubeconfig: str, context: str, namespace: str, *, probe: bool) -> tuple[Gathered, Features]:
+def _visit(
+    kubeconfig: str, context: str, namespace: str, configuration: Configuration, *, probe: bool
+) -> tuple[Gathered, Features]:
     """Read a live cluster."""
     from cli import loop
-    from cli.loading import gather
+    from cli.loading import evidence_in, gather
     from webhook.state import Features
+
+    around = evidence_in(configuration, narrow=bool(namespace))
 
     async def look(cluster: Cluster) -> Gathered:
         with inputs.progress() as tell:
-            return await gather(cluster, namespace or None, tell, probe=probe)
+            return await gather(cluster, namespace or None, tell, probe=probe, namespaces=around)
 
     gathered = loop.visit(kubeconfig, context, look, "docs/survey.md")
     server = gathered.server

@@ -16,7 +16,7 @@ from cli.loading.scene import (
     trim,
     visit,
 )
-from cli.loading.visit import TELLING, Visit, gather
+from cli.loading.visit import TELLING, Visit, evidence_in, gather, look_around
 from cli.loading.webhook_state import state_of
 from dra.raw import Object, inside, items, text
 
@@ -34,11 +34,13 @@ __all__ = [
     "Unread",
     "Visit",
     "Who",
+    "evidence_in",
     "for_server",
     "gather",
     "inside",
     "is_extended",
     "items",
+    "look_around",
     "meant",
     "owner_of",
     "read_dump",

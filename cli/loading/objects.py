@@ -59,6 +59,8 @@ class Gathered(msgspec.Struct, frozen=True, kw_only=True):
     objects: tuple[Object, ...]
     unread: tuple[Unread, ...] = ()
     server: Server | None = None
+    # How device plugins and autoscalers are set up, where it was read of a server; of files every object counts.
+    evidence: tuple[Object, ...] = ()
     places: tuple[tuple[str, int], ...] = ()
     # Whether namespaced kinds were read in one namespace only.
     narrow: bool = False

@@ -17,7 +17,7 @@ from cli import contract as inputs
 from cli.configuration import features_of, server_named
 from cli.devices import read_object
 from cli.loading.objects import Gathered, Unread, owner_of, who, without_bookkeeping
-from cli.loading.visit import Visit
+from cli.loading.visit import Visit, look_around
 from cluster import resources
 from dra.objects import DeviceQuota, Pod, ResourceClaimTemplate
 from dra.raw import Object, inside
@@ -138,8 +138,12 @@ def visit(
     keep: Callable[[str], bool] = lambda _: False,
     kinds: Sequence[Resource[Any]] = KINDS,
     page: str = "docs/explain.md",
+    evidence: Sequence[str] = (),
 ) -> Scene:
-    """Read a live cluster; `keep` says of the names of pods whose whole object is kept, `page` lists the rights it takes."""
+    """Read a live cluster; `keep` says of the names of pods whose whole object is kept, `page` lists the rights it takes.
+
+    `evidence` names the namespaces of device plugins and autoscalers.
+    """
     from cli import loop
 
     async def look(cluster: Cluster) -> Scene:
@@ -153,7 +157,9 @@ def visit(
             objects += there.objects
             unread += [Unread(f"{one.kind} in {namespace}", one.reason) for one in there.unread]
         features = Features.seen(server.minor, server.gates)
-        return scene_of(objects, features, unread=unread, server=server, raw=keep)
+        around, forbidden = await look_around(cluster, evidence)
+        scene = scene_of(objects, features, unread=[*unread, *forbidden], server=server, raw=keep)
+        return msgspec.structs.replace(scene, gathered=msgspec.structs.replace(scene.gathered, evidence=around))
 
     async def read(cluster: Cluster, where: str | None, wanted: Iterable[Resource[Any]]) -> Visit[Object]:
         """Read kinds one after the other: their order counts."""

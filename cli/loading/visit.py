@@ -15,10 +15,11 @@ from cluster.resources import Resource
 from dra.raw import inside, items, text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from cluster.protocol import Cluster
     from dra.raw import Object
+    from webhook.state import Configuration
 
     Tell = Callable[[str], None]
 
@@ -48,16 +49,43 @@ _AT_ONCE = 4
 _TRIES = 3  # a list whose continue token expires is begun anew
 _MOST_KINDS = 200
 _DEFINITIONS = msgspec.structs.replace(resources.CUSTOM_RESOURCE_DEFINITIONS, page=50)
+# Where device plugins and autoscalers are by the instructions of their vendors.
+_USUAL = ("kube-system", "gpu-operator", "nvidia-device-plugin", "karpenter", "inteldeviceplugins-system")
 # A name that may be part of a URL path.
 _NAME = re.compile(r"[A-Za-z0-9]([-.A-Za-z0-9]*[A-Za-z0-9])?").fullmatch
 
 
-async def gather(cluster: Cluster, namespace: str | None, tell: Tell, *, probe: bool) -> Gathered:
-    """Read everything a survey looks at. With a namespace, only that and cluster-scoped kinds."""
+def evidence_in(configuration: Configuration, *, narrow: bool) -> tuple[str, ...]:
+    """Name the namespaces of device plugins and autoscalers: those declared, else, for a reader of the whole cluster, the usual ones."""
+    return configuration.file.evidence.namespaces or (() if narrow else _USUAL)
+
+
+async def look_around(cluster: Cluster, namespaces: Sequence[str]) -> tuple[tuple[Object, ...], list[Unread]]:
+    """Read how device plugins and autoscalers are set up in some namespaces, as the webhook does, and what may not be read of it."""
+    from webhook.service import read_evidence
+
+    if not namespaces:
+        return (), []
+    try:
+        read = await read_evidence(cluster, namespaces, with_status=True)
+    except (Unauthorized, Unavailable):
+        raise
+    except ApiError as error:
+        return (), [Unread("device plugins and autoscalers", error.message)]
+    return read.objects, [Unread(kind, "forbidden") for kind in read.refused]
+
+
+async def gather(
+    cluster: Cluster, namespace: str | None, tell: Tell, *, probe: bool, namespaces: Sequence[str] = ()
+) -> Gathered:
+    """Read everything a survey looks at. With a namespace, only that and cluster-scoped kinds; `namespaces` are those of device plugins."""
     server = await cluster.server(probe=probe)
     visit = Visit(cluster, namespace, tell, Trimmer().trim)
     await visit.look()
+    evidence, unread = await look_around(cluster, namespaces)
+    visit.unread += unread
     return Gathered(
+        evidence=evidence,
         objects=tuple(visit.objects),
         unread=tuple(visit.unread),
         server=server,

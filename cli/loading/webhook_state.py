@@ -56,7 +56,8 @@ def state_of(gathered: Gathered, configuration: Configuration, features: Feature
     builder.follow_pods(followed=gathered.knows_pods)
     missing = [kind for kind in _REFERRED if not gathered.of(kind)]
     unsure = gathered.server is None or gathered.unread
-    around = installed(unfold(one, IN_CONFIG_MAPS) for one in gathered.objects)
+    telling = gathered.objects if gathered.server is None else gathered.evidence
+    around = installed(unfold(one, IN_CONFIG_MAPS) for one in telling)
     builder.learn(features=features, installed=around, incomplete=frozenset(missing if unsure else ()))
     builder.settle()
     state = msgspec.structs.replace(builder.state(fresh=True), custom_kinds=custom_kinds(gathered.objects))

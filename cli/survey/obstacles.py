@@ -118,6 +118,15 @@ def _of_cluster(
                 message=f"no node of {few(scaler.empty, _NAMED)} is there, so no slice says what it publishes",
                 remedy="keep one node in each, or declare what its nodes publish under `nodeTemplates`",
             )
+    if gathered.evidence and not state.configuration.file.evidence.namespaces:
+        homes = sorted({text(inside(one, "metadata").get("namespace")) for one in gathered.evidence} - {""})
+        yield Obstacle(
+            what="evidence",
+            namespace=CLUSTER,
+            object="DrawbridgeConfiguration",
+            message="the webhook does not read how device plugins and autoscalers are set up",
+            remedy=f"declare `evidence: {{namespaces: [{', '.join(homes or ['kube-system'])}]}}`",
+        )
     for one in gathered.of("MutatingWebhookConfiguration"):
         changes_pods = False
         for hook in items(one, "webhooks"):

@@ -12,24 +12,29 @@ if TYPE_CHECKING:
     from webhook.service import log
     from webhook.service.configuration_file import Source
     from webhook.service.configuration_file import load as load_configuration
+    from webhook.service.evidence import Evidence, read_evidence
     from webhook.service.log import Decisions
     from webhook.service.service import Service, Settings
 
 __all__ = [
     "Decisions",
+    "Evidence",
     "Service",
     "Settings",
     "Source",
     "load_configuration",
     "log",
+    "read_evidence",
 ]
 
 _HOMES = {
     "Decisions": ("log", "Decisions"),
+    "Evidence": ("evidence", "Evidence"),
     "Service": ("service", "Service"),
     "Settings": ("service", "Settings"),
     "Source": ("configuration_file", "Source"),
     "load_configuration": ("configuration_file", "load"),
+    "read_evidence": ("evidence", "read_evidence"),
 }
 
 

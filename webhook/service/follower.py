@@ -6,10 +6,13 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from cluster import resources
+from cluster.errors import ApiError
+from cluster.manifests import unfold
 from runtime.informers import ClusterView
+from webhook.service.evidence import Evidence, read_evidence
 from webhook.service.pace import Pace
 from webhook.service.pod_survey import LIVING
-from webhook.state import OF_DEVICES, OF_NAMESPACES, Features, doubts
+from webhook.state import IN_CONFIG_MAPS, OF_DEVICES, OF_NAMESPACES, Features, doubts, installed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -58,6 +61,9 @@ class Follower(ClusterView):
         self._world = world
         # Pods on nodes, from when a policy for a mixed fleet asks for them.
         self._pods: Informer[Any] | None = None
+        # How device plugins and autoscalers are set up, as it was last read, and why it was not.
+        self._evidence = Evidence()
+        self._evidence_problem = ""
 
     async def run(self) -> None:
         """Follow until cancelled."""
@@ -67,13 +73,37 @@ class Follower(ClusterView):
         extra = [self.informer(kind) for kind in EXTRA if server.serves(kind.api_version)]
         for informer in (*needed, *extra):
             informer.listen(self._take)
-        await self.follow(needed, extra, self.watch_server, self._survey)
+        await self._read_evidence()
+        await self.follow(needed, extra, self.watch_server, self._survey, self._follow_evidence)
 
     def _on_sync(self) -> None:
         self._world.settle()
 
     def _on_server(self, server: Server) -> None:
         self._world.learn(features=Features.seen(server.minor, server.gates))
+
+    async def _follow_evidence(self) -> None:
+        while True:
+            await asyncio.sleep(self._pace.evidence)
+            await self._read_evidence()
+
+    async def _read_evidence(self) -> None:
+        """Read how device plugins and autoscalers are set up. What was read before stays while the server does not answer."""
+        namespaces = self._world.evidence_in
+        read = Evidence()
+        self._evidence_problem = ""
+        try:
+            async with asyncio.timeout(self._pace.evidence_look):
+                if namespaces:
+                    read = await read_evidence(self._cluster, namespaces)
+        except (ApiError, TimeoutError) as error:
+            self._evidence_problem = str(error) or "the API server does not answer"
+            return
+        if read != self._evidence:
+            self._evidence = read
+            # Beside the loop: a text as large as a ConfigMap may be takes a while.
+            found = await asyncio.to_thread(installed, (unfold(one, IN_CONFIG_MAPS) for one in read.objects))
+            self._world.learn(installed=found)
 
     async def _survey(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -120,6 +150,12 @@ class Follower(ClusterView):
         error = self._pods.health.error if self._pods is not None else ""
         why = f" ({error})" if error else ""
         return f"pods stay on the nodes that `mixed` prefers, because those on nodes could not be counted lately{why}"
+
+    def unread_evidence(self) -> str:
+        """Say what of device plugins and autoscalers may not be read; "" if all is well."""
+        refused = ", ".join(self._evidence.refused)
+        why = self._evidence_problem or (f"forbidden are {refused}" if refused else "")
+        return f"device plugins and autoscalers (`evidence.namespaces`) are not all known: {why}" if why else ""
 
     def doubts(self) -> str:
         """Say what of the server's gates is a guess, or was declared and not found out; "" if it told everything."""

@@ -13,6 +13,9 @@ class Pace(NamedTuple):
     certificate_retry: float = 1.0
     # Between two views made from a stream of changes.
     refresh: float = 0.25
+    # Between looks at how device plugins and autoscalers are set up, and how long one may take.
+    evidence: float = 15.0
+    evidence_look: float = 5.0
     # Between questions to an API server that does not answer, and between looks at its version and gates.
     retry: float = 1.0
     server: float = 600.0

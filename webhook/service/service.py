@@ -220,6 +220,7 @@ class Service:
             "stock": self.follower.stale(),
             "namespaces": self.follower.unsure(),
             "pods": self.follower.uncounted(),
+            "evidence": self.follower.unread_evidence(),
             "server": self.follower.doubts(),
             **self._source.notes(),
         }

@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 from webhook.state import configuration
+from webhook.state.autoscalers import CLUSTER_AUTOSCALER, STATUS
 from webhook.state.builder import Seen, StateBuilder
 from webhook.state.canary import Workload, covers, workload
 from webhook.state.configuration import Configuration, read
 from webhook.state.custom_kind import CustomKind, custom_kinds
-from webhook.state.device_plugins import Replicated
+from webhook.state.device_plugins import Replicated, config_maps_of
 from webhook.state.features import Features
 from webhook.state.installed import IN_CONFIG_MAPS, installed
+from webhook.state.installed import NONE as NOTHING_INSTALLED
 from webhook.state.inventory import Inventory
 from webhook.state.mode import Mode, doubts, everywhere, mistake_of, mode_of, why_not
 from webhook.state.node_templates import prospects
+from webhook.state.outline import outline
 from webhook.state.schema import Bridge, Joint, Kubernetes, MixedFleet, NodeTemplate, Placing, PreferredNodes
 from webhook.state.state import OF_DEVICES, OF_NAMESPACES, State
 
 __all__ = [
+    "CLUSTER_AUTOSCALER",
     "IN_CONFIG_MAPS",
+    "NOTHING_INSTALLED",
     "OF_DEVICES",
     "OF_NAMESPACES",
+    "STATUS",
     "Bridge",
     "Configuration",
     "CustomKind",
@@ -37,6 +43,7 @@ __all__ = [
     "State",
     "StateBuilder",
     "Workload",
+    "config_maps_of",
     "configuration",
     "covers",
     "custom_kinds",
@@ -45,6 +52,7 @@ __all__ = [
     "installed",
     "mistake_of",
     "mode_of",
+    "outline",
     "prospects",
     "read",
     "why_not",

@@ -133,6 +133,11 @@ class StateBuilder:
         """Whether a decision depends on what pods hold of what device plugins hand out."""
         return bool(self._state.configuration.file.mixed)
 
+    @property
+    def evidence_in(self) -> tuple[str, ...]:
+        """The namespaces in which device plugins and autoscalers are set up."""
+        return self._state.configuration.file.evidence.namespaces
+
     def follow_pods(self, *, followed: bool) -> None:
         """Say whether what pods ask for is known, of all of them and as it is now."""
         if followed != self._followed:

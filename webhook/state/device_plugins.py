@@ -102,15 +102,11 @@ def device_plugins(objects: Iterable[Object]) -> tuple[DevicePlugin, ...]:
     maps: list[Object] = []
     found: list[DevicePlugin] = []
     for one in objects:
+        sets += _sets_of(one)
         match one.get("kind"):
             case "ConfigMap":
                 maps.append(one)
-            case "ClusterPolicy":
-                config = inside(one, "spec", "devicePlugin", "config")
-                if name := text(config.get("name")):
-                    sets.append(_Set(name, default=text(config.get("default")), fallbacks=(_EMPTY,)))
             case "DaemonSet":
-                sets += _sets_of(one)
                 found += _intel(one, _shared_argument(one))
             case "GpuDevicePlugin":
                 found += _intel(one, inside(one, "spec").get("sharedDevNum"))
@@ -139,7 +135,21 @@ def _default(told: _Set, configurations: Mapping[str, PluginConfiguration]) -> s
     return None
 
 
-def _sets_of(daemon_set: Object) -> Iterator[_Set]:
+def config_maps_of(obj: Object) -> list[tuple[str, str]]:
+    """Name the ConfigMaps that an object gives the NVIDIA plugin, by namespace and name; "" is the namespace of the operator."""
+    return [(one.namespace, one.name) for one in _sets_of(obj)]
+
+
+def _sets_of(obj: Object) -> Iterator[_Set]:
+    if obj.get("kind") == "ClusterPolicy":
+        config = inside(obj, "spec", "devicePlugin", "config")
+        if name := text(config.get("name")):
+            yield _Set(name, default=text(config.get("default")), fallbacks=(_EMPTY,))
+    elif obj.get("kind") == "DaemonSet":
+        yield from _sets_of_daemon_set(obj)
+
+
+def _sets_of_daemon_set(daemon_set: Object) -> Iterator[_Set]:
     """Read which ConfigMap the NVIDIA plugin of a DaemonSet is given, and how it chooses in it."""
     pod = inside(daemon_set, "spec", "template", "spec")
     containers = [*items(pod, "initContainers"), *items(pod, "containers")]
@@ -168,9 +178,14 @@ def _configurations(config_map: Object, where: str) -> Iterator[tuple[str, Plugi
     for name, value in list(inside(config_map, "data").items())[:_MOST]:
         if not isinstance(value, dict):
             continue  # with what is no YAML the plugin does not start either
-        known = set(value) <= set(_PARTS) and ("version" in value or "sharing" in value)
-        if known and value.get("version", "v1") in ("v1", ""):
+        if is_configuration(value):
             yield name, _configuration(value, f"{where} ({name})")
+
+
+def is_configuration(value: Object) -> bool:
+    """Say whether an object has the form of a configuration of the NVIDIA plugin."""
+    known = set(value) <= set(_PARTS) and ("version" in value or "sharing" in value)
+    return known and value.get("version", "v1") in ("v1", "")
 
 
 def _configuration(value: Object, where: str) -> PluginConfiguration:

@@ -84,7 +84,7 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         nodes = tuple(
             [node for node in every.values() if evidence.node_selector.items() <= node.metadata.labels.items()]
         )
-        if evidence != EVERYBODY:
+        if evidence.chooses:
             slices = _choose_slices(slices, nodes, evidence)
         selectors = [_Selectors(class_) for class_ in classes]
         reading = Reading.of(reads for one in selectors for reads in one.reads)
@@ -106,13 +106,13 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             known=True,
             classes=served,
             nodes=every,
-            handed_out=anywhere if evidence == EVERYBODY else _handed_out(nodes),
+            handed_out=_handed_out(nodes) if evidence.chooses else anywhere,
             handed_out_anywhere=anywhere,
             labelled=labelled,
             shared=shared,
             installed=installed,
             extended=serve_resources(classes),
-            chosen=evidence != EVERYBODY,
+            chosen=evidence.chooses,
             census=census,
         )
 

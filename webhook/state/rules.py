@@ -43,6 +43,7 @@ MOST_ROWS = 512
 MOST_TARGETS = 64
 MOST_NAMED = 20  # names that there are, in a message about one that there is not
 _LONGEST_TEXT = 1_024
+_MOST_NAMESPACES = 16
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?").fullmatch
 _PART = re.compile(r"<[A-Za-z]+>")
 _VARIABLE = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]{0,252}").fullmatch
@@ -80,6 +81,14 @@ def contradictions(file: File) -> Iterable[Mistake]:
         yield from _of_host(name, file.options(name), targets)
     for namespace in file.extended_resources.namespaces:
         yield from _namespace("/extendedResources/namespaces", namespace)
+    if len(file.evidence.namespaces) > _MOST_NAMESPACES:
+        yield Mistake(
+            "/evidence/namespaces",
+            f"more than {_MOST_NAMESPACES} namespaces",
+            "name those of device plugins and autoscalers",
+        )
+    for i, namespace in enumerate(file.evidence.namespaces):
+        yield from [one._replace(path=f"/evidence/namespaces/{i}") for one in _namespace("", namespace)]
     if file.bridge is not None:
         yield from _placing(file.bridge.placement)
         yield from _stranding(file.bridge, file.extended_resources)

@@ -76,6 +76,13 @@ class Evidence(_Declared, frozen=True, kw_only=True):
     drivers: tuple[str, ...] = ()
     # Labels that the nodes have whose slices, labels and hand-outs count.
     node_selector: dict[str, str] = {}
+    # Where device plugins and autoscalers run: of these namespaces their DaemonSets, Deployments and ConfigMaps are read.
+    namespaces: tuple[str, ...] = ()
+
+    @property
+    def chooses(self) -> bool:
+        """Whether only some drivers or nodes count."""
+        return bool(self.drivers or self.node_selector)
 
 
 class PreferredNodes(_Declared, frozen=True, kw_only=True):

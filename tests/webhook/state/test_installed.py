@@ -5,7 +5,7 @@ import pytest
 from cluster.manifests import unfold
 from tests.corpus.move.autoscaled import STATUS, karpenter, pool, requirement, scaler
 from tests.corpus.move.plugins import CHART, config_map, daemon_set, policy, sharing
-from webhook.state import IN_CONFIG_MAPS, installed
+from webhook.state import IN_CONFIG_MAPS, installed, outline
 
 ODD = (5, True, "x", None, [], {}, [5], ["x"], {"x": 5}, [{"x": 5}])
 OBJECTS = (
@@ -41,3 +41,29 @@ def test_a_part_of_another_shape_is_as_if_it_were_not_there(obj):
         if isinstance(odd, dict):
             read = installed([*others, odd])
             assert len(read.plugins) + len(read.autoscalers) >= 3, odd
+
+
+def secretive(value, around=""):
+    """Add a secret to every object in a value, and to variables and arguments, under a name that nothing reads."""
+    if isinstance(value, dict):
+        return {name: secretive(inner, name) for name, inner in value.items()} | {"password": "hunter2"}
+    if isinstance(value, list):
+        more = {"env": [{"name": "TOKEN", "value": "hunter2"}], "args": ["--token=hunter2", "hunter2"]}
+        return [*map(secretive, value), *more.get(around, [])]
+    return value
+
+
+def test_an_outline_says_the_same_and_nothing_else():
+    unfolded = [unfold(one, IN_CONFIG_MAPS) for one in OBJECTS]
+    labels = ("labels", "nodeSelector")  # which all are read
+    for one in unfolded:
+        whole = secretive({name: part for name, part in one.items() if name != "data"})
+        hidden = str(outline(whole))
+        for name in labels:
+            hidden = hidden.replace(f"'{name}': {{'a': 'b', 'password': 'hunter2'}}", "")
+        assert "hunter2" not in hidden
+        assert str(outline(one)) == str(outline(outline(one)))
+    text = '{"version": "v1", "flags": {"migStrategy": "none", "x": "hunter2"}, "sharing": {"mps": {"x": "hunter2"}}}'
+    kept = outline(unfold(config_map(a=text, b="resources: hunter2", c="hunter2"), IN_CONFIG_MAPS))
+    assert kept["data"] == {"a": {"version": "v1", "flags": {"migStrategy": "none"}, "sharing": {"mps": {}}}}
+    assert installed(map(outline, unfolded)) == installed(unfolded)

@@ -1,0 +1,134 @@
+"""How device plugins and autoscalers are set up decides on a live cluster, where an administrator says in which namespaces they are."""
+
+import json
+import subprocess
+
+import pytest
+
+from cluster import manifests
+from e2e.actors.webhook import COMMAND, CONFIGURATION, NODE, gpu
+from tests.corpus.move.autoscaled import NONE, pool, scaler
+from tests.corpus.move.plugins import LABEL, PLAIN, config_map, policy, sharing
+
+pytestmark = pytest.mark.real
+HOME = "installed-operator"
+EVIDENCE = f"{CONFIGURATION}evidence: {{namespaces: [{HOME}]}}\n"
+LEFT = f"{EVIDENCE}extendedResources: {{default: translate, autoscaled: leave}}\n"
+CLASS = "/apis/resource.k8s.io/v1/deviceclasses/gpu.nvidia.com"
+FOUR = f"ConfigMap {HOME}/plugin (any) makes 4 time-sliced replicas of each"
+SECRET = "hunter2"
+
+
+def kind(group, plural, name):
+    """A kind of the cluster that keeps whatever it is given."""
+    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    names = {"kind": name, "plural": plural, "singular": name.lower()}
+    version = {"name": "v1", "served": True, "storage": True, "schema": schema}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.{group}"},
+        "spec": {"group": group, "scope": "Cluster", "names": names, "versions": [version]},
+    }
+
+
+KINDS = [kind("karpenter.sh", "nodepools", "NodePool"), kind("nvidia.com", "clusterpolicies", "ClusterPolicy")]
+
+
+def autoscaler(namespace):
+    """A cluster-autoscaler that runs nowhere, and whose manifest has a secret among its arguments and variables."""
+    made = scaler("1.31.2", f"--token={SECRET}")
+    made["metadata"] = {"name": "scaler", "namespace": namespace}
+    [container] = made["spec"]["template"]["spec"]["containers"]
+    container["env"] = [{"name": "TOKEN", "value": SECRET}]
+    made["spec"] |= {"replicas": 0, "selector": {"matchLabels": {"app": "x"}}}
+    made["spec"]["template"]["metadata"] = {"labels": {"app": "x"}}
+    return made
+
+
+def plugin(namespace):
+    """The ConfigMap that the policy names."""
+    whole = {**PLAIN, "flags": {"migStrategy": "none", "plugin": {"secret": SECRET}}}
+    return config_map("plugin", namespace, any=sharing(), plain=whole, other=SECRET)
+
+
+@pytest.fixture
+def declared(control_plane, fleet_node, gated, webhook, tmp_path):
+    """A namespace for the operator with the rights that are printed for it, the kinds, and what a tenant writes to be believed."""
+    file = tmp_path / "drawbridge.yaml"
+    file.write_text(EVIDENCE)
+    printed = webhook.drawbridge("manifests", "--only=rest", "--image=x.example/y:1", "--config", str(file))
+    listed = [one.object for one in manifests.parse(printed)]
+    rights = [one for one in listed if one["metadata"]["name"] == "drawbridge-evidence"]
+    home = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": HOME}}
+    served = {"spec": {"extendedResourceName": "nvidia.com/gpu"}}
+    made = [home, *rights, *KINDS]
+    try:
+        control_plane.create(*made)
+        control_plane.kubectl(
+            "wait", "--for=condition=Established", "--timeout=30s", *[f"crd/{one['metadata']['name']}" for one in KINDS]
+        )
+        control_plane.create(policy(), pool(), autoscaler(gated), plugin(gated))
+        control_plane.patch(CLASS, served)
+        webhook.follow(EVIDENCE + "extendedResources: {default: translate}\n")
+        yield rights
+    finally:
+        webhook.follow(CONFIGURATION)
+        control_plane.patch(CLASS, {"spec": {"extendedResourceName": None}})
+        control_plane.patch(f"/api/v1/nodes/{NODE}", {"metadata": {"labels": {LABEL: None}}})
+        control_plane.remove(*reversed(made))
+
+
+def test_what_is_installed_decides_while_it_is_there_and_no_tenant_writes_it(
+    control_plane, webhook, declared, gated, tmp_path
+):
+    def tried(**spec):
+        """What would become of a pod now, and what is said about it."""
+        done = control_plane.kubectl(
+            "create", "--dry-run=server", "-o", "json", "-f", "-", input=json.dumps(gpu("tried", gated, **spec))
+        )
+        return "resourceClaims" in json.loads(done.stdout)["spec"], done.stderr
+
+    def seen(what, expected, *, translated, never="\0", seconds=40, **spec):
+        def holds():
+            became, said = tried(**spec)
+            return became == translated and expected in said and never not in said
+
+        control_plane.until(what, holds, seconds)
+
+    def drawbridge(*arguments):
+        command = [*COMMAND, *arguments, "--config", str(file), "--kubeconfig", str(control_plane.kubeconfig)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    file = tmp_path / "drawbridge.yaml"
+    chosen = {"nodeSelector": {LABEL: "plain"}}
+    control_plane.patch(f"/api/v1/nodes/{NODE}", {"metadata": {"labels": {LABEL: "plain"}}})
+    seen("the pool is told", f"Karpenter (NodePool gpu) {NONE}", translated=True, never="cluster-autoscaler")
+    seen("a configuration of a tenant says nothing", "may be a replica", translated=False, **chosen)
+
+    control_plane.remove(pool())
+    control_plane.create(plugin(HOME), autoscaler(HOME))
+    seen("the autoscaler is told", f"cluster-autoscaler 1.31 {NONE}", translated=True, never="Karpenter")
+    seen("the configuration counts", "", translated=True, **chosen)
+    seen("a replica is told", FOUR, translated=False, nodeSelector={LABEL: "any"})
+    webhook.follow(LEFT)
+    seen("the rule leaves the pod", "", translated=False)
+
+    told = drawbridge("survey", "-o", "json")
+    assert f"Deployment {HOME}/scaler" in told
+    assert FOUR in told
+    assert f"{gated}/scaler" not in [one["object"] for one in json.loads(told)["obstacles"]]
+    snapshot = tmp_path / "snapshot.json"
+    drawbridge("snapshot", "--to", str(snapshot))
+    written = snapshot.read_text()
+    assert SECRET not in written
+    [kept] = [one for one in json.loads(written)["items"] if one["kind"] == "ConfigMap"]
+    assert kept["metadata"] == {"namespace": HOME, "name": "plugin"}
+
+    control_plane.remove(*declared)
+    seen("without the right nothing of it counts", "may be a replica", translated=False, **chosen)
+    status, notes = webhook.get("/readyz?verbose")
+    assert status == 200
+    assert "`evidence.namespaces`) are not all known: forbidden are nodepools.karpenter.sh" in notes

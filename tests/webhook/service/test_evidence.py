@@ -1,0 +1,142 @@
+"""How device plugins and autoscalers are set up, read of a cluster: what counts, and what becomes of the rest."""
+
+import asyncio
+
+import pytest
+
+from cluster.embedded import Embedded
+from cluster.errors import Forbidden, NotFound, Unavailable
+from cluster.protocol import Page
+from tests.corpus.move.autoscaled import karpenter, pool, scaler
+from tests.corpus.move.plugins import CHART, config_map, policy, sharing
+from tests.limits import PATIENCE
+from tests.webhook.pods import configured
+from webhook.service.evidence import read_evidence
+from webhook.service.follower import Follower
+from webhook.service.pace import Pace
+from webhook.state.builder import StateBuilder
+
+HOME = "gpu-operator"
+CONFIGURATION = {"evidence": {"namespaces": [HOME]}}
+
+
+class Installed(Embedded):
+    """A cluster with objects of device plugins and autoscalers; `fails` says by plural what a request for some ends with."""
+
+    def __init__(self):
+        super().__init__()
+        self.there = []
+        self.fails = {}
+        self.asked = set()
+
+    def _of(self, resource, namespace):
+        self.asked.add((resource.plural, namespace))
+        if resource.plural in self.fails:
+            raise self.fails[resource.plural]
+        kinds = [one for one in self.there if one["kind"] == resource.kind]
+        return [one for one in kinds if one["metadata"].get("namespace") == namespace]
+
+    async def list(self, resource, namespace=None, **more):
+        if resource.plural not in ("nodepools", "clusterpolicies", "gpudeviceplugins", "daemonsets", "deployments"):
+            return await super().list(resource, namespace, **more)
+        return Page(tuple(self._of(resource, namespace)), "1")
+
+    async def get(self, resource, name, namespace=None):
+        for one in self._of(resource, namespace):
+            if one["metadata"]["name"] == name:
+                return one
+        raise NotFound(name)
+
+
+async def following(cluster, check, **configuration):
+    world = StateBuilder(configured(**configuration))
+    follower = Follower(cluster, world, Pace(refresh=0.01, evidence=0.02, evidence_look=PATIENCE))
+    task = asyncio.create_task(follower.run())
+    try:
+        async with asyncio.timeout(PATIENCE):
+            await follower.wait_for_sync()
+            await check(lambda: follower.state().fleet.installed, follower, world)
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def until(check):
+    while not check():  # noqa: ASYNC110  what is waited for happens in another task
+        await asyncio.sleep(0.01)
+
+
+async def test_what_is_there_counts_from_the_first_answer_on_until_it_is_gone():
+    cluster = Installed()
+    cluster.there = [pool(), policy(), config_map(any=sharing()), config_map(namespace="team-a", any=sharing(8))]
+
+    async def check(known, follower, world):
+        [plugin], [scaler] = known().plugins, known().autoscalers
+        assert plugin.configurations["any"].where == f"ConfigMap {HOME}/plugin (any)"
+        assert scaler.pools[0].name == "gpu"
+        cluster.there.pop(0)
+        await until(lambda: not known().autoscalers)
+        assert known().plugins
+        world.configure(configured())
+        await until(lambda: not known().plugins)
+        assert follower.unread_evidence() == ""
+
+    await following(cluster, check, **CONFIGURATION)
+
+
+async def test_without_a_declaration_nothing_is_asked():
+    cluster = Installed()
+    cluster.there = [pool(), karpenter()]
+
+    async def check(known, *_):
+        await asyncio.sleep(0.1)
+        assert not known().autoscalers
+        assert not {plural for plural, _ in cluster.asked} & {"nodepools", "deployments", "configmaps"}
+
+    await following(cluster, check)
+
+
+async def test_a_missing_right_is_told_and_keeps_nothing_waiting():
+    cluster = Installed()
+    cluster.there = [scaler("1.31.0") | {"metadata": {"name": "x", "namespace": HOME}}, policy()]
+    cluster.fails = {
+        "nodepools": NotFound("no such kind"),
+        "configmaps": Forbidden("no"),
+        "daemonsets": Forbidden("no"),
+    }
+
+    async def check(known, follower, _):
+        assert [one.minor for one in known().autoscalers] == [31]
+        assert follower.unread_evidence().endswith(f"forbidden are daemonsets.apps in {HOME}, configmaps in {HOME}")
+        cluster.fails["deployments"] = Forbidden("no")
+        await until(lambda: not known().autoscalers)
+
+    await following(cluster, check, **CONFIGURATION)
+
+
+async def test_while_the_server_does_not_answer_what_was_read_last_stays():
+    cluster = Installed()
+    cluster.there = [pool()]
+
+    async def check(known, follower, _):
+        cluster.fails = {"deployments": Unavailable("away")}
+        await until(lambda: "away" in follower.unread_evidence())
+        assert known().autoscalers
+
+    await following(cluster, check, **CONFIGURATION)
+
+
+async def test_of_config_maps_those_that_a_plugin_is_given_are_read_and_no_other():
+    cluster = Installed()
+    cluster.there = [CHART, policy(name="of-the-policy"), karpenter() | {"metadata": {"name": "k", "namespace": HOME}}]
+    cluster.there += [config_map(name, where, any=sharing()) for name in ("plugin", "other") for where in (HOME, "b")]
+    read = await read_evidence(cluster, [HOME, "b"], with_status=True)
+    maps = [one["metadata"] for one in read.objects if one["kind"] == "ConfigMap"]
+    assert maps == [{"namespace": HOME, "name": "plugin"}]
+    assert {where for _, where in cluster.asked} == {None, HOME, "b"}
+
+
+@pytest.mark.parametrize("names", [["Kube_System"], ["../../nodes"], [f"n-{n}" for n in range(17)]])
+def test_a_name_that_no_namespace_has_and_too_many_are_refused(names):
+    with pytest.raises(AssertionError):
+        configured(evidence={"namespaces": names})

@@ -1,0 +1,88 @@
+"""Reads how device plugins and autoscalers are set up: kinds of the cluster, and what is in the namespaces that an administrator names.
+
+Not watched: it is read again from time to time, and only those ConfigMaps that another object names. No tenant's object counts,
+because none is read of other namespaces. A kind that is not there, or may not be read, is passed over.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from cluster.errors import Forbidden, NotFound
+from cluster.resources import CONFIG_MAPS, DAEMON_SETS, DEPLOYMENTS, Resource
+from webhook.state import CLUSTER_AUTOSCALER, NOTHING_INSTALLED, STATUS, config_maps_of, installed, outline
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+    from cluster.protocol import Cluster
+    from dra.raw import Object
+
+OF_CLUSTER: tuple[Resource[Any], ...] = (
+    Resource("karpenter.sh", "v1", "nodepools", "NodePool", dict, namespaced=False),
+    Resource("nvidia.com", "v1", "clusterpolicies", "ClusterPolicy", dict, namespaced=False),
+    Resource("deviceplugin.intel.com", "v1", "gpudeviceplugins", "GpuDevicePlugin", dict, namespaced=False),
+)
+OF_NAMESPACES = (DAEMON_SETS, DEPLOYMENTS)
+_PAGES, _MAPS = 8, 32  # of a collection, and ConfigMaps, that are read
+
+
+class Evidence(NamedTuple):
+    """What was read, and what may not be."""
+
+    objects: tuple[Object, ...] = ()
+    refused: tuple[str, ...] = ()
+
+
+async def read_evidence(cluster: Cluster, namespaces: Sequence[str], *, with_status: bool = False) -> Evidence:
+    """Read what is set up, and what cluster-autoscaler tells of its groups, if that is of use."""
+    objects: list[Object] = []
+    refused: list[str] = []
+    for kind in OF_CLUSTER:
+        objects += [one async for one in _all(cluster, kind, None, refused)]
+    for where in namespaces:
+        for kind in OF_NAMESPACES:
+            objects += [one async for one in _all(cluster, kind, where, refused)]
+    named: list[tuple[str, str]] = []
+    for obj in objects:
+        scalers = installed((obj,)).autoscalers if with_status else ()
+        named += [(obj["metadata"]["namespace"], STATUS) for one in scalers if one.name == CLUSTER_AUTOSCALER]
+        for where, name in config_maps_of(obj):
+            named += [(one, name) for one in namespaces if where in ("", one)]
+    for where, name in list(dict.fromkeys(named))[:_MAPS]:
+        try:
+            read = await cluster.get(CONFIG_MAPS.raw, name, where)
+        except NotFound:
+            continue
+        except Forbidden:
+            refused.append(f"configmaps in {where}")
+            continue
+        objects.append(
+            {
+                "apiVersion": "v1",
+                "kind": "ConfigMap",
+                "metadata": {"namespace": where, "name": name},
+                "data": read.get("data"),
+            }
+        )
+    return Evidence(tuple(objects), tuple(dict.fromkeys(refused)))
+
+
+async def _all(cluster: Cluster, kind: Resource[Any], where: str | None, refused: list[str]) -> AsyncIterator[Object]:
+    """Read those objects of a kind that say something."""
+    more = ""
+    for _ in range(_PAGES):
+        try:
+            page = await cluster.list(kind.raw, where, limit=kind.page, more=more)
+        except NotFound:
+            return
+        except Forbidden:
+            refused.append(f"{kind.id} in {where}" if where else kind.id)
+            return
+        for one in page.items:
+            kept = outline(kind.plain(one))
+            if config_maps_of(kept) or installed((kept,)) != NOTHING_INSTALLED:
+                yield kept
+        more = page.more
+        if not more:
+            return

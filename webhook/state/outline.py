@@ -1,0 +1,107 @@
+"""What is read of the objects of device plugins and autoscalers, and kept of them: nothing else, because the rest may be secret. Pure."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from dra.raw import items, mapping, strings
+from webhook.state.device_plugins import is_configuration
+
+if TYPE_CHECKING:
+    from dra.raw import Object
+
+_FLAGS = frozenset(("config-file", "enable-dynamic-resource-allocation", "ignore-dra-requests", "shared-dev-num"))
+_VARIABLES = frozenset(("CONFIG_FILE", "DEFAULT_CONFIG", "FALLBACK_STRATEGIES", "IGNORE_DRA_REQUESTS", "NODE_LABEL"))
+_LONGEST = 253  # letters of a text
+
+
+def _scalar(value: Any) -> Any:
+    too_long = isinstance(value, str) and len(value) > _LONGEST
+    return None if too_long or isinstance(value, dict | list) else value
+
+
+def _texts(value: Any) -> list[str]:
+    return [one for one in strings({"": value}, "") if len(one) <= _LONGEST]
+
+
+def _labels(value: Any) -> Object:
+    return {key: one for key, one in mapping(value).items() if isinstance(one, str) and len(one) <= _LONGEST}
+
+
+def _arguments(value: Any) -> list[str]:
+    """Keep the flags that are read, and a number that follows one."""
+    kept: list[str] = []
+    for before, word in pairwise(["", *_texts(value)]):
+        is_flag = word.startswith("-") and word.lstrip("-").partition("=")[0] in _FLAGS
+        if is_flag or (kept[-1:] == [before] and word.isdecimal()):
+            kept.append(word)
+    return kept
+
+
+def _variables(value: Any) -> list[Object]:
+    return [
+        {"name": one["name"], "value": _scalar(one.get("value"))}
+        for one in items({"": value}, "")
+        if str(one.get("name")) in _VARIABLES
+    ]
+
+
+def _configurations(value: Any) -> Object:
+    """Keep the texts of a ConfigMap that were read (`cluster.manifests.unfold`) and say something."""
+    return {
+        name: _keep(one, _CONFIGURATION if is_configuration(one) else _STATUS)
+        for name, one in mapping(value).items()
+        if isinstance(one, dict) and (is_configuration(one) or "nodeGroups" in one)
+    }
+
+
+# By name what is kept of a member; of each object of a list; or by a function.
+_NAMED = {"name": _scalar}
+_STRATEGY = {
+    "renameByDefault": _scalar,
+    "failRequestsGreaterThanOne": _scalar,
+    "resources": [{"name": _scalar, "rename": _scalar, "replicas": _scalar}],
+}
+_CONFIGURATION = {
+    "version": _scalar,
+    "flags": {"migStrategy": _scalar},
+    "sharing": {"mps": _STRATEGY, "timeSlicing": _STRATEGY},
+    "resources": {"gpus": [_NAMED], "mig": [_NAMED], "migs": [_NAMED]},
+}
+_STATUS = {"nodeGroups": [{"name": _scalar, "health": {"cloudProviderTarget": _scalar, "maxSize": _scalar}}]}
+_CONTAINER = {**_NAMED, "image": _scalar, "command": _arguments, "args": _arguments, "env": _variables}
+_POD = {
+    "nodeSelector": _labels,
+    "initContainers": [_CONTAINER],
+    "containers": [_CONTAINER],
+    "volumes": [{**_NAMED, "configMap": _NAMED}],
+}
+_WORKLOAD = {"template": {"spec": _POD}}
+_NODES = {
+    "requirements": [{"key": _scalar, "operator": _scalar, "values": _texts}],
+    "taints": [{"key": _scalar, "value": _scalar, "effect": _scalar}],
+}
+_SPECS: dict[str, Any] = {
+    "ClusterPolicy": {"devicePlugin": {"config": {"name": _scalar, "default": _scalar}}},
+    "DaemonSet": _WORKLOAD,
+    "Deployment": _WORKLOAD,
+    "GpuDevicePlugin": {"sharedDevNum": _scalar, "nodeSelector": _labels},
+    "NodePool": {"template": {"metadata": {"labels": _labels}, "spec": _NODES}},
+}
+
+
+def outline(obj: Object) -> Object:
+    """Keep of an object what is read of it."""
+    head = {"apiVersion": _scalar, "kind": _scalar, "metadata": {"namespace": _scalar, "name": _scalar}}
+    kept: Object = _keep(obj, {**head, "data": _configurations, "spec": _SPECS.get(str(obj.get("kind")), {})})
+    return kept
+
+
+def _keep(value: Any, shape: Any) -> Any:
+    if isinstance(shape, dict):
+        obj = mapping(value)
+        return {name: _keep(obj[name], part) for name, part in shape.items() if name in obj}
+    if isinstance(shape, list):
+        return [_keep(one, shape[0]) for one in items({"": value}, "")]
+    return shape(value)
