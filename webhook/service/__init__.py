@@ -12,13 +12,12 @@ if TYPE_CHECKING:
     from webhook.service import log
     from webhook.service.configuration_file import Source
     from webhook.service.configuration_file import load as load_configuration
-    from webhook.service.evidence import Evidence, read_evidence
+    from webhook.service.evidence import read_evidence
     from webhook.service.log import Decisions
     from webhook.service.service import Service, Settings
 
 __all__ = [
     "Decisions",
-    "Evidence",
     "Service",
     "Settings",
     "Source",
@@ -29,7 +28,6 @@ __all__ = [
 
 _HOMES = {
     "Decisions": ("log", "Decisions"),
-    "Evidence": ("evidence", "Evidence"),
     "Service": ("service", "Service"),
     "Settings": ("service", "Settings"),
     "Source": ("configuration_file", "Source"),

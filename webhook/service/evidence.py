@@ -27,14 +27,14 @@ OF_NAMESPACES = (DAEMON_SETS, DEPLOYMENTS)
 _PAGES, _MAPS = 8, 32  # of a collection, and ConfigMaps, that are read
 
 
-class Evidence(NamedTuple):
+class ReadEvidence(NamedTuple):
     """What was read, and what may not be."""
 
     objects: tuple[Object, ...] = ()
     refused: tuple[str, ...] = ()
 
 
-async def read_evidence(cluster: Cluster, namespaces: Sequence[str], *, with_status: bool = False) -> Evidence:
+async def read_evidence(cluster: Cluster, namespaces: Sequence[str], *, with_status: bool = False) -> ReadEvidence:
     """Read what is set up, and what cluster-autoscaler tells of its groups, if that is of use."""
     objects: list[Object] = []
     refused: list[str] = []
@@ -65,7 +65,7 @@ async def read_evidence(cluster: Cluster, namespaces: Sequence[str], *, with_sta
                 "data": read.get("data"),
             }
         )
-    return Evidence(tuple(objects), tuple(dict.fromkeys(refused)))
+    return ReadEvidence(tuple(objects), tuple(dict.fromkeys(refused)))
 
 
 async def _all(cluster: Cluster, kind: Resource[Any], where: str | None, refused: list[str]) -> AsyncIterator[Object]:

@@ -9,7 +9,7 @@ from cluster import resources
 from cluster.errors import ApiError
 from cluster.manifests import unfold
 from runtime.informers import ClusterView
-from webhook.service.evidence import Evidence, read_evidence
+from webhook.service.evidence import ReadEvidence, read_evidence
 from webhook.service.pace import Pace
 from webhook.service.pod_survey import LIVING
 from webhook.state import IN_CONFIG_MAPS, OF_DEVICES, OF_NAMESPACES, Features, doubts, installed
@@ -62,7 +62,7 @@ class Follower(ClusterView):
         # Pods on nodes, from when a policy for a mixed fleet asks for them.
         self._pods: Informer[Any] | None = None
         # How device plugins and autoscalers are set up, as it was last read, and why it was not.
-        self._evidence = Evidence()
+        self._evidence = ReadEvidence()
         self._evidence_problem = ""
 
     async def run(self) -> None:
@@ -90,7 +90,7 @@ class Follower(ClusterView):
     async def _read_evidence(self) -> None:
         """Read how device plugins and autoscalers are set up. What was read before stays while the server does not answer."""
         namespaces = self._world.evidence_in
-        read = Evidence()
+        read = ReadEvidence()
         self._evidence_problem = ""
         try:
             async with asyncio.timeout(self._pace.evidence_look):
