@@ -116,10 +116,10 @@ def test_what_is_installed_decides_while_it_is_there_and_no_tenant_writes_it(
     webhook.follow(LEFT)
     seen("the rule leaves the pod", "", translated=False)
 
-    told = drawbridge("survey", "-o", "json")
-    assert f"Deployment {HOME}/scaler" in told
-    assert FOUR in told
-    assert f"{gated}/scaler" not in [one["object"] for one in json.loads(told)["obstacles"]]
+    obstacles = {one["object"]: one["message"] for one in json.loads(drawbridge("survey", "-o", "json"))["obstacles"]}
+    assert "does not consider claims" in obstacles[f"Deployment {HOME}/scaler"]
+    assert "it makes 4 time-sliced replicas of each" in obstacles[f"ConfigMap {HOME}/plugin (any)"]
+    assert not any(gated in name for name in obstacles)
     snapshot = tmp_path / "snapshot.json"
     drawbridge("snapshot", "--to", str(snapshot))
     written = snapshot.read_text()

@@ -17,7 +17,10 @@ from cluster.errors import Forbidden
 from cluster.kubernetes import Kubernetes
 from tests import shapes
 from tests.cli.running import run, run_json
+from tests.corpus.move.autoscaled import pool, scaler
+from tests.corpus.move.plugins import CHART, config_map, policy, sharing
 from tests.draws import draws
+from tests.webhook.service.test_evidence import HOME, Installed
 from webhook.state.configuration import DEFAULT as FILE
 from webhook.state.configuration import Configuration
 
@@ -312,3 +315,29 @@ def test_a_member_that_nobody_knows_is_dropped_wherever_it_stands():
         obj = marked(draw.choice(every), draw)
         [line] = redaction.finish([json.dumps(redaction.redact(obj)).encode()])
         assert MARK not in line.decode(), obj
+
+
+def test_device_plugins_and_autoscalers_stay_as_far_as_they_are_read(monkeypatch, tmp_path):
+    cluster = Installed()
+    secret = {"name": "TOKEN", "value": SECRET}
+    there = scaler("1.31.0", f"--token={SECRET}") | {"metadata": {"name": "scaler", "namespace": HOME}}
+    there["spec"]["template"]["spec"]["containers"][0]["env"] = [secret]
+    cluster.there = [pool(), policy(), config_map(any=sharing(), other=SECRET), CHART, there]
+    cluster.there += [
+        one | {"metadata": {"name": "fake", "namespace": "team-a"}} for one in (there, config_map(any=sharing(8)))
+    ]
+    monkeypatch.setattr(Kubernetes, "connect", lambda **_: cluster)
+    file = tmp_path / "snapshot.json"
+    assert run("snapshot", "--to", file).exit_code == 0
+    assert SECRET not in file.read_text()
+    _, live = run_json("survey")
+    _, replayed = run_json("survey", "-f", file)
+    told = [{(one["object"], one["message"]) for one in answer["obstacles"]} for answer in (live, replayed)]
+    of_both = {one for one in told[0] if one[0] != "DrawbridgeConfiguration"}
+    assert of_both <= told[1]
+    assert {name.partition(" (")[0] for name, _ in of_both} >= {
+        f"ConfigMap {HOME}/plugin",
+        f"Deployment {HOME}/scaler",
+        "Karpenter",
+    }
+    assert not any("fake" in name for name, _ in told[0] | told[1])

@@ -34,7 +34,7 @@ class Installed(Embedded):
         if resource.plural in self.fails:
             raise self.fails[resource.plural]
         kinds = [one for one in self.there if one["kind"] == resource.kind]
-        return [one for one in kinds if one["metadata"].get("namespace") == namespace]
+        return [one for one in kinds if namespace in (None, one["metadata"].get("namespace"))]
 
     async def list(self, resource, namespace=None, **more):
         if resource.plural not in ("nodepools", "clusterpolicies", "gpudeviceplugins", "daemonsets", "deployments"):
