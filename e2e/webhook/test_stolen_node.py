@@ -130,7 +130,7 @@ WRITES = {
     "taints": ("is not allowed to modify taints", [("patch", ME, {"spec": {"taints": [{"key": "a", "effect": "NoExecute"}]}}, "merge")]),
     "protected labels": ("is not allowed to modify labels", [("patch", ME, {"metadata": {"labels": {"node-restriction.kubernetes.io/team": "a"}}}, "merge")]),
     "another node": ("is not allowed to modify node", [("patch", f"/api/v1/nodes/{OTHERS[0]}", {"metadata": {"labels": {"a": "b"}}}, "merge")]),
-    "own pools of any driver": ("", [lie(f"own-{at}", fleet.hami_gpus(1, memory=memory, product="T4"), driver=driver, pool=f"{STOLEN}-more") for at, (driver, memory) in enumerate([(fleet.HAMI, "1Gi"), (fleet.NVIDIA, "1Ei"), (fleet.DRANET, "1Mi")])]),
+    "own pools of any driver": ("", [lie(f"own-{at}", fleet.hami_gpus(1, memory=memory, product="T4"), driver=driver, pool=f"{STOLEN}-more") for at, (driver, memory) in enumerate([(fleet.HAMI, "1Gi"), (fleet.NVIDIA, "1Ei"), (fleet.DRANET, "16Mi")])]),
     "names twice": ("", [lie(f"twice-{at}", gpus(2), pool=f"{STOLEN}-twice", count=2) for at in range(2)]),
     "names twice in a slice": ("Duplicate value", [lie("double", gpus(1) * 2)]),
     "128 devices": ("", [lie("many", gpus(128), pool=f"{STOLEN}-many")]),
