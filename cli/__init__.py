@@ -22,8 +22,14 @@ def begin(called: str | None = None) -> None:
     from cli.main import main
 
     try:
-        main(prog_name=called)
+        try:
+            main(prog_name=called)
+        finally:
+            sys.stdout.flush()  # what is buffered finds no room here, and not when the interpreter ends, which is exit 120
     except OSError as error:  # a command answers for its own; this is help, or an answer that finds no room
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is left of it is written there
+        if isinstance(error, BrokenPipeError):  # its reader has enough
+            sys.exit(1)
         print(f"error: {error.strerror or error}", file=sys.stderr)
         sys.exit(_FAILED)
 

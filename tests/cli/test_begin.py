@@ -3,6 +3,7 @@
 143 is our own doing; -15 would be the kernel's, which spares first processes.
 """
 
+import os
 import shlex
 import signal
 import subprocess
@@ -76,8 +77,9 @@ def ended(*arguments, redirected="", **pipes):
 
 @pytest.mark.parametrize("arguments", [["--help"], ["check", "--help"], ["check", "--explain", "R023"], ["dialects", "-o", "json"]])  # fmt: skip
 @pytest.mark.linux("writes to /dev/full")
-def test_an_answer_that_finds_no_room_is_told_and_is_the_environments_fault(arguments):
-    done = ended(*arguments, redirected=f"> {FULL}")
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_an_answer_that_finds_no_room_is_told_and_is_the_environments_fault(arguments, unbuffered):
+    done = ended(*arguments, redirected=f"> {FULL}", env=os.environ | {"PYTHONUNBUFFERED": unbuffered})
     assert done.returncode == 3
     assert "No space left on device" in done.stderr
     assert "Traceback" not in done.stderr
