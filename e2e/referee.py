@@ -50,7 +50,11 @@ def refusal(server: ControlPlane, value: Object) -> str | None:
         server.post(path, value, dryRun="All")
     except ApiError as error:
         # A dry run of a second kubectl would find the namespace that the first made.
-        if error.code == 404 and error.message.startswith("namespaces ") and server.namespace(str(plain["namespace"])):
+        if error.code == 404 and error.message.startswith("namespaces "):
+            try:
+                server.namespace(str(plain["namespace"]))
+            except ApiError as wrong:  # a name that no namespace can have
+                return wrong.message
             return refusal(server, value)
         return "" if error.code == 409 else error.message
     return ""

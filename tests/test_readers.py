@@ -29,6 +29,7 @@ from node.inventory import reading
 from node.plugins import PluginFault, answer_from_spec
 from tests import shapes
 from tests.cli.running import run
+from tests.corpus.move import autoscaled, plugins
 from tests.draws import draws
 
 EXAMPLES = Path(__file__).parents[1] / "manifests" / "examples"
@@ -93,8 +94,22 @@ PROMISES = {"node": "n", "promises": [{"namespace": "a", "claim": "c", "uid": "u
 CDI = {"cdiVersion": "0.6.0", "kind": "x/y", "devices": [{"name": "u-0", "annotations": {"drawbridge.dev/request": "r"}, "containerEdits": {"env": ["A=B"]}}]}  # fmt: skip
 LOG = {"path": "mutate", "uid": "1", "mode": "observe", "object": "Pod/a/p", "outcome": "left", "decisions": [{"key": "k", "action": "left", "detail": "x"}]}  # fmt: skip
 FACTS = {"gpu-0": {"attributes": {"a": "b"}, "capacity": {"memory": "1Gi"}}}
+KUSTOMIZATION = {"resources": ["pod.json"], "namePrefix": "a-", "images": [{"name": "x"}], "patches": [{"path": "p.yaml", "target": {"kind": "Pod"}}, {"patch": "[]"}], "configMapGenerator": [{"name": "c", "files": ["a=pod.json"]}], "components": ["../c"]}  # fmt: skip
+DEPLOYED = [
+    {"apiVersion": "argoproj.io/v1alpha1", "kind": "Application", "metadata": {"name": "a"}, "spec": {"source": {"path": ".", "kustomize": {"namePrefix": "a", "patches": [{"patch": "a"}], "components": ["c"]}, "helm": {"values": "a: 1", "valuesObject": {"resources": {"limits": {"nvidia.com/gpu": 1}}}, "parameters": [{"name": "a", "value": "1"}]}}, "sources": [{"path": "b"}]}},
+    {"apiVersion": "helm.toolkit.fluxcd.io/v2", "kind": "HelmRelease", "metadata": {"name": "a"}, "spec": {"chart": {"spec": {"chart": "./c"}}, "values": {"resources": {"limits": {"nvidia.com/gpu": 1}}}, "postRenderers": [{"kustomize": {"patches": [{"patch": "a"}]}}]}},
+    {"apiVersion": "kustomize.toolkit.fluxcd.io/v1", "kind": "Kustomization", "metadata": {"name": "a"}, "spec": {"path": ".", "targetNamespace": "n", "patches": [{"patch": "a"}], "postBuild": {"substitute": {"a": "b"}}}},
+]  # fmt: skip
+DEFINITION = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "pods.x.io"}, "spec": {"group": "x.io", "scope": "Namespaced", "names": {"kind": "P", "plural": "pods"}, "versions": [{"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}}}}]}}  # fmt: skip
+ANNOTATED = {**POD, "metadata": {"name": "p", "annotations": {"drawbridge.dev/templates": "{}", "drawbridge.dev/original": "{}", "k8s.v1.cni.cncf.io/networks": '[{"name": "a"}]', "scheduling.koordinator.sh/device-allocate-hint": '{"gpu": {}}', "nvidia.com/use-gputype": "A100"}}}  # fmt: skip
 
 READERS = {
+    "kustomization": (command("translate", "--in-place", "--dry-run", "{folder}", name="kustomization.yaml"), [KUSTOMIZATION]),
+    "deployed": (command("translate", "--in-place", "--dry-run", "{folder}"), DEPLOYED),
+    "plugins": (command("survey", "-f", "{file}", "-f", "{pod}"), [plugins.config_map(a=plugins.sharing()), plugins.policy("a")]),
+    "autoscalers' pools": (command("translate", "-f", "{pod}", "--inventory", "{file}"), [autoscaled.pool(taints=[{"key": "a", "effect": "NoSchedule"}], requirements=[{"key": "a", "operator": "In", "values": ["b"]}])]),
+    "definition": (command("translate", "-f", "{pod}", "--inventory", "{file}"), [DEFINITION]),
+    "annotations": (command("translate", "-f", "{file}"), [ANNOTATED]),
     "configuration": (command("translate", "-f", "{pod}", "--config", "{file}"), [*documents("configuration.yaml"), *documents("dialects.yaml"), *documents("rules")]),
     "configuration of manifests": (command("manifests", "--config", "{file}"), documents("configuration.yaml")),
     "configuration of dialects": (command("dialects", "--config", "{file}"), documents("dialects.yaml")),
