@@ -210,7 +210,7 @@ class Trees:
     def _text(self, file: str) -> str:
         if file not in self._texts:
             try:
-                self._texts[file] = text_at(file)
+                self._texts[file] = text_at(file) if Path(file).stat().st_size <= MOST_BYTES else ""
             except (OSError, UnicodeDecodeError):
                 self._texts[file] = ""  # a picture in a ConfigMap
         return self._texts[file]
@@ -432,12 +432,18 @@ class Trees:
 
     def left_to_charts(self, translate: Translate) -> Iterator[InputProblem]:
         """Name the lines of charts that render to something that asks for devices, and of values that are given to one."""
+        given = {
+            os.path.normpath(f"{_repository(Path(file).parent)}/{path}")
+            for file, inside in self._read.items()
+            for one in inside
+            for path in _given_values(one.object)
+        }
         for chart in sorted({chart_of(file) for file in self._read} - {""}):
             keys: set[str] = set()
             with suppress(ManifestError):  # no helm, or it needs values
                 done = translate(manifests.parse(text_of(f"{CHART}{chart}")[0], chart))
                 keys = {decision.key for one in done for decision in one.translation.decisions if decision.key}
-                if not keys:
+                if not keys and chart not in given:
                     continue
             files = (Path(parent, name) for parent, _, names in os.walk(chart) for name in sorted(names))
             lines = [one for file in files if file.suffix in _OF_CHARTS for one in self.by_hand(str(file), keys)]
@@ -535,7 +541,20 @@ def chart_of(file: str) -> str:
 
 def _gives_values(value: Object) -> bool:
     """Say whether a document is values of a chart, or an object that holds some."""
-    return "kind" not in value or value["kind"] in {"HelmRelease", "HelmChart", "Application", "ApplicationSet"}
+    return "kind" not in value or str(value["kind"]) in {"HelmRelease", "HelmChart", "Application", "ApplicationSet"}
+
+
+def _given_values(value: Object) -> Iterator[str]:
+    """Name the folders of charts that an object of Argo CD or Flux renders by values of its own."""
+    spec = mapping(value.get("spec"))
+    match value.get("kind"):
+        case "HelmRelease" if spec.keys() & {"values", "valuesFrom"}:
+            yield str(mapping(mapping(spec.get("chart")).get("spec")).get("chart"))
+        case "Application":
+            listed = spec.get("sources")
+            for one in (spec.get("source"), *(listed if isinstance(listed, list) else ())):
+                if mapping(one).get("helm"):
+                    yield str(mapping(one).get("path"))
 
 
 def by_themselves(results: Sequence[Result], documents: Iterable[Document]) -> list[Result]:

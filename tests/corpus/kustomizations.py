@@ -141,6 +141,23 @@ TREES = {
         ("app/values.yaml:4", "app/templates/plain.yaml:14", "values-prod.yaml:1", "release.yaml:6"),
         no=("app/values.yaml:1", "quiet/values.yaml:"),
     ),
+    "charts that Flux and Argo CD turn on": Tree(
+        {
+            **{
+                f"charts/{name}/{file}": text
+                for name in ("flux", "argo", "off")
+                for file, text in {
+                    "Chart.yaml": f"apiVersion: v2\nname: {name}\nversion: 1.0.0\n",
+                    "values.yaml": "on: false\n",
+                    "templates/web.yaml": "{{ if .Values.on }}\n" + deployment() + "{{ end }}\n",
+                }.items()
+            },
+            "flux.yaml": "apiVersion: helm.toolkit.fluxcd.io/v2\nkind: HelmRelease\nmetadata: {name: flux}\nspec:\n  chart: {spec: {chart: ./charts/flux}}\n  values: {on: true}\n",
+            "argo.yaml": "apiVersion: argoproj.io/v1alpha1\nkind: Application\nmetadata: {name: argo}\nspec:\n  source: {path: charts/argo, helm: {parameters: [{name: on, value: 'true'}]}}\n",
+        },
+        ("charts/flux/templates/web.yaml:15", "charts/argo/templates/web.yaml:15"),
+        no=("charts/off/templates/web.yaml:",),
+    ),
     "a patch that takes away": Tree(over("patches:\n- path: none.yaml\n", **{"prod/none.yaml": patch(count="null")}), ("prod/none.yaml:12",)),
     "a JSON patch of more": Tree(over(f"patches:\n- target: {{kind: Deployment}}\n  patch: |-\n    {REPLICAS}\n    - {{{COUNT}}}\n"), ("prod/kustomization.yaml:8",)),
     "a JSON patch, by its old field": Tree(over("patchesJson6902:\n- target: {group: apps, version: v1, kind: Deployment, name: web}\n  path: p.json\n", **{"prod/p.json": '[{"op": "remove", "path": "/spec/template/spec/containers/0/resources/limits/nvidia.com~1gpu"}]'}), ("prod/p.json:1",)),
