@@ -295,7 +295,13 @@ def marked(value, draw):
     value = json.loads(json.dumps(value))
     places = [value]
     for one in places:
-        places += [each for each in (one.values() if isinstance(one, dict) else one) if isinstance(each, dict | list)]
+        inner = one.items() if isinstance(one, dict) else enumerate(one)
+        # A label may have any name.
+        places += [
+            each
+            for name, each in inner
+            if isinstance(each, dict | list) and name not in ("matchLabels", "nodeSelector")
+        ]
     around = draw.choice([one for one in places if isinstance(one, dict) and not _is_map(one)])
     shape = draw.choice((MARK, [MARK], {"a": MARK}, [{"name": MARK}], {"value": MARK}, {MARK: MARK}))
     around[draw.choice(("unknown", "secretKey", "options", "message", "workingDir", "x-y"))] = shape
