@@ -102,7 +102,9 @@ def test_where_devices_are_in_use_and_something_else_is_in_the_way_no_holder_is_
     apart = {"labelSelector": {"matchLabels": {"app": "one"}}, "topologyKey": "kubernetes.io/hostname"}
     data = {"name": "data", "persistentVolumeClaim": {"claimName": "missing"}}
     # What a pod and its container have more, and the reason that comes first.
+    spread = {"maxSkew": 1, "topologyKey": "no-such-label", "whenUnsatisfiable": "DoNotSchedule"}
     reasons = {
+        "spread": ({"topologySpreadConstraints": [spread]}, {}, "pod topology spread constraints"),
         "selector": ({"nodeSelector": {"disk": "ssd"}}, {}, "node(s) didn't match Pod's node affinity/selector: disk=ssd"),
         "cpu": ({}, {"resources": {"requests": {"cpu": "500"}}}, "Insufficient cpu"),
         "port": ({}, port, "free ports for the requested pod ports"),
