@@ -104,18 +104,25 @@ OBJECTS = [
     Breakage(MUTATING, each_hook("namespaceSelector", {"matchLabels": {"no": "namespace"}}), "changed", "namespaceSelector"),
     Breakage(MUTATING, each_hook("objectSelector", {"matchLabels": {"no": "pod"}}), "changed", "objectSelector"),
     Breakage(MUTATING, each_hook("matchConditions", [{"name": "never", "expression": "false"}]), "changed", "matchConditions"),
+    Breakage(MUTATING, each_hook("timeoutSeconds", 1), "changed", "timeoutSeconds"),
+    Breakage(MUTATING, each_hook("reinvocationPolicy", "Never"), "changed", "reinvocationPolicy"),
     Breakage(MUTATING, each_hook("clientConfig", elsewhere), "changed", "clientConfig"),
     Breakage(QUOTAS, None, "missing"),
     Breakage(QUOTAS, lambda it: it["spec"]["versions"][0].pop("additionalPrinterColumns"), "changed", "additionalPrinterColumns"),
+    Breakage(QUOTAS, lambda it: it["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"].pop("spec"), "changed", "spec"),
     Breakage(named(HOOKS, "ValidatingAdmissionPolicy", "drawbridge-secrets"), None, "missing"),
+    Breakage(MODE, None, "missing"),
     Breakage(named(HOOKS, "ValidatingAdmissionPolicy", "drawbridge-leases"), at("spec", "failurePolicy", value="Ignore"), "changed", "failurePolicy"),
     Breakage(MODE, at("spec", "validationActions", value=["Audit"]), "changed", "validationActions"),
     Breakage(role("drawbridge-webhook"), without("deviceclasses"), "changed", "rules"),
     Breakage(role("drawbridge-controller", "Role"), without("leases"), "changed", "rules"),
     Breakage(role("drawbridge-controller", "ClusterRoleBinding"), at("subjects", 0, "namespace", value="drawbridge-sytem"), "changed", "subjects"),
     Breakage(role("drawbridge-authority", "RoleBinding"), None, "missing"),
+    Breakage(role("drawbridge-webhook", "ClusterRoleBinding"), None, "missing"),
+    Breakage(role("drawbridge-controller"), None, "missing"),
     Breakage(SERVICE, None, "missing"),
     Breakage(SERVICE, at("spec", "selector", "app.kubernetes.io/component", value="webhooks"), "changed", "selector"),
+    Breakage(SERVICE, at("spec", "ports", 0, "targetPort", value=9999), "changed", "ports"),
     Breakage(named("networking.k8s.io/v1", "NetworkPolicy", "drawbridge-webhook", SYSTEM), None, "missing"),
     Breakage(CONFIG, None, "missing"),
     Breakage(CONFIG, at("data", value={"drawbridge.yml": "mode: observe\n"}), "configuration", "has no drawbridge.yaml"),
@@ -284,6 +291,12 @@ def of_a_class_that_does_not_exist(cluster, tenants):
     return named("resource.k8s.io/v1", "DeviceClass", "none.example.com"), "without class", "lost", [item]
 
 
+def for_what_no_claim_can_stand(cluster, tenants):
+    item = pod("unserved", tenants, container(**limits(**{"habana.ai/gaudi": 1})))
+    cluster.create(item)
+    return item, "not served", "habana.ai/gaudi", [item]
+
+
 def a_second_installation(cluster, tenants):
     del tenants
     there = cluster.namespace("gpu-tools")
@@ -302,6 +315,7 @@ def a_second_installation(cluster, tenants):
         where_nothing_is_translated,
         in_a_misspelt_mode,
         of_a_class_that_does_not_exist,
+        for_what_no_claim_can_stand,
         a_second_installation,
     ],
 )
