@@ -1,7 +1,7 @@
 """What the credentials of one node can do to the others' pods: a test for each row of the table in docs/security.md.
 
 What Kubernetes lets such a node write changes no answer to other nodes' pods: the webhook translates as before, `check` says the
-same of what there is, kube-scheduler gives the devices of the other nodes as before; and the guard refuses foreign pools.
+same of what there is, kube-scheduler and the bridge give the devices of the other nodes as before; and the guard refuses foreign pools.
 """
 
 import json
@@ -11,13 +11,14 @@ import pytest
 
 from cluster import manifests
 from e2e.actors import fleet
+from e2e.actors.bridge import SCHEDULER
 from e2e.actors.client import ApiError, Client
 from e2e.actors.webhook import ROOT, SYSTEM
 from e2e.actors.workloads import claim, container, limits, pod, request, using
 from e2e.ground.controlplane import STOLEN
 from tests.cli.running import run
 
-pytestmark = [pytest.mark.real, pytest.mark.time_limit(300, "the webhook reads on for each row")]
+pytestmark = [pytest.mark.real, pytest.mark.time_limit(300, "the bridge starts, and the webhook reads on for each row")]
 OTHERS = [f"stolen-{number}" for number in range(1, 4)]
 NODES = [STOLEN, *OTHERS]
 KUBELET = ("--as", f"system:node:{STOLEN}", "--as-group", "system:nodes", "--as-group", "system:authenticated")
@@ -129,7 +130,7 @@ WRITES = {
     "taints": ("is not allowed to modify taints", [("patch", ME, {"spec": {"taints": [{"key": "a", "effect": "NoExecute"}]}}, "merge")]),
     "protected labels": ("is not allowed to modify labels", [("patch", ME, {"metadata": {"labels": {"node-restriction.kubernetes.io/team": "a"}}}, "merge")]),
     "another node": ("is not allowed to modify node", [("patch", f"/api/v1/nodes/{OTHERS[0]}", {"metadata": {"labels": {"a": "b"}}}, "merge")]),
-    "own pools of any driver": ("", [lie(f"own-{at}", fleet.hami_gpus(1, memory=memory, product="T4"), driver=driver, pool=f"{STOLEN}-more") for at, (driver, memory) in enumerate([(fleet.HAMI, "1Gi"), (fleet.NVIDIA, "1Ei"), (fleet.DRANET, "16Mi")])]),
+    "own pools of any driver": ("", [lie(f"own-{at}", fleet.hami_gpus(1, memory=memory), driver=driver, pool=f"{STOLEN}-more") for at, (driver, memory) in enumerate([(fleet.HAMI, "1Gi"), (fleet.NVIDIA, "1Ei"), (fleet.DRANET, "16Mi")])]),
     "names twice": ("", [lie(f"twice-{at}", gpus(2), pool=f"{STOLEN}-twice", count=2) for at in range(2)]),
     "names twice in a slice": ("Duplicate value", [lie("double", gpus(1) * 2)]),
     "128 devices": ("", [lie("many", gpus(128), pool=f"{STOLEN}-many")]),
@@ -232,6 +233,21 @@ def test_what_a_node_may_write_changes_no_answer_to_pods_of_other_nodes(pools, w
     else:
         webhook.reads_on(OTHERS[0])
     assert (translated(pools, gated), checked(pools, tmp_path)) == before
+
+
+def test_beside_all_that_a_node_may_write_both_schedulers_give_the_devices_of_the_others(pools, bridge, gated, node):
+    for words, writes in WRITES.values():
+        for one in writes if not words else ():
+            assert attempt(node, *known(pools, one)) == ""
+    never = claim("never", gated, request("gpus", fleet.NVIDIA, 30))
+    pools.until("the webhook has read on", lambda: not pools.refusal(never), 20)
+    for scheduler, other in (("default-scheduler", OTHERS[1]), (SCHEDULER, OTHERS[2])):
+        name = f"beside-{scheduler}"
+        wanted = claim(name, gated, request("gpu", fleet.NVIDIA, 2))
+        pools.create(wanted, pod(name, gated, node=other, schedulerName=scheduler, resourceClaims=[using(name)]))
+        pools.wait_scheduled(gated, name, 60)
+        given = pools.read(wanted)["status"]["allocation"]["devices"]["results"]
+        assert {(one["pool"], one["device"]) for one in given} == {(other, "gpu-0"), (other, "gpu-1")}
 
 
 def test_slices_of_one_node_in_the_pools_of_others_change_nothing_for_these(pools, webhook, gated):
