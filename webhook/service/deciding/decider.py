@@ -104,6 +104,7 @@ class ReviewDecider:
             "stock": self._follower.stale(),
             "namespaces": self._follower.unsure(),
             "pods": self._follower.uncounted(),
+            "evidence": self._follower.unread_evidence(),
             "server": self._follower.doubts(),
             "objects read": f"set aside: {aside}" if aside else "",
             **self._configuration(),
