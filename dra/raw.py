@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 Object = dict[str, Any]
@@ -35,3 +36,12 @@ def strings(obj: Object, *names: str) -> list[str]:
 def text(value: Any) -> str:
     """Give a text, or "" for any other value."""
     return value if isinstance(value, str) else ""
+
+
+def moment(value: Any) -> datetime | None:
+    """Read a time as API servers write it; None for any other value."""
+    try:
+        read = datetime.fromisoformat(text(value))
+    except ValueError:
+        return None
+    return read if read.tzinfo else read.replace(tzinfo=UTC)

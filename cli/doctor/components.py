@@ -16,6 +16,7 @@ from certs import authority
 from certs.annotations import BUNDLE_KEEPER, OTHER_KEEPERS, RULES
 from cli.doctor.ailment import Ailment
 from cli.terminal import few
+from dra.raw import moment
 from webhook import names
 from webhook.admission import Registration, configurations, registration
 from webhook.state import Configuration
@@ -430,12 +431,12 @@ def _leaders(parts: Parts, now: datetime) -> Iterator[Ailment]:
                 else "it does not exist, so that no replica leads",
                 f"may ServiceAccount {parts.home}/{workload} write it? Its log says what keeps it",
             )
-        renewed = spec.get("renewTime")
-        if renewed and datetime.fromisoformat(renewed) - now > _SKEW:
+        renewed = moment(spec.get("renewTime"))
+        if renewed and renewed - now > _SKEW:
             yield Ailment(
                 "clock",
                 f"Lease {parts.home}/{name}",
-                f"{spec['holderIdentity']} has renewed it at {renewed}, which is still to come",
+                f"{spec['holderIdentity']} has renewed it at {spec['renewTime']}, which is still to come",
                 "set the clock of that pod's node: certificates and leases depend on it",
             )
 

@@ -30,6 +30,7 @@ from dra.objects import (
     serve_resources,
     served_resources,
 )
+from dra.raw import moment
 from dra.stock import Stock
 from node.audit import CONDITION, MARKED_ON, OVER, FindingKind, seen_at, stood_by_at
 from webhook import names
@@ -161,9 +162,8 @@ def without_template(seen: Seen) -> Iterator[Ailment]:
     there = {f"{one.metadata.namespace}/{one.metadata.name}" for one in seen.templates}
     for pod in seen.pods or ():
         meta = pod.metadata
-        if pod.spec.node_name or meta.deletion_timestamp or not meta.creation_timestamp:
-            continue
-        if seen.now - datetime.fromisoformat(meta.creation_timestamp) < _MADE:
+        born = moment(meta.creation_timestamp)
+        if pod.spec.node_name or meta.deletion_timestamp or born is None or seen.now - born < _MADE:
             continue
         made = {one.name for one in pod.status.resource_claim_statuses}
         wanted = [one for one in pod.spec.resource_claims if one.name not in made]
@@ -235,11 +235,8 @@ def on_nodes(seen: Seen) -> Iterator[Ailment]:
         kind = kinds.get(event.reason)
         if kind is None or about.kind != "Node" or event.message == OVER:
             continue
-        try:
-            age = seen.now - datetime.fromisoformat(event.last_timestamp)
-        except (ValueError, TypeError):
-            continue
-        if age <= _FRESH:
+        last = moment(event.last_timestamp)
+        if last is not None and seen.now - last <= _FRESH:
             yield Ailment(
                 kind.value,
                 f"Node {about.name}",
@@ -310,11 +307,12 @@ def not_prepared_again(seen: Seen) -> Iterator[Ailment]:
         if not pod.spec.node_name or pod.has_ended or pod.metadata.deletion_timestamp:
             continue
         stamps = [
-            one.last_transition_time
+            stamp
             for one in pod.status.conditions
-            if one.type == "PodReadyToStartContainers" and one.status == "False" and one.last_transition_time
+            if one.type == "PodReadyToStartContainers" and one.status == "False"
+            if (stamp := moment(one.last_transition_time)) is not None
         ]
-        if not stamps or seen.now - datetime.fromisoformat(stamps[0]) <= _WAITED:
+        if not stamps or seen.now - stamps[0] <= _WAITED:
             continue
         for name in claim_names(pod):
             claim = seen.stock.claims.get(f"{pod.metadata.namespace}/{name}")
@@ -483,9 +481,10 @@ def about_components(seen: Seen) -> Iterator[Ailment]:
         )
     for lease in seen.leases:
         spec = lease.spec
-        if lease.metadata.name not in LEASES or not spec.holder_identity or not spec.renew_time:
+        renewed = moment(spec.renew_time)
+        if lease.metadata.name not in LEASES or not spec.holder_identity or renewed is None:
             continue
-        silent = (seen.now - datetime.fromisoformat(spec.renew_time)).total_seconds()
+        silent = (seen.now - renewed).total_seconds()
         if silent > _RENEWED * (spec.lease_duration_seconds or 15):
             yield Ailment(
                 "idle lease",
@@ -530,9 +529,8 @@ def unused_templates(seen: Seen) -> Iterator[Ailment]:
     in_use = frozenset(key for pod in seen.pods for key in template_lifecycle.templates_of(pod))
     made: dict[tuple[str, str], float] = {}
     for one in seen.templates:
-        written = one.metadata.creation_timestamp
-        stamp = datetime.fromisoformat(written).timestamp() if written else 0.0
-        made[one.metadata.namespace, one.metadata.name] = stamp
+        born = moment(one.metadata.creation_timestamp)
+        made[one.metadata.namespace, one.metadata.name] = born.timestamp() if born else 0.0
     _, over = template_lifecycle.sweep(
         made, seen.templates, in_use, now=seen.now.timestamp(), grace=_UNUSED.total_seconds()
     )

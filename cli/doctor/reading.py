@@ -17,13 +17,16 @@ from cli.devices import Given, read_kind, read_objects, warn_of_passed_over
 from cli.doctor.components import WEBHOOKS, WORKLOADS
 from cli.doctor.diagnosis import FAILED_CREATE, LEASES, AuditCondition, Seen
 from cli.doctor.installed import LABELLED, parts_of, read_parts, with_configuration
+from cli.doctor.shape import SHAPES, Shape
 from cli.installation import KINDS
 from cluster import resources
 from cluster.errors import Forbidden, NotFound
+from cluster.manifests import ManifestError
 from cluster.objects import Event, Lease, LimitRange, Namespace, ResourceQuota
 from cluster.resources import Raw, Resource
 from dra.objects import Node, Pod, ResourceClaim, ResourceClaimTemplate
-from dra.wire import WireError, convert
+from dra.raw import inside, moment, text
+from dra.wire import WireError, convert, without_nulls
 from node.audit import COMPONENT, worn_by
 from webhook import names
 from webhook.admission import registration
@@ -124,7 +127,7 @@ async def survey(
     for node in nodes:
         with suppress(WireError):  # one that is not a Node is passed over
             objects.append(convert(node, Node))
-    mine = _ours(chain.from_iterable(parts_read))
+    mine = [one for one in chain.from_iterable(parts_read) if _is_of_installation(one)]
     mine += [resources.LEASES.plain(one) for one in objects if isinstance(one, Lease)]
     if server is not None and server.date:
         now = _by_the_server(server.date, now)
@@ -157,10 +160,8 @@ def read_dump(
             objects.append(one)
     for kind in (Lease, Event, ResourceQuota, LimitRange):
         objects += read_kind(documents, kind)
-    raw = [one.object for one in documents]
     now = min(now, _newest(documents) or now)
-    dumped = {one.kind for one in _IN_DUMPS}
-    mine = _ours(one for one in raw if str(one.get("kind")) in dumped and isinstance(one.get("metadata"), dict))
+    mine = _well_formed(documents)
     kinds = {one["kind"] for one in mine}
     parts = parts_of(mine, frozenset({"Secret", "ConfigMap", *(one.kind for one in KINDS)} - kinds))
     if parts is not None:
@@ -176,21 +177,37 @@ def read_dump(
     return seen
 
 
-def _ours(objects: Iterable[Raw]) -> list[Raw]:
-    """Choose what is of an installation among objects of its kinds, and all namespaces."""
-    return [
-        one
-        for one in objects
-        if one["kind"] == "Namespace"
-        or one["metadata"].get("name") in _NAMED
-        or (one["metadata"].get("labels") or {}).get("app.kubernetes.io/name") == names.NAME
-    ]
+def _is_of_installation(obj: Raw) -> bool:
+    """Whether an object is of an installation; any namespace may have a mode."""
+    metadata = inside(obj, "metadata")
+    labelled = inside(metadata, "labels").get("app.kubernetes.io/name") == names.NAME
+    return labelled or obj.get("kind") == "Namespace" or text(metadata.get("name")) in _NAMED
+
+
+def _well_formed(documents: Iterable[Document]) -> list[Raw]:
+    """Choose what is of an installation among the objects of a dump; those of another shape are named."""
+    dumped = {one.kind for one in _IN_DUMPS}
+    chosen: list[Raw] = []
+    wrong: list[tuple[Document, str, str]] = []
+    for document in documents:
+        kind = text(document.object.get("kind"))
+        if kind not in dumped or not _is_of_installation(document.object):
+            continue
+        found: Raw = without_nulls(document.object)
+        try:
+            convert(found, SHAPES.get(kind, Shape))
+        except WireError as error:
+            wrong.append((document, error.pointer, error.message))
+        chosen.append(found)
+    if wrong:
+        raise ManifestError(inputs.problems(wrong))
+    return chosen
 
 
 def _newest(documents: Iterable[Document]) -> datetime | None:
     """Tell when a dump was made: when one of the leases was renewed that are not ours, as those of nodes every ten seconds."""
     leases = [one for one in read_kind(documents, Lease) if one.metadata.name not in LEASES]
-    return max((datetime.fromisoformat(one.spec.renew_time) for one in leases if one.spec.renew_time), default=None)
+    return max(filter(None, (moment(one.spec.renew_time) for one in leases)), default=None)
 
 
 def _seen(

@@ -2,6 +2,8 @@
 
 import ast
 import copy
+import json
+import random
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import yaml
 from cli.doctor import components, installed
 from node.audit import FindingKind
 from tests.cli.running import run
+from tests.draws import draws
 
 ROOT = Path(__file__).parents[2]
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -185,3 +188,69 @@ def test_every_finding_has_a_row_with_what_to_do():
     section = (ROOT / "docs" / "operating.md").read_text(encoding="utf-8").partition("## What is wrong, all at once")[2]
     assert len(kinds) > 30
     assert sorted(kind for kind in kinds if f"`{kind}`" not in section) == []
+
+
+ODD = (None, 0, -1, 1e300, True, "", "x", "%", "tomorrow", [], {}, [1], [None], ["x"], [{}], {"a": 1})
+
+
+def spots(value, *path):
+    """Every place in an object."""
+    for key, member in (
+        value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    ):
+        yield (*path, key)
+        yield from spots(member, *path, key)
+
+
+def test_an_installation_in_a_dump_may_have_any_shape(tmp_path):
+    draw = random.Random("an installation of any shape")
+    secret = {"kind": "Secret", "metadata": {"name": "drawbridge", "namespace": SYSTEM}, "data": {"tls.crt": "eA=="}}
+    whole = [*json.loads(json.dumps(installation())), secret, lease("n1", "n1", NOW)]
+    file = tmp_path / "dump.json"
+    for _ in range(draws(160)):
+        objects = copy.deepcopy(whole)
+        # Objects before the parts of objects: a policy has a hundred times the places of a Lease.
+        one = draw.choice(objects)
+        *path, last = draw.choice([spot for spot in spots(one) if spot not in (("kind",), ("apiVersion",))])
+        place = one
+        for key in path:
+            place = place[key]
+        place[last] = draw.choice(ODD)
+        file.write_text("\n".join(map(json.dumps, objects)))
+        done = run("doctor", "-f", file)
+        assert "this is a bug" not in done.output, (one["kind"], path, last, place[last], done.output[-600:])
+
+
+@pytest.mark.parametrize(
+    ("kind", "place", "value"),
+    [
+        ("Deployment", ("metadata", "annotations"), "x"),
+        ("Deployment", ("status",), [1]),
+        ("Deployment", ("spec", "template", "spec"), []),
+        ("ConfigMap", ("data",), "x"),
+        ("Namespace", ("metadata", "labels"), -1),
+        ("ValidatingWebhookConfiguration", ("webhooks", 0, "matchConditions"), [{"name": "a", "expression": {}}]),
+    ],
+)
+def test_an_object_of_another_shape_is_named_with_its_place(kind, place, value, tmp_path):
+    objects = json.loads(json.dumps(installation()))
+    odd = next(one for one in objects if one["kind"] == kind)
+    inner = odd
+    for key in place[:-1]:
+        inner = inner[key]
+    inner[place[-1]] = value
+    (tmp_path / "dump.json").write_text("\n".join(map(json.dumps, objects)))
+    done = run("doctor", "-f", tmp_path / "dump.json")
+    assert done.exit_code == 2, done.output
+    assert "/" + "/".join(map(str, place)) in done.output
+
+
+def test_a_time_that_is_none_tells_no_age(tmp_path):
+    objects = [*json.loads(json.dumps(installation())), lease("n1", "n1", NOW)]
+    for one in objects:
+        if one["kind"] == "Lease":
+            one |= {"apiVersion": "coordination.k8s.io/v1"}
+            one["spec"]["renewTime"] = "yesterday"
+    (tmp_path / "dump.json").write_text("\n".join(map(json.dumps, objects)))
+    done = run("doctor", "-f", tmp_path / "dump.json")
+    assert done.exit_code == 0, done.output

@@ -262,7 +262,7 @@ def _fresh(pod: PodView, record: Original, report: Report) -> tuple[dict[int, _W
 
 
 CLAIMS = "resourceClaims"
-_LOST = "install a CRD that keeps claims, or ask by the key: pods are translated at the webhook"
+_LOST = "ask by the key, as pods are translated at the webhook; an administrator can install a CRD that keeps claims"
 
 # Whole objects, in files. In a cluster the webhook sees pods, and warns about workloads: to rewrite them there would fight with
 # their controllers.

@@ -1,0 +1,135 @@
+"""What doctor reads of an installation's objects in a dump: one of another shape is named before anything is looked at."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class _Part(msgspec.Struct, frozen=True, rename="camel"):
+    """A part of an object, as the API server would have stored it."""
+
+
+class _Metadata(_Part, frozen=True):
+    name: str
+    namespace: str = ""
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    deletion_timestamp: str = ""
+
+
+class Shape(_Part, frozen=True):
+    """Any object."""
+
+    metadata: _Metadata
+
+
+class _Labels(_Part, frozen=True):
+    labels: dict[str, str] = {}
+
+
+class _Container(_Part, frozen=True):
+    name: str
+    image: str = ""
+
+
+class _Containers(_Part, frozen=True):
+    containers: list[_Container] = []
+
+
+class _Template(_Part, frozen=True):
+    metadata: _Labels = _Labels()
+    spec: _Containers = _Containers()
+
+
+class _WorkloadSpec(_Part, frozen=True):
+    replicas: int = 1
+    template: _Template = _Template()
+
+
+class _Condition(_Part, frozen=True):
+    type: str
+    status: str
+    message: str = ""
+
+
+class _WorkloadStatus(_Part, frozen=True):
+    observed_generation: int = 0
+    ready_replicas: int = 0
+    unavailable_replicas: int = 0
+    number_ready: int = 0
+    desired_number_scheduled: int = 0
+    conditions: list[_Condition] = []
+
+
+class _Workload(Shape, frozen=True):
+    spec: _WorkloadSpec
+    status: _WorkloadStatus = _WorkloadStatus()
+
+
+class _Said(_Part, frozen=True):
+    reason: str = ""
+    message: str = ""
+
+
+class _State(_Part, frozen=True):
+    waiting: _Said = _Said()
+    terminated: _Said = _Said()
+
+
+class _ContainerStatus(_Part, frozen=True):
+    name: str
+    state: _State = _State()
+    last_state: _State = _State()
+
+
+class _PodStatus(_Part, frozen=True):
+    conditions: list[_Condition] = []
+    container_statuses: list[_ContainerStatus] = []
+
+
+class _Pod(Shape, frozen=True):
+    status: _PodStatus = _PodStatus()
+
+
+class _ConfigMap(Shape, frozen=True):
+    data: dict[str, str] = {}
+
+
+class _Secret(Shape, frozen=True):
+    data: dict[str, bytes] = {}  # msgspec reads base64
+
+
+class _Service(_Part, frozen=True):
+    namespace: str
+    name: str
+
+
+class _Client(_Part, frozen=True):
+    url: str = ""
+    ca_bundle: bytes = b""
+    service: _Service | None = None
+
+
+class _MatchCondition(_Part, frozen=True):
+    expression: str
+
+
+class _Webhook(_Part, frozen=True):
+    name: str
+    client_config: _Client
+    match_conditions: list[_MatchCondition] = []
+
+
+class _Registration(Shape, frozen=True):
+    webhooks: list[_Webhook] = []
+
+
+SHAPES: dict[str, type[Shape]] = {
+    "Deployment": _Workload,
+    "DaemonSet": _Workload,
+    "Pod": _Pod,
+    "ConfigMap": _ConfigMap,
+    "Secret": _Secret,
+    "MutatingWebhookConfiguration": _Registration,
+    "ValidatingWebhookConfiguration": _Registration,
+}
