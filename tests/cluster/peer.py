@@ -24,6 +24,7 @@ class Exchange:
         for start in range(0, len(data), _PIECE):  # a write of 60 MB at once would hold the loop
             self.writer.write(data[start : start + _PIECE])
             await self.writer.drain()
+            await asyncio.sleep(0)  # a drain of what was sent at once does not turn the loop
 
     async def reply(self, status: str = "200 OK", body: bytes = b"{}", **headers: str) -> None:
         lines = [f"HTTP/1.1 {status}", f"Content-Length: {len(body)}"]
