@@ -82,6 +82,12 @@ _NODES = {
     "requirements": [{"key": _scalar, "operator": _scalar, "values": _texts}],
     "taints": [{"key": _scalar, "value": _scalar, "effect": _scalar}],
 }
+_SCHEDULING = {
+    "nodeSelector": _labels,
+    "tolerations": [
+        {"key": _scalar, "operator": _scalar, "value": _scalar, "effect": _scalar, "tolerationSeconds": _scalar}
+    ],
+}
 _SPECS: dict[str, Any] = {
     "ClusterPolicy": {"devicePlugin": {"config": {"name": _scalar, "default": _scalar}}},
     "DaemonSet": _WORKLOAD,
@@ -93,7 +99,9 @@ _SPECS: dict[str, Any] = {
 
 def outline(obj: Object) -> Object:
     """Keep of an object what is read of it."""
-    head = {"apiVersion": _scalar, "kind": _scalar, "metadata": {"namespace": _scalar, "name": _scalar}}
+    head: dict[str, Any] = {"apiVersion": _scalar, "kind": _scalar, "metadata": {"namespace": _scalar, "name": _scalar}}
+    if obj.get("kind") == "RuntimeClass":  # the one kind without a spec
+        head |= {"handler": _scalar, "scheduling": _SCHEDULING}
     kept: Object = _keep(obj, {**head, "data": _configurations, "spec": _SPECS.get(str(obj.get("kind")), {})})
     return kept
 

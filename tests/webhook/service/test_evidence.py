@@ -9,12 +9,14 @@ from cluster.errors import Forbidden, NotFound, Unavailable
 from cluster.protocol import Page
 from tests.corpus.move.autoscaled import karpenter, pool, scaler
 from tests.corpus.move.plugins import CHART, config_map, policy, sharing
+from tests.corpus.move.visible import runtime
 from tests.limits import PATIENCE
 from tests.webhook.pods import configured
-from webhook.service.evidence import read_evidence
+from webhook.service.evidence import OF_CLUSTER, OF_NAMESPACES, read_evidence
 from webhook.service.follower import Follower
 from webhook.service.pace import Pace
 from webhook.state.builder import StateBuilder
+from webhook.state.installed import installed
 
 HOME = "gpu-operator"
 CONFIGURATION = {"evidence": {"namespaces": [HOME]}}
@@ -37,7 +39,7 @@ class Installed(Embedded):
         return [one for one in kinds if namespace in (None, one["metadata"].get("namespace"))]
 
     async def list(self, resource, namespace=None, **more):
-        if resource.plural not in ("nodepools", "clusterpolicies", "gpudeviceplugins", "daemonsets", "deployments"):
+        if resource.plural not in {one.plural for one in (*OF_CLUSTER, *OF_NAMESPACES)}:
             return await super().list(resource, namespace, **more)
         return Page(tuple(self._of(resource, namespace)), "1")
 
@@ -134,6 +136,17 @@ async def test_of_config_maps_those_that_a_plugin_is_given_are_read_and_no_other
     maps = [one["metadata"] for one in read.objects if one["kind"] == "ConfigMap"]
     assert maps == [{"namespace": HOME, "name": "plugin"}]
     assert {where for _, where in cluster.asked} == {None, HOME, "b"}
+
+
+async def test_of_a_runtime_class_its_handler_and_nodes_count():
+    cluster = Installed()
+    cluster.there = [
+        runtime("cards", "nvidia", nodeSelector={"pool": "old"}) | {"overhead": {"podFixed": {"cpu": "1"}}}
+    ]
+    read = await read_evidence(cluster, [HOME])
+    assert "overhead" not in read.objects[0]
+    found = installed(read.objects).runtimes["cards"]
+    assert (found.handler, found.node_selector) == ("nvidia", {"pool": "old"})
 
 
 @pytest.mark.parametrize("names", [["Kube_System"], ["../../nodes"], [f"n-{n}" for n in range(17)]])
