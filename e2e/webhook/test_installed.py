@@ -114,6 +114,8 @@ def test_what_is_installed_decides_while_it_is_there_and_no_tenant_writes_it(
     seen("the autoscaler is told", f"cluster-autoscaler 1.31 {NONE}", translated=True, never="Karpenter")
     seen("the configuration counts", "", translated=True, **chosen)
     seen("a replica is told", FOUR, translated=False, nodeSelector={LABEL: "any"})
+    control_plane.create(gpu("waits", gated, nodeSelector={LABEL: "any"}))
+    assert FOUR in drawbridge("explain", "pod/waits", "-n", gated)
     webhook.follow(LEFT)
     seen("the rule leaves the pod", "", translated=False)
 
