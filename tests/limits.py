@@ -282,7 +282,6 @@ class Turns:
             chosen is not None and chosen < TURN
         ):  # what other tests have left is not to be collected in this one's turns
             gc.collect()
-            gc.freeze()
         watch = self.watch_now = Watch(chosen or TURN, [])
         try:
             yield
