@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("drawbridge.allocator")
 MIB = 1 << 20
 # A scheduler asks over few connections; what it sends is a pod and the names of nodes.
-LIMITS = Limits(body=4 * MIB, connections=256, peer=256, deadline=5.0)
+LIMITS = Limits(body=3 * MIB, connections=256, peer=256, deadline=5.0)
 # To read one takes half a microsecond: more would hold the schedulers that are answered on the same loop.
 MEMBERS = 60_000
 BUG = "internal error, see the log of drawbridge"
