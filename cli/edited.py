@@ -133,6 +133,8 @@ def _edit(lines: list[str], result: Result) -> None:
     last = first + document.line_count
     whole = "".join(lines[first:last])
     text = whole.removeprefix(_MARK)
+    if not document.is_text(text):
+        raise _changed_meanwhile(document.file)
     if text.lstrip().startswith("{"):
         raise CannotEdit("it is JSON, in which there are no comments to keep")
     edited = edit(text, result.translation.operations, result.object)
@@ -235,8 +237,12 @@ def _beside(one: Edited) -> Iterator[tuple[int, str]]:
 def _mode_of_unchanged(edited: Edited, name: str, folder: int) -> int:
     now, mode = _text_of(name, folder)
     if now != edited.before:
-        raise FileExistsError(errno.EEXIST, "it was changed meanwhile: run the command again", edited.path)
+        raise _changed_meanwhile(edited.path)
     return mode
+
+
+def _changed_meanwhile(path: str) -> OSError:
+    return FileExistsError(errno.EEXIST, "it was changed meanwhile: run the command again", path)
 
 
 def _text_of(name: str, folder: int) -> tuple[str, int]:

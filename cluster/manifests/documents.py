@@ -161,6 +161,10 @@ class Document:
     def line_count(self) -> int:
         return self._text.data.count(b"\n")
 
+    def is_text(self, text: str) -> bool:
+        """Whether it was read from this text."""
+        return self._text.data.strip() == text.encode().strip()
+
     def place_of(self, pointer: str) -> tuple[str, int, int]:
         """File, line and column of a pointer, as people know them: what a renderer made is placed in what it was made from."""
         source = self._text.source if self.file == "-" or self._text.home else ""

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+import cli.edited
+from cli.main import main
 from tests.cli.killed import files
 from tests.corpus.kustomizations import deployment
 
@@ -70,6 +72,23 @@ def test_a_full_disk_is_named_and_leaves_every_file_as_it_was(original, begin):
         assert "crlf.yaml: File too large" in running.communicate(timeout=60)[1]
     assert running.returncode == 3
     assert files(original) == before
+
+
+def test_what_was_changed_after_it_was_read_is_not_edited(original, monkeypatch, capsys):
+    monkeypatch.chdir(original)
+    monkeypatch.setenv("XDG_STATE_HOME", str(original.with_name("state")))
+    read = cli.edited.text_at
+
+    def changed(path, root):
+        with Path(path).open("a") as file:
+            file.write("# as another process does\n---\n")
+        return read(path, root)
+
+    monkeypatch.setattr(cli.edited, "text_at", changed)
+    with pytest.raises(SystemExit) as ended:
+        main(["translate", "--in-place", "open.yaml"])
+    assert ended.value.code == 3
+    assert "open.yaml: it was changed meanwhile: run the command again" in capsys.readouterr().err
 
 
 def test_of_two_at_once_one_edits_everything_and_the_other_nothing(original, begin):
