@@ -165,8 +165,8 @@ def with_fleet(state: State, documents: Sequence[Document]) -> State:
     nodes = given.of(Node)
     file = state.configuration.file
     fleet = Inventory.of(classes, slices, nodes, evidence=file.evidence, installed=state.fleet.installed)
-    if not (slices or nodes):  # classes alone say what serves a name, and nothing about devices
-        fleet = msgspec.structs.replace(fleet, known=False, assumes=True)
+    if not (slices or nodes):
+        fleet = fleet.of_classes_alone()
     templates = {}
     for template in given.of(ResourceClaimTemplate):
         place = template.metadata.namespace or "default", template.metadata.name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 import sys
 import time
 from collections import Counter
@@ -131,6 +132,8 @@ def _count(documents: list[Document], what: str) -> str:
 
 def _tell_next(here: Playground, url: str, mine: str) -> None:
     program = inputs.called()
+    posted = shlex.quote(mine) if Path(mine).is_file() else "pod.yaml"
+    mine = shlex.quote(mine)
     lines = [
         "",
         "next:",
@@ -143,7 +146,7 @@ def _tell_next(here: Playground, url: str, mine: str) -> None:
     ]
     if url:
         lines += [
-            f"  curl --data-binary @{mine} {url}/pods",
+            f"  curl --data-binary @{posted} {url}/pods",
             f"  curl {here.metrics_url}",
             "",
             "The webhook stays up until Ctrl-C.",

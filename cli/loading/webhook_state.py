@@ -61,7 +61,6 @@ def state_of(gathered: Gathered, configuration: Configuration, features: Feature
     builder.learn(features=features, installed=around, incomplete=frozenset(missing if unsure else ()))
     builder.settle()
     state = msgspec.structs.replace(builder.state(fresh=True), custom_kinds=custom_kinds(gathered.objects))
-    if gathered.server is None and not gathered.of("Node", "ResourceSlice"):  # classes alone say nothing about devices
-        fleet = msgspec.structs.replace(state.fleet, known=False, assumes=True)
-        state = msgspec.structs.replace(state, fleet=fleet, stock=None, prospects=None)
+    if gathered.server is None and not gathered.of("Node", "ResourceSlice"):
+        state = msgspec.structs.replace(state, fleet=state.fleet.of_classes_alone(), stock=None, prospects=None)
     return state, unread

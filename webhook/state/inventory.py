@@ -63,6 +63,10 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     chosen: bool = False
     census: Census = Census()
 
+    def of_classes_alone(self) -> Inventory:
+        """What files say that have no nodes and slices: their classes tell what serves a name, and nothing about devices."""
+        return msgspec.structs.replace(self, known=False, assumes=True)
+
     @classmethod
     def of(
         cls,
