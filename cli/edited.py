@@ -133,10 +133,10 @@ def _edit(lines: list[str], result: Result) -> None:
     last = first + document.line_count
     whole = "".join(lines[first:last])
     text = whole.removeprefix(_MARK)
+    if document.is_json:
+        raise CannotEdit("it is JSON, in which there are no comments to keep")
     if not document.is_text(text):
         raise _changed_meanwhile(document.file)
-    if text.lstrip().startswith("{"):
-        raise CannotEdit("it is JSON, in which there are no comments to keep")
     edited = edit(text, result.translation.operations, result.object)
     templates = "".join(f"{manifests.dump([one])}---\n" for one in result.templates)
     if "\r\n" in text:

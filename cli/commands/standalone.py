@@ -23,7 +23,7 @@ FREE = "127.0.0.1:0"
 @inputs.files(
     required=False, help="Nodes, classes, slices and whatever else the store should hold; default: the example fleet."
 )
-@inputs.config("The DrawbridgeConfiguration; followed while it changes.")
+@inputs.config("The DrawbridgeConfiguration; followed while it changes; default: of the example fleet its own, else none.")
 @click.option(
     "--data",
     metavar="FILE",
@@ -54,7 +54,7 @@ def command(
     objects = [d.object for d in inputs.read(files or (str(EXAMPLES / "fleet"),))]
     settings = Settings(identity="standalone", listen=listen, metrics=metrics_listen)
 
-    source = source_of(config)
+    source = source_of(config or ("" if files else str(EXAMPLES / "configuration.yaml")))
 
     async def serve() -> None:
         stop = loop.stopping()

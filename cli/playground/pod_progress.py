@@ -8,6 +8,7 @@ import msgspec
 
 from cli.arrivals import makings
 from cli.playground.story import End, Fate, describe_claim, describe_devices, describe_pod
+from cluster import resources
 from webhook import names
 from webhook.translate import mapping
 
@@ -99,4 +100,10 @@ async def fate_of(here: Playground, pod: Pod) -> Fate:
     )
     if names.ORIGINAL in pod.metadata.annotations or pod.spec.resource_claims:
         return fate
-    return msgspec.structs.replace(fate, end=End.UNTOUCHED, became=("left as it is",), because=())
+    asked = {key for container in pod.spec.containers for key in container.resources.limits}
+    served = (
+        f"DeviceClass {class_.metadata.name} serves {class_.spec.extended_resource_name} through extendedResourceName"
+        for class_ in (await here.cluster.list(resources.DEVICE_CLASSES, limit=0)).items
+        if class_.spec.extended_resource_name in asked
+    )
+    return msgspec.structs.replace(fate, end=End.UNTOUCHED, became=("left as it is",), because=tuple(served))

@@ -158,6 +158,10 @@ class Document:
         return bool(self._inside)
 
     @property
+    def is_json(self) -> bool:
+        return self._text.data.lstrip().startswith(b"{")
+
+    @property
     def line_count(self) -> int:
         return self._text.data.count(b"\n")
 

@@ -9,7 +9,7 @@ from cli.arrivals import MOST, makings
 from cli.main import main
 from cluster import manifests
 from tests.webhook.admission.test_verdict import PODS, THREE
-from tests.webhook.pods import EXAMPLES
+from tests.webhook.pods import EXAMPLES, pod
 
 
 def simulated(of):
@@ -75,10 +75,19 @@ def test_every_kind_makes_its_pods_and_each_goes_through_the_gate(what):
 
 
 def test_pods_have_the_scheduler_that_their_owner_gives_them():
-    spec = {"tasks": [template(replicas=1)]}
-    job = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": {"name": "v"}, "spec": spec}
+    half = {"template": {"spec": pod({"nvidia.com/gpu": 1, "nvidia.com/gpumem": 1000})["spec"]}}
+    job = {
+        "apiVersion": "batch.volcano.sh/v1alpha1",
+        "kind": "Job",
+        "metadata": {"name": "v"},
+        "spec": {"tasks": [half]},
+    }
     (one,) = simulated(job).values()
     assert "Insufficient nvidia.com/gpu" in one["summary"], "the webhook leaves what Volcano schedules"
+    (one,) = simulated(
+        {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "v"}, "spec": half}
+    ).values()
+    assert one["devices"]
 
 
 def test_pods_are_in_the_group_that_their_owner_puts_them_into():

@@ -6,7 +6,7 @@ from tests.allocator.fleets import DRIVER, exactly, gpu
 from tests.cli.commands.test_allocate import claim, class_, node, slice_
 from tests.cli.commands.test_simulate import pod, template
 from tests.cli.running import manifest, run, run_json
-from tests.webhook.pods import EXAMPLES
+from tests.webhook.pods import CLAIMED, EXAMPLES
 
 HEAD = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", "metadata": {"name": "c"}}
 BIG = {"name": "big", "devices": [{"driver": DRIVER, "count": 4}]}
@@ -82,7 +82,7 @@ def test_translate_believes_whom_the_configuration_believes(tmp_path):
     config = manifest(tmp_path / "config.yaml", HEAD | {"evidence": {"drivers": ["dra.net"]}})
     _, found = run_json("translate", "-f", one, "--inventory", EXAMPLES / "fleet", "--config", config)
     assert [decision["action"] for decision in found["decisions"]] == ["left"]
-    config = manifest(tmp_path / "config.yaml", HEAD | {"evidence": {"drivers": ["gpu.nvidia.com"]}})
+    config = manifest(tmp_path / "config.yaml", HEAD | CLAIMED | {"evidence": {"drivers": ["gpu.nvidia.com"]}})
     _, found = run_json("translate", "-f", one, "--inventory", EXAMPLES / "fleet", "--config", config)
     assert [decision["basis"] for decision in found["decisions"]] == [
         "3 of 3 nodes that count (`evidence`) publish it as a whole GPU (class gpu.nvidia.com)"

@@ -27,6 +27,8 @@ SIZES = {
     "models": [{"product": "NVIDIA A100-SXM4-40GB", "memory": "40Gi"}, {"product": "NVIDIA L40S", "memory": "46068Mi"}]
 }
 WHOLE = {"meanings": {"nvidia.com/gpu": "whole"}}
+# NVIDIA's class serves the name itself; its pods get claims where this is set.
+CLAIMED = {"extendedResources": {"drivers": {"gpu.nvidia.com": "translate"}}}
 
 
 def configured(**fields) -> Configuration:
@@ -59,10 +61,10 @@ def pod(*limits: dict, init: tuple = (), annotations: dict | None = None, schedu
 def became(
     value: dict, *, fleet: Inventory = UNKNOWN, features=None, quota=frozenset(), limit_range=frozenset(), **fields
 ) -> Translation:
-    """Translate with a configuration of these fields."""
+    """Translate with a configuration of these fields; NVIDIA's pods get claims unless they say otherwise."""
     more = {} if features is None else {"features": features}
     state = State(
-        configuration=configured(**fields),
+        configuration=configured(**(CLAIMED | fields)),
         fleet=fleet,
         quotas={"n": quota},
         limit_ranges={"n": limit_range},

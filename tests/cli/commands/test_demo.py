@@ -22,6 +22,7 @@ from webhook.service.configuration_file import Source
 
 DRAWBRIDGE = str(Path(sys.executable).with_name("drawbridge"))
 FLEET = [d.object for d in manifests.read([EXAMPLES / "fleet"])]
+CONFIGURATION = str(EXAMPLES / "configuration.yaml")
 
 
 def test_without_a_terminal_the_demo_ends_by_itself_and_tells_every_pod():
@@ -152,7 +153,7 @@ async def push(here, name, **limits):
 
 
 async def test_a_device_is_never_given_twice_and_comes_back_with_its_pod():
-    async with playground(FLEET, Source()) as here:
+    async with playground(FLEET, Source(CONFIGURATION)) as here:
         several = await asyncio.gather(*(push(here, f"p{i}", **{"nvidia.com/gpu": "1"}) for i in range(12)))
         placed = [line for fate in several for line in fate.runs]
         assert len(set(placed)) == len(placed) == 10
@@ -183,7 +184,7 @@ async def test_a_workload_is_shown_by_all_its_pods_and_each_says_which_it_is():
     replicas = pods_of(document.object)
     parts = ["headGroupSpec", "workerGroupSpecs/0, 1 of 2", "workerGroupSpecs/0, 2 of 2"]
     assert [one.part for one in replicas] == parts
-    async with playground(FLEET, Source()) as here:
+    async with playground(FLEET, Source(CONFIGURATION)) as here:
         head, *workers = [await end_of(here, one.pod, PATIENCE) for one in replicas]
     assert (head.name, head.asked) == ("ray-0-0", ())
     assert [(one.name, one.end) for one in workers] == [("ray-1-0", End.PLACED), ("ray-1-1", End.PLACED)]
@@ -198,7 +199,7 @@ def test_a_demo_makes_as_many_pods_as_replicas_and_no_more_than_a_screen_holds(r
 
 
 async def test_a_person_can_push_pods_with_curl():
-    async with playground(FLEET, Source()) as here, PodsListener(here, patience=PATIENCE).open() as url, aiohttp.ClientSession() as session:  # fmt: skip
+    async with playground(FLEET, Source(CONFIGURATION)) as here, PodsListener(here, patience=PATIENCE).open() as url, aiohttp.ClientSession() as session:  # fmt: skip
         for body, status, says in (
             ((EXAMPLES / "pods/nvidia-training.yaml").read_bytes(), 200, "✓ training-0"),
             (
@@ -241,7 +242,7 @@ spec:
 
 
 async def test_a_pod_that_brings_its_own_template_gets_its_devices_and_can_be_taken_away():
-    async with playground(FLEET, Source()) as here, PodsListener(here, patience=PATIENCE).open() as url, aiohttp.ClientSession() as session:  # fmt: skip
+    async with playground(FLEET, Source(CONFIGURATION)) as here, PodsListener(here, patience=PATIENCE).open() as url, aiohttp.ClientSession() as session:  # fmt: skip
         async with session.post(f"{url}/pods", data=OWN_TEMPLATE) as response:
             text = await response.text()
             assert response.status == 200, text
@@ -256,7 +257,7 @@ async def test_a_pod_that_brings_its_own_template_gets_its_devices_and_can_be_ta
 
 async def test_a_pod_is_taken_away_by_its_name_where_that_says_which():
     pod = "apiVersion: v1\nkind: Pod\nmetadata: {{name: p, namespace: {}}}\nspec: {{containers: [{{name: c, image: i}}]}}\n"
-    async with playground(FLEET, Source()) as here, PodsListener(here, patience=PATIENCE).open() as url, aiohttp.ClientSession() as session:  # fmt: skip
+    async with playground(FLEET, Source(CONFIGURATION)) as here, PodsListener(here, patience=PATIENCE).open() as url, aiohttp.ClientSession() as session:  # fmt: skip
         for home in ("one", "two"):
             async with session.post(f"{url}/pods", data=pod.format(home)) as response:
                 assert response.status == 200
@@ -272,7 +273,7 @@ async def test_a_pod_is_taken_away_by_its_name_where_that_says_which():
 
 async def test_a_pod_whose_template_never_comes_is_answered_and_said_to_wait():
     pod = OWN_TEMPLATE.partition("---\n")[2]
-    async with playground(FLEET, Source()) as here, PodsListener(here, patience=0.5).open() as url, aiohttp.ClientSession() as session:  # fmt: skip
+    async with playground(FLEET, Source(CONFIGURATION)) as here, PodsListener(here, patience=0.5).open() as url, aiohttp.ClientSession() as session:  # fmt: skip
         async with session.post(f"{url}/pods", data=pod) as response:
             text = await response.text()
             assert response.status == 200, text
@@ -295,7 +296,7 @@ async def test_a_pod_whose_template_never_comes_is_answered_and_said_to_wait():
 )
 async def test_a_page_of_somebody_else_cannot_use_the_port(headers, status):
     async with (
-        playground(FLEET, Source()) as here,
+        playground(FLEET, Source(CONFIGURATION)) as here,
         PodsListener(here).open() as url,
         aiohttp.ClientSession() as session,
         session.get(f"{url}/pods", headers=headers) as response,

@@ -9,7 +9,7 @@ from tests.cli.running import run
 from tests.webhook.definitions import DROPS, KEEPS, below, definition, template
 from tests.webhook.pods import EXAMPLES, pod
 
-FLEET = ["--inventory", str(EXAMPLES / "fleet")]
+FLEET = ["--inventory", str(EXAMPLES / "fleet"), "--config", str(EXAMPLES / "configuration.yaml")]
 SPEC = pod({"nvidia.com/gpu": 1})["spec"]
 BOTH = ("kubeflow.org", "Notebook")
 NOTEBOOK = {

@@ -21,7 +21,12 @@ def cases(tmp_path, *expected, **fields):
     """A file of cases about one pod on the example fleet, and how they end."""
     file = tmp_path / "drawbridge-test.yaml"
     listed = [{"name": f"case {number}", "pod": POD, "expect": one, **fields} for number, one in enumerate(expected)]
-    file.write_text(yaml.safe_dump({"inventory": [str(EXAMPLES / "fleet")], "cases": listed}, sort_keys=False))
+    file.write_text(
+        yaml.safe_dump(
+            {"inventory": [str(EXAMPLES / "fleet")], "config": str(EXAMPLES / "configuration.yaml"), "cases": listed},
+            sort_keys=False,
+        )
+    )
     return tmp_path
 
 
@@ -64,7 +69,7 @@ def test_what_is_not_as_expected_fails_and_is_told(tmp_path, case):
     folder = cases(tmp_path, expected, {"outcome": "translated"})
     done = run("test", folder)
     assert (done.exit_code, done.stdout.splitlines()[-1]) == (1, "2 cases: 1 passed, 1 failed")
-    assert f"fail  {folder / 'drawbridge-test.yaml'}:4  case 0" in done.stdout
+    assert f"fail  {folder / 'drawbridge-test.yaml'}:5  case 0" in done.stdout
     assert said in done.stdout
     suites = ET.fromstring(run("test", folder, "-o", "junit").stdout)
     assert (suites.get("tests"), suites.get("failures")) == ("2", "1")

@@ -54,7 +54,7 @@ def test_a_container_that_misspells_a_key_stays_as_it_is():
 def test_what_a_node_hands_out_is_no_misspelling():
     from cli.state import state_of
     from cluster import manifests
-    from tests.webhook.pods import configured
+    from tests.webhook.pods import CLAIMED, configured
 
     node = {
         "apiVersion": "v1",
@@ -62,7 +62,7 @@ def test_what_a_node_hands_out_is_no_misspelling():
         "metadata": {"name": "old"},
         "status": {"allocatable": {"nvidia.com/gpumemory": "9"}},
     }
-    state = state_of(manifests.parse(manifests.dump([node])), FLEET, configured())
+    state = state_of(manifests.parse(manifests.dump([node])), FLEET, configured(**CLAIMED))
     asked = pod({GPU: 1, "nvidia.com/gpumemory": 4000})
     assert decide_object(asked, state).operations
     assert told(asked, state)["nvidia.com/gpumemory"][1].startswith(

@@ -10,7 +10,7 @@ from cluster import manifests
 from dra import wire
 from tests.draws import draws
 from tests.webhook.admission.test_decide import KEY, answer, applied, review
-from tests.webhook.pods import EXAMPLES, configured
+from tests.webhook.pods import CLAIMED, EXAMPLES, configured
 from webhook.admission import decide, decide_object
 from webhook.names import WAY_OUT
 from webhook.state.state import State
@@ -20,7 +20,7 @@ FLEET = manifests.read([EXAMPLES / "fleet"])
 
 def state(*objects, **fields) -> State:
     documents = manifests.parse(manifests.dump(list(objects))) if objects else []
-    known = state_of(documents, FLEET, configured(**fields))
+    known = state_of(documents, FLEET, configured(**(CLAIMED | fields)))
     return State(**{name: getattr(known, name) for name in State.__struct_fields__} | {"keys": (KEY,)})
 
 

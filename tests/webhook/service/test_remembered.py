@@ -22,7 +22,7 @@ from dra.cache import Cache
 from dra.objects import DeviceClass, Node, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from tests.draws import draws
 from tests.webhook.admission.test_decide import review
-from tests.webhook.pods import EXAMPLES, WHOLE, configured
+from tests.webhook.pods import CLAIMED, EXAMPLES, WHOLE, configured
 from webhook import names
 from webhook.service.deciding.decider import ReviewDecider
 from webhook.state import StateBuilder
@@ -373,7 +373,7 @@ def fails_once(error, kept, into):
     ("kept", "into"), [(FleetMemo, "query"), (CompileCache, "__init__"), (PageCache, "keep")], ids=str
 )
 def test_a_failure_to_remember_costs_no_answer(monkeypatch, caplog, error, kept, into):
-    world = World(random.Random(1), configured(**WHOLE))
+    world = World(random.Random(1), configured(**WHOLE, **CLAIMED))
     body = review({"metadata": {"name": "p"}, "spec": {"containers": [GPU_CONTAINER]}})
     fresh = webhook().decide("mutate", body, world.state(world.read()), PATIENCE)
     assert fresh.record.outcome == "translated"
@@ -389,7 +389,7 @@ def test_what_fails_without_anything_remembered_is_a_bug_and_no_answer(monkeypat
     def failing(*_, **__):
         raise KeyError("always")
 
-    world = World(random.Random(1), configured(**WHOLE))
+    world = World(random.Random(1), configured(**WHOLE, **CLAIMED))
     monkeypatch.setattr(FleetMemo, "query", failing)
     body = review({"metadata": {"name": "p"}, "spec": {"containers": [GPU_CONTAINER]}})
     with pytest.raises(KeyError, match="always"):

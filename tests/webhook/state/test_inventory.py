@@ -58,7 +58,7 @@ def test_the_example_fleet_is_described_as_it_is():
     assert not shares.publishes(NUMA_NODE)
     assert facts.classes["mig-1g.5gb"].devices == 14
     implicit = {f"deviceclass.resource.kubernetes.io/{name}": name for name in facts.classes}
-    assert facts.extended == {"nvidia.com/mig-1g.5gb": "mig-1g.5gb"} | implicit
+    assert facts.extended == {"nvidia.com/gpu": "gpu.nvidia.com", "nvidia.com/mig-1g.5gb": "mig-1g.5gb"} | implicit
 
 
 OLD = [

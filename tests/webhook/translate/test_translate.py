@@ -230,7 +230,7 @@ def test_without_a_fleet_a_bare_count_is_left():
 
 
 def test_what_a_class_serves_by_itself_is_left_in_silence():
-    done = became(pod(GPU, scheduler="hami-scheduler"), fleet=serving("nvidia.com/gpu"), **WHOLE)
+    done = became(pod(GPU, scheduler="hami-scheduler"), fleet=serving("nvidia.com/gpu"), extendedResources={}, **WHOLE)
     assert untouched(done)
     assert done.warnings == ()
     assert actions(done) == {"nvidia.com/gpu": "left"}
@@ -245,7 +245,7 @@ def test_more_than_a_count_is_not_served_by_core():
 
 def test_a_count_of_none_beside_it_changes_nothing():
     fleet = serving("nvidia.com/mig-1g.5gb")
-    done = became(pod({"nvidia.com/gpu": 0, "nvidia.com/mig-1g.5gb": 1}), fleet=fleet)
+    done = became(pod({"nvidia.com/gpu": 0, "nvidia.com/mig-1g.5gb": 1}), fleet=fleet, extendedResources={})
     assert untouched(done)
     said = {one.key: one.detail for one in done.decisions}
     assert said["nvidia.com/mig-1g.5gb"] == "DeviceClass gpu.nvidia.com serves it through extendedResourceName"
