@@ -23,7 +23,9 @@ FREE = "127.0.0.1:0"
 @inputs.files(
     required=False, help="Nodes, classes, slices and whatever else the store should hold; default: the example fleet."
 )
-@inputs.config("The DrawbridgeConfiguration; followed while it changes; default: of the example fleet its own, else none.")
+@inputs.config(
+    "The DrawbridgeConfiguration; followed while it changes; default: of the example fleet its own, else none."
+)
 @click.option(
     "--data",
     metavar="FILE",
