@@ -1,0 +1,93 @@
+"""Pages that promise figures, commits and manifests of others: figures are the code's, commits are there, manifests name what exists."""
+
+import re
+import subprocess
+from importlib import import_module
+from pathlib import Path
+
+import yaml
+
+from cli.main import COMMANDS
+from tests.webhook.pods import became, configured, pod
+
+ROOT = Path(__file__).parent.parent
+UNITS = {"KiB": 1 << 10, "MiB": 1 << 20}
+
+
+def test_the_figures_of_the_page_of_limits_are_those_of_the_code():
+    rows = re.findall(r"^\|[^|]+\| ([\d,]+) ?(\w*) \| `([\w.]+)\.(\w+)` \|$", page("limits.md"), re.MULTILINE)
+    assert len(rows) > 20
+    assert page("limits.md").count("` |\n") == len(rows)
+    wrong = [
+        (module, name, said)
+        for said, unit, module, name in rows
+        if getattr(import_module(module), name) != int(said.replace(",", "")) * UNITS.get(unit, 1)
+    ]
+    assert wrong == []
+
+
+def test_each_commit_of_the_track_record_is_in_the_history():
+    commits = re.findall(r"\| `([0-9a-f]{8})` \|$", page("track-record.md"), re.MULTILINE)
+    assert len(commits) > 40
+    assert len(commits) == len(set(commits))
+    if git("rev-parse", "--is-shallow-repository").stdout.strip() == "false":  # a shallow clone has one commit
+        assert [one for one in commits if git("merge-base", "--is-ancestor", one, "HEAD").returncode] == []
+
+
+def page(name):
+    return (ROOT / "docs" / name).read_text(encoding="utf-8")
+
+
+def git(*arguments):
+    return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+
+
+def blocks(name):
+    """The objects of a page's YAML blocks."""
+    parts = re.findall(r"^```yaml\n(.*?)^```$", page(name), re.DOTALL | re.MULTILINE)
+    return [one for part in parts for one in yaml.safe_load_all(part)]
+
+
+def test_gitops_names_deployments_and_values_that_there_are():
+    """What is of Argo CD and Flux in these blocks was compared with their CRDs, as the page says; here what is of ours."""
+    objects = blocks("gitops.md")
+    assert len(objects) == 9
+    made = [one for file in (ROOT / "manifests/base").glob("*.yaml") for one in yaml.safe_load_all(file.read_text())]
+    ours = {(one["kind"], one["metadata"]["name"]) for one in made if one["kind"] == "Deployment"}
+    checked = {(one["kind"], one["name"]) for each in objects for one in each.get("spec", {}).get("healthChecks", [])}
+    assert checked == ours
+    [release] = [one for one in objects if one["kind"] == "HelmRelease"]
+    values = yaml.safe_load((ROOT / "manifests/chart/values.yaml").read_text())
+    assert release["spec"]["values"].keys() <= values.keys()
+    configured(**release["spec"]["values"]["configuration"])  # it fails on findings
+
+
+def test_argo_cd_ignores_what_the_webhook_changes_in_the_spec_of_a_pod():
+    """Every place of a pod that a translation changes is below one that the page has Argo CD ignore."""
+    [ignored] = [
+        one["jqPathExpressions"]
+        for each in blocks("gitops.md")
+        for one in each.get("spec", {}).get("ignoreDifferences", [])
+        if one["kind"] == "Pod"
+    ]
+    shapes = [re.compile(re.escape(one.replace(".", "/")).replace(r"\[\]\?", r"/\d+") + "(/|$)") for one in ignored]
+    asks = {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 3000}
+    init = ({"name": "i", "image": "b", "resources": {"limits": {"nvidia.com/gpu": 1}}},)
+    value = pod(asks, init=init, annotations={"nvidia.com/use-gputype": "A100"}, scheduler="hami-scheduler")
+    changed = {one["path"] for one in became(value).operations if one["op"] != "test" and "metadata" not in one["path"]}
+    assert len(changed) > 3
+    assert [place for place in changed if not any(shape.match(place) for shape in shapes)] == []
+
+
+def test_an_issue_of_a_defect_asks_for_a_snapshot_and_names_commands_that_there_are():
+    forms = {file.stem: yaml.safe_load(file.read_text()) for file in (ROOT / ".github/ISSUE_TEMPLATE").glob("*.yml")}
+    assert set(forms) == {"config", "defect", "key"}
+    for form in (forms["defect"], forms["key"]):
+        assert form.keys() >= {"name", "description", "body"}
+        named = re.findall(r"`drawbridge ([a-z]+)", str(form))
+        assert "snapshot" in named
+        assert set(named) <= set(COMMANDS)
+        assert all(part["type"] in ("input", "textarea") and part["attributes"]["label"] for part in form["body"])
+        assert len({part["id"] for part in form["body"]}) == len(form["body"])
+    [snapshot] = [part for part in forms["defect"]["body"] if part["id"] == "snapshot"]
+    assert snapshot["validations"]["required"]
