@@ -152,7 +152,16 @@ def test_what_can_never_work_is_turned_back_with_the_nearest_fit(control_plane, 
         control_plane.create(claim)
 
 
-def test_what_is_only_busy_is_admitted_with_a_warning(control_plane, fleet_node, gated):
+ACCOUNT = {
+    "apiVersion": "v1",
+    "kind": "ServiceAccount",
+    "metadata": {"name": "default", "namespace": "busy-elsewhere"},
+}
+
+
+def test_what_is_only_busy_is_admitted_with_a_warning_that_names_no_stranger(
+    control_plane, fleet_node, webhook, created, gated
+):
     control_plane.create(pod("first", gated, container(**limits(**{"nvidia.com/gpu": 8}))))
     control_plane.wait_scheduled(gated, "first")
     manifest = json.dumps(gpu("second", gated))
@@ -162,7 +171,14 @@ def test_what_is_only_busy_is_admitted_with_a_warning(control_plane, fleet_node,
 
     warning = control_plane.until("the webhook knows who holds what", told, 20)
     assert "this pod waits until devices are free" in warning
-    assert "in use" in warning
+    assert f"in use: held by {gated}/" in warning
+    created({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "busy-elsewhere"}})
+    control_plane.until("it has its account", lambda: control_plane.read(ACCOUNT))
+    webhook.admits("busy-elsewhere")
+    manifest = json.dumps(gpu("third", "busy-elsewhere"))
+    stranger = told()
+    assert "held by a claim of another namespace" in stranger
+    assert gated not in stranger
 
 
 def test_a_workload_is_warned_when_it_is_applied(control_plane, fleet_node, gated):

@@ -99,6 +99,7 @@ def judge(
     given: Mapping[str, Given] | None = None,
     memo: FleetMemo | None = None,
     prospects: Stock | None = None,
+    asker: str = "pod",
 ) -> Judgement:
     """Say whether claims that belong to one pod can be served together on one node of this fleet.
 
@@ -139,7 +140,9 @@ def judge(
         return FITS
     if now is Found.UNDECIDED:
         return UNKNOWN
-    told = _Hearing(stock, claims, budget, names, options=options, memo=known, prospects=prospects).judge_idle()
+    told = _Hearing(
+        stock, claims, budget, names, options=options, memo=known, prospects=prospects, asker=asker
+    ).judge_idle()
     # Where the search ended because all that may be spent was, its words are of what was found out so far, which is chance.
     ended = budget.is_out or budget.is_late
     return UNKNOWN if ended and told.verdict is Feasibility.BUSY else told
@@ -158,8 +161,9 @@ class _Hearing:
         options: Options,
         memo: FleetMemo,
         prospects: Stock | None,
+        asker: str,
     ) -> None:
-        self.memo, self.prospects = memo, prospects
+        self.memo, self.prospects, self.asker = memo, prospects, asker
         self.stock, self.claims, self.given = stock, claims, given
         self.budget = budget
         self.options = options
@@ -174,7 +178,7 @@ class _Hearing:
         if ever is Found.UNDECIDED:
             return UNKNOWN
         if ever is Found.FEASIBLE:
-            return Judgement(Feasibility.BUSY, f"this pod waits until devices are free: {self.busy()}")
+            return Judgement(Feasibility.BUSY, f"this {self.asker} waits until devices are free: {self.busy()}")
         whole = self.together()
         if whole is not None:
             return self.coming() or whole
@@ -184,11 +188,13 @@ class _Hearing:
         if faults:
             return Judgement(Feasibility.BUSY, f"the scheduler would stop at an error: {faults[0]}")
         if not samples:
-            return Judgement(Feasibility.BUSY, "no node can serve this pod")
+            return Judgement(Feasibility.BUSY, f"no node can serve this {self.asker}")
         if not all(answer.explained for answer in kinds.values()):
             return UNKNOWN
         if _may_be_cured(kinds):
-            return Judgement(Feasibility.BUSY, f"no node can serve this pod as the fleet is now; {_nearest(samples)}")
+            return Judgement(
+                Feasibility.BUSY, f"no node can serve this {self.asker} as the fleet is now; {_nearest(samples)}"
+            )
         return self.coming() or self.never(samples, kinds)
 
     def coming(self) -> Judgement | None:
@@ -199,7 +205,7 @@ class _Hearing:
         for template in self.prospects.nodes:
             verdict = allocate(self.prospects, template, self.claims, options=self.options).verdict
             if verdict is Found.FEASIBLE:
-                text = f"{self.none_could()}, but a node of template {template} could (`nodeTemplates`): the pod waits until one is made"
+                text = f"{self.none_could()}, but a node of template {template} could (`nodeTemplates`): the {self.asker} waits until one is made"
                 return Judgement(Feasibility.BUSY, text)
             # An error says that a scheduler would stop there, not that such a node could not serve.
             undecided = undecided or verdict is not Found.INFEASIBLE
@@ -240,9 +246,9 @@ class _Hearing:
                 meant = _nearest_word(self.expressions(selected), published)
                 remedy = f"did you mean {meant}?" if meant else "ask for one of these"
                 return _never(Code.NO_DEVICE, f"{text}; {known}", remedy, claim)
-            if claim not in self.given:  # then a user wrote the selector
-                text = f"{text}: {selected.text[:SELECTOR]}"
-            return _never(Code.NO_DEVICE, text, claim=claim)
+            words, selector, _ = selected.text.partition(" (ResourceClaim/")
+            there = [words[:SELECTOR]] if selector else [listed(*one) for one in self.products().items()]
+            return _never(Code.NO_DEVICE, "; ".join([text, *there]), _ABSENT, claim)
         exactly = None
         if short is not None:
             request = self.request(short)
@@ -267,17 +273,18 @@ class _Hearing:
         shared = set.intersection(*lost) if lost else set()
         for claim in self.claims:
             for request in claim.spec.devices.requests:
-                if request.exactly is None or (claim.metadata.key, request.name) not in shared:
+                classes = {f"{request.name}/{one.name}": one.device_class_name for one in request.first_available}
+                if request.exactly is not None:
+                    classes = {request.name: request.exactly.device_class_name}
+                if not all((claim.metadata.key, name) in shared for name in classes):
                     continue
-                name = request.exactly.device_class_name
-                title = next((one.title for one in TARGETS.values() if name in one.classes), "")
-                what = _KNOWN_AS.get(title, f"has a {title}" if title else "has devices of it")
+                names = list(dict.fromkeys(classes.values()))
+                kinds_of = dict.fromkeys(_kind_of(name, "it" if len(names) == 1 else name) for name in names)
                 who = _who(claim.metadata.name, request.name, self.given)
-                text = f"{self.none_could()}: {who} asks for class {name}, and no node {what}"
+                text = f"{self.none_could()}: {who} asks for class {' or '.join(names)}, and no node {' or '.join(kinds_of)}"
                 if published := self.products():
                     text = f"{text}; {'; '.join(listed(*one) for one in published.items())}"
-                remedy = self.offer(node) or _ABSENT
-                return _never(Code.NO_DEVICE, text, remedy, claim.metadata.name)
+                return _never(Code.NO_DEVICE, text, self.offer(node) or _ABSENT, claim.metadata.name)
         return None
 
     def products(self) -> dict[str, list[str]]:
@@ -358,11 +365,14 @@ class _Hearing:
         return None
 
     def expressions(self, reason: Reason) -> list[str]:
-        """The selectors of the request that a reason is about."""
-        request = self.request(reason)
-        if request is None or request.exactly is None:
-            return []
-        return [one.cel.expression for one in request.exactly.selectors if one.cel]
+        """The selectors of the request, or of its alternative, that a reason is about."""
+        for claim in self.claims:
+            for one in claim.spec.devices.requests:
+                bodies = {f"{one.name}/{body.name}": body.selectors for body in one.first_available}
+                bodies[one.name] = one.exactly.selectors if one.exactly is not None else ()
+                if claim.metadata.name == reason.claim.rpartition("/")[2] and reason.request in bodies:
+                    return [body.cel.expression for body in bodies[reason.request] if body.cel]
+        return []
 
     def published(self, reason: Reason) -> dict[str, list[str]]:
         """List what devices publish of the attributes that a request selects by."""
@@ -376,7 +386,7 @@ class _Hearing:
     def none_could(self) -> str:
         nodes = len(self.stock.nodes)
         many = "the only node could not" if nodes == 1 else f"none of {nodes} nodes could"
-        return f"{many} serve this pod even if idle"
+        return f"{many} serve this {self.asker} even if idle"
 
     def values(self, domain: str, name: str) -> list[str]:
         """Gather the different values that the devices of a driver publish for an attribute."""
@@ -414,6 +424,12 @@ class _Hearing:
                     who = _who(claim, hint.request, self.given).partition(" (")[0]  # the words were given above
                     return _describe_offer(hint, who)
         return ""
+
+
+def _kind_of(name: str, it: str) -> str:
+    """Say what a node does that has devices of a class."""
+    title = next((one.title for one in TARGETS.values() if name in one.classes), "")
+    return _KNOWN_AS.get(title, f"has a {title}" if title else f"has devices of {it}")
 
 
 def _nearest_word(expressions: Sequence[str], published: Mapping[str, Sequence[str]]) -> str:

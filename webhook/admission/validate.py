@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from allocator.decisions import redact
 from allocator.pods import plugin_may_serve
 from cluster.patch import apply_json_patch
 from dra import validation, wire
@@ -44,7 +45,7 @@ from webhook.translate import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from dra.budget import Budget
     from dra.wire import Json
@@ -110,7 +111,7 @@ def inspect_claim(obj: dict[str, Json], namespace: str, state: State, budget: Bu
         stored = wire.convert(obj, ResourceClaim)
         path, spec, metadata = "/spec/devices", stored.spec, stored.metadata
     claim = _claim(spec, namespace, metadata.name or metadata.generate_name)
-    found = _fits([claim], state, budget)
+    found = _fits([claim], namespace, state, budget, asker="claim")
     told = parameter_warnings(claim.spec.devices, path, state, budget)
     return msgspec.structs.replace(found, warnings=(*found.warnings, *told))
 
@@ -187,7 +188,7 @@ def serve(asked: Iterable[Given], namespace: str, state: State, budget: Budget, 
             warnings.append(claim)
         elif claim is not None:
             claims.append(claim)
-    found = _fits(claims, state, budget, ours)
+    found = _fits(claims, namespace, state, budget, given=ours)
     told = warnings_of_pod(claims, state, budget)
     stock = state.stock
     if stock is not None and stock.compatibilities and scheduler and claims:
@@ -327,12 +328,21 @@ def _object(obj: dict[str, Json], state: State, budget: Budget) -> Found:
     return Found(tuple(denials), tuple(warnings))
 
 
-def _fits(claims: Iterable[ResourceClaim], state: State, budget: Budget, given: Iterable[Given] = ()) -> Found:
-    claims = tuple(claims)
+def _fits(
+    claims: Sequence[ResourceClaim],
+    namespace: str,
+    state: State,
+    budget: Budget,
+    *,
+    given: Iterable[Given] = (),
+    asker: str = "pod",
+) -> Found:
     if state.stock is None or not claims:
         return NOTHING
     ours = {one.name: one for one in given}
-    answer = judge(state.stock, claims, budget=budget, given=ours, memo=state.memo, prospects=state.prospects)
+    answer = judge(
+        state.stock, claims, budget=budget, given=ours, memo=state.memo, prospects=state.prospects, asker=asker
+    )
     match answer.verdict:
         case Feasibility.NEVER:
             denial = Denial(answer.code, answer.text, answer.remedy)
@@ -342,15 +352,15 @@ def _fits(claims: Iterable[ResourceClaim], state: State, budget: Budget, given: 
             if state.configuration.file.impossible == "warn":
                 return Found(warnings=(denial.under("this can never work: "),))
             # The refusal is about the first key of the container whose claim is at fault.
-            asker = ours.get(answer.claim)
-            container = next(iter(asker.users), "") if asker is not None else ""
-            key = next(iter(asker.words), "") if asker is not None else ""
+            whose = ours.get(answer.claim)
+            container = next(iter(whose.users), "") if whose is not None else ""
+            key = next(iter(whose.words), "") if whose is not None else ""
             decision = Decision(
                 "", container, "", key, Action.REFUSED, answer.text, code=answer.code, remedy=answer.remedy
             )
             return Found(denials=(denial,), decisions=(decision,))
         case Feasibility.BUSY:
-            return Found(warnings=(answer.text,))
+            return Found(warnings=(redact(answer.text, state.stock, namespace),))
         case Feasibility.UNKNOWN:
             budget.charge()  # raises if the review's budget ran out, and not only that of one search
     return NOTHING

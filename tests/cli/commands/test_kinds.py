@@ -66,6 +66,7 @@ def test_what_is_left_to_the_webhook_is_said_so_in_every_form(file, kind):
     assert [(one["ruleId"], one["level"]) for one in findings] == [("M004", "note")]
     seen = json.loads(run("survey", *given[:2], "-o", "json").stdout)["workloads"]
     assert WHY[kind] in seen[0]["keys"][0]["detail"]
+    assert run("survey", *given[:2], "-o", "wide").stdout.partition("To decide")[0].count(WHY[kind]) == 1
     page = run("survey", *given[:2], "-o", "html").stdout
     assert "left" not in seen[0]["fate"]
     assert WHY[kind].replace("`", "&#x60;") in page or WHY[kind] in page

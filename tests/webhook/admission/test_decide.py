@@ -517,6 +517,11 @@ def test_a_claim_that_fits_passes_in_silence():
     assert untouched(validated(claim(), **of_claims()))
 
 
+def test_a_claim_that_no_node_could_serve_is_called_a_claim():
+    said = answer(validated(claim(count=9), **of_claims()))["status"]["message"]
+    assert "could not serve this claim even if idle" in said
+
+
 def test_a_class_that_does_not_exist_is_refused_with_those_that_do():
     response = answer(validated(claim("gpu.example.com"), **of_claims()))
     assert not response["allowed"]

@@ -107,6 +107,7 @@ def test_a_full_fleet_is_told_and_refuses_nobody():
     said = at_webhook(asked(1), world(claims=[held]))
     assert said["allowed"]
     assert said["warnings"][0].startswith("this pod waits until devices are free: on a ")
+    assert said["warnings"][0].endswith("held by a claim of another namespace")
     assert said["auditAnnotations"]["outcome"] == "left"
 
 

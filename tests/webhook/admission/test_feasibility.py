@@ -248,6 +248,26 @@ def test_where_no_node_has_a_device_of_the_class_that_is_said_and_what_there_is_
         assert "device." not in told.text
 
 
+def test_alternatives_of_classes_without_devices_are_told_together_and_none_by_its_selector():
+    fleet = stock(class_("mig.nvidia.com", "false"), class_("acme", "device.driver == 'acme'"))
+    told = judge(fleet, [alternatives("mig.nvidia.com", "acme")])
+    assert (told.verdict, told.code) == (Feasibility.NEVER, Code.NO_DEVICE)
+    assert "asks for class mig.nvidia.com or acme, and no node has MIG devices or has devices of acme" in told.text
+    told = judge(fleet, [alternatives("mig.nvidia.com", DRIVER, cel="device.driver == 'other'")])
+    assert "no device matches what claim c, request r/s1 asks for" in told.text
+    assert "device.driver" not in told.text
+    assert told.remedy == "ask for a device that there is, or an administrator for nodes that have such devices"
+
+
+def alternatives(*classes, cel=None):
+    selectors = [{"cel": {"expression": cel}}] if cel else []
+    body = {"allocationMode": "ExactCount", "count": 1, "selectors": selectors}
+    listed = [{"name": f"s{at}", "deviceClassName": name} | body for at, name in enumerate(classes)]
+    requests = [{"name": "r", "firstAvailable": listed}]
+    value = {"metadata": {"name": "c", "namespace": "ns"}, "spec": {"devices": {"requests": requests}}}
+    return wire.convert(value, ResourceClaim)
+
+
 def test_products_and_profiles_that_there_are_are_named():
     fleet = stock(class_("mig.nvidia.com", "false"))
     piece = wire.convert(
