@@ -12,7 +12,7 @@ from webhook.state import custom_kinds
 
 pytestmark = pytest.mark.real
 GROUP = "kinds.example.com"
-FLEET = ["--inventory", str(EXAMPLES / "fleet"), "--all-kinds"]
+FLEET = ["--inventory", str(EXAMPLES / "fleet"), "--config", str(EXAMPLES / "configuration.yaml"), "--all-kinds"]
 
 
 def roles(spec):
