@@ -196,9 +196,9 @@ class Questions:
         return not isinstance(self._decider.serve(pod, node, stock, alone=options), Unserved)
 
     def nominated_in_shared_pools(self, pod: Pod, group: Collection[str] = ()) -> dict[str, list[Pod]]:
-        """List by node the pods, at least as important as this one, that room was made for in pools of several nodes."""
+        """List by node the nominated pods, at least as important as this one, whose node reaches pools of several nodes."""
         stock = self._knowledge.stock
-        nominated = self._pods.nominations.nominated_by_us(pod, self._ledger.state, group)
+        nominated = self._pods.nominations.rivals(pod, self._ledger.state, group)
         return {node: others for node, others in nominated.items() if reaches_shared_pool(stock, node)}
 
     def stock_beside_nominated(self, pod: Pod) -> Stock:

@@ -159,6 +159,44 @@ def test_a_pod_of_more_priority_gets_the_devices_of_one_with_less(control_plane,
     control_plane.until(words, lambda: any(words in said for said in control_plane.events(ours, "low")), 20)
 
 
+@pytest.fixture
+def reached_by_both(control_plane, scheduler, created):
+    """Two nodes that reach the same two devices, and no other."""
+    nodes = control_plane.add_fake_nodes(2, prefix="plugin-reach-")
+    driver = "reached.example.com"
+    either = {"key": "kubernetes.io/hostname", "operator": "In", "values": nodes}
+    [pool] = fleet.slices(driver, nodes[0], [fleet.device(f"gpu-{at}", {}) for at in range(2)])
+    pool["spec"]["nodeSelector"] = {"nodeSelectorTerms": [{"matchExpressions": [either]}]}
+    created(pool, fleet.device_class("plugin-reached", f"device.driver == '{driver}'"))
+    yield nodes
+    control_plane.remove(*({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}} for name in nodes))
+
+
+def test_one_pod_is_evicted_where_one_is_enough_though_the_allocator_is_killed_before_its_device_is_free(
+    control_plane, bridge, scheduler, ours, reached_by_both
+):
+    """A pod of less priority and another scheduler is the only one that asks then, and reaches the device from another node."""
+    here, there = reached_by_both
+    pods = f"/api/v1/namespaces/{ours}/pods"
+    control_plane.create(template("one", ours, request("gpu", "plugin-reached")))
+    for name in ("low", "lower"):
+        control_plane.create(wanting(name, ours, using_template("one"), node=here))
+        control_plane.wait_scheduled(ours, name)
+    control_plane.create(wanting("urgent", ours, using_template("one"), node=here, priorityClassName=PRIORITY))
+    seen = control_plane.until("a node is nominated", lambda: (one := control_plane.get(f"{pods}/urgent"))["status"].get("nominatedNodeName") and one)  # fmt: skip
+    assert seen["status"]["nominatedNodeName"] == here
+    with scheduler.frozen():
+        bridge.processes["allocator-0"].stop(hard=True)
+        bridge.start()
+        [leaving] = [one["metadata"]["name"] for one in control_plane.get(pods)["items"] if one["metadata"].get("deletionTimestamp")]  # fmt: skip
+        control_plane.create(pod("usual", ours, schedulerName=SCHEDULER, priorityClassName=USUAL, node=there, resourceClaims=[using_template("one")]))  # fmt: skip
+        until_told(control_plane, ours, "usual", "in use")
+        delete(control_plane, ours, leaving)
+        until_told(control_plane, ours, "usual", "reserved for a nominated pod")
+    control_plane.wait_scheduled(ours, "urgent")
+    assert {one["metadata"]["name"] for one in control_plane.get(pods)["items"]} == {"low", "lower", "urgent", "usual"} - {leaving}  # fmt: skip
+
+
 class Lane:
     """A node with eight GPUs of its own class, and small pods for a scheduler: twenty always wait, and each that has a GPU ends after one to five seconds."""
 

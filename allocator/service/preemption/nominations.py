@@ -48,6 +48,7 @@ class Nominations:
         self._events = events
         self._clock = clock
         self._ours: dict[str, Kept] = {}  # what we nominated, by uid of the pod
+        self._stored: dict[str, None] = {}  # uids of pods whose status has named a node, be it for an earlier leader
         self._full: dict[
             str, tuple[float, int]
         ] = {}  # since when, or looked at, and how many devices they ask for: pods without room by uid
@@ -98,9 +99,9 @@ class Nominations:
 
     def kept(self, pod: Pod, ledger: Ledger) -> list[tuple[Pod, Kept]]:
         """List what is kept for other pods that are at least as important."""
-        ahead = [one.metadata.uid for here in self.nominated_by_us(pod, ledger).values() for one in here]
+        ahead = [one.metadata.uid for here in self.rivals(pod, ledger).values() for one in here]
         now = self._clock()
-        return [(self._pods[uid], self._ours[uid]) for uid in ahead if self._ours[uid].until > now]
+        return [(self._pods[uid], self._ours[uid]) for uid in ahead if uid in self._ours and self._ours[uid].until > now]
 
     def node_of(self, pod: Pod) -> str:
         """Name the node that is nominated for a pod, by its scheduler or by us; "" if none is."""
@@ -112,16 +113,9 @@ class Nominations:
 
         Reserved pods wait no more.
         """
-        return self._nominated(self._pods, pod, ledger, group)
-
-    def nominated_by_us(self, pod: Pod, ledger: Ledger, group: Collection[str] = ()) -> dict[str, list[Pod]]:
-        """List the same of the few pods only that the bridge made room for."""
-        return self._nominated(self._ours, pod, ledger, group)
-
-    def _nominated(self, uids: Iterable[str], pod: Pod, ledger: Ledger, group: Collection[str]) -> dict[str, list[Pod]]:
         least = priority(pod)
         found: dict[str, list[Pod]] = {}
-        for uid in uids:
+        for uid in self._ours | self._stored:
             other = self._pods.get(uid)
             if other is None or other.spec.node_name or priority(other) < least:
                 continue
@@ -144,12 +138,15 @@ class Nominations:
 
     def follow(self, before: str, pod: Pod | None) -> None:
         """Take over what a pod is that awaited a node before."""
-        if before and self.awaited_by(pod) != before:
+        awaited = self.awaited_by(pod)
+        if pod is not None and awaited and pod.metadata.uid in self._pods:
+            self._stored[pod.metadata.uid] = None
+        if before and awaited != before:
             self._wake()
 
     def forget(self, uid: str) -> None:
         """Keep nothing for a pod that is gone, or has a node."""
-        for kept in (self._ours, self._giving_way, self._full, self._stood):
+        for kept in (self._ours, self._stored, self._giving_way, self._full, self._stood):
             kept.pop(uid, None)
 
     def tick(self) -> None:

@@ -123,8 +123,9 @@ async def test_two_who_are_equally_important_each_get_room_of_their_own_in_a_poo
             assert (await one.place(name, where))[0] == 200
 
 
-async def test_what_comes_free_in_a_pool_of_several_nodes_goes_to_nobody_less_important_by_way_of_another_node():
-    """Else room would have to be made again, and a second pod go where one was enough."""
+@pytest.mark.parametrize("leader", ["the same", "another"])
+async def test_what_comes_free_in_a_pool_of_several_nodes_goes_to_nobody_less_important_by_way_of_another_node(leader):
+    """Another leader knows of it by the pod's status. Else room would have to be made again, and a second pod go where one was enough."""
     reached = from_all_nodes(1)
     names = ("low", "next", "urgent")
     pods = [pod("low", "low", priority=1), pod("next", "next", priority=2), important("urgent", "urgent")]
@@ -133,6 +134,10 @@ async def test_what_comes_free_in_a_pool_of_several_nodes_goes_to_nobody_less_im
         await started(one, "low", "n0")
         assert (await room_for(one, "urgent", "n0"))[1]["nominatedNode"] == "n0"
         await until(lambda: one.bridge.pods.find("pod-low") is None)
+        await nominated(cluster, "n0")
+        await until(lambda: one.bridge.pods.find("pod-urgent").status.nominated_node_name)
+        if leader == "another":
+            one.bridge.pods.nominations._ours.clear()
         freed = Merge({"status": {"allocation": None, "reservedFor": None}})
         await cluster.patch(resources.RESOURCE_CLAIMS, "low", freed, "default", subresource="status")
         await until(lambda: one.bridge.knowledge.stock.claims["default/low"].status.allocation is None)
