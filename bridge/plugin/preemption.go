@@ -23,6 +23,10 @@ import (
 func (p *Plugin) PostFilter(
 	ctx context.Context, state fwk.CycleState, pod *v1.Pod, _ fwk.NodeToStatusReader,
 ) (*fwk.PostFilterResult, *fwk.Status) {
+	if !p.follower.Health().Usable {
+		// DefaultPreemption would end the pod's nomination, by which the next leader keeps for it what was freed.
+		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable)
+	}
 	now := cycleOf(state)
 	if now == nil {
 		return nil, fwk.NewStatus(fwk.Unschedulable)

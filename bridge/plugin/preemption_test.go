@@ -2,6 +2,7 @@ package plugin
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -166,6 +167,17 @@ func TestNobodyElsePreemptsWhereTheAllocatorGaveNoAnswer(t *testing.T) {
 				t.Errorf("the allocator is usable: %v", usable)
 			}
 		})
+	}
+}
+
+func TestANominationOutlivesTheAllocator(t *testing.T) {
+	plugin, w, server := newWorld(t, "")
+	crowded(w)
+	state := begun(t, plugin, w, server, full)
+	plugin.follower.Missed(errors.New("it cannot be reached: gone"))
+	result, status := plugin.PostFilter(t.Context(), state, prioritized(pod("p", "gpu"), 10), nil)
+	if result != nil || status.Code() != fwk.UnschedulableAndUnresolvable || len(server.Asked("postfilter")) > 0 {
+		t.Errorf("got %v, %v, asked %v", result, status.Code(), server.Asked("postfilter"))
 	}
 }
 
