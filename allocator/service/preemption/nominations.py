@@ -101,7 +101,9 @@ class Nominations:
         """List what is kept for other pods that are at least as important."""
         ahead = [one.metadata.uid for here in self.rivals(pod, ledger).values() for one in here]
         now = self._clock()
-        return [(self._pods[uid], self._ours[uid]) for uid in ahead if uid in self._ours and self._ours[uid].until > now]
+        return [
+            (self._pods[uid], self._ours[uid]) for uid in ahead if uid in self._ours and self._ours[uid].until > now
+        ]
 
     def node_of(self, pod: Pod) -> str:
         """Name the node that is nominated for a pod, by its scheduler or by us; "" if none is."""
