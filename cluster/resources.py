@@ -115,8 +115,8 @@ def version_of(obj: object) -> str:
 
 def key(obj: object) -> Key:
     if isinstance(obj, dict):
-        meta = obj.get("metadata") or {}
-        return meta.get("namespace") or "", meta.get("name") or ""
+        meta = obj.get("metadata")
+        return (meta.get("namespace") or "", meta.get("name") or "") if isinstance(meta, dict) else ("", "")
     typed = metadata(obj)
     return typed.namespace, typed.name
 

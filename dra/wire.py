@@ -79,8 +79,10 @@ def decode(data: bytes | str, type_: type[T]) -> T:
         return decoded
     try:
         plain = msgspec.json.decode(data)
-    except msgspec.DecodeError as error:  # a number out of range in a field that is skipped
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:  # in a field that is skipped
         raise WireError(f"not JSON: {error}") from error
+    except RecursionError as error:
+        raise WireError(_TOO_DEEP) from error
     return convert(plain, type_)
 
 

@@ -1,25 +1,32 @@
 """Every reader of a file that others write says in words what is wrong with it: no exception but its own, whatever shape its members have.
 
-python -m tests.test_readers SECONDS [SEED]
+python -m tests.test_readers SECONDS [SEED [READER ...]]
 """
 
+import asyncio
 import json
 import random
 import sys
 import time
 import traceback
 from binascii import crc32
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
+from io import BytesIO
+from itertools import cycle
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import aiohttp
 import click
 import pytest
+import yaml
 
 from cli.commands.driver import facts_in
 from cli.contract import Broken
-from cluster import manifests
-from cluster.errors import from_response
+from cluster import manifests, resources
+from cluster.errors import ApiError, ConfigError, from_response
+from cluster.kubernetes import answers
+from cluster.kubernetes.connection import kubeconfig
 from node.audit.kubelet_state import UnreadableState, read_state
 from node.audit.other_drivers import BadCheckpoint, read_other_driver, sum_of
 from node.audit.reservations import Unlikely, read_reservations
@@ -28,9 +35,19 @@ from node.checkpoint import decode as read_checkpoint
 from node.inventory import reading
 from node.plugins import PluginFault, answer_from_spec
 from tests import shapes
+from tests.allocator.service import sidecar
+from tests.allocator.service.test_quota_admission import HERE, template
+from tests.allocator.service.test_quota_admission import review as reviewed
+from tests.allocator.service.test_quotas import quota
 from tests.cli.running import run
+from tests.cluster import peer
 from tests.corpus.move import autoscaled, plugins
 from tests.draws import draws
+from tests.webhook.admission.test_decide import review
+from tests.webhook.admission.test_decide import state as world
+from tests.webhook.admission.test_shapes import RESOURCES
+from webhook import admission
+from webhook.service.configuration_file import ConfigurationError, load
 
 EXAMPLES = Path(__file__).parents[1] / "manifests" / "examples"
 POD = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "x", "resources": {"limits": {"nvidia.com/gpu": "1", "koordinator.sh/gpu": "50"}}}]}}  # fmt: skip
@@ -47,6 +64,16 @@ def command(*args, name="file.yaml"):
         done = run(*(one.format(file=file, pod=pod, folder=folder) for one in args))
         assert done.exception is None or isinstance(done.exception, SystemExit), "".join(traceback.format_exception(done.exception))  # fmt: skip
         assert "this is a bug" not in done.output, done.output
+
+    return read
+
+
+def in_turn(*readers):
+    """Readers of the same files, the next one each time."""
+    endless = cycle(readers)
+
+    def read(text, folder):
+        next(endless)(text, folder)
 
     return read
 
@@ -87,6 +114,96 @@ def facts(text, folder):
         of(lambda _: facts_in(str(file)), Broken, manifests.ManifestError)(text, folder)
 
 
+class Allocator:
+    """A service whose loop turns while it is asked, and only then."""
+
+    def __init__(self):
+        self._runner, self._stack = None, AsyncExitStack()
+
+    async def _begin(self):
+        cluster = sidecar.loaded(
+            *sidecar.fleet(),
+            quota(gpu__devices=3),
+            *(sidecar.claim(one) for one in "ab"),
+            sidecar.pod("p", "a"),
+            template("t"),
+        )
+        self._asked = await self._stack.enter_async_context(sidecar.running(cluster, answer=0.2, **HERE))
+        self._elsewhere = await self._stack.enter_async_context(aiohttp.ClientSession())
+
+    async def _post(self, path, body):
+        one = self._asked
+        await sidecar.until(lambda: one.bridge.lead.leads)
+        if b'"TOKEN"' in body:
+            _, found = await one.plugin("prefilter", {"pod": sidecar.pod("p", "a")})
+            body = body.replace(b'"TOKEN"', json.dumps(found["token"]).encode())
+        session = self._elsewhere if path == "/quota" else one._sessions[path.split("/")[1]]
+        at = one.listening.quota if path == "/quota" else "drawbridge"
+        async with session.post(f"http://{at}{path}", data=BytesIO(body)) as answer:
+            said = await answer.read()
+            assert answer.status in (200, 202, 400, 404, 409, 410, 413, 503), said
+            return answer.status
+
+    def asked(self, path):
+        def read(text, _):
+            if self._runner is None:
+                self._runner = asyncio.Runner()
+                self._runner.run(self._begin())
+            self._runner.run(self._post(path, text))
+
+        return read
+
+    def close(self):
+        if self._runner is not None:
+            self._runner.run(self._stack.aclose())
+            self._runner.close()
+            self._runner = None
+
+
+ALLOCATOR = Allocator()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def allocator():
+    yield
+    ALLOCATOR.close()
+
+
+def reviews(text, _):
+    for decide in (admission.decide.mutate, admission.decide.validate):
+        for mode in WORLDS.values():
+            with suppress(admission.ReviewError):
+                admission.decide.weigh(decide(text, mode), mode)
+
+
+def config_map(text, folder):
+    (folder / "drawbridge.yaml").write_bytes(text)
+    with suppress(ConfigurationError):
+        load(str(folder / "drawbridge.yaml"))
+
+
+def access(text, folder):
+    file = folder / "kubeconfig"
+    file.write_bytes(text)
+    if text.count(b"[") > 500:  # PyYAML takes a second for a thousand of them
+        return
+    with suppress(ConfigError):
+        asyncio.run(kubeconfig(str(file))())
+
+
+def answered(resource):
+    """What a server lists, item by item, and a line of its watch."""
+
+    def read(text, _):
+        items = b'{"metadata":{},"items":[%s]}' % text
+        for ask, given in ((answers.page, items), (answers.page, text), (answers.line, b'{"type":"ADDED","object":%s}' % text), (answers.one, text)):  # fmt: skip
+            with suppress(ApiError):
+                ask(given, resource)
+
+    return read
+
+
+WORLDS = {mode: world(mode=mode) for mode in ("enforce", "observe")}
 RECORD = {"uid": "u", "namespace": "n", "name": "c", "pool": "p", "devices": [{"request": "r", "device": "d"}]}
 STATE = {"ClaimInfoStateList": [{"ClaimUID": "u", "ClaimName": "c", "Namespace": "n", "PodUIDs": {"p": {}}, "DriverState": {"d": {"Devices": [{"PoolName": "p", "DeviceName": "d", "ShareID": "s"}]}}}]}  # fmt: skip
 OTHER = {"preparedClaims": {"0123-4567": {"checkpointState": "PrepareCompleted", "namespace": "n", "name": "c", "preparedDevices": [{"devices": [{"poolName": "p", "deviceName": "d"}]}]}}}  # fmt: skip
@@ -102,8 +219,35 @@ DEPLOYED = [
 ]  # fmt: skip
 DEFINITION = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "pods.x.io"}, "spec": {"group": "x.io", "scope": "Namespaced", "names": {"kind": "P", "plural": "pods"}, "versions": [{"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}}}}]}}  # fmt: skip
 ANNOTATED = {**POD, "metadata": {"name": "p", "annotations": {"drawbridge.dev/templates": "{}", "drawbridge.dev/original": "{}", "k8s.v1.cni.cncf.io/networks": '[{"name": "a"}]', "scheduling.koordinator.sh/device-allocate-hint": '{"gpu": {}}', "nvidia.com/use-gputype": "A100"}}}  # fmt: skip
+REVIEWS = [json.loads(review(shapes.examples()[kind][0] if kind != "Pod" else POD, operation=operation, old=POD if operation == "UPDATE" else None, group=group, resource=resource)) for kind, (group, resource) in RESOURCES.items() for operation in ("CREATE", "UPDATE", "DELETE")]  # fmt: skip
+# One object of each kind that a snapshot has, the smaller ones.
+SNAPSHOT = {"apiVersion": "v1", "kind": "List", "items": [POD, *(min(found, key=lambda one: len(json.dumps(one))) for kind, found in shapes.examples().items() if kind not in {"Component", "Kustomization", "DrawbridgeConfiguration", "DeviceInventory"}), *shapes.examples()["ResourceClaim"][:3], *(sidecar.fleet(1, 1)), sidecar.claim("a"), sidecar.pod("b", "a")]}  # fmt: skip
+PLACED = {"pod": sidecar.pod("p", "a"), "nodes": {"count": 2, "digest": 7}}
+ENDPOINTS = {
+    "/plugin/v1/prefilter": [PLACED, PLACED | {"suppose": "g"}],
+    "/plugin/v1/filter": [{"token": "TOKEN", "node": "n0", "add": [sidecar.pod("q", "b")], "remove": [sidecar.pod("q", "a")]}],
+    "/plugin/v1/reserve": [{"token": "TOKEN", "node": "n0"}],
+    "/plugin/v1/unreserve": [{"token": "TOKEN", "node": "n0", "reservation": "TOKEN"}],
+    "/plugin/v1/commit": [{"reservation": "x"}],
+    "/plugin/v1/postfilter": [{"pod": sidecar.pod("p", "a"), "nodes": ["n0"]}, {"group": [{"pod": sidecar.pod("p", "a"), "node": "n0"}]}],
+    "/extender/filter": [{"Pod": sidecar.pod("p", "a"), "NodeNames": ["n0"]}],
+    "/extender/prioritize": [{"Pod": sidecar.pod("p", "a"), "NodeNames": ["n0"]}],
+    "/extender/preempt": [{"Pod": sidecar.pod("p", "a"), "NodeNameToMetaVictims": {"n0": {"Pods": [{"UID": "a"}]}}}],
+    "/extender/bind": [{"PodName": "q", "PodNamespace": "default", "PodUID": "q", "Node": "n0"}],
+    "/api/v1/simulate-schedule": [sidecar.pod("p", "a"), {"kind": "List", "apiVersion": "v1", "items": [sidecar.claim("x"), sidecar.pod("p", "x")]}],
+    "/api/v1/resize": [{"claim": "default/a", "request": "r", "capacity": {"memory": "1Gi"}}],
+    "/quota": [reviewed(sidecar.pod("p", "a")), reviewed(sidecar.claim("x"))],
+}  # fmt: skip
+CONFIG = yaml.safe_load(peer.kubeconfig("http://127.0.0.1:1"))
+USERS = ({"token": "t", "as": "x"}, {"client-certificate-data": "eA==", "client-key-data": "eA=="}, {"username": "a", "password": "b"}, {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "/nowhere/program", "args": ["a"], "env": [{"name": "A", "value": "b"}], "interactiveMode": "Never"}}, {"auth-provider": {"name": "oidc", "config": {"id-token": "a.b.c"}}}, {"tokenFile": "nowhere"})  # fmt: skip
 
 READERS = {
+    "reviews": (reviews, REVIEWS),
+    "mounted configuration": (config_map, [*documents("configuration.yaml"), *documents("dialects.yaml"), *documents("rules"), *shapes.examples()["ConfigMap"]]),
+    "kubeconfig": (access, [CONFIG | {"users": [{"name": "u", "user": user}]} for user in USERS]),
+    **{f"call of {path}": (ALLOCATOR.asked(path), bodies) for path, bodies in ENDPOINTS.items()},
+    **{f"{one.kind} of a server": (answered(one), shapes.examples()[one.kind]) for one in resources.ALL if one.kind in shapes.examples()},
+    "snapshot": (in_turn(*(command(*one.split(), "-f", "{file}") for one in ("doctor", "explain pod p", "explain claim a", "survey", "simulate", "check", "translate", "nodes", "allocate --all-nodes", "matrix", "quota"))), [SNAPSHOT]),
     "kustomization": (command("translate", "--in-place", "--dry-run", "{folder}", name="kustomization.yaml"), [KUSTOMIZATION]),
     "deployed": (command("translate", "--in-place", "--dry-run", "{folder}"), DEPLOYED),
     "plugins": (command("survey", "-f", "{file}", "-f", "{pod}"), [plugins.config_map(a=plugins.sharing()), plugins.policy("a")]),
@@ -200,14 +344,14 @@ def test_a_reader_answers_in_words(name, tmp_path):
     tried(name, random.Random(f"readers {name}"), draws(60))
 
 
-def main(seconds, seed=0):
-    """Try them all for so many seconds of CPU; print each kind of failure once."""
+def main(seconds, seed=0, *names):
+    """Try these readers, or all, for so many seconds of CPU; print each kind of failure once."""
     seen = set()
     begun = time.process_time()
     turn = 0
     while time.process_time() - begun < seconds:
         turn += 1
-        for name in READERS:
+        for name in names or READERS:
             try:
                 tried(name, random.Random(f"{seed} {turn} {name}"), 10**9, 5.0)
             except Exception as error:  # noqa: BLE001  each is told

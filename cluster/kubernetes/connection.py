@@ -293,10 +293,12 @@ def kubeconfig(path: str = "", context: str = "") -> Load:
             loader = await load_kube_config(  # type: ignore[no-untyped-call]  # the library has no annotations
                 config_file=files, context=context or None, client_configuration=configuration, persist_config=False
             )
-        except (ConfigException, yaml.YAMLError, ValueError, TypeError, AttributeError, OSError) as error:
+            return Access(configuration, _user(loader, configuration, files))
+        except (ConfigException, yaml.YAMLError, ValueError, OSError) as error:
             why = (isinstance(error, OSError) and error.strerror) or " ".join(str(error).split())
             raise ConfigError(f"kubeconfig {files}: {why}") from error
-        return Access(configuration, _user(loader, configuration, files))
+        except (TypeError, AttributeError, LookupError, RecursionError) as error:
+            raise ConfigError(f"kubeconfig {files}: a field has another form than `kubectl config` writes") from error
 
     return load
 
