@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 PACKAGES := $(wildcard allocator certs cli cluster dra node runtime webhook)
 CHECKED := $(PACKAGES) $(wildcard tests e2e bench docs)
 
-.PHONY: help setup run test test-all record fmt lint lint-python type arch generate map counts e2e cluster cluster-down binaries bridge bench soak chaos fuzz long never lock clean
+.PHONY: help setup run test test-all record fmt lint lint-python type arch generate map counts e2e cluster cluster-down binaries bridge bench soak chaos fuzz long never lock site release bump clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "%-16s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -107,6 +107,19 @@ lock: setup ## Pin the newest allowed versions again, with hashes
 	  --universal --python-version 3.11 --no-header --no-annotate --quiet --upgrade -o requirements.lock
 	$(BIN)/uv pip compile pyproject.toml --extra fast --extra node --constraint requirements.lock --generate-hashes \
 	  --universal --python-version 3.11 --no-header --no-annotate --quiet -o requirements.runtime.lock
+	$(BIN)/uv pip compile --group pyproject.toml:site --generate-hashes --universal --python-version 3.11 \
+	  --no-header --no-annotate --quiet --upgrade -o docs/requirements.lock
+
+site: docs/requirements.lock ## The pages as a site with search: SITE=build/site (mkdocs-material in an environment of its own)
+	$(PYTHON) -m venv build/mkdocs
+	build/mkdocs/bin/pip install --quiet --disable-pip-version-check --require-hashes -r $<
+	build/mkdocs/bin/mkdocs build --quiet --strict --site-dir $(abspath $(or $(SITE),build/site))
+
+release: setup ## Make twice, from HEAD, what a release publishes, and compare: TO=dist (docs/release.md)
+	$(BIN)/python -m docs.release $(or $(TO),dist) $(if $(DOWNLOADS),--downloads $(DOWNLOADS))
+
+bump: setup ## Change the version in every place: VERSION=0.2.0
+	$(BIN)/python -m docs.release --bump $(VERSION)
 
 clean: ## Remove .venv and the checkout's caches (the shared build cache stays)
 	rm -rf $(VENV) .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -13,6 +13,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from cli.output import Context
+from webhook.names import VERSION
 
 if TYPE_CHECKING:
     from cli.contract import Command
@@ -117,7 +118,7 @@ def _refused(error: click.UsageError) -> click.exceptions.Exit:
 
 
 @click.group(cls=Lazy, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="drawbridge", prog_name="drawbridge")
+@click.version_option(VERSION, prog_name="drawbridge")
 @click.pass_context
 def main(ctx: click.Context) -> None:
     """Take pods written for device plugins across to Dynamic Resource Allocation.

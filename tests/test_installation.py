@@ -272,7 +272,7 @@ def test_the_images_are_built_on_bases_that_can_be_pinned_with_the_builder_of_th
     root = BASE.parents[1]
     lines = (root / "Dockerfile").read_text().splitlines()
     bases = [line.split()[1] for line in lines if line.startswith("FROM")]
-    assert bases == ["${BASE}", "${GO}", "scratch", "${BASE}"], "what is on none of these is pinned by nobody"
+    assert bases == ["${BASE}", "${GO}", "scratch", "${RUNTIME}"], "what is on none of these is pinned by nobody"
     (locked,) = re.findall(r"^(hatchling==\S+)", (root / "requirements.lock").read_text(), re.MULTILINE)
     assert f" {locked} " in " ".join(lines)
 

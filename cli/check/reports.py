@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from importlib.metadata import version
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -18,6 +17,7 @@ from cli.contract import Broken, Exit
 from cli.terminal import printable
 from dra.finding import Finding, Severity
 from dra.validation import CODES, Code, shape
+from webhook.names import VERSION
 from webhook.refusals import PAGES
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def for_hosts(form: str, placed: Sequence[Placed], checked: Sequence[tuple[str, 
     """Write what a code host or a test report takes; `checked` are all objects, by name and file."""
     match form:
         case "sarif":
-            answer = msgspec.json.encode(sarif(placed, version("drawbridge")))
+            answer = msgspec.json.encode(sarif(placed, VERSION))
             return msgspec.json.format(answer, indent=2).decode()
         case "junit":
             return junit(placed, checked, command)

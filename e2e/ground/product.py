@@ -23,12 +23,13 @@ from typing import TYPE_CHECKING
 from e2e.build import program
 from e2e.ground.cache import cache, locked
 from e2e.ground.images import Image, Layer, add, add_folders, layer, write
+from webhook.names import VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
 ROOT = Path(__file__).parents[2]
-NAME = f"localhost/drawbridge:{importlib.metadata.version('drawbridge')}"
+NAME = f"localhost/drawbridge:{VERSION}"
 SCHEDULER = "localhost/drawbridge-scheduler:e2e"
 STOCK_SCHEDULER = "localhost/kube-scheduler:e2e"
 HOME = "opt/drawbridge"

@@ -15,6 +15,7 @@ from e2e.actors.workloads import container, limits, pod
 from e2e.ground import product
 from e2e.ground.cache import cache
 from e2e.ground.controlplane import NODE
+from webhook.names import VERSION
 
 pytestmark = [
     pytest.mark.real,
@@ -22,7 +23,7 @@ pytestmark = [
     pytest.mark.time_limit(540, "a cluster starts, and all of ours twice"),
 ]
 
-PAGE = (ROOT / "docs/install.md").read_text().replace("REGISTRY/drawbridge:0.1.0", product.NAME)
+PAGE = (ROOT / "docs/install.md").read_text().replace(f"REGISTRY/drawbridge:{VERSION}", product.NAME)
 BLOCKS = re.compile(r"^```\n(.*?)^```", re.DOTALL | re.MULTILINE)
 EXPORT = re.compile(r"^export (\w+)=(\S+)", re.MULTILINE)
 CONFIGURATION = """\

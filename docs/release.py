@@ -1,0 +1,222 @@
+"""Makes what a release publishes, twice, and compares: `python -m docs.release FOLDER`. `python -m docs.release --bump 0.2.0` changes the version.
+
+Everything is made of the files of HEAD, in an order and with times that the commit decides, so the same Python makes the same bytes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import hashlib
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+import tarfile
+import tempfile
+import tomllib
+import uuid
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from webhook.names import VERSION
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+ROOT = Path(__file__).parent.parent
+NAMES = ROOT / "webhook" / "names.py"
+# Pages in which the version stands as part of a command, and what stands before it there.
+SHOWN = re.compile(r"(drawbridge:|newTag: |tag: |tags/v|drawbridge-|tag `v)\d+\.\d+\.\d+(?!\d)")
+SHOWN_IN = (
+    "docs/release.md",
+    "docs/install.md",
+    "docs/gitops.md",
+    "docs/tutorial-admin.md",
+    "cli/commands/manifests.py",
+    "e2e/README.md",
+)
+# A kubectl plugin is a folder with a program. This one makes its environment when it is called first, of packages whose hashes are known.
+PLUGIN = """#!/bin/sh
+set -eu
+here=$(cd "$(dirname "$(readlink -f "$0")")" && pwd)
+home=${XDG_CACHE_HOME:-$HOME/.cache}/kubectl-drawbridge/VERSION
+if ! test -e "$home/ready"; then
+  python=${PYTHON:-python3}
+  "$python" -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else "drawbridge needs Python 3.11 or newer: set PYTHON")'
+  echo "drawbridge: installing its packages into $home" >&2
+  "$python" -m venv --clear "$home"
+  "$home/bin/python" -m pip install --quiet --disable-pip-version-check --require-hashes -r "$here/requirements.runtime.lock" >&2
+  "$home/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps "$here"/*.whl >&2
+  touch "$home/ready"
+fi
+exec "$home/bin/kubectl-drawbridge" "$@"
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m docs.release", description=__doc__)
+    parser.add_argument("folder", nargs="?", type=Path, help="where the files go; it must not be there yet")
+    parser.add_argument("--bump", metavar="VERSION", help="change the version in every place, and date the changelog")
+    parser.add_argument(
+        "--downloads",
+        default="https://github.com/OWNER/drawbridge/releases/download",
+        help="where a release's files are found",
+    )
+    asked = parser.parse_args()
+    if bool(asked.bump) == bool(asked.folder):
+        parser.error("name a folder, or a version with --bump")
+    if asked.bump:
+        bump(ROOT, asked.bump, datetime.now(UTC))
+        return
+    if asked.folder.exists():
+        parser.error(f"{asked.folder} is there already: name a folder that is not there")
+    with tempfile.TemporaryDirectory() as scratch:
+        first, second = (made(Path(scratch, name), asked.downloads) for name in ("first", "second"))
+    differ = [name for name in first if first[name] != second.get(name)]
+    if differ or first.keys() != second.keys():
+        sys.exit(f"made twice, and not the same: {', '.join(differ)}")
+    asked.folder.mkdir(parents=True)
+    for name, content in first.items():
+        (asked.folder / name).write_bytes(content)
+    print((asked.folder / "SHA256SUMS").read_text(), end="")
+
+
+def bump(root: Path, version: str, now: datetime) -> None:
+    """Change the version where it stands, and give the changelog's open section its date and a new one above it."""
+    if not re.fullmatch(r"\d+\.\d+\.\d+", version):
+        sys.exit(f"{version!r} is not a version: write three numbers, such as 0.2.0")
+    names = root / NAMES.relative_to(ROOT)
+    old = re.search(r'^VERSION = "(.+)"$', names.read_text(encoding="utf-8"), re.MULTILINE)
+    if old is None or tuple(map(int, version.split("."))) <= tuple(map(int, old[1].split("."))):
+        sys.exit(f"{version} does not come after {old and old[1]}")
+    log = root / "CHANGELOG.md"
+    text = log.read_text(encoding="utf-8")
+    head = f"## {old[1]} (unreleased)\n"
+    if text.count(head) != 1:
+        sys.exit(f"CHANGELOG.md has no section {head.strip()!r}")
+    log.write_text(text.replace(head, f"## {version} (unreleased)\n\n## {old[1]} ({now:%Y-%m-%d})\n"), encoding="utf-8")
+    names.write_text(
+        names.read_text(encoding="utf-8").replace(f'VERSION = "{old[1]}"', f'VERSION = "{version}"'), encoding="utf-8"
+    )
+    for name in SHOWN_IN:
+        page = root / name
+        page.write_text(SHOWN.sub(rf"\g<1>{version}", page.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+def made(scratch: Path, downloads: str) -> dict[str, bytes]:
+    """Make every file of a release from HEAD, by name."""
+    source = scratch / "source"
+    source.mkdir(parents=True)
+    packed = subprocess.run(
+        ["git", "archive", "--format=tar", "HEAD"], cwd=ROOT, capture_output=True, check=True
+    ).stdout
+    with tarfile.open(fileobj=io.BytesIO(packed)) as tar:
+        tar.extractall(source, filter="data")
+    told = subprocess.run(["git", "log", "-1", "--format=%ct %H"], cwd=ROOT, capture_output=True, text=True, check=True)
+    seconds, commit = told.stdout.split()
+    environment = os.environ | {"SOURCE_DATE_EPOCH": seconds, "PYTHONDONTWRITEBYTECODE": "1"}
+    out = scratch / "out"
+    for words in (
+        ["hatchling", "build", "-t", "wheel", "-t", "sdist", "-d", str(out)],
+        ["cli.main", "manifests", "-q", "--helm", str(scratch / "drawbridge")],
+    ):
+        subprocess.run(
+            [sys.executable, "-m", *words],
+            cwd=source,
+            env=environment,
+            stdout=subprocess.DEVNULL,
+            check=True,
+            timeout=300,
+        )
+    files = {file.name: file.read_bytes() for file in out.iterdir()}
+    [wheel] = (name for name in files if name.endswith(".whl"))
+    chart = scratch / "drawbridge"
+    files[f"drawbridge-{VERSION}.tgz"] = archive(
+        {f"drawbridge/{file.relative_to(chart)}": file.read_bytes() for file in chart.rglob("*") if file.is_file()}
+    )
+    plugin = {"kubectl-drawbridge": PLUGIN.replace("VERSION", VERSION).encode(), wheel: files[wheel]}
+    plugin |= {name: (source / name).read_bytes() for name in ("requirements.runtime.lock", "LICENSE")}
+    files[f"kubectl-drawbridge-{VERSION}.tar.gz"] = archive(plugin)
+    files["drawbridge.krew.yaml"] = yaml.safe_dump(krew(files, downloads), sort_keys=False).encode()
+    files["sbom.cdx.json"] = (json.dumps(sbom(source, int(seconds), commit), indent=1) + "\n").encode()
+    sums = "".join(f"{hashlib.sha256(files[name]).hexdigest()}  {name}\n" for name in sorted(files))
+    return files | {"SHA256SUMS": sums.encode()}
+
+
+def archive(files: Mapping[str, bytes]) -> bytes:
+    """Pack files in the order of their names, without times and owners."""
+    plain = io.BytesIO()
+    with tarfile.open(fileobj=plain, mode="w", format=tarfile.USTAR_FORMAT) as tar:
+        for name in sorted(files):
+            entry = tarfile.TarInfo(name)
+            entry.size, entry.mode = len(files[name]), 0o755 if files[name].startswith(b"#!") else 0o644
+            tar.addfile(entry, io.BytesIO(files[name]))
+    return gzip.compress(plain.getvalue(), mtime=0)
+
+
+def krew(files: Mapping[str, bytes], downloads: str) -> dict[str, Any]:
+    """Describe the plugin for `kubectl krew`."""
+    [name] = (name for name in files if name.startswith("kubectl-"))
+    platform = {
+        "selector": {"matchExpressions": [{"key": "os", "operator": "In", "values": ["linux", "darwin"]}]},
+        "uri": f"{downloads}/v{VERSION}/{name}",
+        "sha256": hashlib.sha256(files[name]).hexdigest(),
+        "bin": "kubectl-drawbridge",
+    }
+    said = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["description"]
+    return {
+        "apiVersion": "krew.googlecontainertools.github.com/v1alpha2",
+        "kind": "Plugin",
+        "metadata": {"name": "drawbridge"},
+        "spec": {
+            "version": f"v{VERSION}",
+            "homepage": downloads.removesuffix("/releases/download"),
+            "shortDescription": "Move pods from device plugins to DRA",
+            "description": f"{said}\nSurvey a cluster, translate and check manifests, explain why pods wait.\n",
+            "caveats": "Needs Python 3.11 or newer; its packages are installed when it is called first.\n",
+            "platforms": [platform],
+        },
+    }
+
+
+def sbom(source: Path, seconds: int, commit: str) -> dict[str, Any]:
+    """List what is in the images (CycloneDX): the packages of the lock, and the Go modules of our scheduler."""
+    parts = []
+    lock = (source / "requirements.runtime.lock").read_text(encoding="utf-8")
+    for name, version, rest in re.findall(r"^([\w.-]+)==([^ ;\\]+)((?:.*\\\n)*.*)", lock, re.MULTILINE):
+        hashes = [{"alg": "SHA-256", "content": one} for one in re.findall(r"sha256:([0-9a-f]{64})", rest)]
+        parts.append(component(name, version, "pypi") | {"hashes": hashes})
+    modules = (source / "bridge" / "go.sum").read_text(encoding="utf-8")
+    parts += [
+        component(name, version, "golang") for name, version in re.findall(r"^(\S+) (v\S+) h1:", modules, re.MULTILINE)
+    ]
+    own = component(
+        tomllib.loads((source / "pyproject.toml").read_text(encoding="utf-8"))["project"]["name"], VERSION, "pypi"
+    )
+    return {
+        "$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json",
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.6",
+        "serialNumber": uuid.uuid5(uuid.NAMESPACE_URL, f"{own['purl']}#{commit}").urn,
+        "version": 1,
+        "metadata": {
+            "timestamp": datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "component": own | {"type": "application", "licenses": [{"license": {"id": "Apache-2.0"}}]},
+        },
+        "components": parts,
+    }
+
+
+def component(name: str, version: str, ecosystem: str) -> dict[str, Any]:
+    purl = f"pkg:{ecosystem}/{name}@{version}"
+    return {"type": "library", "bom-ref": purl, "name": name, "version": version, "purl": purl}
+
+
+if __name__ == "__main__":
+    main()

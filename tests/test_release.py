@@ -1,0 +1,151 @@
+"""What a release publishes is made from HEAD and fits together; the workflow has only the rights it names; a version changes everywhere at once."""
+
+import hashlib
+import io
+import json
+import re
+import shutil
+import subprocess
+import tarfile
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+import yaml
+
+from docs import release
+from webhook.names import VERSION
+
+ROOT = Path(__file__).parent.parent
+WORKFLOW = (ROOT / ".github/workflows/release.yml").read_text()
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    return release.made(tmp_path_factory.mktemp("release") / "once", "https://example.org/download")
+
+
+def unpacked(content):
+    with tarfile.open(fileobj=io.BytesIO(content)) as tar:
+        return {entry.name: (entry, tar.extractfile(entry).read()) for entry in tar if entry.isfile()}
+
+
+def test_the_sums_are_those_of_all_files(files):
+    listed = dict(line.split("  ")[::-1] for line in files["SHA256SUMS"].decode().splitlines())
+    assert listed == {n: hashlib.sha256(content).hexdigest() for n, content in files.items() if n != "SHA256SUMS"}
+    assert {name.partition("-")[0] for name in listed} == {
+        "drawbridge",
+        "drawbridge.krew.yaml",
+        "drawbridge_dra",
+        "kubectl",
+        "sbom.cdx.json",
+    }
+
+
+def test_the_chart_has_the_version_and_the_kubectl_plugin_the_wheel_and_the_pins(files):
+    chart = unpacked(files[f"drawbridge-{VERSION}.tgz"])
+    assert yaml.safe_load(chart["drawbridge/Chart.yaml"][1])["version"] == VERSION
+    assert {"drawbridge/values.yaml", "drawbridge/values.schema.json", "drawbridge/templates/objects.yaml"} <= set(
+        chart
+    )
+    plugin = unpacked(files[f"kubectl-drawbridge-{VERSION}.tar.gz"])
+    [wheel] = (name for name in plugin if name.endswith(".whl"))
+    assert plugin[wheel][1] == files[wheel]
+    assert set(plugin) == {wheel, "LICENSE", "kubectl-drawbridge", "requirements.runtime.lock"}
+    assert [name for name, (entry, _) in plugin.items() if entry.mode & 0o111] == ["kubectl-drawbridge"]
+    assert {entry.mtime for entry, _ in (*plugin.values(), *chart.values())} == {0}
+    program = plugin["kubectl-drawbridge"][1]
+    subprocess.run(["sh", "-n"], input=program, check=True, timeout=10)
+    assert f"kubectl-drawbridge/{VERSION}\n" in program.decode()
+
+
+def test_krew_finds_the_archive_by_its_sum(files):
+    manifest = yaml.safe_load(files["drawbridge.krew.yaml"])
+    [platform] = manifest["spec"]["platforms"]
+    folder, _, name = platform["uri"].rpartition("/")
+    assert folder == f"https://example.org/download/v{VERSION}"
+    assert platform["sha256"] == hashlib.sha256(files[name]).hexdigest()
+    assert platform["bin"] in unpacked(files[name])
+    assert manifest["spec"]["version"] == f"v{VERSION}"
+
+
+def test_the_sbom_lists_every_pin_and_every_go_module(files):
+    parts = json.loads(files["sbom.cdx.json"])["components"]
+    lock = (ROOT / "requirements.runtime.lock").read_text()
+    pins = {tuple(line.split()[0].split("==")) for line in lock.splitlines() if "==" in line}
+    assert {(one["name"], one["version"]) for one in parts if one["purl"].startswith("pkg:pypi/")} == pins
+    assert sum(len(one.get("hashes", ())) for one in parts) == lock.count("--hash=sha256:")
+    modules = {one["name"] for one in parts if one["purl"].startswith("pkg:golang/")}
+    direct = re.findall(r"^\t(\S+) v\S+$", (ROOT / "bridge/go.mod").read_text(), re.MULTILINE)
+    assert set(direct) <= modules
+    assert len({one["bom-ref"] for one in parts}) == len(parts)
+
+
+def test_what_is_not_the_same_twice_is_not_written(tmp_path, monkeypatch):
+    monkeypatch.setattr(release, "made", lambda scratch, _: {"SHA256SUMS": scratch.name.encode()})
+    monkeypatch.setattr("sys.argv", ["release", str(tmp_path / "out")])
+    with pytest.raises(SystemExit, match="made twice, and not the same: SHA256SUMS"):
+        release.main()
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    for name in (*release.SHOWN_IN, "webhook/names.py", "CHANGELOG.md"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    return tmp_path
+
+
+def test_a_bump_changes_the_version_in_every_place(checkout):
+    release.bump(checkout, "7.8.9", datetime(2030, 1, 2, tzinfo=UTC))
+    assert 'VERSION = "7.8.9"' in (checkout / "webhook/names.py").read_text()
+    log = (checkout / "CHANGELOG.md").read_text()
+    assert f"## 7.8.9 (unreleased)\n\n## {VERSION} (2030-01-02)\n" in log
+    for name in release.SHOWN_IN:
+        text = (checkout / name).read_text()
+        assert "7.8.9" in text, name
+        assert f"drawbridge:{VERSION}" not in text
+    told = subprocess.run(
+        ["git", "grep", "-lE", rf"drawbridge:{re.escape(VERSION)}|ag: {re.escape(VERSION)}"],
+        cwd=ROOT, capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    generated = {"docs/messages.md"}
+    assert set(told.stdout.split()) - generated <= set(release.SHOWN_IN)
+
+
+@pytest.mark.parametrize("version", ["0.0.1", VERSION, "1.0", "1.0.0rc1", "v1.0.0", ""])
+def test_a_version_that_does_not_follow_changes_nothing(checkout, version):
+    before = {file: file.read_bytes() for file in checkout.rglob("*") if file.is_file()}
+    with pytest.raises(SystemExit, match=r"not a version|does not come after"):
+        release.bump(checkout, version, datetime(2030, 1, 2, tzinfo=UTC))
+    assert {file: file.read_bytes() for file in before} == before
+
+
+def test_the_workflow_pins_its_actions_and_names_its_rights():
+    workflow = yaml.safe_load(WORKFLOW)
+    assert workflow["permissions"] == {}
+    steps = [step for job in workflow["jobs"].values() for step in job["steps"]]
+    used = re.findall(r"uses: (\S+)(.*)", WORKFLOW)
+    assert len(used) == sum("uses" in step for step in steps) > 5
+    assert [one for one in used if not re.search(r"@[0-9a-f]{40}$", one[0]) or not re.match(r"  # v\d", one[1])] == []
+    assert [step["run"] for step in steps if "${{" in step.get("run", "")] == [], "a script reads its environment"
+    assert {name for name, job in workflow["jobs"].items() if "write" in job["permissions"].values()} == {
+        "image",
+        "publish",
+    }
+    assert all(workflow["jobs"][name]["environment"] == "release" for name in ("image", "publish"))
+    assert all("timeout-minutes" in job and job["permissions"] for job in workflow["jobs"].values())
+    assert all(not step["with"].get("persist-credentials") for step in steps if "checkout" in step.get("uses", ""))
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert set(re.findall(r"\bmake ([a-z-]+)", "\n".join(step.get("run", "") for step in steps))) <= set(targets)
+
+
+def test_the_images_have_no_shell_and_do_not_run_as_root():
+    text = (ROOT / "Dockerfile").read_text()
+    for stage in text.split("\nFROM ")[1:]:
+        if "ENTRYPOINT" in stage:
+            assert stage.split()[0] in ("scratch", "${RUNTIME}")
+            assert "USER 65532:65532" in stage
+            assert "RUN " not in stage
+    assert re.search(r"^ARG RUNTIME=\S+distroless\S+:nonroot$", text, re.MULTILINE)
