@@ -9,6 +9,7 @@ from itertools import chain
 from typing import Any
 
 import click
+from msgspec.structs import replace
 
 from cli import contract as inputs
 from cli.check import explain_codes
@@ -105,7 +106,9 @@ def command(
     configuration = configuration_of(config, files)
 
     from cli.loading import KINDS, for_server, meant, read_dump, visit
-    from dra.wire import builtins
+    from dra.objects import DeviceTaintRule
+    from dra.wire import builtins, convert
+    from webhook.claims import taint_rule
 
     if files:
         scene = read_dump(files)
@@ -123,6 +126,10 @@ def command(
             evidence=around,
         )
     scene = for_server(scene, kubernetes, feature_gates, configuration)
+    bridge = configuration.file.bridge
+    if files and bridge is not None and bridge.fence:  # files are judged as they will stand under the configuration
+        rules = [convert(taint_rule(driver), DeviceTaintRule) for driver in bridge.drivers]
+        scene = replace(scene, stock=scene.stock.with_all(rules))
     told: Any
     try:
         match kind:

@@ -6,6 +6,7 @@ Pure: objects as they are stored, and a time in; ailments out.
 from __future__ import annotations
 
 from base64 import b64decode
+from contextlib import suppress
 from datetime import datetime, timedelta
 from itertools import product
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,8 @@ from certs import authority
 from certs.annotations import BUNDLE_KEEPER, OTHER_KEEPERS, RULES
 from cli.doctor.ailment import Ailment
 from cli.terminal import few
-from dra.raw import moment
+from cluster.manifests import ManifestError, parse
+from dra.raw import inside, items, moment, text
 from webhook import names
 from webhook.admission import Registration, configurations, registration
 from webhook.state import Configuration
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     Raw = dict[str, Any]
 
 WORKLOADS = ("Deployment", "DaemonSet")
+SCHEDULER, PLUGIN = "drawbridge-scheduler", "Drawbridge"
 WEBHOOKS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 # Of these kinds the whole content is ours; of others an installation may change what it likes.
 _JUDGED = {
@@ -136,6 +139,7 @@ def _configuration(parts: Parts) -> Iterator[Ailment]:
             "mend it before a replica starts again: one that starts with it ends at once",
         )
         return
+    yield from _scheduler(parts)
     others = [one.pod for one in parts.answers if one.configuration and parts.digest != one.configuration]
     if others and parts.digest:
         yield Ailment(
@@ -144,6 +148,27 @@ def _configuration(parts: Parts) -> Iterator[Ailment]:
             f"{few(others, 3)} decide by another content than the ConfigMap has",
             "wait a minute; then look at `/readyz?verbose` of these, which says why they refuse it",
         )
+
+
+def _scheduler(parts: Parts) -> Iterator[Ailment]:
+    """Compare what the bridge's scheduler reads with the name that the configuration gives to pods."""
+    found, bridge = parts.find("ConfigMap", SCHEDULER, parts.home), parts.configuration.file.bridge
+    if found is None or bridge is None:
+        return
+    read: Raw = {}
+    with suppress(ManifestError):
+        read = next((one.object for one in parse((found.get("data") or {}).get("scheduler.yaml") or "")), {})
+    profiles = {text(one.get("schedulerName")): one for one in items(read, "profiles")}
+    enabled = items(inside(profiles.get(bridge.scheduler_name, {}), "plugins", "multiPoint"), "enabled")
+    problem = ""
+    if bridge.scheduler_name not in profiles:
+        problem = (
+            f"no profile in it is called {bridge.scheduler_name}, the scheduler that the configuration sends pods to"
+        )
+    elif not items(read, "extenders") and all(one.get("name") != PLUGIN for one in enabled):
+        problem = f"profile {bridge.scheduler_name} has neither the plugin {PLUGIN} nor an extender, so the allocator is not asked"
+    if problem:
+        yield Ailment("configuration", name_of(found), problem, f"{AGAIN}; then restart the scheduler")
 
 
 def _missing(parts: Parts) -> Iterator[Ailment]:
@@ -352,6 +377,14 @@ def _workloads(parts: Parts) -> Iterator[Ailment]:
                 f"it has 0 replicas: {_WITHOUT.get(component, 'what it does is not done')}",
                 f"kubectl -n {one['metadata']['namespace']} scale deployment {one['metadata']['name']} --replicas=2",
             )
+        elif not wanted and status.get("observedGeneration"):
+            labels = ",".join(f"{key}={value}" for key, value in _pod_of(one).get("nodeSelector", {}).items())
+            ailment = Ailment(
+                "not running",
+                name_of(one),
+                f"it chooses no node: none that its pods may go to has the labels {labels or '(none asked for)'}",
+                f"kubectl label node NAME {labels or 'KEY=VALUE'} where it is to run, or take the DaemonSet away",
+            )
         elif "observedGeneration" in status and (ready < wanted or status.get("unavailableReplicas")):
             ailment = Ailment(
                 "not ready" if ready else "not running",
@@ -364,6 +397,11 @@ def _workloads(parts: Parts) -> Iterator[Ailment]:
         found.append((1 + min(ready, 1) if wanted else 0, ailment))
     # What was scaled down comes before what does not run yet, and that before what runs in part.
     yield from (ailment for _, ailment in sorted(found, key=lambda one: one[0]))
+
+
+def _pod_of(workload: Raw) -> Raw:
+    pod: Raw = workload["spec"].get("template", {}).get("spec") or {}
+    return pod
 
 
 def _component(obj: Raw) -> str:
@@ -400,7 +438,7 @@ def _why(workload: Raw, parts: Parts) -> str:
 def _versions(parts: Parts) -> Iterator[Ailment]:
     images: dict[str, list[str]] = {}
     for one in parts.of(*WORKLOADS):
-        for container in one["spec"].get("template", {}).get("spec", {}).get("containers") or []:
+        for container in _pod_of(one).get("containers") or []:
             if container["name"] != "scheduler" and container.get("image"):
                 images.setdefault(container["image"], []).append(one["metadata"]["name"])
     if len(images) > 1:

@@ -35,7 +35,7 @@ from dra.stock import Stock
 from node.audit import CONDITION, MARKED_ON, OVER, FindingKind, seen_at, stood_by_at
 from webhook import names
 from webhook.admission import find_missed, find_unserved, template_lifecycle
-from webhook.dialects import TARGETS
+from webhook.dialects import TARGETS, Served
 from webhook.mixed_fleet import Standing
 from webhook.state import (
     Bridge,
@@ -229,6 +229,16 @@ def on_nodes(seen: Seen) -> Iterator[Ailment]:
                 f"it has none of {one.key} left, and no driver publishes such devices in a complete pool, so no pod can use them",
                 "look at the driver's pod there, or at the device plugin's if the node is to stay on it (docs/migrate.md)",
             )
+    nodes = seen.stock.nodes
+    for piece in seen.stock.slices.values():
+        name = piece.spec.node_name
+        if name and nodes and name not in nodes:
+            yield Ailment(
+                "without node",
+                f"ResourceSlice {piece.metadata.name}",
+                f"it has the devices of node {name}, which does not exist, so no pod can use them",
+                f"kubectl delete resourceslice {piece.metadata.name}; its driver names the Node as the owner of what it publishes",
+            )
     kinds = {kind.reason: kind for kind in FindingKind}
     for event in seen.events:
         about = event.involved_object
@@ -351,6 +361,26 @@ def without_class(seen: Seen) -> Iterator[Ailment]:
         )
 
 
+def without_devices(seen: Seen) -> Iterator[Ailment]:
+    """DeviceClasses that select no device, and the claims that wait for one."""
+    waiting = [claim for claim in seen.claims if claim.status.allocation is None]
+    classes = _classes(seen.stock) if waiting else {}
+    empty: defaultdict[str, dict[str, None]] = defaultdict(dict)
+    for claim in waiting:
+        for request in claim.spec.devices.requests:
+            bodies = [one for one in (request.exactly, *request.first_available) if one is not None]
+            served = [classes.get(one.device_class_name) for one in bodies]
+            if served and all(one is not None and not one.devices for one in served):
+                empty[bodies[0].device_class_name][claim.metadata.key] = None
+    for name, claims in empty.items():
+        yield Ailment(
+            "without devices",
+            f"DeviceClass {name}",
+            f"it selects no device of a pool that can be used, and is asked for by {few(list(claims), _NAMED)}",
+            "does its driver run, and publish all slices of a pool (`kubectl get resourceslices`)? Else mend its selectors",
+        )
+
+
 def about_taints(seen: Seen) -> Iterator[Ailment]:
     """Drivers whose devices should be tainted, and are not; and unschedulable pods whose claims do not tolerate the taint."""
     stock = seen.stock
@@ -438,9 +468,12 @@ def _is_ours(scheduler: str, bridge: Bridge | None) -> bool:
     return scheduler.startswith(names.NAME) if bridge is None else scheduler == bridge.scheduler_name
 
 
+def _classes(stock: Stock) -> Mapping[str, Served]:
+    return Inventory.of(stock.classes.values(), stock.slices.values(), ()).classes
+
+
 def _drivers_of_classes(stock: Stock) -> dict[str, str]:
-    classes = Inventory.of(stock.classes.values(), stock.slices.values(), ()).classes
-    return {name: served.driver for name, served in classes.items() if served.driver}
+    return {name: served.driver for name, served in _classes(stock).items() if served.driver}
 
 
 def _drivers_asked(spec: ResourceClaimSpec, driver_of: Mapping[str, str]) -> set[str]:
@@ -564,6 +597,7 @@ CHECKS = (
     (left_behind, ("ResourceClaim", "Pod")),
     (not_prepared_again, ("Pod",)),
     (without_class, ("DeviceClass",)),
+    (without_devices, ("DeviceClass", "ResourceSlice")),
     (about_taints, ("DeviceTaintRule",)),
     (two_schedulers, ("DeviceTaintRule",)),
     (about_components, ()),

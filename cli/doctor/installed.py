@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from cli import contract as inputs
 from cli import installation
-from cli.doctor.components import WEBHOOKS, WORKLOADS, Answer, Parts, answer_of, name_of
+from cli.doctor.components import SCHEDULER, WEBHOOKS, WORKLOADS, Answer, Parts, answer_of, name_of
 from cluster import resources
 from cluster.errors import ApiError, ClusterError, Forbidden, NotFound
 from cluster.manifests import ManifestError
@@ -38,7 +38,7 @@ async def read_parts(
         return None
     more: list[Raw] = []
     denied: set[str] = set()
-    wanted = [(resources.CONFIG_MAPS.raw, names.NAME)]
+    wanted = [(resources.CONFIG_MAPS.raw, name) for name in (names.NAME, SCHEDULER)]
     wanted += [(resources.SECRETS.raw, name) for name in (names.NAME, f"{names.NAME}-seal", names.QUOTA)]
     for kind, name in wanted if parts.homes else ():
         try:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from allocator.decisions import Outlook, devices_ready
 from cli.explain.claims import FALSE, condition_text, tell_claim
 from cli.explain.prospects import prospect_of, quota_of, scheduler_says, unjudged
@@ -41,6 +43,10 @@ def tell_pod(key: str, scene: Scene, configuration: Configuration) -> PodStory:
     standing = _on_its_node(pod, claims)
     standing = standing or _before_scheduling(pod, gate, claims, scene)
     standing = standing or _at_its_scheduler(pod, gate, claims, prospect, scene=scene, configuration=configuration)
+    if prospect is not None and standing.keeper in (Keeper.USER, Keeper.TEMPLATES, Keeper.CLAIMS):
+        # Something else has to happen first, so that no end of another's claim is enough.
+        blockers = tuple(replace(one, alone=None) for one in prospect.blockers)
+        prospect = replace(prospect, blockers=blockers, nearest="")
     # What is not as it should be, in the words of the scheduler and the kubelet.
     conditions: list[str] = []
     for one in pod.status.conditions:
@@ -201,8 +207,8 @@ def _at_its_scheduler(
     state, _ = state_of(scene.gathered, configuration, scene.features)
     if missed := find_missed(pod, state):
         return Standing(keeper=Keeper.USER, message=f"{missed.message}: {missed.remedy}")
-    keys = dict.fromkeys(one.key for one in gate.decisions if one.key and one.container)
-    keys = keys or dict.fromkeys(one.key for one in gate.decisions if one.key)
+    named = [one for one in gate.decisions if one.key]
+    keys = dict.fromkeys(one.key for one in [one for one in named if one.container] or named)
     message = f"no claim stands for {', '.join(keys)}: {scheduler} places it where a device plugin has them"
     return Standing(keeper=keeper, message=message)
 

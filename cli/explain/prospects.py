@@ -21,6 +21,8 @@ from dra.objects import serve_resources, served_resources
 from dra.policy import QuotaLine, amount_of, held_of_quota, in_scope, limits_of, whose
 from dra.stock import amounts_of, results_by_pool
 from dra.stock import total as sum_of
+from webhook.admission import judge
+from webhook.refusals import Code
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -82,6 +84,10 @@ def prospect_of(pod: Pod, scene: Scene) -> Prospect | None:
             blockers += _blockers(tried, wants.open, find, used, scene, certain=certain)
         if any(one.alone for one in blockers) or (certain and not kept.issuperset(may_go)):
             nearest = advice(pod, stock, found.hindrances)
+        if found.outlook is Outlook.NEVER and may_go and not kept.issuperset(may_go):
+            absent = judge(stock, wants.open)
+            if absent.code is Code.NO_DEVICE:  # in words, with what there is
+                message, nearest = absent.text.partition(" even if idle: ")[2], absent.remedy
         if beside and kept.issuperset(may_go):
             told = "; ".join(f"{one.count} {one.message}" for one in beside[:_NODES])
             message = f"{told}; besides, {message}" if may_go else told

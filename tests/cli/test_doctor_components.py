@@ -124,7 +124,49 @@ def scaled_down(objects):
     of(objects, "Deployment", "drawbridge-authority")["status"]["readyReplicas"] = 0
 
 
+def on_no_node(objects):
+    spec = {"template": {"spec": {"nodeSelector": {"drawbridge.dev/driver": "reference"}}}}
+    status = {"observedGeneration": 1, "desiredNumberScheduled": 0}
+    meta = {"name": "others", "namespace": "gpu-tools"}
+    objects.append({"kind": "DaemonSet", "metadata": meta, "spec": spec, "status": status})
+
+
+def read_by_the_scheduler(*profiles, **more):
+    def change(objects):
+        bridged = (
+            "apiVersion: drawbridge.dev/v1alpha1\nkind: DrawbridgeConfiguration\nbridge: {schedulerName: drawbridge}\n"
+        )
+        of(objects, "ConfigMap", "drawbridge")["data"]["drawbridge.yaml"] = bridged
+        content = json.dumps({"profiles": list(profiles)} | more)
+        meta = {"name": "drawbridge-scheduler", "namespace": SYSTEM}
+        objects.append({"kind": "ConfigMap", "metadata": meta, "data": {"scheduler.yaml": content}})
+
+    return change
+
+
+WITH_PLUGIN = {"schedulerName": "drawbridge", "plugins": {"multiPoint": {"enabled": [{"name": "Drawbridge"}]}}}
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (read_by_the_scheduler(WITH_PLUGIN), ""),
+        (read_by_the_scheduler({"schedulerName": "drawbridge"}, extenders=[{"urlPrefix": "http://127.0.0.1"}]), ""),
+        (read_by_the_scheduler(WITH_PLUGIN | {"schedulerName": "drawbrigde"}), "no profile in it is called drawbridge"),
+        (read_by_the_scheduler({"schedulerName": "drawbridge"}), "neither the plugin Drawbridge nor an extender"),
+        (read_by_the_scheduler("drawbridge", 7), "no profile in it is called drawbridge"),
+    ],
+)
+def test_the_scheduler_reads_a_profile_that_pods_are_sent_to(change, said):
+    objects = installation()
+    change(objects)
+    told = [one for one in examined(objects) if one.object == f"ConfigMap {SYSTEM}/drawbridge-scheduler"]
+    assert [one.what for one in told] == ["configuration"] * bool(said)
+    assert all(said in one.message for one in told)
+
+
 ILLS = [
+    (on_no_node, "not running", "DaemonSet gpu-tools/others", "has the labels drawbridge.dev/driver=reference"),
     (scaled_down, "not running", "Deployment drawbridge-system/drawbridge-webhook", "it has 0 replicas"),
     (no_image, "not running", "Deployment drawbridge-system/drawbridge-webhook", "ImagePullBackOff: no such image"),
     (not_made, "not running", "Deployment drawbridge-system/drawbridge-webhook", "no pod can be made: exceeded quota"),

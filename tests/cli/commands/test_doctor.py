@@ -134,6 +134,8 @@ ILLS = {
     "finalizer": ([protected("a"), pod("p")], "ResourceClaim default/a", "take its finalizer off"),
     "not prepared again": (once_only(minutes=6), "Pod default/p", ""),
     "behind the fence": ([taint_rule(DRIVER), claim("a"), waiting("a")], "Pod default/p", ""),
+    "without devices": ([device_class("hollow", selectors=[{"cel": {"expression": "false"}}]), claim("a", class_name="hollow"), pod("p", "a")], "DeviceClass hollow", ""),
+    "without node": ([gpus("gone", 2), pod("p")], "ResourceSlice gone-gpus", ""),
     "without class": ([claim("a", class_name="none"), pod("p", "a")], "DeviceClass none", ""),
     "given twice": ([told("DeviceGivenTwice", "device x: two have it"), pod("p")], "Node n0", ""),
     "idle mark": ([mark(3600), pod("p")], "DeviceTaintRule drawbridge-held-x", "delete it"),

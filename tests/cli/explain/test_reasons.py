@@ -1,8 +1,10 @@
 """Why a pod waits where devices are in use as well: what has nothing to do with devices is said first, and no claim is blamed in its place."""
 
+import json
+
 import pytest
 
-from tests.cli.explain.scenes import claim, explain, explain_json, full, node, phased, pod
+from tests.cli.explain.scenes import DRIVER, claim, device_class, explain, explain_json, fleet, full, node, phased, pod
 
 ROOM = {"cpu": "8", "memory": "32Gi", "pods": "10"}
 ANTI = {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "kubernetes.io/hostname"}]}
@@ -89,6 +91,35 @@ def test_an_end_is_promised_once_the_scheduler_has_passed_all_that_is_not_judged
     for message, alone in (("", None), (f"{FIRST}{FULL}", True)):
         _, prospect = told_of(tmp_path, asking(message=message, **spec), *big(*full()))
         assert {one["alone"] for one in prospect["blockers"]} == {alone}
+
+
+@pytest.mark.parametrize(
+    "spec", [{"schedulingGates": [{"name": "later"}]}, {"schedulerName": "drawbrigde"}, {"resourceClaims": [{"name": "r", "resourceClaimName": "c"}, {"name": "s", "resourceClaimName": "lost"}]}]
+)  # fmt: skip
+def test_where_its_author_has_to_act_first_no_end_of_a_claim_is_enough(spec, tmp_path):
+    _, prospect = told_of(tmp_path, asking(**spec), *big(*full()))
+    assert [one["alone"] for one in prospect["blockers"] if one["alone"] is not None] == []
+    assert prospect["nearest"] == ""
+
+
+def test_a_class_without_devices_is_told_in_words_with_what_there_is(tmp_path):
+    mig = device_class("mig.nvidia.com", selectors=[{"cel": {"expression": "device.driver == 'gpu.nvidia.com'"}}])
+    code, told = explain_json(tmp_path, "pod p", *big(*full()), mig, claim("c", class_name="mig.nvidia.com"), asking())
+    story = told["pod"]
+    assert code == 0
+    assert "asks for class mig.nvidia.com, and no node has MIG devices" in story["standing"]["message"]
+    assert "device.driver" not in json.dumps(story["standing"]) + story["prospect"]["message"]
+    assert story["prospect"]["nearest"] == "it would fit with class gpu"
+
+
+def test_files_are_judged_behind_the_fence_of_the_configuration(tmp_path):
+    bridge = {"schedulerName": "drawbridge", "drivers": [DRIVER], "fence": True}
+    config = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", "bridge": bridge}
+    path = tmp_path / "config.yaml"
+    path.write_text(json.dumps(config))
+    shown = explain(tmp_path, "pod p", *big(*fleet(2, 2)), claim("c"), asking(), more=("--config", str(path))).stdout
+    assert "are tainted" in shown
+    assert "fits now\n" not in shown
 
 
 def test_only_holders_on_nodes_that_it_may_go_to_are_in_the_way(tmp_path):
