@@ -110,10 +110,10 @@ lock: setup ## Pin the newest allowed versions again, with hashes
 	$(BIN)/uv pip compile --group pyproject.toml:site --generate-hashes --universal --python-version 3.11 \
 	  --no-header --no-annotate --quiet --upgrade -o docs/requirements.lock
 
-site: docs/requirements.lock ## The pages as a site with search: SITE=build/site (mkdocs-material in an environment of its own)
-	$(PYTHON) -m venv build/mkdocs
-	build/mkdocs/bin/pip install --quiet --disable-pip-version-check --require-hashes -r $<
-	build/mkdocs/bin/mkdocs build --quiet --strict --site-dir $(abspath $(or $(SITE),build/site))
+site: setup ## The pages as a site with search, every link looked at: SITE=build/site (mkdocs-material has an environment of its own)
+	@$(BIN)/python -m venv build/mkdocs
+	@build/mkdocs/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r docs/requirements.lock
+	NO_MKDOCS_2_WARNING=1 build/mkdocs/bin/mkdocs build --strict --site-dir $(abspath $(or $(SITE),build/site))
 
 release: setup ## Make twice, from HEAD, what a release publishes, and compare: TO=dist (docs/release.md)
 	$(BIN)/python -m docs.release $(or $(TO),dist) $(if $(DOWNLOADS),--downloads $(DOWNLOADS))

@@ -60,6 +60,7 @@ COLLECTED_SELDOM = {"GOGC": "400"}
 USUAL = {
     "unit": 240.0,
     "make type": 40.0,
+    "make site": 30.0,
     "the cluster's programs": 900.0,
     "the referees": 240.0,
     "oracle": 400.0,
@@ -164,6 +165,7 @@ def everything() -> Iterator[Outcome]:
         with beside("unit", UNIT, *TWO_WORKERS, more=DRAWN) as units:
             yield from gates()
             yield from go_suites()
+            yield command_suite("make site", ["make", "site"])
             yield units()
         # The referees keep one core busy, and tests on a cluster mostly wait.
         yield referees()

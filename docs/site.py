@@ -1,0 +1,47 @@
+"""A hook of mkdocs (`make site`): the README is the first page, links are called by titles, and those out of docs/ lead to the repository."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mkdocs.structure.files import File
+
+if TYPE_CHECKING:
+    from mkdocs.config.defaults import MkDocsConfig
+    from mkdocs.structure.files import Files
+    from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).parent.parent
+SOURCE = "https://github.com/OWNER/drawbridge/blob/main/"
+LINK = re.compile(r"\[([^\]]*)\]\(([^)#\s]+)(#[^)\s]*)?\)")
+INDEX = "README.md"
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Put the README among the pages."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8").replace("](docs/", "](")
+    files.append(File.generated(config, INDEX, content=text))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
+    """Call links to pages by their titles, and send those to files that are no pages to the repository."""
+    first = page.file.src_uri == INDEX
+
+    def led(link: re.Match[str]) -> str:
+        label, path, anchor = link[1], link[2], link[3] or ""
+        places = [folder / path for folder in ((ROOT / "docs", ROOT) if first else (ROOT / "docs",))]
+        target = next((place.resolve() for place in places if place.exists()), None)
+        if target is None:
+            return link[0]
+        if label == target.name and target.suffix == ".md":
+            label = target.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
+        if target == ROOT / "README.md":
+            path = INDEX
+        elif not target.is_relative_to(ROOT / "docs") or target.is_dir():
+            path = f"{SOURCE}{target.relative_to(ROOT)}"
+        return f"[{label}]({path}{anchor})"
+
+    return LINK.sub(led, markdown)
