@@ -1,14 +1,18 @@
 """Manifests that are no files here: what kustomize (`-k`) or helm (`--chart`) builds of a folder, and what stands at a web address.
 
 An address is asked once, without credentials, for so many bytes and seconds, and followed to so many others. A folder is built by
-the program that is installed, with its defaults: it runs no plugin and no post-renderer that the folder names.
+the program that is installed, with its defaults: it runs no plugin and no post-renderer that the folder names, its git asks web
+addresses alone, and its memory is bounded.
 """
 
 from __future__ import annotations
 
 import os
+import re
+import resource
 import shutil
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -30,8 +34,11 @@ _WEB: Final = ("http://", "https://")
 MOST_BYTES: Final = 64 << 20
 _SECONDS, _ALL_SECONDS = 10.0, 60.0
 _BUILD_SECONDS: Final = 120.0
+_BUILD_BYTES: Final = 2 << 30  # in memory
 _SAID: Final = 1 << 16  # bytes of what a program says of its failure
 _REDIRECTS: Final = 5
+# What a base names as its revision is an option to git, such as --upload-pack=PROGRAM: run where a repository is a folder, or by ssh.
+_GIT: Final = {"GIT_ALLOW_PROTOCOL": "http:https", "GIT_TERMINAL_PROMPT": "0"}
 
 
 def is_outside(name: str) -> bool:
@@ -53,7 +60,7 @@ def text_of(name: str, values: Sequence[str] = (), kubernetes: str = "", namespa
             for file in ("kustomization.yaml", "kustomization.yml", "Kustomization")
             if (Path(path) / file).is_file()
         ]
-        return _built(folder, commands), str(Path(folder, *files[:1]))
+        return _built(folder, commands, dict(os.environ) | _GIT), str(Path(folder, *files[:1]))
     if name.startswith(CHART):
         folder = name.removeprefix(CHART)
         path = _own(folder)
@@ -113,6 +120,8 @@ def _built(folder: str, commands: Sequence[Sequence[str]], env: Mapping[str, str
         tempfile.TemporaryFile() as said,
         subprocess.Popen(there[0], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=said, env=env) as process,
     ):
+        if sys.platform == "linux":
+            resource.prlimit(process.pid, resource.RLIMIT_DATA, (_BUILD_BYTES, _BUILD_BYTES))
         late = threading.Timer(_BUILD_SECONDS, process.kill)
         late.start()
         try:
@@ -129,6 +138,8 @@ def _built(folder: str, commands: Sequence[Sequence[str]], env: Mapping[str, str
         if process.returncode:
             said.seek(0)
             text_said = said.read(_SAID).decode(errors="replace").strip()
+            if fatal := re.search(r"fatal(?: error)?: (.+)", text_said):  # of git, or of a program without memory
+                raise _broken(folder, f"{program}: {fatal[1].strip()}", "build it elsewhere and pipe it in: -f -")
             lines = [line.strip() for line in text_said.split("\n") if any(map(str.isalpha, line))]
             last = lines[-1] if lines else "failed"
             if program == "helm":

@@ -1,6 +1,9 @@
 """kubectl and a real API server say the same of repositories as `drawbridge check` (tests/cli/commands/test_check_trees.py)."""
 
 import os
+import re
+from pathlib import Path
+from shutil import which
 
 import pytest
 
@@ -57,6 +60,30 @@ def test_kustomize_runs_no_program_of_the_folder_that_it_builds(role, tmp_path, 
     assert done.exit_code == 2
     assert "kubectl: " in done.stderr
     assert not (tmp_path / "ran").exists()
+
+
+def test_kustomize_has_git_run_no_program_that_a_base_names_as_its_revision(tmp_path, monkeypatch):
+    evil = tmp_path / "evil.sh"
+    evil.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
+    evil.chmod(0o755)
+    base = f"file://{tmp_path}/repository?ref=--upload-pack={evil}"
+    (tmp_path / "kustomization.yaml").write_text(f"resources: ['{base}']\n")
+    git = str(Path(which("git") or "").parent)
+    monkeypatch.setenv("PATH", os.pathsep.join((str(program("kubectl").parent), git)))
+    done = run("check", "-k", tmp_path)
+    assert done.exit_code == 2
+    assert "kubectl: transport 'file' not allowed" in done.stderr
+    assert not (tmp_path / "ran").exists()
+
+
+def test_what_a_chart_makes_grow_ends_with_a_sentence(tmp_path, monkeypatch):
+    (tmp_path / "templates").mkdir()
+    (tmp_path / "Chart.yaml").write_text("apiVersion: v2\nname: app\nversion: 1.0.0\n")
+    (tmp_path / "templates" / "large.yaml").write_text('{{ repeat 3000000000 "x" }}\n')
+    monkeypatch.setenv("PATH", str(program("helm").parent))
+    done = run("check", "--chart", tmp_path)
+    assert done.exit_code == 2
+    assert re.search(r"helm: .*out of memory.* \(build it elsewhere and pipe it in: -f -\)", done.stderr)
 
 
 def test_charts_and_kustomizations_are_built_and_findings_stand_in_files_that_are_there(tmp_path, monkeypatch):

@@ -49,6 +49,15 @@ def workspace(tmp_path):
         "[build-system]\nrequires = []\nbuild-backend = 'conftest'\nbackend-path = ['.']\n"
     )
     (folder / ".env").write_text("PYTHONSTARTUP=conftest.py\n")
+    # What uv, pip, pyenv, setuptools and git read where they are run.
+    (folder / "uv.toml").write_text("index-url = 'http://127.0.0.1:1/'\npython-preference = 'system'\n")
+    (folder / ".python-version").write_text("./python\n")
+    (folder / "pip.conf").write_text("[global]\npython = ./python\n")
+    (folder / "setup.cfg").write_text("[options]\nsetup_requires = conftest\n")
+    (folder / ".gitattributes").write_text("* filter=evil diff=evil\n")
+    (folder / ".git").mkdir()
+    git = f'[core]\nfsmonitor = {folder}/python\nsshCommand = {folder}/python\n[filter "evil"]\nsmudge = {folder}/python\nclean = {folder}/python\n'
+    (folder / ".git" / "config").write_text(git)
     (folder / ".bashrc").write_text(f"echo bash >> {tmp_path / 'ran'}\n")
     program = folder / "python"
     program.write_text(f"#!/bin/sh\necho python >> {tmp_path / 'ran'}\n")
@@ -238,7 +247,6 @@ VARIABLES = {
 
 
 def test_no_variable_of_the_job_has_anything_of_the_workspace_run(workspace, python):
-    (workspace / "pip.conf").write_text("[global]\npython = ./python\n")
     (workspace / "lib").symlink_to(workspace)
     done = act(workspace, python, job=VARIABLES, paths="bad.yaml")
     assert nothing_ran(workspace) is True
@@ -351,6 +359,23 @@ def test_no_program_of_the_pull_request_builds_it(workspace, python):
     assert "helm is not here to build it" in done.stdout
     assert "neither kustomize nor kubectl is here" in done.stdout
     assert nothing_ran(workspace) is True
+
+
+def test_no_revision_of_a_base_is_an_option_that_has_git_run_a_program(workspace, builders, monkeypatch):
+    """As kustomize calls git for `file:///REPOSITORY?ref=--upload-pack=PROGRAM` (the real one: `e2e/kubernetes/test_trees.py`)."""
+    (workspace / "prod").mkdir()
+    (workspace / "prod" / "kustomization.yaml").write_text("resources: []\n")
+    own = workspace.parent / "own"
+    fetch = f"git init -q {own} && cd {own} && git fetch --depth=1 file://{workspace} --upload-pack={workspace}/python"
+    (builders / "kustomize").write_text(f"#!/bin/sh\n{fetch}\n")
+    monkeypatch.chdir(workspace)
+    monkeypatch.setenv("PATH", f"{builders}{os.pathsep}{os.environ['PATH']}")
+    done = run("check", "good.yaml", "-k", "prod")
+    assert done.exit_code == 2
+    assert "kustomize: transport 'file' not allowed" in done.stderr
+    assert nothing_ran(workspace) is True
+    subprocess.run([builders / "kustomize"], check=False, capture_output=True, timeout=60)
+    assert nothing_ran(workspace) is not True, "so that this test is one"
 
 
 @pytest.mark.parametrize("named", ["--chart=chart", "--chart=link", "-klink", "--config=out.yaml", "--values=out.yaml"])
