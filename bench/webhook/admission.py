@@ -406,10 +406,11 @@ def serve_gate() -> None:
 
     decisions = log.configure("info")
 
+    source = Source(str(EXAMPLES / "configuration.yaml"))
+    fleet = [d.object for d in manifests.read([EXAMPLES / "fleet"])]
+
     async def serve() -> None:
-        async with playground(
-            [d.object for d in manifests.read([EXAMPLES / "fleet"])], Source(), decisions=decisions
-        ) as here:
+        async with playground(fleet, source, decisions=decisions) as here:
             loop.settle()
             print(here.url, flush=True)
             await asyncio.Event().wait()
