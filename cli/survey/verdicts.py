@@ -181,7 +181,7 @@ class Foreteller:
                 amounts[name, resource] = amount
                 amounts.setdefault(("", resource), amount)
         # Decisions tell a fate, except those about a selector, a variable or an annotation that stays beside a request.
-        said = [one for one in done.decisions if not one.code or one.action is not Action.LEFT]
+        said = [one for one in done.decisions if not one.code or one.dialect or one.action is not Action.LEFT]
         asides = [
             one
             for one in said
@@ -264,7 +264,7 @@ def is_moved(pod: Object) -> bool:
 
 
 def _fate(decision: Decision) -> Outlook:
-    if decision.action is Action.LEFT and _SERVED_BY_CLASS in decision.detail:
+    if decision.action is Action.LEFT and not decision.code and _SERVED_BY_CLASS in decision.detail:
         return Outlook.SERVED
     return _OF_ACTION[decision.action]
 

@@ -271,3 +271,19 @@ def test_a_canary_covers_in_files_whom_it_covers_at_the_gate():
         }
         assert decide_object(cron, world).changed
     assert covered == {True, False}
+
+
+def test_a_pod_that_is_left_behind_a_fence_is_told_by_every_command(tmp_path):
+    config = tmp_path / "config.yaml"
+    bridge = {"schedulerName": "drawbridge", "drivers": ["gpu.nvidia.com"], "fence": True}
+    config.write_text(manifests.dump([{"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", "mode": "enforce", "bridge": bridge}]))  # fmt: skip
+    fleet = ["--config", str(config), "-f", str(EXAMPLES / "fleet")]
+    known = ["--config", str(config), "--inventory", str(EXAMPLES / "fleet")]
+    left = pod({GPU: 1})
+    left["metadata"]["annotations"] = {"drawbridge.dev/extended-resources": "leave"}
+    assert "D218" in run("check", *known, of=left).output
+    assert "[D218]" in run("translate", *known, "-o", "report", of=left).output
+    assert "stays    main: nvidia.com/gpu" in run("survey", *fleet, "-o", "wide", of=left).output
+    for command in (("check", *known), ("survey", *fleet)):
+        done = run(*command, of=pod({GPU: 1})).output
+        assert "bridge.fence" not in done

@@ -122,7 +122,9 @@ class Left(msgspec.Struct, frozen=True, gc=False):
 
     key: str
     reason: str
-    code: str = ""  # of the finding that it is: a word beside the request is not understood
+    code: str = (
+        ""  # of the finding that it is; of another key than the request's it means that this one is not understood
+    )
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -253,7 +253,8 @@ def step_aside(case: Case, context: Context) -> Case:
     reason = f"DeviceClass {name} serves it through extendedResourceName"
     fenced = bridge.scheduler_name if bridge is not None and bridge.fence and driver in bridge.drivers else ""
     if fenced and context.pod.spec.get("schedulerName") != fenced:
-        return case.leave(key, f"{reason}, but bridge.fence keeps kube-scheduler from {driver}: have it translated")
+        reason = f"{reason}, but bridge.fence keeps kube-scheduler from {driver}: have it translated"
+        return case.leave(key, reason, code="D218")
     return case.leave(key, reason, quiet=True)
 
 

@@ -108,14 +108,15 @@ class Report:
         assert case.left
         cause, reason = case.left.key, case.left.reason
         keys = case.keys
-        if case.left.code:
+        if case.left.code and cause not in keys:
             slots = [slot.name for slot, _ in case.words if cause in slot.limits]
             self._not_understood(slots[0], cause, reason, case.left.code)
         elif cause not in keys:
             keys = (cause, *keys)
         for key in keys:
-            text = reason if key == cause else f"stays with {cause}"
-            self._decide(case.container, case.dialect.name, key, Action.LEFT, text)
+            text, code = (reason, case.left.code) if key == cause else (f"stays with {cause}", "")
+            decision = Decision(self._object, case.container, case.dialect.name, key, Action.LEFT, text, code=code)
+            self.decisions.append(decision)
         if not case.quiet:
             self._warn(f"{_who(case.container)}{cause}: left as it is: {reason}")
 

@@ -31,6 +31,7 @@ def test_every_code_is_used_and_every_used_code_is_known():
         "D215",
         "D216",
         "D217",
+        "D218",
         "D507",
     } == set(CODES)
 
