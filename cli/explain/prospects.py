@@ -68,6 +68,12 @@ def prospect_of(pod: Pod, scene: Scene) -> Prospect | None:
     found = Decider().outlook(pod, stock)
     if wants.waits_for:
         return Prospect(outlook=found.outlook, message=found.message)
+    if found.outlook is Outlook.FITS and not scene.knows_claims:
+        said = scheduler_says(pod)
+        message = "the claims of other namespaces may not be read, so that which devices are free is not known"
+        return Prospect(
+            outlook=Outlook.UNDECIDED, message=f"{message}; its scheduler says: {said}" if said else message
+        )
     used = total(scene.pods.values()) if scene.knows_pods else {}
     find = barriers(pod, _served(pod, stock))
     reachable = {name: node for name, node in stock.nodes.items() if not elsewhere(wants.claims, node)}

@@ -102,6 +102,11 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
         whole = all(one.kind != "pods" for one in self.unread)
         return whole and (bool(self.pods) or self.is_live)
 
+    @property
+    def knows_claims(self) -> bool:
+        """Whether the claims of all namespaces were read, so that it can say which devices are free."""
+        return all(one.kind != resources.RESOURCE_CLAIMS.id for one in self.unread)
+
     def find_pod(self, namespace: str, name: str) -> Pod | None:
         """Look up a pod."""
         return self.pods.get(f"{namespace}/{name}")

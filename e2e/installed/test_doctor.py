@@ -37,6 +37,7 @@ VALIDATING = named(HOOKS, "ValidatingWebhookConfiguration", "drawbridge")
 QUOTA = named(HOOKS, "ValidatingWebhookConfiguration", "drawbridge-quota")
 MODE = named(HOOKS, "ValidatingAdmissionPolicyBinding", "drawbridge-mode")
 CONFIG = named("v1", "ConfigMap", "drawbridge", SYSTEM)
+SCHEDULER = named("v1", "ConfigMap", "drawbridge-scheduler", SYSTEM)
 SERVICE = named("v1", "Service", "drawbridge", SYSTEM)
 QUOTAS = named(CRDS, "CustomResourceDefinition", "devicequotas.drawbridge.dev")
 SECRET = named("v1", "Secret", "drawbridge", SYSTEM)
@@ -96,6 +97,23 @@ def elsewhere(client):
     return client | {"service": client["service"] | {"namespace": "drawbridge-sytem"}}
 
 
+def scheduler_reads(before, after):
+    """Have the scheduler's configuration say something else, which it reads when it starts."""
+
+    def change(found):
+        text = found["data"]["scheduler.yaml"]
+        assert before in text
+        found["data"]["scheduler.yaml"] = text.replace(before, after)
+
+    return change
+
+
+def another_image(found):
+    """Name another image in a Deployment that starts no pod meanwhile."""
+    found["spec"]["paused"] = True
+    found["spec"]["template"]["spec"]["containers"][0]["image"] += "-of-another-day"
+
+
 OBJECTS = [
     Breakage(MUTATING, None, "missing", "pods"),
     Breakage(VALIDATING, None, "missing"),
@@ -127,6 +145,9 @@ OBJECTS = [
     Breakage(CONFIG, None, "missing"),
     Breakage(CONFIG, at("data", value={"drawbridge.yml": "mode: observe\n"}), "configuration", "has no drawbridge.yaml"),
     Breakage(CONFIG, at("data", "drawbridge.yaml", value="apiVersion: drawbridge.dev/v1alpha1\nkind: DrawbridgeConfiguration\nmode: enforced\n"), "configuration", "line 3"),
+    Breakage(SCHEDULER, scheduler_reads("schedulerName: drawbridge", "schedulerName: drawbrigde"), "configuration", "no profile in it is called drawbridge"),
+    Breakage(SCHEDULER, scheduler_reads("enabled: [{name: Drawbridge, weight: 2}]", "enabled: []"), "configuration", "neither the plugin Drawbridge nor an extender"),
+    Breakage(deployment("authority"), another_image, "several versions", "of-another-day"),
     Breakage(deployment("controller"), at("spec", "replicas", value=0), "not running", "no templates are made"),
     Breakage(deployment("webhook"), at("spec", "replicas", value=0), "not running", "pods enter as they are written"),
     Breakage(deployment("authority"), at("spec", "replicas", value=0), "not running", "no certificate is renewed"),

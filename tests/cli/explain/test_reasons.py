@@ -3,8 +3,23 @@
 import json
 
 import pytest
+from msgspec.structs import replace
 
-from tests.cli.explain.scenes import DRIVER, claim, device_class, explain, explain_json, fleet, full, node, phased, pod
+from cli.explain import tell_pod
+from cli.loading import Unread, scene_of
+from tests.cli.explain.scenes import (
+    DRIVER,
+    claim,
+    device_class,
+    explain,
+    explain_json,
+    fleet,
+    full,
+    node,
+    phased,
+    pod,
+)
+from webhook.state import Configuration, Features
 
 ROOM = {"cpu": "8", "memory": "32Gi", "pods": "10"}
 ANTI = {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "kubernetes.io/hostname"}]}
@@ -174,3 +189,13 @@ def test_a_quota_that_lets_no_more_claims_in_is_named_where_a_claim_is_not_made(
     waiting = pod("p", resourceClaims=[{"name": "gpu", "resourceClaimTemplateName": "t"}])
     message, _ = told_of(tmp_path, waiting, *full(), template, quota)
     assert message == f"no claim gpu can be made: ResourceQuota few has {key} used up, 2 of 2"
+
+
+def test_who_may_not_read_all_claims_is_not_told_that_devices_are_free():
+    scene = scene_of([*big(*fleet(2, 2)), claim("c"), asking(message=f"{FIRST}{FULL}")], Features())
+    assert tell_pod("default/p", scene, Configuration()).prospect.outlook == "fits"
+    narrow = replace(scene, unread=(Unread("resourceclaims.resource.k8s.io", "forbidden"),))
+    prospect = tell_pod("default/p", narrow, Configuration()).prospect
+    assert prospect.outlook == "undecided"
+    assert prospect.message.startswith("the claims of other namespaces may not be read")
+    assert "2 cannot allocate all claims" in prospect.message

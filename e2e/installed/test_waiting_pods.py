@@ -1,0 +1,208 @@
+"""What `drawbridge doctor` and `drawbridge explain` say first of a pod that waits for one reason, or for two: never an innocent claim."""
+
+import json
+import time
+from contextlib import ExitStack
+from typing import Any, NamedTuple
+
+import pytest
+from click.testing import CliRunner
+
+from cli.main import main
+from e2e.actors import fleet
+from e2e.actors.workloads import claim, container, pod, request, template, using, using_template
+from e2e.installed.test_doctor import SECONDS, ailments, at, broken, name_of, named, well
+from webhook.claims import taint_rule
+
+pytestmark = [pytest.mark.real, pytest.mark.node, pytest.mark.time_limit(480, "a dozen processes start, and some twenty pods wait")]  # fmt: skip
+
+DRIVER = "waits.example.com"
+CLASS = fleet.device_class("e2e-waits", f"device.driver == '{DRIVER}'")
+HOLLOW = fleet.device_class("e2e-hollow", "false")
+SPACE = "waiting"
+DEVICES = "resource.k8s.io/v1"
+FENCE = taint_rule(DRIVER)
+CLOSED = FENCE | {
+    "metadata": {"name": "e2e-closed"},
+    "spec": {
+        "deviceSelector": {"driver": DRIVER},
+        "taint": {"key": "example.com/maintenance", "effect": "NoSchedule"},
+    },
+}
+QUOTA = named("v1", "ResourceQuota", "none", SPACE) | {
+    "spec": {"hard": {"count/resourceclaims.resource.k8s.io": "0"}},
+}
+LABEL = {"nodeSelector": {"disk": "ssd"}}
+CPUS = {"containers": [container(resources={"requests": {"cpu": "500"}})]}
+
+
+class Reason(NamedTuple):
+    """Why a pod waits: what is made besides it, what it has itself, and what is said first."""
+
+    said: str
+    made: tuple[dict[str, Any], ...] = ()
+    spec: dict[str, Any] = {}
+    found: tuple[str, str] | None = None  # doctor's first finding: what, and about which object
+    class_name: str = "e2e-waits"
+    held: bool = False  # whether the device has another claim
+    alone: bool = False  # whether that is all that is in the way
+    cordoned: bool = False
+
+
+MINE = ("behind the fence", f"Pod {SPACE}/p")
+EMPTY = ("without devices", "DeviceClass e2e-hollow")
+REASONS = {
+    "held": Reason("devices are in use", held=True, alone=True),
+    "held, and a label": Reason("didn't match Pod's node affinity/selector", held=True, spec=LABEL),
+    "held, and processors": Reason("Insufficient cpu", held=True, spec=CPUS),
+    "held, and a cordon": Reason("unschedulable", held=True, cordoned=True),
+    "held, and a fence": Reason("are tainted", (FENCE,), held=True, found=MINE),
+    "held, and a taint": Reason("are tainted", (CLOSED,), held=True),
+    "a fence": Reason("are tainted", (FENCE,), found=MINE),
+    "a fence, and a label": Reason("didn't match Pod's node affinity/selector", (FENCE,), spec=LABEL, found=MINE),
+    "a cordon": Reason("unschedulable", cordoned=True),
+    "a class without devices": Reason("no node has devices of it", class_name="e2e-hollow", found=EMPTY),
+    "a class without devices, and a label": Reason("didn't match Pod's node affinity/selector", class_name="e2e-hollow", spec=LABEL, found=EMPTY),
+    "no class": Reason("waiting for DeviceClass e2e-none", class_name="e2e-none", found=("without class", "DeviceClass e2e-none")),
+    "no claim": Reason("ResourceClaim lost does not exist", spec={"resourceClaims": [{"name": "p", "resourceClaimName": "lost"}]}),
+    "a quota of claims, and a fence": Reason(
+        "no claim p can be made: ResourceQuota none has count/resourceclaims",
+        (template("p", SPACE, request("device", "e2e-waits")), FENCE, QUOTA),
+        spec={"resourceClaims": [using_template("p")]},
+    ),
+    "another scheduler": Reason("no scheduler is known by the name drawbrigde", held=True, spec={"schedulerName": "drawbrigde"}),
+    "a gate": Reason("scheduling gates hold it: example.com/later", held=True, spec={"schedulingGates": [{"name": "example.com/later"}]}),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def cluster(installation):
+    """The cluster with one device more, which no driver prepares, and a namespace in which nothing is translated."""
+    cluster = installation.cluster
+    well(cluster)
+    devices = fleet.slices(DRIVER, installation.node.name, [fleet.device("only", {})], by_name=True)
+    cluster.namespace(SPACE)
+    cluster.create(*devices, CLASS, HOLLOW)
+    yield cluster
+    cluster.remove(*devices, CLASS, HOLLOW, named("v1", "Namespace", SPACE))
+    well(cluster)
+
+
+def explained(cluster, name, namespace):
+    """What `drawbridge explain pod` says, in how much time of the processor."""
+    begun = time.process_time()
+    words = ["explain", "pod", name, "-n", namespace, "--kubeconfig", str(cluster.kubeconfig), "-o", "json"]
+    done = CliRunner().invoke(main, words)
+    assert time.process_time() - begun < SECONDS
+    assert done.exit_code == 0, done.output
+    return json.loads(done.stdout)["pod"]
+
+
+def hold(cluster, node):
+    """Give the device to the claim of a pod that no scheduler here places."""
+    result = {"request": "device", "driver": DRIVER, "pool": f"{node}-fleet", "device": "only"}
+    held = claim("holder", SPACE, request("device", "e2e-waits"))
+    holder = pod("holder", SPACE, schedulerName="elsewhere", resourceClaims=[using("holder")])
+    made = cluster.create(held, holder)
+    consumer = {"resource": "pods", "name": "holder", "uid": made[1]["metadata"]["uid"]}
+    status = {"allocation": {"devices": {"results": [result]}}, "reservedFor": [consumer]}
+    cluster.patch(f"{cluster.path_of(held)}/status", {"status": status})
+    return holder, held
+
+
+def in_order(cluster, reason, made):
+    """Make what is in the way before the pod comes."""
+    own = claim("p", SPACE, request("device", reason.class_name))
+    claims = reason.spec.get("resourceClaims", [using("p")])
+    for item in (*([own] if claims == [using("p")] else []), *reason.made):
+        made.append(item)
+        cluster.create(item)
+        if item is QUOTA:
+            cluster.until("the quota counts", lambda: cluster.read(QUOTA).get("status", {}).get("hard"))
+    spec = {"containers": [container()], "resourceClaims": claims} | reason.spec
+    main_container = spec["containers"][0]
+    resources = main_container.get("resources", {}) | {"claims": [{"name": "p"}]}
+    item = pod("p", SPACE, **spec | {"containers": [main_container | {"resources": resources}]})
+    made.append(item)
+    cluster.create(item)
+
+
+@pytest.mark.parametrize("name", REASONS)
+def test_the_reason_is_named_first_and_no_innocent_claim(cluster, node, name):
+    reason = REASONS[name]
+    made: list[dict[str, Any]] = []
+    with ExitStack() as stack:
+        stack.callback(lambda: gone(cluster, made))
+        if reason.cordoned:
+            stack.enter_context(
+                broken(cluster, named("v1", "Node", node.name), at("spec", "unschedulable", value=True))
+            )
+        if reason.held:
+            made += hold(cluster, node.name)
+        in_order(cluster, reason, made)
+        told: dict[str, Any] = {}
+
+        def says():
+            told.update(explained(cluster, "p", SPACE))
+            return reason.said in told["standing"]["message"] or None
+
+        try:
+            cluster.until("explain names the reason", says)
+        except AssertionError as error:
+            raise AssertionError(f"{error}: {told}") from None
+        prospect = told["prospect"] or {"blockers": [], "nearest": ""}
+        enough = [one["claim"] for one in prospect["blockers"] if one["alone"]]
+        assert enough == [f"{SPACE}/holder"] * reason.alone, told
+        assert ("holder" in prospect["nearest"]) == reason.alone, told
+        if reason.found is None:
+            assert [f"{one.object}: {one.what}" for one in ailments(cluster)] == []
+        else:
+            first = cluster.until("doctor finds it", lambda: next(iter(ailments(cluster)), None))
+            assert (first.what, first.object) == reason.found
+
+
+def gone(cluster, made):
+    cluster.remove(*reversed(made))
+    for item in made:
+        cluster.until(f"{name_of(item)} is gone", lambda one=item: cluster.read(one) is None)
+
+
+def slices_of_a_node_that_is_gone(cluster, node):
+    made = fleet.slices(DRIVER, "gone-0", [fleet.device("only", {})], by_name=True)
+    cluster.create(*made)
+    return "without node", made[0], lambda: cluster.remove(*made)
+
+
+def a_daemon_set_for_no_node(cluster, node):
+    labels = {"app.kubernetes.io/name": "drawbridge", "app.kubernetes.io/component": "driver"}
+    spec = {
+        "selector": {"matchLabels": labels},
+        "template": {
+            "metadata": {"labels": labels},
+            "spec": {"nodeSelector": {"drawbridge.dev/driver": "refrence"}, "containers": [container()]},
+        },
+    }
+    made = named("apps/v1", "DaemonSet", "drawbridge-misplaced", SPACE) | {"spec": spec}
+    made["metadata"] = made["metadata"] | {"labels": labels}
+    cluster.create(made)
+    return "not running", made, lambda: cluster.remove(made)
+
+
+def what_a_device_plugin_left(cluster, node):
+    """The node goes on handing out by the old name what its driver publishes."""
+    path = f"/api/v1/nodes/{node.name}/status"
+    amounts = {"capacity": {"nvidia.com/gpu": "2"}, "allocatable": {"nvidia.com/gpu": "2"}}
+    cluster.patch(path, {"status": amounts})
+    none = {key: {"nvidia.com/gpu": None} for key in amounts}
+    return "two keepers", named("v1", "Node", node.name), lambda: cluster.patch(path, {"status": none})
+
+
+@pytest.mark.parametrize("break_it", [slices_of_a_node_that_is_gone, a_daemon_set_for_no_node, what_a_device_plugin_left])  # fmt: skip
+def test_what_was_left_or_misplaced_on_nodes_is_named_first(cluster, node, break_it):
+    what, about, mend = break_it(cluster, node)
+    try:
+        first = cluster.until("it is found", lambda: next(iter(ailments(cluster)), None))
+        assert (first.what, first.object) == (what, name_of(about))
+    finally:
+        mend()
+        cluster.until("it is well", lambda: not ailments(cluster))
