@@ -1,18 +1,27 @@
-"""`drawbridge uninstall` on a cluster that has all of it, and a second time."""
+"""`drawbridge uninstall` on a cluster that has all of it, a second time, and then an older installation that is upgraded.
 
+There is no release yet. `older.yaml.gz` is what `drawbridge manifests --opt-in` printed at commit 1898e32; the image is today's, so what is
+tested is the objects' way from old to new, and that today's program understands the old arguments.
+"""
+
+import gzip
 import json
 import subprocess
+from pathlib import Path
 
 import pytest
 
-from e2e.installed.installation import PROGRAM
+from cluster.manifests import dump
+from e2e.actors import fleet
+from e2e.actors.webhook import MODE, SYSTEM
+from e2e.actors.workloads import container, limits, pod
+from e2e.ground import product
+from e2e.installed.installation import PROGRAM, Installation, objects, printed, translates
 
-pytestmark = [
-    pytest.mark.real,
-    pytest.mark.node,
-    pytest.mark.time_limit(540, "a dozen processes start, and all of ours goes"),
-]
+pytestmark = [pytest.mark.real, pytest.mark.node, pytest.mark.time_limit(540, "all of ours goes, and comes twice")]
 
+OLDER = Path(__file__).with_name("older.yaml.gz")
+CONFIGURATION = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", "mode": "observe"}
 QUOTA = {
     "apiVersion": "drawbridge.dev/v1alpha1",
     "kind": "DeviceQuota",
@@ -50,3 +59,86 @@ def test_what_is_ours_goes_and_what_users_have_stays_and_is_named(without, tenan
     assert f"{tenants}/kept" in kept
     assert any("ConfigMap drawbridge-driver/drawbridge-inventory" in one for one in done["left"])
     assert cluster.get(f"/apis/drawbridge.dev/v1alpha1/namespaces/{tenants}/devicequotas/kept")
+
+
+@pytest.fixture(scope="module")
+def older(node, without):
+    """An installation of older manifests, with a right that the controller had before, a quota, a pod that runs and one that waits."""
+    cluster, _ = without
+    cluster.add_fake_nodes(1, prefix="far-")
+    cluster.patch("/api/v1/nodes/far-0", {"spec": {"unschedulable": True}})  # no kubelet is there
+    cluster.create(*fleet.slices(fleet.NVIDIA, "far-0", fleet.whole_gpus(1), by_name=True))  # our driver's went with it
+    made = objects(gzip.decompress(OLDER.read_bytes()).decode().replace("REGISTRY/drawbridge:0.1.0", product.NAME))
+    [role] = [
+        one for one in made if one["kind"] == "ClusterRole" and one["metadata"]["name"] == "drawbridge-controller"
+    ]
+    role["rules"].append(
+        {"apiGroups": ["resource.k8s.io"], "resources": ["resourceclaims"], "verbs": ["list", "watch"]}
+    )
+    installed = Installation(node)
+    installed.apply(made)
+    installed.wait(made)
+    namespace = cluster.namespace("upgraded")
+    cluster.patch(f"/api/v1/namespaces/{namespace}", {"metadata": {"labels": {MODE: "enforce"}}})
+    translates(cluster, namespace)
+    cluster.create(QUOTA | {"metadata": {"name": "old", "namespace": namespace}})
+    asks = container(**limits(**{"nvidia.com/gpu": 1}))
+    cluster.create(
+        pod(
+            "runs",
+            namespace,
+            asks,
+            nodeSelector={"kubernetes.io/hostname": "far-0"},
+            tolerations=[{"operator": "Exists"}],
+        )
+    )
+    cluster.create(pod("waits", namespace, asks, nodeSelector={"no": "node"}))
+    cluster.wait_scheduled(namespace, "runs")
+    cluster.patch(f"/api/v1/namespaces/{namespace}/pods/runs/status", {"status": {"phase": "Running"}})
+    cluster.until("both have claims", lambda: len(held(cluster, namespace)["claims"]) == 2, 30)
+    return installed, namespace, made
+
+
+def held(cluster, namespace):
+    """What pods, claims, templates, quotas and keys of ours there are, and what the claims hold."""
+    where = f"/apis/resource.k8s.io/v1/namespaces/{namespace}"
+
+    def of(path, name):
+        return {one["metadata"]["uid"]: one.get(name) for one in cluster.get(path)["items"]}
+
+    return {
+        "pods": of(f"/api/v1/namespaces/{namespace}/pods", "spec"),
+        "claims": {uid: (status or {}).get("allocation") for uid, status in of(f"{where}/resourceclaims", "status").items()},
+        "templates": of(f"{where}/resourceclaimtemplates", "spec"),
+        "quotas": of(f"/apis/drawbridge.dev/v1alpha1/namespaces/{namespace}/devicequotas", "spec"),
+        "seal": cluster.get(f"/api/v1/namespaces/{SYSTEM}/secrets/drawbridge-seal")["data"]["seal.key"],
+    }  # fmt: skip
+
+
+def test_an_older_installation_is_upgraded_as_the_page_says_and_back_and_what_runs_or_waits_keeps_what_it_has(older):
+    installed, namespace, before = older
+    cluster = installed.cluster
+    has = held(cluster, namespace)
+    assert len(has["claims"]) == 2
+    assert len(list(filter(None, has["claims"].values()))) == 1
+    told = {(one["what"], one["object"]) for one in answer(cluster, "doctor")["findings"]}
+    assert ("missing", "ValidatingAdmissionPolicy drawbridge-secrets") in told
+    assert ("changed", "ClusterRole drawbridge-controller") in told
+    change(older, printed(cluster, CONFIGURATION), "no")
+    assert held(cluster, namespace) == has
+    cluster.until("nothing is wrong", lambda: not answer(cluster, "doctor")["findings"], 60)
+    change(older, before, "yes")
+    assert held(cluster, namespace) == has
+
+
+def change(older, made, listing):
+    """Apply a version as docs/install.md says, and wait until it translates; `listing` is whether its controller may list claims."""
+    installed, namespace, _ = older
+    kinds = [one for one in made if one["kind"] == "CustomResourceDefinition"]
+    for some in (kinds, made):
+        installed.cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", input=dump(some))
+    installed.wait(made)
+    translates(installed.cluster, namespace)
+    account = f"--as=system:serviceaccount:{SYSTEM}:drawbridge-controller"
+    ask = ("auth", "can-i", "list", "resourceclaims.resource.k8s.io", "-A", account)
+    installed.cluster.until("rights are as they were printed", lambda: installed.cluster.kubectl(*ask, check=False).stdout.strip() == listing, 30)  # fmt: skip
