@@ -200,7 +200,7 @@ def in_force(cluster, client, lie):
     cluster.until("the policy is in force", lambda: answer(client.create, lie), 30)
 
 
-def test_the_controllers_token_tells_pods_in_its_own_name_that_they_were_not_translated(cluster):
+def test_the_controllers_token_tells_pods_that_they_were_not_translated_and_an_administrator_what_to_mend(cluster):
     own = event("own", A_POD, component="drawbridge-controller") | {"reason": "NotTranslated"}
     lies = {
         "in the scheduler's name": own | {"reportingComponent": "default-scheduler"},
@@ -209,10 +209,21 @@ def test_the_controllers_token_tells_pods_in_its_own_name_that_they_were_not_tra
         "of a node": own | {"involvedObject": event("x", HERE)["involvedObject"]},
         "for another reason": own | {"reason": "Evicted"},
         "for ever": own | {"metadata": own["metadata"] | {"finalizers": ["example.com/stay"]}},
+        "of a pod, to an administrator": own | {"reason": "AdministratorNeeded"},
     }
+    itself = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "drawbridge-controller"}
+    needed = {}
+    for namespace, name in ((OURS, itself["name"]), (OURS, "drawbridge-webhook"), ("default", itself["name"])):
+        about = itself | {"namespace": namespace, "name": name}
+        needed[namespace, name] = event("needed", about, namespace, "drawbridge-controller") | {
+            "reason": "AdministratorNeeded"
+        }
+    told = needed.pop((OURS, itself["name"]))
+    lies |= needed | {"of its Deployment, to pods": told | {"reason": "NotTranslated"}}
     with thief(cluster, "drawbridge-controller", "drawbridge-system", node="") as client:
         in_force(cluster, client, lies["of a node"])
         assert answer(client.create, own) == ""
+        assert answer(client.create, told) == ""
         for what, lie in lies.items():
             assert "drawbridge-events" in answer(client.create, lie), what
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from e2e.actors.webhook import CONFIGURATION, MODE
-from e2e.actors.workloads import container, limits
+from e2e.actors.webhook import CONFIGURATION, MODE, SYSTEM
+from e2e.actors.workloads import container, limits, pod
 from e2e.kubernetes.test_explain import drawbridge
 
 pytestmark = pytest.mark.real
@@ -53,6 +53,26 @@ def test_a_pod_that_came_in_while_the_webhook_was_off_is_told_so_and_evicted_onc
         control_plane.until("another is made", lambda: missed not in late() and late(), 30)
         [another] = late()
         assert control_plane.wait_scheduled(gated, another)["spec"]["nodeName"] == fleet_node
+        assert "a pod was not evicted" not in webhook.processes["controller"].log.read_text()
     finally:
         webhook.follow(CONFIGURATION)
         control_plane.delete(f"/apis/apps/v1/namespaces/{gated}/deployments/late")
+
+
+def test_what_only_an_administrator_can_mend_is_an_event_of_the_controllers_own_deployment(
+    control_plane, webhook, fleet_node, gated, created
+):
+    """A pod waits for what no node hands out and no class stands for."""
+    webhook.kill_controller()  # so many are told in a while, and tests before have their share
+    created(pod("alone", gated, container(**limits(**{"amd.com/gpu": 1}))))
+    control_plane.wait_unschedulable(gated, "alone")
+    webhook.start_controller()
+    words = f"Pod {gated}/alone: no node hands out amd.com/gpu: no DeviceClass of a whole AMD GPU exists"
+
+    def described():
+        done = control_plane.kubectl("describe", "deployment", "drawbridge-controller", "-n", SYSTEM)
+        return words in done.stdout
+
+    control_plane.until("kubectl describe shows it", described, 30)
+    [told] = [one for one in control_plane.events(SYSTEM, "drawbridge-controller") if gated in one]
+    assert told.startswith(f"AdministratorNeeded: {words}")

@@ -14,7 +14,7 @@ from webhook.admission.template_lifecycle import Due, TemplateKey
 from webhook.admission.timeout_answer import answer_timeout
 from webhook.admission.unanswered_requests import UNASKED, takes_unasked
 from webhook.admission.unknown_kinds import asks_in_unknown_kind
-from webhook.admission.validate import refuses
+from webhook.admission.validate import look_ahead
 from webhook.admission.verdict import answer_of_api_server, decide_object, given_by_runtime
 
 __all__ = [
@@ -39,7 +39,7 @@ __all__ = [
     "find_unserved",
     "given_by_runtime",
     "judge",
-    "refuses",
+    "look_ahead",
     "registration",
     "review_quota",
     "takes_unasked",

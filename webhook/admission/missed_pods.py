@@ -64,9 +64,9 @@ def find_missed(pod: Pod, state: State, budget: Budget | None = None) -> MissedP
     return MissedPod(lacking, owner) if lacking else None
 
 
-def find_unserved(pod: Pod, state: State) -> dict[str, str]:
+def find_unserved(pod: Pod, state: State, budget: Budget | None = None) -> dict[str, str]:
     """Say, by key, why no claim can be made for what a refused pod waits for and nothing offers: an administrator's to mend."""
-    done = _again(pod, state)
+    done = _again(pod, state, budget)
     left = {one.key: one.detail for one in done.decisions if one.action is Action.LEFT} if done is not None else {}
     return {key: left[key] for key in _not_offered(left, state)}
 

@@ -234,7 +234,7 @@ def _claim_of(one: Given, namespace: str, state: State) -> ResourceClaim | str |
 
 def foresee(done: Translation, state: State, budget: Budget) -> tuple[Warned, ...]:
     """Say what the claims of a translation would meet, were they asked for now; nothing if there is no time to look."""
-    found = _foreseen(done, state, budget)
+    found = look_ahead(done, state, budget)
     opening = "such a pod will be refused"
     if still := find_legacy(done.decisions, state):
         opening = f"such a pod will be left as it is, for {still}"
@@ -293,12 +293,8 @@ def tell_choice(decisions: Iterable[Decision], choice: Choice) -> tuple[Decision
     return tuple(told)
 
 
-def refuses(done: Translation, state: State, budget: Budget) -> bool:
-    """Say whether the claims of a translation would be turned back, were they asked for now; not if there is no time to look."""
-    return bool(_foreseen(done, state, budget).denials)
-
-
-def _foreseen(done: Translation, state: State, budget: Budget) -> Found:
+def look_ahead(done: Translation, state: State, budget: Budget) -> Found:
+    """Say what is wrong with the claims of a translation, were they asked for now; nothing if there is no time to look."""
     try:
         return serve(done.given, "", state, budget)
     except OutOfBudget:

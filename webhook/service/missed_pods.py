@@ -1,4 +1,5 @@
-"""Tells pods that were missed so, in an event, and evicts them where the configuration says that it may.
+"""Tells pods that were missed so, in an event, and evicts them where the configuration says that it may; tells an administrator, in
+events about the controller's own Deployment, what pods wait for or are refused for and their authors cannot mend.
 
 Pods without a node are listed now and then; what a round does is bounded: pods that are kept and judged, events, evictions.
 """
@@ -7,38 +8,42 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
 from cluster.errors import ApiError, NotFound, Throttled
-from cluster.resources import eviction_of
+from cluster.resources import DEPLOYMENTS, eviction_of
 from dra.budget import Budget
 from dra.errors import OutOfBudget
 from dra.footprint import footprint
 from runtime.controllers import now_of_the_wall
 from runtime.informers import Allotment
 from webhook import names
-from webhook.admission import find_missed
+from webhook.admission import find_missed, find_unserved
 from webhook.service.pod_survey import EVERYWHERE, PodSurvey
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from cluster.protocol import Cluster
     from dra.objects import Pod
     from runtime.controllers import Recorder
-    from webhook.admission import MissedPod
+    from webhook.admission import MissedPod, TemplateKey
+    from webhook.refusals import Denial
     from webhook.service.metrics import WebhookMetrics
     from webhook.state import State
 
 logger = logging.getLogger("drawbridge.missed")
 REASON = "NotTranslated"
+NEEDED = "AdministratorNeeded"
+CONTROLLER = "drawbridge-controller"
 KEPT_BYTES = 8 << 20
 JUDGED = 1_000  # pods of a round, those that were judged longest ago first, and namespaces in turn
 STEPS = 50_000  # for one pod, about a microsecond each
 EVENTS = 32
 OWNERS = 4096  # of evicted pods, that are remembered
 REPEAT = 1200.0  # an API server forgets events after an hour
+OF_NAMESPACE = 4  # of the EVENTS that an administrator is told in that time
 
 
 class MissedPods:
@@ -51,9 +56,15 @@ class MissedPods:
         recorder: Recorder,
         metrics: WebhookMetrics,
         *,
+        home: str = names.NAMESPACE,
+        refused: Mapping[tuple[str, TemplateKey], Denial] | None = None,
         every: float = 60.0,
     ) -> None:
+        """`home` is the namespace of the controller; `refused` are the workloads whose pods are, and why."""
         self._cluster = cluster
+        self._home = home
+        self._refused = refused if refused is not None else {}
+        self._needed: dict[str, tuple[str, float]] = {}  # by what was said: the first namespace, and when
         self._state = state
         self._recorder = recorder
         self._metrics = metrics
@@ -77,11 +88,17 @@ class MissedPods:
         clock = asyncio.get_running_loop().time
         waiting = await self._waiting()
         missed: list[tuple[Pod, MissedPod]] = []
+        needs: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
         for pod in waiting[:JUDGED]:
             self._judged[pod.metadata.uid] = clock()
             try:
                 if found := find_missed(pod, self._state(), Budget(STEPS)):
                     missed.append((pod, found))
+                    continue
+                for key, reason in find_unserved(pod, self._state(), Budget(STEPS)).items():
+                    needs[f"no node hands out {key}: {reason}"].append(
+                        (pod.metadata.namespace, f"Pod {pod.metadata.key}")
+                    )
             except OutOfBudget:
                 pass
             except Exception:
@@ -93,10 +110,29 @@ class MissedPods:
         for pod, one in unsaid[:EVENTS]:
             self._said[pod.metadata.uid] = clock()
             await self._recorder.record(pod, REASON, f"{one.message}: {one.remedy}", warning=True)
+        for (kind, (namespace, name)), denial in self._refused.items():
+            what = f"its pods are refused: {denial.text} [{denial.code}]; bring what is missing, or tell its author"
+            needs[what].append((namespace, f"{kind} {namespace}/{name}"))
+        await self._tell_administrator(needs)
         living = {pod.metadata.uid for pod in waiting}
         for known in (self._judged, self._said):
             for uid in known.keys() - living:
                 del known[uid]
+
+    async def _tell_administrator(self, needs: Mapping[str, list[tuple[str, str]]]) -> None:
+        """Say what only an administrator can mend, once in a while: so much in all, and of one namespace."""
+        now = asyncio.get_running_loop().time()
+        self._needed = {what: said for what, said in self._needed.items() if now - said[1] < REPEAT}
+        for what, who in needs.items():
+            namespace, first = who[0]
+            told = Counter(where for where, _ in self._needed.values())
+            if what in self._needed or told.total() >= EVENTS or told[namespace] >= OF_NAMESPACE:
+                continue
+            self._needed[what] = namespace, now
+            found = await self._cluster.list(DEPLOYMENTS, self._home, fields=f"metadata.name={CONTROLLER}")
+            more = f" and {len(who) - 1} more" if len(who) > 1 else ""
+            for about in found.items:
+                await self._recorder.record(DEPLOYMENTS.plain(about), NEEDED, f"{first}{more}: {what}", warning=True)
 
     async def _waiting(self) -> list[Pod]:
         """List the pods that their scheduler refused, in the order in which they are judged."""

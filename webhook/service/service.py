@@ -26,7 +26,7 @@ from webhook.service.certificate import Certificate, Files, Sealing, Shared
 from webhook.service.deciding.decider import ReviewDecider
 from webhook.service.follower import Follower
 from webhook.service.metrics import WebhookMetrics
-from webhook.service.missed_pods import MissedPods
+from webhook.service.missed_pods import CONTROLLER, MissedPods
 from webhook.service.pace import Pace
 from webhook.service.template_controller import Templates
 from webhook.state import StateBuilder
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 
 # The webhook configurations whose bundle the authority keeps: the webhook's, and that of quotas, where there is one.
 CONFIGURATIONS = (registration.NAME, names.QUOTA)
-CONTROLLER = "drawbridge-controller"
 # A grace of nothing is no reason to sweep without a pause.
 LEAST_SWEEP_SECONDS = 1.0
 
@@ -166,7 +165,6 @@ class Service:
 
         async def lead() -> None:
             state = self.follower.state
-            missed = MissedPods(self._cluster, state, recorder, self.metrics, every=2 * sweep_every)
             templates = Templates(
                 self._cluster,
                 state,
@@ -174,6 +172,15 @@ class Service:
                 grace=settings.sweep_after,
                 sweep_every=sweep_every,
                 quarantine=self.quarantine,
+            )
+            missed = MissedPods(
+                self._cluster,
+                state,
+                recorder,
+                self.metrics,
+                home=settings.namespace,
+                refused=templates.refused,
+                every=2 * sweep_every,
             )
             async with asyncio.TaskGroup() as group:
                 group.create_task(missed.run())

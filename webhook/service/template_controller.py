@@ -30,7 +30,7 @@ from dra.objects import ResourceClaimTemplateSpec
 from runtime.controllers import WorkQueue
 from runtime.informers import Informer, Quarantine
 from webhook import names
-from webhook.admission import Due, refuses, template_lifecycle
+from webhook.admission import Due, look_ahead, template_lifecycle
 from webhook.claims import template
 from webhook.service.pod_survey import EVERYWHERE, LIVING, PodSurvey
 from webhook.state import Mode, mode_of
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from dra.wire import Json
     from runtime.informers import Batch
     from webhook.admission import TemplateKey as Key
+    from webhook.refusals import Denial
     from webhook.service.metrics import WebhookMetrics
     from webhook.state import State
 
@@ -117,6 +118,8 @@ class Templates:
             cluster, resources.RESOURCE_CLAIM_TEMPLATES, quarantine=self.quarantine, trim=_without_others_content
         )
         kinds = [resources.as_workload(kind) for kind in resources.WORKLOADS]
+        # Workloads whose pods would be turned back for what an administrator can mend.
+        self.refused: dict[tuple[str, Key], Denial] = {}
         self._workloads = [Informer(cluster, kind, quarantine=self.quarantine, trim=_trimmed) for kind in kinds]
 
     async def run(self) -> None:
@@ -248,15 +251,20 @@ class Templates:
 
     def _on_workloads(self, kind: Resource[StoredWorkload], batch: Batch[StoredWorkload]) -> None:
         for delta in batch.deltas:
-            self._ask((kind.kind, delta.key), {} if delta.new is None else self._of_workload(kind, delta.new))
+            source = kind.kind, delta.key
+            if delta.new is None:
+                self.refused.pop(source, None)
+            self._ask(source, {} if delta.new is None else self._of_workload(kind, delta.new))
 
     def _of_workload(self, resource: Resource[StoredWorkload], workload: StoredWorkload) -> dict[Key, Json]:
         """What the pods of a workload will name, if they will be translated and admitted at all."""
+        metadata = workload.metadata
+        namespace = metadata.namespace
+        source = resource.kind, (namespace, metadata.name)
+        self.refused.pop(source, None)
         if workload.is_owned:
             return {}
         state = self._state()
-        metadata = workload.metadata
-        namespace = metadata.namespace
         controller = {"controller": True, "kind": controller_kind(resource.kind), "name": metadata.name}
         who = workload_of(namespace, {"ownerReferences": [controller]})
         if mode_of(state, who) is not Mode.ENFORCE:
@@ -268,8 +276,12 @@ class Templates:
             pod = at(obj, path)
             budget = Budget(STEPS)
             done = translate(pod, state, namespace=namespace, budget=budget, origin=origin)
-            if done.templates and refuses(done, state, budget):
-                continue  # its pods would be turned back, and so would the templates
+            denials = done.refusals or (look_ahead(done, state, budget).denials if done.templates else ())
+            if denials:  # its pods would be turned back, and so would the templates
+                for_administrator = [one for one in denials if "administrator" in one.remedy]
+                if for_administrator:
+                    self.refused[source] = for_administrator[0]
+                continue
             for name, spec in done.templates.items():
                 key = namespace, name
                 wanted[key] = spec

@@ -24,11 +24,11 @@ from cluster.errors import (
     Unauthorized,
     Unavailable,
 )
-from cluster.kubernetes import client
+from cluster.kubernetes import answers, client
 from cluster.kubernetes.client import Kubernetes
 from cluster.kubernetes.connection import Call, Connection, in_cluster
 from cluster.kubernetes.protobuf import CONTENT_TYPE, patched
-from cluster.resources import CONFIG_MAPS, RESOURCE_CLAIMS
+from cluster.resources import CONFIG_MAPS, RESOURCE_CLAIMS, eviction_of
 from cluster.server import PROBES
 from runtime.informers.backoff import Backoff
 from runtime.informers.informer import Informer
@@ -81,6 +81,13 @@ async def watched(reached, heard=None, **options):
     except ApiError as caught:
         error = caught
     return seen, error
+
+
+def test_an_eviction_that_was_done_is_answered_by_a_status_without_a_name():
+    done = b'{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success","code":201}'
+    assert answers.one(done, eviction_of("p"))["status"] == "Success"
+    with pytest.raises(Unavailable, match="it has no name"):
+        answers.one(done, CONFIG_MAPS)
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,10 @@ from runtime.controllers import new_recorder
 from tests.webhook.admission.test_decide import CLASS, NODE, SLICE, pod, state
 from webhook.admission import find_missed
 from webhook.names import MODE_LABEL, ORIGINAL, SKIP_LABEL
+from webhook.refusals import Code, Denial
 from webhook.service import missed_pods
 from webhook.service.metrics import WebhookMetrics
-from webhook.service.missed_pods import EVENTS, MissedPods
+from webhook.service.missed_pods import EVENTS, OF_NAMESPACE, MissedPods
 from webhook.state.inventory import Inventory
 
 REFUSED = {
@@ -96,10 +97,11 @@ async def made(cluster, *pods):
         await cluster.patch(resources.PODS, one["metadata"]["name"], patch, namespace, subresource="status")
 
 
-def looking(cluster, *, evict=0):
-    known = state()
+def looking(cluster, *, evict=0, known=None, refused=None):
+    known = known or state()
     known.configuration.file = msgspec.structs.replace(known.configuration.file, evict_missed_pods=evict)
-    return MissedPods(cluster, lambda: known, new_recorder(cluster, "drawbridge-controller", "c"), WebhookMetrics())
+    recorder = new_recorder(cluster, "drawbridge-controller", "c")
+    return MissedPods(cluster, lambda: known, recorder, WebhookMetrics(), refused=refused)
 
 
 async def told(cluster):
@@ -183,3 +185,51 @@ async def test_pods_beyond_what_a_round_judges_have_their_turn_in_the_next(monke
     assert len(await told(cluster)) == 3
     await controller.look()
     assert len(await told(cluster)) == 5
+
+
+DEPLOYMENT = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "drawbridge-controller"}, "spec": {}}
+
+
+async def administered(*pods, refused=None):
+    """A cluster with the controller's Deployment, and a controller that knows no class."""
+    cluster = Evicting()
+    await cluster.create(resources.NAMESPACES, {"metadata": {"name": "drawbridge-system"}})
+    await cluster.create(resources.DEPLOYMENTS, DEPLOYMENT, "drawbridge-system")
+    await made(cluster, *pods)
+    known = msgspec.structs.replace(state(), fleet=Inventory.of([], [SLICE], [NODE]))
+    return cluster, looking(cluster, known=known, refused=refused)
+
+
+async def test_what_only_an_administrator_can_mend_is_said_once_of_the_controllers_deployment():
+    denial = Denial(Code.NO_CLASS, "there is no DeviceClass x", "ask an administrator")
+    cluster, controller = await administered(
+        waiting("p"), waiting("q"), refused={("Deployment", ("a", name)): denial for name in ("web", "worker")}
+    )
+    for _ in range(3):
+        await controller.look()
+    stored = await cluster.get(resources.DEPLOYMENTS, "drawbridge-controller", "drawbridge-system")
+    events = (await cluster.list(resources.EVENTS)).items
+    assert {(one.reason, one.type, one.involved_object.kind, one.involved_object.uid) for one in events} == {
+        ("AdministratorNeeded", "Warning", "Deployment", stored["metadata"]["uid"])
+    }
+    waits, refused = sorted((one.message for one in events), reverse=True)
+    assert waits.startswith("Pod default/p and 1 more: no node hands out nvidia.com/gpu: ")
+    assert refused == (
+        "Deployment a/web and 1 more: its pods are refused: there is no DeviceClass x [R021]; "
+        "bring what is missing, or tell its author"
+    )
+
+
+async def test_an_administrator_is_told_so_much_of_one_namespace_and_so_much_in_all():
+    def denials(namespace):
+        return {("Job", (namespace, f"j{at}")): Denial(Code.NO_CLASS, f"{namespace} {at}") for at in range(50)}
+
+    refused = denials("hostile")
+    cluster, controller = await administered(refused=refused)
+    await controller.look()
+    assert len((await cluster.list(resources.EVENTS)).items) == OF_NAMESPACE
+    for at in range(2 * EVENTS):
+        refused |= denials(f"n{at}")
+    await controller.look()
+    await controller.look()
+    assert len((await cluster.list(resources.EVENTS)).items) == EVENTS

@@ -381,6 +381,27 @@ async def test_for_a_workload_whose_pods_would_be_refused_nothing_is_made_until_
         await has(cluster, 2, 8)
 
 
+async def test_a_workload_that_is_refused_for_want_of_a_class_is_kept_for_an_administrator_until_there_is_one():
+    state = Changing("enforce")
+    state.enter("enforce", stock=Stock.of(slices=[SLICE], classes=[], nodes=[NODE]))
+    cluster = Recorder()
+    async with running(cluster, state) as controller:
+        await put_workloads(cluster, "web", 2)
+        await put_workloads(cluster, "gone", 2)
+
+        async def are_kept():
+            return {key for _, (_, key) in controller.refused} == {"web", "gone"}
+
+        await until(are_kept)
+        assert {(one.code, "administrator" in one.remedy) for one in controller.refused.values()} == {("R021", True)}
+        await cluster.delete(resources.DEPLOYMENTS, "gone", "default")
+        stock = Stock.of(slices=[SLICE], classes=[CLASS], nodes=[NODE])
+        lenient = Configuration(msgspec.structs.replace(DEFAULT, impossible="warn"))
+        state.enter("enforce", stock=stock, configuration=lenient)
+        await has(cluster, 2)
+        assert controller.refused == {}
+
+
 async def put_workloads(cluster, name, count):
     spec = {"template": {"spec": pod(limits={"nvidia.com/gpu": str(count)})["spec"]}}
     made = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name}, "spec": spec}
