@@ -44,7 +44,7 @@ HOSTILE = {
 @pytest.mark.parametrize("name", HOSTILE)
 def test_what_hostile_objects_take_is_not_far_from_what_is_said(name):
     value = convert(*HOSTILE[name])
-    assert 0.5 < footprint(value) / walked(value) < 2
+    assert 0.5 < footprint(value) / walked(value) < 2.25  # from 3.12 on Python's texts are 8 bytes shorter
 
 
 def test_what_an_honest_object_takes_is_said_too():
