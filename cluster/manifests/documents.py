@@ -45,7 +45,7 @@ _SEPARATOR: Final = re.compile(rb"^---([^\n]*)(?:\n|\Z)", re.MULTILINE)
 # Keys in double quotes mean JSON: errors are about JSON then.
 _JSON_LIKE: Final = re.compile(rb"""\s*\{\s*(?:"|\})""")
 # A place to be filled in by Helm or the like, outside of quotes: what has one may be no YAML.
-_TEMPLATE: Final = re.compile(rb"""^(?:[^"'#\n]|"[^"\n]*"|'[^'\n]*')*?\{\{""", re.MULTILINE)
+_TEMPLATE: Final = re.compile(rb"""^(?>[^"'#\n{]+|"[^"\n]*"|'[^'\n]*'|\{(?!\{))*+\{\{""", re.MULTILINE)
 # At the end of a List, as kubectl writes it.
 _LISTED: Final = b"\nkind: List\n"
 # What users meet most, and what to do about it. The first that is found in the parser's message counts.

@@ -1,5 +1,6 @@
 """Files that are edited while the process is killed, the disk is full, or another process edits them: nothing is half written."""
 
+import fcntl
 import json
 import os
 import resource
@@ -12,6 +13,7 @@ import pytest
 import cli.edited
 from cli.main import main
 from tests.cli.killed import files
+from tests.cli.running import run
 from tests.corpus.kustomizations import deployment
 
 ODD = {
@@ -89,6 +91,28 @@ def test_what_was_changed_after_it_was_read_is_not_edited(original, monkeypatch,
         main(["translate", "--in-place", "open.yaml"])
     assert ended.value.code == 3
     assert "open.yaml: it was changed meanwhile: run the command again" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("step", ["--in-place", "--undo"])
+def test_no_other_run_may_edit_while_one_writes(original, step, monkeypatch):
+    monkeypatch.chdir(original)
+    monkeypatch.setenv("XDG_STATE_HOME", str(original.with_name("state")))
+    assert run("translate", "--in-place", ".").exit_code == 0
+    if step == "--in-place":
+        (original / "open.yaml").write_bytes(ODD["open.yaml"])
+    write, alone = cli.edited.write, []
+
+    def noted(edits):
+        with Path(os.environ["XDG_STATE_HOME"], "drawbridge", "undo", "lock").open() as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                alone.append(step)
+        write(edits)
+
+    monkeypatch.setattr(cli.edited, "write", noted)
+    assert run("translate", step, ".").exit_code == 0
+    assert alone == [step]
 
 
 def test_of_two_at_once_one_edits_everything_and_the_other_nothing(original, begin):

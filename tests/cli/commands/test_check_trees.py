@@ -4,8 +4,10 @@ from bisect import bisect_right
 
 import pytest
 
+from cli.check.passed_by import _placeholder
 from tests.cli.running import run, run_json
 from tests.corpus.trees import TREES, written
+from tests.growth import assert_linear
 
 
 def found_by_check(marks):
@@ -52,6 +54,11 @@ def test_what_is_passed_by_is_counted_with_what_to_do(tmp_path, monkeypatch):
     ]
     assert "-k DIR" in lines[2]
     assert "--chart DIR" in lines[1]
+
+
+@pytest.mark.parametrize("piece", ["{{", "{{ a }", "${a", "<a", "{{<${a "])
+def test_to_look_for_a_placeholder_is_linear_in_a_text(piece):
+    assert_linear(lambda text: _placeholder({"a": text}, "/a"), lambda size: piece * (size // len(piece)), 4_000)
 
 
 def test_a_placeholder_is_named_once_a_file_and_other_mistakes_in_it_stay(tmp_path, monkeypatch):

@@ -167,6 +167,19 @@ def test_reading_is_linear_in_a_scalar(text, piece):
     assert_linear(read, lambda size: text.format(piece * size + "x"), 3_000)
 
 
+@pytest.mark.parametrize("piece", ["x: ", '"a" ', "{ ", "'\" "])
+def test_a_long_line_that_is_no_yaml_takes_a_few_times_its_length_in_memory(piece):
+    text = f"a: {piece * (500_000 // len(piece))}".encode()
+    tracemalloc.start()
+    try:
+        with suppress(manifests.ManifestError):
+            manifests.parse(text)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 16 * len(text)
+
+
 def test_half_a_surrogate_pair_in_json_is_read_as_by_the_api_server(tmp_path):
     path = tmp_path / "half.json"
     path.write_text('{"kind": "\\ud800", "list": ["\\udfffx", "\\ud83d\\ude00"]}')
