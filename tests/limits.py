@@ -26,7 +26,7 @@ import tempfile
 import threading
 import time
 from asyncio.base_events import BaseEventLoop
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -175,13 +175,11 @@ def waiting() -> str:
 class Beat:
     """One running loop, and how much its thread had worked when it last came round."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.loop = loop
+    def __init__(self) -> None:
         self.thread = threading.get_ident()
         self.clock = time.pthread_getcpuclockid(self.thread)
         self.worked = time.thread_time()
         self.told = False
-        self.next = loop.call_later(LOOK, self.turn)
 
     def turn(self) -> None:
         """The loop came round."""
@@ -189,7 +187,6 @@ class Beat:
         if not self.told:  # in a call that lets no thread run, the watcher saw nothing
             TURNS.watch_now.judge(now - self.worked, "in a call that let no other thread run, just before this moment")
         self.worked, self.told = now, False
-        self.next = self.loop.call_later(LOOK, self.turn)
 
     def look(self) -> None:
         """From the watcher's thread: see whether the loop has been at one thing for too long.
@@ -200,7 +197,9 @@ class Beat:
             return
         watch = TURNS.watch_now
         stuck = time.clock_gettime(self.clock) - self.worked
-        if self not in TURNS.beats:  # the loop has ended, and its thread may have worked at something else since
+        if (
+            self not in TURNS.beats.values()
+        ):  # the loop has ended, and its thread may have worked at something else since
             return
         if stuck > watch.limit:
             self.told = watch.judge(stuck, stack_of(self.thread))
@@ -238,41 +237,46 @@ class Turns:
 
     def __init__(self) -> None:
         self.watch_now = Watch(TURN, [])
-        self.beats: set[Beat] = set()
+        self.beats: dict[BaseEventLoop, Beat] = {}
         self.running = threading.Event()
         self.over = threading.Event()
         self.original = BaseEventLoop.run_forever
+        self.once = (
+            BaseEventLoop._run_once
+        )  # one turn; a call by the clock would come after many short ones, as if they were one
 
     def install(self) -> None:
         """Have every loop watched while it runs; those of uvloop, which no test uses, are not."""
         if not hasattr(time, "pthread_getcpuclockid"):  # macOS has no CPU clock of a thread
             return
-        original = self.original
+        original, once = self.original, self.once
 
         def run_forever(loop: BaseEventLoop) -> None:
-            beat = Beat(loop)
-            self.beats.add(beat)
+            self.beats[loop] = Beat()
             self.running.set()
             try:
                 original(loop)
             finally:
-                self.beats.discard(beat)
-                beat.next.cancel()
+                del self.beats[loop]
+
+        def run_once(loop: BaseEventLoop) -> None:
+            once(loop)
+            self.beats[loop].turn()
 
         BaseEventLoop.run_forever = run_forever  # type: ignore[method-assign]
+        BaseEventLoop._run_once = run_once  # type: ignore[attr-defined]
         threading.Thread(target=self.watch, name="turns", daemon=True).start()
 
     def remove(self) -> None:
         self.over.set()
         BaseEventLoop.run_forever = self.original  # type: ignore[method-assign]
+        BaseEventLoop._run_once = self.once  # type: ignore[attr-defined]
 
     def watch(self) -> None:
         while not self.over.wait(LOOK):
-            for beat in tuple(self.beats):
-                try:
+            for beat in tuple(self.beats.values()):
+                with suppress(OSError):  # its thread has just ended
                     beat.look()
-                except OSError:  # its thread has just ended
-                    self.beats.discard(beat)
 
     @contextmanager
     def watching(self, item: pytest.Item) -> Iterator[None]:

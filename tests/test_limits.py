@@ -145,6 +145,15 @@ async def test_one():
     await asyncio.sleep(0)
 """
 ALLOWED = BUSY.format(1.0).replace("async def test", "@pytest.mark.slow_turn(5, 'to see it allowed')\nasync def test")
+# Many short turns are none that is long, though no call by the clock comes between them.
+SHORT_TURNS = """
+import asyncio, time, pytest
+@pytest.mark.slow_turn(0.02, "to see many that are shorter")
+async def test_one():
+    begun = time.thread_time()
+    while time.thread_time() < begun + 0.4:
+        await asyncio.sleep(0)
+"""
 # A blocking sleep stands for a machine that is busy with other things: time passes, and no work is done.
 SLOW_MACHINE = "import time\nasync def test_one(): time.sleep(0.8)"
 WITHOUT_REASON = "@pytest.mark.time_limit(5)\ndef test_one(): pass"
@@ -157,12 +166,13 @@ def test_a_loop_that_does_not_turn_fails_its_test_and_the_place_is_named(tmp_pat
         "held": HELD,
         "quick": BUSY.format(0.1),
         "allowed": ALLOWED,
+        "short": SHORT_TURNS,
         "machine": SLOW_MACHINE,
     }
     said = ran(tmp_path, files)
     for name in ("busy", "held"):
         assert f"test_{name}.py::test_one FAILED" in said, said
-    for name in ("quick", "allowed", "machine"):
+    for name in ("quick", "allowed", "short", "machine"):
         assert f"test_{name}.py::test_one PASSED" in said, said
     assert "without turning" in said
     assert "in work" in said
