@@ -27,11 +27,14 @@ _MOST_SCANNED: Final = 1_000_000_000
 # Instructions times bytes in a step of a budget.
 _WORK_IN_A_STEP: Final = 64
 # Steps for compiling: for a character, for a class of Unicode such as \\pL; so many times that something is repeated are one,
-# for RE2 writes it out before it counts; and where RE2's own limit is tried out, which takes up to half a second.
-_CHARACTER, _CLASS, _TIMES, _LARGE = 4, 250, 4, 300_000
-# `{1000}` and the upper end of `{2,1000}`; RE2 takes no larger number.
-_REPEATED = re.compile(r"\{(?:[0-9]{0,9},)?([0-9]{1,9})\}")
+# for RE2 writes it out before it counts; for a time that may be left out; and where RE2's own limit is tried out, which takes
+# up to half a second.
+_CHARACTER, _CLASS, _TIMES, _OPTIONAL, _LARGE = 4, 250, 4, 30, 300_000
+# `{1000}` and both ends of `{2,1000}`; RE2 takes no larger number.
+_REPEATED = re.compile(r"\{(?:([0-9]{0,9}),)?([0-9]{1,9})\}")
 _MOST_TIMES: Final = 1000
+# A pattern is compiled once and kept: many new ones of one question are dearer than as many steps, so that together they hold no loop.
+_NEW: Final = 10
 
 
 class PatternError(ValueError):
@@ -44,7 +47,9 @@ def compile_pattern(pattern: str, budget: Budget | None = None) -> Any:  # an re
     if known is not None:
         return known
     budget = budget or Budget()
-    budget.charge_whole(_reading(pattern))
+    steps = _reading(pattern)
+    budget.charge_whole(steps)
+    budget.charge((_NEW - 1) * steps)
     text = pattern.encode(errors="replace")
     known, memory = _compile(text, budget)
     _PATTERNS.put(pattern, known, memory + 2 * len(pattern))
@@ -76,8 +81,10 @@ def _reading(pattern: str) -> int:
     """Say how many steps RE2 may take to read a pattern and to find that it needs more than the first amount of memory."""
     classes = pattern.count("\\p") + pattern.count("\\P")
     steps = 20 + _CHARACTER * len(pattern) + _CLASS * classes
-    for times in re.findall(_REPEATED, pattern):
-        steps += min(int(times), _MOST_TIMES) // _TIMES
+    for least, most in re.findall(_REPEATED, pattern):
+        times = min(int(most), _MOST_TIMES)
+        optional = max(0, times - int(least)) if least else 0
+        steps += times // _TIMES + _OPTIONAL * optional
     return steps
 
 

@@ -127,12 +127,21 @@ async def test_metadata_of_any_shape_is_refused_in_words(odd, caplog):
 
 
 @LIMIT
-@pytest.mark.parametrize("pattern", SLOW_PATTERNS)
+@pytest.mark.parametrize("pattern", [*SLOW_PATTERNS, "a{0,1000}" * 10])
 async def test_no_pattern_of_a_stored_claim_holds_the_loop(pattern):
     """To compile one takes up to half a second, which no budget can end halfway; the pod waits, and the next is answered."""
+    await others_are_answered_beside([f"{pattern}|stored"])
+
+
+@pytest.mark.slow_turn(0.2, "two questions of half as much; without a price for new patterns it is twice as long")
+async def test_many_patterns_of_a_stored_claim_hold_the_loop_no_longer_than_a_few():
+    await others_are_answered_beside([f"(a{{0,30}}){{0,30}}b{at}" * 10 for at in range(60)])
+
+
+async def others_are_answered_beside(patterns):
     dear = claim("dear")
-    selector = {"cel": {"expression": f"device.driver.matches('{pattern}|stored')"}}
-    dear["spec"]["devices"]["requests"][0]["exactly"]["selectors"] = [selector]
+    asked = dear["spec"]["devices"]["requests"][0]["exactly"]
+    asked["selectors"] = [{"cel": {"expression": f"!device.driver.matches('{one}')"}} for one in patterns]
     cluster = loaded(*fleet(10, 4), dear, claim("a"), pod("p", "dear"), pod("q", "a"))
     async with running(cluster) as one:
         for name, verdicts in (("p", ("undecided", "never")), ("q", ("fits",))):
