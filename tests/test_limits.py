@@ -145,7 +145,7 @@ async def test_one():
     await asyncio.sleep(0)
 """
 ALLOWED = BUSY.format(1.0).replace("async def test", "@pytest.mark.slow_turn(5, 'to see it allowed')\nasync def test")
-# Many short turns are none that is long, though no call by the clock comes between them.
+# Many short turns are not a long one, though no call by the clock comes between them.
 SHORT_TURNS = """
 import asyncio, time, pytest
 @pytest.mark.slow_turn(0.02, "to see many that are shorter")
