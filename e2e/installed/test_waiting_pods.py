@@ -154,11 +154,12 @@ def test_the_reason_is_named_first_and_no_innocent_claim(cluster, node, name):
         enough = [one["claim"] for one in prospect["blockers"] if one["alone"]]
         assert enough == [f"{SPACE}/holder"] * reason.alone, told
         assert ("holder" in prospect["nearest"]) == reason.alone, told
-        if reason.found is None:
-            assert [f"{one.object}: {one.what}" for one in ailments(cluster)] == []
-        else:
-            first = cluster.until("doctor finds it", lambda: next(iter(ailments(cluster)), None))
-            assert (first.what, first.object) == reason.found
+        cluster.until(f"doctor's first finding is {reason.found}", lambda: first(cluster) == reason.found)
+
+
+def first(cluster):
+    """What doctor finds first, and of which object; None if it finds nothing."""
+    return next(((one.what, one.object) for one in ailments(cluster)), None)
 
 
 def gone(cluster, made):
@@ -201,8 +202,7 @@ def what_a_device_plugin_left(cluster, node):
 def test_what_was_left_or_misplaced_on_nodes_is_named_first(cluster, node, break_it):
     what, about, mend = break_it(cluster, node)
     try:
-        first = cluster.until("it is found", lambda: next(iter(ailments(cluster)), None))
-        assert (first.what, first.object) == (what, name_of(about))
+        cluster.until(f"{what} is named first", lambda: first(cluster) == (what, name_of(about)))
     finally:
         mend()
         cluster.until("it is well", lambda: not ailments(cluster))

@@ -183,3 +183,59 @@ def test_who_may_look_into_one_namespace_only_is_told_what_was_not_read(control_
     assert code == 0
     assert "nodes" in {one["kind"] for one in told["unread"]}
     assert all("forbidden" in one["reason"] for one in told["unread"])
+
+
+def test_who_may_not_see_another_namespace_is_told_no_name_of_it_and_not_that_devices_are_free(
+    control_plane, namespace, created, node
+):
+    """The device is held in another namespace; the reader sees nodes and devices, and of claims and pods those of its own namespace."""
+    stranger = f"stranger-of-{node}"
+    created({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": stranger}})
+    service_account = {
+        "apiVersion": "v1",
+        "kind": "ServiceAccount",
+        "metadata": {"name": "default", "namespace": stranger},
+    }
+    control_plane.until("it has its account", lambda: control_plane.read(service_account))
+    device_class = fleet.device_class("e2e-why", f"device.driver == '{DRIVER}'")
+    created(*fleet.slices(DRIVER, node, [fleet.device("only", {})]), device_class)
+    created(*asking("holder", stranger, node))
+    control_plane.wait_scheduled(stranger, "holder")
+    created(*asking("mine", namespace, node))
+    control_plane.wait_unschedulable(namespace, "mine")
+    role = yaml.safe_load(ROLE.read_text())
+    inside = {"pods", "resourceclaims"}
+    own = [rule | {"resources": [one for one in rule["resources"] if one in inside]} for rule in role["rules"]]
+    for rule in role["rules"]:
+        rule["resources"] = [one for one in rule["resources"] if one not in inside]
+    role["metadata"]["name"] = "drawbridge-explain-tenant"
+    role["rules"] = [rule for rule in role["rules"] if rule["resources"]]
+    looker = account(control_plane, namespace, created, role)
+    group, kind = "rbac.authorization.k8s.io", {"name": "tenant", "namespace": namespace}
+    subject = {"kind": "ServiceAccount", "name": "looker", "namespace": namespace}
+    created(
+        {
+            "apiVersion": f"{group}/v1",
+            "kind": "Role",
+            "metadata": kind,
+            "rules": [rule for rule in own if rule["resources"]],
+        },
+        {
+            "apiVersion": f"{group}/v1",
+            "kind": "RoleBinding",
+            "metadata": kind,
+            "roleRef": {"apiGroup": group, "kind": "Role", "name": "tenant"},
+            "subjects": [subject],
+        },
+    )
+    who = f"system:serviceaccount:{namespace}:looker"
+    control_plane.until_may(who, "list", "resourceclaims", namespace, "resource.k8s.io")
+    for what in (["pod", "mine"], ["claim", "mine"], ["device", "only"]):
+        code, told, said = drawbridge(looker, "explain", *what, *(["-n", namespace] if what[0] != "device" else []))
+        assert (code, "resourceclaims" in json.dumps(told["unread"])) == (0, True)
+        assert stranger not in json.dumps(told) + said
+        if what[0] == "pod":
+            prospect = told["pod"]["prospect"]
+            assert prospect["outlook"] == "undecided"
+            assert "claims of other namespaces may not be read" in prospect["message"]
+            assert "cannot allocate all claims" in prospect["message"]
