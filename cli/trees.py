@@ -96,8 +96,10 @@ def find(paths: Iterable[str]) -> dict[str, Kustomization]:
         named = Path(os.path.realpath(path))
         folder = named if named.is_dir() else named.parent
         root = _repository(folder)
+        # Below a file that is in no repository lies what may be another's.
+        is_ours = folder == named or Path(root, ".git").exists()
         for parent, folders, files in os.walk(root):
-            folders[:] = sorted(name for name in folders if name not in _OF_TOOLS)
+            folders[:] = sorted(name for name in folders if is_ours and name not in _OF_TOOLS)
             name = next((name for name in _NAMES if name in files), "")
             if name and parent not in documents and Path(parent, name).is_file() and len(documents) < _MOST:
                 roots[parent] = root

@@ -72,6 +72,9 @@ def _components(types: list[type]) -> tuple[list[Schema], dict[str, Schema]]:
         ref_template=_REFERENCE,
     )
     parts, definitions = list(made[0]), dict(made[1])
+    for one in definitions.values():
+        if "description" in one:  # with the indentation of the docstring, before Python 3.13
+            one["description"] = inspect.cleandoc(one["description"])
     for struct in _structs(types):
         properties = definitions[struct.__name__]["properties"]
         encoded = {field.name: field.encode_name for field in msgspec.structs.fields(struct)}

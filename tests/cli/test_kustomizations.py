@@ -5,6 +5,7 @@ import os
 
 import pytest
 
+from cli.trees import find
 from cluster import manifests
 from tests.cli.running import run
 from tests.corpus.kustomizations import TREES, deployment
@@ -41,6 +42,16 @@ def test_without_kustomize_plain_resources_are_edited(here):
     template, web = objects(here / "base" / "web.yaml")
     claim = web["spec"]["template"]["spec"]["resourceClaims"][0]
     assert claim["resourceClaimTemplateName"] == template["metadata"]["name"]
+
+
+def test_of_a_file_in_no_repository_what_lies_below_is_not_looked_at(here):
+    write(
+        here, {"one.yaml": deployment("one"), "other/kustomization.yaml": "namePrefix: a-\nresources: [../one.yaml]\n"}
+    )
+    assert [*find(["one.yaml"])] == [str(here / "other")]
+    (here / ".git").rmdir()
+    assert not find(["one.yaml"])
+    assert run("translate", "--in-place", "one.yaml").stdout == "one.yaml: edited\n"
 
 
 @pytest.mark.parametrize(
