@@ -107,6 +107,8 @@ class Outcome(Wire, frozen=True, kw_only=True):
     side: str = ""
     # Whether the time ended before everything was decided: a later review may find more.
     is_late: bool = False
+    # The kind of the pod's controller.
+    controller: str = ""
 
 
 class Question(NamedTuple):
@@ -189,7 +191,7 @@ def _review(path: str, body: bytes, state: State, impatient: Impatient, longest:
             "so what may be done there is not known"
         )
         ruling = msgspec.structs.replace(ruling, warnings=(*ruling.warnings, text), problems=(*ruling.problems, text))
-    return answer(question, ruling, mode, is_late=budget.is_late)
+    return answer(question, ruling, mode, is_late=budget.is_late, controller=who.kind)
 
 
 def concerns_us(path: str, request: Request) -> bool:
@@ -306,7 +308,7 @@ def give_up(question: Question, state: State) -> Ruling:
 # What is said and done about it
 
 
-def answer(question: Question, ruling: Ruling, mode: Mode, *, is_late: bool = False) -> Outcome:
+def answer(question: Question, ruling: Ruling, mode: Mode, *, is_late: bool = False, controller: str = "") -> Outcome:
     """Answer a review in a mode.
 
     | decided | enforce | warn | observe | off |
@@ -374,6 +376,7 @@ def answer(question: Question, ruling: Ruling, mode: Mode, *, is_late: bool = Fa
         restoring=ruling.restoring if given else (),
         preference=ruling.preference if given else None,
         is_late=is_late,
+        controller=controller,
     )
 
 

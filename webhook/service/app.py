@@ -43,6 +43,8 @@ PATIENCE = 0.66
 PEER_SHARE = 0.75
 # How long a connection that no client uses is kept after the port has closed, in units of the notice.
 LINGER = 3.0
+# How often it is looked whether a template has come.
+GLANCE_SECONDS = 0.01
 BUG = "internal error, see the log of drawbridge"
 
 
@@ -55,6 +57,10 @@ class Decider(Protocol):
 
     def decide(self, path: str, body: bytes, state: Any, patience: float) -> Outcome:
         """Answer a review to "mutate" or "validate"; `patience` is how many seconds of CPU it may take."""
+        ...
+
+    def is_early(self, outcome: Outcome) -> bool:
+        """Say whether a workload's pod names a template that is made for the workload, and is not there yet."""
         ...
 
     def forget(self, state: Any) -> None:
@@ -239,6 +245,8 @@ class App:
                 if held > limits.hold_under_attack:
                     self._attacked_until = monotonic() + ATTACK_SECONDS
                 return self._later(review, self._aside(review, outcome))
+            if self._decider.is_early(outcome):
+                return self._later(review, self._once_made(review, outcome))
         return self._record_decision(review, outcome)
 
     def _later(self, review: _OpenReview, answer: Coroutine[None, None, Reply]) -> Reply | Coroutine[None, None, Reply]:
@@ -276,6 +284,13 @@ class App:
         if self._decider.state() is seen:
             return await self._aside(review, outcome) if outcome.is_late else self._record_decision(review, outcome)
         return await self._second(review)
+
+    async def _once_made(self, review: _OpenReview, outcome: Outcome) -> Reply:
+        """Answer when the templates are there: who makes the claims would not find them, and tell the pod so."""
+        until = monotonic() + self._limits.second_look
+        while monotonic() < until and self._decider.is_early(outcome):  # noqa: ASYNC110  the state is replaced as a whole
+            await asyncio.sleep(GLANCE_SECONDS)
+        return self._record_decision(review, outcome)
 
     async def _second(self, review: _OpenReview) -> Reply:
         if len(review.body) > self._limits.inline:

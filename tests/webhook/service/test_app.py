@@ -21,6 +21,7 @@ from webhook.admission import Outcome, Record
 from webhook.admission import admission_review as reviews
 from webhook.admission import decide as admission
 from webhook.service.app import App, _OpenReview
+from webhook.service.deciding.decider import ReviewDecider
 from webhook.service.deciding.limits import DecisionLimits, TokenBucket
 from webhook.service.metrics import WebhookMetrics
 from webhook.state.configuration import DEFAULT, Configuration
@@ -49,6 +50,11 @@ class Allowing:
     def __init__(self):
         self.seen = Counter()
         self.now = ENFORCE
+        self.early = 0  # so often a template is not there yet
+
+    def is_early(self, _outcome):
+        self.early -= 1
+        return self.early >= 0
 
     def state(self):
         return self.now
@@ -118,6 +124,45 @@ async def running(request):
         with suppress(AttributeError):  # early Pythons 3.11, of a transport that has ended
             writer.transport.abort()
     await app.drain(notice=0, grace=1)
+
+
+async def test_an_answer_waits_for_the_template_that_its_pod_names(running):
+    running.app._limits = running.app._limits._replace(second_look=3600.0)
+    running.gate.early = 3
+    status, text = await running.post()
+    assert (status, json.loads(text)["response"]["allowed"]) == (200, True)
+    assert running.gate.early == -1
+    assert running.gate.seen["mutate"] == 1
+
+
+async def test_an_answer_waits_no_longer_for_a_template_than_for_a_class(running):
+    running.app._limits = running.app._limits._replace(second_look=0.05)
+    running.gate.early = 1 << 60
+    status, _ = await running.post()
+    assert status == 200
+    assert running.app._waiting == 0
+
+
+EARLY = {
+    "a Job's pod": ({}, True),
+    "its template is there": ({"templates": ("there",)}, False),
+    "a bare pod": ({"controller": "Pod"}, False),
+    "another controller's": ({"controller": "PyTorchJob"}, False),
+    "a dry run": ({"dry_run": True}, False),
+    "it stays as it is": ({"outcome": "would translate"}, False),
+}
+
+
+@pytest.mark.parametrize("case", EARLY)
+def test_only_the_pod_of_a_workload_is_early(case):
+    changes, early = EARLY[case]
+    changes = dict(changes)
+    controller = changes.pop("controller", "Job")
+    record = Record(path="mutate", uid="u", outcome="translated", templates=("there", "absent"))
+    follower = SimpleNamespace(state=lambda: msgspec.structs.replace(ENFORCE, templates={("ns", "there"): None}))
+    record = msgspec.structs.replace(record, **changes)
+    outcome = Outcome(body=b"", record=record, namespace="ns", controller=controller)
+    assert ReviewDecider(None, follower, str).is_early(outcome) is early
 
 
 async def test_a_review_is_answered_and_counted(running):

@@ -22,6 +22,9 @@ logger = logging.getLogger("drawbridge.webhook")
 # A selector that needs every module which `dra.cel` loads late, for a command line's sake.
 WHOLE_LANGUAGE = "['a'].all(text, text.matches('a'))"
 
+# What makes the pods of Kubernetes' own workloads, which the template controller follows.
+CONTROLLERS = ("ReplicaSet", "StatefulSet", "DaemonSet", "Job")
+
 # A step of a budget is about a microsecond. One call that cannot be interrupted may take this share of the patience.
 STEPS_A_SECOND = 1_000_000
 PIECE = 0.4
@@ -87,6 +90,14 @@ class ReviewDecider:
             self.forget(state)
             until = self._clock() + patience
             return attempt()
+
+    def is_early(self, outcome: Outcome) -> bool:
+        """Say whether a workload's pod names a template that is made for the workload, and is not there yet."""
+        record = outcome.record
+        if record.outcome != "translated" or record.dry_run or outcome.controller not in CONTROLLERS:
+            return False
+        there = self._follower.state().templates
+        return any((outcome.namespace, name) not in there for name in record.templates)
 
     def forget(self, state: State) -> None:
         """Drop what a decision that did not end may have left half remembered."""

@@ -11,7 +11,7 @@ class DecisionLimits(NamedTuple):
     # Reviews that are decided in a worker or looked at a second time; the others never wait.
     reviews: int = 128
     # A refused object is decided on once more after this long: our copy of the cluster is a moment old, and a class may
-    # have been applied just before the first pod that names it.
+    # have been applied just before the first pod that names it. The template of a workload's pod is waited for as long at most.
     second_look: float = 0.25
     # Larger reviews are decided in a worker process from the start.
     inline: int = 64 * 1024
