@@ -164,10 +164,10 @@ class _RefusedRequest:
             pool.id: pool_state(pool, vicinity, rules, [p for p in self.places if p.pool is pool], budget)
             for pool in self.pools
         }
-        # Claims of the stock hold devices, claims of the same question were given theirs just now.
+        # By name, so that the words depend on no order of events. Claims of the stock hold devices, claims of the same question were given theirs just now.
         self.holders: dict[DeviceId, list[str]] = {}
         for pool in self.pools:
-            for key, results in stock.held.get(pool.id, {}).items():
+            for key, results in sorted(stock.held.get(pool.id, {}).items()):
                 name = f"given to {asked[key]}" if key in asked else f"held by {holder_name(stock.claims[key])}"
                 for result in results:
                     if key == claim.metadata.key:

@@ -123,7 +123,7 @@ def test_what_can_never_be_used_together_is_turned_back_at_the_gate_and_what_can
     def refused(first, second):
         """Whether it is turned back; in which words depends on how many nodes there are, and other tests leave one."""
         said = asked(first, second)
-        return "(Forbidden)" in said and "serve this pod even if idle" in said
+        return "(Forbidden)" in said and "even if idle" in said
 
     def known():
         """Whether the webhook has heard of all: while it knows a part only, it turns back more, or less."""

@@ -101,7 +101,7 @@ def test_what_a_rule_about_nodes_never_lets_be_is_turned_back_at_the_gate(contro
     def refused():
         """Whether both kinds together are, and neither alone: of one whose pool the webhook has not heard of it would be, too."""
         said = refusal("sealed", "open")
-        never = "(Forbidden)" in said and "serve this pod even if idle" in said
+        never = "(Forbidden)" in said and "even if idle" in said
         return never and refusal("sealed", "sealed") == "" and refusal("open", "open") == ""
 
     control_plane.until("the webhook refuses both kinds, and nothing else", refused, 60)

@@ -6,6 +6,7 @@ tested is the objects' way from old to new, and that today's program understands
 
 import gzip
 import json
+import re
 import subprocess
 from pathlib import Path
 
@@ -68,7 +69,7 @@ def older(node, without):
     cluster.add_fake_nodes(1, prefix="far-")
     cluster.patch("/api/v1/nodes/far-0", {"spec": {"unschedulable": True}})  # no kubelet is there
     cluster.create(*fleet.slices(fleet.NVIDIA, "far-0", fleet.whole_gpus(1), by_name=True))  # our driver's went with it
-    made = objects(gzip.decompress(OLDER.read_bytes()).decode().replace("REGISTRY/drawbridge:0.1.0", product.NAME))
+    made = objects(re.sub(r"REGISTRY/drawbridge:[\d.]+", product.NAME, gzip.decompress(OLDER.read_bytes()).decode()))
     [role] = [
         one for one in made if one["kind"] == "ClusterRole" and one["metadata"]["name"] == "drawbridge-controller"
     ]
