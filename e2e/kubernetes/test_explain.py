@@ -198,7 +198,7 @@ def test_who_may_not_see_another_namespace_is_told_no_name_of_it_and_not_that_de
     }
     control_plane.until("it has its account", lambda: control_plane.read(service_account))
     device_class = fleet.device_class("e2e-why", f"device.driver == '{DRIVER}'")
-    created(*fleet.slices(DRIVER, node, [fleet.device("only", {})]), device_class)
+    created(*fleet.slices(DRIVER, node, [fleet.device("theirs", {})]), device_class)
     created(*asking("holder", stranger, node))
     control_plane.wait_scheduled(stranger, "holder")
     created(*asking("mine", namespace, node))
@@ -230,7 +230,7 @@ def test_who_may_not_see_another_namespace_is_told_no_name_of_it_and_not_that_de
     )
     who = f"system:serviceaccount:{namespace}:looker"
     control_plane.until_may(who, "list", "resourceclaims", namespace, "resource.k8s.io")
-    for what in (["pod", "mine"], ["claim", "mine"], ["device", "only"]):
+    for what in (["pod", "mine"], ["claim", "mine"], ["device", "theirs"]):
         code, told, said = drawbridge(looker, "explain", *what, *(["-n", namespace] if what[0] != "device" else []))
         assert (code, "resourceclaims" in json.dumps(told["unread"])) == (0, True)
         assert stranger not in json.dumps(told) + said
