@@ -369,19 +369,22 @@ def judged(trials, outcomes):
         times = {lane.lane: [round(one, 1) for one in lane.bound.values()] for lane in (stock, trial)}
         worse = [name for name in ours if ours[name] != theirs[name] and not (theirs[name] == "waits" and ours[name] == "bound")]  # fmt: skip
         if worse:
-            yield f"{trial.case!r}; {trial.lane}: {ours}, kube-scheduler: {theirs}, {times}, {trial.told}"
+            yield (
+                trial.case.name,
+                f"{trial.case!r}; {trial.lane}: {ours}, kube-scheduler: {theirs}, {times}, {trial.told}",
+            )
         elif stock.bound and trial.bound and max(trial.bound.values()) > 2 * max(stock.bound.values()) + 5:
-            yield f"{trial.case!r}; {trial.lane} is late: {times}"
+            yield trial.case.name, f"{trial.case!r}; {trial.lane} is late: {times}"
 
 
 @pytest.mark.time_limit(1800, "it goes through several rounds of a minute")
 def test_pods_come_to_their_nodes_as_with_kube_scheduler_whatever_their_devices_say(stage):
     first, number, each = (int(os.environ.get(f"BINDING_{what}", much)) for what, much in (("FIRST", 0), ("CASES", 24), ("EACH", 24)))  # fmt: skip
-    wrong, left = [], []
+    left = []
     for at in range(first, first + number, each):
-        left += compare(stage, range(at, min(at + each, first + number)), wrong)
-    # Fewer at once: what was decided by the load of this machine happens once more.
-    late = []
+        left += compare(stage, range(at, min(at + each, first + number)), [])
+    # Fewer at once: what was decided by the load of this machine, or differs, happens once more.
+    wrong, late = [], []
     few = max(1, each // 3)
     for at in range(0, len(left), few):
         late += compare(stage, left[at : at + few], wrong, "x")
@@ -390,9 +393,10 @@ def test_pods_come_to_their_nodes_as_with_kube_scheduler_whatever_their_devices_
 
 
 def compare(stage, numbers, wrong, again=""):
-    """Let cases happen, add what is wrong with them, and name those of which a trial could not be compared."""
+    """Let cases happen, add what is wrong with them, and name those that differ, or of which a trial could not be compared."""
     trials, outcomes = play(stage, [Case(one, again) for one in numbers])
-    wrong += judged(trials, outcomes)
+    differing = list(judged(trials, outcomes))
+    wrong += [text for _, text in differing]
     for lane in LANES:
         times = [round(max(trial.bound.values()), 1) for trial in trials if trial.lane == lane and trial.bound]
         print(
@@ -400,5 +404,6 @@ def compare(stage, numbers, wrong, again=""):
         )
     by = {(trial.case.name, trial.lane): trial for trial in trials}
     late = {trial.case.name for trial in trials if is_late(by, trial)}
-    print(f"{len(numbers)} cases, not compared: {sorted(late)}")
+    print(f"{len(numbers)} cases, not compared: {sorted(late)}", *[text for _, text in differing], sep="\n")
+    late.update(name for name, _ in differing)
     return [one for one in numbers if f"b{one}{again}" in late]
