@@ -70,4 +70,6 @@ def _lines(told: Sequence[NodeStory], *, wide: bool) -> Iterator[str]:
         yield from aligned(rows if wide else [row[: len(_COLUMNS)] for row in rows])
     devices = [device for node in told for device in node.devices]
     held = sum(not all(one.admin_access for one in device.holders) for device in devices)
-    yield f"{inputs.count_of(len(told), 'node')}: {inputs.count_of(len(devices), 'device')}, {held} held"
+    unknown = sum(device.state == "unknown" for device in devices)  # not all claims were read
+    also = f", {unknown} unknown" if unknown else ""
+    yield f"{inputs.count_of(len(told), 'node')}: {inputs.count_of(len(devices), 'device')}, {held} held{also}"

@@ -96,6 +96,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     parts: Parts | None = None  # of the installation, if there is one
     configuration: Configuration | None = None  # given, or that of the installation
     unread: dict[str, str] = {}  # kinds that could not be read, and why
+    dumped: bool = False  # whether files were read: a kind of which there is nothing may be left out
 
 
 def not_translated(seen: Seen) -> Iterator[Ailment]:
@@ -372,6 +373,14 @@ def without_devices(seen: Seen) -> Iterator[Ailment]:
             served = [classes.get(one.device_class_name) for one in bodies]
             if served and all(one is not None and not one.devices for one in served):
                 empty[bodies[0].device_class_name][claim.metadata.key] = None
+    if empty and seen.dumped and not seen.stock.slices:
+        yield Ailment(
+            "without devices",
+            "ResourceSlice (all)",
+            f"the dump has none, though it has claims that wait for devices: {few(list(next(iter(empty.values()))), _NAMED)}",
+            "dump them as well (`kubectl get resourceslices -o yaml`), or take `drawbridge snapshot`",
+        )
+        return
     for name, claims in empty.items():
         yield Ailment(
             "without devices",

@@ -170,7 +170,7 @@ def read_dump(
         )
         parts = with_configuration(replace(parts, expected=expected))
     nodes = [one.object for one in documents if one.object.get("kind") == "Node"]
-    seen = _seen(Given(objects), nodes, now, fenced, configuration, mine=mine, parts=parts)
+    seen = replace(_seen(Given(objects), nodes, now, fenced, configuration, mine=mine, parts=parts), dumped=True)
     if not seen.pods:
         inputs.warn("no pods were read, so nothing is said about claims that pods have left")
         return replace(seen, pods=None)

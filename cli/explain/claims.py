@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from allocator.reports import drift
+from allocator.reports import DeviceState, drift
 from allocator.reservations import overlaps
 from cli.explain.stories import ClaimState, ClaimStory, Consumer, DeviceTold, Holder
 from cli.playground import story
@@ -137,6 +137,11 @@ def wrongs(claim: ResourceClaim, scene: Scene) -> Iterator[str]:
             uids = {one for one in overlap.claims if one != uid}
             others = sorted(key for key, one in stock.claims.items() if one.metadata.uid in uids)
             yield f"it holds what only one may hold, together with {', '.join(others)}"
+
+
+def known_state(state: str, scene: Scene) -> str:
+    """Say in which state a device is; one that looks free may be held by a claim that was not read."""
+    return UNKNOWN if state == DeviceState.FREE and not scene.knows_claims else state
 
 
 def device_of(stock: Stock, driver: str, pool: str, name: str) -> Device | None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from msgspec.structs import replace
+
 from allocator import Stage
 from allocator.reasons import matrix
 from allocator.reports import DeviceReport, DeviceState, node_report
-from cli.explain.claims import holder_of, texts, wrongs
+from cli.explain.claims import holder_of, known_state, texts, wrongs
 from cli.explain.naming import device_names
 from cli.explain.stories import DeviceStory, Holder, Neighbour, Taint
 from dra.budget import Budget
@@ -74,6 +76,7 @@ def tell_device(name: str, scene: Scene) -> DeviceStory:
     else:  # no node reaches it: its holders alone tell
         holding = [one.share_id for one in holders if not one.admin_access]
         state = DeviceState.FREE if not holding else DeviceState.SHARED if all(holding) else DeviceState.HELD
+    state = known_state(state, scene)
     if seen.pool is not None and seen.pool.reason:
         remarks.append(f"its pool cannot be used ({seen.pool.status}): {seen.pool.reason}")
     attributes: dict[str, object] = {}
@@ -93,12 +96,15 @@ def tell_device(name: str, scene: Scene) -> DeviceStory:
         node=seen.page.node_name or seen.device.node_name or "",
         attributes=attributes,
         capacity=texts({what: one.value for what, one in seen.device.capacity.items()}),
-        available=texts(report.available) if report is not None else {},
+        available=texts(report.available) if report is not None and scene.knows_claims else {},
         taints=tuple(
             Taint(taint=f"{one.key}:{one.effect}", source=source, since=one.time_added) for source, one in taints
         ),
         holders=tuple(holders),
-        neighbours=(*_neighbours(seen, stock, remarks), *_neighbours_across(seen, stock, remarks)),
+        neighbours=tuple(
+            one if scene.knows_claims else replace(one, free=None)
+            for one in (*_neighbours(seen, stock, remarks), *_neighbours_across(seen, stock, remarks))
+        ),
         rules=tuple(one.name for one in rules if one.carried_by(driver, seen.device)),
         remarks=tuple(remarks),
     )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from allocator.pods import requests
 from allocator.reports import node_report
-from cli.explain.claims import holder_of
+from cli.explain.claims import holder_of, known_state
 from cli.explain.naming import NotThere, nearest
 from cli.explain.stories import DeviceHeld, Holder, NodeStory
 from cli.loading import is_extended
@@ -43,7 +43,7 @@ def tell_nodes(wanted: Collection[str], scene: Scene) -> Iterator[NodeStory]:
         devices = [
             DeviceHeld(
                 device=f"{one.driver}/{one.pool}/{one.device}",
-                state=one.state,
+                state=known_state(one.state, scene),
                 model=one.model,
                 holders=tuple(holders[one.driver, one.pool, one.device]),
             )

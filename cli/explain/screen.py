@@ -126,7 +126,8 @@ def screen_of_device(told: DeviceStory) -> Iterator[str]:
             one.devices[0] if len(one.devices) == 1 else f"{one.devices[0]} .. {one.devices[-1]} ({len(one.devices)})"
         )
         if one.together:
-            yield _row("goes with", f"{names}, {one.free} of them free now")
+            free = f", {one.free} of them free now" if one.free is not None else ""
+            yield _row("goes with", f"{names}{free}")
         else:
             yield _row("never with", f"{names}: {one.stage}: {one.text}")
     yield from _rest(told.neighbours, _ROWS, "kind", " of devices")

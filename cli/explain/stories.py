@@ -246,7 +246,7 @@ class Neighbour(_Camel, frozen=True, kw_only=True):
     together: bool
     stage: str = ""
     text: str = ""
-    free: int = 0
+    free: int | None = 0  # null if not all claims were read
 
 
 class Taint(_Camel, frozen=True, kw_only=True):
@@ -258,7 +258,7 @@ class Taint(_Camel, frozen=True, kw_only=True):
 
 
 class DeviceStory(_Camel, frozen=True, kw_only=True):
-    """A device. Its state is free, shared, held or blocked; "gone" if its driver does not publish it any more."""
+    """A device. Its state is free, shared, held or blocked; unknown if not all claims were read, gone if it is not published any more."""
 
     name: str
     state: str

@@ -628,3 +628,11 @@ async def test_what_may_not_be_read_is_named_and_nothing_is_concluded_from_it(mo
     seen = await survey(cluster, datetime.now(UTC))
     assert seen.unread["ResourceClaim"] == "resourceclaims.resource.k8s.io is forbidden"
     assert diagnose(seen) == ()
+
+
+def test_a_dump_without_slices_is_told_so_once_and_of_no_class_that_it_has_no_devices(tmp_path):
+    classes = [device_class("gpu"), device_class("other")]
+    claims = [claim("a"), claim("b", class_name="other")]
+    _, answer = run_json("doctor", "-f", manifest(tmp_path / "dump.yaml", *classes, *claims))
+    [one] = [one for one in answer["findings"] if one["what"] == "without devices"]
+    assert (one["object"], "the dump has none" in one["message"]) == ("ResourceSlice (all)", True)

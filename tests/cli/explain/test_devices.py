@@ -1,10 +1,14 @@
 """The story of a device: who has which share of it since when, what is left, and what could join."""
 
 import pytest
+from msgspec.structs import replace
 
+from cli.explain import screen_of_device, tell_device, tell_nodes
+from cli.loading import Unread, scene_of
 from tests.cli.explain.scenes import DRIVER, dump, explain, explain_json, fleet, held, phased, pod
 from tests.cli.matrix.test_fleet import two_pools_each
 from tests.cli.running import modes, run_json
+from webhook.state import Features
 
 RULE = {
     "apiVersion": "resource.k8s.io/v1",
@@ -150,3 +154,17 @@ def test_the_dump_stays_as_it_was(tmp_path):
     before = path.read_bytes()
     run_json("explain", "device", "n0/gpu-0", "-f", path)
     assert path.read_bytes() == before
+
+
+def test_to_a_reader_who_may_not_list_all_claims_no_device_is_free():
+    """A claim that was not read may hold it; what holds a device is known all the same."""
+    objects = [*two_pools_each(), held("c", on="n0/mig-1")]
+    whole = scene_of(objects, Features())
+    narrow = replace(whole, unread=(Unread("resourceclaims.resource.k8s.io", "forbidden"),))
+    for scene, free, left in ((whole, "free", 1), (narrow, "unknown", None)):
+        told = tell_device(f"{DRIVER}/n0-whole/whole", scene)
+        assert (told.state, [one.free for one in told.neighbours]) == (free, [left])
+        assert f"whole: {free}" in next(iter(screen_of_device(told)))
+        assert tell_device(f"{DRIVER}/n0/mig-1", scene).state == "held"
+        [node] = tell_nodes(["n0"], scene)
+        assert sorted({one.state for one in node.devices}) == sorted({"held", free})
