@@ -5,6 +5,7 @@ Plain statements that look at no allocation. What depends on who holds what is t
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from dra import cel
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
 MAX_DEVICES: Final = 32
 MAX_PARAMETERS: Final = 64
+_DRIVER: Final = re.compile(r"""device\.driver\s*==\s*["']([^"']+)""")
 
 
 class _Demand(NamedTuple):
@@ -217,6 +219,8 @@ def _unknown_names(selector: DeviceSelector, path: str, fleet: Fleet) -> Problem
         reads = cel.compile(selector.cel.expression).reads
     except SelectorError:
         return
+    absent = set(_DRIVER.findall(selector.cel.expression)) - {one.driver for one in fleet.devices}
+    told = ""
     for kind, domain, name in sorted(reads.names):
         have = fleet.names(kind)
         if (domain, name) in have:
@@ -232,6 +236,16 @@ def _unknown_names(selector: DeviceSelector, path: str, fleet: Fleet) -> Problem
             else f"no {what} is published at all"
         )
         hint = guess(name, siblings) if siblings else guess(domain, domains)
+        if domain in absent and not hint:  # which attributes its devices would have is not known
+            if told != domain:
+                yield Problem(
+                    "D302",
+                    path,
+                    f"no device of driver {domain} is published",
+                    "have its driver run, or dump its slices",
+                )
+            told = domain
+            continue
         yield Problem("D303", path, f"no published device has the {what} {domain}/{name}; {known}", hint)
 
 

@@ -50,6 +50,19 @@ def test_an_attribute_that_nobody_publishes_is_answered_with_the_nearest_name():
     assert any("did you mean gpu.example.com?" in message for message in messages(other, FLEET))
 
 
+def test_a_driver_that_publishes_nothing_is_named_and_not_its_attributes():
+    """As compute domains are, of which NVIDIA's chart brings the classes to every cluster."""
+    expression = (
+        "device.driver == 'compute-domain.nvidia.com' && device.attributes['compute-domain.nvidia.com'].type == 'channel' "
+        "&& device.attributes['compute-domain.nvidia.com'].id == 0"
+    )
+    [said] = messages(asked(cel(expression)), FLEET)
+    assert said.startswith("no device of driver compute-domain.nvidia.com is published")
+    assert codes(asked(cel(expression)), FLEET) == {"D302"}
+    misspelt = """device.driver == "gpu.exampel.com" && device.attributes["gpu.exampel.com"].model == "big\""""
+    assert codes(asked(cel(misspelt)), FLEET) == {"D303"}
+
+
 def test_a_guard_on_an_attribute_that_nobody_has_yet_is_fine():
     assert not codes(asked(cel('!has(device.attributes["gpu.example.com"].sick)')), FLEET)
 
