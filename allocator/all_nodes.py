@@ -145,6 +145,9 @@ class FleetMemo:
             options.cuts,
         )
         found = self._queries.pop(key, None)
+        if found is not None and found.is_looking:  # its asker has stopped in the midst of it, and goes on later
+            self._queries[key] = found
+            return _Query(self, stock, claims, idle=idle)
         is_new = found is None or found.size > _SIZE
         if found is None or is_new:
             found = _Query(self, stock, claims, idle=idle)
@@ -222,6 +225,7 @@ class _Query:
         self.by_look: dict[object, NodeResult] = {}
         self.pinned: dict[int, object] = {}  # what looks know by identity
         self.seen: Stock | None = None
+        self.is_looking = False
         # Nodes that were left out of that look because the caller stopped waiting.
         self.unanswered: frozenset[str] = frozenset()
         self.signature = Signature()
@@ -241,6 +245,13 @@ class _Query:
         """Bring what was found up to date."""
         if stock is self.seen and not self.unanswered:
             return
+        self.is_looking = True
+        try:
+            self._look_at_all(stock, options)
+        finally:
+            self.is_looking = False
+
+    def _look_at_all(self, stock: Stock, options: Options) -> None:
         nodes = stock.nodes
         try:
             reads = self.cache.reads(budget_of(options))

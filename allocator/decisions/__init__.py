@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from allocator.decisions.advice import advice
 from allocator.decisions.compact_answer import KnownNodes, OtherNodes, known_nodes, other_nodes
-from allocator.decisions.decider import Decider, Hindrance, Outlook, Outlooks, Serving, Unserved, shape_of
+from allocator.decisions.decider import BY_DEFAULT, Decider, Hindrance, Outlook, Outlooks, Serving, Unserved, shape_of
 from allocator.decisions.nominated import reaches_shared_pool, with_pods
 from allocator.decisions.placement import STRATEGY, PlacementRules, full_nodes, placement_of
 from allocator.decisions.pod_claims import find_claims
@@ -18,6 +18,7 @@ from allocator.decisions.replacement import Unreplaceable, plan_replacement
 from allocator.decisions.trial import NodeGroup, claims_for, try_out
 
 __all__ = [
+    "BY_DEFAULT",
     "STRATEGY",
     "Decider",
     "Hindrance",

@@ -199,17 +199,23 @@ class Decider:
 
     # ---- one node
 
+    def is_impatient(self) -> bool:
+        """Say whether the work is given up; it is asked every few hundred steps."""
+        return False
+
+    def _options(self) -> Options:
+        return Options(budget=Budget(QUESTION, self.is_impatient, longest=CALL))
+
     def _ask(self, stock: Stock, claims: Sequence[ResourceClaim], *, idle: bool = False) -> FleetAnswer:
         """Ask all nodes about claims; `idle` as if nothing were in use."""
-        options = Options(budget=Budget(QUESTION, longest=CALL))
-        return fleet(stock, claims, options=options, idle=idle, memo=self._memo)
+        return fleet(stock, claims, options=self._options(), idle=idle, memo=self._memo)
 
     def _on(self, node: str, stock: Stock, claims: Sequence[ResourceClaim], placement: Placement) -> Chosen:
         if _takes_the_first(placement, claims):
             everywhere = self._ask(stock, claims)
             return Chosen(everywhere[node])
         self._forget_other_classes(stock)
-        options = Options(budget=Budget(QUESTION, longest=CALL))
+        options = self._options()
         liked = 0.0
         weights = 0
         answers: list[Answer] = []

@@ -10,13 +10,13 @@ from __future__ import annotations
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from allocator.decisions import Decider
 from allocator.reservations import Followed, Led, Tick
 from allocator.service.extended_claims import ExtendedClaims
 from allocator.service.knowledge import Knowledge
 from allocator.service.lead import Lead
 from allocator.service.live_ledger import LiveLedger
 from allocator.service.pending_pods import PendingPods
+from allocator.service.piecewise import PiecewiseDecider
 from allocator.service.questions import Questions
 from allocator.service.quota.compatibilities import Compatibilities
 from allocator.service.quota.quotas import Quotas
@@ -41,9 +41,9 @@ class Bridge:
     ) -> None:
         self.knowledge = knowledge = Knowledge(cluster, decides=True)
         self.requeue_events = events = RequeueEvents()
-        self.decider = decider = Decider()
         self.lead = lead = Lead(knowledge, election)
         self.pods = pods = PendingPods(knowledge, events, settings)
+        self.decider = decider = PiecewiseDecider(pods.turns)
         self.ledger = ledger = LiveLedger(
             cluster, knowledge, lead, pods, decider=decider, events=events, recorder=recorder, metrics=metrics
         )

@@ -45,9 +45,10 @@ class NamespaceTurns:
             yield
         finally:
             if self._processor() - worked > FREE:
-                self._owe(namespace, self._clock() - begun)
+                self.owe(namespace, self._clock() - begun)
 
-    def _owe(self, namespace: str, seconds: float) -> None:
+    def owe(self, namespace: str, seconds: float) -> None:
+        """Have a namespace owe what was done for it."""
         now = self._clock()
         self._paid_at[namespace] = max(now, self._paid_at.get(namespace, now)) + seconds / SHARE
         if len(self._paid_at) > NAMESPACES:

@@ -35,18 +35,19 @@ from runtime.informers import Allotment
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from allocator.decisions import Decider
     from allocator.service.extended_claims import ExtendedClaims
     from allocator.service.knowledge import Knowledge
     from allocator.service.lead import Lead
     from allocator.service.live_ledger import LiveLedger
     from allocator.service.metrics import Metrics
     from allocator.service.pending_pods import PendingPods
+    from allocator.service.piecewise import PiecewiseDecider
     from allocator.service.preemption.nominations import Kept
     from dra.objects import Pod, ResourceClaim
     from dra.stock import Stock
 
 SOON = 20_000  # steps, of about a microsecond each
+ALONE = 60_000  # for a question to one node about a stock that is supposed, in which others have no turn
 MANY = 1000
 TOKENS = 16384  # questions that may still be followed by a reservation
 ASKED_BYTES = 64 << 20  # memory that their pods may take
@@ -63,7 +64,7 @@ class Questions:
         pods: PendingPods,
         ledger: LiveLedger,
         *,
-        decider: Decider,
+        decider: PiecewiseDecider,
         extended: ExtendedClaims,
         metrics: Metrics,
     ) -> None:
@@ -88,7 +89,7 @@ class Questions:
         with self._pods.turns.taken(pod.metadata.namespace):
             found = self._judge(pod).tell(partial(self._words, pod, self._claims_of_siblings(pod)))
         self._metrics.outlooks.labels(str(found.outlook)).inc()
-        self._metrics.outlook_seconds.observe(self._clock() - begun)
+        self._metrics.outlook_seconds.observe(self._decider.spent + self._clock() - begun)
         self._pods.note(pod, found.outlook)
         if found.outlook is Outlook.FULL:
             self._pods.nominations.found_no_room(pod, self._devices(pod))
@@ -156,8 +157,9 @@ class Questions:
         """Leave out the nodes that are kept for others, where this pod would take what these need."""
         nodes = {kept.node for _, kept in self._pods.nominations.kept(pod, self._ledger.state)} & found.nodes.keys()
         taken: list[str] = []
+        alone = Options(budget=Budget(ALONE, longest=ALONE))
         for node in sorted(nodes):
-            serving = self._decider.serve(pod, node, stock, self._pods.placement_of(pod), alone=Options())
+            serving = self._decider.serve(pod, node, stock, self._pods.placement_of(pod), alone=alone)
             if not isinstance(serving, Unserved) and self.outbid(pod, node, serving.allocated_claims(), stock):
                 taken.append(node)
         if not taken:
@@ -228,7 +230,7 @@ class Questions:
         return problem
 
     def _unserved(self, pod: Pod, node: str, stock: Stock) -> str:
-        serving = self._decider.serve(pod, node, stock, alone=Options())
+        serving = self._decider.serve(pod, node, stock, alone=Options(budget=Budget(ALONE, longest=ALONE)))
         message = serving.message if isinstance(serving, Unserved) else ""
         return self._pods.redact(pod, message)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from http import HTTPStatus
 from math import inf
 from time import time
@@ -29,12 +30,12 @@ from allocator.service.preemption.nominations import OUTBID
 from allocator.service.replies import Refusal
 
 if TYPE_CHECKING:
-    from allocator.decisions import Decider
     from allocator.reservations import Reservation
     from allocator.service.knowledge import Knowledge
     from allocator.service.lead import Lead
     from allocator.service.live_ledger import LiveLedger
     from allocator.service.pending_pods import PendingPods
+    from allocator.service.piecewise import PiecewiseDecider
     from allocator.service.questions import Questions
     from allocator.service.quota.quotas import Quotas
     from allocator.service.settings import Settings
@@ -61,7 +62,7 @@ class Reservations:
         questions: Questions,
         *,
         quotas: Quotas,
-        decider: Decider,
+        decider: PiecewiseDecider,
         settings: Settings,
     ) -> None:
         self._knowledge = knowledge
@@ -74,8 +75,12 @@ class Reservations:
         self._clock = asyncio.get_running_loop().time
         self.binding_seconds = settings.binding  # after its allocation, for a device to be ready to be bound to
 
-    def reserve(self, token: str, node: str) -> None:
+    async def reserve(self, token: str, node: str) -> None:
         """Hold a pod's devices on a node. The token stands for what is held from then on."""
+        namespace = self._questions.pod_of(token).metadata.namespace
+        await self._decider.answer(namespace, partial(self._reserve, token, node))
+
+    def _reserve(self, token: str, node: str) -> None:
         self._lead.demand_ready()
         pod = self._questions.pod_of(token)
         held = self._ledger.state.reservation(token)

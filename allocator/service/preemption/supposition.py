@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING
 from allocator.decisions import Outlooks, Unserved, with_pods
 from allocator.one_node import Options
 from allocator.preemption import without_pods
+from allocator.service.questions import ALONE
 from allocator.service.replies import Refusal
+from dra.budget import Budget
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -86,7 +88,9 @@ class Supposition:
 
     def _serve(self, token: str, node: str, stock: Stock) -> Serving | Unserved:
         pod = self._pod_of(token)
-        return self._bridge.decider.serve(pod, node, stock, self._bridge.pods.placement_of(pod), alone=Options())
+        return self._bridge.decider.serve(
+            pod, node, stock, self._bridge.pods.placement_of(pod), alone=Options(budget=Budget(ALONE, longest=ALONE))
+        )
 
     def _pod_of(self, token: str) -> Pod:
         if self._asked is None or self._asked[0] != token:

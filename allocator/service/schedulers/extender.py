@@ -8,6 +8,7 @@ What is more than a refusal (we do not lead, nothing is known yet) is an `Error`
 from __future__ import annotations
 
 from collections import OrderedDict
+from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
@@ -87,13 +88,17 @@ class Extender:
         self._metrics = metrics
         self._scores: OrderedDict[str, Mapping[str, int]] = OrderedDict()  # by uid of the pod
 
-    def filter(self, head: Head, body: bytes) -> Reply:
+    async def filter(self, head: Head, body: bytes) -> Reply:
         del head
         args = read(body, ExtenderArgs)
-        uid = args.pod.metadata.uid
         names = args.node_names
         if names is None:
             return _filter_reply(error="the extender has to be configured with nodeCacheCapable: true")
+        namespace = args.pod.metadata.namespace
+        return await self._bridge.decider.answer(namespace, partial(self._filter, args, names))
+
+    def _filter(self, args: ExtenderArgs, names: tuple[str, ...]) -> Reply:
+        uid = args.pod.metadata.uid
         try:
             _, found = self._bridge.questions.outlook(args.pod, token=_token(uid))
             outbid = self._outbid(args.pod, found, names)
@@ -180,7 +185,7 @@ class Extender:
             if pod.metadata.uid != args.pod_uid:
                 raise Refusal(HTTPStatus.CONFLICT, "the pod has been replaced by another of the same name")
         if self._bridge.questions.adopt(token, pod):
-            reservations.reserve(token, args.node)
+            await reservations.reserve(token, args.node)
             try:
                 progress = await reservations.commit(token, WRITING_SECONDS + reservations.binding_seconds)
             except BaseException:

@@ -22,6 +22,7 @@ with such an answer's token is held in thought, for the next question with the s
 from __future__ import annotations
 
 import re
+from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
@@ -109,13 +110,15 @@ class Plugin:
         }
         return json(said)
 
-    def prefilter(self, head: Head, body: bytes) -> Reply:
+    async def prefilter(self, head: Head, body: bytes) -> Reply:
         del head
         question = read(body, PodQuestion)
+        pod = question.pod
         if question.suppose:
-            token, found = self._supposition.outlook(question.pod, question.suppose)
+            call = partial(self._supposition.outlook, pod, question.suppose)
         else:
-            token, found = self._bridge.questions.outlook(question.pod)
+            call = partial(self._bridge.questions.outlook, pod)
+        token, found = await self._bridge.decider.answer(pod.metadata.namespace, call)
         nodes = self._bridge.knowledge.stock.nodes
         if nodes is not self._counted:  # one of them has changed: they are another mapping then
             self._counted = nodes
@@ -130,13 +133,13 @@ class Plugin:
         problem = asked.fits(question.token, question.node, question.add, question.remove)
         return json({"fits": not problem, "message": problem})
 
-    def reserve(self, head: Head, body: bytes) -> Reply:
+    async def reserve(self, head: Head, body: bytes) -> Reply:
         del head
         question = read(body, NodeQuestion)
         if question.token.startswith(SUPPOSED):
             self._supposition.place(question.token, question.node)
         else:
-            self._bridge.reservations.reserve(question.token, question.node)
+            await self._bridge.reservations.reserve(question.token, question.node)
         return json({"reservation": question.token, "expiresSeconds": round(self._expires)})
 
     def unreserve(self, head: Head, body: bytes) -> Reply:

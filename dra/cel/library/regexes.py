@@ -33,8 +33,6 @@ _CHARACTER, _CLASS, _TIMES, _OPTIONAL, _LARGE = 4, 250, 4, 30, 300_000
 # `{1000}` and both ends of `{2,1000}`; RE2 takes no larger number.
 _REPEATED = re.compile(r"\{(?:([0-9]{0,9}),)?([0-9]{1,9})\}")
 _MOST_TIMES: Final = 1000
-# A pattern is compiled once and kept: many new ones of one question are dearer than as many steps, so that together they hold no loop.
-_NEW: Final = 10
 
 
 class PatternError(ValueError):
@@ -47,9 +45,7 @@ def compile_pattern(pattern: str, budget: Budget | None = None) -> Any:  # an re
     if known is not None:
         return known
     budget = budget or Budget()
-    steps = _reading(pattern)
-    budget.charge_whole(steps)
-    budget.charge((_NEW - 1) * steps)
+    budget.charge_whole(_reading(pattern))
     text = pattern.encode(errors="replace")
     known, memory = _compile(text, budget)
     _PATTERNS.put(pattern, known, memory + 2 * len(pattern))

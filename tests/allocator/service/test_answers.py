@@ -5,6 +5,7 @@
     python -m tests.allocator.service.test_answers
 """
 
+import asyncio
 import json
 import random
 from functools import cache
@@ -49,11 +50,21 @@ def held(stock, node, count):
     return stock.with_(granted(name, count, stock.with_(wanted), node, "x"))
 
 
+def bridge_of(find, stock):
+    """What a plugin asks, which finds something."""
+
+    async def answer(_, call):
+        return call()
+
+    questions, decider = SimpleNamespace(outlook=lambda _: ("t", find())), SimpleNamespace(answer=answer)
+    return SimpleNamespace(questions=questions, decider=decider, knowledge=SimpleNamespace(stock=stock))
+
+
 def ask(found, nodes, known=None):
     """Ask as a scheduler does that knows some nodes, or does not say."""
-    bridge = SimpleNamespace(questions=SimpleNamespace(outlook=lambda _: ("t", found)), knowledge=SimpleNamespace(stock=SimpleNamespace(nodes=nodes)))  # fmt: skip
+    bridge = bridge_of(lambda: found, SimpleNamespace(nodes=nodes))
     question = {"pod": POD} if known is None else {"pod": POD, "nodes": known_nodes(known)}
-    return json.loads(Plugin(bridge, None, "a", expires=1).prefilter(None, encode(question)).body)
+    return json.loads(asyncio.run(Plugin(bridge, None, "a", expires=1).prefilter(None, encode(question))).body)
 
 
 def meaning(said, nodes):
@@ -113,19 +124,12 @@ def test_nodes_that_come_and_go_are_counted_anew():
     assert known_nodes(["n1", "n2"]).sum == 5870541378  # as the plugin's tests have it
     assert known_nodes(["a", "b"]) == known_nodes(["b", "a"]) != known_nodes(["a", "c"]) != known_nodes(["a"])
     stock = SimpleNamespace(nodes={"a": None})
-    plugin = Plugin(
-        SimpleNamespace(
-            questions=SimpleNamespace(outlook=lambda _: ("t", Outlooks(Outlook.FITS, dict.fromkeys(stock.nodes, 0)))),
-            knowledge=SimpleNamespace(stock=stock),
-        ),
-        None,
-        "a",
-        expires=1,
-    )
+    bridge = bridge_of(lambda: Outlooks(Outlook.FITS, dict.fromkeys(stock.nodes, 0)), stock)
+    plugin = Plugin(bridge, None, "a", expires=1)
     for names in ("a", "ab", "b"):
         stock.nodes = dict.fromkeys(names)
         body = encode({"pod": POD, "nodes": known_nodes(names)})
-        assert json.loads(plugin.prefilter(None, body).body)["rest"] == {"fit": True}
+        assert json.loads(asyncio.run(plugin.prefilter(None, body)).body)["rest"] == {"fit": True}
 
 
 def test_a_node_that_nothing_is_said_about_is_not_among_the_rest():

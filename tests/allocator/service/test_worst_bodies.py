@@ -2,12 +2,18 @@
 
 import asyncio
 import json
+from functools import partial
 from io import BytesIO
 
 import aiohttp
 import pytest
 
-from tests.allocator.service.sidecar import claim, fleet, loaded, node, pod, running
+from allocator.decisions import decider
+from allocator.service import namespace_turns, piecewise
+from dra.budget import Budget
+from dra.objects import Pod
+from dra.wire import convert
+from tests.allocator.service.sidecar import claim, fleet, loaded, node, pod, running, until
 from tests.allocator.service.test_quota_admission import HERE, review
 from tests.allocator.service.test_quotas import quota
 from tests.webhook.hostile import SLOW_PATTERNS
@@ -133,16 +139,68 @@ async def test_no_pattern_of_a_stored_claim_holds_the_loop(pattern):
     await others_are_answered_beside([f"{pattern}|stored"])
 
 
-@pytest.mark.slow_turn(0.2, "two questions of half as much; without a price for new patterns it is twice as long")
-async def test_many_patterns_of_a_stored_claim_hold_the_loop_no_longer_than_a_few():
-    await others_are_answered_beside([f"(a{{0,30}}){{0,30}}b{at}" * 10 for at in range(60)])
+def with_selectors(name, texts):
+    made = claim(name)
+    made["spec"]["devices"]["requests"][0]["exactly"]["selectors"] = [{"cel": {"expression": one}} for one in texts]
+    return made
 
 
 async def others_are_answered_beside(patterns):
-    dear = claim("dear")
-    asked = dear["spec"]["devices"]["requests"][0]["exactly"]
-    asked["selectors"] = [{"cel": {"expression": f"!device.driver.matches('{one}')"}} for one in patterns]
+    dear = with_selectors("dear", [f"!device.driver.matches('{one}')" for one in patterns])
     cluster = loaded(*fleet(10, 4), dear, claim("a"), pod("p", "dear"), pod("q", "a"))
     async with running(cluster) as one:
         for name, verdicts in (("p", ("undecided", "never")), ("q", ("fits",))):
             assert (await one.plugin("prefilter", {"pod": await one.pod(name)}))[1]["verdict"] in verdicts
+
+
+ONES = f"[{','.join('1' * 100)}]"
+DEAR = {
+    "evaluations": [f"{ONES}.all(x, {ONES}.all(y, x + y > {at - 100}))" for at in range(30)],
+    "patterns": [f"!device.driver.matches('{f'(a{{0,30}}){{0,30}}b{at}' * 10}')" for at in range(40)],
+}
+
+
+@pytest.mark.parametrize("selectors", DEAR.values(), ids=DEAR)
+async def test_a_dear_question_is_decided_in_pieces_and_others_have_their_turns(selectors, monkeypatch):
+    """What is counted are turns, and steps between two of them: about a microsecond, and for patterns a few times less."""
+    worked = 0
+
+    class Counted(Budget):
+        def charge(self, steps=1):
+            nonlocal worked
+            worked += steps
+            super().charge(steps)
+
+    monkeypatch.setattr(decider, "Budget", Counted)
+    monkeypatch.setattr(namespace_turns, "MOST", 1e9)
+    dear = [with_selectors(name, selectors) for name in ("dear", "same")]
+    cluster = loaded(*fleet(10, 4), *dear, claim("a"), *(pod(f"p-{one}", one) for one in ("dear", "same", "a")))
+    async with running(cluster) as one:
+        asking = [asyncio.create_task(one.place(f"p-{name}")) for name in ("dear", "same", "a")]
+        pieces = [0]
+        while not all(task.done() for task in asking):
+            before = worked
+            await asyncio.sleep(0)
+            pieces.append(worked - before)
+        assert max(pieces) < sum(pieces) / 2 > 200_000
+        assert [(await task)[0] for task in asking] == [200, 200, 200]
+        held = [device for name in ("dear", "same", "a") for device in await one.held(name)]
+        assert len(set(held)) == 3
+        assert one.bridge.pods.turns._paid_at["default"] > asyncio.get_running_loop().time()
+
+
+async def test_a_question_whose_asker_is_gone_is_given_up(monkeypatch):
+    work = []
+    monkeypatch.setattr(piecewise._Work, "go_on", lambda it, go_on=piecewise._Work.go_on: (work.append(it), go_on(it)))
+    dear = with_selectors("dear", DEAR["evaluations"])
+    async with running(loaded(*fleet(10, 4), dear, pod("p", "dear"))) as one:
+        asking = asyncio.create_task(
+            one.bridge.decider.answer(
+                "default", partial(one.bridge.questions.outlook, convert(await one.pod("p"), Pod))
+            )
+        )
+        await until(lambda: work)
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        assert work[0].is_done
