@@ -1,16 +1,20 @@
 """Manifests that are no files here: what kustomize (`-k`) or helm (`--chart`) builds of a folder, and what stands at a web address.
 
 An address is asked once, without credentials, for so many bytes and seconds, and followed to so many others. A folder is built by
-the program that is installed, with its defaults: it runs no plugin and no post-renderer that the folder names, its git asks web
-addresses alone, and its memory is bounded.
+the program that is installed, with its defaults: it runs no plugin and no post-renderer that the folder names, it reaches no
+network, because a stranger's folder would choose what is asked there, and its memory is bounded.
 """
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import os
 import re
 import resource
 import shutil
+import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -37,8 +41,10 @@ _BUILD_SECONDS: Final = 120.0
 _BUILD_BYTES: Final = 2 << 30  # in memory
 _SAID: Final = 1 << 16  # bytes of what a program says of its failure
 _REDIRECTS: Final = 5
-# What a base names as its revision is an option to git, such as --upload-pack=PROGRAM: run where a repository is a folder, or by ssh.
-_GIT: Final = {"GIT_ALLOW_PROTOCOL": "http:https", "GIT_TERMINAL_PROMPT": "0"}
+# What a base names as its revision is an option to git, such as --upload-pack=PROGRAM: it is run before a network is missed.
+_OFFLINE: Final = {"GIT_ALLOW_PROTOCOL": "none"} | dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY"), "http://127.0.0.1:9")
+_SOCKET: Final = {"x86_64": 41, "aarch64": 198}  # the number of the call
+_ASKED: Final = re.compile(r"transport '\w+' not allowed|dial (?:tcp|udp)|no 'git' program")
 
 
 def is_outside(name: str) -> bool:
@@ -60,7 +66,7 @@ def text_of(name: str, values: Sequence[str] = (), kubernetes: str = "", namespa
             for file in ("kustomization.yaml", "kustomization.yml", "Kustomization")
             if (Path(path) / file).is_file()
         ]
-        return _built(folder, commands, dict(os.environ) | _GIT), str(Path(folder, *files[:1]))
+        return _built(folder, commands), str(Path(folder, *files[:1]))
     if name.startswith(CHART):
         folder = name.removeprefix(CHART)
         path = _own(folder)
@@ -101,14 +107,37 @@ def build_offline(path: str, name: str) -> bytes:
 
     It may name files beside its folder, as Argo CD and Flux let it: all that it names is a part of the copy.
     """
-    proxies = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY"), "http://127.0.0.1:9")
     anywhere = "--load-restrictor=LoadRestrictionsNone"
     commands = [["kustomize", "build", anywhere, path], ["kubectl", "kustomize", anywhere, path]]
-    return _built(name, commands, {"PATH": "", "HOME": path, **proxies})
+    return _built(name, commands, {"PATH": "", "HOME": path})
 
 
-def _built(folder: str, commands: Sequence[Sequence[str]], env: Mapping[str, str] | None = None) -> bytes:
-    """Run the first of these programs that is installed, within bounds of bytes and seconds."""
+def _without_network() -> None:
+    """Let this process, and what it starts, make no socket of a network: seccomp, of Linux alone, refuses any family but AF_UNIX.
+
+    Elsewhere there are the proxies, which programs do not ask for their own machine's addresses.
+    """
+    number = _SOCKET.get(os.uname().machine)
+    if sys.platform != "linux" or number is None:
+        return
+    lines = [
+        (0x20, 0, 0, 0),  # the number of the call
+        (0x15, 0, 3, number),
+        (0x20, 0, 0, 16),  # its first argument
+        (0x15, 1, 0, socket.AF_UNIX),
+        (0x06, 0, 0, 0x50000 | errno.EACCES),
+        (0x06, 0, 0, 0x7FFF0000),  # allowed
+    ]
+    code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *line) for line in lines))
+    program = ctypes.create_string_buffer(struct.pack("HP", len(lines), ctypes.addressof(code)))
+    libc = ctypes.CDLL(None, use_errno=True)
+    # PR_SET_NO_NEW_PRIVS, and PR_SET_SECCOMP with SECCOMP_MODE_FILTER.
+    if libc.prctl(38, 1, 0, 0, 0) or libc.prctl(22, 2, program, 0, 0):
+        raise OSError(ctypes.get_errno(), "the network cannot be kept from it")
+
+
+def _built(folder: str, commands: Sequence[Sequence[str]], env: Mapping[str, str] = os.environ) -> bytes:
+    """Run the first of these programs that is installed, within bounds of bytes and seconds, and without a network."""
     there = [[found, *arguments] for program, *arguments in commands if (found := _installed(program))]
     if not there:
         names = [program for program, *_ in commands]
@@ -118,7 +147,14 @@ def _built(folder: str, commands: Sequence[Sequence[str]], env: Mapping[str, str
     program = Path(there[0][0]).name
     with (
         tempfile.TemporaryFile() as said,
-        subprocess.Popen(there[0], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=said, env=env) as process,
+        subprocess.Popen(
+            there[0],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=said,
+            env={**env, **_OFFLINE},
+            preexec_fn=_without_network,  # noqa: PLW1509  the timer below is the only thread
+        ) as process,
     ):
         if sys.platform == "linux":
             resource.prlimit(process.pid, resource.RLIMIT_DATA, (_BUILD_BYTES, _BUILD_BYTES))
@@ -138,7 +174,10 @@ def _built(folder: str, commands: Sequence[Sequence[str]], env: Mapping[str, str
         if process.returncode:
             said.seek(0)
             text_said = said.read(_SAID).decode(errors="replace").strip()
-            if fatal := re.search(r"fatal(?: error)?: (.+)", text_said):  # of git, or of a program without memory
+            if _ASKED.search(text_said):
+                said_of_it = f"{program}: it names what is not in the folder, and a build reaches no network"
+                raise _broken(folder, said_of_it, "build it elsewhere and pipe it in: -f -")
+            if fatal := re.search(r"fatal(?: error)?: (.+)", text_said):  # of a program without memory
                 raise _broken(folder, f"{program}: {fatal[1].strip()}", "build it elsewhere and pipe it in: -f -")
             lines = [line.strip() for line in text_said.split("\n") if any(map(str.isalpha, line))]
             last = lines[-1] if lines else "failed"

@@ -2,8 +2,10 @@
 
 import os
 import re
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from shutil import which
+from threading import Thread
 
 import pytest
 
@@ -72,7 +74,51 @@ def test_kustomize_has_git_run_no_program_that_a_base_names_as_its_revision(tmp_
     monkeypatch.setenv("PATH", os.pathsep.join((str(program("kubectl").parent), git)))
     done = run("check", "-k", tmp_path)
     assert done.exit_code == 2
-    assert "kubectl: transport 'file' not allowed" in done.stderr
+    assert "kubectl: it names what is not in the folder" in done.stderr
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.fixture
+def asked():
+    """An address of this machine, as a runner's own services have them, and what was asked of it."""
+    paths = []
+
+    class Answers(BaseHTTPRequestHandler):
+        def do_GET(self):
+            paths.append(self.path)
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b'{"secret": 1}')
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answers) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}", paths
+        server.shutdown()
+
+
+# What a folder has besides its kustomization or its chart, and the address that it has asked.
+ASKING = {
+    "resource": {"kustomization.yaml": "resources: [ADDRESS/a]\n"},
+    "metadata": {"kustomization.yaml": "resources: ['http://169.254.169.254/latest/meta-data']\n"},
+    "submodule": {"kustomization.yaml": "resources: ['git::ADDRESS/a.git?ref=main']\n", ".gitmodules": '[submodule "a"]\n\tpath = a\n\turl = ext::sh -c touch% ran\n\tupdate = !touch ran\n'},
+    "generator": {"kustomization.yaml": "configMapGenerator: [{name: a, files: ['k=ADDRESS/a']}]\n"},
+    "plugin": {"kustomization.yaml": "generators: [g.yaml]\n", "g.yaml": "apiVersion: builtin\nkind: ConfigMapGenerator\nmetadata: {name: x}\nfiles: ['k=ADDRESS/a']\n"},
+    "schema": {"kustomization.yaml": "openapi: {path: ADDRESS/a}\n"},
+    "chart": {"Chart.yaml": "apiVersion: v2\nname: app\nversion: 1.0.0\n", "values.schema.json": '{"$ref": "ADDRESS/a"}', "values.yaml": "a: 1\n", "templates/x.yaml": ""},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ASKING)
+def test_no_build_asks_an_address_that_a_folder_names(name, asked, tmp_path, monkeypatch):
+    address, paths = asked
+    written({file: text.replace("ADDRESS", address) for file, text in ASKING[name].items()}, tmp_path)
+    git = str(Path(which("git") or "").parent)
+    found = os.pathsep.join((str(program("helm").parent), str(program("kubectl").parent), git))
+    monkeypatch.setenv("PATH", found)
+    done = run("check", "--chart" if name == "chart" else "-k", tmp_path)
+    assert done.exit_code == 2
+    assert "it names what is not in the folder, and a build reaches no network" in done.stderr
+    assert paths == []
     assert not (tmp_path / "ran").exists()
 
 

@@ -4,6 +4,7 @@ import os
 import re
 import shlex
 import shutil
+import socket
 import subprocess
 import sys
 import sysconfig
@@ -372,10 +373,27 @@ def test_no_revision_of_a_base_is_an_option_that_has_git_run_a_program(workspace
     monkeypatch.setenv("PATH", f"{builders}{os.pathsep}{os.environ['PATH']}")
     done = run("check", "good.yaml", "-k", "prod")
     assert done.exit_code == 2
-    assert "kustomize: transport 'file' not allowed" in done.stderr
+    assert "kustomize: it names what is not in the folder" in done.stderr
     assert nothing_ran(workspace) is True
     subprocess.run([builders / "kustomize"], check=False, capture_output=True, timeout=60)
     assert nothing_ran(workspace) is not True, "so that this test is one"
+
+
+def test_no_program_that_builds_a_pull_request_reaches_the_network(workspace, builders, monkeypatch):
+    """Not even this machine's own services, for which no proxy is asked (the real programs: `e2e/kubernetes/test_trees.py`)."""
+    (workspace / "prod").mkdir()
+    (workspace / "prod" / "kustomization.yaml").write_text("resources: []\n")
+    monkeypatch.chdir(workspace)
+    monkeypatch.setenv("PATH", f"{builders}{os.pathsep}{os.environ['PATH']}")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        call = f"import socket; socket.create_connection(('127.0.0.1', {server.getsockname()[1]}), 5)"
+        (builders / "kustomize").write_text(f"#!{sys.executable}\n{call}\n")
+        done = run("check", "good.yaml", "-k", "prod")
+        assert done.exit_code == 2
+        assert "PermissionError" in done.stderr
+        server.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            server.accept()
 
 
 @pytest.mark.parametrize("named", ["--chart=chart", "--chart=link", "-klink", "--config=out.yaml", "--values=out.yaml"])
