@@ -87,6 +87,10 @@ class Holders(msgspec.Struct, frozen=True):
     budgets: dict[str, list[PodDisruptionBudget]]  # by namespace
     _guards: dict[str, _Guards] = {}  # those of a pod, by uid, once they were looked for
 
+    def pods(self) -> Choice:
+        """List all of them."""
+        return tuple(pod for here in self.by_node.values() for pod in here)
+
     def near(self, nodes: Sequence[str], stock: Stock) -> PotentialVictims:
         """List those that hold something that one of some nodes could use."""
         here = [pod for node in nodes for pod in self.by_node.get(node, ())]
@@ -186,7 +190,7 @@ def make_room(
             for pod in potential.staying:
                 holders.guards(pod)
                 yield None
-            found = yield from _make_room_on(potential, holders)
+            found = yield from make_room_on(potential, holders)
             if found is not None:
                 cost = holders.disruption(found.pods)
                 looked.append((cost, found, potential))
@@ -282,7 +286,7 @@ def held_near(node: str, stock: Stock) -> set[str]:
     return {key for pool in stock.pools(node) for key in stock.held.get(pool.id, ())}
 
 
-def _make_room_on(potential: PotentialVictims, holders: Holders) -> Asking[Victims | None]:
+def make_room_on(potential: PotentialVictims, holders: Holders) -> Asking[Victims | None]:
     """Choose who would have to go from a node; None if that would not do even without all of them.
 
     Those that are leaving already cost nothing, and are gone in every choice.

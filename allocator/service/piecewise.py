@@ -51,6 +51,7 @@ class PiecewiseDecider(Decider):
         self._work: _Work | None = None
         self._one_at_a_time = asyncio.Lock()
         self._found: dict[object, Any] = {}
+        self._outlooks = 0  # that this turn of the call has asked for
         self._interrupted: tuple[object, Ask] = "", lambda: None
 
     async def answer(self, namespace: str, call: Callable[[], T]) -> T:
@@ -59,7 +60,7 @@ class PiecewiseDecider(Decider):
         spent = 0.0
         try:
             for turn in (*[TURN] * TRIES, inf):
-                self._found, self.spent = found, spent
+                self._found, self.spent, self._outlooks = found, spent, 0
                 try:
                     return self._in_one_turn(call, turn)
                 except Overtime:
@@ -91,7 +92,8 @@ class PiecewiseDecider(Decider):
         crowded: Mapping[str, str] = MappingProxyType({}),
     ) -> Outlooks:
         """Ask all nodes. What was found in earlier turns is told of the stock as it was then: whoever reserves asks again."""
-        what = "outlook", pod.metadata.uid
+        what = "outlook", self._outlooks
+        self._outlooks += 1
         ask = partial(super().outlook, pod, stock, placement, crowded)
         return self._found[what] if what in self._found else self._ask_timed(what, ask)
 

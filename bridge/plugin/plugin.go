@@ -57,9 +57,9 @@ type Plugin struct {
 	podIndex cache.Indexer
 	names    indexNames
 
-	// supposition is the name of the attempt to place a group as if less important pods were gone, while there is one.
+	// supposition is that of the attempt to place a group as if less important pods were gone, while there is one.
 	// Scheduling cycles follow one another, so it is set and read by one goroutine.
-	supposition string
+	supposition sidecar.Supposition
 
 	gatedMutex sync.Mutex
 	gated      map[types.UID]string // what each gated pod's last event said

@@ -3,11 +3,13 @@ package plugin
 import (
 	"context"
 	"slices"
+	"sort"
 	"sync"
 
 	v1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/klog/v2"
@@ -35,7 +37,7 @@ func (p *Plugin) PostFilter(
 	if err != nil {
 		return nil, fwk.AsStatus(err)
 	}
-	victimsMayHelp := now.roomMayHelp() && mayPreempt(pod) && anyVictims(pod, infos)
+	victimsMayHelp := now.roomMayHelp() && mayPreempt(pod) && len(lesserPriorities(pod, infos)) > 0
 	if !victimsMayHelp && !p.isAllocated(pod) {
 		return nil, fwk.NewStatus(fwk.Unschedulable)
 	}
@@ -63,6 +65,7 @@ func (p *Plugin) PostFilter(
 // PodGroupPostFilter asks the allocator to make room for a group. The scheduler places the group once more, with all its
 // plugins, as if less important pods held no devices: the allocator answers so while there is a supposition, and holds
 // nothing. Then every member has a node on which only devices are missing, and the allocator says which pods have to go.
+// No more important ones than have to be are supposed to be gone: the lowest priority is searched for.
 func (p *Plugin) PodGroupPostFilter(
 	ctx context.Context, _ fwk.PodGroupCycleState, group fwk.PodGroupInfo, schedule fwk.PodGroupSchedulingFunc,
 ) (*fwk.PodGroupPostFilterResult, *fwk.Status) {
@@ -74,13 +77,19 @@ func (p *Plugin) PodGroupPostFilter(
 	if err != nil {
 		return nil, fwk.AsStatus(err)
 	}
-	if !anyVictims(pods[0], infos) {
-		return nil, fwk.NewStatus(fwk.Unschedulable)
-	}
-	p.supposition = string(uuid.NewUUID())
-	placed, status := schedule(ctx)
-	p.supposition = ""
-	if !status.IsSuccess() {
+	priorities := lesserPriorities(pods[0], infos)
+	var placed *fwk.PodGroupAssignments
+	sort.Search(len(priorities), func(at int) bool {
+		below := int64(priorities[at]) + 1
+		p.supposition = sidecar.Supposition{Suppose: string(uuid.NewUUID()), Below: &below}
+		found, status := schedule(ctx)
+		if status.IsSuccess() {
+			placed = found
+		}
+		return status.IsSuccess()
+	})
+	p.supposition = sidecar.Supposition{}
+	if placed == nil {
 		return nil, fwk.NewStatus(fwk.Unschedulable)
 	}
 	var members []sidecar.Member
@@ -123,18 +132,20 @@ func (p *Plugin) isAllocated(pod *v1.Pod) bool {
 	})
 }
 
-// anyVictims tells whether a pod of less priority has claims, on whatever node: devices may be reachable from many.
-func anyVictims(pod *v1.Pod, infos []fwk.NodeInfo) bool {
+// lesserPriorities lists the priorities of pods that have claims and are less important, on whatever node: devices may be
+// reachable from many.
+func lesserPriorities(pod *v1.Pod, infos []fwk.NodeInfo) []int32 {
 	priority := corev1helpers.PodPriority(pod)
+	found := sets.New[int32]()
 	for _, info := range infos {
 		for _, other := range info.GetPods() {
 			running := other.GetPod()
-			if hasClaims(running) && corev1helpers.PodPriority(running) < priority {
-				return true
+			if lesser := corev1helpers.PodPriority(running); lesser < priority && hasClaims(running) {
+				found.Insert(lesser)
 			}
 		}
 	}
-	return false
+	return sets.List(found)
 }
 
 // lackingOnlyDevices names the nodes that every other plugin accepts.

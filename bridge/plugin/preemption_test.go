@@ -227,6 +227,29 @@ func TestRoomIsMadeForAGroupWhereTheSchedulerPlacesItInThought(t *testing.T) {
 	}
 }
 
+func TestNoMoreImportantPodsAreSupposedToBeGoneForAGroupThanHaveTo(t *testing.T) {
+	for enough, want := range map[int32]string{1: "n1", 3: "n3", 5: "n5", 7: "n7"} {
+		plugin, w, server := newWorld(t, "")
+		for _, priority := range []int32{7, 3, 1, 5, 3, 10} {
+			w.nodes = append(w.nodes, node("", prioritized(pod("low", "c"), priority)))
+		}
+		schedule := func(context.Context) (*fwk.PodGroupAssignments, *fwk.Status) {
+			below := *plugin.supposition.Below
+			if below <= int64(enough) {
+				return nil, fwk.NewStatus(fwk.Unschedulable)
+			}
+			here := assignment{pod: pod("p"), node: fmt.Sprintf("n%d", below-1)}
+			return &fwk.PodGroupAssignments{ProposedAssignments: []fwk.ProposedAssignment{here}}, nil
+		}
+		server.On("postfilter", stub.JSON(sidecar.Preemption{}))
+		plugin.PodGroupPostFilter(t.Context(), nil, gang{pods: []*v1.Pod{prioritized(pod("p", "gpu"), 10)}}, schedule)
+		member := server.Asked("postfilter")[0].Body["group"].([]any)[0].(map[string]any)
+		if member["node"] != want || plugin.supposition.Below != nil {
+			t.Errorf("enough is %d: %v", enough, member["node"])
+		}
+	}
+}
+
 func TestNoRoomIsAskedForWhereAGroupWouldNotFitOrMayNotPreempt(t *testing.T) {
 	never := v1.PreemptNever
 	humble := prioritized(pod("p", "gpu"), 10)

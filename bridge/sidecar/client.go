@@ -111,9 +111,9 @@ func (c *Client) State(ctx context.Context) (*State, error) {
 	return answer, c.do(ctx, call{name: "state", timeout: c.timeouts.State}, answer)
 }
 
-// PreFilter asks about a pod and all nodes, which are the ones that are counted. With the name of a supposition it is about
-// a member of a group for which less important pods are supposed to be gone.
-func (c *Client) PreFilter(ctx context.Context, pod *v1.Pod, nodes Census, suppose string) (*Answer, error) {
+// PreFilter asks about a pod and all nodes, which are the ones that are counted. With a supposition it is about a
+// member of a group for which room may be made.
+func (c *Client) PreFilter(ctx context.Context, pod *v1.Pod, nodes Census, suppose Supposition) (*Answer, error) {
 	answer := &Answer{}
 	asked := call{name: "prefilter", question: podQuestion{pod, nodes, suppose}, timeout: c.timeouts.Call, repeat: true}
 	return answer, c.do(ctx, asked, answer)

@@ -181,10 +181,16 @@ type nothing struct{}
 
 func (*nothing) check() error { return nil }
 
+// Supposition is that pods below a priority are gone; the zero value is that none are.
+type Supposition struct {
+	Suppose string `json:"suppose,omitempty"` // its name
+	Below   *int64 `json:"below,omitempty"`
+}
+
 type podQuestion struct {
-	Pod     *v1.Pod `json:"pod"`
-	Nodes   Census  `json:"nodes"`
-	Suppose string  `json:"suppose,omitempty"`
+	Pod   *v1.Pod `json:"pod"`
+	Nodes Census  `json:"nodes"`
+	Supposition
 }
 
 type filterQuestion struct {

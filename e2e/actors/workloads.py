@@ -63,6 +63,16 @@ def claim(name: str, namespace: str, *requests: Object, **devices: Any) -> Objec
     }
 
 
+def group(name: str, namespace: str, at_least: int, **spec: Any) -> Object:
+    """Make a PodGroup: that many of its pods are placed at once, or none (gate GenericWorkload)."""
+    return {
+        "apiVersion": "scheduling.k8s.io/v1beta1",
+        "kind": "PodGroup",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"schedulingPolicy": {"gang": {"minCount": at_least}}} | spec,
+    }
+
+
 def template(name: str, namespace: str, *requests: Object, **devices: Any) -> Object:
     """Make a template of claims, with the same arguments as `claim`."""
     return {

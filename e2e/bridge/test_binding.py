@@ -15,12 +15,11 @@ import pytest
 from e2e.actors import fleet
 from e2e.actors.bridge import PLUGIN_SCHEDULER, SCHEDULER, Bridge, plugin_configuration
 from e2e.actors.client import ApiError
-from e2e.actors.workloads import claim, pod, request, using
+from e2e.actors.workloads import claim, group, pod, request, using
 from e2e.build import program
-from e2e.ground.controlplane import ALPHA_GATES, ControlPlane
+from e2e.ground.controlplane import GROUP_GATES, ControlPlane
 
 pytestmark = pytest.mark.real
-GATES = ALPHA_GATES | {"GenericWorkload": True, "DRAWorkloadResourceClaims": True}
 DRIVER = "attach.example.com"
 CLASS = "attached"
 STOCK = "stock"
@@ -114,9 +113,7 @@ class Trial:
 
     def begin(self):
         if self.case.gang:
-            spec = {"schedulingPolicy": {"gang": {"minCount": self.case.pods}}}
-            kind = {"apiVersion": "scheduling.k8s.io/v1beta1", "kind": "PodGroup"}
-            self.cluster.create(kind | {"metadata": {"name": self.name, "namespace": "default"}, "spec": spec})
+            self.cluster.create(group(self.name, "default", self.case.pods))
         # Of equal nodes kube-scheduler takes any: what becomes of two pods would hang on whether they are on one node.
         liked = {"matchExpressions": [{"key": "liked", "operator": "Exists"}]}
         preferred = [{"weight": 100, "preference": liked}]
@@ -265,7 +262,7 @@ class Trial:
 @pytest.fixture(scope="module")
 def stage():
     """A control plane with all three schedulers, and the same time for devices to be ready."""
-    with ControlPlane(name="binding", feature_gates=GATES) as cluster:
+    with ControlPlane(name="binding", feature_gates=GROUP_GATES) as cluster:
         bridge = Bridge(cluster)
         try:
             bridge.prepare()

@@ -31,6 +31,7 @@ ALPHA_GATES = {
     "DRANodeAllocatableResources": True,
     "DRAResourcePoolStatus": True,
 }
+GROUP_GATES = ALPHA_GATES | {"GenericWorkload": True, "DRAWorkloadResourceClaims": True}
 AUDIT_EVERYTHING = {
     "apiVersion": "audit.k8s.io/v1",
     "kind": "Policy",
@@ -423,4 +424,4 @@ NODE = "127.0.0.1"
 # A node without a kubelet, whose credentials tests have.
 STOLEN = "stolen-0"
 
-__all__ = ["ALPHA_GATES", "AUDIT_EVERYTHING", "ControlPlane", "ProcessError", "free_port", "reserve"]
+__all__ = ["ALPHA_GATES", "AUDIT_EVERYTHING", "GROUP_GATES", "ControlPlane", "ProcessError", "free_port", "reserve"]

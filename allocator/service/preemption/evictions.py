@@ -33,6 +33,7 @@ from allocator.preemption import (
     held_near,
     holders_below,
     make_room,
+    make_room_on,
     may_preempt,
     priority,
     settle,
@@ -250,13 +251,19 @@ class Evictions:
         does = self._does([(pod, node) for node in there], stock, serve)
         return await self._look(there, holders, stock, does)
 
-    def without_lesser(self, pod: Pod) -> tuple[Stock, tuple[Pod, ...]]:
-        """Answer with the stock as it were if all pods were gone that could be made to go for a pod, and with these pods."""
+    def lesser(self, pod: Pod) -> tuple[Stock, Holders]:
+        """Answer with the stock once those are gone that leave already, and with the pods that could be made to go for a pod."""
         known = self._bridge.knowledge.stock
         stock = settle(without_the_gone(known, tuple(known.claims), self._bridge.knowledge.pod))
         holders = settle(self._holders_below(pod, stock))
-        lesser = tuple(one for here in holders.by_node.values() for one in here)
-        return without_pods(stock, lesser), lesser
+        leaving = [one for one in holders.pods() if one.metadata.deletion_timestamp]
+        return without_pods(stock, leaving), holders
+
+    def with_room(self, pod: Pod, node: str, stock: Stock, holders: Holders) -> Stock:
+        """Answer with the stock without those that have to go for a pod to fit on a node; as it is if that would not do."""
+        does = self._does([(pod, node)], stock, self._serve)
+        found = settle(make_room_on(holders.near((node,), stock), holders), does)
+        return stock if found is None else without_pods(stock, found.pods)
 
     async def _look(
         self, nodes: Iterable[str], holders: Holders, stock: Stock, does: Does, *, together: bool = False

@@ -11,9 +11,11 @@ from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from allocator.decisions import Outlooks, Unserved, with_pods
 from allocator.one_node import Options
-from allocator.preemption import without_pods
+from allocator.preemption import Holders, priority, without_pods
 from allocator.service.questions import ALONE
 from allocator.service.replies import Refusal
 from dra.budget import Budget
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from dra.stock import Stock
 
 SUPPOSED = "supposed-"
+MOST = 100  # as scores go
 
 
 class Supposition:
@@ -37,31 +40,36 @@ class Supposition:
         self._bridge = bridge
         self._evictions = evictions
         self._name = ""
-        self._empty = bridge.knowledge.stock
-        self._stock = self._empty  # with those that are placed
+        self._stock = self._now = bridge.knowledge.stock  # without all of them; without those that have to go so far
+        self._holders = Holders({}, {}, {})
         self._gone: tuple[Pod, ...] = ()
         self._asked: tuple[str, Pod] | None = None  # the last question, by its token
-        self._placed: dict[str, tuple[Pod, str]] = {}
+        self._before: dict[str, tuple[Stock, Stock]] = {}  # by the token of a member that was placed
 
-    def outlook(self, pod: Pod, name: str) -> tuple[str, Outlooks]:
-        """Say which nodes could serve the next member of a supposition, and under which token it is placed."""
+    def outlook(self, pod: Pod, name: str, below: int) -> tuple[str, Outlooks]:
+        """Say which nodes could serve the next member of a supposition, best without a further victim, and under which token it is placed."""
         bridge = self._bridge
         bridge.lead.demand_ready()
         pod = bridge.pods.newest(pod)
         if name != self._name:
-            self._begin(pod, name)
+            self._begin(pod, name, below)
         full = bridge.ledger.full_nodes(pod, self._gone)
-        found = bridge.decider.outlook(pod, self._stock, bridge.pods.placement_of(pod), full)
+        found, now = (
+            bridge.decider.outlook(pod, stock, bridge.pods.placement_of(pod), full)
+            for stock in (self._stock, self._now)
+        )
+        found = replace(found, nodes={node: MOST if node in now.nodes else 0 for node in found.nodes})
         self._asked = SUPPOSED + secrets.token_hex(12), pod
         return self._asked[0] if found.nodes else "", found.tell(partial(bridge.pods.redact, pod))
 
-    def _begin(self, pod: Pod, name: str) -> None:
-        stock, self._gone = self._evictions.without_lesser(pod)
+    def _begin(self, pod: Pod, name: str, below: int) -> None:
+        self._now, self._holders = self._evictions.lesser(pod)
         for node, others in self._bridge.questions.nominated_in_shared_pools(pod).items():
-            stock = with_pods(stock, node, others)
+            self._now = with_pods(self._now, node, others)
+        self._gone = tuple(one for one in self._holders.pods() if priority(one) < below)
+        self._stock = without_pods(self._now, self._gone)
         self._name = name
-        self._empty = self._stock = stock
-        self._placed = {}
+        self._before = {}
 
     def fits(self, token: str, node: str, add: Iterable[Pod], remove: Iterable[Pod]) -> str:
         """Say what keeps a member from a node beside some pods and without others; "" if nothing does."""
@@ -71,20 +79,22 @@ class Supposition:
         return self._bridge.pods.redact(self._pod_of(token), serving.message) if isinstance(serving, Unserved) else ""
 
     def place(self, token: str, node: str) -> None:
-        """Have a member hold its devices in thought."""
-        serving = self._serve(token, node, self._stock)
+        """Have a member hold its devices in thought, and those be gone whom that takes."""
+        pod = self._pod_of(token)
+        now = self._now
+        serving = self._serve(token, node, now)
+        if isinstance(serving, Unserved):
+            now = self._evictions.with_room(pod, node, now, self._holders)
+            serving = self._serve(token, node, now)
         if isinstance(serving, Unserved):
             raise Refusal(HTTPStatus.CONFLICT, serving.message, "decide again")
-        self._stock = self._stock.with_all(serving.allocated_claims())
-        self._placed[token] = self._pod_of(token), node
+        self._before[token] = self._stock, self._now
+        self._stock, self._now = (stock.with_all(serving.allocated_claims()) for stock in (self._stock, now))
 
     def take_back(self, token: str) -> None:
-        """Have a member hold nothing any more."""
-        if self._placed.pop(token, None) is None:
-            return
-        self._stock = self._empty
-        for pod, node in self._placed.values():
-            self._stock = with_pods(self._stock, node, (pod,))
+        """Have a member hold nothing any more: the last first, as a scheduler does; those that came after it hold nothing either."""
+        if (before := self._before.pop(token, None)) is not None:
+            self._stock, self._now = before
 
     def _serve(self, token: str, node: str, stock: Stock) -> Serving | Unserved:
         pod = self._pod_of(token)

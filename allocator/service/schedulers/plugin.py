@@ -15,8 +15,9 @@
 the largest kind of them unnamed, and `rest` says what holds for it: fit and score, or message. Who does not say, or knows others, gets every
 name and no `rest`. So a plugin and an allocator of different versions understand each other.
 
-A prefilter with `suppose`, any name, is about a group for which room may be made: less important pods are gone, and what is reserved
-with such an answer's token is held in thought, for the next question with the same name.
+A prefilter with `suppose`, any name, is about a group for which room may be made: less important pods are gone, with `below` those below that
+priority, and what is reserved with such an answer's token is held in thought, for the next question with the same name. Nodes where no
+further pod has to go score 100.
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ class PodQuestion(Wire, frozen=True, kw_only=True):
     pod: Pod
     nodes: KnownNodes | None = None  # those that the scheduler knows
     suppose: str = ""
+    below: int = 1 << 31  # more than a priority can be
 
 
 class FilterQuestion(Wire, frozen=True, kw_only=True):
@@ -115,7 +117,7 @@ class Plugin:
         question = read(body, PodQuestion)
         pod = question.pod
         if question.suppose:
-            call = partial(self._supposition.outlook, pod, question.suppose)
+            call = partial(self._supposition.outlook, pod, question.suppose, question.below)
         else:
             call = partial(self._bridge.questions.outlook, pod)
         token, found = await self._bridge.decider.answer(pod.metadata.namespace, call)
