@@ -5,16 +5,24 @@ It only reads: a live cluster, or with `-f` a dump or manifests. It decides noth
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from msgspec.structs import replace
 
 from cli import contract as inputs
+from cli import loop
 from cli.check import explain_codes
 from cli.configuration import configuration_of, server_named
 from cli.contract import Broken, Exit
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cli.explain import PodStory
+    from cli.loading import Scene
 
 _KINDS = {
     "pod": ("pod", "pods", "po"),
@@ -135,6 +143,7 @@ def command(
         match kind:
             case "pod":
                 told = explain.tell_pod(explain.find(kind, name, namespace, scene.pods), scene, configuration)
+                [told] = _with_causes([told], scene, kubeconfig, context)
                 lines = explain.screen_of_pod(told)
             case "claim":
                 claim = explain.find(kind, name, namespace, scene.stock.claims)
@@ -142,6 +151,9 @@ def command(
                 lines = explain.screen_of_claim(told)
             case "workload":
                 told = explain.tell_workload(what[0], name, namespace, scene, configuration)
+                first = _with_causes([one.first for one in told.pods], scene, kubeconfig, context)
+                groups = [replace(one, first=pod) for one, pod in zip(told.pods, first, strict=True)]
+                told = replace(told, pods=tuple(groups))
                 lines = explain.screen_of_workload(told)
             case _:
                 told = explain.tell_device(explain.find_device(name, scene.stock), scene)
@@ -158,3 +170,15 @@ def command(
     else:
         inputs.tell(chain(lines, explain.screen_of_server(server), explain.screen_of_unread(scene.unread)))
     return Exit.FINE
+
+
+def _with_causes(told: Sequence[PodStory], scene: Scene, kubeconfig: str, context: str) -> Sequence[PodStory]:
+    """Where a pod waits for a part of a live drawbridge, look what is wrong with drawbridge, as far as that may be read."""
+    from cli import explain
+    from cli.doctor import survey_parts
+
+    if not (scene.is_live and any(map(explain.keeper_of, told))):
+        return told
+    now = datetime.now(UTC)
+    found = loop.visit(kubeconfig, context, lambda cluster: survey_parts(cluster, now), "docs/explain.md")
+    return [explain.with_cause(one, found) for one in told]

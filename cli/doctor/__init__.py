@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cli.doctor.ailment import Ailment
 from cli.doctor.diagnosis import diagnose
-from cli.doctor.reading import read_dump, survey
+from cli.doctor.reading import read_dump, survey, survey_parts
 from cli.doctor.repair import describe, put_right
 
-__all__ = ["Ailment", "describe", "diagnose", "put_right", "read_dump", "survey"]
+__all__ = ["Ailment", "describe", "diagnose", "put_right", "read_dump", "survey", "survey_parts"]

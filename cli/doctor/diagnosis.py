@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from allocator.reservations import FINALIZER, Hold, Ledger, fence, overlaps, sweep
 from cli.doctor.ailment import Ailment
 from cli.doctor.components import Parts, examine, hear
+from cli.doctor.installed import LEASES
 from cli.doctor.repair import ConditionRemoval, Release, Removal, RuleCreation
 from cli.terminal import few
 from cluster.objects import Event, Lease, LimitRange, Namespace, ResourceQuota
@@ -54,7 +55,6 @@ if TYPE_CHECKING:
 
     from dra.objects import DeviceRequest, OwnerReference, ResourceClaimSpec
 
-LEASES = (names.NAME, "drawbridge-allocator")
 _RENEWED = 4  # a lease that was not renewed for so many times its length is idle
 _UNUSED = timedelta(hours=1)  # the template controller sweeps long before
 _NAMED = 5

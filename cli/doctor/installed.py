@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from cli import contract as inputs
 from cli import installation
 from cli.doctor.components import SCHEDULER, WEBHOOKS, WORKLOADS, Answer, Parts, answer_of, name_of
 from cluster import resources
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from cluster.protocol import Cluster
 
 Raw = dict[str, Any]
+LEASES = (names.NAME, "drawbridge-allocator")
 LABELLED = "app.kubernetes.io/name=drawbridge"
 _SECONDS = 3.0  # for what a replica answers
 _FILE = "drawbridge.yaml"
@@ -40,14 +40,15 @@ async def read_parts(
     denied: set[str] = set()
     wanted = [(resources.CONFIG_MAPS.raw, name) for name in (names.NAME, SCHEDULER)]
     wanted += [(resources.SECRETS.raw, name) for name in (names.NAME, f"{names.NAME}-seal", names.QUOTA)]
+    wanted += [(resources.LEASES.raw, name) for name in LEASES if not parts.of("Lease")]
     for kind, name in wanted if parts.homes else ():
+        if kind.kind in unread:
+            continue
         try:
             found = await cluster.get(kind, name, parts.home)
         except NotFound:
             continue
-        except Forbidden as error:
-            if kind.kind not in denied:
-                inputs.warn(f"{kind.plural} of {parts.home} may not be read: {error.message}")
+        except Forbidden:
             denied.add(kind.kind)
             continue
         more.append(kind.plain(found))

@@ -14,9 +14,9 @@ from msgspec.structs import replace
 
 from cli import contract as inputs
 from cli.devices import Given, read_kind, read_objects, warn_of_passed_over
-from cli.doctor.components import WEBHOOKS, WORKLOADS
-from cli.doctor.diagnosis import FAILED_CREATE, LEASES, AuditCondition, Seen
-from cli.doctor.installed import LABELLED, parts_of, read_parts, with_configuration
+from cli.doctor.components import WEBHOOKS, WORKLOADS, examine
+from cli.doctor.diagnosis import FAILED_CREATE, AuditCondition, Seen
+from cli.doctor.installed import LABELLED, LEASES, parts_of, read_parts, with_configuration
 from cli.doctor.shape import SHAPES, Shape
 from cli.installation import KINDS
 from cluster import resources
@@ -36,6 +36,7 @@ from webhook.state import Configuration, Inventory
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from cli.doctor.ailment import Ailment
     from cli.doctor.components import Parts
     from cluster.kubernetes import Kubernetes
     from cluster.manifests import Document
@@ -88,27 +89,17 @@ async def survey(
     turns = asyncio.Semaphore(_AT_ONCE)
 
     async def all_of(resource: Resource[T], fields: str = "", labels: str = "") -> list[T]:
-        found: list[T] = []
-        more = ""
-        while True:
-            try:
-                async with turns:
-                    page: Any = await cluster.list(resource, more=more, fields=fields, labels=labels)
-            except NotFound:
-                if resource is resources.RESOURCE_CLAIMS:
-                    raise inputs.Failed(NO_CLAIMS, "run it against Kubernetes 1.34 or later") from None
-                unknown.add(resource.kind)
-                return []
-            except Forbidden as error:
-                inputs.warn(
-                    f"{resource.plural} may not be read, so nothing is said that depends on them: {error.message}"
-                )
-                unread[resource.kind] = error.message
-                return []
-            found += page.items
-            more = page.more
-            if not more:
-                return found
+        try:
+            async with turns:
+                return await _list(cluster, resource, fields, labels)
+        except NotFound:
+            if resource is resources.RESOURCE_CLAIMS:
+                raise inputs.Failed(NO_CLAIMS, "run it against Kubernetes 1.34 or later") from None
+            unknown.add(resource.kind)
+        except Forbidden as error:
+            inputs.warn(f"{resource.plural} may not be read, so nothing is said that depends on them: {error.message}")
+            unread[resource.kind] = error.message
+        return []
 
     async def ours(kind: Resource[Raw]) -> list[Raw]:
         labels = "" if kind.kind in ("Namespace", *WEBHOOKS) else LABELLED
@@ -132,9 +123,39 @@ async def survey(
     if server is not None and server.date:
         now = _by_the_server(server.date, now)
     parts = await read_parts(cluster, mine, frozenset({*unread, *unknown}), server)
-    if parts is not None:
-        unread |= dict.fromkeys(parts.unread - unknown - unread.keys(), "forbidden")
+    for kind in sorted(parts.unread - unknown - unread.keys()) if parts is not None else ():
+        inputs.warn(f"each {kind} of the installation may not be read")
+        unread[kind] = "forbidden"
     return _seen(Given(objects), nodes, now, fenced, configuration, mine=mine, parts=parts, unread=unread)
+
+
+async def survey_parts(cluster: Kubernetes, now: datetime) -> tuple[Ailment, ...]:
+    """Find what is wrong with drawbridge itself, as far as who asks may read it, and without its Secrets."""
+    mine: list[Raw] = []
+    unread = {"Secret"}
+    for kind in (*_PARTS, *KINDS):
+        if kind.kind in ("Namespace", *unread):
+            continue
+        labels = "" if kind.kind in WEBHOOKS else LABELLED
+        try:
+            mine += [
+                one for raw in await _list(cluster, kind, "", labels) if _is_of_installation(one := kind.plain(raw))
+            ]
+        except (Forbidden, NotFound):
+            unread.add(kind.kind)
+    parts = await read_parts(cluster, mine, frozenset(unread), cluster)
+    return tuple(examine(parts, now)) if parts is not None else ()
+
+
+async def _list(cluster: Cluster, resource: Resource[T], fields: str, labels: str) -> list[T]:
+    found: list[T] = []
+    more = ""
+    while True:
+        page: Any = await cluster.list(resource, more=more, fields=fields, labels=labels)
+        found += page.items
+        more = page.more
+        if not more:
+            return found
 
 
 def _by_the_server(date: str, now: datetime) -> datetime:

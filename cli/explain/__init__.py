@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cli.explain.away import keeper_of, with_cause
 from cli.explain.devices import tell_device
 from cli.explain.lone_claims import tell_loner
 from cli.explain.naming import NotThere, find, find_device
@@ -15,7 +16,7 @@ from cli.explain.screen import (
     screen_of_unread,
     screen_of_workload,
 )
-from cli.explain.stories import NodeStory, OfClaim, OfDevice, OfPod, OfWorkload
+from cli.explain.stories import NodeStory, OfClaim, OfDevice, OfPod, OfWorkload, PodStory
 from cli.explain.workloads import KIND_OF, kinds_of, tell_workload
 
 __all__ = [
@@ -26,8 +27,10 @@ __all__ = [
     "OfDevice",
     "OfPod",
     "OfWorkload",
+    "PodStory",
     "find",
     "find_device",
+    "keeper_of",
     "kinds_of",
     "screen_of_claim",
     "screen_of_device",
@@ -40,4 +43,5 @@ __all__ = [
     "tell_nodes",
     "tell_pod",
     "tell_workload",
+    "with_cause",
 ]

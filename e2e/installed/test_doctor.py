@@ -212,6 +212,21 @@ def broken(cluster, item, change):
         cluster.until("it is as before", lambda: put_back(cluster, before))
 
 
+@contextmanager
+def away(cluster, component):
+    """A Deployment without a replica. Its pods end at once: one that only begins hears no SIGTERM, and has half a minute."""
+    path = f"/api/v1/namespaces/{SYSTEM}/pods"
+    with broken(cluster, deployment(component), at("spec", "replicas", value=0)):
+
+        def gone():
+            there = cluster.get(path, labelSelector=f"app.kubernetes.io/component={component}")["items"]
+            cluster.remove(*(named("v1", "Pod", one["metadata"]["name"], SYSTEM) for one in there))
+            return not there
+
+        cluster.until(f"the {component} is away", gone, 60)
+        yield
+
+
 def put_back(cluster, before):
     there = cluster.read(before)
     if there is None:
@@ -278,8 +293,8 @@ def test_a_snapshot_of_it_is_well_and_a_reader_of_little_is_told_what_was_not_re
     assert {"Deployment", "Pod", "Lease"} <= {one["kind"] for one in answer["unread"]}
 
 
-def gpu(name, namespace, **spec):
-    return pod(name, namespace, container(**limits(**{"nvidia.com/gpu": 1})), **spec)
+def gpu(name, namespace, count=1, **spec):
+    return pod(name, namespace, container(**limits(**{"nvidia.com/gpu": count})), **spec)
 
 
 def came_while_the_webhook_was_away(cluster, tenants):
@@ -373,10 +388,7 @@ def test_a_dead_installation_is_told_of_in_full(cluster):
 @pytest.fixture(scope="module")
 def unattended(cluster):
     """The authority is away, which would mend these at once."""
-    with broken(cluster, deployment("authority"), at("spec", "replicas", value=0)):
-        path = f"/api/v1/namespaces/{SYSTEM}/pods"
-        chosen = {"labelSelector": "app.kubernetes.io/component=authority"}
-        cluster.until("the authority is away", lambda: not cluster.get(path, **chosen)["items"], 60)
+    with away(cluster, "authority"):
         yield cluster
 
 

@@ -1,0 +1,49 @@
+"""A pod that waits for a part of drawbridge is told what is wrong with that part, and of no other."""
+
+import pytest
+from msgspec.structs import replace
+
+from cli.doctor import Ailment
+from cli.explain import keeper_of, tell_pod, with_cause
+from cli.loading import scene_of
+from tests.cli.explain.scenes import claim, fleet, pod
+from webhook.state import Configuration, Features
+
+AT = "drawbridge-system/drawbridge"
+WRONG = {
+    name: Ailment("wrong", name, "it is away", "bring it back")
+    for name in (
+        "ValidatingWebhookConfiguration drawbridge-quota",
+        f"Deployment {AT}-onlooker",
+        "MutatingWebhookConfiguration drawbridge",
+        f"Secret {AT}",
+        f"Deployment {AT}-webhook",
+        f"Lease {AT}-allocator",
+        f"Deployment {AT}-allocator",
+        f"Lease {AT}",
+        f"Role {AT}-controller",
+    )
+}
+OURS = {"name": "gpu", "resourceClaimTemplateName": "drawbridge-59e6bd4f61fd23bcce6ea7c00bdb2789"}
+WAITING = {
+    "a template": (pod("p", resourceClaims=[OURS]), [f"Lease {AT}", f"Role {AT}-controller"]),
+    "the bridge": (pod("p", "c"), [f"Lease {AT}-allocator", f"Deployment {AT}-allocator"]),
+    "a claim of its own": (pod("p", "lost"), []),
+    "another scheduler": (pod("p", "c", schedulerName="default-scheduler"), []),
+    "a node": (pod("p", "c", nodeName="n0") | {"status": {"phase": "Running"}}, []),
+}
+
+
+@pytest.mark.parametrize("name", WAITING)
+def test_what_is_wrong_with_the_part_that_a_pod_waits_for_comes_first(name):
+    waiting, parts = WAITING[name]
+    told = tell_pod("default/p", scene_of([*fleet(1, 1), claim("c"), waiting], Features()), Configuration())
+    assert bool(keeper_of(told)) == bool(parts)
+    before = told.standing.message
+    assert with_cause(told, []) == told
+    assert with_cause(told, [replace(one, what="not ready") for one in WRONG.values()]) == told
+    left = dict(WRONG)
+    for part in parts:  # the first that doctor finds, then the next
+        assert with_cause(told, left.values()).standing.message == f"{part}: it is away (bring it back); {before}"
+        del left[part]
+    assert with_cause(told, left.values()) == told
