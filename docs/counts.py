@@ -132,7 +132,7 @@ def of_docs(root: Path) -> None:
     words = {path.name: len(text.split()) for path, text in pages.items()}
     made = {
         name: words.pop(name, 0)
-        for name in ("kinds.md", "messages.md", "vocabularies.md", "findings.md", "CHANGELOG.md")
+        for name in ("kinds.md", "messages.md", "vocabularies.md", "findings.md", "metrics.md", "CHANGELOG.md")
     }
     long = sum(len(line) > 120 for path, text in pages.items() if path.name in words for line in text.splitlines())
     print(f"words of {len(words)} pages: {sum(words.values()):,}; lines over 120 characters: {long}")

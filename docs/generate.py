@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cli.schemas.schema import NAMES, text_of
-from docs import kinds, messages, sessions
+from docs import kinds, messages, metrics, sessions
 from docs import map as picture
 from docs.layout import laid_out
 
@@ -56,6 +56,7 @@ def generated() -> Mapping[str, Callable[[], str]]:
         "docs/findings.md": lambda: laid_out(printed("check", "--explain", "all", "-o", "markdown"), of_code),
         "docs/kinds.md": lambda: laid_out(kinds.page()),
         "docs/messages.md": messages.page,
+        "docs/metrics.md": lambda: laid_out(metrics.page()),
         "docs/recording.svg": sessions.picture,
         "README.md": readme,
         VOCABULARIES: vocabularies,
@@ -123,7 +124,7 @@ def narrow() -> Mapping[str, Callable[[], str]]:
     return {
         str(page.relative_to(ROOT)): lambda page=page: laid_out(page.read_text(encoding="utf-8"))  # type: ignore[misc]
         for page in pages
-        if page.name not in ("CHANGELOG.md", "kinds.md", "messages.md", "findings.md")
+        if page.name not in ("CHANGELOG.md", "kinds.md", "messages.md", "metrics.md", "findings.md")
     }
 
 

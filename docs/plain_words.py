@@ -38,7 +38,7 @@ CLEAN = ("tests", "e2e", "bench", "docs")
 CLEAN_OF_PRONOUNS = ("certs", "cluster", "dra", "node", "runtime")
 ROOMS = ("allocator", "certs", "cli", "cluster", "dra", "node", "runtime", "webhook")
 SELF = (Path(__file__), ROOT / "tests" / "test_house.py")
-GENERATED = ("kinds.md", "messages.md", "vocabularies.md", "findings.md")
+GENERATED = ("kinds.md", "messages.md", "vocabularies.md", "findings.md", "metrics.md")
 
 
 def found() -> Iterator[str]:

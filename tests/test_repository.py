@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 from bench.__main__ import SUITES
 from cli.main import COMMANDS, main
+from docs import metrics
 
 ROOT = Path(__file__).parent.parent
 REGISTRY = re.compile(r"proxy\.golang\.org|pypi\.org|files\.pythonhosted|registry\.npmjs|crates\.io|deb\.debian\.org")
@@ -241,18 +242,22 @@ def test_where_to_begin_reading_is_where_it_is_said():
     assert len(found) > 12
 
 
-def test_every_metric_that_the_documents_name_is_measured():
-    source = "\n".join(path.read_text() for path in tracked(*PRODUCT))
-    named = {
-        metric
+def test_every_metric_that_the_documents_name_is_measured_with_the_labels_that_they_ask_for():
+    made = {one.name: one for one in metrics.metrics()}
+    named = [
+        (name, set(re.findall(r"(\w+)!?=~?\"", labels)))
         for document in tracked("docs/*.md")
-        for metric in re.findall(r"\bdrawbridge_[a-z_]+[a-z]\b", document.read_text(encoding="utf-8"))
-    }
-    made = set(re.findall(r'"(drawbridge_\w+)"', source))
-    families = tuple(re.findall(r'f"(drawbridge_\w+)\{', source))
-    unknown = {one for one in named if not {one, one.removesuffix("_total")} & made and not one.startswith(families)}
-    assert unknown == set()
-    assert len(named) > 15
+        for name, labels in re.findall(
+            r"\b(drawbridge_[a-z_]+[a-z])\b(\{[^}]*\})?", document.read_text(encoding="utf-8")
+        )
+    ]
+    unknown = [
+        (name, asked)
+        for name, asked in named
+        if not (one := made.get(name, made.get(f"{name}_total"))) or not asked <= set(one.labels)
+    ]
+    assert unknown == []
+    assert len(made) > 50
 
 
 def test_each_reason_for_not_being_ready_that_the_documents_explain_is_one():

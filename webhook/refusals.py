@@ -19,20 +19,20 @@ from dra.validation import Code as Page
 class Code(StrEnum):
     """What a refusal is about."""
 
-    AMOUNT = "R001"  # not an amount that the API server takes
-    RANGE = "R002"  # an amount that the legacy system does not take
-    RULE = "R004"  # the legacy system would refuse it
-    INEXPRESSIBLE = "R005"  # no claim says it, and the administrator wants that refused
-    SIZES = "R006"  # a share of a size that nobody knows, and the administrator wants that refused
-    SCHEDULER = "R007"  # the pod's scheduler would misread the claim
-    JOINT = "R008"  # one count must be a multiple of the other
-    TWICE = "R010"  # asked for again after it was translated
-    TAKEN = "R011"  # a template's name holds something else
-    NEVER = "R020"  # no node could serve it, even if idle
-    NO_CLASS = "R021"  # a DeviceClass that does not exist
-    NO_DEVICE = "R022"  # no device matches what was asked for
-    TOO_MANY = "R023"  # more devices than any node has
-    OBJECT = "R030"  # an object of ours with a mistake in it
+    AMOUNT = "R001"
+    RANGE = "R002"
+    RULE = "R004"
+    INEXPRESSIBLE = "R005"
+    SIZES = "R006"
+    SCHEDULER = "R007"
+    JOINT = "R008"
+    TWICE = "R010"
+    TAKEN = "R011"
+    NEVER = "R020"
+    NO_CLASS = "R021"
+    NO_DEVICE = "R022"
+    TOO_MANY = "R023"
+    OBJECT = "R030"
 
 
 def _page(title: str, helps: str) -> Page:

@@ -3,6 +3,11 @@
 import pytest
 
 from dra import cel
+from dra.cel import cost
+from dra.cel.environment import environment
+from dra.cel.evaluation import compiler
+from dra.cel.evaluation.account import DEVICE
+from dra.cel.reads import Reads
 from dra.errors import CostExceeded, SelectorError, SelectorRunError, SelectorSyntaxError, SelectorTypeError
 from dra.quantity import Quantity
 from dra.semver import Version
@@ -125,6 +130,15 @@ def _derived_by_go(answer):
     if "error" in outcome:
         return "error"
     return next(iter(outcome["value"].values()), [])
+
+
+def test_each_part_of_the_evaluator_knows_the_same_fields_of_a_device():
+    fields = environment(cel.STORED, list_attributes=True).fields
+    assert set(fields) == set(compiler._FIELDS) == set(cost._DEVICE.fields) == set(GPU_VIEW.slots[DEVICE])
+    for name in fields:
+        read = cel.compile(f"device.{name} == device.{name}").reads
+        assert read != Reads(), name
+        assert read.everything == (name in {"attributes", "capacity"}), name
 
 
 def test_the_environment_of_new_objects_is_narrower():

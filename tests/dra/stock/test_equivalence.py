@@ -42,6 +42,10 @@ WHOLE = {
     "taints": [{"key": "k", "value": "v", "effect": "NoSchedule", "timeAdded": "2026-01-01T00:00:00Z"}],
     "consumesCounters": [{"counterSet": "c", "counters": {"m": {"value": "1"}}, "compatibilityGroups": ["g"]}],
     "allowMultipleAllocations": True,
+    "bindsToNode": True,
+    "bindingConditions": ["b"],
+    "bindingFailureConditions": ["f"],
+    "nodeAllocatableResources": {"cpu": {"overhead": {"perPod": "1"}}},
 }  # fmt: skip
 
 
@@ -54,14 +58,21 @@ def changed(value, path=()):
         yield from ((place, [other]) for place, other in changed(value[0], path))
     else:
         other = {"nodeName": "m", "operator": "NotIn", "effect": "NoExecute", "timeAdded": "2026-01-02T00:00:00Z"}
-        yield path, other.get(path[-1], False if value is True else "3Gi" if value[0].isdigit() else f"{value}x")
+        if isinstance(value, int):
+            yield path, not value if isinstance(value, bool) else value + 1
+        else:
+            yield path, other.get(path[-1], "3Gi" if value[0].isdigit() else f"{value}x")
 
 
 def test_every_field_of_a_device_tells_it_from_others_but_those_that_are_left_out():
+    assert set(WHOLE) == set(Device.__struct_encode_fields__) - {"attributes"}, "add the new field to WHOLE"
     first = body(convert(WHOLE, Device))
     told = {place: body(convert(other, Device)) is not first for place, other in changed(WHOLE)}
-    assert len(told) == 20
-    assert {place for place, differs in told.items() if not differs} == {("name",), ("taints", "timeAdded")}
+    assert len(told) == 24
+    binding = {("bindsToNode",), ("bindingConditions",), ("bindingFailureConditions",)}
+    counted = {("nodeAllocatableResources", "cpu", "overhead", "perPod")}
+    same = {place for place, differs in told.items() if not differs}
+    assert same == {("name",), ("taints", "timeAdded")} | binding | counted
 
 
 def test_what_is_left_out_exists():

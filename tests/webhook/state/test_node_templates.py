@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from dra import wire
+from dra.objects.device import Device
 from dra.objects.node import Node
 from dra.stock import Stock
 from tests.webhook.admission.test_feasibility import DRIVER, claim, class_, node, slice_
@@ -11,9 +12,29 @@ from tests.webhook.state.test_configuration import HEAD, mistakes
 from webhook.admission import Feasibility, judge
 from webhook.refusals import Code
 from webhook.state import prospects, read
+from webhook.state.schema import TemplateDevices
 
 EIGHT = {"driver": DRIVER, "count": 8, "capacity": {"memory": {"value": "141Gi"}}}
 BIG = {"name": "big", "labels": {"pool": "big"}, "maxNodes": 3, "devices": [EIGHT]}
+
+
+# What a node that does not exist yet cannot have, and what its slice says.
+ELSEWHERE = {
+    "name",
+    "consumes_counters",  # counter sets are not declared in a template
+    "node_name",
+    "node_selector",
+    "all_nodes",
+    "taints",
+    "binds_to_node",
+    "binding_conditions",
+    "binding_failure_conditions",
+    "node_allocatable_resources",
+}
+
+
+def test_what_a_device_has_can_be_declared_of_a_template():
+    assert set(Device.__struct_fields__) - ELSEWHERE == set(TemplateDevices.__struct_fields__) - {"driver", "count"}
 
 
 def templates(*values):

@@ -1,0 +1,87 @@
+"""Writes docs/metrics.md: every metric that the code makes, with its labels, its component and its help."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from runtime.metrics import POD_DEVICE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parent.parent
+SUFFIX = {"Counter": "_total", "count": "_total"}
+FORMS = {"Counter": "counter", "count": "counter", "Histogram": "histogram"}
+COMPONENTS = {"webhook": "Webhook, controllers, authority", "allocator": "Allocator", "node": "Driver, adapter and node agent"}  # fmt: skip
+HEAD = """# Metrics
+
+For those who build dashboards and alerts: what each process shows at `/metrics`. When to worry about which is in
+[operating.md](operating.md#alerts). `make generate` writes this page from the code.
+
+"""
+
+
+class Metric(NamedTuple):
+    name: str  # as Prometheus shows it
+    form: str
+    labels: tuple[str, ...]
+    text: str
+    component: str
+
+
+def page() -> str:
+    found = sorted(metrics())
+    lines = [HEAD.rstrip("\n")]
+    for component, title in COMPONENTS.items():
+        lines += ["", f"## {title}", ""]
+        for one in found:
+            if one.component == component:
+                labels = f" by {', '.join(one.labels)}" if one.labels else ""
+                lines.append(f"- `{one.name}` ({one.form}{labels}): {one.text}")
+    return "\n".join(lines) + "\n"
+
+
+def metrics() -> Iterator[Metric]:
+    """Find the calls that make a metric; a family's names are those of its table."""
+    for component in COMPONENTS:
+        for path in sorted((ROOT / component).rglob("*.py")):
+            tree = ast.parse(path.read_text(encoding="utf-8"))
+            known: dict[str, object] = {"POD_DEVICE": POD_DEVICE}
+            for one in tree.body:
+                if isinstance(one, ast.Assign) and isinstance(name := one.targets[0], ast.Name):
+                    known[name.id] = literal(one.value, known)
+            for call in ast.walk(tree):
+                if isinstance(call, ast.Call) and len(call.args) > 1:
+                    yield from made(call, known, component)
+
+
+def made(call: ast.Call, known: dict[str, object], component: str) -> Iterator[Metric]:
+    maker = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+    given = [*call.args[2:3], *(one.value for one in call.keywords if one.arg == "labels")]
+    labels = next((found for one in given if isinstance(found := literal(one, known), tuple)), ())
+    name, text = literal(call.args[0]), literal(call.args[1])
+    rows = [(name, text)]
+    if isinstance(call.args[0], ast.JoinedStr) and isinstance(start := call.args[0].values[0], ast.Constant):
+        family = known["WORKERS"] if start.value == "drawbridge_workers_" else {}
+        rows = [(f"{start.value}{what}", said) for what, said in family.items()] if isinstance(family, dict) else []
+    for one, said in rows:
+        if isinstance(one, str) and one.startswith("drawbridge_") and isinstance(said, str):
+            yield Metric(one + SUFFIX.get(maker, ""), FORMS.get(maker, "gauge"), labels, said, component)
+
+
+def literal(node: ast.expr, known: dict[str, object] | None = None) -> object:
+    """Compute a constant of the source; names are looked up among the module's. None for anything else."""
+    if isinstance(node, ast.Name):
+        return (known or {}).get(node.id)
+    if isinstance(node, ast.Tuple):
+        parts: list[object] = []
+        for one in node.elts:
+            found = literal(one.value if isinstance(one, ast.Starred) else one, known)
+            parts += found if isinstance(found, tuple) else [found]
+        return tuple(parts)
+    try:
+        return ast.literal_eval(node)
+    except ValueError:
+        return None
