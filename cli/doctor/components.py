@@ -84,6 +84,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     expected: tuple[Raw, ...] = ()
     unread: frozenset[str] = frozenset()  # kinds that could not be read
     answers: tuple[Answer, ...] = ()
+    refusals: dict[str, str] = {}  # of workloads, what the last event says that no pod could be made of it
 
     def of(self, *kinds: str) -> list[Raw]:
         """List the objects of some kinds."""
@@ -432,7 +433,8 @@ def _why(workload: Raw, parts: Parts) -> str:
                 said = waiting.get("message") or ended.get("message") or ""
                 reasons.append(f"container {container['name']}: {waiting['reason']}: {said[:_QUOTED]}")
         reasons += [line for one in parts.answers if one.pod == pod["metadata"]["name"] for line in one.lines if "[-]" in line]  # fmt: skip
-    return reasons[0] if reasons else "its pods say no reason"
+    refused = parts.refusals.get(name_of(workload), "")
+    return next(iter(reasons), f"no pod can be made: {refused[:_QUOTED]}" if refused else "its pods say no reason")
 
 
 def _versions(parts: Parts) -> Iterator[Ailment]:

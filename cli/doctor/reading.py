@@ -123,6 +123,9 @@ async def survey(
     if server is not None and server.date:
         now = _by_the_server(server.date, now)
     parts = await read_parts(cluster, mine, frozenset({*unread, *unknown}), server)
+    if parts is not None:
+        about = [(one.involved_object, one.message) for one in failed]
+        parts = replace(parts, refusals={f"{one.kind} {one.namespace}/{one.name}": said for one, said in about})
     for kind in sorted(parts.unread - unknown - unread.keys()) if parts is not None else ():
         inputs.warn(f"each {kind} of the installation may not be read")
         unread[kind] = "forbidden"

@@ -520,6 +520,21 @@ async def test_what_agents_say_is_read_from_a_cluster_and_their_idle_marks_go():
     assert [ill.what for ill in await look(cluster)] == ["given twice"]
 
 
+async def test_an_event_says_why_a_daemon_set_has_no_pod():
+    """It has no condition for it, unlike a Deployment."""
+    labels = {"app.kubernetes.io/name": "drawbridge", "app.kubernetes.io/component": "driver"}
+    about = {"name": "drawbridge-driver", "namespace": "default", "labels": labels}
+    status = {"observedGeneration": 1, "desiredNumberScheduled": 1, "numberReady": 0}
+    spec = {"template": {"metadata": {"labels": labels}}}
+    daemon_set = {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": about, "spec": spec, "status": status}
+    event = told("FailedCreate", 'violates PodSecurity "restricted"', kind="DaemonSet")
+    event["involvedObject"] |= {"name": about["name"], "namespace": about["namespace"]}
+    installed = daemon_set | {"kind": "Deployment", "metadata": about | {"name": "drawbridge-webhook"}}
+    cluster = loaded(*FLEET, pod("p"), daemon_set, installed, event)
+    [ill] = [one for one in await look(cluster) if one.object == "DaemonSet default/drawbridge-driver"]
+    assert ill.message == '0 of 1 replicas are ready: no pod can be made: violates PodSecurity "restricted"'
+
+
 async def test_who_may_not_read_events_is_told_the_rest(monkeypatch, capsys):
     cluster = loaded(*FLEET, pod("p"), mark(3600))
     real = cluster.list
