@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 MOST_BYTES: Final = 512 << 20
 PART_BYTES: Final = 1 << 20
 MOST_OBJECTS: Final = 200_000  # more than the pods of the largest clusters
+MOST_MEMBERS: Final = (
+    10_000_000  # lines, and members within a line; of an object that is kept whole each takes 100 to 200 bytes
+)
 ENDINGS: Final = (".yaml", ".yml", ".json")
 
 # Gives what is kept of an object.
@@ -225,6 +228,7 @@ def read_leniently(
     documents: list[Document] = []
     problems: list[InputProblem] = []
     passed_by = patterns(exclude)
+    members = 0
     for path in map(str, paths):
         try:
             built = outside(path) if outside else None
@@ -232,6 +236,11 @@ def read_leniently(
                 text, home = built
                 _collect(text, path, documents, problems, keep, home=home)
             for name, data, root in () if built is not None else _contents(path, passed_by, tell):
+                members += sum(map(data.count, (b"\n", b",", b"{", b"["))) if keep is None else 0
+                if members > MOST_MEMBERS:
+                    reason = f"is not read: with it the input has more than {MOST_MEMBERS:,} lines and members"
+                    problems.append(InputProblem(name, reason, "name less at a time"))
+                    return documents, problems
                 _collect(data, name, documents, problems, keep, root=root)
                 if keep is None and len(documents) > MOST_OBJECTS:
                     break
@@ -445,7 +454,7 @@ def _texts(
 ) -> Iterator[tuple[Any, _DocumentText]]:
     data = _utf8(data, file)
     if data.lstrip().startswith(b"{"):
-        objects = jsontext.stream(data)
+        objects = jsontext.stream(data, MOST_OBJECTS if keep is None else len(data))
         if not isinstance(objects, jsontext.JsonError):
             for value, text, line in objects:
                 yield value, _DocumentText(text, line, None, root, home=home)

@@ -33,14 +33,14 @@ class JsonError(Exception):
         self.column = column
 
 
-def stream(data: bytes) -> list[Value] | JsonError:
-    """Read one value after the other; give the error if that is not what the text is, for it may be YAML's flow style."""
+def stream(data: bytes, most: int = 1) -> list[Value] | JsonError:
+    """Read one value after the other, up to one more than `most`; give the error if the text is none such, for it may be YAML's flow style."""
     try:
         value = msgspec.json.decode(data)
     except UnicodeDecodeError:
         return JsonError("not UTF-8")
     except msgspec.DecodeError:
-        return _slowly(data.decode())
+        return _slowly(data.decode(), most)
     except RecursionError:
         return JsonError("nested too deeply")
     return JsonError("nested too deeply") if _is_deep(value) else [(value, data, 1)]
@@ -66,12 +66,12 @@ def items(data: bytes) -> Iterator[Any] | None:
     return (read if isinstance(read, JsonError) else read[0][0] for read in readings)
 
 
-def _slowly(text: str) -> list[Value] | JsonError:
+def _slowly(text: str, most: int) -> list[Value] | JsonError:
     decoder = json.JSONDecoder(parse_constant=_no_constant)
     found: list[Value] = []
     at, line = 0, 1
     try:
-        while at < len(text):
+        while at < len(text) and len(found) <= most:
             blanks = _BLANKS.match(text, at)
             start = blanks.end() if blanks is not None else at
             line += text.count("\n", at, start)

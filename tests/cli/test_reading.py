@@ -7,11 +7,12 @@ import os
 import sys
 import threading
 import tracemalloc
+from pathlib import Path
 
 import pytest
 
 from cli import outside
-from cluster.manifests import documents
+from cluster.manifests import documents, json_reader, yaml_reader
 from tests.cli.running import run, run_json
 
 POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: NAME}\nspec: {containers: [{name: a, image: b}]}\n"
@@ -114,7 +115,7 @@ def test_a_file_without_end_is_named_before_it_is_read(folder):
     assert peak < 100 << 20
 
 
-@pytest.mark.parametrize("form", ["documents", "a list", "files"])
+@pytest.mark.parametrize("form", ["documents", "a list", "files", "a stream"])
 @pytest.mark.parametrize("verb", ["check", "translate"])
 def test_what_has_too_many_objects_is_read_so_far_and_that_is_said_once(verb, form, tmp_path, monkeypatch):
     monkeypatch.setattr(documents, "MOST_OBJECTS", 4)
@@ -123,11 +124,30 @@ def test_what_has_too_many_objects_is_read_so_far_and_that_is_said_once(verb, fo
         objects = [{"apiVersion": "v1", "kind": "List", "items": objects}]
     for number, one in enumerate(objects):
         with (tmp_path / f"{number if form == 'files' else 0}.yaml").open("a") as file:
-            file.write(f"---\n{json.dumps(one)}\n")
+            file.write(f"{'' if form == 'a stream' else '---'}\n{json.dumps(one)}\n")
     done = run(verb, tmp_path)
     assert done.exit_code == 2
     assert done.stderr.count("the input has more than 4 objects") == 1
     assert done.stderr.count("error: ") == 2  # and that the answer is not whole
+
+
+def test_a_stream_of_many_objects_is_not_read_to_its_end():
+    text = b'{"a":1}\n' * 1000
+    assert len(json_reader.stream(text, 4)) == 5
+    assert len(json_reader.stream(text, 1000)) == 1000
+
+
+@pytest.mark.parametrize("text", ["- a\n" * 2000, f"[{','.join(['{}'] * 1000)}]", f"[{'[],' * 1000}]"])
+@pytest.mark.parametrize("verb", ["check", "translate"])
+def test_one_object_that_would_take_a_hundred_times_its_bytes_is_named_and_not_read(verb, text, tmp_path, monkeypatch):
+    monkeypatch.setattr(documents, "MOST_MEMBERS", 1000)
+    Path(tmp_path, "a.yaml").write_text("kind: ConfigMap\napiVersion: v1\nmetadata: {name: a}\n")
+    Path(tmp_path, "large.yaml").write_text(f"kind: ConfigMap\napiVersion: v1\nmetadata: {{name: large}}\nx:\n{text}")
+    monkeypatch.setattr(yaml_reader, "load", lambda *args, load=yaml_reader.load: load(*args) if len(args[0]) < 100 else 1 / 0)  # fmt: skip
+    done = run(verb, tmp_path)
+    assert done.exit_code == 2
+    assert done.stderr.count("large.yaml: is not read: with it the input has more than 1,000 lines and members") == 1
+    assert "name: a" in done.stdout or "1 object checked" in done.stdout
 
 
 RENDERED = """\
