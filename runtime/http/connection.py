@@ -407,9 +407,13 @@ class PeerConnection(BaseProtocol):
         return self.phase is ConnectionPhase.IDLE and self.transport is not None and _has_unread(self._sock)
 
     def leave(self) -> None:
-        """End as soon as no request is under way."""
+        """End with the next answer; at once if it showed a certificate, whose authority may be believed no longer.
+
+        An API server shows none: a review that it sends at the moment of a close would be lost, and what was to be made refused.
+        """
         self._leaves = True
-        self.close()
+        if self.certified:
+            self.close()
 
     @property
     def received(self) -> int:

@@ -151,7 +151,7 @@ class Listener:
         self._listen(listener)
 
     def renew(self, tls: ssl.SSLContext) -> None:
-        """Use this context from now on. Connections of the former one end, after the answer that is due."""
+        """Use this context from now on. Connections of the former one end (`PeerConnection.leave`)."""
         self._tls = tls
         for connection in tuple(self.connections):
             connection.leave()

@@ -197,6 +197,20 @@ async def test_what_follows_a_request_is_read_as_if_it_were_the_first(case):
     assert said is None or after[-1] == said
 
 
+async def test_an_idle_connection_without_a_certificate_is_not_closed_under_its_client_when_ours_is_renewed():
+    """A POST that meets the close is lost; the next answer closes it, and says so."""
+    door = Listener(Friend(), Limits(), [].append)
+    reader, writer = await asyncio.open_connection("127.0.0.1", door.open("127.0.0.1", 0))
+    writer.write(REQUEST)
+    assert b"Connection: keep-alive" in await answer(reader)
+    door.renew(None)
+    writer.write(REQUEST)
+    assert b"Connection: close" in await answer(reader)
+    assert await reader.read() == b""
+    writer.close()
+    await door.end(PATIENCE)
+
+
 @pytest.mark.parametrize("asked_before", [False, True])
 @pytest.mark.parametrize("going", ["end", "renew"])
 async def test_a_request_that_has_arrived_unseen_is_answered_before_its_connection_is_closed(going, asked_before):
