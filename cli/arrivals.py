@@ -115,7 +115,18 @@ def makings(obj: _Object) -> Iterator[Making]:
         if scheduler:
             spec = {"schedulerName": scheduler} | spec
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
-        yield Making(name, pod, _count(obj, path), path)
+        # Each object around the template says how often there is what it holds.
+        count = 1
+        around = path
+        while around:
+            around = around.rpartition("/")[0]
+            beside = mapping(at(obj, around))
+            for times in _TIMES:
+                count *= _number(beside.get(times, 1))
+            if "workerTemplate" in beside and path.endswith("/workerTemplate"):
+                has_leader = "leaderTemplate" in beside  # which is one of the group of that size
+                count *= _number(beside.get("size", 1)) - has_leader
+        yield Making(name, pod, min(count, _LARGEST), path)
 
 
 def _templates(obj: _Object) -> list[str]:
@@ -123,23 +134,6 @@ def _templates(obj: _Object) -> list[str]:
     from webhook.translate import paths
 
     return [] if obj.get("kind") == "PodTemplate" else paths(obj)
-
-
-def _count(obj: _Object, path: str) -> int:
-    """Say how many pods are made of the template at a path: each object around it says how often there is what it holds."""
-    from webhook.translate import at, mapping
-
-    count = 1
-    around = path
-    while around:
-        around = around.rpartition("/")[0]
-        beside = mapping(at(obj, around))
-        for times in _TIMES:
-            count *= _number(beside.get(times, 1))
-        if "workerTemplate" in beside and path.endswith("/workerTemplate"):
-            has_leader = "leaderTemplate" in beside  # which is one of the group of that size
-            count *= _number(beside.get("size", 1)) - has_leader
-    return min(count, _LARGEST)
 
 
 def _number(value: object) -> int:

@@ -182,7 +182,10 @@ def write(edits: Sequence[Edited]) -> None:
                 file.flush()
                 os.fsync(file.fileno())
                 if not one.is_new:
-                    os.fchmod(file.fileno(), _mode_of_unchanged(one, name, folder))
+                    now, mode = _text_of(name, folder)
+                    if now != one.before:
+                        raise _changed_meanwhile(one.path)
+                    os.fchmod(file.fileno(), mode)
         done: list[Edited] = []
         try:
             for one, folder, name in ready:
@@ -232,13 +235,6 @@ def _beside(one: Edited) -> Iterator[tuple[int, str]]:
             yield folder, Path(one.path).name
         finally:
             os.close(folder)
-
-
-def _mode_of_unchanged(edited: Edited, name: str, folder: int) -> int:
-    now, mode = _text_of(name, folder)
-    if now != edited.before:
-        raise _changed_meanwhile(edited.path)
-    return mode
 
 
 def _changed_meanwhile(path: str) -> OSError:

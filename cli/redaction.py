@@ -234,7 +234,16 @@ class Redaction:
         if any(field == name and issubclass(owner, known) for known, field in _SELECTED):
             return self._selecting(given)
         if owner is ObjectMeta and name in ("labels", "annotations"):
-            return self._words(given, all_of_it=name == "labels")
+            # Labels and annotations; of labels all for now, since a selector may ask for them.
+            if not isinstance(given, dict):
+                return _NOTHING
+            return {
+                key: value
+                for key, value in given.items()
+                if isinstance(value, str)
+                and ((name == "labels") or self._is_known(key))
+                and not (_SECRET.search(key) and not self._understands(key))
+            }
         if owner is OpaqueDeviceConfiguration and name == "parameters":
             return _NOTHING if not isinstance(given, dict) else read_members(given)
         if name in ("match_labels", "key"):
@@ -259,18 +268,6 @@ class Redaction:
                     self._ask(member)
                 kept[name] = self._selecting(member)
         return kept
-
-    def _words(self, given: Any, *, all_of_it: bool) -> Any:
-        """Labels and annotations; of labels all for now, since a selector may ask for them."""
-        if not isinstance(given, dict):
-            return _NOTHING
-        return {
-            key: value
-            for key, value in given.items()
-            if isinstance(value, str)
-            and (all_of_it or self._is_known(key))
-            and not (_SECRET.search(key) and not self._understands(key))
-        }
 
     def _is_known(self, key: str) -> bool:
         domain, slash, _ = key.partition("/")

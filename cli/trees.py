@@ -195,7 +195,19 @@ class Trees:
         self._read: dict[str, list[Document]] = {os.path.realpath(file): [] for file in others}  # JSON patches
         for document in documents:
             self._read.setdefault(os.path.realpath(document.file), []).append(document)
-        self.groups = self._find_groups()
+        # Put kustomizations together that share a file which asks for devices: they are edited together, or not at all.
+        groups: list[tuple[list[str], frozenset[str], frozenset[str]]] = []
+        for folder in self._known:
+            files = frozenset(file for one in self._used(folder).values() for file in one.files)
+            asking = frozenset(file for file in files if self._keys.search(self._text(file)))
+            if not asking:
+                continue
+            members = [folder]
+            for one in [one for one in groups if one[2] & asking]:
+                groups.remove(one)
+                members, files, asking = one[0] + members, files | one[1], asking | one[2]
+            groups.append((members, files, asking))
+        self.groups = [(members, files) for members, files, _ in groups]
         self.files = frozenset(file for _, files in self.groups for file in files)
 
     def _used(self, folder: str) -> dict[str, Kustomization]:
@@ -216,21 +228,6 @@ class Trees:
             except (OSError, UnicodeDecodeError):
                 self._texts[file] = ""  # a picture in a ConfigMap
         return self._texts[file]
-
-    def _find_groups(self) -> list[tuple[list[str], frozenset[str]]]:
-        """Put kustomizations together that share a file which asks for devices: they are edited together, or not at all."""
-        groups: list[tuple[list[str], frozenset[str], frozenset[str]]] = []
-        for folder in self._known:
-            files = frozenset(file for one in self._used(folder).values() for file in one.files)
-            asking = frozenset(file for file in files if self._keys.search(self._text(file)))
-            if not asking:
-                continue
-            members = [folder]
-            for one in [one for one in groups if one[2] & asking]:
-                groups.remove(one)
-                members, files, asking = one[0] + members, files | one[1], asking | one[2]
-            groups.append((members, files, asking))
-        return [(members, files) for members, files, _ in groups]
 
     def plan(self, folders: Sequence[str], files: Collection[str], translate: Translate) -> Plan:
         """Find an edit after which every build of a group means what translating it means; or say what is in the way."""
@@ -258,7 +255,16 @@ class Trees:
         except ManifestError as error:
             return Plan([], list(error.problems))
         after, wrong = min(tries, key=lambda one: len(one[1]))
-        return Plan([], self._name_places(files, after, keys, wrong))
+        # Name the builds that would be wrong, and the lines that ask for devices and would stay.
+        problems = [
+            InputProblem(shown(self._known[folder].document.file), f"nothing is edited that this builds: {what}")
+            for folder, what in wrong.items()
+        ]
+        concerned = {file for folder in wrong for one in self._used(folder).values() for file in one.files}
+        for file in sorted(concerned & set(files)):
+            stay = Counter(after.get(file, self._text(file)).split("\n"))
+            problems += [one for one in self.by_hand(file, keys) if self._text(file).split("\n")[one.line - 1] in stay]
+        return Plan([], problems)
 
     def _as_plan(self, after: Mapping[str, str]) -> Plan:
         edited = []
@@ -467,20 +473,6 @@ class Trees:
             if key and (key in keys or not keys) and not line.lstrip().startswith("#"):
                 found.append(InputProblem(shown(file), f"{key} has to be edited by hand here first", "", number))
         return found
-
-    def _name_places(
-        self, files: Collection[str], after: Mapping[str, str], keys: Collection[str], wrong: Mapping[str, str]
-    ) -> list[InputProblem]:
-        """Name the builds that would be wrong, and the lines that ask for devices and would stay."""
-        problems = [
-            InputProblem(shown(self._known[folder].document.file), f"nothing is edited that this builds: {what}")
-            for folder, what in wrong.items()
-        ]
-        concerned = {file for folder in wrong for one in self._used(folder).values() for file in one.files}
-        for file in sorted(concerned & set(files)):
-            stay = Counter(after.get(file, self._text(file)).split("\n"))
-            problems += [one for one in self.by_hand(file, keys) if self._text(file).split("\n")[one.line - 1] in stay]
-        return problems
 
 
 def _edited(file: str, text: str, results: Sequence[Result]) -> str:

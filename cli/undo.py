@@ -97,7 +97,8 @@ def undo(one: Kept) -> Edited:
     if one.before is None:
         if now == one.after:
             return Edited(path, now, "", root="/", is_gone=True)
-        return Edited(path, now, now, "it was made by --in-place and edited since", _first_difference(one.after, now))
+        first_edit = _hunks(lines_of(one.after), lines_of(now))[0][2] + 1
+        return Edited(path, now, now, "it was made by --in-place and edited since", first_edit)
     if now in (one.before, one.after):
         return Edited(path, now, one.before, root="/")
     between, at_first, here = lines_of(one.after), lines_of(one.before), lines_of(now)
@@ -117,7 +118,3 @@ def undo(one: Kept) -> Edited:
 def _hunks(before: Sequence[str], after: Sequence[str]) -> list[tuple[int, int, int, int]]:
     opcodes = SequenceMatcher(None, before, after, autojunk=False).get_opcodes()
     return [(start, end, first, last) for tag, start, end, first, last in opcodes if tag != "equal"]
-
-
-def _first_difference(before: str, after: str) -> int:
-    return _hunks(lines_of(before), lines_of(after))[0][2] + 1

@@ -130,7 +130,7 @@ def _sarif_result(one: Placed, used: Sequence[str]) -> dict[str, Any]:
     location: dict[str, Any] = {"logicalLocations": [{"fullyQualifiedName": f"{finding.object}{finding.path}"}]}
     if one.file:  # what lives in a cluster stands in none
         location["physicalLocation"] = {
-            "artifactLocation": {"uri": _uri(one.file)},
+            "artifactLocation": {"uri": "stdin" if one.file == "-" else quote(one.file)},
             "region": {"startLine": max(one.line, 1), "startColumn": max(one.column, 1)},
         }
     return {
@@ -140,10 +140,6 @@ def _sarif_result(one: Placed, used: Sequence[str]) -> dict[str, Any]:
         "message": {"text": message},
         "locations": [location],
     }
-
-
-def _uri(file: str) -> str:
-    return "stdin" if file == "-" else quote(file)
 
 
 def github(placed: Sequence[Placed]) -> str:

@@ -62,6 +62,7 @@ def _choose(names: Sequence[str], dialects: Sequence[Dialect]) -> list[Dialect]:
     """Pick dialects by their names, and of others the rows for a key that is named."""
     import msgspec
 
+    from dra.validation import shape
     from webhook.dialects import pattern
 
     chosen: dict[str, Dialect] = {}
@@ -78,19 +79,13 @@ def _choose(names: Sequence[str], dialects: Sequence[Dialect]) -> list[Dialect]:
                 rows = tuple(dict.fromkeys((*chosen[dialect.name].keys, *rows)))
             chosen[dialect.name] = msgspec.structs.replace(dialect, keys=rows)
         if not known:
-            raise Broken(f"no dialect and no key is named {name}", _meant(name, dialects))
+            there = [dialect.name for dialect in dialects]
+            keys = [row.name for dialect in dialects for row in dialect.keys]
+            likely = shape.nearest(name, there) or next(iter(get_close_matches(name, keys, n=1, cutoff=0.75)), "")
+            listed = f"the dialects are {', '.join(there)}"
+            meant = f"did you mean {likely}? " if likely else ""
+            raise Broken(f"no dialect and no key is named {name}", f"{meant}{listed}")
     return list(chosen.values())
-
-
-def _meant(name: str, dialects: Sequence[Dialect]) -> str:
-    """Say what there is, and what was probably meant first."""
-    from dra.validation import shape
-
-    known = [dialect.name for dialect in dialects]
-    keys = [row.name for dialect in dialects for row in dialect.keys]
-    likely = shape.nearest(name, known) or next(iter(get_close_matches(name, keys, n=1, cutoff=0.75)), "")
-    listed = f"the dialects are {', '.join(known)}"
-    return f"did you mean {likely}? {listed}" if likely else listed
 
 
 def _tabulate(dialect: Dialect) -> Iterator[str]:

@@ -17,8 +17,6 @@ from cli.configuration import configuration_of
 from cli.contract import Broken, Exit
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from cli.doctor import Ailment
     from cluster.protocol import Cluster
 
@@ -83,7 +81,21 @@ def command(
         )
     else:
         unread_too = [f"not looked at: {', '.join(sorted(unread))}"] if unread else []
-        inputs.tell([*_lines(outcomes), *unread_too])
+        lines: list[str] = []
+        for one in outcomes:
+            lines.append(f"{one['object']}: {one['what']}: {one['message']}")
+            if one["repaired"]:
+                lines.append(f"  done: {one['repair']}")
+                continue
+            lines.append(f"  {one['remedy']}")
+            if one["repair"]:
+                lines.append(f"  --repair would {one['repair']}")
+            if one["problem"]:
+                lines.append(f"  not done: {one['problem']}")
+        done = sum(one["repaired"] for one in outcomes)
+        repaired = f", {done} put right" if done else ""
+        lines.append(f"{inputs.count_of(len(outcomes), 'finding')}{repaired}")
+        inputs.tell([*lines, *unread_too])
     if all(one["repaired"] for one in outcomes):
         return Exit.UNDECIDED if unread else Exit.FINE
     return Exit.REFUSED
@@ -101,21 +113,3 @@ def _outcome(one: Ailment) -> Outcome:
         "repaired": False,
         "problem": "",
     }
-
-
-def _lines(outcomes: Sequence[Outcome]) -> list[str]:
-    lines: list[str] = []
-    for one in outcomes:
-        lines.append(f"{one['object']}: {one['what']}: {one['message']}")
-        if one["repaired"]:
-            lines.append(f"  done: {one['repair']}")
-            continue
-        lines.append(f"  {one['remedy']}")
-        if one["repair"]:
-            lines.append(f"  --repair would {one['repair']}")
-        if one["problem"]:
-            lines.append(f"  not done: {one['problem']}")
-    done = sum(one["repaired"] for one in outcomes)
-    repaired = f", {done} put right" if done else ""
-    lines.append(f"{inputs.count_of(len(outcomes), 'finding')}{repaired}")
-    return lines

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cli import contract as inputs
-from cli.contract import ENVIRONMENT, Command, Exit
+from cli.contract import ENVIRONMENT, Exit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,31 +33,28 @@ def _page() -> Iterator[str]:
     yield from _paragraphs(main.help or "")
     yield ".SH COMMANDS"
     for name in COMMANDS:
-        yield from _section(name, command_of(name))
+        made = command_of(name)
+        yield f".SS {name}"
+        ctx = click.Context(made, info_name=f"drawbridge {name}")
+        pieces = " ".join(made.collect_usage_pieces(ctx))
+        yield rf"\fBdrawbridge {name}\fR {_text(pieces)}"
+        yield ".PP"
+        yield from _paragraphs(made.help or "")
+        for parameter in made.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is None:
+                continue
+            options, meaning = record
+            yield f".TP\n\\fB{_text(options)}\\fR\n{_text(meaning)}"
+        yield ".PP\nExamples:\n.nf"
+        yield from map(_text, made.examples)
+        yield ".fi"
     yield ".SH EXIT STATUS"
     for code in Exit:
         yield f".TP\n\\fB{code}\\fR\n{_text(code.meaning)}"
     yield ".SH ENVIRONMENT"
     for variable, meaning in ENVIRONMENT.items():
         yield f".TP\n\\fB{_text(variable)}\\fR\n{_text(meaning)}"
-
-
-def _section(name: str, made: Command) -> Iterator[str]:
-    yield f".SS {name}"
-    ctx = click.Context(made, info_name=f"drawbridge {name}")
-    pieces = " ".join(made.collect_usage_pieces(ctx))
-    yield rf"\fBdrawbridge {name}\fR {_text(pieces)}"
-    yield ".PP"
-    yield from _paragraphs(made.help or "")
-    for parameter in made.get_params(ctx):
-        record = parameter.get_help_record(ctx)
-        if record is None:
-            continue
-        options, meaning = record
-        yield f".TP\n\\fB{_text(options)}\\fR\n{_text(meaning)}"
-    yield ".PP\nExamples:\n.nf"
-    yield from map(_text, made.examples)
-    yield ".fi"
 
 
 def _paragraphs(text: str) -> Iterator[str]:

@@ -11,9 +11,7 @@ from cli.contract import Broken, Exit
 from cli.terminal import few
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from dra.stock import Pool, Stock
+    from dra.stock import Pool
 
 _NAMED = 20
 
@@ -59,7 +57,25 @@ def command(
     inputs.refuse_files_and_cluster(files, kubeconfig, context)
     scene = read_dump(files) if files else visit(kubeconfig, context, kinds=HELD)
     scene = for_server(scene, kubernetes, feature_gates)
-    judged = judge(_choose(scene.stock, node, pools), scene.stock, sets)
+    # The wanted pools that a node can reach, or any node, by driver/pool.
+    from dra.errors import NodeSelectorError
+
+    if node and node not in scene.stock.nodes:
+        raise Broken(f"no Node {node} in what was read", f"there are: {few(list(scene.stock.nodes), _NAMED) or 'none'}")
+    try:
+        every = [pool for name in ([node] if node else scene.stock.nodes) for pool in scene.stock.pools(name)]
+    except NodeSelectorError as error:
+        raise Broken(str(error), "correct the node selector of this ResourceSlice, or leave the slice out") from None
+    reachable: dict[str, Pool] = {}
+    for pool in every:
+        reachable.setdefault("/".join(pool.id), pool)
+    chosen = [
+        reachable[name] for name in sorted(reachable) if not pools or name in pools or reachable[name].id[1] in pools
+    ]
+    if not chosen:
+        have = few(sorted(reachable), _NAMED) or "none that one of the given nodes can reach"
+        raise Broken("no pool to look at", f"there are: {have}")
+    judged = judge(chosen, scene.stock, sets)
     for one in scene.unread:
         inputs.warn(f"not read: {one.kind}: {one.reason}")
     kinds = group_equal(judged)
@@ -71,25 +87,3 @@ def command(
         case _:
             inputs.tell(lines(kinds, inputs.width()))
     return Exit.FINE
-
-
-def _choose(stock: Stock, node: str | None, wanted: Sequence[str]) -> list[Pool]:
-    """The wanted pools that a node can reach, or any node, by driver/pool."""
-    from dra.errors import NodeSelectorError
-
-    if node and node not in stock.nodes:
-        raise Broken(f"no Node {node} in what was read", f"there are: {few(list(stock.nodes), _NAMED) or 'none'}")
-    try:
-        every = [pool for name in ([node] if node else stock.nodes) for pool in stock.pools(name)]
-    except NodeSelectorError as error:
-        raise Broken(str(error), "correct the node selector of this ResourceSlice, or leave the slice out") from None
-    reachable: dict[str, Pool] = {}
-    for pool in every:
-        reachable.setdefault("/".join(pool.id), pool)
-    chosen = [
-        reachable[name] for name in sorted(reachable) if not wanted or name in wanted or reachable[name].id[1] in wanted
-    ]
-    if not chosen:
-        have = few(sorted(reachable), _NAMED) or "none that one of the given nodes can reach"
-        raise Broken("no pool to look at", f"there are: {have}")
-    return chosen

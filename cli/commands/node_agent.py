@@ -19,7 +19,7 @@ from cli.node import on_node, paths_on
 if TYPE_CHECKING:
     from cluster import Cluster
     from node.audit import Hardware
-    from node.service import AgentSettings, AllocatorAddress, AuditResult
+    from node.service import AllocatorAddress, AuditResult
     from runtime.http import Address
 
 Answer = dict[str, Any]
@@ -100,7 +100,22 @@ def command(
     asked = _asked(allocator, allocator_token, allocator_ca)
     settings = AgentSettings(paths, marking=mark, condition=condition, allocator=asked, metrics=metrics_listen)
     if once:
-        return _print(settings, kubeconfig, context, output)
+
+        async def look(cluster: Cluster) -> Answer:
+            as_node = Kubernetes.connect(kubeconfig=kubeconfig, context=context, user=f"system:node:{paths.node}")
+            agent = Agent(cluster, settings, as_node)
+            try:
+                seen = await agent.look_once()
+            finally:
+                await as_node.close()
+            return answer_of(seen, agent.watcher.hardware)
+
+        answer = loop.visit(kubeconfig, context, look, "docs/node-agent.md")
+        if output == "json":
+            inputs.write_json(answer)
+        else:
+            inputs.tell(lines_of(answer))
+        return Exit.REFUSED if answer["findings"] else Exit.FINE
     log.configure(log_level)
 
     async def serve() -> None:
@@ -150,27 +165,6 @@ def _host(url: str) -> str:
     except ValueError:
         return ""
     return (place.hostname or "") if place.scheme in ("http", "https") else ""
-
-
-def _print(settings: AgentSettings, kubeconfig: str, context: str, output: str) -> Exit:
-    async def look(cluster: Cluster) -> Answer:
-        from cluster.kubernetes import Kubernetes
-        from node.service import Agent
-
-        as_node = Kubernetes.connect(kubeconfig=kubeconfig, context=context, user=f"system:node:{settings.paths.node}")
-        agent = Agent(cluster, settings, as_node)
-        try:
-            seen = await agent.look_once()
-        finally:
-            await as_node.close()
-        return answer_of(seen, agent.watcher.hardware)
-
-    answer = loop.visit(kubeconfig, context, look, "docs/node-agent.md")
-    if output == "json":
-        inputs.write_json(answer)
-    else:
-        inputs.tell(lines_of(answer))
-    return Exit.REFUSED if answer["findings"] else Exit.FINE
 
 
 def answer_of(look: AuditResult, hardware: Hardware) -> Answer:

@@ -19,12 +19,11 @@ from cli.contract import Broken, Exit
 from cli.strategies import HELP, refuse_unknown, tell_strategies
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from allocator.answer import Answer
     from allocator.simulation import Ask, Replay, Simulation, Snapshot, Workload
     from allocator.strategies import Chosen
-    from cli.devices import Given
     from cluster.manifests import Document
     from dra.objects import Pod, ResourceClaim, ResourceClaimTemplate
     from dra.server import Server
@@ -88,8 +87,10 @@ def command(
     as it says. A snapshot is any set of Node, Pod, ResourceClaim, ResourceClaimTemplate, ResourceSlice, DeviceClass, DeviceTaintRule,
     DeviceCompatibility, DeviceQuota and PodDisruptionBudget objects. Pods are taken by priority, creation and name, and what one takes, the next cannot have.
     """
-    from allocator.simulation import KINDS
+    from allocator.one_node import Options, explain
+    from allocator.simulation import KINDS, PodOutcome, simulate
     from allocator.strategies import DEFAULT, STRATEGIES
+    from dra.wire import builtins
 
     if HELP in strategies:
         tell_strategies()
@@ -118,14 +119,39 @@ def command(
         raise Broken("only a workload can be drawn", "add a document of kind Workload, or take -o text or json")
     if len(chosen) > 1:
         raise Broken("a snapshot is scheduled under one strategy", "give --strategy once")
-    return _schedule(snapshot, refused, templates, chosen[0], budget_ms=budget_ms, output=output)
+    strategy = chosen[0]
+    ask = _ask(strategy, budget_ms, snapshot.stock)
+    progress = _progress(strategy)
+
+    def why(now: Stock, node: str, claims: Sequence[ResourceClaim], refused: Answer) -> Answer:
+        if refused.verdict != "infeasible":
+            return refused
+        return explain(refused, now, node, claims, Options())
+
+    found = simulate(snapshot, ask=ask, why=why, progress=progress)
+    found = _with_prospects(found, snapshot, templates, strategy, budget_ms)
+    # The pods that the webhook refused never came so far.
+    outcomes = [PodOutcome(pod=pod, node=None, summary=reason) for pod, reason in refused.items()]
+    totals = found.totals
+    totals = msgspec.structs.replace(
+        totals, pods=totals.pods + len(outcomes), unschedulable=totals.unschedulable + len(outcomes)
+    )
+    found = msgspec.structs.replace(found, pods=(*found.pods, *outcomes), totals=totals)
+    if output == "json":
+        inputs.write_json({"strategy": strategy, **builtins(found)})
+    else:
+        inputs.tell(_schedule_text(found, strategy))
+    if totals.undecided:
+        return Exit.UNDECIDED
+    return Exit.REFUSED if totals.unschedulable else Exit.FINE
 
 
 def _read(files: Sequence[str], given: Configuration | None, mode: str | None, server: Server | None) -> _Input:
     """Read a workload, or a snapshot, the pods that the webhook would refuse and the nodes that may come."""
-    from allocator.simulation import KIND, Snapshot, is_workload
+    from allocator.simulation import KIND, Snapshot, Workload, is_workload, name_of, read_arrivals
     from cli.arrivals import brings_pods
     from cli.devices import read_objects, warn_of_passed_over
+    from cluster.manifests import ManifestError
     from dra.objects import DeviceQuota, PodDisruptionBudget, ResourceClaim, ResourceClaimTemplate
 
     documents = inputs.read_what_can_be(files)
@@ -137,7 +163,17 @@ def _read(files: Sequence[str], given: Configuration | None, mode: str | None, s
     read = read_objects(others)
     workloads = [one for one in others if is_workload(one.object)]
     if workloads:
-        return _replayed(workloads, read, features_of(server, given).server), None, {}, ()
+        objects = [one.object for one in workloads]
+        templates = tuple(read.of(ResourceClaimTemplate))
+        found, mistakes = read_arrivals(objects, templates)
+        if mistakes:
+            wrong: list[tuple[Document, str, str]] = []
+            for mistake in mistakes:
+                document = workloads[mistake.document]
+                wrong.append((document, mistake.pointer, mistake.message))
+            raise ManifestError(inputs.problems(wrong))
+        stock = read.stock(features_of(server, given).server)
+        return Workload(name_of(objects), stock, tuple(found)), None, {}, ()
     configuration = given or among(documents)
     features = features_of(server, configuration)
     arriving, made, refused = _arrive(pods, others, configuration, mode, features)
@@ -150,25 +186,6 @@ def _read(files: Sequence[str], given: Configuration | None, mode: str | None, s
         quotas=tuple(read.of(DeviceQuota)),
     )
     return None, snapshot, refused, configuration.file.node_templates
-
-
-def _replayed(workloads: Sequence[Document], given: Given, server: Server) -> Workload:
-    """Read what arrives when; raise ManifestError with everything that is wrong with it."""
-    from allocator.simulation import Workload, name_of, read_arrivals
-    from cluster.manifests import ManifestError
-    from dra.objects import ResourceClaimTemplate
-
-    objects = [one.object for one in workloads]
-    templates = tuple(given.of(ResourceClaimTemplate))
-    found, mistakes = read_arrivals(objects, templates)
-    if mistakes:
-        wrong: list[tuple[Document, str, str]] = []
-        for one in mistakes:
-            document = workloads[one.document]
-            wrong.append((document, one.pointer, one.message))
-        raise ManifestError(inputs.problems(wrong))
-    stock = given.stock(server)
-    return Workload(name_of(objects), stock, tuple(found))
 
 
 def _arrive(
@@ -236,45 +253,6 @@ def _progress(label: str) -> Callable[[int, int], None] | None:
             click.echo(f"\r{label}: {done} of {of} pods ", err=True, nl=done == of)
 
     return show
-
-
-def _schedule(
-    snapshot: Snapshot,
-    refused: Mapping[str, str],
-    templates: Sequence[NodeTemplate],
-    strategy: str,
-    *,
-    budget_ms: int | None,
-    output: str,
-) -> Exit:
-    from allocator.one_node import Options, explain
-    from allocator.simulation import PodOutcome, simulate
-    from dra.wire import builtins
-
-    ask = _ask(strategy, budget_ms, snapshot.stock)
-    progress = _progress(strategy)
-
-    def why(now: Stock, node: str, claims: Sequence[ResourceClaim], refused: Answer) -> Answer:
-        if refused.verdict != "infeasible":
-            return refused
-        return explain(refused, now, node, claims, Options())
-
-    found = simulate(snapshot, ask=ask, why=why, progress=progress)
-    found = _with_prospects(found, snapshot, templates, strategy, budget_ms)
-    # The pods that the webhook refused never came so far.
-    outcomes = [PodOutcome(pod=pod, node=None, summary=reason) for pod, reason in refused.items()]
-    totals = found.totals
-    totals = msgspec.structs.replace(
-        totals, pods=totals.pods + len(outcomes), unschedulable=totals.unschedulable + len(outcomes)
-    )
-    found = msgspec.structs.replace(found, pods=(*found.pods, *outcomes), totals=totals)
-    if output == "json":
-        inputs.write_json({"strategy": strategy, **builtins(found)})
-    else:
-        inputs.tell(_schedule_text(found, strategy))
-    if totals.undecided:
-        return Exit.UNDECIDED
-    return Exit.REFUSED if totals.unschedulable else Exit.FINE
 
 
 def _with_prospects(

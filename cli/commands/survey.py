@@ -16,7 +16,6 @@ from cli.state import say_assumed
 
 if TYPE_CHECKING:
     from cli.loading import Gathered
-    from cli.survey import Overview
     from cluster.protocol import Cluster
     from webhook.state import Configuration, Features
 
@@ -104,7 +103,26 @@ def command(
         gathered, features = _visit(kubeconfig, context, namespace, configuration, probe=probe)
     with inputs.undisturbed():
         seen = overview(gathered, configuration, features, scope)
-    _print(seen, output)
+    import msgspec
+
+    from cli.check import reports
+    from cli.survey import findings, page, screen, table
+
+    match output:
+        case "json":
+            fates = {fate.value: number for fate, number in seen.fates.items()}
+            inputs.write_json({"fates": fates, **msgspec.to_builtins(seen)})
+        case "csv":
+            click.echo(table(seen), nl=False)
+        case "sarif" | "github" | "junit":
+            placed = [reports.Placed(*one) for one in findings(seen)]
+            workloads = [(f"{one.kind}/{one.namespace}/{one.name}", one.file) for one in seen.workloads]
+            inputs.tell_hosts(reports.for_hosts(output, placed, workloads, "survey"))
+        case "html":
+            click.echo(page(seen), nl=False)
+        case _:
+            lines = screen(seen, columns=inputs.width(), wide=output == "wide", colour=inputs.colours())
+            inputs.tell(lines, styled=True)
     say_assumed(one.key for workload in seen.workloads for one in workload.keys if one.assumed)
     bad = () if fail_on == "never" else _LEVELS[: _LEVELS.index(fail_on) + 1]
     roughly = "differs" in bad and any(key.pods == "approximated" for one in seen.workloads for key in one.keys)
@@ -131,26 +149,3 @@ def _visit(
     server = gathered.server
     assert server is not None
     return gathered, Features.seen(server.minor, server.gates)
-
-
-def _print(seen: Overview, output: str) -> None:
-    import msgspec
-
-    from cli.check import reports
-    from cli.survey import findings, page, screen, table
-
-    match output:
-        case "json":
-            fates = {fate.value: number for fate, number in seen.fates.items()}
-            inputs.write_json({"fates": fates, **msgspec.to_builtins(seen)})
-        case "csv":
-            click.echo(table(seen), nl=False)
-        case "sarif" | "github" | "junit":
-            placed = [reports.Placed(*one) for one in findings(seen)]
-            workloads = [(f"{one.kind}/{one.namespace}/{one.name}", one.file) for one in seen.workloads]
-            inputs.tell_hosts(reports.for_hosts(output, placed, workloads, "survey"))
-        case "html":
-            click.echo(page(seen), nl=False)
-        case _:
-            lines = screen(seen, columns=inputs.width(), wide=output == "wide", colour=inputs.colours())
-            inputs.tell(lines, styled=True)

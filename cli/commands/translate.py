@@ -320,34 +320,42 @@ def _print(results: list[Result], output: str, edits: list[Edited]) -> None:
             ]
             inputs.write_json(patches)
         case "diff":
-            _print_diff(results, edits)
+            # Print a difference that git applies; for a file that cannot be edited, one of its objects, for people.
+            import difflib
+
+            from cli.edited import diff
+
+            for one in edits:
+                if not one.problem:
+                    inputs.tell_change("".join(diff(one)))
+                    continue
+                if one.path != "-":
+                    inputs.warn(
+                        f"{one.path}:{one.line}: {one.problem}: this difference is of its objects, and git cannot apply it"
+                    )
+                for result in results:
+                    if result.document.file != one.path or not result.translation.changed:
+                        continue
+                    before = manifests.dump([result.document.object]).splitlines(keepends=True)
+                    after = manifests.dump([*result.templates, result.object]).splitlines(keepends=True)
+                    inputs.tell_change(
+                        "".join(difflib.unified_diff(before, after, f"a/{result.name}", f"b/{result.name}"))
+                    )
         case "report":
             _print_report(results)
         case _:
-            _print_findings(output, results)
+            # Print findings in a form of a code host; objects that quotas would turn back are among them.
+            from cli.check import place, place_decisions, reports
+            from cli.quota import reviewed
+            from dra.validation import name
 
-
-def _print_diff(results: list[Result], edits: list[Edited]) -> None:
-    """Print a difference that git applies; for a file that cannot be edited, one of its objects, for people."""
-    import difflib
-
-    from cli.edited import diff
-    from cluster import manifests
-
-    for one in edits:
-        if not one.problem:
-            inputs.tell_change("".join(diff(one)))
-            continue
-        if one.path != "-":
-            inputs.warn(
-                f"{one.path}:{one.line}: {one.problem}: this difference is of its objects, and git cannot apply it"
-            )
-        for result in results:
-            if result.document.file != one.path or not result.translation.changed:
-                continue
-            before = manifests.dump([result.document.object]).splitlines(keepends=True)
-            after = manifests.dump([*result.templates, result.object]).splitlines(keepends=True)
-            inputs.tell_change("".join(difflib.unified_diff(before, after, f"a/{result.name}", f"b/{result.name}")))
+            documents = [result.document for result in results]
+            placed = place_decisions([(result.document, result.translation.decisions) for result in results])
+            if foretold := [one for result in results for one in result.foretold]:
+                placed += place(documents, reviewed(foretold, [document.object for document in documents]))
+            placed.sort(key=attrgetter("number"))
+            checked = [(name(document.object), document.place_of("")[0]) for document in documents]
+            inputs.tell_hosts(reports.for_hosts(output, placed, checked, "translate"))
 
 
 def _print_report(results: list[Result]) -> None:
@@ -390,21 +398,6 @@ def _print_report(results: list[Result]) -> None:
     inputs.tell(
         [f"{objects}: {changed} rewritten, {pods}{refused} refused, {left} left, {others} without a legacy request"],
     )
-
-
-def _print_findings(form: str, results: list[Result]) -> None:
-    """Print findings in a form of a code host; objects that quotas would turn back are among them."""
-    from cli.check import place, place_decisions, reports
-    from cli.quota import reviewed
-    from dra.validation import name
-
-    documents = [result.document for result in results]
-    placed = place_decisions([(result.document, result.translation.decisions) for result in results])
-    if foretold := [one for result in results for one in result.foretold]:
-        placed += place(documents, reviewed(foretold, [document.object for document in documents]))
-    placed.sort(key=attrgetter("number"))
-    checked = [(name(document.object), document.place_of("")[0]) for document in documents]
-    inputs.tell_hosts(reports.for_hosts(form, placed, checked, "translate"))
 
 
 def _write_into(edited: list[Edited], *, dry_run: bool, err: bool) -> None:

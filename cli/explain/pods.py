@@ -36,7 +36,36 @@ def tell_pod(key: str, scene: Scene, configuration: Configuration) -> PodStory:
     """Tell of one pod, by namespace/name."""
     pod = scene.pods[key]
     gate = words_on(pod, scene, configuration)
-    claims = _claims(pod, scene)
+    namespace = pod.metadata.namespace or "default"
+    claims: list[ClaimStory] = []
+    names: set[str] = set()
+    for entry in pod.spec.resource_claims:
+        name = claim_name(pod, entry)
+        if name is None:
+            continue  # the controller says that none is needed
+        names.add(name)
+        template = entry.resource_claim_template_name or ""
+        claim = scene.stock.claims.get(f"{namespace}/{name}")
+        if claim is not None:
+            claims.append(tell_claim(claim, scene, entry=entry.name, template=template))
+            continue
+        remark = f"ResourceClaim {name} does not exist"
+        if template and f"{namespace}/{template}" in scene.templates:
+            remark = f"it is not made yet, though ResourceClaimTemplate {template} exists"
+        elif template:
+            remark = f"ResourceClaimTemplate {template} does not exist"
+        missing = ClaimStory(
+            name=f"{namespace}/{name}" if name else "",
+            state=ClaimState.MISSING,
+            entry=entry.name,
+            template=template,
+            remarks=(remark,),
+        )
+        claims.append(missing)
+    for name in claim_names(pod):
+        claim = scene.stock.claims.get(f"{namespace}/{name}")
+        if name not in names and claim is not None:
+            claims.append(tell_claim(claim, scene, entry="extended resources"))
     waits = not (pod.spec.node_name or pod.is_done)
     prospect = prospect_of(pod, scene) if waits else None
     scheduler = pod.spec.scheduler_name or _STOCK
@@ -75,40 +104,6 @@ def scheduler_keeper(name: str, configuration: Configuration) -> Keeper:
     bridge = configuration.file.bridge
     ours = name == bridge.scheduler_name if bridge is not None else name.startswith(NAME)
     return Keeper.BRIDGE if ours else Keeper.SCHEDULER
-
-
-def _claims(pod: Pod, scene: Scene) -> list[ClaimStory]:
-    namespace = pod.metadata.namespace or "default"
-    told: list[ClaimStory] = []
-    names: set[str] = set()
-    for entry in pod.spec.resource_claims:
-        name = claim_name(pod, entry)
-        if name is None:
-            continue  # the controller says that none is needed
-        names.add(name)
-        template = entry.resource_claim_template_name or ""
-        claim = scene.stock.claims.get(f"{namespace}/{name}")
-        if claim is not None:
-            told.append(tell_claim(claim, scene, entry=entry.name, template=template))
-            continue
-        remark = f"ResourceClaim {name} does not exist"
-        if template and f"{namespace}/{template}" in scene.templates:
-            remark = f"it is not made yet, though ResourceClaimTemplate {template} exists"
-        elif template:
-            remark = f"ResourceClaimTemplate {template} does not exist"
-        missing = ClaimStory(
-            name=f"{namespace}/{name}" if name else "",
-            state=ClaimState.MISSING,
-            entry=entry.name,
-            template=template,
-            remarks=(remark,),
-        )
-        told.append(missing)
-    for name in claim_names(pod):
-        claim = scene.stock.claims.get(f"{namespace}/{name}")
-        if name not in names and claim is not None:
-            told.append(tell_claim(claim, scene, entry="extended resources"))
-    return told
 
 
 # ---- which component acts next, from the end of a pod's life to its beginning

@@ -75,7 +75,7 @@ def prospect_of(pod: Pod, scene: Scene) -> Prospect | None:
             outlook=Outlook.UNDECIDED, message=f"{message}; its scheduler says: {said}" if said else message
         )
     used = total(scene.pods.values()) if scene.knows_pods else {}
-    find = barriers(pod, _served(pod, stock))
+    find = barriers(pod, frozenset(served_resources(pod, serve_resources(stock.classes.values()))))
     reachable = {name: node for name, node in stock.nodes.items() if not elsewhere(wants.claims, node)}
     may_go = [name for name, node in reachable.items() if next(find(node, {}), None) is None]
     tried = try_out(wants.open, stock, may_go or reachable)
@@ -174,11 +174,6 @@ def _blockers(
                 since=since_of(claim),
                 alone=alone,
             )
-
-
-def _served(pod: Pod, stock: Stock) -> frozenset[str]:
-    """The resource names of a pod that devices answer for."""
-    return frozenset(served_resources(pod, serve_resources(stock.classes.values())))
 
 
 def _beside(find: Barriers, stock: Stock, used: Mapping[str, Amounts]) -> list[Beside]:

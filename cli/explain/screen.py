@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from cli.explain.stories import (
         ClaimStory,
         DeviceStory,
-        GateWords,
         Loner,
         PodStory,
         Prospect,
@@ -66,7 +65,27 @@ def screen_of_pod(told: PodStory) -> Iterator[str]:
     where = f" on {told.node}" if told.node else ""
     yield f"pod {told.name}: {told.phase or 'in no cluster yet'}{where}, scheduler {told.scheduler}{made}"
     yield _standing(told.standing)
-    yield from _webhook(told.gate)
+    asked: list[str] = []
+    for container, words in told.gate.removed.items():
+        amounts = few([f"{key}: {value}" for key, value in words.items()], _DEVICES)
+        asked.append(f"container {container}: {amounts}")
+    yield from _rows("asked", asked, _ROWS, "container")
+    if told.gate.trust is not Trust.NONE:
+        yield _row("record", _TRUST[told.gate.trust])
+    decisions: list[str] = []
+    for one in told.gate.decisions:
+        if one.action is Action.REFUSED and told.gate.refusals:
+            continue  # stands among the refusals
+        where = f"{one.container}: " if one.container else ""
+        key = f"{one.key} " if one.key else ""
+        dialect = f"({one.dialect}) " if one.dialect else ""
+        would = "would be " if told.gate.foretold else ""
+        detail = f": {one.detail}" if one.detail else ""
+        why = "because" if told.gate.foretold else "as it stands now,"
+        basis = f"; {why} {one.basis}" if one.basis else ""
+        decisions.append(f"{where}{key}{dialect}{would}{one.action}{detail}{basis}")
+    yield from _rows("webhook", decisions, _WORDS, "decision")
+    yield from _rows("refused", told.gate.refusals, _ROWS, "refusal")
     for claim in told.claims[:_ROWS]:
         template = f", from template {claim.template}" if claim.template else ""
         name = f"{claim.entry} = {claim.name}" if claim.name and claim.entry else claim.entry or claim.name
@@ -161,30 +180,6 @@ def screen_of_server(told: ServerMeant) -> Iterator[str]:
 
 def _standing(one: Standing) -> str:
     return _row("stands", f"{_AT.get(one.keeper, f'at the {one.keeper}: ')}{one.message}")
-
-
-def _webhook(told: GateWords) -> Iterator[str]:
-    asked: list[str] = []
-    for container, words in told.removed.items():
-        amounts = few([f"{key}: {value}" for key, value in words.items()], _DEVICES)
-        asked.append(f"container {container}: {amounts}")
-    yield from _rows("asked", asked, _ROWS, "container")
-    if told.trust is not Trust.NONE:
-        yield _row("record", _TRUST[told.trust])
-    decisions: list[str] = []
-    for one in told.decisions:
-        if one.action is Action.REFUSED and told.refusals:
-            continue  # stands among the refusals
-        where = f"{one.container}: " if one.container else ""
-        key = f"{one.key} " if one.key else ""
-        dialect = f"({one.dialect}) " if one.dialect else ""
-        would = "would be " if told.foretold else ""
-        detail = f": {one.detail}" if one.detail else ""
-        why = "because" if told.foretold else "as it stands now,"
-        basis = f"; {why} {one.basis}" if one.basis else ""
-        decisions.append(f"{where}{key}{dialect}{would}{one.action}{detail}{basis}")
-    yield from _rows("webhook", decisions, _WORDS, "decision")
-    yield from _rows("refused", told.refusals, _ROWS, "refusal")
 
 
 def _claim(claim: ClaimStory) -> Iterator[str]:

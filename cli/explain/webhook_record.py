@@ -50,7 +50,19 @@ def words_on(pod: Pod, scene: Scene, configuration: Configuration) -> GateWords:
     if scene.seals:
         bearer = template.bearer(pod, pod.metadata.namespace or "default")
         trust = Trust.VERIFIED if is_genuine(annotations, bearer, scene.seals) else Trust.FORGED
-    decisions = _decisions(pod)
+    # What a record has that is not a decision is left out.
+    told = _decoded(pod.metadata.annotations.get(names.DECISION)).get("decisions")
+    decisions: list[Decision] = []
+    for one in told[:_MOST] if isinstance(told, list) else ():
+        words = mapping(one)
+        try:
+            action = Action(_text(words.get("action")))
+        except ValueError:
+            continue
+        container, dialect, key, detail = (
+            _text(words.get(name) or "") for name in ("container", "dialect", "key", "detail")
+        )
+        decisions.append(Decision(f"Pod/{pod.metadata.key}", container, dialect, key, action, detail))
     if raw is not None and trust is not Trust.FORGED:
         # The record does not hold the evidence: the same words are decided on once more, for what they would rest on now.
         bases: dict[tuple[str, str], str] = {}
@@ -89,23 +101,6 @@ def _restored(raw: dict[str, Any], removed: dict[str, dict[str, Any]], scheduler
                 kept["limits"] = {**mapping(resources.get("limits")), **words}
                 restored[at] = {**container, "resources": kept}
     return {**raw, "metadata": metadata, "spec": spec}
-
-
-def _decisions(pod: Pod) -> list[Decision]:
-    """Read the decisions of a record; what is no decision is left out."""
-    told = _decoded(pod.metadata.annotations.get(names.DECISION)).get("decisions")
-    found: list[Decision] = []
-    for one in told[:_MOST] if isinstance(told, list) else ():
-        words = mapping(one)
-        try:
-            action = Action(_text(words.get("action")))
-        except ValueError:
-            continue
-        container, dialect, key, detail = (
-            _text(words.get(name) or "") for name in ("container", "dialect", "key", "detail")
-        )
-        found.append(Decision(f"Pod/{pod.metadata.key}", container, dialect, key, action, detail))
-    return found
 
 
 def _decoded(text: str | None) -> dict[str, Any]:

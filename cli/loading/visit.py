@@ -110,7 +110,24 @@ class Visit(Generic[T]):
         """Read what a survey looks at, and other kinds before it; of custom kinds those that have pods or own something that was read."""
         await self.read((*also, *_KINDS))
         definitions = await self._all(_DEFINITIONS, None, Trimmer().trim)
-        await self.read(_with_pods(definitions, self._owners))
+        # Choose the custom kinds that can hold a pod template by their schema, or that own something that was read.
+        chosen: list[Resource[Any]] = []
+        for definition in definitions:
+            spec = inside(definition, "spec")
+            called = inside(spec, "names")
+            versions = items(spec, "versions")
+            served = [one for one in versions if one.get("served") is True]
+            if not served:
+                continue
+            group, kind = text(spec.get("group")), text(called.get("kind"))
+            parts = (group, text(served[0].get("name")), text(called.get("plural")), kind)
+            if group in _OPTIONAL or not all(_NAME(part) for part in parts):
+                continue
+            if kind in self._owners or any(
+                name == "containers" for version in versions for name in _member_names(version)
+            ):
+                chosen.append(Resource(*parts, dict, namespaced=spec.get("scope") == "Namespaced"))
+        await self.read(chosen[:_MOST_KINDS])
         self.unread.sort(key=lambda one: one.kind)
 
     async def read(self, kinds: Iterable[Resource[Any]]) -> None:
@@ -154,25 +171,6 @@ class Visit(Generic[T]):
                 more = page.more
                 if not more:
                     return found
-
-
-def _with_pods(definitions: Iterable[Object], owners: set[str]) -> list[Resource[Any]]:
-    """Choose the custom kinds that can hold a pod template by their schema, or that own something that was read."""
-    chosen: list[Resource[Any]] = []
-    for definition in definitions:
-        spec = inside(definition, "spec")
-        called = inside(spec, "names")
-        versions = items(spec, "versions")
-        served = [one for one in versions if one.get("served") is True]
-        if not served:
-            continue
-        group, kind = text(spec.get("group")), text(called.get("kind"))
-        parts = (group, text(served[0].get("name")), text(called.get("plural")), kind)
-        if group in _OPTIONAL or not all(_NAME(part) for part in parts):
-            continue
-        if kind in owners or any(name == "containers" for version in versions for name in _member_names(version)):
-            chosen.append(Resource(*parts, dict, namespaced=spec.get("scope") == "Namespaced"))
-    return chosen[:_MOST_KINDS]
 
 
 def _member_names(value: Any) -> Iterator[str]:

@@ -114,25 +114,22 @@ class PodsListener:
             return _refuse(400, "the manifest holds no pod, and no workload that makes pods")
         try:
             for obj in companions:
-                await self._apply(obj)
+                resource = resources.of(obj)
+                assert resource is not None  # a companion
+                metadata = obj.get("metadata") or {}
+                name = str(metadata.get("name") or "")
+                namespace = None
+                if resource.namespaced:
+                    namespace = metadata.get("namespace") or "default"
+                    await self._here.ensure_namespace(namespace)
+                patch = Apply(obj, MANAGER, force=True)
+                await self._here.cluster.patch(resource.raw, name, patch, namespace)
             told = [await end_of(self._here, pod, self._patience) for pod in pods]
         except ApiError as error:
             return _refuse(error.status or 500, str(error))
         applied = "".join(f"applied {obj['kind']} {obj['metadata']['name']}\n" for obj in companions)
         others = "".join(f"passed over {name_of(obj)}\n" for obj in passed_over)
         return web.Response(text=applied + others + _text(told))
-
-    async def _apply(self, obj: Raw) -> None:
-        resource = resources.of(obj)
-        assert resource is not None  # a companion
-        metadata = obj.get("metadata") or {}
-        name = str(metadata.get("name") or "")
-        namespace = None
-        if resource.namespaced:
-            namespace = metadata.get("namespace") or "default"
-            await self._here.ensure_namespace(namespace)
-        patch = Apply(obj, MANAGER, force=True)
-        await self._here.cluster.patch(resource.raw, name, patch, namespace)
 
     async def _delete(self, request: web.Request) -> web.Response:
         cluster = self._here.cluster

@@ -42,7 +42,22 @@ def schema_of(name: str) -> Schema:
     if name == CONFIGURATION:
         (whole,), definitions = _components([type(Configuration().file)])
         root = definitions.pop(whole["$ref"].rpartition("/")[2])
-        _narrow_rows(definitions["Row"])
+        # Leave of roles and actions those that are read from a table without code, by where a key stands.
+        row = definitions["Row"]
+        members = row["properties"]
+        read: set[Role] = set()
+        row["allOf"] = places = []
+        for place, roles in plain.ROLES.items():
+            read.update(roles)
+            stands: Schema = {"properties": {"place": {"const": place.value}}}
+            if place is not Position.RESOURCE:  # the default
+                stands["required"] = ["place"]
+            places.append({"if": stands, "then": {"properties": {"role": {"enum": _values(roles)}}}})
+        _choose(members["role"], _values(read))
+        # What only code can decide.
+        actions = set(Action)
+        actions -= {Action.REFUSED, Action.NOT_UNDERSTOOD, Action.AT_WEBHOOK}
+        _choose(members["action"], sorted(actions))
         for narrowed in ("Role", "Action"):
             del definitions[narrowed]
         _name_what_there_is(root, definitions)
@@ -75,7 +90,19 @@ def _components(types: list[type]) -> tuple[list[Schema], dict[str, Schema]]:
     for one in definitions.values():
         if "description" in one:  # with the indentation of the docstring, before Python 3.13
             one["description"] = inspect.cleandoc(one["description"])
-    for struct in _structs(types):
+    # List the types that are made of fields, and those of their fields.
+    found: set[type[msgspec.Struct]] = set()
+    waiting: list[Any] = [msgspec.inspect.type_info(type_) for type_ in types]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, msgspec.inspect.StructType):
+            if one.cls in found:
+                continue
+            found.add(one.cls)
+            waiting += [field.type for field in one.fields]
+        waiting += [getattr(one, part) for part in ("item_type", "key_type", "value_type") if hasattr(one, part)]
+        waiting += getattr(one, "types", ())
+    for struct in found:
         properties = definitions[struct.__name__]["properties"]
         encoded = {field.name: field.encode_name for field in msgspec.structs.fields(struct)}
         for name, text in _comments(struct):
@@ -89,22 +116,6 @@ def _of_other(type_: type) -> Schema:
     if type_ is Opaque:
         return {"description": "any JSON value"}
     raise NotImplementedError(type_)
-
-
-def _structs(types: Iterable[type]) -> set[type[msgspec.Struct]]:
-    """List the types that are made of fields, and those of their fields."""
-    found: set[type[msgspec.Struct]] = set()
-    waiting: list[Any] = [msgspec.inspect.type_info(type_) for type_ in types]
-    while waiting:
-        one = waiting.pop()
-        if isinstance(one, msgspec.inspect.StructType):
-            if one.cls in found:
-                continue
-            found.add(one.cls)
-            waiting += [field.type for field in one.fields]
-        waiting += [getattr(one, part) for part in ("item_type", "key_type", "value_type") if hasattr(one, part)]
-        waiting += getattr(one, "types", ())
-    return found
 
 
 def _comments(struct: type[msgspec.Struct]) -> Iterator[tuple[str, str]]:
@@ -130,24 +141,6 @@ def _lines(cls: type) -> tuple[str, ...]:
         return tuple(inspect.getsource(cls).splitlines())
     except (OSError, TypeError):
         return ()
-
-
-def _narrow_rows(row: Schema) -> None:
-    """Leave of roles and actions those that are read from a table without code, by where a key stands."""
-    members = row["properties"]
-    read: set[Role] = set()
-    row["allOf"] = places = []
-    for place, roles in plain.ROLES.items():
-        read.update(roles)
-        stands: Schema = {"properties": {"place": {"const": place.value}}}
-        if place is not Position.RESOURCE:  # the default
-            stands["required"] = ["place"]
-        places.append({"if": stands, "then": {"properties": {"role": {"enum": _values(roles)}}}})
-    _choose(members["role"], _values(read))
-    # What only code can decide.
-    actions = set(Action)
-    actions -= {Action.REFUSED, Action.NOT_UNDERSTOOD, Action.AT_WEBHOOK}
-    _choose(members["action"], sorted(actions))
 
 
 def _choose(member: Schema, values: list[str]) -> None:

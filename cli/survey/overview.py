@@ -11,14 +11,14 @@ from cli.loading import CLUSTER, Gathered, Unread, inside, state_of, text, who
 from cli.survey.families import Family, families, has_ended
 from cli.survey.fleet import DriverStock, PluginStock, Use, held, published, uses
 from cli.survey.obstacles import Obstacle, obstacles
-from cli.survey.verdicts import STAYING, Foreteller, Judged, Key, Outlook, is_moved
+from cli.survey.verdicts import STAYING, Foreteller, Key, Outlook, is_moved
 from webhook import names
 from webhook.admission import asks_in_unknown_kind
 from webhook.mixed_fleet import Standing, standings
 from webhook.translate import at, mapping, paths
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping
 
     from webhook.state import Configuration, Features
 
@@ -117,7 +117,24 @@ def overview(gathered: Gathered, configuration: Configuration, features: Feature
         # The use of nodes counts all workloads, whichever are asked about.
         (staying if judged.fate in STAYING else moving).update(uses(family.pods))
         if scope.holds(family):
-            workloads.append(_workload(family, judged, gathered))
+            top = family.top
+            file, line = gathered.places[family.number] if gathered.places else ("", 0)
+            workloads.append(
+                Asking(
+                    namespace=top.namespace,
+                    kind=top.kind,
+                    name=top.name,
+                    fate=judged.fate,
+                    dialects=tuple(dict.fromkeys(key.dialect for key in judged.keys if key.dialect)),
+                    keys=judged.keys,
+                    pods=len(family.pods),
+                    running=sum(bool(inside(pod, "spec").get("nodeName")) for pod in family.pods),
+                    moved=sum(map(is_moved, family.pods)),
+                    warnings=judged.warnings,
+                    file=file,
+                    line=line,
+                )
+            )
             concerned.append(family)
             wanted |= judged.classes
     workloads.sort(key=lambda one: (one.namespace, one.kind, one.name, one.file, one.line))
@@ -125,13 +142,25 @@ def overview(gathered: Gathered, configuration: Configuration, features: Feature
     is_installed = any(who(one).name.startswith(names.NAME) for one in gathered.of("MutatingWebhookConfiguration"))
     labels = {who(one).name: inside(one, "metadata", "labels") for one in gathered.of("Namespace")}
     namespaces = sorted({one.namespace for one in workloads} - {CLUSTER})
+    # Put equal reasons together; the reason of the gravest fate and of most pods comes first.
+    counts: Counter[Reason] = Counter()
+    pods: Counter[Reason] = Counter()
+    for one in workloads:
+        telling = [key for key in one.keys if key.fate in _TELLING]
+        for reason in {
+            Reason(fate=key.fate, key=key.key, detail=key.detail, remedy=key.remedy, code=key.code) for key in telling
+        }:
+            counts[reason] += 1
+            pods[reason] += one.pods
+    found = [msgspec.structs.replace(one, workloads=number, pods=pods[one]) for one, number in counts.items()]
+    found.sort(key=lambda one: (-_TELLING.index(one.fate), -one.pods, -one.workloads, one.key, one.detail))
     return Overview(
         server=gathered.server.version if gathered.server else "",
         features={gate: features.on(gate) for gate in features.known()},
         objects=len(gathered.objects),
         pods=sum(not has_ended(one) for one in gathered.of("Pod")),
         workloads=tuple(workloads),
-        reasons=_reasons(workloads),
+        reasons=tuple(found),
         obstacles=tuple(obstacles(gathered, state, concerned, plugins, wanted)),
         plugins=tuple(plugins),
         drivers=tuple(published(stock)) if stock is not None else (),
@@ -144,38 +173,3 @@ def overview(gathered: Gathered, configuration: Configuration, features: Feature
         },
         unread=(*gathered.unread, *odd),
     )
-
-
-def _workload(family: Family, judged: Judged, gathered: Gathered) -> Asking:
-    top = family.top
-    file, line = gathered.places[family.number] if gathered.places else ("", 0)
-    return Asking(
-        namespace=top.namespace,
-        kind=top.kind,
-        name=top.name,
-        fate=judged.fate,
-        dialects=tuple(dict.fromkeys(key.dialect for key in judged.keys if key.dialect)),
-        keys=judged.keys,
-        pods=len(family.pods),
-        running=sum(bool(inside(pod, "spec").get("nodeName")) for pod in family.pods),
-        moved=sum(map(is_moved, family.pods)),
-        warnings=judged.warnings,
-        file=file,
-        line=line,
-    )
-
-
-def _reasons(workloads: Iterable[Asking]) -> tuple[Reason, ...]:
-    """Put equal reasons together; the reason of the gravest fate and of most pods comes first."""
-    counts: Counter[Reason] = Counter()
-    pods: Counter[Reason] = Counter()
-    for one in workloads:
-        telling = [key for key in one.keys if key.fate in _TELLING]
-        for reason in {
-            Reason(fate=key.fate, key=key.key, detail=key.detail, remedy=key.remedy, code=key.code) for key in telling
-        }:
-            counts[reason] += 1
-            pods[reason] += one.pods
-    found = [msgspec.structs.replace(one, workloads=number, pods=pods[one]) for one, number in counts.items()]
-    found.sort(key=lambda one: (-_TELLING.index(one.fate), -one.pods, -one.workloads, one.key, one.detail))
-    return tuple(found)

@@ -24,7 +24,6 @@ from webhook.translate import Translation, at, look, mapping, paths
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from webhook.state import Configuration
     from webhook.translate import Decision
 
 _MOST_SHAPES = 32  # of one workload whose owner could not be read
@@ -105,7 +104,23 @@ class Foreteller:
     def __init__(self, state: State) -> None:
         # `observe` and `warn` are steps on the way to `enforce`; a namespace with `off` wants to stay.
         self.now = everywhere(state, Mode.ENFORCE, but=frozenset((Mode.OFF,)))
-        self.later = _when_ready(self.now)
+        # Give the same cluster with all drivers installed, their classes there, and no device plugin any more.
+        fleet = self.now.fleet
+        classes: dict[str, Served] = dict(fleet.classes)
+        for target in self.now.configuration.targets.values():
+            declared = self.now.configuration.file.classes.get(target.name, "")
+            served = fleet.find(target, declared)
+            if served is None or not served.devices:
+                added = assumed(target, Served(name=served.name if served else declared))
+                classes[added.name] = added
+        # What most of its nodes hand out as replicas is no whole device either when the plugin is gone.
+        most = {
+            key: nodes for key, nodes in fleet.shared.items() if 2 * len(nodes) > len(fleet.handed_out.get(key, ()))
+        }
+        ready = msgspec.structs.replace(
+            fleet, known=True, handed_out={}, handed_out_anywhere={}, shared=most, classes=classes
+        )
+        self.later = msgspec.structs.replace(self.now, fleet=ready, stock=None, prospects=None)
         rows = [row for dialect in state.configuration.dialects for row in dialect.keys]
         self._known = [row.name for row in rows if row.place is Position.RESOURCE]
         self._judged: dict[bytes, _Foretold] = {}
@@ -116,7 +131,16 @@ class Foreteller:
         shapes: dict[bytes, Object] = {}
         for number, shape in enumerate(family.shapes):
             if is_pod(shape):
-                pod = _before_placing(shape, self.now.configuration)
+                # Take off what a scheduler wrote when it placed the pod, its node first of all.
+                spec = {name: value for name, value in inside(shape, "spec").items() if name not in _WRITTEN_LATER}
+                metadata = dict(inside(shape, "metadata"))
+                rows = self.now.configuration.rows[Position.ANNOTATION]
+                metadata["annotations"] = {
+                    name: value
+                    for name, value in inside(metadata, "annotations").items()
+                    if all(known.row.role is not Role.PLACED for known in rows.get(name, ()))
+                }
+                pod = {**shape, "spec": spec, "metadata": metadata}
                 spec = inside(pod, "spec")
                 asks = [(one.get("name"), one.get("resources")) for _, one in _containers(pod)]
                 where = spec.get("nodeSelector"), spec.get("affinity"), spec.get("schedulerName")
@@ -267,37 +291,6 @@ def _fate(decision: Decision) -> Outlook:
     if decision.action is Action.LEFT and not decision.code and _SERVED_BY_CLASS in decision.detail:
         return Outlook.SERVED
     return _OF_ACTION[decision.action]
-
-
-def _when_ready(state: State) -> State:
-    """Give the same cluster with all drivers installed, their classes there, and no device plugin any more."""
-    fleet = state.fleet
-    classes: dict[str, Served] = dict(fleet.classes)
-    for target in state.configuration.targets.values():
-        declared = state.configuration.file.classes.get(target.name, "")
-        served = fleet.find(target, declared)
-        if served is None or not served.devices:
-            added = assumed(target, Served(name=served.name if served else declared))
-            classes[added.name] = added
-    # What most of its nodes hand out as replicas is no whole device either when the plugin is gone.
-    most = {key: nodes for key, nodes in fleet.shared.items() if 2 * len(nodes) > len(fleet.handed_out.get(key, ()))}
-    ready = msgspec.structs.replace(
-        fleet, known=True, handed_out={}, handed_out_anywhere={}, shared=most, classes=classes
-    )
-    return msgspec.structs.replace(state, fleet=ready, stock=None, prospects=None)
-
-
-def _before_placing(pod: Object, configuration: Configuration) -> Object:
-    """Take off what a scheduler wrote when it placed the pod, its node first of all."""
-    spec = {name: value for name, value in inside(pod, "spec").items() if name not in _WRITTEN_LATER}
-    metadata = dict(inside(pod, "metadata"))
-    rows = configuration.rows[Position.ANNOTATION]
-    metadata["annotations"] = {
-        name: value
-        for name, value in inside(metadata, "annotations").items()
-        if all(known.row.role is not Role.PLACED for known in rows.get(name, ()))
-    }
-    return {**pod, "spec": spec, "metadata": metadata}
 
 
 def _containers(shape: Object) -> Iterator[tuple[Object, Object]]:
