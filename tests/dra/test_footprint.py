@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from dra.footprint import footprint
-from dra.objects import Node, Pod, ResourceClaim
+from dra.objects import Node, Pod, ResourceClaim, ResourceClaimTemplate
 from dra.quantity import Quantity
 from dra.wire import Opaque, convert, decode, encode
 
@@ -33,6 +33,8 @@ def walked(value):
 
 HOSTILE = {
     "labels": ({"metadata": {"labels": {f"l{number:x}": "" for number in range(20_000)}}}, Pod),
+    "owners": ({"metadata": {"ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": f"{number}", "uid": f"u{number}"} for number in range(10_000)]}}, ResourceClaimTemplate),
+    "finalizers": ({"metadata": {"finalizers": [f"a.b/{number}" for number in range(20_000)]}}, ResourceClaimTemplate),
     "variables": ({"spec": {"containers": [{"env": [{"name": f"E{number}"} for number in range(20_000)]}]}}, Pod),
     "tolerations": ({"spec": {"tolerations": [{}] * 20_000}}, Pod),
     "affinity": ({"spec": {"affinity": EMPTY}}, Pod),
@@ -73,3 +75,8 @@ def test_equal_values_are_equal_however_they_are_spelled():
         b'{"spec":{"devices":{"config":[{"opaque":{"parameters":{ "b" : 2, "a" : 1 }}}]}}}',
     ))  # fmt: skip
     assert one == other
+
+
+def test_of_managed_fields_nothing_is_kept():
+    managers = [{"manager": f"m{number}", "fieldsV1": EMPTY} for number in range(20)]
+    assert footprint(convert({"metadata": {"managedFields": managers}}, ResourceClaimTemplate)) < 500

@@ -26,7 +26,7 @@ from cluster.errors import AlreadyExists, ApiError, Forbidden, NotFound
 from cluster.outlines import without_environment
 from cluster.resources import version_of
 from dra.budget import Budget
-from dra.objects import ResourceClaimTemplateSpec
+from dra.objects import ObjectMeta, ResourceClaimTemplateSpec
 from runtime.controllers import WorkQueue
 from runtime.informers import Informer, Quarantine
 from webhook import names
@@ -427,9 +427,12 @@ class Templates:
 
 
 def _without_others_content(stored: ResourceClaimTemplate) -> ResourceClaimTemplate:
-    """Leave away what stands in a template whose name is none of ours: it is not compared with anything here."""
-    is_ours = stored.metadata.name.startswith(names.PREFIX)
-    return stored if is_ours else msgspec.structs.replace(stored, spec=ResourceClaimTemplateSpec())
+    """Leave away all but the identity of a template whose name is none of ours: it is not compared with anything here."""
+    meta = stored.metadata
+    if meta.name.startswith(names.PREFIX):
+        return stored
+    known = ObjectMeta(name=meta.name, namespace=meta.namespace, uid=meta.uid, resource_version=meta.resource_version)
+    return msgspec.structs.replace(stored, metadata=known, spec=ResourceClaimTemplateSpec())
 
 
 def _trimmed(workload: StoredWorkload) -> StoredWorkload:

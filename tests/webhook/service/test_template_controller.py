@@ -9,6 +9,7 @@ import pytest
 from cluster import resources
 from cluster.embedded.embedded import Embedded
 from cluster.errors import Gone, NotFound, Unavailable
+from dra.footprint import footprint
 from dra.stock import Stock
 from tests.limits import PATIENCE
 from tests.webhook.admission.test_decide import CLASS, NODE, SLICE, pod
@@ -128,6 +129,20 @@ async def test_a_template_is_there_soon_after_its_pod_and_only_once():
         await put(cluster, *(translated(f"p{i}") for i in range(20)))
         await has(cluster, 1)
     assert [what for what, _ in cluster.writes] == ["create"]
+
+
+async def test_of_a_template_that_is_not_ours_its_identity_is_kept_and_nothing_else():
+    owners = [{"apiVersion": "v1", "kind": "Pod", "name": f"p{at}", "uid": f"u{at}"} for at in range(2_000)]
+    many = {f"a.b/{at}": "x" for at in range(2_000)}
+    meta = {"name": "theirs", "namespace": "default", "ownerReferences": owners, "finalizers": [*many], "labels": many, "annotations": many}  # fmt: skip
+    cluster = Embedded()
+    cluster.load([{"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate", "metadata": meta, "spec": {"spec": {}}}])  # fmt: skip
+    async with running(cluster) as controller:
+        await controller._templates.wait_for_sync(PATIENCE)
+        (kept,) = controller._templates.objects.values()
+    assert (kept.metadata.name, kept.metadata.namespace) == ("theirs", "default")
+    assert kept.metadata.uid
+    assert footprint(kept) < 1_000
 
 
 async def test_pods_that_were_there_before_the_start_get_theirs():
