@@ -39,6 +39,10 @@ if TYPE_CHECKING:
 _APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 _SECRET = re.compile(r"passw|token|secret|credential|private|api[-_]?key|access[-_]?key", re.IGNORECASE)
 _NATIVE: Final = re.compile(r"(?:[a-z0-9-]+\.)*(?:kubernetes|k8s|drawbridge)\.(?:io|dev)")
+# Annotations of Kubernetes may be free text, such as the command that made a change, or a controller's own JSON: those that are neither stay.
+_WORD: Final = re.compile(r"[\w.:/,-]{0,63}", re.ASCII)
+_TOLD: Final = frozenset(["kubernetes.io/change-cause", "kubernetes.io/description"])
+_OURS: Final = re.compile(r"(?:[a-z0-9-]+\.)*drawbridge\.dev/.*")
 # Members of what has no type here: selectors, affinities, gates, references of variables, rules of webhooks.
 _SELECTING: Final = frozenset(
     [
@@ -241,7 +245,7 @@ class Redaction:
                 key: value
                 for key, value in given.items()
                 if isinstance(value, str)
-                and ((name == "labels") or self._is_known(key))
+                and ((name == "labels") or self._is_told(key, value))
                 and not (_SECRET.search(key) and not self._understands(key))
             }
         if owner is OpaqueDeviceConfiguration and name == "parameters":
@@ -272,6 +276,12 @@ class Redaction:
     def _is_known(self, key: str) -> bool:
         domain, slash, _ = key.partition("/")
         return key != _APPLIED and (self._understands(key) or bool(slash and _NATIVE.fullmatch(domain)))
+
+    def _is_told(self, key: str, value: str) -> bool:
+        """Say whether an annotation is kept."""
+        if self._understands(key) or _OURS.fullmatch(key):
+            return True
+        return self._is_known(key) and key not in _TOLD and _WORD.fullmatch(value) is not None
 
     def _strange(self, value: Any, around: str = "") -> Any:
         """What is kept of a part of a kind that has no type here."""

@@ -187,6 +187,23 @@ def test_what_was_applied_is_written_down_nowhere_else():
     assert made == {"metadata": {"annotations": {}}}
 
 
+@pytest.mark.parametrize(
+    "free",
+    [
+        {"kubernetes.io/change-cause": SECRET},
+        {"deprecated.kubernetes.io/note": f"kubectl set env deploy/a PASSWORD={SECRET}"},
+        {"csi.volume.kubernetes.io/nodeid": json.dumps({"a": SECRET})},
+        {"nginx.ingress.kubernetes.io/snippet": f"{SECRET}\n"},
+        {"scheduler.alpha.kubernetes.io/long": SECRET * 64},
+    ],
+)
+def test_of_annotations_of_kubernetes_free_text_is_left_out(free):
+    told = {"resource.kubernetes.io/pod-claim-name": "gpu", "kubernetes.io/config.source": "api", "drawbridge.dev/templates": '{"a": "b"}'}  # fmt: skip
+    made, left_out = redacted({"kind": "RayCluster", "metadata": {"annotations": told | free}})
+    assert made["metadata"] == {"annotations": told}
+    assert left_out == 1
+
+
 def test_what_decides_stays_with_the_names_of_secrets_in_variables():
     spec = {
         "imagePullSecrets": [{"name": "pull"}],
