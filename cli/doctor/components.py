@@ -53,6 +53,7 @@ _WITHOUT = {
     "allocator": "the bridge's scheduler places no pods with devices",
     "scheduler": "no pod of the bridge's scheduler is placed",
 }
+_BEGINS = frozenset(("", "ContainerCreating", "PodInitializing"))
 _MODES = ("off", "observe", "warn", "enforce")
 _SKEW = timedelta(minutes=1)
 _MOST = 6  # findings of one kind that are named one by one
@@ -427,11 +428,13 @@ def _why(workload: Raw, parts: Parts) -> str:
             f"not scheduled: {one.get('message', '')[:_QUOTED]}" for one in scheduled if one["status"] == "False"
         ]
         for container in status.get("containerStatuses") or []:
-            waiting = (container.get("state") or {}).get("waiting") or {}
-            ended = (container.get("lastState") or {}).get("terminated") or {}
-            if waiting.get("reason") not in (None, "ContainerCreating", "PodInitializing"):
-                said = waiting.get("message") or ended.get("message") or ""
-                reasons.append(f"container {container['name']}: {waiting['reason']}: {said[:_QUOTED]}")
+            state = container.get("state") or {}
+            waiting = state.get("waiting") or {}
+            ended = state.get("terminated") or (container.get("lastState") or {}).get("terminated") or {}
+            causes = {text(one.get("reason")) for one in (waiting, ended)} - _BEGINS
+            if causes and not container.get("ready"):
+                said = ended.get("message") or waiting.get("message") or ""
+                reasons.append(f"container {container['name']}: {', '.join(sorted(causes))}: {said[:_QUOTED]}")
         reasons += [line for one in parts.answers if one.pod == pod["metadata"]["name"] for line in one.lines if "[-]" in line]  # fmt: skip
     refused = parts.refusals.get(name_of(workload), "")
     return next(iter(reasons), f"no pod can be made: {refused[:_QUOTED]}" if refused else "its pods say no reason")

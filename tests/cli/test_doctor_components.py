@@ -84,6 +84,20 @@ def no_image(objects):
     objects.append(waiting("ImagePullBackOff"))
 
 
+def killed_again(objects):
+    """Without memory: what the kubelet says of waiting does not name that."""
+    scale(objects, readyReplicas=0)
+    objects.append(waiting("CrashLoopBackOff"))
+    [status] = objects[-1]["status"]["containerStatuses"]
+    status["lastState"] = {"terminated": {"reason": "OOMKilled"}}
+
+
+def between_restarts(objects):
+    scale(objects, readyReplicas=0)
+    ended = {"reason": "Error", "message": "error: no such option: --no-such"}
+    objects.append(pod(containerStatuses=[{"name": "webhook", "state": {"terminated": ended}}]))
+
+
 def not_made(objects):
     scale(
         objects, readyReplicas=0, conditions=[{"type": "ReplicaFailure", "status": "True", "message": "exceeded quota"}]
@@ -169,6 +183,8 @@ ILLS = [
     (on_no_node, "not running", "DaemonSet gpu-tools/others", "has the labels drawbridge.dev/driver=reference"),
     (scaled_down, "not running", "Deployment drawbridge-system/drawbridge-webhook", "it has 0 replicas"),
     (no_image, "not running", "Deployment drawbridge-system/drawbridge-webhook", "ImagePullBackOff: no such image"),
+    (killed_again, "not running", "Deployment drawbridge-system/drawbridge-webhook", "CrashLoopBackOff, OOMKilled: "),
+    (between_restarts, "not running", "Deployment drawbridge-system/drawbridge-webhook", "Error: error: no such option"),
     (not_made, "not running", "Deployment drawbridge-system/drawbridge-webhook", "no pod can be made: exceeded quota"),
     (no_node, "not ready", "Deployment drawbridge-system/drawbridge-webhook", "not scheduled: 0/1 nodes"),
     (twice, "two installations", "Namespace gpu-tools", "run in drawbridge-system, gpu-tools"),
