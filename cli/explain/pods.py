@@ -14,7 +14,7 @@ from cli.explain.webhook_record import words_on
 from cli.loading import inside, state_of, who
 from dra.objects import Pod, claim_name, claim_names
 from dra.quantity import Quantity
-from webhook.admission import find_missed
+from webhook.admission import find_missed, find_unserved
 from webhook.dialects import Action
 from webhook.names import NAME, PREFIX
 
@@ -202,6 +202,8 @@ def _at_its_scheduler(
     state, _ = state_of(scene.gathered, configuration, scene.features)
     if missed := find_missed(pod, state):
         return Standing(keeper=Keeper.USER, message=f"{missed.message}: {missed.remedy}")
+    for key, why in find_unserved(pod, state).items():
+        return Standing(keeper=Keeper.DRIVER, message=f"no node hands out {key}, and no claim can be made for it: {why}")
     named = [one for one in gate.decisions if one.key]
     keys = dict.fromkeys(one.key for one in [one for one in named if one.container] or named)
     message = f"no claim stands for {', '.join(keys)}: {scheduler} places it where a device plugin has them"

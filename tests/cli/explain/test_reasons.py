@@ -199,3 +199,14 @@ def test_who_may_not_read_all_claims_is_not_told_that_devices_are_free():
     assert prospect.outlook == "undecided"
     assert prospect.message.startswith("the claims of other namespaces may not be read")
     assert "2 cannot allocate all claims" in prospect.message
+
+
+def test_a_pod_in_words_that_nothing_serves_is_not_said_to_wait_for_a_device_plugin(tmp_path):
+    """The driver is gone and so are its slices; no node has a device plugin."""
+    team = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default", "labels": {"drawbridge.dev/mode": "enforce"}}}  # fmt: skip
+    waiting = asking(message="0/1 nodes are available: 1 Insufficient nvidia.com/gpu", resourceClaims=[])
+    waiting["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": "1"}}
+    scene = scene_of([team, node("n0"), device_class("gpu.nvidia.com"), waiting], Features())
+    standing = tell_pod("default/p", scene, Configuration()).standing
+    assert standing.keeper == "driver"
+    assert standing.message.startswith("no node hands out nvidia.com/gpu, and no claim can be made for it: ")
