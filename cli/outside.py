@@ -43,7 +43,7 @@ _SAID: Final = 1 << 16  # bytes of what a program says of its failure
 _REDIRECTS: Final = 5
 # What a base names as its revision is an option to git, such as --upload-pack=PROGRAM: it is run before a network is missed.
 _OFFLINE: Final = {"GIT_ALLOW_PROTOCOL": "none"} | dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY"), "http://127.0.0.1:9")
-_SOCKET: Final = {"x86_64": 41, "aarch64": 198}  # the number of the call
+_SOCKET: Final = {"x86_64": (0xC000003E, 41), "aarch64": (0xC00000B7, 198)}  # architecture, and the number of the call
 _ASKED: Final = re.compile(r"transport '\w+' not allowed|dial (?:tcp|udp)|no 'git' program")
 
 
@@ -117,10 +117,13 @@ def _without_network() -> None:
 
     Elsewhere there are the proxies, which programs do not ask for their own machine's addresses.
     """
-    number = _SOCKET.get(os.uname().machine)
-    if sys.platform != "linux" or number is None:
+    machine = os.uname().machine
+    if sys.platform != "linux" or machine not in _SOCKET:
         return
+    architecture, number = _SOCKET[machine]
     lines = [
+        (0x20, 0, 0, 4),  # the architecture
+        (0x15, 0, 5, architecture),
         (0x20, 0, 0, 0),  # the number of the call
         (0x15, 0, 3, number),
         (0x20, 0, 0, 16),  # its first argument
