@@ -203,7 +203,9 @@ def _at_its_scheduler(
     if missed := find_missed(pod, state):
         return Standing(keeper=Keeper.USER, message=f"{missed.message}: {missed.remedy}")
     for key, why in find_unserved(pod, state).items():
-        return Standing(keeper=Keeper.DRIVER, message=f"no node hands out {key}, and no claim can be made for it: {why}")
+        return Standing(
+            keeper=Keeper.DRIVER, message=f"no node hands out {key}, and no claim can be made for it: {why}"
+        )
     named = [one for one in gate.decisions if one.key]
     keys = dict.fromkeys(one.key for one in [one for one in named if one.container] or named)
     message = f"no claim stands for {', '.join(keys)}: {scheduler} places it where a device plugin has them"

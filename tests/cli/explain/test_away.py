@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from cli.doctor import Ailment
 from cli.explain import keeper_of, tell_pod, with_cause
 from cli.loading import scene_of
-from tests.cli.explain.scenes import claim, fleet, pod
+from tests.cli.explain.scenes import claim, fleet, held, pod
 from webhook.state import Configuration, Features
 
 AT = "drawbridge-system/drawbridge"
@@ -22,12 +22,14 @@ WRONG = {
         f"Deployment {AT}-allocator",
         f"Lease {AT}",
         f"Role {AT}-controller",
+        "DaemonSet drawbridge-driver/drawbridge-driver",
     )
 }
 OURS = {"name": "gpu", "resourceClaimTemplateName": "drawbridge-59e6bd4f61fd23bcce6ea7c00bdb2789"}
 WAITING = {
     "a template": (pod("p", resourceClaims=[OURS]), [f"Lease {AT}", f"Role {AT}-controller"]),
     "the bridge": (pod("p", "c"), [f"Lease {AT}-allocator", f"Deployment {AT}-allocator"]),
+    "its driver": (pod("p", "held", nodeName="n0"), ["DaemonSet drawbridge-driver/drawbridge-driver"]),
     "a claim of its own": (pod("p", "lost"), []),
     "another scheduler": (pod("p", "c", schedulerName="default-scheduler"), []),
     "a node": (pod("p", "c", nodeName="n0") | {"status": {"phase": "Running"}}, []),
@@ -37,7 +39,9 @@ WAITING = {
 @pytest.mark.parametrize("name", WAITING)
 def test_what_is_wrong_with_the_part_that_a_pod_waits_for_comes_first(name):
     waiting, parts = WAITING[name]
-    told = tell_pod("default/p", scene_of([*fleet(1, 1), claim("c"), waiting], Features()), Configuration())
+    told = tell_pod(
+        "default/p", scene_of([*fleet(1, 1), claim("c"), held("held", "p"), waiting], Features()), Configuration()
+    )
     assert bool(keeper_of(told)) == bool(parts)
     before = told.standing.message
     assert with_cause(told, []) == told
