@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 FILE = "drawbridge-test.yaml"
 
 
-class Outcome(StrEnum):
+class CaseOutcome(StrEnum):
     """What becomes of a pod: the worst that happens to any of its keys."""
 
     REFUSED = "refused"
@@ -37,7 +37,7 @@ class Outcome(StrEnum):
 class Expected(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is expected; what is not named is not looked at."""
 
-    outcome: Outcome | None = None
+    outcome: CaseOutcome | None = None
     # Of a refusal.
     code: str = ""
     # How many devices of which DeviceClass the claims ask for, of one pod of each template.
@@ -50,7 +50,7 @@ class Expected(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     fits: bool | None = None
 
 
-class Case(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ExpectedCase(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A pod, what there is besides, and what is expected. Paths begin at the file of the case."""
 
     name: str
@@ -63,7 +63,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 class Cases(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A file of cases, with what all of them share."""
 
-    cases: list[Case]
+    cases: list[ExpectedCase]
     config: str = ""
     inventory: list[str] = []
 
@@ -113,13 +113,13 @@ def problems_of(
             yield "expected that it does not fit, and every pod is placed"
 
 
-def outcome_of(done: Sequence[Translation]) -> Outcome:
+def outcome_of(done: Sequence[Translation]) -> CaseOutcome:
     """Say what becomes of the pods of a case."""
     if any(one.refusals for one in done):
-        return Outcome.REFUSED
+        return CaseOutcome.REFUSED
     if any(one.changed for one in done):
-        return Outcome.TRANSLATED
-    return Outcome.LEFT if any(one.decisions for one in done) else Outcome.UNTOUCHED
+        return CaseOutcome.TRANSLATED
+    return CaseOutcome.LEFT if any(one.decisions for one in done) else CaseOutcome.UNTOUCHED
 
 
 def devices_of(pods: Sequence[_Object], done: Sequence[Translation]) -> Counter[str]:

@@ -21,7 +21,7 @@ import click
 from cli.output import (
     COLOUR,
     QUIET,
-    Context,
+    CommandContext,
     called,
     colours,
     complain,
@@ -88,7 +88,7 @@ ENVIRONMENT = {
 }
 
 
-class Ended(Exception):  # noqa: N818  what has happened
+class CommandEnded(Exception):  # noqa: N818  what has happened
     """A command has ended early, with an exit and a message; `remedy` says what to do."""
 
     exit = Exit.UNDECIDED
@@ -99,26 +99,26 @@ class Ended(Exception):  # noqa: N818  what has happened
         self.remedy = remedy
 
 
-class Broken(Ended):
+class Broken(CommandEnded):
     """The input cannot be used: exit 2. For several problems raise a ManifestError."""
 
     exit = Exit.BROKEN
 
 
-class Missing(Ended):
+class MissingObject(CommandEnded):
     """There is nothing of a name: exit 1."""
 
     exit = Exit.REFUSED
 
 
-class Failed(Ended):
+class CommandFailed(CommandEnded):
     """The environment failed, or no decision was reached: exit 3."""
 
 
 class Command(click.Command):
     """A click command that keeps the contract of exits. `empty` is its JSON answer when there is nothing to say, `examples` are for its help."""
 
-    context_class = Context
+    context_class = CommandContext
     empty: Mapping[str, Any] = {}
     examples: Sequence[str] = ()
 
@@ -548,7 +548,7 @@ def _read(
 
 
 def _from_outside(name: str) -> tuple[bytes, str] | None:
-    """The text of what is no file here, and what it was built from; None for a file."""
+    """The text of an address or a folder that is built, and the file that it was built from; None for a file."""
     from cli.outside import CHART, KUSTOMIZE, is_outside, text_of
 
     ctx = click.get_current_context()
@@ -630,7 +630,7 @@ def _explain(error: Exception) -> tuple[Exit, list[dict[str, Any]]]:
         return Exit.BROKEN, [_as_dict(problem) for problem in error.problems]
     if isinstance(error, click.UsageError):
         return Exit.BROKEN, [{"message": error.format_message()}]
-    if isinstance(error, Ended):
+    if isinstance(error, CommandEnded):
         return error.exit, [{"message": error.message, "remedy": error.remedy}]
     if isinstance(error, OSError):
         where = error.filename or "environment"
@@ -675,42 +675,8 @@ def problems(documents: Iterable[tuple[Document, str, str]]) -> list[InputProble
     ]
 
 
-__all__ = [
-    "Broken",
-    "Command",
-    "Decorator",
-    "Exit",
-    "Failed",
-    "Missing",
-    "Number",
-    "called",
-    "cluster",
-    "colours",
-    "command",
-    "complain",
-    "count_of",
-    "files",
-    "inventory",
-    "is_loopback",
-    "note",
-    "output",
-    "problems",
-    "progress",
-    "quiet",
-    "read",
-    "read_tree",
-    "read_what_can_be",
-    "refuse_files_and_cluster",
-    "refuse_two_standard_inputs",
-    "tell",
-    "tell_change",
-    "tell_hosts",
-    "undisturbed",
-    "wants_json",
-    "warn",
-    "width",
-    "write_json",
-]
+# What commands print with, taken over from cli.output.
+__all__ = ["called", "colours", "complain", "count_of", "progress", "quiet", "tell", "tell_change", "warn", "width"]
 
 
 class AddressType(click.ParamType["Address"]):

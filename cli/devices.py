@@ -56,7 +56,7 @@ _TYPES: dict[tuple[str, str], type[Any]] = {
 
 
 @dataclass(frozen=True)
-class Given:
+class TypedObjects:
     """Typed objects in input order. An object that is written again has replaced the one before, as `kubectl apply` has it."""
 
     objects: list[Any] = field(default_factory=list)
@@ -82,7 +82,7 @@ class Given:
         return [claim for claim in self.of(ResourceClaim) if claim.status.allocation is None]
 
 
-def read_objects(documents: Iterable[Document]) -> Given:
+def read_objects(documents: Iterable[Document]) -> TypedObjects:
     """Read documents as wire types; raise ManifestError with everything that cannot be."""
     from cli import contract as inputs
     from cluster.manifests import ManifestError
@@ -109,7 +109,7 @@ def read_objects(documents: Iterable[Document]) -> Given:
         raise ManifestError(inputs.problems(wrong))
     if twice:
         inputs.warn(f"written more than once, the last one counts: {few(list(twice), NAMED)}")
-    return Given(list(kept.values()))
+    return TypedObjects(list(kept.values()))
 
 
 def read_object(obj: dict[str, Any]) -> Any | None:

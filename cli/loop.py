@@ -41,7 +41,7 @@ def run(main: Coroutine[object, object, T]) -> T:
 
 def visit(kubeconfig: str, context: str, look: Callable[[Kubernetes], Awaitable[T]], page: str) -> T:
     """Look at the cluster that kubectl talks to; `page` says which rights that takes."""
-    from cli.contract import Failed
+    from cli.contract import CommandFailed
     from cluster.errors import ClusterError
     from cluster.kubernetes import Kubernetes
 
@@ -56,7 +56,7 @@ def visit(kubeconfig: str, context: str, look: Callable[[Kubernetes], Awaitable[
         return run(there())
     except* ClusterError as group:
         error = first(group)
-        raise Failed(str(error), remedy_for(error, page)) from None
+        raise CommandFailed(str(error), remedy_for(error, page)) from None
 
 
 def remedy_for(error: BaseException, page: str) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
-from cli.output import Context
+from cli.output import CommandContext
 from webhook.names import VERSION
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def command_of(name: str) -> Command:
 class Lazy(click.Group):
     """A group whose commands are imported on first use."""
 
-    context_class = Context
+    context_class = CommandContext
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         del ctx
@@ -99,7 +99,7 @@ class Lazy(click.Group):
             raise _refused(error) from error
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Complete a command from the table: who presses a key does not wait for twelve modules."""
+        """Complete a command from the table, without loading twelve modules."""
         named = [(name, line) for name, line in COMMANDS.items() if name.startswith(incomplete)]
         items = [CompletionItem(name, help=line) for name, line in named]
         return items + click.Command.shell_complete(self, ctx, incomplete)

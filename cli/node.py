@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cli.contract import Broken, Failed, all_of
+from cli.contract import Broken, CommandFailed, all_of
 
 if TYPE_CHECKING:
     from cli.contract import Decorator
@@ -49,5 +49,5 @@ def paths_on(node_name: str, kubelet_dir: str, cdi_dir: str) -> NodePaths:
     try:
         from node.service import NodePaths
     except ImportError as error:
-        raise Failed(f"a package is missing: {error.name}", "install drawbridge[node]") from None
+        raise CommandFailed(f"a package is missing: {error.name}", "install drawbridge[node]") from None
     return NodePaths(node, kubelet_dir.rstrip("/"), cdi_dir.rstrip("/"))

@@ -72,7 +72,7 @@ class Help(click.HelpFormatter):
         super().write_dl(rows, col_max if self.width > _WIDEST // 2 else 0, col_spacing)
 
 
-class Context(click.Context):
+class CommandContext(click.Context):
     """What click knows of a command that runs."""
 
     formatter_class = Help

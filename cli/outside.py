@@ -2,7 +2,7 @@
 
 An address is asked once, without credentials, for so many bytes and seconds, and followed to so many others. A folder is built by
 the program that is installed, with its defaults: it runs no plugin and no post-renderer that the folder names, it reaches no
-network, because a stranger's folder would choose what is asked there, and its memory is bounded.
+network, because an untrusted folder would choose what is asked there, and its memory is bounded.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def is_outside(name: str) -> bool:
 
 
 def text_of(name: str, values: Sequence[str] = (), kubernetes: str = "", namespace: str = "") -> tuple[bytes, str]:
-    """Get the text behind such a name, and the file that it was built from; raise ManifestError if there is none to be had.
+    """Get the text behind such a name, and the file that it was built from; raise ManifestError if it cannot be read.
 
     A chart is rendered with these files of values, for this version of Kubernetes and this namespace.
     """
@@ -86,7 +86,7 @@ def text_of(name: str, values: Sequence[str] = (), kubernetes: str = "", namespa
 
 
 def _own(path: str, root: str = "") -> str:
-    """Where a path leads, unless a link in it leads out of the folder that it is below; a chart and a build may be a stranger's."""
+    """Where a path leads, unless a link in it leads out of the folder that it is below; a chart and a build may be untrusted."""
     try:
         root = root or bounds(path)
         if root:
@@ -192,7 +192,7 @@ def _built(folder: str, commands: Sequence[Sequence[str]], env: Mapping[str, str
 
 
 def _installed(program: str) -> str:
-    """Find a program of this machine; one that lies where we work, or wherever a relative PATH leads, may be a stranger's."""
+    """Find a program of this machine; one that lies where we work, or wherever a relative PATH leads, may be untrusted."""
     here = Path.cwd()
     anywhere = here in (Path(here.anchor), Path.home())
     folders = [
@@ -208,7 +208,7 @@ def _broken(name: str, message: str, remedy: str) -> ManifestError:
 
 
 def fetch(address: str) -> bytes:
-    """Get the text at a web address; raise ManifestError if there is none to be had."""
+    """Get the text at a web address; raise ManifestError if it cannot be read."""
     from http.client import HTTPException
     from urllib.error import HTTPError
     from urllib.parse import urlsplit

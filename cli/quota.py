@@ -61,7 +61,7 @@ class Foretold(NamedTuple):
         return [line for line in self.lines if line.exceeded]
 
 
-class _Arrival(NamedTuple):
+class _QuotaArrival(NamedTuple):
     """What would come of an object, of where in it, and how many of them."""
 
     path: str
@@ -164,7 +164,7 @@ def _comes(obj: _Object) -> bool:
     return brings_pods(obj)
 
 
-def _arrivals(obj: _Object, number: int, before: _Object | None, state: State) -> Iterator[_Arrival]:
+def _arrivals(obj: _Object, number: int, before: _Object | None, state: State) -> Iterator[_QuotaArrival]:
     """List what an object brings that asks for devices: itself, or the pods it makes, as the webhook would let them in.
 
     Raises WireError if it is not what its kind says. `before` is the object as the cluster has it.
@@ -173,7 +173,7 @@ def _arrivals(obj: _Object, number: int, before: _Object | None, state: State) -
         if before is None:
             claim = convert(versions.upgrade(obj).value, ResourceClaim)
             claims = {"": FutureClaim(spec=claim_spec(claim.spec))}
-            yield _Arrival("", NewObject(f"{number}", namespace_of(obj), claims=claims))
+            yield _QuotaArrival("", NewObject(f"{number}", namespace_of(obj), claims=claims))
         return
     made = {one.path: one.replicas for one in makings(before)} if before else {}
     for one in makings(obj):
@@ -195,4 +195,4 @@ def _arrivals(obj: _Object, number: int, before: _Object | None, state: State) -
         if wants:
             namespace, priority_class = whose(pod)
             new = NewObject(f"{number}{one.path}", namespace, "", priority_class, wants)
-            yield _Arrival(one.path, new, replicas)
+            yield _QuotaArrival(one.path, new, replicas)

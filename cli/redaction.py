@@ -1,6 +1,6 @@
 """What of an object goes into a snapshot: what decides about devices, and nothing else. Pure.
 
-An allow-list. Of kinds that we read by type, the fields of the type; of pods and their templates likewise; of strangers' kinds their pod templates, their
+An allow-list. Of kinds that we read by type, the fields of the type; of pods and their templates likewise; of unknown kinds their pod templates, their
 amounts of devices and their sizes. People put passwords everywhere else: into variables, arguments, probes, options of volumes, annotations, a message with
 which a container ended. Of variables those are kept that a dialect reads, of opaque parameters the members that a driver is known to read, of
 labels and annotations those of dialects, of Kubernetes, and those that some selector in the snapshot asks for. Labels of nodes all stay: pods that come later choose by them.
@@ -124,7 +124,7 @@ _SHORT: Final = 63
 _NOTHING: Final = object()
 
 
-class _PodSpec(PodSpec, frozen=True, kw_only=True):
+class _WholePodSpec(PodSpec, frozen=True, kw_only=True):
     host_network: bool = False
     ephemeral_containers: tuple[Container, ...] = ()
 
@@ -180,7 +180,7 @@ class Redaction:
         current = versions.upgrade(obj).value if group == versions.GROUP else obj
         kept: Object = self._typed(current, type_)
         if obj.get("kind") == "Pod" and isinstance(obj.get("spec"), dict):
-            kept["spec"] = self._typed(obj["spec"], _PodSpec)
+            kept["spec"] = self._typed(obj["spec"], _WholePodSpec)
         if obj.get("kind") == "Node":
             conditions = self._typed({"conditions": _member(obj, "status", "conditions")}, PodStatus)
             kept.setdefault("status", {}).update(conditions)
@@ -290,7 +290,7 @@ class Redaction:
         if not isinstance(value, dict):
             return _scalar(value) if around in _SIZES and type(value) in (int, bool) else _NOTHING
         if any(isinstance(value.get(name), list) for name in ("containers", "initContainers")):
-            return self._typed(value, _PodSpec)
+            return self._typed(value, _WholePodSpec)
         kept: Object = {}
         for name, member in value.items():
             one = self._member(name, member, around)

@@ -126,9 +126,9 @@ def in_namespace(documents: Sequence[Document], namespace: str) -> tuple[Sequenc
 
 
 def leave_made(documents: Sequence[Document]) -> frozenset[int]:
-    """Find, by number, what another of these made: who reads that has read it. Say how many there are.
+    """Find, by number, the objects that another of these made: their maker stands for them. Say how many there are.
 
-    Both have passed a server, and the maker's uid is the one that is named: else whoever names a maker would be passed over.
+    Both have passed a server, and the maker's uid is the one that is named: a reference alone proves nothing.
     """
     from cli.loading import inside, items
 

@@ -25,7 +25,7 @@ _COLOURS = {"red": "31", "green": "32", "yellow": "33", "cyan": "36", "bold": "1
 _ELLIPSIS = "…"
 _COLOUR = re.compile("\x1b\\[[0-9;]*m")
 _WORD = re.compile(" *[^ ]+")
-# Words that begin what is said of something.
+# Words that begin a line about something.
 _MARKS = {
     "red": ("error", "refused", "fail", "beyond"),
     "yellow": ("warning", "assumed", "approximated", "ignored", "left"),

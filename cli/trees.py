@@ -77,7 +77,7 @@ class Plan(NamedTuple):
     problems: list[InputProblem]
 
 
-class _Part(NamedTuple):
+class _EditedPart(NamedTuple):
     """Objects, or patches, in one text of a kustomization: a file, or a field of its own."""
 
     home: Kustomization
@@ -275,7 +275,7 @@ class Trees:
 
     # Editing
 
-    def _parts(self, used: Iterable[Kustomization]) -> Iterator[_Part]:
+    def _parts(self, used: Iterable[Kustomization]) -> Iterator[_EditedPart]:
         """List the objects and patches of kustomizations; what a generator makes data of is neither."""
         patched: list[tuple[Kustomization, str, str, Object, str]] = []
         objects: list[Object] = []
@@ -290,20 +290,22 @@ class Trees:
                     )
                     if self._read.get(file):
                         objects += [document.object for document in self._read[file] if field not in _PATCHES]
-                        yield _Part(one, file, "", self._read[file], field in _PATCHES)
+                        yield _EditedPart(one, file, "", self._read[file], field in _PATCHES)
                     elif field in _PATCHES and isinstance(text, str) and (isinstance(entry, dict) or "\n" in text):
                         pointer = f"/{field}/{number}" + ("/patch" if isinstance(entry, dict) else "")
                         try:
-                            yield _Part(one, "", pointer, manifests.parse(text, one.document.file), is_patch=True)
+                            yield _EditedPart(one, "", pointer, manifests.parse(text, one.document.file), is_patch=True)
                         except ManifestError:
                             patched.append((one, "", pointer, mapping(entry), text))
                     elif field == "patches" and file in one.files:
                         patched.append((one, file, "", mapping(entry), self._text(file)))
         for one, file, pointer, entry, text in patched:
             if merged := _merging(text, mapping(entry.get("target")), objects):
-                yield _Part(one, file, pointer, manifests.parse(merged, one.document.file), is_patch=True, text=merged)
+                yield _EditedPart(
+                    one, file, pointer, manifests.parse(merged, one.document.file), is_patch=True, text=merged
+                )
 
-    def _edit(self, parts: Iterable[_Part], translate: Translate, options: frozenset[str]) -> dict[str, str]:
+    def _edit(self, parts: Iterable[_EditedPart], translate: Translate, options: frozenset[str]) -> dict[str, str]:
         """Give the texts of all files that a translation of these changes."""
         after: dict[str, str] = {}
         made: dict[str, list[Object]] = {}  # templates that a kustomization needs beside its patches
@@ -593,7 +595,7 @@ def _named_by_object(result: Result, place: str) -> Result:
 
 
 def _of_patch(result: Result, options: Collection[str]) -> Result:
-    """A patch is no object: its templates stand elsewhere, and its tolerations may take the place of others."""
+    """Fit a result to a patch: its templates stand elsewhere, and its tolerations may take the place of others."""
     operations = result.translation.operations
     if "no tolerations" in options:
         operations = tuple(one for one in operations if "/tolerations" not in one["path"])

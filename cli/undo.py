@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
 
-class Kept(msgspec.Struct, frozen=True):
+class SavedFile(msgspec.Struct, frozen=True):
     """A file before and after it was edited."""
 
     path: str
@@ -56,36 +56,36 @@ def save(edits: Iterable[Edited]) -> None:
         entry = _entry(path)
         before = None if one.is_new else one.before
         with suppress(OSError, msgspec.DecodeError):
-            earlier = msgspec.json.decode(entry.read_bytes(), type=Kept)
+            earlier = msgspec.json.decode(entry.read_bytes(), type=SavedFile)
             if earlier.after == before:
                 before = earlier.before
         new = entry.with_suffix(".new")
         with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-            file.write(msgspec.json.encode(Kept(path, before, one.after)))
+            file.write(msgspec.json.encode(SavedFile(path, before, one.after)))
             file.flush()
             os.fsync(file.fileno())
         new.replace(entry)
 
 
-def saved(paths: Sequence[str]) -> list[Kept]:
+def saved(paths: Sequence[str]) -> list[SavedFile]:
     """Find what was kept of files that are named or lie in a folder that is."""
     named = [Path(os.path.realpath(path)) for path in paths]
     found = []
     for entry in sorted(_folder().glob("*.json")):
         with suppress(OSError, msgspec.DecodeError):
-            one = msgspec.json.decode(entry.read_bytes(), type=Kept)
+            one = msgspec.json.decode(entry.read_bytes(), type=SavedFile)
             if any(Path(one.path).is_relative_to(path) for path in named):
                 found.append(one)
     return sorted(found, key=lambda one: one.path)
 
 
-def forget(found: Iterable[Kept]) -> None:
+def forget(found: Iterable[SavedFile]) -> None:
     """Take away what was kept of files that are as they were."""
     for one in found:
         _entry(one.path).unlink(missing_ok=True)
 
 
-def undo(one: Kept) -> Edited:
+def undo(one: SavedFile) -> Edited:
     """Take our edit out of a file; what was edited elsewhere in it since then stays, and what is in the way is named."""
     path = os.path.relpath(one.path)
     try:

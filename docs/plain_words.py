@@ -34,7 +34,7 @@ CONSTRUCTIONS = re.compile(
     r"|(?:^|[.;:] |, )who (?!is |are |holds|has|may)|\bit is (not )?said\b|\bis said (of|by|that)\b|\bnothing is said\b",
     re.IGNORECASE,
 )
-CLEAN = ("tests", "e2e", "bench", "docs")
+CLEAN = ("tests", "e2e", "bench", "docs", "cli")
 CLEAN_OF_PRONOUNS = ("certs", "cluster", "dra", "node", "runtime")
 ROOMS = ("allocator", "certs", "cli", "cluster", "dra", "node", "runtime", "webhook")
 SELF = (Path(__file__), ROOT / "tests" / "test_house.py")
@@ -43,7 +43,7 @@ GENERATED = ("kinds.md", "messages.md", "vocabularies.md", "findings.md", "metri
 
 def found() -> Iterator[str]:
     """Name each line that has one of them."""
-    for area in (*CLEAN, *ROOMS):
+    for area in dict.fromkeys((*CLEAN, *ROOMS)):
         for path in sorted((ROOT / area).rglob("*.py")):
             source = path.read_text(encoding="utf-8")
             pattern = CONSTRUCTIONS if area in CLEAN else PRONOUNS if area in CLEAN_OF_PRONOUNS else NOWHERE

@@ -136,7 +136,7 @@ def _missing(pod: Pod, claim: ResourceClaim, stock: Stock, *, made_for_it: bool)
             return f"claim {name} was not made for this pod"
         return (
             f"claim {name} was made for {GROUP} {groups[0]}, and what a group makes of a template is not served here: "
-            "make the claim and name it in the group, or leave these pods to the default scheduler"
+            "name a claim there"
         )
     if is_reserved_for(claim, uid):
         return ""

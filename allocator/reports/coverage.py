@@ -115,8 +115,8 @@ def status_of(
     if torn := sorted(permitted.keys() & refused.keys()):
         welcome, unwelcome = permitted[torn[0]], refused[torn[0]]
         text = (
-            f"it contradicts itself: {welcome!r} and {unwelcome!r} of {torn[0]} both carry it, and of the two it permits "
-            f"{welcome!r} only, so that {unwelcome!r} is never in use beside another that carries it"
+            f"it contradicts itself: {welcome!r} and {unwelcome!r} of {torn[0]} both carry it, and it permits "
+            f"{welcome!r} only: {unwelcome!r} is never used beside another that carries it"
         )
         findings.append(_finding("D501", _RULE_PATH, text))
     return DeviceCompatibilityStatus(

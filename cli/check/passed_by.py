@@ -1,4 +1,4 @@
-"""What `check` passes by in a tree: what is no manifest, what is a template, and what a kustomization patches others with. Pure.
+"""Files that `check` passes by in a tree: those without a manifest, templates, and patches of kustomizations. Pure.
 
 A repository has workflows, values and package.json beside its manifests. Kubernetes' own words tell them apart: an object has
 apiVersion and kind, or one of them beside metadata or spec, and then the other was forgotten.

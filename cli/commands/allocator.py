@@ -22,7 +22,7 @@ from allocator.strategies import DEFAULT
 from cli import contract as inputs
 from cli import loop
 from cli.commands.webhook import own_namespace
-from cli.contract import AddressType, Broken, Exit, Failed, is_loopback
+from cli.contract import AddressType, Broken, CommandFailed, Exit, is_loopback
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -326,11 +326,11 @@ def command(
     try:
         loop.run(serve())
     except* ClusterError as group:
-        raise Failed(str(loop.first(group))) from None
+        raise CommandFailed(str(loop.first(group))) from None
     except* OSError as group:
         error = loop.first(group)
         taken = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
-        raise Failed(str(error), TAKEN if taken else "") from None
+        raise CommandFailed(str(error), TAKEN if taken else "") from None
     return Exit.FINE
 
 

@@ -104,7 +104,7 @@ def command(
             _, mistakes = configurations.read(obj)
             found += [Reviewed(number, mistake) for mistake in mistakes]
     state = in_mode(state_of([*known, *documents], (), configuration, features), mode)
-    # Where no fleet is given, its absence is no reason to refuse anything.
+    # Where no fleet is given, nothing is refused for its absence.
     state = msgspec.structs.replace(state, confirmed=state.fleet.known)
     # Templates are looked for in every kind whose definition is there.
     decided = [

@@ -14,7 +14,7 @@ import msgspec
 
 from cli import contract as inputs
 from cli import loop
-from cli.contract import Broken, Exit, Failed
+from cli.contract import Broken, CommandFailed, Exit
 from cli.node import on_node, paths_on
 
 if TYPE_CHECKING:
@@ -150,12 +150,12 @@ def command(
     try:
         loop.run(serve())
     except* BrokenCheckpoint as group:
-        raise Failed(
+        raise CommandFailed(
             f"{paths.state(name)}/checkpoint cannot be read: {loop.first(group)}",
             "drain the node, so that no pod has a device of ours, and remove the file; or start the version that wrote it",
         ) from None
     except* (ClusterError, OSError) as group:
-        raise Failed(str(loop.first(group))) from None
+        raise CommandFailed(str(loop.first(group))) from None
     return Exit.FINE
 
 

@@ -205,7 +205,7 @@ def command(
     text = installation.configuration_text(config) if config else ""
     if helm:
         context = click.get_current_context()
-        for parameter, value in _IN_VALUES.items():  # what the values of a chart give is no option beside it
+        for parameter, value in _IN_VALUES.items():  # a chart takes these as values instead
             if context.get_parameter_source(parameter) is ParameterSource.COMMANDLINE:
                 option = next(one.opts[0] for one in context.command.params if one.name == parameter)
                 remedy = f"set {value} in the values of the chart" if value else "leave it out"

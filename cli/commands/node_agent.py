@@ -13,7 +13,7 @@ import click
 
 from cli import contract as inputs
 from cli import loop
-from cli.contract import Broken, Exit, Failed, is_loopback
+from cli.contract import Broken, CommandFailed, Exit, is_loopback
 from cli.node import on_node, paths_on
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def command(
     try:
         loop.run(serve())
     except* (ClusterError, OSError) as group:
-        raise Failed(str(loop.first(group))) from None
+        raise CommandFailed(str(loop.first(group))) from None
     return Exit.FINE
 
 
@@ -157,7 +157,7 @@ def _asked(url: str, token_file: str, ca_file: str) -> AllocatorAddress | None:
 
 
 def _host(url: str) -> str:
-    """Say whose address it is; "" if it is none, or more than one."""
+    """Read the host of an address; "" if it is not one address."""
     try:
         place = urlsplit(url)
         if url.rstrip("/") != f"{place.scheme}://{place.netloc}" or place.username is not None or place.port == 0:

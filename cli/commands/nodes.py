@@ -48,7 +48,7 @@ def command(*, names: tuple[str, ...], files: tuple[str, ...], kubeconfig: str, 
     try:
         told = list(explain.tell_nodes(names, scene))
     except explain.NotThere as error:
-        raise inputs.Missing(error.message, error.remedy) from None
+        raise inputs.MissingObject(error.message, error.remedy) from None
     if output == "json":
         inputs.write_json({"nodes": builtins(told), "unread": builtins(list(scene.unread))})
         return Exit.FINE

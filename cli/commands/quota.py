@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from cli import contract as inputs
-from cli.contract import Exit, Failed
+from cli.contract import CommandFailed, Exit
 from cli.terminal import aligned
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def _visit(kubeconfig: str, context: str, namespace: str) -> Scene:
     said = {one.kind.split()[0]: one for one in unread}
     for kind in (resources.DEVICE_QUOTAS.id, resources.RESOURCE_CLAIMS.id):
         if one := said.get(kind):
-            raise Failed(
+            raise CommandFailed(
                 f"{one.kind} cannot be read: {one.reason}",
                 "have the rights of manifests/explain/role.yaml, or those in one namespace, and name it with -n (docs/quota.md)",
             )

@@ -16,7 +16,7 @@ import msgspec
 
 from cli import contract as inputs
 from cli.configuration import configuration_of
-from cli.contract import Broken, Exit, Failed
+from cli.contract import Broken, CommandFailed, Exit
 from cli.installation import merge
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def command(
     except FileExistsError:
         raise Broken(f"{path} has come meanwhile", "choose another name, or say --force to replace it") from None
     except OSError as error:
-        raise Failed(
+        raise CommandFailed(
             f"{path} cannot be written: {error.strerror}", "nothing was left there; choose another place"
         ) from None
     if output == "json":

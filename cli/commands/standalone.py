@@ -75,5 +75,5 @@ def command(
     try:
         loop.run(serve())
     except StoreError as error:
-        raise inputs.Failed(str(error), "name a file of drawbridge's own, or a new one, with --data") from error
+        raise inputs.CommandFailed(str(error), "name a file of drawbridge's own, or a new one, with --data") from error
     return Exit.FINE

@@ -83,12 +83,12 @@ def command(
 
     from cli.devices import warn_of_misspelt
     from cli.loading import TELLING, Gathered, Trimmer
-    from cli.survey import Scope, overview
+    from cli.survey import SurveyScope, overview
     from cluster.embedded import labels_test
     from cluster.errors import BadRequest
 
     try:
-        scope = Scope(namespaces=frozenset(filter(None, [namespace])), labels=labels_test(selector))
+        scope = SurveyScope(namespaces=frozenset(filter(None, [namespace])), labels=labels_test(selector))
     except BadRequest as error:
         raise Broken(f"-l: {error}", "write it as kubectl has it: app=llm,tier!=test") from error
     if files:

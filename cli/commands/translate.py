@@ -219,7 +219,7 @@ def _translate_all(
 
 
 def _under_free_names(done: Translation) -> Translation:
-    """Name the templates as nothing of the webhook's is: who applies them owns them, and its names are reserved for what it makes.
+    """Name the templates unlike those of the webhook: its names are reserved for templates that it makes.
 
     The name still says what is in it, so that equal requests share a template and applying it again changes nothing.
     """

@@ -16,7 +16,7 @@ import click
 
 from cli import contract as inputs
 from cli import loop
-from cli.contract import Broken, Exit, Failed
+from cli.contract import Broken, CommandFailed, Exit
 
 if TYPE_CHECKING:
     from runtime.http import Address
@@ -132,7 +132,7 @@ def command(
     try:
         loop.run(serve())
     except* ClusterError as group:
-        raise Failed(str(group.exceptions[0])) from None
+        raise CommandFailed(str(group.exceptions[0])) from None
     return Exit.FINE
 
 

@@ -211,7 +211,7 @@ def _each(what: str, found: Mapping[str, str], remedy: str) -> Iterator[Ailment]
 
 
 def differs(expected: Any, actual: Any, place: str) -> str:
-    """Say where an object lacks what another one has; what it has besides, as a server's defaults, is no difference."""
+    """Say where an object lacks what another one has; additions, such as a server's defaults, do not count."""
     match expected:
         case dict():
             have = actual if isinstance(actual, dict) else {}

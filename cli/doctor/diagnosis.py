@@ -198,7 +198,7 @@ def overlapping(seen: Seen) -> Iterator[Ailment]:
             consumers = claim.status.reserved_for
             pods = ", ".join(consumer.name for consumer in consumers)
             users.append(f"{claim.metadata.key} ({f'pods {pods}' if pods else 'no pods'})")
-            # A consumer that is no pod may be anything; a pod that is gone is on no node.
+            # A consumer other than a pod may be anything; a pod that is gone has no node.
             if all(consumer.is_pod and consumer.uid not in placed for consumer in consumers):
                 idle.append(claim)
         if len(idle) == len(claims):
@@ -332,8 +332,8 @@ def not_prepared_again(seen: Seen) -> Iterator[Ailment]:
                 yield Ailment(
                     "not prepared again",
                     f"Pod {pod.metadata.key}",
-                    f"it has waited on {pod.spec.node_name} for minutes, and {once[0]} refuses to prepare claim {name} again: "
-                    "usual after a restart of the kubelet or of the node",
+                    f"it has waited on {pod.spec.node_name} for minutes: {once[0]} refuses to prepare claim {name} again, "
+                    "as usual after a restart of kubelet or node",
                     "delete the pod, and the claim if it was made by hand: a new claim is prepared",
                 )
 

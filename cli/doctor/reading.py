@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from msgspec.structs import replace
 
 from cli import contract as inputs
-from cli.devices import Given, read_kind, read_objects, warn_of_passed_over
+from cli.devices import TypedObjects, read_kind, read_objects, warn_of_passed_over
 from cli.doctor.components import WEBHOOKS, WORKLOADS, examine
 from cli.doctor.diagnosis import FAILED_CREATE, AuditCondition, Seen
 from cli.doctor.installed import LABELLED, LEASES, parts_of, read_parts, with_configuration
@@ -94,7 +94,7 @@ async def survey(
                 return await _list(cluster, resource, fields, labels)
         except NotFound:
             if resource is resources.RESOURCE_CLAIMS:
-                raise inputs.Failed(NO_CLAIMS, "run it against Kubernetes 1.34 or later") from None
+                raise inputs.CommandFailed(NO_CLAIMS, "run it against Kubernetes 1.34 or later") from None
             unknown.add(resource.kind)
         except Forbidden as error:
             inputs.warn(f"{resource.plural} may not be read, so nothing is said that depends on them: {error.message}")
@@ -129,7 +129,7 @@ async def survey(
     for kind in sorted(parts.unread - unknown - unread.keys()) if parts is not None else ():
         inputs.warn(f"each {kind} of the installation may not be read")
         unread[kind] = "forbidden"
-    return _seen(Given(objects), nodes, now, fenced, configuration, mine=mine, parts=parts, unread=unread)
+    return _seen(TypedObjects(objects), nodes, now, fenced, configuration, mine=mine, parts=parts, unread=unread)
 
 
 async def survey_parts(cluster: Kubernetes, now: datetime) -> tuple[Ailment, ...]:
@@ -194,7 +194,7 @@ def read_dump(
         )
         parts = with_configuration(replace(parts, expected=expected))
     nodes = [one.object for one in documents if one.object.get("kind") == "Node"]
-    seen = replace(_seen(Given(objects), nodes, now, fenced, configuration, mine=mine, parts=parts), dumped=True)
+    seen = replace(_seen(TypedObjects(objects), nodes, now, fenced, configuration, mine=mine, parts=parts), dumped=True)
     if not seen.pods:
         inputs.warn("no pods were read, so nothing is said about claims that pods have left")
         return replace(seen, pods=None)
@@ -235,7 +235,7 @@ def _newest(documents: Iterable[Document]) -> datetime | None:
 
 
 def _seen(
-    given: Given,
+    given: TypedObjects,
     nodes: Iterable[dict[str, Any]],
     now: datetime,
     fenced: tuple[str, ...],

@@ -9,7 +9,7 @@ class _Part(msgspec.Struct, frozen=True, rename="camel"):
     """A part of an object, as the API server would have stored it."""
 
 
-class _Metadata(_Part, frozen=True):
+class _DumpedMetadata(_Part, frozen=True):
     name: str
     namespace: str = ""
     labels: dict[str, str] = {}
@@ -20,20 +20,20 @@ class _Metadata(_Part, frozen=True):
 class Shape(_Part, frozen=True):
     """Any object."""
 
-    metadata: _Metadata
+    metadata: _DumpedMetadata
 
 
 class _Labels(_Part, frozen=True):
     labels: dict[str, str] = {}
 
 
-class _Container(_Part, frozen=True):
+class _DumpedContainer(_Part, frozen=True):
     name: str
     image: str = ""
 
 
 class _Containers(_Part, frozen=True):
-    containers: list[_Container] = []
+    containers: list[_DumpedContainer] = []
 
 
 class _Template(_Part, frozen=True):
@@ -41,12 +41,12 @@ class _Template(_Part, frozen=True):
     spec: _Containers = _Containers()
 
 
-class _WorkloadSpec(_Part, frozen=True):
+class _DumpedWorkloadSpec(_Part, frozen=True):
     replicas: int = 1
     template: _Template = _Template()
 
 
-class _Condition(_Part, frozen=True):
+class _DumpedCondition(_Part, frozen=True):
     type: str
     status: str
     message: str = ""
@@ -58,11 +58,11 @@ class _WorkloadStatus(_Part, frozen=True):
     unavailable_replicas: int = 0
     number_ready: int = 0
     desired_number_scheduled: int = 0
-    conditions: list[_Condition] = []
+    conditions: list[_DumpedCondition] = []
 
 
 class _Workload(Shape, frozen=True):
-    spec: _WorkloadSpec
+    spec: _DumpedWorkloadSpec
     status: _WorkloadStatus = _WorkloadStatus()
 
 
@@ -82,20 +82,20 @@ class _ContainerStatus(_Part, frozen=True):
     last_state: _State = _State()
 
 
-class _PodStatus(_Part, frozen=True):
-    conditions: list[_Condition] = []
+class _DumpedPodStatus(_Part, frozen=True):
+    conditions: list[_DumpedCondition] = []
     container_statuses: list[_ContainerStatus] = []
 
 
-class _Pod(Shape, frozen=True):
-    status: _PodStatus = _PodStatus()
+class _DumpedPod(Shape, frozen=True):
+    status: _DumpedPodStatus = _DumpedPodStatus()
 
 
-class _ConfigMap(Shape, frozen=True):
+class _DumpedConfigMap(Shape, frozen=True):
     data: dict[str, str] = {}
 
 
-class _Secret(Shape, frozen=True):
+class _DumpedSecret(Shape, frozen=True):
     data: dict[str, bytes] = {}  # msgspec reads base64
 
 
@@ -104,32 +104,32 @@ class _Service(_Part, frozen=True):
     name: str
 
 
-class _Client(_Part, frozen=True):
+class _DumpedClient(_Part, frozen=True):
     url: str = ""
     ca_bundle: bytes = b""
     service: _Service | None = None
 
 
-class _MatchCondition(_Part, frozen=True):
+class _DumpedMatchCondition(_Part, frozen=True):
     expression: str
 
 
 class _Webhook(_Part, frozen=True):
     name: str
-    client_config: _Client
-    match_conditions: list[_MatchCondition] = []
+    client_config: _DumpedClient
+    match_conditions: list[_DumpedMatchCondition] = []
 
 
-class _Registration(Shape, frozen=True):
+class _DumpedRegistration(Shape, frozen=True):
     webhooks: list[_Webhook] = []
 
 
 SHAPES: dict[str, type[Shape]] = {
     "Deployment": _Workload,
     "DaemonSet": _Workload,
-    "Pod": _Pod,
-    "ConfigMap": _ConfigMap,
-    "Secret": _Secret,
-    "MutatingWebhookConfiguration": _Registration,
-    "ValidatingWebhookConfiguration": _Registration,
+    "Pod": _DumpedPod,
+    "ConfigMap": _DumpedConfigMap,
+    "Secret": _DumpedSecret,
+    "MutatingWebhookConfiguration": _DumpedRegistration,
+    "ValidatingWebhookConfiguration": _DumpedRegistration,
 }

@@ -28,7 +28,7 @@ _GOES_ON = ("several versions", "not ready", "clock")  # with these a part works
 
 
 def keeper_of(told: PodStory) -> Keeper:
-    """Say which part of drawbridge has to do something about a pod; NOBODY if none has."""
+    """Say which part of drawbridge acts next for a pod, if any does."""
     standing = told.standing.keeper
     if standing is Keeper.USER and not told.claims:
         changed = any(one.action in (Action.TRANSLATED, Action.APPROXIMATED) for one in told.gate.decisions)

@@ -1,4 +1,4 @@
-"""The story of a claim by itself: which pods use it or wait for it, and whether it can be had. Pure."""
+"""The story of a claim by itself: which pods use it or wait for it, and whether its devices are available. Pure."""
 
 from __future__ import annotations
 

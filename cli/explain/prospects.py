@@ -1,4 +1,4 @@
-"""Whether the devices that a pod waits for can be had: the scheduler's words, kind of node by kind of node, and the claims in the way. Pure.
+"""Whether the devices that a pod waits for are available: the scheduler's words, kind of node by kind of node, and the claims in the way. Pure.
 
 The words are the decider's, which events and denials use as well. Nothing is decided here.
 """

@@ -240,7 +240,7 @@ class NodeStory(_Camel, frozen=True, kw_only=True):
 
 
 class Neighbour(_Camel, frozen=True, kw_only=True):
-    """Devices of its pool that stand alike to it: whether one can be in use beside it, why not, and how many could be had now."""
+    """Devices of its pool that have the same relation to it: whether one can be in use beside it, why not, and how many are free now."""
 
     devices: tuple[str, ...]
     together: bool
@@ -281,7 +281,7 @@ class OfPod(msgspec.Struct, frozen=True, kw_only=True):
 
     pod: PodStory
     server: ServerMeant
-    # What could not be read, so that nothing is said of it.
+    # Kinds that could not be read, so the answer leaves them out.
     unread: list[Unread]
 
 

@@ -1,7 +1,7 @@
 """Everything of drawbridge in one process, over the embedded store: webhook, controllers, claim controller, a small scheduler.
 
 What is missing to a cluster is an API server that calls webhooks, so `push` plays its part for one pod: ask the webhook over
-HTTPS, apply its patch, store. (It would ask once more if another webhook put a key back; here is no other.) The webhook
+HTTPS, apply its patch, store. (A real one would ask once more if another webhook put a key back.) The webhook
 cannot tell the difference.
 """
 

@@ -156,7 +156,7 @@ class Matrices(msgspec.Struct, frozen=True, kw_only=True):
     """`drawbridge matrix -o json`."""
 
     pools: list[PoolMatrix]
-    # What could not be read, so that nothing is said of it.
+    # Kinds that could not be read, so the answer leaves them out.
     unread: list[Unread]
 
 
@@ -164,7 +164,7 @@ class Limited(msgspec.Struct, frozen=True, kw_only=True):
     """`drawbridge quota -o json`."""
 
     quotas: list[QuotaReport]
-    # What could not be read, so that nothing is said of it.
+    # Kinds that could not be read, so the answer leaves them out.
     unread: list[Unread]
 
 
@@ -186,7 +186,7 @@ class Examined(msgspec.Struct, frozen=True, kw_only=True):
     """`drawbridge doctor -o json`."""
 
     findings: list[Diagnosed]
-    # What could not be read, so that nothing is said of it.
+    # Kinds that could not be read, so the answer leaves them out.
     unread: list[Unread]
 
 

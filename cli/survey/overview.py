@@ -81,7 +81,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         return Counter(one.fate for one in self.workloads)
 
 
-class Scope(msgspec.Struct, frozen=True, kw_only=True):
+class SurveyScope(msgspec.Struct, frozen=True, kw_only=True):
     """What is asked about: a namespace, and labels of a workload or its pods. Empty is everything."""
 
     namespaces: frozenset[str] = frozenset()
@@ -100,7 +100,7 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
         return False
 
 
-def overview(gathered: Gathered, configuration: Configuration, features: Features, scope: Scope) -> Overview:
+def overview(gathered: Gathered, configuration: Configuration, features: Features, scope: SurveyScope) -> Overview:
     """Look at everything that was read."""
     state, odd = state_of(gathered, configuration, features)
     stock = state.stock

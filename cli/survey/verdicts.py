@@ -68,7 +68,7 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
     pods: str = ""  # of a key that is left to the webhook: translated, approximated or ignored there
 
 
-class Judged(msgspec.Struct, frozen=True, kw_only=True):
+class JudgedWorkload(msgspec.Struct, frozen=True, kw_only=True):
     """What becomes of a workload; `classes` are the DeviceClasses that its claims would name."""
 
     fate: Outlook
@@ -77,7 +77,7 @@ class Judged(msgspec.Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...] = ()
 
 
-_ON_CLAIMS = Judged(fate=Outlook.MOVED, keys=())
+_ON_CLAIMS = JudgedWorkload(fate=Outlook.MOVED, keys=())
 _Word = tuple[str, str]  # container, key
 _OF_ACTION = {
     Action.TRANSLATED: Outlook.MOVES,
@@ -90,7 +90,7 @@ _OF_ACTION = {
 }
 
 
-class _Foretold(NamedTuple):
+class _ShapeOutlook(NamedTuple):
     """What becomes of a shape of pods."""
 
     keys: tuple[Key, ...]
@@ -113,7 +113,7 @@ class Foreteller:
             if served is None or not served.devices:
                 added = assumed(target, Served(name=served.name if served else declared))
                 classes[added.name] = added
-        # What most of its nodes hand out as replicas is no whole device either when the plugin is gone.
+        # A key that most of its nodes hand out as replicas does not mean whole devices when the plugin is gone either.
         most = {
             key: nodes for key, nodes in fleet.shared.items() if 2 * len(nodes) > len(fleet.handed_out.get(key, ()))
         }
@@ -123,9 +123,9 @@ class Foreteller:
         self.later = msgspec.structs.replace(self.now, fleet=ready, stock=None, prospects=None)
         rows = [row for dialect in state.configuration.dialects for row in dialect.keys]
         self._known = [row.name for row in rows if row.place is Position.RESOURCE]
-        self._judged: dict[bytes, _Foretold] = {}
+        self._judged: dict[bytes, _ShapeOutlook] = {}
 
-    def judge(self, family: Family) -> Judged | None:
+    def judge(self, family: Family) -> JudgedWorkload | None:
         """Say what becomes of a workload; None for one that never asked for a device."""
         # Every shape once. Two pods of one owner are equal if their resources and placement are.
         shapes: dict[bytes, Object] = {}
@@ -164,14 +164,14 @@ class Foreteller:
             return _ON_CLAIMS if on_claims else None
         if family.pods and all(map(is_moved, family.pods)):
             keys = [msgspec.structs.replace(key, fate=Outlook.MOVED, detail="", code="", remedy="") for key in keys]
-        return Judged(
+        return JudgedWorkload(
             fate=max((key.fate for key in keys), key=_RANK.__getitem__),
             keys=tuple(dict.fromkeys(keys)),
             classes=frozenset(classes),
             warnings=tuple(warnings),
         )
 
-    def _shape(self, shape: Object) -> _Foretold:
+    def _shape(self, shape: Object) -> _ShapeOutlook:
         """Judge one shape; another of the same namespace that differs in its name alone is not judged again."""
         judged_by = dict(shape)
         judged_by.pop("status", None)
@@ -194,7 +194,7 @@ class Foreteller:
             for request in inside(mapping(spec), "spec", "devices").get("requests") or ():
                 alternatives = (request.get("exactly"), *(request.get("firstAvailable") or ()))
                 classes.update(one["deviceClassName"] for one in alternatives if one)
-        found = self._judged[sign] = _Foretold(tuple(keys), frozenset(classes), tuple(warnings))
+        found = self._judged[sign] = _ShapeOutlook(tuple(keys), frozenset(classes), tuple(warnings))
         return found
 
     def _keys(self, shape: Object, done: Translation, later: Translation) -> list[Key]:

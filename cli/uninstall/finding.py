@@ -38,8 +38,8 @@ _OF_KUBERNETES = ("kube-root-ca.crt",)
 _NAMED = 5
 
 
-class Step(NamedTuple):
-    """One write: an object that goes, or a patch that takes ours off somebody's object."""
+class RemovalStep(NamedTuple):
+    """One write: an object that goes, or a patch that takes ours off another's object."""
 
     what: str
     kind: Resource[Raw]
@@ -49,14 +49,14 @@ class Step(NamedTuple):
     patch: Patch | None = None
 
 
-class Found(NamedTuple):
+class UninstallPlan(NamedTuple):
     """What goes, in order, and what stays, each with its reason."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[RemovalStep, ...]
     left: tuple[str, ...]
 
 
-async def find(cluster: Cluster, only: str = "", *, kinds: bool = False) -> Found:
+async def find(cluster: Cluster, only: str = "", *, kinds: bool = False) -> UninstallPlan:
     """Look through a cluster; `only` is one namespace of several installations, `kinds` has kinds with objects go as well."""
 
     async def all_of(kind: Resource[Raw], labels: str = "", namespace: str | None = None) -> list[Raw]:
@@ -80,9 +80,9 @@ async def find(cluster: Cluster, only: str = "", *, kinds: bool = False) -> Foun
             _step(kind, one) for kind in KINDS for one in ours[kind.kind] if one["metadata"].get("namespace") == only
         ]
         others = ", ".join(sorted(homes - {only}))
-        return Found(tuple(mine), (f"what the whole cluster has one of (roles, policies, webhook configurations, kinds): {others} uses it",))  # fmt: skip
+        return UninstallPlan(tuple(mine), (f"what the whole cluster has one of (roles, policies, webhook configurations, kinds): {others} uses it",))  # fmt: skip
 
-    steps: list[Step] = []
+    steps: list[RemovalStep] = []
     left: list[str] = []
     for kind in _WEBHOOKS:
         steps += [
@@ -126,12 +126,12 @@ async def find(cluster: Cluster, only: str = "", *, kinds: bool = False) -> Foun
         else:
             steps.append(_step(resources.NAMESPACES.raw, one))
     left += [f"Namespace {name}, which was not made by the manifests: kubectl delete namespace {name}" for name in sorted(homes - {one["metadata"]["name"] for one in ours["Namespace"]})]  # fmt: skip
-    return Found(tuple(steps), tuple(left))
+    return UninstallPlan(tuple(steps), tuple(left))
 
 
-def _step(kind: Resource[Raw], obj: Raw) -> Step:
+def _step(kind: Resource[Raw], obj: Raw) -> RemovalStep:
     meta = obj["metadata"]
-    return Step(_name(obj), kind, meta["name"], meta.get("namespace", ""), meta.get("uid", ""))
+    return RemovalStep(_name(obj), kind, meta["name"], meta.get("namespace", ""), meta.get("uid", ""))
 
 
 def _name(obj: Raw) -> str:
@@ -149,7 +149,7 @@ def _is_ours(obj: Raw) -> bool:
     )
 
 
-def _rules(rules: Iterable[Raw]) -> tuple[list[Step], list[str]]:
+def _rules(rules: Iterable[Raw]) -> tuple[list[RemovalStep], list[str]]:
     """Fences, and marks of audit agents, by their key and label."""
     ours = [
         one
@@ -159,7 +159,7 @@ def _rules(rules: Iterable[Raw]) -> tuple[list[Step], list[str]]:
     return [_step(resources.DEVICE_TAINT_RULES.raw, one) for one in ours], []
 
 
-def _templates(templates: Iterable[Raw], pods: Iterable[Raw]) -> tuple[list[Step], list[str]]:
+def _templates(templates: Iterable[Raw], pods: Iterable[Raw]) -> tuple[list[RemovalStep], list[str]]:
     """Templates of ours; those that a pod still needs for a claim stay."""
     needed: dict[tuple[str, str], str] = {}
     for one in pods:
@@ -170,7 +170,7 @@ def _templates(templates: Iterable[Raw], pods: Iterable[Raw]) -> tuple[list[Step
         made = {status.name for status in pod.status.resource_claim_statuses}
         missing = {entry.resource_claim_template_name for entry in pod.spec.resource_claims if entry.name not in made}
         needed.update({key: pod.metadata.key for key in template_lifecycle.templates_of(pod) if key[1] in missing})
-    steps: list[Step] = []
+    steps: list[RemovalStep] = []
     left: list[str] = []
     for one in templates:
         if (one["metadata"].get("labels") or {}).get("app.kubernetes.io/managed-by") != names.NAME:
@@ -182,19 +182,19 @@ def _templates(templates: Iterable[Raw], pods: Iterable[Raw]) -> tuple[list[Step
     return steps, left
 
 
-def _labels(kind: Resource[Raw], objects: Iterable[Raw]) -> Iterator[Step]:
-    """Labels of ours on somebody's namespaces and nodes, and the conditions that audit agents put on nodes."""
+def _labels(kind: Resource[Raw], objects: Iterable[Raw]) -> Iterator[RemovalStep]:
+    """Labels of ours on namespaces and nodes, and the conditions that audit agents put on nodes."""
     for one in objects:
         labels = [key for key in one["metadata"].get("labels") or {} if key.startswith(f"{names.DOMAIN}/")]
         name = one["metadata"]["name"]
         if labels:
             off = Merge({"metadata": {"labels": dict.fromkeys(labels)}})
-            yield Step(f"{_name(one)}: its labels {', '.join(labels)}", kind, name, patch=off)
+            yield RemovalStep(f"{_name(one)}: its labels {', '.join(labels)}", kind, name, patch=off)
         condition = worn_by(one) if kind.kind == "Node" else None
         if condition is not None:
             path = f"/status/conditions/{one['status']['conditions'].index(condition)}"
             as_seen = {"op": "test", "path": path, "value": condition}
-            yield Step(f"{_name(one)}: its condition {condition['type']}", kind, name, patch=Operations((as_seen, {"op": "remove", "path": path})))  # fmt: skip
+            yield RemovalStep(f"{_name(one)}: its condition {condition['type']}", kind, name, patch=Operations((as_seen, {"op": "remove", "path": path})))  # fmt: skip
 
 
 def _waiting(pods: Iterable[Raw]) -> Iterator[str]:
@@ -212,7 +212,7 @@ def _waiting(pods: Iterable[Raw]) -> Iterator[str]:
             yield f"{_name(one)}, which waits for scheduler {scheduler}: delete it, and create it again"
 
 
-async def take(cluster: Cluster, step: Step) -> bool:
+async def take(cluster: Cluster, step: RemovalStep) -> bool:
     """Do one step; say whether there was something to do."""
     try:
         if step.patch is None:

@@ -70,8 +70,8 @@ def read(data: bytes, path: str) -> tuple[list[JournalCommit], int]:
         where, body = f"{path}:{number}", text[_CHECKSUM + 1 :]
         if text[: _CHECKSUM + 1] != b"%08x " % zlib.crc32(body):
             raise StoreError(
-                f"{where}: the line is damaged (its checksum does not fit). Restore the file from a copy; or cut it before "
-                "this line to go back to the moment before it"
+                f"{where}: the line is damaged (its checksum does not fit): restore the file from a copy, "
+                "or cut it before this line"
             )
         try:
             commits.append(_read_commit(body))

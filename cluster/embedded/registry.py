@@ -179,8 +179,8 @@ def _check_name(resource: Resource[Any], name: Json) -> None:
     shape = _LABEL if resource.id == "namespaces" else _SUBDOMAIN
     if not isinstance(name, str) or len(name) > longest or not shape.fullmatch(name):
         message = (
-            f"Invalid value: {name!r}: a lowercase RFC 1123 name has at most {longest} lower case letters, digits, "
-            "'-' or '.', and starts and ends with a letter or digit"
+            f"Invalid value: {name!r}: a lowercase RFC 1123 name has at most {longest} letters, digits, "
+            "'-' or '.', and begins and ends alphanumeric"
         )
         raise invalid(resource, str(name), [Cause("metadata.name", message)])
 

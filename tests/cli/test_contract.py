@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from cli import contract as inputs
-from cli.contract import Broken, Exit, Failed
+from cli.contract import Broken, CommandFailed, Exit
 from cli.main import main
 from tests.cluster.hostile import odd_objects
 
@@ -136,7 +136,7 @@ def command(failure):
         (Exit.REFUSED, 1),
         (Exit.UNDECIDED, 3),
         (Broken("bad", "fix it"), 2),
-        (Failed("the world ended", "wait"), 3),
+        (CommandFailed("the world ended", "wait"), 3),
         (click.UsageError("no"), 2),
         (ConnectionRefusedError(111, "Connection refused"), 3),
         (KeyError("oops"), 3),
@@ -162,7 +162,9 @@ def test_what_several_tasks_failed_with_is_told_once_each_and_is_no_defect():
     """Two listeners of one process, and neither may take the address of another process."""
     used = "Address already in use (127.0.0.1:1)"
     both = [ExceptionGroup("door", [OSError(errno.EADDRINUSE, used)]) for _ in range(2)]
-    result = CliRunner().invoke(command(ExceptionGroup("tasks", [*both, Failed("no kubeconfig", "name one")])), [])
+    result = CliRunner().invoke(
+        command(ExceptionGroup("tasks", [*both, CommandFailed("no kubeconfig", "name one")])), []
+    )
     assert result.exit_code == 3
     assert result.stderr.splitlines() == [
         f"error: environment: {used} (stop the process that uses that address, or say another address)",

@@ -7,7 +7,7 @@ import pytest
 
 from cli.arrivals import arrivals, brings_pods
 from cli.loading import who
-from cli.survey import Outlook, Scope, overview, page, screen, table
+from cli.survey import Outlook, SurveyScope, overview, page, screen, table
 from cli.terminal import escaped, printable
 from cluster.manifests import Document
 from tests.corpus import move
@@ -52,7 +52,7 @@ def test_every_command_and_form_says_the_same_of_it(case):
     gathered, configuration, features = move.world(case)
     became = move.decide(case)
     told = {(one.container, one.key): one for one in became.decisions}
-    seen = overview(gathered, configuration, features, Scope())
+    seen = overview(gathered, configuration, features, SurveyScope())
     mine = [one for one in seen.workloads if one.kind == case.given["kind"] and one.name == who(case.given).name]
     keys = {(key.container, key.key): key for one in mine for key in one.keys}
     # Selectors and annotations that stay beside a request are no keys of the survey.

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cli.contract import Failed
+from cli.contract import CommandFailed
 from cli.loop import visit
 from cluster.errors import ConfigError, Forbidden, Unauthorized, Unavailable
 
@@ -19,7 +19,7 @@ def test_what_helps_is_told_by_what_the_api_server_said(error):
     async def look(_):
         raise ExceptionGroup("informers", [error("so it said")])
 
-    with pytest.raises(Failed) as told:
+    with pytest.raises(CommandFailed) as told:
         visit("", "", look, "docs/survey.md")
     assert told.value.message == "so it said"
     assert HELPS[error] in told.value.remedy

@@ -227,8 +227,8 @@ def _by_size(
         return Impossible(reason=f"{reason}, {supply.served.doubt}")
     if not amounts:
         return Impossible(
-            reason=f"{percent} % of a device's memory is unknown: class {supply.served.name} publishes no sizes; an "
-            f"administrator can declare them, as in `models: [{{product: NVIDIA A100-SXM4-40GB, memory: 40Gi}}]` ({TABLES})",
+            reason=f"{percent} % of a device's memory is unknown: class {supply.served.name} publishes no sizes; "
+            f"an administrator can declare `models: [{{product: NVIDIA A100-SXM4-40GB, memory: 40Gi}}]` ({TABLES})",
             unresolved=True,
         )
     kept = dict(sorted(list(amounts.items())[:_ALTERNATIVES], key=lambda entry: astuple(entry[0])))

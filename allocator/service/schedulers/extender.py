@@ -39,8 +39,8 @@ REMEMBERED = 64
 MOST = 10  # of an extender's scores
 # Between a filter and a binding nothing is held: members that each fit need not fit together, and some would be bound without the others.
 GROUPED = (
-    "the pod belongs to PodGroup {}, and with an extender a group would be placed by half: let our scheduler with the plugin place it, "
-    "or leave it to the default scheduler"
+    "the pod belongs to PodGroup {}, and with an extender a group would be placed by half: use the plugin's scheduler "
+    "or the default one"
 )
 # What becomes of a binding. A conflict: its devices or its quota have gone to somebody else since the scheduler asked, and it asks again.
 BOUND, DECIDED_AGAIN, FAILED = "bound", "conflict", "failed"

@@ -161,7 +161,7 @@ def _reach(
         if other is not None:
             message = (
                 f"it keeps {mine.device.name!r} apart from {other.device.name!r}, which uses none of the same counters: "
-                "the expression reads no attribute that tells one counter set's devices from another's"
+                "the expression reads no attribute that tells counter sets apart"
             )
             hint = "set scope: counterSet, or add a clause on the attribute that names the hardware"
             yield Problem("D502", "", message, hint)

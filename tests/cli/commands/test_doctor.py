@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from cli.configuration import configuration_of
-from cli.contract import Failed
+from cli.contract import CommandFailed
 from cli.doctor import diagnose, put_right, survey
 from cluster import resources
 from cluster.errors import Forbidden, NotFound
@@ -498,7 +498,7 @@ async def test_a_server_without_claims_is_no_healthy_cluster(monkeypatch):
         raise NotFound("the server could not find the requested resource")
 
     monkeypatch.setattr(cluster, "list", unknown)
-    with pytest.raises(Failed, match="has no ResourceClaims"):
+    with pytest.raises(CommandFailed, match="has no ResourceClaims"):
         await look(cluster)
 
 

@@ -12,7 +12,7 @@ import pytest
 from cli.check import reports
 from cli.loading import Gathered, Trimmer, gather
 from cli.main import main
-from cli.survey import Outlook, Scope, overview, screen
+from cli.survey import Outlook, SurveyScope, overview, screen
 from cli.survey.rows import CODES, findings
 from cli.terminal import columns_of, fit, printable
 from cluster import manifests, resources
@@ -57,7 +57,7 @@ def node(name, labels=(), **allocatable):
 
 
 def look(*objects, scope=None, configuration=None):
-    return overview(Gathered(objects=objects), configuration or Configuration(), Features(), scope or Scope())
+    return overview(Gathered(objects=objects), configuration or Configuration(), Features(), scope or SurveyScope())
 
 
 GPU = {"nvidia_gpu": 1, "nvidia_gpumem": 3000, "nvidia_gpucores": 30}
@@ -82,7 +82,7 @@ def test_namesakes_of_two_overlays_are_two_workloads():
         objects=(maker("Deployment", "web", HAMI), maker("Deployment", "web", container(nvidia_gpu="0.5"))),
         places=(("dev/web.yaml", 1), ("prod/web.yaml", 1)),
     )
-    seen = overview(gathered, Configuration(), Features(), Scope())
+    seen = overview(gathered, Configuration(), Features(), SurveyScope())
     assert [(one.file, one.fate.value) for one in seen.workloads] == [
         ("dev/web.yaml", "moves"),
         ("prod/web.yaml", "refused"),
@@ -98,7 +98,7 @@ def test_what_a_dump_has_in_several_files_is_one_workload():
         if uids:
             objects = tuple({**one, "metadata": {**one["metadata"], "uid": str(i)}} for i, one in enumerate(objects))
         gathered = Gathered(objects=objects, places=tuple((f"{i}.yaml", 1) for i in range(len(objects))))
-        [one] = overview(gathered, Configuration(), Features(), Scope()).workloads
+        [one] = overview(gathered, Configuration(), Features(), SurveyScope()).workloads
         assert one.pods == 3
 
 
@@ -294,10 +294,10 @@ def test_what_is_in_the_way_is_named():
 
 def test_a_namespace_and_labels_narrow_what_is_asked_about_and_not_what_is_used():
     objects = [*deployment(), pod("other", HAMI, namespace="b", node="n0"), node("n0", nvidia_gpu=10)]
-    seen = look(*objects, scope=Scope(namespaces=frozenset({"b"})))
+    seen = look(*objects, scope=SurveyScope(namespaces=frozenset({"b"})))
     assert [one.name for one in seen.workloads] == ["other"]
     assert seen.plugins[0].moving == 2
-    labelled = look(*objects, scope=Scope(labels=lambda labels: labels.get("app") == "train"))
+    labelled = look(*objects, scope=SurveyScope(labels=lambda labels: labels.get("app") == "train"))
     assert [one.name for one in labelled.workloads] == ["train"]
 
 
@@ -599,7 +599,7 @@ async def visit(cluster, namespace=None):
 async def test_a_live_cluster_is_read_page_by_page():
     cluster = Embedded.of([*deployment(1200), node("n1", nvidia_gpu=10)])
     gathered, told = await visit(cluster)
-    [one] = overview(gathered, Configuration(), Features(), Scope()).workloads
+    [one] = overview(gathered, Configuration(), Features(), SurveyScope()).workloads
     assert (one.pods, gathered.unread) == (1200, ())
     assert [text for text in told if text.endswith(" pods")] == ["500 pods", "1000 pods", "1200 pods"]
 
@@ -607,7 +607,7 @@ async def test_a_live_cluster_is_read_page_by_page():
 async def test_what_may_not_be_read_is_named_and_the_rest_goes_on():
     gathered, _ = await visit(Narrow.of(deployment()))
     assert {one.kind for one in gathered.unread} == {"nodes", "deployments.apps"}
-    [one] = overview(gathered, Configuration(), Features(), Scope()).workloads
+    [one] = overview(gathered, Configuration(), Features(), SurveyScope()).workloads
     assert (one.kind, one.pods) == ("Deployment", 3)
 
 

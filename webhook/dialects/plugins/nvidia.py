@@ -176,7 +176,7 @@ def _no_replica(count: int, words: Words[NvidiaOptions]) -> str:
     for role in (Role.MODE, Role.POLICY):
         hint = words.hints.get(role)
         if hint is not None and "mps" in hint.text.split(", "):
-            return f"selector {hint.key}={hint.text} asks for MPS, which limits memory and compute of a replica: a unit of `shares` has no limits, and its driver refuses MPS beside them"
+            return f"selector {hint.key}={hint.text} asks for MPS, whose limits a unit of `shares` does not have, and the driver refuses MPS beside them"
     if count > 1:
         return f"{count} replicas give no more compute than one, and need not be on one GPU: ask for 1"
     return ""
