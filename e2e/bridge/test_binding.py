@@ -85,7 +85,7 @@ class Trial:
         self.current = {}  # uid → (what tells this allocation from the next, seen at)
         self.answered = set()  # (uid, attempt)
         self.came = None  # when there was the first allocation
-        self.late_driver = False  # this machine had the driver answer when devices had been waited for too long
+        self.late_driver = False  # this machine had the driver answer, or something come between, too late
         self.between = False
         self.lifted = False
         self.bound = {}  # pod → seconds
@@ -143,7 +143,7 @@ class Trial:
 
     def attach(self, found, now):
         uid, allocation = found["metadata"]["uid"], found["status"]["allocation"]
-        mark = str((allocation["allocationTimestamp"], allocation["devices"]["results"]))
+        mark = mark_of(found)
         fresh = uid not in self.current or self.current[uid][0] != mark
         attempt = self.attempts.get(uid, 0)
         if not fresh and (uid, attempt) in self.answered and not found["status"].get("devices") and self.says(attempt) != "never":  # fmt: skip
@@ -205,6 +205,7 @@ class Trial:
         ):
             return  # the pods may be bound at any moment, in one lane before this and in another after it
         first = claims.get(self.claims[0])
+        held = mark_of(first)
         allocation = (first or {}).get("status", {}).get("allocation")
         node = allocation["devices"]["results"][0]["pool"].removesuffix("-fleet") if allocation else self.nodes[0]
         match event:
@@ -235,6 +236,13 @@ class Trial:
                     except ApiError as error:
                         if error.code not in (409, 422):
                             raise
+        if (
+            event in ("cordon", "taint", "remove node")
+            and mark_of(listed(self.cluster, CLAIMS).get(self.claims[0])) != held
+        ):
+            self.late_driver = (
+                True  # it was allocated anew since the last look, and may be bound to this node, or to another
+            )
 
     def outcome(self, claims, pods):
         """What has become of each pod: gone, not bound, bound with what its claim says of it."""
@@ -307,6 +315,12 @@ def refusal():
     }
     names = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": REFUSED, "namespace": "default"}}
     return names, policy, binding
+
+
+def mark_of(found):
+    """What tells an allocation of a claim from the next."""
+    allocation = (found or {}).get("status", {}).get("allocation")
+    return str((allocation["allocationTimestamp"], allocation["devices"]["results"])) if allocation else ""
 
 
 def listed(cluster, path):

@@ -370,3 +370,83 @@ def play(cluster, namespace, stalls):
     for one in stalls:
         cluster.remove(*({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": fleet.slices(DRIVER, node, [], by_name=True)[0]["metadata"]["name"]}} for node in one.nodes))  # fmt: skip
     return found
+
+
+def churned(cluster, namespace, draw, seconds):
+    """Have gangs come and go, halfway at times, on nodes that are cordoned at times; answer with the members of those that are left whole."""
+    path = f"/api/v1/namespaces/{namespace}"
+    of_groups = f"/apis/scheduling.k8s.io/v1beta1/namespaces/{namespace}/podgroups"
+    gangs, halves, kills = {}, [], 0
+    begun = time.monotonic()
+    number = 0
+    while (passed := time.monotonic() - begun) < seconds:
+        assert_held_once(cluster, namespace)
+        what = draw.choice(("come", "come", "go", "lose", "cordon"))
+        if kills < 2 and passed > (kills + 1) * seconds / 3:
+            kills += 1
+            cluster.kill("drawbridge-allocator-0")
+        if what == "come" and len(gangs) < 8:
+            name = f"c{number}"
+            number += 1
+            gangs[name] = [f"{name}-m{at}" for at in range(draw.randint(2, 4))]
+            members = [member(one, namespace, name, using_template("one")) for one in gangs[name]]
+            for one in members:
+                one["spec"] |= {"nodeSelector": {"churn": "yes"}, "terminationGracePeriodSeconds": 0}
+            cluster.create(group(name, namespace, len(members)), *members)
+        elif what in ("go", "lose") and gangs:
+            name = draw.choice(sorted(gangs))
+            gone = gangs.pop(name)
+            for one in gone if what == "go" else gone[:1]:
+                cluster.delete(f"{path}/pods/{one}", gracePeriodSeconds=0)
+            if what == "go":
+                cluster.delete(f"{of_groups}/{name}")
+            else:
+                halves += gone[1:]  # never placed, unless they were
+        elif what == "cordon":
+            cluster.patch(f"/api/v1/nodes/churn-{draw.randrange(4)}", {"spec": {"unschedulable": draw.random() < 0.5}})
+        time.sleep(draw.uniform(0, 0.5))
+    for one in halves:
+        cluster.delete(f"{path}/pods/{one}", gracePeriodSeconds=0)
+    return gangs
+
+
+def assert_held_once(cluster, namespace):
+    held = [(one["pool"], one["device"]) for one in results(cluster, namespace)]
+    assert len(set(held)) == len(held), f"held twice: {sorted(held)}"
+
+
+def test_gangs_that_come_and_go_are_placed_whole_in_the_end_and_no_device_is_held_twice_or_lost(groups, ours):
+    """Members of one are deleted, nodes are cordoned, and the allocator is killed meanwhile; CHURN_SECONDS asks for longer."""
+    path = f"/api/v1/namespaces/{ours}/pods"
+    nodes = [f"churn-{at}" for at in range(4)]
+    groups.add_fake_nodes(4, prefix="churn-", labels={"churn": "yes"})
+    made = [one for node in nodes for one in fleet.slices(DRIVER, node, [fleet.device(f"gpu-{at}", {}) for at in range(2)], by_name=True)]  # fmt: skip
+    groups.create(*made, template("one", ours, request("gpu", CLASS)))
+    try:
+        gangs = churned(
+            groups,
+            ours,
+            random.Random(int(os.environ.get("CHURN_SEED", "1"))),
+            float(os.environ.get("CHURN_SECONDS", "12")),
+        )
+        for node in nodes:
+            groups.patch(f"/api/v1/nodes/{node}", {"spec": {"unschedulable": False}})
+        whole = lambda: all(set(members).isdisjoint(placed(groups, ours)) or set(members) <= set(placed(groups, ours)) for members in gangs.values())  # noqa: E731  # fmt: skip
+        groups.until("each gang is whole or not there", whole, PATIENCE)
+        while sum(map(len, gangs.values())) > 8:
+            for one in gangs.pop(max(gangs, key=lambda name: len(gangs[name]))):
+                groups.delete(f"{path}/{one}", gracePeriodSeconds=0)
+        expected = sorted(one for members in gangs.values() for one in members)
+        groups.until("all gangs that are left are placed", lambda: placed(groups, ours) == expected, PATIENCE)
+        assert_held_once(groups, ours)
+        assert len(results(groups, ours)) == len(expected)
+        groups.delete(path, gracePeriodSeconds=0)
+        last = [f"last-{at}" for at in range(8)]
+        members = [member(one, ours, "last", using_template("one")) for one in last]
+        for one in members:
+            one["spec"]["nodeSelector"] = {"churn": "yes"}
+        groups.create(group("last", ours, 8), *members)
+        groups.until("one gang has all devices", lambda: placed(groups, ours) == last, PATIENCE)
+    finally:
+        groups.delete(path, gracePeriodSeconds=0)
+        groups.remove(*made, *({"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}} for node in nodes))
