@@ -214,14 +214,18 @@ def broken(cluster, item, change):
 
 @contextmanager
 def away(cluster, component):
-    """A Deployment without a replica. Its pods end at once: one that only begins hears no SIGTERM, and has half a minute."""
+    """A Deployment without a replica. Its pods have a second: one that only begins hears no SIGTERM, and would have half a minute."""
     path = f"/api/v1/namespaces/{SYSTEM}/pods"
-    with broken(cluster, deployment(component), at("spec", "replicas", value=0)):
+    item = deployment(component)
+    with broken(cluster, item, at("spec", "replicas", value=0)):
 
         def gone():
             there = cluster.get(path, labelSelector=f"app.kubernetes.io/component={component}")["items"]
-            cluster.remove(*(named("v1", "Pod", one["metadata"]["name"], SYSTEM) for one in there))
-            return not there
+            for one in there:
+                cluster.delete(f"{path}/{one['metadata']['name']}", gracePeriodSeconds=1)
+            found = cluster.read(item)
+            seen = found["status"].get("observedGeneration") == found["metadata"]["generation"]
+            return seen and not there and not found["status"].get("replicas")
 
         cluster.until(f"the {component} is away", gone, 60)
         yield
