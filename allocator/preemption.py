@@ -1,4 +1,4 @@
-"""Who would have to go so that a pod fits: pods of less priority, and of all choices that do, the one that disrupts least.
+"""Pods that would have to go so that another fits: pods of less priority, and of all choices that do, the one that disrupts least.
 
 Whether a pod fits once others are gone is asked of the caller, with everything these others hold given back: devices, shares,
 counters, quota. So no victim is named for a pod that still would not fit. A choice disrupts less than another if it
@@ -50,7 +50,7 @@ _Guards = tuple[PodDisruptionBudget, ...]
 
 
 class Victims(msgspec.Struct, frozen=True):
-    """Who would have to go for a pod to fit on a node, the most important first."""
+    """The pods that would have to go for a pod to fit on a node, the most important first."""
 
     node: str
     pods: Choice
@@ -273,7 +273,7 @@ def without_the_gone(stock: Stock, keys: Iterable[str], find: Find) -> Asking[St
             continue
         for one in consumers:
             pod = find(claim.metadata.namespace, one.name) if one.resource == "pods" else None
-            # What is no pod cannot be looked up, and counts as there.
+            # A consumer other than a pod cannot be looked up, and counts as there.
             if one.resource != "pods" or (pod is not None and pod.metadata.uid == one.uid and not pod.has_ended):
                 break
         else:

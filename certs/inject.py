@@ -70,7 +70,7 @@ async def _ensure(cluster: Cluster, kind: resources.Resource[resources.Raw], fou
         try:
             await _write(cluster, kind, found, waiting)
         except ApiError as error:
-            # A policy may hold us to the rules that are there. That is no reason to let certificates grow old.
+            # A policy may hold us to the rules that are there. Certificates are renewed all the same.
             logger.warning("rules were not put in their places", extra={"configuration": found["metadata"]["name"], "problem": str(error)})  # fmt: skip
     return True
 

@@ -170,7 +170,7 @@ def from_status(status: Status, *, retry_after: float | None = None) -> ApiError
 
 
 def from_response(code: int, body: bytes, *, retry_after: float | None = None) -> ApiError:
-    """Turn an HTTP answer into an error; a body that is no Status (a proxy's page, say) is quoted shortly."""
+    """Turn an HTTP answer into an error; a body other than a Status (a proxy's page, say) is quoted shortly."""
     try:
         status = _READ_STATUS(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

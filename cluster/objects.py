@@ -1,6 +1,6 @@
 """Shapes of the objects around devices that we read or write: only the fields we use. The devices' own are in `dra/`.
 
-Workloads that merely carry a pod template are read raw, so nothing of them is lost; who follows all of them keeps their specs as bytes.
+Workloads that merely carry a pod template are read raw, so nothing of them is lost; a follower of all of them keeps their specs as bytes.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ def footprint(value: object) -> int:
 
 
 def _write(value: Any) -> str:
-    """Stand for what is no JSON by a text as long as what it takes."""
+    """Stand for a value outside JSON by a text as long as what it takes."""
     if isinstance(value, Quantity):
         return _QUANTITY
     if isinstance(value, Opaque):

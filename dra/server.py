@@ -111,7 +111,7 @@ class Declared(msgspec.Struct, frozen=True):
 
     minor: int = 0
     gates: Mapping[str, bool] = {}
-    # What else was written, and is no version and no gate.
+    # What else was written: neither a version nor a gate.
     mistakes: tuple[str, ...] = ()
 
 

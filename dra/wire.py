@@ -35,7 +35,7 @@ class Opaque:
         return cls(msgspec.json.encode(value, order="deterministic"))
 
     def value(self) -> Json:
-        """Read it. Who asks holds what comes of it no longer than it has to."""
+        """Read it. The caller drops the result as soon as it can."""
         return msgspec.json.decode(self.json)
 
     def __eq__(self, other: object) -> bool:

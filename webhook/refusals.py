@@ -1,4 +1,4 @@
-"""Why a pod can be turned back: a stable code for each reason, and the one way in which it is said.
+"""Why a pod can be turned back: a stable code for each reason, and the one way in which it is worded.
 
 A code never changes its meaning (docs/translation.md lists them, each with the rule by which the pod could not have run without us
 either; what only claims cannot do is left, not refused). R003 and R009 meant such things, and are not used again. The same refusal reads the same at the webhook, in a warning about a

@@ -261,7 +261,7 @@ class Decider:
 
 
 def shape_of(wants: PodClaims) -> bytes:
-    """Give what is the same for all pods whom the same devices would help; empty if more than open claims decides about it."""
+    """Give what is the same for all pods that the same devices would help; empty if more than open claims decides about it."""
     open_ = wants.open
     alone = wants.by_plugin or wants.waits_for or len(open_) < len(wants.claims)
     return b"" if alone else encode([claim.spec for claim in open_])

@@ -24,7 +24,7 @@ def reaches_shared_pool(stock: Stock, node: str) -> bool:
 
 
 def with_pods(stock: Stock, node: str, pods: Sequence[Pod]) -> Stock:
-    """Answer with the stock after some pods have taken what they want on a node; who fits there no more takes nothing."""
+    """Answer with the stock after some pods have taken what they want on a node; a pod that no longer fits there takes nothing."""
     for pod in pods:
         wanted = find_claims(pod, stock).open
         answer = allocate(stock, node, wanted) if wanted else None

@@ -1,5 +1,5 @@
 """What the problems of one question have in common, whichever node they are about: devices judged once a kind, patterns of
-units laid out once. It only grows; who keeps one looks at its `size`.
+units laid out once. It only grows; its owner looks at its `size`.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ The layout of fields depends on devices and claims only, never on what is in use
 holds them, and what was computed for one serves the others (`allocator.problem.cache`). What is in use decides the
 initial state, and which candidates are dropped from the start.
 
-Every step goes through the devices of a node, and strangers decide how many there are: each charges the budget first.
+Every step goes through the devices of a node, and drivers decide how many there are: each charges the budget first.
 """
 
 from __future__ import annotations

@@ -141,7 +141,7 @@ def constrained_values(
     for leaf, demand in zip(question.leaves, demands, strict=True):
         if not leaf.constraints:
             continue
-        # The devices that All must get are looked at in turn, whether or not they are to be had.
+        # The devices that All must get are looked at in turn, whether or not they are free.
         reached: Iterable[int] = members(demand.candidates)
         if leaf.all:
             reached = [item.place for item in demand.items]

@@ -2,7 +2,7 @@
 
     unseen        a pod or claim that was admitted and is not seen yet, until it is, or its time is over
     a pod         that is seen and not done: each of its templates of which no claim of its is seen
-    a claim       that is seen and that nothing is allocated to, whoever made it
+    a claim       that is seen and that nothing is allocated to, with or without a pod
 
 A claim that has devices counts in the stock, as what it holds, from the moment of its reservation. So each thing counts in one place:
 a pod's template until there is its claim, the claim until it is allocated, and then the allocation. Whatever happens in whatever order,

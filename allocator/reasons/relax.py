@@ -28,7 +28,7 @@ _GRAINS = ((1 << 30, 1 << 20), (1 << 20, 1 << 10))
 
 
 class Spot(msgspec.Struct, frozen=True):
-    """Where in a list of claims one body of a request stands. `alternative` is None for an exact request."""
+    """Where in a list of claims one body of a request stands. `alternative` has no value for an exact request."""
 
     claim: int
     request: int

@@ -49,7 +49,7 @@ def rule_of(compatibility: DeviceCompatibility) -> Rule:
 
 
 def look(rule: Rule, page: Page) -> PageCoverage:
-    """See what devices of a page carry a rule, and whom of them it permits."""
+    """See what devices of a page carry a rule, and which of them it permits."""
     budget = Budget(_PAGE)
     driver = page.pool[0]
     carriers = 0

@@ -1,6 +1,6 @@
 """What should not be: claims that hold the same, reservations of pods that are gone, devices that are gone.
 
-Read off a stock, for a process that changes nothing. Who leads has a ledger besides, and `allocator.reservations.sweep`.
+Read off a stock, for a process that changes nothing. The leader has a ledger besides, and `allocator.reservations.sweep`.
 """
 
 from __future__ import annotations

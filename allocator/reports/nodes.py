@@ -26,7 +26,7 @@ Amounts = dict[str, Quantity]
 
 
 class DeviceState(StrEnum):
-    """Whether a device can be had."""
+    """Whether a device is free to allocate."""
 
     FREE = "free"
     SHARED = "shared"  # in part

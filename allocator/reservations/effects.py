@@ -1,6 +1,6 @@
 """What the ledger wants done. Writes are patches with the claim's resourceVersion in them, and end in one event each.
 
-The lists in a write are whole: a merge patch replaces lists. `allocationTimestamp` is added by whoever writes the allocation,
+The lists in a write are whole: a merge patch replaces lists. `allocationTimestamp` is added by the writer of the allocation,
 together with it: it is a time of the wall, the ledger knows none.
 """
 

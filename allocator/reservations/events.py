@@ -1,7 +1,7 @@
 """What the ledger is told: by those who ask, by the clock, by the API server, and about who leads.
 
 Any event may come late, twice, or in another order. `ClaimSeen` and `PodSeen` are what an informer says; `ClaimRead` is the answer
-of a read that somebody asked for. Every write (`allocator.reservations.effects`) ends in exactly one of `Written`, `Conflicted`,
+of a read that was asked for. Every write (`allocator.reservations.effects`) ends in exactly one of `Written`, `Conflicted`,
 `Denied`, `Lost` or, if the claim is not there, `ClaimGone`.
 """
 
@@ -46,7 +46,7 @@ class Told(msgspec.Struct, frozen=True):
 
 
 class TakeBack(msgspec.Struct, frozen=True):
-    """What claims of a pod without a node are allocated does not serve it: the pod gives it back, and what no pod has is nobody's."""
+    """What claims of a pod without a node are allocated does not serve it: the pod gives it back, and what no pod has is free."""
 
     pod: str  # uid
     claims: tuple[str, ...]  # uids
@@ -76,7 +76,7 @@ class Denied(msgspec.Struct, frozen=True):
 
 
 class Lost(msgspec.Struct, frozen=True):
-    """Nobody knows whether a write landed, or will."""
+    """It is unknown whether a write landed, or will."""
 
     claim: str  # uid
     version: str
@@ -114,7 +114,7 @@ class PodGone(msgspec.Struct, frozen=True):
 
 
 class Overlapped(msgspec.Struct, frozen=True):
-    """These claims hold together what nobody may hold together (`allocator.reservations.overlaps`)."""
+    """These claims hold together what must not be held together (`allocator.reservations.overlaps`)."""
 
     claims: frozenset[str]  # uids
 

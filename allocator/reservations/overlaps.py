@@ -1,7 +1,7 @@
-"""Which claims hold together what nobody may hold together: read off a stock, whoever wrote the allocations.
+"""Which claims hold together what must not be held together: read off a stock, whichever program wrote the allocations.
 
 The API server keeps allocations apart no better than this does after the fact. What is looked at: devices given twice, capacity, counters,
-devices that go with nobody, and compatibility groups. Results with admin access hold nothing. A pool that its driver made smaller
+devices that go with no other, and compatibility groups. Results with admin access hold nothing. A pool that its driver made smaller
 looks the same as one that was given away twice, and is treated the same: what is not started yields.
 """
 
@@ -92,7 +92,7 @@ def _holdings_of(stock: Stock, pool: PoolId) -> dict[str, _ByDevice]:
 
 
 def _devices(held: _ByDevice, published: _Published) -> Iterator[frozenset[str]]:
-    """Yield who holds a device beside somebody who has it whole, and who takes more of it than there is."""
+    """Yield claims that hold a device beside one that has it whole, and those that take more of it than there is."""
     for name, holdings in held.items():
         if len(holdings) < 2:
             continue

@@ -289,7 +289,7 @@ class _Turn:
             self.effects.append(Dropped(token, pod, _WHY[Signal.FOLLOWED]))
             return
         if reservation.state in (State.RESERVED, State.BINDING):
-            if not reservation.due:  # whoever asks still waits for its devices
+            if not reservation.due:  # the caller still waits for its devices
                 until = self.now + self.ledger.terms.reserved
                 self.put(replace(reservation, until=until))
             self.effects.append(Ready(token, pod, reservation.node))
@@ -305,7 +305,7 @@ class _Turn:
         self.signal(pod, Signal.COMMIT)
 
     def see(self, claim: ResourceClaim, *, told: bool = False) -> None:
-        """Take in a claim as somebody saw it, unless it is known later than that."""
+        """Take in a claim as it was seen, unless a later version is known."""
         uid = claim.metadata.uid
         version = claim.metadata.resource_version
         if uid in self.ledger.gone:
@@ -339,7 +339,7 @@ class _Turn:
         self.hold(hold)
 
     def read(self, claim: ResourceClaim) -> None:
-        """Go on after a look that somebody took for us; what is not later than a lost write does not tell its outcome."""
+        """Go on after a look that was taken for us; what is not later than a lost write does not tell its outcome."""
         hold = self.ledger.holds.get(claim.metadata.uid)
         if hold is None or hold.busy is not Busy.READING:
             return
@@ -456,12 +456,12 @@ class _Turn:
             self.hold(replace(hold, rivals=rivals))
             others = [other.claim.metadata.key for other in holds if other is not hold]
             name = hold.claim.metadata.key
-            sentence = f"claim {name} holds what {', '.join(others)} holds too; neither is given to anybody else"
+            sentence = f"claim {name} holds what {', '.join(others)} holds too; neither is given to another pod"
             for user in self.ledger.needing(hold):
                 self.effects.append(Tell(user.pod, sentence))
 
     def can_yield(self, hold: Hold) -> bool:
-        """Say whether everybody who uses a claim is ours and not started."""
+        """Say whether all pods that use a claim are ours and not started."""
         users = list(self.ledger.needing(hold))
         strangers = hold.consumers - {user.pod for user in users}
         return bool(users) and not strangers and all(user.state in _OPEN for user in users)
@@ -590,7 +590,7 @@ class _Turn:
         }
 
     def find(self, pod: str) -> None:
-        """Find out from the claims alone that a pod has a reservation, though nobody here made it."""
+        """Find out from the claims alone that a pod has a reservation, though this process did not make it."""
         fact = self.ledger.pods.get(pod)
         if fact is None or fact.done:
             return

@@ -1,4 +1,4 @@
-"""What was left behind, whoever left it: reservations of pods that are gone, allocations that nobody reserves.
+"""What was left behind, by any program: reservations of pods that are gone, allocations that no pod reserves.
 
 Looked for every few minutes, as a second line: controllers take these back, and the ledger takes back its own. So nothing is
 said or written about what was seen once only. A copy of the pods may be older than a claim, and every pod that goes leaves its
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from allocator.reservations.ledger import Ledger
 
-Suspect = tuple[str, str]  # uid of a claim, and of the pod that is gone; "" if nobody reserves the claim
+Suspect = tuple[str, str]  # uid of a claim, and of the pod that is gone; "" if no pod reserves the claim
 
 
 class Sweep(msgspec.Struct, frozen=True):
@@ -34,7 +34,7 @@ def sweep(ledger: Ledger, pods: Collection[str], before: Collection[Suspect] = (
     """Look for what was left behind. `pods` are the uids of all pods that are not finished, ours or not.
 
     `before` are the suspects of the last sweep. Consumers that are no pods are left alone, and so are claims
-    that somebody else allocated in advance, without reserving them.
+    that another program allocated in advance, without reserving them.
     """
     suspects: set[Suspect] = set()
     sentences: list[str] = []

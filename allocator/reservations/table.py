@@ -5,7 +5,7 @@ Theory of operation
 The API server is the truth; the ledger is a cache with intent. A *reservation* is what is held for one pod: one node, and
 the claims it needs there. A *hold* (`allocator.reservations.ledger`) is what the ledger knows of one claim: as it was seen
 last, what we mean it to be allocated, and whether a write of ours may still land. Several reservations may need one
-claim: whoever commits first writes its allocation, the others only reserve it.
+claim: the first to commit writes its allocation, the others only reserve it.
 
     PENDING ──ASSUME──▶ ASSUMED ──COMMIT──▶ COMMITTING ──ALLOCATED──▶ COMMITTED ──HELD──▶ RESERVED ──TOLD──▶ BINDING ──PLACED──▶ BOUND
        ▲                   │                  │    ▲                      │                  │                 │                  │
@@ -29,9 +29,9 @@ Rules that the table rests on
    unknown leaves its devices held. The finalizer, written before the allocation, is taken away from such a claim: that
    changes its version, after which the write can no longer land.
 3. **An allocation is written once** and cannot be changed, only taken back, by the last who needs it, and only while
-   no pod that uses it may have been started. While one needs it that is not written into it yet, who leaves last stays
-   in it: a leader that came then would not know for whom it is.
-4. **Nobody knows whether a binding without an answer landed.** A pod whose scheduler was told that it may be bound keeps what it has for
+   no pod that uses it may have been started. While one needs it that is not written into it yet, the last pod to leave stays
+   in it: a leader that came then would not know for which pod it is.
+4. **It is unknown whether a binding without an answer landed.** A pod whose scheduler was told that it may be bound keeps what it has for
    a while (`Terms.grace`) after its scheduler let go of it, and what is seen on its node in that time is bound. Nor does an informer say
    everything in time: before anything is taken from such a pod, the pod itself is looked at (`RereadPod`). Until its scheduler was told, no
    binding is under way, and what the pod has is taken back at once. What a new leader finds in claims counts as told.
@@ -74,16 +74,16 @@ class Signal(StrEnum):
     UNKNOWN = "unknown"  # one has a write without an answer
     KNOWN = "known"  # none has, any more
     DENIED = "denied"  # the API server refuses a write for good
-    CONTESTED = "contested"  # somebody else holds what we hold
+    CONTESTED = "contested"  # another claim holds what we hold
     CLEAN = "clean"  # none is reserved for the pod, and none will be by us
-    FOUND = "found"  # the claims are reserved for a pod that nobody here remembers
+    FOUND = "found"  # the claims are reserved for a pod that the ledger does not know
     # what the pod says
     PLACED = "placed"  # it is on the node that was meant
     ASTRAY = "astray"  # it is on another
     DONE = "done"  # it is finished or gone
     # the rest
     EXPIRED = "expired"
-    FOLLOWED = "followed"  # somebody else leads
+    FOLLOWED = "followed"  # another replica leads
 
 
 _S, _W = State, Signal

@@ -78,13 +78,13 @@ class Bridge:
         await self.ledger.catch_up()
         self.lead.leads = True
         self.ledger.tell(Led())
-        self.requeue_events.add(everybody=True)
+        self.requeue_events.add(all_pods=True)
         try:
             yield
         finally:
             self.lead.leads = False
             self.ledger.tell(Followed())
-            self.requeue_events.add(everybody=True)
+            self.requeue_events.add(all_pods=True)
 
     def tick(self) -> None:
         """Let time pass in the ledger, for nominations and for turns."""

@@ -141,7 +141,7 @@ class Commits:
         """Write; what a server without time, or the fence of a moment ago, has turned back is not written, and tried again."""
         while True:
             if not self._lead.may_write():
-                # Nothing was sent. Either the lease is renewed in a moment, or the ledger hears that somebody else leads.
+                # Nothing was sent. Either the lease is renewed in a moment, or the ledger hears that another replica leads.
                 self.unsure += 1
                 await asyncio.sleep(FENCE_SECONDS)
                 continue

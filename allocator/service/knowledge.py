@@ -81,7 +81,7 @@ class Knowledge(ClusterView):
         limited = server.serves(resources.DEVICE_QUOTAS.api_version)
         if self._decides:
             deciding += [self.namespaces, self.budgets]
-            # A decision that is made before quotas were read would let everybody pass.
+            # A decision that is made before quotas were read would let every pod pass.
             if limited and await self._has(resources.DEVICE_QUOTAS):
                 deciding.append(self.quotas)
         needed = (self.claims, self.pods, *deciding, *self._others)

@@ -91,7 +91,7 @@ class PiecewiseDecider(Decider):
         placement: Placement = BY_DEFAULT,
         crowded: Mapping[str, str] = MappingProxyType({}),
     ) -> Outlooks:
-        """Ask all nodes. What was found in earlier turns is told of the stock as it was then: whoever reserves asks again."""
+        """Ask all nodes. What was found in earlier turns is told of the stock as it was then: a reservation asks again."""
         what = "outlook", self._outlooks
         self._outlooks += 1
         ask = partial(super().outlook, pod, stock, placement, crowded)

@@ -144,7 +144,7 @@ class Questions:
             return self._beside_kept(pod, found, stock)
         if stock is known:
             return found
-        # Without the nominated pods this pod might fit: then it is said so, and the pod is requeued when a nomination ends.
+        # Without the nominated pods this pod might fit: the answer says so then, and the pod is requeued when a nomination ends.
         said: list[Hindrance] = []
         for one in found.hindrances:
             free = not self._unserved(pod, one.nodes[0], known)

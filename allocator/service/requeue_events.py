@@ -37,13 +37,13 @@ class RequeueEvents:
         self._row: deque[RequeueEvent] = deque(maxlen=REMEMBERED)
         self._come = asyncio.Event()
 
-    def add(self, pods: Iterable[str] = (), *, everybody: bool = False) -> None:
+    def add(self, pods: Iterable[str] = (), *, all_pods: bool = False) -> None:
         """Add an event, unless it names no pod."""
         named = tuple(sorted(set(pods)))
-        if not named and not everybody:
+        if not named and not all_pods:
             return
         self.seq += 1
-        self._row.append(RequeueEvent(self.seq, named, everybody))
+        self._row.append(RequeueEvent(self.seq, named, all_pods))
         self._come.set()
         self._come = asyncio.Event()
 
@@ -59,16 +59,16 @@ class RequeueEvents:
 
     def since(self, seq: int) -> RequeueEvent:
         """Say what there was since a number."""
-        everybody = RequeueEvent(self.seq, all=True)
+        all_pods = RequeueEvent(self.seq, all=True)
         first = self._row[0].seq if self._row else self.seq + 1
         if seq > self.seq or seq < first - 1:
-            return everybody
+            return all_pods
         pods: set[str] = set()
         for news in self._row:
             if news.seq <= seq:
                 continue
             if news.all:
-                return everybody
+                return all_pods
             pods.update(news.pods)
         return RequeueEvent(self.seq, tuple(sorted(pods)))
 

@@ -119,7 +119,7 @@ class Reservations:
         self._pods.refused.pop(pod.metadata.uid)
 
     def unreserve(self, token: str) -> None:
-        """Let go of a reservation; an unknown one is no error."""
+        """Let go of a reservation; an unknown one is not an error."""
         self._ledger.tell(Unreserve(token))
 
     async def commit(self, token: str, seconds: float) -> Progress:

@@ -1,4 +1,4 @@
-"""Scheduling the pending pods of a snapshot, without a cluster: who would go where, and why the others would not.
+"""Scheduling the pending pods of a snapshot, without a cluster: which would go where, and why the others would not.
 
 Pods are taken by priority, then creation, then name, one after another; each takes what it is given from those that follow.
 A pod's claims are those it names, those that were generated for it, or, where the controller has not come to it yet, those

@@ -1,7 +1,7 @@
 """Workloads: a fleet, and who comes to it. Written down as documents of kind Workload, or generated.
 
 The kind is for files only: no API server knows it. An arrival names a ResourceClaimTemplate among the files, or says its
-claims' specs. What is wrong with a document is answered as a value; the caller, who read the file, knows the line.
+claims' specs. What is wrong with a document is answered as a value; the caller has read the file and knows the line.
 """
 
 from __future__ import annotations

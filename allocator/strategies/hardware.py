@@ -119,7 +119,7 @@ def room(unit: HardwareUnit, use: PoolUse) -> Room:
 
 
 def fragmentation(rooms: Iterable[tuple[HardwareUnit, Room]]) -> float:
-    """Say how much of what is free lies on hardware that is already in use, where no whole device is to be had."""
+    """Say how much of what is free lies on hardware that is already in use, where no whole device is free."""
     free = broken = 0.0
     for unit, one in rooms:
         free += unit.weight * one.free

@@ -23,7 +23,7 @@ DeviceId = tuple[str, str, str]  # driver, pool, device
 Site = tuple[frozenset[object], ...]  # values per level
 
 # How near devices are: there is no one attribute for buses, links and memory nodes. Names are compared without their domain, so that a
-# GPU and a NIC of different drivers can be neighbours. A device that says nothing at a level is no further from others for it.
+# GPU and a NIC of different drivers can be neighbours. A device that says nothing at a level does not count as further from others for it.
 # Nearest first, with what it costs two devices not to share the level.
 LEVELS: tuple[tuple[float, frozenset[str]], ...] = (
     (8.0, frozenset({"nvlinkdomain", "nvlinkclique", "cliqueid", "nvlink", "xgmihive", "hiveid", "fabricid"})),

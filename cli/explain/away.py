@@ -32,8 +32,8 @@ def keeper_of(told: PodStory) -> Keeper:
     standing = told.standing.keeper
     if standing is Keeper.USER and not told.claims:
         changed = any(one.action in (Action.TRANSLATED, Action.APPROXIMATED) for one in told.gate.decisions)
-        return Keeper.GATE if told.gate.foretold and changed else Keeper.NOBODY
-    return standing if standing in _PARTS else Keeper.NOBODY
+        return Keeper.GATE if told.gate.foretold and changed else Keeper.NONE
+    return standing if standing in _PARTS else Keeper.NONE
 
 
 def with_cause(told: PodStory, ailments: Iterable[Ailment]) -> PodStory:

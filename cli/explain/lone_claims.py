@@ -31,7 +31,7 @@ def tell_loner(key: str, scene: Scene, configuration: Configuration) -> Loner:
             users.append(pod)
     # Without users, a pod that would want nothing but this claim stands in.
     entry = PodResourceClaim(name="claim", resource_claim_name=name)
-    stand_in = Pod(metadata=ObjectMeta(name="nobody", namespace=namespace), spec=PodSpec(resource_claims=(entry,)))
+    stand_in = Pod(metadata=ObjectMeta(name="stand-in", namespace=namespace), spec=PodSpec(resource_claims=(entry,)))
     asking = users[0] if users else stand_in
     prospect = prospect_of(asking, scene) if told.state is ClaimState.PENDING else None
     return Loner(
@@ -60,7 +60,7 @@ def _standing(
     if told.reserved_for:
         living = ", ".join(one.name for one in told.reserved_for if one.phase)
         used = f"used by {living}" if living else "those pods were not found"
-        return Standing(keeper=Keeper.NOBODY, message=f"it is {told.state}, and {used}")
+        return Standing(keeper=Keeper.NONE, message=f"it is {told.state}, and {used}")
     if users:
         message = f"it is allocated, and pod {users[0].metadata.key} is not bound yet"
         return Standing(keeper=Keeper.SCHEDULER, message=message)

@@ -114,18 +114,18 @@ def _on_its_node(pod: Pod, claims: Sequence[ClaimStory]) -> Standing | None:
     node = pod.spec.node_name
     deleted = pod.metadata.deletion_timestamp
     if pod.has_ended:
-        return Standing(keeper=Keeper.NOBODY, message=f"it has ended ({pod.status.phase}), and uses nothing any more")
+        return Standing(keeper=Keeper.NONE, message=f"it has ended ({pod.status.phase}), and uses nothing any more")
     if deleted and node:
         message = f"it is being deleted since {deleted}; the kubelet of {node} ends it first"
         return Standing(keeper=Keeper.KUBELET, message=message)
     if deleted:
         held = ", ".join(pod.metadata.finalizers)
         waits = f", and waits for its finalizers: {held}" if held else ""
-        return Standing(keeper=Keeper.NOBODY, message=f"it is being deleted since {deleted}{waits}")
+        return Standing(keeper=Keeper.NONE, message=f"it is being deleted since {deleted}{waits}")
     if not node:
         return None
     if pod.status.phase == "Running":
-        return Standing(keeper=Keeper.NOBODY, message=f"it runs on {node}")
+        return Standing(keeper=Keeper.NONE, message=f"it runs on {node}")
     for claim in claims:
         for device in claim.devices:
             bad = [one for one in device.conditions if f"={FALSE}" in one]

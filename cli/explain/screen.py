@@ -38,7 +38,7 @@ _HOLDERS = 8
 _ROWS = 12
 _WORDS = 20
 _WIDE = 12
-_AT = {Keeper.NOBODY: "", Keeper.GATE: "at the webhook: ", Keeper.USER: "with its author: "}
+_AT = {Keeper.NONE: "", Keeper.GATE: "at the webhook: ", Keeper.USER: "with its author: "}
 _TRUST = {
     Trust.VERIFIED: "drawbridge.dev/original is sealed by this installation",
     Trust.FORGED: "drawbridge.dev/original does not verify: it or the pod was changed without the seal; do not trust it",

@@ -24,7 +24,7 @@ class Keeper(StrEnum):
     DRIVER = "driver"
     KUBELET = "kubelet"
     USER = "its author"
-    NOBODY = ""
+    NONE = ""
 
 
 class Trust(StrEnum):

@@ -25,7 +25,7 @@ T = TypeVar("T")
 _INITIAL_END = "k8s.io/initial-events-end"
 _QUOTED = 120
 _LONGEST_PROBLEM = 500
-# An object in etcd is at most 1.5 MiB by default and 8 MiB where an admin insisted; more than that is no API server.
+# An object in etcd is at most 1.5 MiB by default and 8 MiB where an admin insisted; more than that does not come from an API server.
 LONGEST_LINE = 16 * 1024 * 1024
 # A string as a whole, or one of the characters that give a document its shape.
 _TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[{}\[\],:]', re.DOTALL)

@@ -303,7 +303,7 @@ class Kubernetes:
         return {probe.gate: found[probe.gate] for probe in PROBES if probe.gate in found}
 
     async def read(self, path: str, *, seconds: float) -> bytes:
-        """Read what is no object: what a pod answers through the API server."""
+        """Read something other than an object: what a pod answers through the API server."""
         return await self._connection.call(Call("GET", path, accept="*/*"), seconds=seconds)
 
     @property

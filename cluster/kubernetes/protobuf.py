@@ -61,7 +61,7 @@ _DEVICE: _Shape = {
 _DEVICE_ID = ("driver", "pool", "device", "shareID")
 
 
-class Unsuitable(Exception):  # noqa: N818  it is no defect
+class Unsuitable(Exception):  # noqa: N818  not a defect
     """A patch, or an answer, that is not for here."""
 
 

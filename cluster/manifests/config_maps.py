@@ -13,7 +13,7 @@ _LONGEST = 256 << 10  # letters of a text that is read
 
 
 def unfold(obj: dict[str, Any], is_wanted: Callable[[str], object]) -> dict[str, Any]:
-    """Give a ConfigMap with the wanted texts of its data as objects; any other object, and what is no YAML, as it is."""
+    """Give a ConfigMap with the wanted texts of its data as objects; any other object, and a text that is not YAML, as it is."""
     data = obj.get("data")
     if obj.get("kind") != "ConfigMap" or not isinstance(data, dict):
         return obj

@@ -66,7 +66,7 @@ _REMEDIES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class InputProblem:
-    """Why something cannot be read: where it is, what is wrong, what to do; `instead` is what it seems to be where it is no manifest."""
+    """Why something cannot be read: where it is, what is wrong, what to do; `instead` is what it seems to be where it is not a manifest."""
 
     file: str
     message: str
@@ -221,7 +221,7 @@ def read_leniently(
 ) -> tuple[list[Document], list[InputProblem]]:
     """Read likewise, and give what can be read beside all that is wrong with the rest.
 
-    `exclude` are patterns of files below directories that are passed by; `outside` gets the text of what is no file here, and what it was built from. `keep` says
+    `exclude` are patterns of files below directories that are passed by; `outside` gets the text of what was built, not read from a file, and what it was built from. `keep` says
     what is kept of an object; then documents and the items of a List are read one by one, without their lines. `tell` hears of
     folders that are passed by because they lie elsewhere.
     """
@@ -482,7 +482,7 @@ def _texts(
 
 
 def _instead(data: bytes) -> Literal["", "template", "other"]:
-    """Say what a text that cannot be read seems to be: what never says apiVersion is no manifest."""
+    """Say what a text that cannot be read seems to be: a text without apiVersion is not a manifest."""
     if _TEMPLATE.search(data):
         return "template"
     return "" if b"apiVersion" in data.replace(b"\0", b"") else "other"

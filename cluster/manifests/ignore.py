@@ -35,7 +35,7 @@ def patterns(lines: Iterable[str]) -> list[IgnorePattern]:
 
 
 def _form(text: str) -> Any:
-    """A name matches anywhere, a path from the folder on; what is no pattern matches nothing, as with git."""
+    """A name matches anywhere, a path from the folder on; a broken pattern matches nothing, as with git."""
     import re2
 
     anywhere = "" if "/" in text else "(?:.*/)?"

@@ -34,7 +34,7 @@ class JsonError(Exception):
 
 
 def stream(data: bytes, most: int = 1) -> list[Value] | JsonError:
-    """Read one value after the other, up to one more than `most`; give the error if the text is none such, for it may be YAML's flow style."""
+    """Read one value after the other, up to one more than `most`; give the error if the text is not JSON, for it may be YAML's flow style."""
     try:
         value = msgspec.json.decode(data)
     except UnicodeDecodeError:
@@ -95,7 +95,7 @@ def _slowly(text: str, most: int) -> list[Value] | JsonError:
 
 
 def _mend(value: Any) -> Any:
-    """Read half of a surrogate pair, which is no character and cannot be written, as Go's decoder does: as U+FFFD."""
+    """Read half of a surrogate pair, which is not a character and cannot be written, as Go's decoder does: as U+FFFD."""
     match value:
         case str():
             return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -1,7 +1,7 @@
 """Files of a folder that may be untrusted, opened only where they lie in it: no link leads out of it, whenever it was made.
 
-What is named below the folder that we are in stays in that; what is found below a folder that is named stays in the latter. Who names
-a place elsewhere (`/etc/x`, `../x`, what a shell makes of `<(…)`) gets that place. A path is walked folder by folder, so that a link that
+What is named below the folder that we are in stays in that; what is found below a folder that is named stays in the latter. A place
+that is named elsewhere (`/etc/x`, `../x`, what a shell makes of `<(…)`) is read there. A path is walked folder by folder, so that a link that
 comes meanwhile is not followed either.
 """
 

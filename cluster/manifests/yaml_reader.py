@@ -78,7 +78,7 @@ class DepthError(YamlError):
 def load(text: bytes, first_line: int = 1, each: _Each = None) -> tuple[Any, tuple[tuple[str, int], ...]]:
     """Read one document: its value, and the keys that are given twice with their lines (the later one wins).
 
-    An empty document is None. `first_line` is the line of the file at which the text begins. `each` says what is kept of every
+    An empty document gives None. `first_line` is the line of the file at which the text begins. `each` says what is kept of every
     item of a list that is a member of the document itself, before the next is read.
     """
     builder = _YamlBuilder(text, first_line, each)

@@ -226,7 +226,7 @@ class _Parser:
             count += 1
             self._advance()
         if token.kind == "-" and count == 1 and self.token.kind in ("int", "float"):
-            # A single sign belongs to the number: -9223372036854775808 is an int, 9223372036854775808 is none.
+            # A single sign belongs to the number: -9223372036854775808 is an int, 9223372036854775808 is not.
             return self._member(literal(token.position, _number(self._advance(), "-")))
         operand = self._member(self._primary())
         if count % 2 == 0:

@@ -97,7 +97,7 @@ class Device(Wire, frozen=True, kw_only=True):
         return self.attributes.get(name) or self.attributes.get(f"{driver}/{name}")
 
     def own_text(self, driver: str, name: str) -> str:
-        """Read one that is a text; "" if it is none, or not there."""
+        """Read one that is a text; "" if it is another type, or not there."""
         attribute = self.own(driver, name)
         return (attribute.string or "") if attribute is not None else ""
 

@@ -97,7 +97,7 @@ Charge: TypeAlias = "Callable[[int], None]"
 
 
 class Rule(msgspec.Struct, frozen=True):
-    """One DeviceCompatibility, compiled. An expression that is None does not compile, and permits nothing."""
+    """One DeviceCompatibility, compiled. An expression that does not compile permits nothing."""
 
     name: str
     driver: str

@@ -42,7 +42,7 @@ class Page(msgspec.Struct, frozen=True, eq=False):
     bodies: tuple[Body, ...]  # what makes them interchangeable, device by device
     pool: PoolId
     content: Content  # what makes the page interchangeable with others, apart from names and attributes
-    seen: bool = True  # else its devices are not to be had, although it may count
+    seen: bool = True  # else its devices cannot be allocated, although it may count
     counts: bool = True  # when the pool is looked at for being complete
     everywhere: bool = False  # a slice of counters that is there for each node
 
@@ -281,7 +281,7 @@ def _pool(id_: PoolId, kept: list[Page], every: tuple[Page, ...], reading: Readi
     binding = any(device.binding_conditions is not None for one in here for device in one.devices)
     rest: list[Page] = []
     if len(kept) != expected:
-        if reading.oldest:  # its devices can be had all the same
+        if reading.oldest:  # its devices can be allocated all the same
             reason = f"{len(kept)} slices are for the node, resourceSliceCount says {expected}"
             return Pool(id_, PoolStatus.INCOMPLETE, reason, here, binding=binding)
         if any(other.generation > generation for other in every):

@@ -175,7 +175,7 @@ def _claim(devices: DeviceClaim, path: str, namespace: str, world: World) -> Pro
 
 
 def kind_meant(value: dict[str, Any]) -> str:
-    """Name the kind with pods in it whose name is misspelt; "" if it is no such kind, or is written as it is."""
+    """Name the kind with pods in it whose name is misspelt; "" if it is another kind, or is written as it is."""
     kind = value.get("kind")
     if not isinstance(kind, str):
         return ""

@@ -72,7 +72,7 @@ class _User(NamedTuple):
 
 Users = dict[DeviceId, set[_User]]
 
-# How long something has to be so before it is said, in seconds.
+# How long something has to be so before it is reported, in seconds.
 SOON, LATE = 30.0, 300.0
 _WAITS = {
     FindingKind.GIVEN_TWICE: 0.0,
@@ -366,7 +366,7 @@ def _left(snapshot: NodeSnapshot) -> Iterator[AuditFinding]:
 
 
 def claim_uid(name: str, drivers: Collection[str]) -> str:
-    """Say for which claim a driver of this node wrote a file; "" if it is no such file. GPUs have uuids, too, so a driver has to be named."""
+    """Say for which claim a driver of this node wrote a file; "" if it is another file. GPUs have uuids, too, so a driver has to be named."""
     uids: list[str] = _UID.findall(name)
     if not name.endswith(_CDI_ENDINGS) or len(uids) != 1 or not any(driver in name for driver in drivers):
         return ""

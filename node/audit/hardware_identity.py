@@ -32,7 +32,7 @@ Amounts = dict[Counter, int]
 
 
 class ExporterIds(NamedTuple):
-    """By what exporters know a device: its uuid, that of the card that it is a part of (its own if it is none), and the PCI address."""
+    """By what exporters know a device: its uuid, that of the card that it is a part of (its own for a whole card), and the PCI address."""
 
     uuid: str = ""
     card: str = ""

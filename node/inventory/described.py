@@ -27,7 +27,7 @@ class Place(_Described, frozen=True, kw_only=True):
 
 
 class Steps(_Described, frozen=True, kw_only=True):
-    """Which shares of an amount can be had: from `minimum` on, in steps; `default` is the share of a request that names none."""
+    """Which shares of an amount can be allocated: from `minimum` on, in steps; `default` is the share of a request that names none."""
 
     minimum: Quantity
     step: Quantity | None = None

@@ -62,7 +62,7 @@ class Machine(msgspec.Struct, frozen=True):
     visible_devices: str = ""
 
     def interface_of(self, device: str) -> str:
-        """Name the network interface that a device is; "" if it is none."""
+        """Name the network interface that a device is; "" for other devices."""
         offer = self.offers.get(device)
         return offer.interface if offer is not None else ""
 

@@ -109,7 +109,7 @@ class Recorder:
             logger.warning("event %s about %s %s was not written: %s", reason, said.kind, said.name, error)
 
     async def keep(self, about: object, reason: str, message: str, *, warning: bool = False) -> bool:
-        """Say what is so about an object now, in place of what was kept about it for that reason before; answer if it is said."""
+        """Say what is so about an object now, in place of what was kept about it for that reason before; answer whether it was written."""
         type_ = "Warning" if warning else "Normal"
         said = _statement(about, reason, message[:_LONGEST_MESSAGE], type_)
         namespace = said.namespace or "default"

@@ -403,7 +403,7 @@ class PeerConnection(BaseProtocol):
             self.transport.close()
 
     def has_asked(self) -> bool:
-        """Whether bytes of a request have arrived that are not read yet. What comes before a handshake is none."""
+        """Whether bytes of a request have arrived that are not read yet. What comes before a handshake does not count."""
         return self.phase is ConnectionPhase.IDLE and self.transport is not None and _has_unread(self._sock)
 
     def leave(self) -> None:
@@ -431,7 +431,7 @@ class PeerConnection(BaseProtocol):
 
 
 def _has_unread(sock: socket.socket) -> bool:
-    """Whether bytes have arrived that are not read. The end of the stream is none."""
+    """Whether bytes have arrived that are not read. The end of the stream does not count."""
     try:
         return bool(sock.recv(1, MSG_PEEK | MSG_DONTWAIT))
     except OSError:

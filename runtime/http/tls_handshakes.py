@@ -123,7 +123,7 @@ class Handshakes:
 
 
 def is_whole(said: bytes) -> bool:
-    """Whether a hello is all there; raise ConnectionError where it is none."""
+    """Whether a hello is all there; raise ConnectionError where it is something else."""
     if not said:
         raise ConnectionResetError("gone")
     length = int.from_bytes(said[3:_HEAD], "big")

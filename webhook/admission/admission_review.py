@@ -1,6 +1,6 @@
 """AdmissionReview v1, decoded and encoded: bytes in, values out, and back.
 
-What it is not: it decides nothing. A review that is no review is a `ReviewError` with the HTTP status that says whose
+What it is not: it decides nothing. A body that is not a review is a `ReviewError` with the HTTP status that says whose
 fault it is; an object inside a sound review is handed on as raw JSON, because a pod is never re-serialised
 (docs/architecture.md, "Patches, not objects"). Mirrors k8s.io/api/admission/v1 and what
 apiserver/pkg/admission/plugin/webhook/request checks on the way back.
@@ -181,7 +181,7 @@ def _request(review: Review) -> Request:
 
 
 def read(raw: msgspec.Raw) -> dict[str, Json]:
-    """Read the object of a review as plain JSON; raise WireError where it is no object."""
+    """Read the object of a review as plain JSON; raise WireError where it is something else."""
     try:
         value = msgspec.json.decode(raw)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:

@@ -1,7 +1,7 @@
 """The claim that kube-scheduler will make for what a DeviceClass serves by name: what a pod that is left for core asks for. Pure.
 
 Such a claim is judged as one that the pod names. A node that hands a name out through a device plugin makes none, so where one could
-serve all that the pod asks for by names, nothing is said.
+serve all that the pod asks for by names, there is no warning.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Never, busy, fits: one answer about the claims of a pod and a fleet. Pure.
 
-"Never" is what an idle fleet would refuse as well, so waiting cannot cure it. It is said only where it is certain: a taint that
+"Never" is what an idle fleet would refuse as well, so waiting cannot cure it. The verdict is given only where it is certain: a taint that
 an admin set, a pool that a driver has not finished publishing, a fault in an object, or a search that ran out of budget make
 it a "not now" at most. What is said does not depend on how busy a machine is: what helps is looked for with steps of its own, and where
-time ends before they do, that is said in its place. Words are made here, once, from the allocator's values; what is said to be never is said of an idle
+time ends before they do, the answer names that instead. Words are made here, once, from the allocator's values; "never" is about an idle
 fleet throughout, and what is said to be busy of the fleet as it is.
 """
 
@@ -57,7 +57,7 @@ SELECTOR = 300
 CURABLE = frozenset((Stage.TAINT, Stage.POOL))
 # What may be offered to the author of a pod: other numbers, not other people's claims.
 OFFERS = (Kind.AMOUNT, Kind.COUNT, Kind.SPLIT, Kind.CLASS, Kind.SELECTOR, Kind.CONSTRAINT)
-# ... also if he asked by the old names, with which no class, selector or constraint was written.
+# ... also in a pod that asked by the old names, with which no class, selector or constraint was written.
 WRITTEN = (Kind.AMOUNT, Kind.COUNT, Kind.SPLIT)
 # Where devices are lost that are not of a class at all.
 _CLASSLESS = frozenset((Stage.NODE, Stage.CLASS))
@@ -310,7 +310,7 @@ class _Hearing:
         node, most = self.most(min(total, MAX_RESULTS))
         if not most or self.is_shared(node, most):
             return None  # where several may have one device, there is more to say than their number
-        names = self.everybody()
+        names = self.askers()
         they, claim = "they", ""
         if len(names) == 1:  # of more devices than one claim may hold
             ask = f"{names[0]} asks"
@@ -344,8 +344,8 @@ class _Hearing:
         spot = next(spots(alone))
         return with_count(alone, spot, count)
 
-    def everybody(self) -> list[str]:
-        """Name who asks."""
+    def askers(self) -> list[str]:
+        """Name the containers and claims that ask."""
         asking: dict[str, None] = {}
         for claim in self.claims:
             request = claim.spec.devices.requests[0]

@@ -193,7 +193,7 @@ def _pod(root: str, dialects: Sequence[Dialect], maps: Sequence[str]) -> str:
 
 
 def _has_claims(root: str) -> str:
-    return f"{root}.?spec.?resourceClaims.hasValue()"  # an empty list is none: it is left out of what is stored
+    return f"{root}.?spec.?resourceClaims.hasValue()"  # an empty list is dropped: it is left out of what is stored
 
 
 def _may_have_claims() -> str:

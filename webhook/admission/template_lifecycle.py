@@ -7,9 +7,9 @@ not become a pod author's. Everything else follows from the proof and from what 
 | proven and allowed now | stored | what happens |
 |---|---|---|
 | yes | nothing | create it |
-| yes | the same content | nothing, whoever made it |
-| yes | other content, labelled as ours | replace it and say so: the name is the content's hash, so nobody can mean anything else |
-| yes | other content of somebody else | say so and leave it; the webhook turns back pods that need this name |
+| yes | the same content | nothing, also if another writer made it |
+| yes | other content, labelled as ours | replace it and say so: the name is the content's hash, so no other content can be meant |
+| yes | other content of another writer | say so and leave it; the webhook turns back pods that need this name |
 | no | labelled as ours, with other content than its name says, and used by no pod | take it away |
 | no | labelled as ours, unused for longer than the grace period | sweep it |
 | no | anything else | not ours to touch |
@@ -52,7 +52,7 @@ class Due(Enum):
     NOTHING = "nothing"
     CREATE = "create"
     REPLACE = "replace"
-    TAKEN = "taken"  # by somebody else, with other content
+    TAKEN = "taken"  # by another writer, with other content
 
 
 def templates_of(pod: Pod) -> frozenset[TemplateKey]:
@@ -64,7 +64,7 @@ def templates_of(pod: Pod) -> frozenset[TemplateKey]:
 
 
 def read_proven(pod: Pod, keys: Sequence[bytes]) -> dict[TemplateKey, Json]:
-    """Read the templates that a living pod refers to and proves; raise TemplatesError where the proof is none."""
+    """Read the templates that a living pod refers to and proves; raise TemplatesError where the proof fails."""
     text = pod.metadata.annotations.get(names.TEMPLATES)
     if not text:
         return {}
@@ -248,7 +248,7 @@ def fits(stored: ResourceClaimTemplate) -> bool:
 
 
 class TemplateUsers:
-    """Who wants which template, and who merely uses one: kept by source, so that a source can change or go."""
+    """Which pods want which template, and which merely use one: kept by source, so that a source can change or go."""
 
     def __init__(self) -> None:
         self._sources: dict[Hashable, dict[TemplateKey, Json]] = {}
@@ -277,9 +277,9 @@ class TemplateUsers:
         return changed
 
     def spec(self, key: TemplateKey) -> Json:
-        """The content of a template that somebody wants; None if nobody proves a want."""
+        """The content of a template that a pod wants; None if no pod proves that it does."""
         return next((spec for spec in self._holders.get(key, {}).values() if spec is not None), None)
 
     def in_use(self) -> frozenset[TemplateKey]:
-        """Every template that somebody wants or uses."""
+        """Every template that a pod wants or uses."""
         return frozenset(self._holders)

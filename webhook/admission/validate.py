@@ -1,7 +1,7 @@
 """Claims that no fleet could ever serve are refused; claims that have to wait get a warning. Pure.
 
 The allocator is asked about an *empty* fleet, so waiting cannot cure a "no". A second question, about the fleet as it is, decides
-about the warning. Nothing is refused while the inventory is incomplete or stale (`State.stock` is None), and an object that could not be
+about the warning. Nothing is refused while the inventory is incomplete or stale (then there is no `State.stock`), and an object that could not be
 read (`State.unseen`) turns a refusal into a warning.
 """
 

@@ -159,7 +159,7 @@ def _decide(obj: _Object, state: State, mode: Mode, *, unknown: bool = False) ->
         verdict = msgspec.structs.replace(one, decisions=tuple(decisions))
         if mode is not Mode.OFF and not verdict.refusals:
             verdict = _judge(obj, path, verdict, state)
-        # Whatever becomes of the pod, what is not understood on it is said.
+        # Whatever becomes of the pod, what is not understood on it is named.
         warnings = dict.fromkeys((*verdict.warnings, *warnings))
         verdict = msgspec.structs.replace(verdict, warnings=tuple(warnings))
         judged.append(_leave_to_webhook(_in_mode(verdict, obj, mode, state), one.stays))

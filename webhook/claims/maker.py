@@ -177,7 +177,7 @@ _OF_SPECS: Cache[tuple[ResourceClaimSpec, tuple[str, Json]]] = Cache(4 << 20)
 
 
 def make_template(spec: ResourceClaimSpec) -> tuple[str, Json]:
-    """Make the template of a claim: its name and its spec. The spec is shared by all who ask: nobody may change it."""
+    """Make the template of a claim: its name and its spec. The spec is shared by all callers: none of them may change it."""
     known = _OF_SPECS.get(id(spec))
     if known is not None:
         return known[1]

@@ -73,7 +73,7 @@ class Claims(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Impossible(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """No claim says this. That is our limit, not the legacy system's: nobody is turned back for it unless an administrator says so."""
+    """No claim says this. That is our limit, not the legacy system's: no pod is refused for it unless an administrator says so."""
 
     reason: str
     unresolved: bool = False  # only for want of device sizes
@@ -503,7 +503,7 @@ def _unjoinable(parts: Sequence[Claims], spec: ResourceClaimSpec, names: tuple[s
 
 
 def results(spec: ResourceClaimSpec) -> int:
-    """Count the devices that a claim is given; all of a node's count as one, since nobody knows how many there are."""
+    """Count the devices that a claim is given; all of a node's count as one, since it is unknown how many there are."""
     return sum((request.exactly.count if request.exactly else 0) or 1 for request in spec.devices.requests)
 
 

@@ -44,7 +44,7 @@ class TemplatesError(ValueError):
 
 
 class Bearer(NamedTuple):
-    """Whom a seal is for: what is known of a pod during its admission and stays as it is."""
+    """The pod that a seal is for: what is known of it during its admission and stays as it is."""
 
     namespace: str
     name: str = ""
@@ -53,7 +53,7 @@ class Bearer(NamedTuple):
 
 
 def bearer_of(pod: Mapping[str, Json], namespace: str, asked: str | None = None) -> Bearer:
-    """Say whom a raw pod is; `asked` where the record is about to be written."""
+    """Identify a raw pod; `asked` where the record is about to be written."""
     metadata = _mapping(pod.get("metadata"))
     spec = _mapping(pod.get("spec"))
     if asked is None:
@@ -70,7 +70,7 @@ def bearer_of(pod: Mapping[str, Json], namespace: str, asked: str | None = None)
 
 
 def bearer(pod: Pod, namespace: str = "") -> Bearer:
-    """Say whom a pod is."""
+    """Identify a pod."""
     metadata = pod.metadata
     return Bearer(
         namespace=namespace or metadata.namespace,
@@ -116,7 +116,7 @@ def seal(templates: Mapping[str, Json], key: bytes, whose: Bearer) -> str:
 
 
 def code_of(body: bytes, key: bytes, whose: Bearer) -> str:
-    """Sum up for whom which templates are sealed: the code that stands in a seal before them."""
+    """Sum up for which pod which templates are sealed: the code that stands in a seal before them."""
     # Each part of the bearer behind its length, so that no two bearers are written alike.
     parts = [part.encode(errors="surrogatepass") for part in whose]
     head = b"".join([b"%d:%b," % (len(part), part) for part in parts])
@@ -152,7 +152,7 @@ def unseal(value: str, whose: Bearer, *keys: bytes) -> dict[str, Json]:
 
 
 def read_unproven(value: str) -> dict[str, Json]:
-    """Read the templates of a value that anybody may have written: those that hold what their names say."""
+    """Read the templates of a value that any user may have written: those that hold what their names say."""
     body = value.partition(" ")[2].partition(" ")[2]
     try:
         templates: dict[str, Json] = msgspec.json.decode(body, type=dict[str, dict[str, object]])

@@ -50,7 +50,7 @@ class Served(msgspec.Struct, frozen=True, kw_only=True):
     # Whether claims for whole devices keep off what can be shared: a claim that names no amounts is given a part of it.
     parted: bool = False
     rootless: int = 0  # devices whose pcieRoot is the empty text, which would equal another empty one
-    # Why not all of its devices were looked at, "" if they were: then what it lacks is no reason to refuse anybody.
+    # Why not all of its devices were looked at, "" if they were: then what it lacks does not justify a refusal.
     doubt: str = ""
 
     def publishes(self, attribute: str) -> bool:

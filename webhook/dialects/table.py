@@ -113,7 +113,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unkn
     action: Action = Action.TRANSLATED
     # What an approximation loses, or why a key is ignored, left or refused.
     because: str = ""
-    # Other systems use the name too, so the key alone is no evidence that the pod speaks this dialect.
+    # Other systems use the name too, so the key alone does not prove that the pod speaks this dialect.
     common: bool = False
     # Whole numbers only, within these; what lies outside is refused unless the rule says otherwise.
     least: int = 0

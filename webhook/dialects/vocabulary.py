@@ -164,7 +164,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_
         return {}
 
 
-# Stands for the text of a hint whose value nobody knows before the container starts.
+# Stands for the text of a hint whose value is unknown before the container starts.
 UNREADABLE = "\0"
 O = TypeVar("O", bound=Options)  # noqa: E741  as short as T, and it stands for Options
 
@@ -265,7 +265,7 @@ class Words(msgspec.Struct, Generic[O], frozen=True, kw_only=True, gc=False):
 
 
 class Bare(msgspec.Struct, frozen=True, gc=False):
-    """What a unit of a key can be that nobody else claims: the vendor's knowledge of what gives its meaning away."""
+    """What a unit of a key can be that no other system claims: the vendor's knowledge of what gives its meaning away."""
 
     # What a unit is if nothing shows otherwise (`webhook.dialects.targets`).
     target: str

@@ -49,7 +49,7 @@ BUG = "internal error, see the log of drawbridge"
 
 
 class Decider(Protocol):
-    """Who decides. Of the state only its identity matters here."""
+    """What decides reviews. Of the state only its identity matters here."""
 
     def state(self) -> Any:
         """Hand out what decisions are made on now."""
@@ -286,7 +286,7 @@ class App:
         return await self._second(review)
 
     async def _once_made(self, review: _OpenReview, outcome: Outcome) -> Reply:
-        """Answer when the templates are there: who makes the claims would not find them, and tell the pod so."""
+        """Answer when the templates are there: else the claim controller would not find them, and tell the pod so."""
         until = monotonic() + self._limits.second_look
         while monotonic() < until and self._decider.is_early(outcome):  # noqa: ASYNC110  the state is replaced as a whole
             await asyncio.sleep(GLANCE_SECONDS)
@@ -367,6 +367,6 @@ _OPENING = 2048
 
 
 def _namespace(body: bytes) -> str:
-    """Say on whose account a review is, without reading it. It need not be true: it decides who waits for whom."""
+    """Say on whose account a review is, without reading it. It need not be true: it decides which review waits for which."""
     found = _NAMESPACE.search(body, 0, _OPENING)
     return found[1].decode("latin-1") if found else ""

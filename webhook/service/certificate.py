@@ -1,5 +1,5 @@
 """The certificate the webhook serves and the keys it seals with, kept current: from the shared Secrets, which we keep or only
-read, or from files. Who does not serve has the keys alone.
+read, or from files. A process that does not serve has the keys alone.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Origin(Protocol):
     """Where certificate and seal keys come from."""
 
     async def load(self) -> tuple[Pair | None, tuple[bytes, ...]]:
-        """Read both; raise ClusterError or OSError while they are not to be had."""
+        """Read both; raise ClusterError or OSError while they cannot be read."""
         ...
 
 

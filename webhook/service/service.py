@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 # The webhook configurations whose bundle the authority keeps: the webhook's, and that of quotas, where there is one.
 CONFIGURATIONS = (registration.NAME, names.QUOTA)
-# A grace of nothing is no reason to sweep without a pause.
+# With no grace at all there is still a pause between sweeps.
 LEAST_SWEEP_SECONDS = 1.0
 
 WORKERS = {

@@ -55,7 +55,7 @@ logger = logging.getLogger("drawbridge.templates")
 WORKERS = 4
 # How soon a pod is looked at again whose namespace did not allow what it proves, after something there has changed.
 AGAIN_SECONDS = 1.0
-# What looking ahead for one workload may cost. Who costs more is set aside, and its pods lose the head start and nothing else.
+# What looking ahead for one workload may cost. One that costs more is set aside, and its pods lose the head start and nothing else.
 STEPS = 1_000_000
 # How often we look everywhere for pods that wait and are not labelled, and how long that may take.
 LOOK_EVERY = 300.0
@@ -427,7 +427,7 @@ class Templates:
 
 
 def _without_others_content(stored: ResourceClaimTemplate) -> ResourceClaimTemplate:
-    """Leave away all but the identity of a template whose name is none of ours: it is not compared with anything here."""
+    """Leave away all but the identity of a template whose name is not ours: it is not compared with anything here."""
     meta = stored.metadata
     if meta.name.startswith(names.PREFIX):
         return stored

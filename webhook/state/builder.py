@@ -1,7 +1,7 @@
-"""Gathers what is read from a cluster into the `State` that decisions are made on. Pure: the rim calls it, it calls nobody.
+"""Gathers what is read from a cluster into the `State` that decisions are made on. Pure: it has no effects.
 
 A `State` that was handed out never changes: what is read one by one is collected here, and copied into the next state when
-somebody asks for one after a change. A cluster's ten thousand templates are so copied once, not once for each of them.
+a caller asks for one after a change. A cluster's ten thousand templates are so copied once, not once for each of them.
 
 Two things are kept apart by their price. A changed claim or node moves the stock by one step, at once. The fleet (what
 devices there are at all) is looked at as a whole, so a change only marks it, and `refresh` is called when the rim has time.

@@ -47,7 +47,7 @@ class CustomKind(NamedTuple):
     schemas: Mapping[str, Schema | None]
     served: frozenset[str]
     storage: str
-    converts: bool  # whether a webhook converts between versions, so that nobody can foretell what is stored
+    converts: bool  # whether a webhook converts between versions, so that what is stored cannot be foretold
 
     def prune(self, obj: _Object) -> Json:
         """Give what the API server keeps of an object: by the schema of its own version, then by that of the stored one."""

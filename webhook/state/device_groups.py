@@ -4,7 +4,7 @@ A look is everything about a device that facts are drawn from (`webhook.state.in
 of one look are the same to both. What a slice holds is counted once and kept with the slice, since slices never change
 but are replaced: the next census of a fleet looks only at what is new.
 
-Nodes are kept by what they hold together, so that whoever asks what most nodes show (`webhook.state.inventory`) counts few
+Nodes are kept by what they hold together, so that the question what most nodes show (`webhook.state.inventory`) counts few
 kinds of node and not many nodes.
 """
 
@@ -160,7 +160,7 @@ def _bandwidth(driver: str, device: Device) -> int:
 
 
 def _is_parted(device: Device) -> bool:
-    """Whether others may still have of a device of which somebody has asked for no amount: no capacity is taken whole then."""
+    """Whether others may still have of a device of which a claim has asked for no amount: no capacity is taken whole then."""
     if not device.allow_multiple_allocations:
         return False
     for capacity in device.capacity.values():

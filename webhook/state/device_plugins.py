@@ -1,4 +1,4 @@
-"""How device plugins are set up, as far as it says that a unit of a name is no whole device. Pure.
+"""How device plugins are set up, as far as it says that a unit of a name is less than a whole device. Pure.
 
 Read are the ConfigMap of the NVIDIA plugin, the DaemonSet or ClusterPolicy that names it, and the sharing of Intel's plugin. What the
 NVIDIA plugin does not do with its own file is not done here either: `sharing.mps` counts before `timeSlicing`, two replicas are the
@@ -177,7 +177,7 @@ def _configurations(config_map: Object, where: str) -> Iterator[tuple[str, Plugi
     """Read those entries of a ConfigMap that are configurations of the NVIDIA plugin."""
     for name, value in list(inside(config_map, "data").items())[:_MOST]:
         if not isinstance(value, dict):
-            continue  # with what is no YAML the plugin does not start either
+            continue  # with a text that is not YAML the plugin does not start either
         if is_configuration(value):
             yield name, _configuration(value, f"{where} ({name})")
 

@@ -5,7 +5,7 @@ and whether nodes still hand out a legacy name. No search and no allocation stat
 `webhook.admission.validate`'s question, not this one's.
 
 A node can be stolen, and its kubelet and drivers write what they like: its labels, what it hands out, its slices. So nothing
-that holds for everybody's pods rests on one node. Each node has one voice: a fact is what most of the nodes show that have
+that holds for all tenants' pods rests on one node. Each node has one voice: a fact is what most of the nodes show that have
 a say in it, sizes are ranked by voices, and a node that shows many of them divides its voice among them.
 """
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from dra.objects import Device, DeviceClass, ResourceSlice
 
-EVERYBODY = Evidence()
+UNLIMITED = Evidence()
 # What all selectors of a class may cost on one kind of device (most cost less than ten steps), and what they may cost beyond that.
 FREE_STEPS = 200
 DEAR_STEPS = 200_000
@@ -75,7 +75,7 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         nodes: Iterable[Node],
         earlier: Inventory | None = None,
         *,
-        evidence: Evidence = EVERYBODY,
+        evidence: Evidence = UNLIMITED,
         installed: Installed = NONE,
     ) -> Inventory:
         """Gather the facts; with an earlier inventory only slices that it had not are looked at.
@@ -130,7 +130,7 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         if target.type:  # a driver with several kinds of device: only a name or a declaration says which
             return None
         found = [c for c in self.classes.values() if c.devices and c.driver == target.driver]
-        # Where others are shown by several nodes, what a single one shows is no reason to be in doubt.
+        # Where others are shown by several nodes, what a single one shows raises no doubt.
         several = [c for c in found if len(c.nodes) > 1]
         if any(len(c.nodes) > 2 for c in several):
             found = several
@@ -152,7 +152,7 @@ def _choose_slices(
     """Choose the slices that count: of drivers that are named, and on nodes that are chosen.
 
     Devices of no node are their driver's word. Where nodes are chosen, it counts only if the driver is named as well:
-    whoever may write a slice for no node would else be heard beside them.
+    the writer of a slice for no node would else be heard beside them.
     """
     chosen = {node.metadata.name for node in nodes}
     heard: list[ResourceSlice] = []

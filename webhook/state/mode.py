@@ -3,8 +3,8 @@
 The namespace's label wins over the configuration; an empty one counts as not there. The canary narrows `enforce` only:
 workloads outside it are treated as `warn`, so that growing it changes nothing but that.
 
-So is a namespace of which nobody knows what it allows, because it or a quota or a range in it could not be read, or because its
-label is none of the four words: somebody who wrote `Off` did not mean `enforce`. Once translated, a pod could not be taken back.
+So is a namespace of which it is unknown what it allows, because it or a quota or a range in it could not be read, or because its
+label is not one of the four words: `Off` was not meant as `enforce`. Once translated, a pod could not be taken back.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Mode(StrEnum):
     """What a decision leads to."""
 
     OFF = "off"  # nothing is looked at
-    OBSERVE = "observe"  # decided, logged and counted; nothing changes and nobody is told
+    OBSERVE = "observe"  # decided, logged and counted; nothing changes and users get no warning
     WARN = "warn"  # the user is told what would happen
     ENFORCE = "enforce"  # it happens
 
@@ -55,7 +55,7 @@ def mode_of(state: State, workload: Workload) -> Mode:
 
 
 def doubts(state: State, namespace: str) -> tuple[str, ...]:
-    """Say why nobody knows what may be done in a namespace."""
+    """Say why it is unknown what may be done in a namespace."""
     unread = tuple([f"{kind} could not be read" for kind in state.unsure.get(namespace, ())])
     labels = state.namespaces.get(namespace)
     wrong = mistake_of(labels.get(MODE_LABEL, "")) if labels else ""
@@ -63,7 +63,7 @@ def doubts(state: State, namespace: str) -> tuple[str, ...]:
 
 
 def why_not(state: State, namespace: str) -> str:
-    """Say by whose word a namespace has another mode than `enforce`; "" where only the canary keeps somebody from it."""
+    """Say by whose word a namespace has another mode than `enforce`; "" where only the canary keeps a workload from it."""
     labels = state.namespaces.get(namespace, {})
     word = labels.get(MODE_LABEL, "")
     if word in _WORDS:
@@ -76,7 +76,7 @@ def why_not(state: State, namespace: str) -> str:
 
 
 def everywhere(state: State, mode: Mode, *, but: frozenset[Mode] = frozenset()) -> State:
-    """The same state with one mode for everybody, `but` for namespaces whose label says one of these."""
+    """The same state with one mode for all, `but` for namespaces whose label says one of these."""
     namespaces = {}
     for name, labels in state.namespaces.items():
         keeps = labels.get(MODE_LABEL, "") in but

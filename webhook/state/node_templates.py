@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 # Of a node and of all templates: what one refusal may have to look through.
 MOST_DEVICES = 128
 MOST_TEMPLATES = 16
-# Only devices are declared; whoever asks about more than devices finds enough of the rest.
+# Only devices are declared; a question about more than devices finds enough of the rest.
 PLENTY = {name: parse("1Ei") for name in ("cpu", "memory", "ephemeral-storage", "pods")}
 
 

@@ -1,6 +1,6 @@
 """What fits the shape of a configuration file but makes no sense, in the tables and targets of the administrator's own above all.
 
-A rule decides about pods of everybody, so what is not read, would never match, would match what is somebody else's, or could cost
+A rule decides about pods of all tenants, so what is not read, would never match, would match keys of another system, or could cost
 the webhook more than a pod may, is turned back before it is in force. Shapes are judged before (`webhook.state.schema`).
 """
 
@@ -100,7 +100,7 @@ def contradictions(file: File) -> Iterable[Mistake]:
 
 
 def _of_host(dialect: str, options: Options, targets: Mapping[str, Target]) -> Iterable[Mistake]:
-    """Resources of pods themselves, and kinds of device, that nobody knows."""
+    """Resources of pods themselves, and kinds of device, that are unknown."""
     for resource, target in options.of_host().items():
         path = f"/{dialect}/hostResources/{escape(resource)}"
         if resource != "cpu" and not resource.startswith("hugepages-"):
@@ -120,7 +120,7 @@ def misnamed(kubernetes: Kubernetes) -> Iterable[Mistake]:
 
 
 def _placing(placing: Placing) -> Iterable[Mistake]:
-    """Strategies that nobody knows, and numbers that are none."""
+    """Unknown strategies, and malformed numbers."""
     path = "/bridge/placement"
     said = {"strategy": placing.strategy}
     for namespace, strategy in placing.namespaces.items():
@@ -233,7 +233,7 @@ def _joints(file: File, dialects: Iterable[Dialect]) -> Iterable[Mistake]:
 
 
 def bytes_of(text: str) -> int:
-    """Read an amount of memory; 0 if it is none."""
+    """Read an amount of memory; 0 if it is malformed."""
     try:
         return max(parse(text).value(), 0)
     except QuantityError:

@@ -70,7 +70,7 @@ class Bridge(_Declared, frozen=True, kw_only=True):
 
 
 class Evidence(_Declared, frozen=True, kw_only=True):
-    """Whose word counts for what a name means and which sizes there are; empty members leave it to everybody."""
+    """Which drivers and nodes decide what a name means and which sizes there are; empty members leave it to all."""
 
     # Drivers whose slices count.
     drivers: tuple[str, ...] = ()
@@ -181,7 +181,7 @@ class File(_Declared, frozen=True, kw_only=True):
     mode: Mode = "enforce"
     # Percent of the workloads in namespaces that enforce; the others are only warned.
     canary: int = 100
-    # How many pods a minute are evicted that were created without claims while the webhook was away; 0 is none.
+    # How many pods a minute are evicted that were created without claims while the webhook was away; 0 evicts none.
     evict_missed_pods: int = 0
     # What claims can only say roughly.
     approximations: Literal["allow", "warn", "leave"] = "warn"
@@ -207,7 +207,7 @@ class File(_Declared, frozen=True, kw_only=True):
     targets: tuple[Target, ...] = ()
     # Sizes of models that the fleet does not show.
     models: tuple[Model, ...] = ()
-    # Who is believed, where everybody is not.
+    # Which drivers and nodes are believed, where not all are.
     evidence: Evidence = Evidence()
     # What an autoscaler can make: no pod is refused as impossible that such a node could serve.
     node_templates: tuple[NodeTemplate, ...] = ()

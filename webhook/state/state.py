@@ -45,13 +45,13 @@ class State(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     confirmed: bool = True
     # Kinds of which objects are set aside, because they could not be read: what of them is not known may be there all the same.
     incomplete: frozenset[str] = frozenset()
-    # Namespaces of which nobody knows what may be done in them, and the kinds that could not be read there.
+    # Namespaces of which it is unknown what may be done in them, and the kinds that could not be read there.
     unsure: Mapping[str, tuple[str, ...]] = {}
     # What pods refer to by name: (namespace, name).
     templates: Mapping[tuple[str, str], ResourceClaimSpec] = {}
     # Whose those templates are that have a name of our form and not our label.
     template_owners: Mapping[tuple[str, str], str] = {}
-    # What pods ask for on each node, in nano-units; None if nobody knows. Only who is weighed depends on it, as on the stock.
+    # What pods ask for on each node, in nano-units; None if unknown. Only pods that are weighed depend on it, as on the stock.
     uses: Mapping[str, Mapping[str, int]] | None = None
     # Custom kinds by their definitions, as far as these are known.
     custom_kinds: Mapping[GroupKind, tuple[CustomKind, ...]] = {}
@@ -60,5 +60,5 @@ class State(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def unseen(self) -> tuple[str, ...]:
-        """The kinds without which nobody can say that devices do not exist, as far as they are incomplete."""
+        """The kinds without which it cannot be said that devices do not exist, as far as they are incomplete."""
         return tuple(sorted(self.incomplete & OF_DEVICES)) if self.incomplete else ()

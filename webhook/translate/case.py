@@ -61,7 +61,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[Note, ...] = ()
     refusals: tuple[Refusal, ...] = ()
     left: Left | None = None
-    # Whether somebody should be told that it was left; core serving it is no news.
+    # Whether its author should be told that it was left; core serving it is expected.
     quiet: bool = False
     # Whether it is still on its way to be translated. It may be so without demands: they can be part of another case (`joint`).
     open: bool = False
@@ -162,7 +162,7 @@ def _answer(
     unit = WHOLE
     if bare:
         unit = meaning(bare, dialect, configuration, fleet, whose)
-        # What is no number is refused whatever a unit is, as the API server would.
+        # A malformed number is refused whatever a unit is, as the API server would.
         if unit.left and not any(isinstance(value, Refusal) for words in numbers for _, value in words):
             quiet = configuration.file.meanings.get(bare) == "leave"
             return Case(
@@ -251,7 +251,7 @@ def _variables(slot: Slot, rows: Mapping[str, Row]) -> dict[Role, Hint]:
 
 
 def _fixed(variable: Mapping[str, Json]) -> str:
-    """Read the value of a variable, if it is written out and of a length that somebody means."""
+    """Read the value of a variable, if it is written out and of a plausible length."""
     value = variable.get("value", "")
     if not isinstance(value, str) or len(value) > BYTES:
         return UNREADABLE

@@ -213,7 +213,7 @@ def leave_read_on_pods(case: Case, context: Context) -> Case:
 
 
 def leave_misspelt(case: Case, context: Context) -> Case:
-    """Leave a container that asks for something nobody understands, and nearly for something that is understood."""
+    """Leave a container that asks for something unknown, and nearly for something that is understood."""
     for slot, _ in case.words:
         left = context.misspelt.get(slot.order)
         if left:
@@ -436,7 +436,7 @@ def _target(cases: tuple[Case, ...], context: Context) -> str:
 
 
 def _place_near(cases: tuple[Case, ...], own: Json) -> tuple[tuple[Case, ...], str]:
-    """Have the bridge place devices near each other where that is wished for and is no condition: a claim cannot say it, a strategy can.
+    """Have the bridge place devices near each other where that is wished for without being a condition: a claim cannot say it, a strategy can.
 
     A strategy of the pod's `own` stands.
     """

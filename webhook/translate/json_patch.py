@@ -23,7 +23,7 @@ def remove_keys(
 ) -> list[dict[str, Json]]:
     """Take keys out of a map, and the map itself if nothing remains.
 
-    Whoever applies a patch opens what each operation goes into, and writes it anew: for a few amounts that costs more than they do. So
+    Applying a patch opens what each operation goes into, and writes it anew: for a few amounts that costs more than they do. So
     a `coarse` removal writes what remains in one operation, where that is no more than what goes.
     """
     gone = [key for key in keys if key in mapping]

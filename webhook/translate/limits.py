@@ -2,7 +2,7 @@
 
 The API server lets a pod through that asks for far more work than it is worth: thousands of containers, of keys in one of
 them, a quarter of a MiB of product names. A pod that can be served is far from all of these (docs/translation.md has the table with
-the reasons), so what reaches a limit is not read, not refused, and it is said why.
+the reasons), so what reaches a limit is not read, not refused, and named with the reason.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Whose words are these? Decides which dialect each key on a pod belongs to, and what a bare `nvidia.com/gpu` means.
 
 In this order: what the configuration declares; keys that only one system has; annotations that
-only one system has; a scheduler that serves nobody else; and for a name nobody claims, the plain device plugin, whose
+only one system has; a scheduler that serves no other system; and for a name that no system claims, the plain device plugin, whose
 unit is only believed to be a whole device if most of the nodes that have a say in it show just that.
 """
 
@@ -159,7 +159,7 @@ def _hints(
                     continue
                 of_dialect = hints.setdefault(known.dialect.name, {})
                 of_dialect[known.row.role] = hint
-                # Where a pod may run says nothing about whom its numbers are for.
+                # Where a pod may run does not say which system its numbers are for.
                 speaks = known.dialect.system and _is_first(known, rows[key], pod.scheduler)
                 if speaks and place is not Position.NODE_SELECTOR:
                     evidence.append(known.dialect)
@@ -200,9 +200,9 @@ def _labels(selected: Selected) -> dict[str, Json]:
 
 
 def text_of(value: Json) -> str:
-    """Read a value as a text; what is none the API server refuses, but a file may hold a bare `true`."""
+    """Read a value as a text; any other type the API server refuses, but a file may hold a bare `true`."""
     if isinstance(value, str):
-        # Half of a surrogate pair is no character; Go's decoder reads it as U+FFFD.
+        # Half of a surrogate pair is not a character; Go's decoder reads it as U+FFFD.
         return value if value.isascii() else value.encode(errors="surrogatepass").decode(errors="replace")
     return str(value) if isinstance(value, bool) else ""
 
@@ -389,7 +389,7 @@ MOST = 64
 
 
 def misspelt(pod: PodView, configuration: Configuration, fleet: Inventory) -> Mapping[int, Left]:
-    """Find the containers that misspell a key, by their order: nearly one that is known, and nobody offers what stands there."""
+    """Find the containers that misspell a key, by their order: nearly one that is known, while no node offers what stands there."""
     found: dict[int, Left] = {}
     budget = MOST
     for slot in pod.slots:

@@ -33,7 +33,7 @@ def name_of(obj: Mapping[str, Json]) -> str:
 
 
 def paths(obj: Mapping[str, Json], *, unknown: bool = False) -> list[str]:
-    """Find the pod templates of an object; in kinds that nobody knows only if `unknown`."""
+    """Find the pod templates of an object; in kinds that are not known only if `unknown`."""
     site = template_site(obj)
     if site is not None:
         return [site.path] if _is_pod(at(obj, site.path)) else []

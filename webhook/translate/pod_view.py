@@ -34,7 +34,7 @@ _PLACEHOLDER = re.compile(r"^\$|\{\{|^<.*>$|^__.*__$|^PLACEHOLDER")
 PLACEHOLDER = "this looks like a placeholder: fill it in first (envsubst, helm template, kustomize build)"
 _WHOLE = "ask for whole ones"
 _PARTS = (Role.MEMORY, Role.CORES)
-# Demands on labels of the node: nobody has as many labels. Nothing is read beyond the one that is too many.
+# Demands on labels of the node: more than any node has labels. Nothing is read beyond the one that is too many.
 SELECTIONS = 1_024
 
 
@@ -93,7 +93,7 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 def _term(term: dict[str, Json], most: int) -> tuple[Selection, ...] | None:
-    """Read one alternative; one that says nothing at all matches no node, and is none."""
+    """Read one alternative; one that says nothing at all matches no node, and is dropped."""
     expressions = _items(term.get("matchExpressions"))
     if not expressions and not term.get("matchFields"):
         return None
@@ -255,7 +255,7 @@ def number(word: Word, configuration: Configuration | None = None) -> int | Refu
 
 
 def requests(pod: PodView, names_: Iterable[str]) -> dict[str, int]:
-    """Add up what a pod requests of some resources, as its scheduler does: in billionths; what is not a number is none.
+    """Add up what a pod requests of some resources, as its scheduler does: in billionths; what is not a number counts as 0.
 
     The larger of what lasts together, and what each init container takes beside the sidecars before it.
     """
@@ -282,7 +282,7 @@ def _nano(value: Json) -> int:
 
 
 def is_placeholder(value: Json) -> bool:
-    """Whether something is to be put where this stands, before anybody applies it."""
+    """Whether something is to be put where this stands, before it is applied."""
     return isinstance(value, str) and _PLACEHOLDER.search(value) is not None
 
 

@@ -6,7 +6,7 @@ version; `devices` counts and models for tools that looked at the old keys; `tem
 
 A pod author may write these too. What does not verify is not ours: it is believed in nothing, and taken off. What verifies is
 still believed only for containers that have a claim of ours to show for it, because the annotations of one pod can be copied to
-another one of the same workload. Offline there is no key: then the claim alone must do, and nobody is to be protected.
+another one of the same workload. Offline there is no key: then the claim alone must do, and there is no tenant to protect.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ NOTHING_WRITTEN = WrittenRecord()
 
 
 def read_record(pod: PodView, namespace: str, keys: Sequence[bytes], *, offline: bool = False) -> WrittenRecord:
-    """Read what we wrote on a pod; what somebody else wrote in our name counts as nothing."""
+    """Read what we wrote on a pod; what another writer wrote in our name counts as nothing."""
     text = pod.annotations.get(names.ORIGINAL)
     sealed = pod.annotations.get(names.TEMPLATES)
     decision, devices = pod.annotations.get(names.DECISION), pod.annotations.get(names.DEVICES)
@@ -148,7 +148,7 @@ def foreign(pod: PodView, believed: WrittenRecord) -> tuple[str, ...]:
 
 
 def is_of_file(pod: PodView) -> bool:
-    """Say whether a record is of a file that was translated, which nobody seals: it is no news that it goes."""
+    """Say whether a record is of a file that was translated, which has no seal: its removal needs no warning."""
     record = _original(pod.annotations.get(names.ORIGINAL))
     unsealed = record is not None and not record.digest and names.TEMPLATES not in pod.annotations
     return unsealed and record is not None and _is_shown_for(record, pod)

@@ -1,6 +1,6 @@
 """What became of each key, in the words that people read: decisions, warnings and refusals.
 
-Whole sentences: whoever hands them on cuts them to what his medium holds (`webhook.admission.admission_review`).
+Whole sentences: the caller cuts them to what its medium holds (`webhook.admission.admission_review`).
 """
 
 from __future__ import annotations

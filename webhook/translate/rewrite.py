@@ -30,8 +30,8 @@ _Entry = dict[str, str]  # of the pod's resourceClaims
 _References = dict[str, list["Json"]]  # by container
 _Labels = dict[str, "Json"]
 _LABEL = 63
-_SAID = 3  # words and containers that are named where somebody is told who asks
-# Has the pod looked at once more when everybody else has changed it, and noticed by who makes templates.
+_SAID = 3  # words and containers that are named where a message says which container asks
+# Has the pod looked at once more when all other webhooks have changed it, and noticed by the templates controller.
 _TRANSLATED: _Labels = {names.TRANSLATED_LABEL: "true"}
 _AWAITING: _Labels = {**_TRANSLATED, names.WAITS_LABEL: "true"}
 _MARKS: dict[str, Operation] = {
@@ -59,7 +59,7 @@ class Given(msgspec.Struct, frozen=True):
 
     @property
     def asker(self) -> str:
-        """Say in the words of the pod's author who asks for this: he never heard of the claim."""
+        """Say in the words of the pod's author which container asks for this: the author does not know the claim."""
         if not self.users:
             return "the pod"
         said = [f"{key}: {amount}" for key, amount in self.words.items()]
@@ -92,7 +92,7 @@ def rewrite(
 ) -> Rewrite:
     """Write the operations.
 
-    `again` are keys that came back after an earlier round, `written` what that round wrote, `foreign` what somebody else wrote
+    `again` are keys that came back after an earlier round, `written` what that round wrote, `foreign` what another writer wrote
     in our name, `there` the templates that certainly exist, by namespace and name.
     """
     spec = pod.spec

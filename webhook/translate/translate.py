@@ -85,9 +85,9 @@ def translate(
     budget: Budget | None = None,
     origin: Provenance = ALONE,
 ) -> Translation:
-    """Translate a pod, or the pod template that stands at `path` of a workload: the same words for whoever asks.
+    """Translate a pod, or the pod template that stands at `path` of a workload: the same words for every caller.
 
-    `seal` writes the templates annotation, with the state's first key; offline nobody could verify it. A template is also given
+    `seal` writes the templates annotation, with the state's first key; offline it could not be verified. A template is also given
     the tolerations that ExtendedResourceToleration adds to pods before a webhook sees them, which it can't once the keys are gone.
     """
     configuration = state.configuration
@@ -106,7 +106,7 @@ def translate(
     earlier = standing(view, believed) if believed.templates else ()
     if quiet:
         return _alone(report, cleaning, earlier)
-    if view.labels.get(names.SKIP_LABEL, "false") != "false":  # it is not "true", or nobody would look
+    if view.labels.get(names.SKIP_LABEL, "false") != "false":  # it is not "true", or it would not be looked at
         report.misread(names.SKIP_LABEL, 'only the value "true" passes the pod by')
     if view.annotations.get(names.EXTENDED_RESOURCES, "leave") not in ("leave", "translate"):
         report.misread(names.EXTENDED_RESOURCES, 'only "leave" and "translate" are read')

@@ -1,7 +1,7 @@
-"""Kinds of other projects that bring pods: who reads the old keys in their templates, and which scheduler and queue their pods get.
+"""Kinds of other projects that bring pods: which program reads the old keys in their templates, and which scheduler and queue their pods get.
 
 Where a controller reads a key (Ray is told how many GPUs a worker has), the template has to keep it, and the pods are translated when
-they come to the webhook. Where nobody does, the template is rewritten like any other. Data about those projects, as they are published.
+they come to the webhook. Where none does, the template is rewritten like any other. Data about those projects, as they are published.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class WorkloadKind(NamedTuple):
 
     published: Published
     reads: str = ""  # who reads the keys in its templates, and what for
-    scheduler: str = ""  # what its own `schedulerName` is where it is not said; only for kinds that have one
-    group: str = ""  # the annotation by which whoever runs it puts its pods into one group
+    scheduler: str = ""  # what its own `schedulerName` is where the object names none; only for kinds that have one
+    group: str = ""  # the annotation by which its operator puts its pods into one group
     drops: tuple[str, ...] = ()  # its versions whose definition drops claims, or does so in releases that are in use
     note: str = ""  # what else becomes of it
     profile: str = ""  # the pointer to the name of a profile, from which its pods get their devices
@@ -207,7 +207,7 @@ def kind_of(obj: Mapping[str, Json]) -> WorkloadKind | None:
 
 
 def scheduler_of(obj: Mapping[str, Json]) -> str:
-    """Say which scheduler whoever runs an object writes into its pods; "" where that is left to their template."""
+    """Say which scheduler the operator of an object writes into its pods; "" where that is left to their template."""
     kind = kind_of(obj)
     if kind is None or not kind.scheduler:
         return ""

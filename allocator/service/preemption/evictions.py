@@ -64,8 +64,8 @@ LOOK_SECONDS = 2.0  # for one pod; the scheduler waits for five
 KEEP_SECONDS = 0.5  # for one that others pass
 TURN = 0.01  # seconds after which others on the loop get a turn
 STEPS = 2_000_000  # for all that is asked about one pod, about a microsecond each
-ASKED = 5_000  # of a search for one of these questions: 40 ms, in which nobody has a turn
-TRUSTED = 60.0  # seconds for which a copy is believed that nobody has confirmed
+ASKED = 5_000  # of a search for one of these questions: 40 ms, in which no other call has a turn
+TRUSTED = 60.0  # seconds for which a copy is believed that was not confirmed
 REMEMBERED = 1024  # evictions that budgets may not know of yet
 TARGET = "DisruptionTarget"
 REASON = "PreemptionByScheduler"
@@ -397,7 +397,7 @@ class Evictions:
             self._bridge.lead.demand_lead()
             await self._cluster.delete(PODS, meta.name, meta.namespace, uid=meta.uid)
         except (NotFound, Conflict):
-            self._metrics.evictions.labels("gone").inc()  # by itself, and somebody else may have its name
+            self._metrics.evictions.labels("gone").inc()  # by itself, and another pod may have its name
             return
         except ApiError as error:
             self._metrics.evictions.labels("failed").inc()

@@ -79,7 +79,7 @@ class Supposition:
         return self._bridge.pods.redact(self._pod_of(token), serving.message) if isinstance(serving, Unserved) else ""
 
     def place(self, token: str, node: str) -> None:
-        """Have a member hold its devices in thought, and those be gone whom that takes."""
+        """Suppose that a member holds its devices, and that the victims of that are gone."""
         pod = self._pod_of(token)
         now = self._now
         serving = self._serve(token, node, now)

@@ -78,7 +78,7 @@ class Turns:
         self._call()
 
 
-class Unfinished(Exception):  # noqa: N818 - it is no error
+class Unfinished(Exception):  # noqa: N818 - not an error
     """There is more to look at for an object of this namespace than one turn of the loop holds. The next one goes on from there."""
 
     def __init__(self, namespace: str) -> None:

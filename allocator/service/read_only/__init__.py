@@ -1,1 +1,1 @@
-"""Looking on beside somebody else's scheduler: what pods are told, what should not be, and who has what. Only events are written."""
+"""Read-only beside another scheduler: what pods are told, what should not be, and which pod has what. Only events are written."""

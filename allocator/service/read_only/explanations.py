@@ -52,13 +52,13 @@ class Explanations:
         grace: float = GRACE,
         again: float = AGAIN,
     ) -> None:
-        """`keep` says something about a pod in place of what was said before, and answers if it is said."""
+        """`keep` says something about a pod in place of what was said before, and answers whether it was written."""
         self._decider = decider
         self._clock = clock
         self._keep = keep
         self._grace = grace
         self._again = again
-        self._waiting: OrderedDict[str, _Watched] = OrderedDict()  # by uid; who was looked at last is last
+        self._waiting: OrderedDict[str, _Watched] = OrderedDict()  # by uid; the pod that was looked at last is last
 
     @property
     def waiting(self) -> int:
@@ -108,7 +108,7 @@ class Explanations:
 
 
 def explain(decider: Decider, pod: Pod, stock: Stock) -> str:
-    """Say what keeps a pod from devices, and what would help; "" if nothing does, or nobody knows."""
+    """Say what keeps a pod from devices, and what would help; "" if nothing does, or it is unknown."""
     asking = pod
     if find_claims(pod, stock).by_plugin:
         # Its own scheduler takes each node's devices or what device plugins hand out there: no reason is given for such names.

@@ -26,7 +26,7 @@ MOST = 20_000  # series of each metric
 
 
 class Shares(Collector):
-    """Reads the stock when somebody looks."""
+    """Reads the stock when metrics are read."""
 
     def __init__(self, stock: Callable[[], Stock], pods: Callable[[], Iterable[Pod]]) -> None:
         self._stock = stock

@@ -42,7 +42,7 @@ GROUPED = (
     "the pod belongs to PodGroup {}, and with an extender a group would be placed by half: use the plugin's scheduler "
     "or the default one"
 )
-# What becomes of a binding. A conflict: its devices or its quota have gone to somebody else since the scheduler asked, and it asks again.
+# What becomes of a binding. A conflict: its devices or its quota have gone to another pod since the scheduler asked, and it asks again.
 BOUND, DECIDED_AGAIN, FAILED = "bound", "conflict", "failed"
 WRITING_SECONDS = 60.0  # for claims to be written, before devices are waited for
 
@@ -120,7 +120,7 @@ class Extender:
         kept = [name for name in names if name in found.nodes and name not in outbid]
         if kept:
             self._requeue.forget(args.pod)
-            return _filter_reply(kept)  # the pod goes there: nobody reads why not elsewhere
+            return _filter_reply(kept)  # the pod goes there: why not elsewhere is not read
         self._requeue.note(args.pod)
         if taken_back := self._bridge.questions.take_back_elsewhere(args.pod, names):
             return _filter_reply((), dict.fromkeys(names, taken_back))

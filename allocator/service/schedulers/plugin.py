@@ -12,7 +12,7 @@
 | GET wake?after=SEQ | a long poll: seq, pods, all |
 
 `nodes` of a prefilter says in two numbers which nodes the scheduler knows (`allocator.decisions.KnownNodes`). If we know the same, the answer leaves
-the largest kind of them unnamed, and `rest` says what holds for it: fit and score, or message. Who does not say, or knows others, gets every
+the largest kind of them unnamed, and `rest` says what holds for it: fit and score, or message. A scheduler that does not say, or knows others, gets every
 name and no `rest`. So a plugin and an allocator of different versions understand each other.
 
 A prefilter with `suppose`, any name, is about a group for which room may be made: less important pods are gone, with `below` those below that
@@ -92,7 +92,7 @@ class Plugin:
     def __init__(
         self, bridge: Bridge, evictions: Evictions, identity: str, *, expires: float, poll: float = POLL_SECONDS
     ) -> None:
-        """`expires` is how long a reservation lasts that nobody commits."""
+        """`expires` is how long a reservation lasts that is not committed."""
         self._bridge = bridge
         self._evictions = evictions
         self._supposition = Supposition(bridge, evictions)

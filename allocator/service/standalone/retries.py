@@ -1,6 +1,6 @@
 """Which pods are left alone for a while, because the last try to place them failed, and until when. Pure: no clock.
 
-A conflict means that somebody else was faster, and that what we know is old: looking again at once sees the same old
+A conflict means that another writer was faster, and that what we know is old: looking again at once sees the same old
 state, so every failure is followed by a pause, and each pause is longer than the one before. A conflict that outlives
 `MOST` of them will not be cured by another try; the pod is left alone until something about it changes.
 """

@@ -4,7 +4,7 @@ It waits for a pod's claims, asks all nodes at once, takes the first by name tha
 look alike are answered once, and after a write the node that changed: what many pods ask in a row is one question.
 Each claim is written in two patches with the version that was read: the finalizer, then allocation, reservation and
 timestamp together (a foreign allocation without a timestamp could never be bound by kube-scheduler). A kill between any
-two writes leaves an allocation that the next start finds and uses. It is no match for kube-scheduler and no part of the
+two writes leaves an allocation that the next start finds and uses. It does not replace kube-scheduler and is not part of the
 in-cluster deployment.
 
 A cluster in this process answers without ever giving way, so nothing here may count on an `await` to let the informers
@@ -56,7 +56,7 @@ STOCKED = (
 )
 # The reason in the condition of a pod that has claims which are not made yet: nothing was decided about it.
 WITHOUT_CLAIMS = "ClaimsMissing"
-TURN = 0.005  # seconds of asking nodes after which everybody else on the loop gets a turn
+TURN = 0.005  # seconds of asking nodes after which the other tasks of the loop get a turn
 
 
 class _Waiting(Exception):  # noqa: N818  not an error: the pod has to wait

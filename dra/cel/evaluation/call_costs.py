@@ -204,7 +204,7 @@ _NESTED: Final = frozenset(("list", "map", "dyn", "any", "opaque", "param"))
 def work_before(node: Expr) -> Before | None:
     """Return what is charged before a call, when its arguments are known."""
     if node.name in ("_==_", "_!=_") and not all(map(_may_nest, node.args)):
-        return None  # whatever is equal to a scalar is no deeper than that
+        return None  # what is equal to a scalar is as flat as that
     return _BEFORE.get(node.name)
 
 

@@ -492,7 +492,7 @@ class Compiler:
 
 
 def _is_large(value: Value) -> bool:
-    """Whether a value is none, or too large to be computed once and kept with the expression."""
+    """Whether a value is missing, or too large to be computed once and kept with the expression."""
     if type(value) in (str, bytes):
         return len(value) > _FOLDED
     return value is MISSING or weigh(value, _FOLDED) >= _FOLDED

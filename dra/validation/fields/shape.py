@@ -318,7 +318,7 @@ class Fields(Shape):
         if self._rule is not None:
             malformed = {problem.path for problem in found[begin:] if problem.code == "D001"}
             sound = {name: member for name, member in value.items() if f"{path}/{escape(name)}" not in malformed}
-            # What is said of the object itself is that something is missing, and what is malformed is there.
+            # About the object itself a problem says that something is missing, and what is malformed is there.
             found += [one for one in self._rule(sound, path) if one.path != path or len(sound) == len(value)]
 
     def complete(self, value: Any) -> Any:

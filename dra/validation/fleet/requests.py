@@ -170,9 +170,9 @@ def class_problems(device_class: DeviceClass, world: World) -> Problems:
 
 
 def _taints_of_all(matches: Matches, world: World) -> list[str]:
-    """Name the taints that together keep claims without tolerations from all of these devices; empty if one can be had.
+    """Name the taints that together keep claims without tolerations from all of these devices; empty if one of them is free of taints.
 
-    The bridge's fence is none of them: claims for these devices are to go through the webhook, which lets them pass it.
+    The bridge's taint is left out: claims for these devices go through the webhook, which adds the toleration.
     """
     keys: set[str] = set()
     for one in matches.devices:

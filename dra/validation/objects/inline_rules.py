@@ -1,6 +1,6 @@
 """`compatibleOnlyWith` inside of a device, as the proposal had it: Kubernetes has no such field, and drops it.
 
-What it says is said by a DeviceCompatibility, which is written out here: the same expression, and a selector over what the devices
+It stands for a DeviceCompatibility, which is written out here: the same expression, and a selector over what the devices
 publish that picks just those that carried it. Devices have no names in CEL, so an attribute has to tell them apart.
 """
 

@@ -67,7 +67,7 @@ def _optional(rule: Rule) -> Rule:
 
 
 def _family(value: object) -> int:
-    """Which IP an address or a network belongs to; 0 if it is none."""
+    """Which IP an address or a network belongs to; 0 if it is neither."""
     try:
         return ipaddress.ip_address(str(value).partition("/")[0]).version
     except ValueError:

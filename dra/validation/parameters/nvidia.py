@@ -71,7 +71,7 @@ def _slice(value: Mapping[str, Any], path: str) -> Problems:
 
 _INTERVAL: Final = Choice("Default", "Short", "Medium", "Long")
 _STRATEGY: Final = Choice(_TIME_SLICING, _MPS)
-# The driver writes whole MiB, and refuses what is none.
+# The driver writes whole MiB, and refuses anything else.
 _PINNED: Final = AmountShape("1Mi")
 _MPS_CONFIG: Final = Fields(
     {

@@ -66,7 +66,7 @@ class AgentSettings(msgspec.Struct, frozen=True):
 
 
 class AuditResult(msgspec.Struct, frozen=True):
-    """What one look has seen and found. `marks` is None where the API server has no DeviceTaintRules."""
+    """What one look has seen and found. `marks` has no value where the API server has no DeviceTaintRules."""
 
     snapshot: NodeSnapshot
     findings: tuple[AuditFinding, ...]

@@ -89,13 +89,13 @@ async def test_one_claim_calls_all_of_them_and_news_for_everybody_are_for_those_
     more = [pod("other", "late"), pod("unknown", "none")]
     async with running(loaded(*full(), *more)) as one:
         found, counted = await requeue_of(one)
-        everybody = RequeueEvent(7, all=True)
+        all_pods = RequeueEvent(7, all=True)
         heard = asyncio.get_running_loop().time() + 1.0
-        await found._call(everybody, heard)
+        await found._call(all_pods, heard)
         assert counted() == {}
         for uid in ("pod-unknown", "pod-other", "pod-late"):
             found.note(one.bridge.pods.find(uid))
-        await found._call(everybody, heard)
+        await found._call(all_pods, heard)
         assert counted() == {"Written": 1}
         await until(lambda: is_called(one, "late"))
 
@@ -131,7 +131,7 @@ async def test_a_claim_that_cannot_be_annotated_keeps_nobody_from_being_called(m
         cluster.faults |= {written + at: Invalid("spec: field is immutable") for at in range(1, refusals + 1)}
         run = asyncio.create_task(found.run())
         await asyncio.sleep(0)  # it listens from here on
-        one.bridge.requeue_events.add(everybody=True)
+        one.bridge.requeue_events.add(all_pods=True)
         await until(lambda: "Written" in counted())
         run.cancel()
         assert counted() == dict.fromkeys(expected, 1)

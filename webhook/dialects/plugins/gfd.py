@@ -36,7 +36,7 @@ _STRATEGIES = {_STRATEGY: ("time-slicing", "mps"), _GKE_STRATEGY: ("time-sharing
 _SHARED = "-SHARED"
 _MIG = "-MIG-"
 _WHOLE_CONFIGURATIONS = ("all-disabled", "")
-# What is not the same in every alternative, and what is a MIG device of a profile that nobody told.
+# What is not the same in every alternative, and what is a MIG device of an unknown profile.
 _UNCLEAR = "may be a replica or a MIG device"
 _SOME_MIG = "is a MIG device of a profile that the pod does not say"
 _REPLICA = "is a replica of a shared GPU"
@@ -45,7 +45,7 @@ _PROFILE = re.compile(r"[1-8]g\.[0-9]+gb(?:\+(?:me\.all|me|gfx)|-[a-z]+)?").full
 
 
 def profile_of(suffix: str) -> str:
-    """Turn the end of a resource name into the profile it stands for; "" if it is none that is ever advertised.
+    """Turn the end of a resource name into the profile it stands for; "" if none is ever advertised under it.
 
     `1g.5gb.me` is the profile `1g.5gb+me`: names can't hold a plus sign. A compute part (`1c.3g.20gb`) is never offered.
     """

@@ -40,7 +40,7 @@ DIALECT = Dialect(
         left(
             "rdma/<pool>",
             "every RDMA device of a pool, shared, whatever the number (shared RDMA plugin)",
-            "a claim gives a device to one pod alone, where this plugin gives all of them to everybody",
+            "a claim gives a device to one pod alone, where this plugin gives all of them to every pod",
         ),
         Row(
             name="vpc.amazonaws.com/efa",

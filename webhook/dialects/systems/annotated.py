@@ -1,7 +1,7 @@
 """Systems whose pods ask by annotation alone: KAI (and Run:ai) and Tensor Fusion.
 
 Their schedulers place such pods with what stands in annotations, and their webhooks rewrite them; nothing on a container asks. A claim
-beside those annotations would be a second request, so the pod stays, and it is said why. The annotations of KAI are words that anybody may use: they
+beside those annotations would be a second request, so the pod stays, with the reason. The annotations of KAI are words that any program may use: they
 count on a pod that names its scheduler or one of its queues. Keys follow kai-scheduler/KAI-Scheduler: pkg/common/constants, and
 NexusGPU/tensor-fusion: pkg/constants.
 """

@@ -1,6 +1,6 @@
 """Volcano's vGPU: so many distinct GPUs for a container, so much memory and compute of each.
 
-Like HAMi's words, from which it comes, but for the edges: the percentage wins over the amount, compute that nobody asks for is 0 and never
+Like HAMi's words, from which it comes, but for the edges: the percentage wins over the amount, compute that is not asked for is 0 and never
 the whole card, and init containers do not count. Rows and arithmetic follow volcano-sh/volcano: pkg/scheduler/api/devices/nvidia/vgpu,
 and Project-HAMi/volcano-vgpu-device-plugin: doc.
 """
@@ -146,7 +146,7 @@ class VolcanoOptions(Options, frozen=True, kw_only=True):
     """How Volcano's vGPU is set up, where not by default."""
 
     memory_factor: int = 1  # the plugin's gpuMemoryFactor
-    # The ConfigMap of the plugin names the percentage; without it the key is no word of Volcano's.
+    # The ConfigMap of the plugin names the percentage; without it Volcano does not read the key.
     percentage: bool = True
 
     def mistakes(self) -> Iterable[Mistake]:

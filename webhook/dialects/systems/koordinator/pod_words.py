@@ -82,7 +82,7 @@ _ANNOTATIONS: Final[Mapping[Role, Any]] = {
     Role.CPUS: ResourceSpec,
 }
 _NO_HINT = DeviceHint()
-_SHOWN = 40  # letters of what somebody wrote
+_SHOWN = 40  # letters of what a user wrote
 
 
 class PodWords(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,7 +110,7 @@ class PodWords(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def hear(words: Words[KoordinatorOptions]) -> PodWords | Refusal | Left:
-    """Sum up and parse, unless the pod is none that we could serve, or its annotations are none that Koordinator could read."""
+    """Sum up and parse, unless the pod cannot be served, or Koordinator could not read its annotations."""
     hints = words.hints
     for one in words.said:
         for amount in one.amounts:
@@ -196,5 +196,5 @@ def _after_webhook(amounts: dict[Role, int]) -> dict[Role, int]:
 
 
 def show(text: str) -> str:
-    """Shorten what somebody wrote."""
+    """Shorten what a user wrote."""
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"

@@ -419,7 +419,7 @@ def tell_amounts(draft: Draft) -> None:
                 draft.note(amount.key, Action.TRANSLATED, text)
 
 
-# Each adds to what the pod asks for and to what is said of it, or ends the reading.
+# Each adds to what the pod asks for and to its notes, or ends the reading.
 STEPS: Final[tuple[Callable[[Draft], Stop | None], ...]] = (
     ask_gpus,
     ask_networks,
