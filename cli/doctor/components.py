@@ -433,7 +433,8 @@ def _why(workload: Raw, parts: Parts) -> str:
             ended = state.get("terminated") or (container.get("lastState") or {}).get("terminated") or {}
             causes = {text(one.get("reason")) for one in (waiting, ended)} - _BEGINS
             if causes and not container.get("ready"):
-                said = ended.get("message") or waiting.get("message") or ""
+                # With FallbackToLogsOnError a container that failed leaves its last lines.
+                said = text(ended.get("message") or waiting.get("message")).strip().rpartition("\n")[2]
                 reasons.append(f"container {container['name']}: {', '.join(sorted(causes))}: {said[:_QUOTED]}")
         reasons += [line for one in parts.answers if one.pod == pod["metadata"]["name"] for line in one.lines if "[-]" in line]  # fmt: skip
     refused = parts.refusals.get(name_of(workload), "")

@@ -94,7 +94,7 @@ def killed_again(objects):
 
 def between_restarts(objects):
     scale(objects, readyReplicas=0)
-    ended = {"reason": "Error", "message": "error: no such option: --no-such"}
+    ended = {"reason": "Error", "message": "Usage: drawbridge webhook\nerror: no such option: --no-such\n"}
     objects.append(pod(containerStatuses=[{"name": "webhook", "state": {"terminated": ended}}]))
 
 
