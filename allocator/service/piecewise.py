@@ -43,8 +43,9 @@ class Overtime(BaseException):
 class PiecewiseDecider(Decider):
     """A decider for calls on a loop."""
 
-    def __init__(self, turns: NamespaceTurns) -> None:
+    def __init__(self, turns: NamespaceTurns, turn: float = TURN) -> None:
         super().__init__()
+        self._turn = turn
         self.spent = 0.0  # seconds that earlier turns took of the answer that is made now
         self._turns = turns
         self._until = inf
@@ -59,7 +60,7 @@ class PiecewiseDecider(Decider):
         found: dict[object, Any] = {}
         spent = 0.0
         try:
-            for turn in (*[TURN] * TRIES, inf):
+            for turn in (*[self._turn] * TRIES, inf):
                 self._found, self.spent, self._outlooks = found, spent, 0
                 try:
                     return self._in_one_turn(call, turn)
@@ -68,7 +69,7 @@ class PiecewiseDecider(Decider):
                 finally:
                     self._found, self.spent = {}, 0.0
                 async with self._one_at_a_time:
-                    work = _Work(ask)
+                    work = _Work(ask, self._turn)
                     try:
                         while not work.is_done:
                             await asyncio.sleep(0)
@@ -106,7 +107,7 @@ class PiecewiseDecider(Decider):
     def may_fit(self, pod: Pod, stock: Stock, crowded: Mapping[str, str] = MappingProxyType({})) -> bool:
         """Say whether some node may serve a pod now; of one that takes long to decide on, that one may."""
         try:
-            return self._in_one_turn(partial(super().may_fit, pod, stock, crowded), TURN)
+            return self._in_one_turn(partial(super().may_fit, pod, stock, crowded), self._turn)
         except Overtime:
             return True
 
@@ -141,7 +142,8 @@ class PiecewiseDecider(Decider):
 class _Work:
     """A question in a thread, which works while `go_on` waits."""
 
-    def __init__(self, ask: Ask) -> None:
+    def __init__(self, ask: Ask, turn: float) -> None:
+        self._turn = turn
         self.is_done = self.is_abandoned = False
         self.seconds = 0.0  # for which the loop waited
         self._ask = ask
@@ -173,7 +175,7 @@ class _Work:
 
     def _begin(self) -> None:
         self._begins.acquire()
-        self._until = thread_time() + TURN
+        self._until = thread_time() + self._turn
 
     def _do(self) -> None:
         self._begin()

@@ -172,7 +172,7 @@ async def test_a_dear_question_is_decided_in_pieces_and_others_have_their_turns(
             super().charge(steps)
 
     monkeypatch.setattr(decider, "Budget", Counted)
-    monkeypatch.setattr(namespace_turns, "MOST", 1e9)
+    monkeypatch.setattr(namespace_turns.NamespaceTurns, "seconds_until", lambda *_: 0.0)
     dear = [with_selectors(name, selectors) for name in ("dear", "same")]
     cluster = loaded(*fleet(10, 4), *dear, claim("a"), *(pod(f"p-{one}", one) for one in ("dear", "same", "a")))
     async with running(cluster) as one:
