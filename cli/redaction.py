@@ -245,7 +245,7 @@ class Redaction:
                 key: value
                 for key, value in given.items()
                 if isinstance(value, str)
-                and ((name == "labels") or self._is_told(key, value))
+                and (name == "labels" or self._is_told(key, value))
                 and not (_SECRET.search(key) and not self._understands(key))
             }
         if owner is OpaqueDeviceConfiguration and name == "parameters":

@@ -145,3 +145,22 @@ class Cluster(Reader, Protocol):
     async def close(self) -> None:
         """Let go of connections and files."""
         ...
+
+
+async def pages(
+    reader: Reader,
+    resource: Resource[T],
+    namespace: str | None = None,
+    *,
+    labels: str = "",
+    fields: str = "",
+    limit: int = 500,
+) -> AsyncIterator[Page[T]]:
+    """Read a collection page by page, to its end."""
+    more = ""
+    while True:
+        page = await reader.list(resource, namespace=namespace, labels=labels, fields=fields, limit=limit, more=more)
+        yield page
+        more = page.more
+        if not more:
+            return

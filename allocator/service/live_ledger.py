@@ -38,6 +38,7 @@ from allocator.reservations import (
 )
 from allocator.service.commits import Commits
 from cluster.errors import ApiError, NotFound
+from cluster.protocol import pages
 from cluster.resources import PODS, RESOURCE_CLAIMS
 from dra.objects import is_later
 from runtime.informers import Backoff
@@ -168,17 +169,12 @@ class LiveLedger:
     async def catch_up(self) -> None:
         """Keep an earlier leader from writing more, then read all claims: the informer may lag behind its last write."""
         await self.commits.until_let([*self._knowledge.claims.objects.values()])
-        more = ""
-        while True:
-            page = await self._cluster.list(RESOURCE_CLAIMS, more=more, limit=PAGE)
+        async for page in pages(self._cluster, RESOURCE_CLAIMS, limit=PAGE):
             for claim in page.items:
                 meta = claim.metadata
                 seen = self._knowledge.claims.objects.get((meta.namespace, meta.name))
                 if seen is None or is_later(meta.resource_version, seen.metadata.resource_version):
                     self.tell(ClaimRead(claim))
-            more = page.more
-            if not more:
-                return
 
     def see_claim(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
         """Take over what a claim was and is, as an informer tells it."""

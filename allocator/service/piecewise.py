@@ -92,7 +92,7 @@ class PiecewiseDecider(Decider):
         placement: Placement = BY_DEFAULT,
         crowded: Mapping[str, str] = MappingProxyType({}),
     ) -> Outlooks:
-        """Ask all nodes. What was found in earlier turns is told of the stock as it was then: a reservation asks again."""
+        """Ask all nodes. An answer of an earlier turn holds for the stock of that turn; the reservation asks again."""
         what = "outlook", self._outlooks
         self._outlooks += 1
         ask = partial(super().outlook, pod, stock, placement, crowded)
@@ -101,6 +101,7 @@ class PiecewiseDecider(Decider):
     def serve(
         self, pod: Pod, node: str, stock: Stock, placement: Placement = BY_DEFAULT, *, alone: Options | None = None
     ) -> Serving | Unserved:
+        # Its answer is not kept: asked again it is quick, and holds for the stock of that turn.
         ask = partial(super().serve, pod, node, stock, placement, alone=alone)
         return ask() if alone is not None else self._ask_timed("serve", ask)
 

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from dra.stock import Stock
 
 SOON = 20_000  # steps, of about a microsecond each
-ALONE = 60_000  # for a question to one node about a stock that is supposed, in which others have no turn
+ALONE = 60_000  # for a question to one node about a stock that is supposed
 MANY = 1000
 TOKENS = 16384  # questions that may still be followed by a reservation
 ASKED_BYTES = 64 << 20  # memory that their pods may take
@@ -157,7 +157,7 @@ class Questions:
         """Leave out the nodes that are kept for others, where this pod would take what these need."""
         nodes = {kept.node for _, kept in self._pods.nominations.kept(pod, self._ledger.state)} & found.nodes.keys()
         taken: list[str] = []
-        alone = Options(budget=Budget(ALONE, longest=ALONE))
+        alone = for_supposed_stock()
         for node in sorted(nodes):
             serving = self._decider.serve(pod, node, stock, self._pods.placement_of(pod), alone=alone)
             if not isinstance(serving, Unserved) and self.outbid(pod, node, serving.allocated_claims(), stock):
@@ -230,7 +230,7 @@ class Questions:
         return problem
 
     def _unserved(self, pod: Pod, node: str, stock: Stock) -> str:
-        serving = self._decider.serve(pod, node, stock, alone=Options(budget=Budget(ALONE, longest=ALONE)))
+        serving = self._decider.serve(pod, node, stock, alone=for_supposed_stock())
         message = serving.message if isinstance(serving, Unserved) else ""
         return self._pods.redact(pod, message)
 
@@ -292,3 +292,8 @@ class Questions:
         pod = self.asked.pop(token, None)
         if pod is not None:
             self._memory.leave((pod.metadata.namespace, token))
+
+
+def for_supposed_stock() -> Options:
+    """Bound a question to one node about a stock that is supposed: other calls have no turn meanwhile."""
+    return Options(budget=Budget(ALONE, longest=ALONE))

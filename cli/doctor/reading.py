@@ -23,6 +23,7 @@ from cluster import resources
 from cluster.errors import Forbidden, NotFound
 from cluster.manifests import ManifestError
 from cluster.objects import Event, Lease, LimitRange, Namespace, ResourceQuota
+from cluster.protocol import pages
 from cluster.resources import Raw, Resource
 from dra.objects import Node, Pod, ResourceClaim, ResourceClaimTemplate
 from dra.raw import inside, moment, text
@@ -151,14 +152,7 @@ async def survey_parts(cluster: Kubernetes, now: datetime) -> tuple[Ailment, ...
 
 
 async def _list(cluster: Cluster, resource: Resource[T], fields: str, labels: str) -> list[T]:
-    found: list[T] = []
-    more = ""
-    while True:
-        page: Any = await cluster.list(resource, more=more, fields=fields, labels=labels)
-        found += page.items
-        more = page.more
-        if not more:
-            return found
+    return [one async for page in pages(cluster, resource, fields=fields, labels=labels) for one in page.items]
 
 
 def _by_the_server(date: str, now: datetime) -> datetime:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from cli.installation import KINDS
@@ -10,6 +11,7 @@ from cli.terminal import few
 from cluster import resources
 from cluster.errors import NotFound
 from cluster.patch import Merge, Operations
+from cluster.protocol import pages
 from dra.objects import Pod
 from dra.wire import WireError, convert
 from node.audit import MARKED_ON, worn_by
@@ -61,16 +63,10 @@ async def find(cluster: Cluster, only: str = "", *, kinds: bool = False) -> Unin
 
     async def all_of(kind: Resource[Raw], labels: str = "", namespace: str | None = None) -> list[Raw]:
         found: list[Raw] = []
-        more = ""
-        while True:
-            try:
-                page = await cluster.list(kind, namespace, labels=labels, more=more)
-            except NotFound:
-                return found
-            found += [kind.plain(one) for one in page.items]
-            more = page.more
-            if not more:
-                return found
+        with suppress(NotFound):
+            async for page in pages(cluster, kind, namespace, labels=labels):
+                found += map(kind.plain, page.items)
+        return found
 
     labelled = await asyncio.gather(*(all_of(kind, _LABELLED) for kind in KINDS))
     ours = {kind.kind: objects for kind, objects in zip(KINDS, labelled, strict=True)}

@@ -35,9 +35,8 @@ if TYPE_CHECKING:
 MOST_BYTES: Final = 512 << 20
 PART_BYTES: Final = 1 << 20
 MOST_OBJECTS: Final = 200_000  # more than the pods of the largest clusters
-MOST_MEMBERS: Final = (
-    10_000_000  # lines, and members within a line; of an object that is kept whole each takes 100 to 200 bytes
-)
+# Lines, and members within a line; of an object that is kept whole each takes 100 to 200 bytes.
+MOST_MEMBERS: Final = 10_000_000
 ENDINGS: Final = (".yaml", ".yml", ".json")
 
 # Gives what is kept of an object.

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from cluster import resources
 from cluster.errors import Gone
+from cluster.protocol import pages
 from dra.footprint import footprint
 from runtime.informers import Allotment
 from webhook import names
@@ -97,11 +98,6 @@ class PodSurvey:
 
     async def _pages(self, namespace: str, fields: str, take: Callable[[Pod], None]) -> None:
         where = None if namespace == EVERYWHERE else namespace
-        more = ""
-        while True:
-            page = await self._cluster.list(resources.PODS, where, fields=fields, more=more)
+        async for page in pages(self._cluster, resources.PODS, where, fields=fields):
             for pod in page.items:
                 take(pod)
-            more = page.more
-            if not more:
-                return

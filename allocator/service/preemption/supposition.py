@@ -1,6 +1,6 @@
 """Where the members of a group would be placed if all less important pods were gone. Nothing is held, and no pod is evicted.
 
-A scheduler that cannot place a group places it once more in thought, with all its other plugins: who has to go is then a question about
+A scheduler that cannot place a group simulates placing it once more, with all its other plugins: which pods have to go is then a question about
 one node for each member. It places one group at a time, so the last supposition is the only one.
 """
 
@@ -14,11 +14,9 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from allocator.decisions import Outlooks, Unserved, with_pods
-from allocator.one_node import Options
 from allocator.preemption import Holders, priority, without_pods
-from allocator.service.questions import ALONE
+from allocator.service.questions import for_supposed_stock
 from allocator.service.replies import Refusal
-from dra.budget import Budget
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -98,9 +96,8 @@ class Supposition:
 
     def _serve(self, token: str, node: str, stock: Stock) -> Serving | Unserved:
         pod = self._pod_of(token)
-        return self._bridge.decider.serve(
-            pod, node, stock, self._bridge.pods.placement_of(pod), alone=Options(budget=Budget(ALONE, longest=ALONE))
-        )
+        placement = self._bridge.pods.placement_of(pod)
+        return self._bridge.decider.serve(pod, node, stock, placement, alone=for_supposed_stock())
 
     def _pod_of(self, token: str) -> Pod:
         if self._asked is None or self._asked[0] != token:

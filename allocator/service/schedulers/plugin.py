@@ -16,7 +16,7 @@ the largest kind of them unnamed, and `rest` says what holds for it: fit and sco
 name and no `rest`. So a plugin and an allocator of different versions understand each other.
 
 A prefilter with `suppose`, any name, is about a group for which room may be made: less important pods are gone, with `below` those below that
-priority, and what is reserved with such an answer's token is held in thought, for the next question with the same name. Nodes where no
+priority, and what is reserved with such an answer's token counts as held, for the next question with the same name. Nodes where no
 further pod has to go score 100.
 """
 

@@ -220,7 +220,7 @@ def _unknown_names(selector: DeviceSelector, path: str, fleet: Fleet) -> Problem
     except SelectorError:
         return
     absent = set(_DRIVER.findall(selector.cel.expression)) - {one.driver for one in fleet.devices}
-    told = ""
+    told: set[str] = set()
     for kind, domain, name in sorted(reads.names):
         have = fleet.names(kind)
         if (domain, name) in have:
@@ -237,14 +237,14 @@ def _unknown_names(selector: DeviceSelector, path: str, fleet: Fleet) -> Problem
         )
         hint = guess(name, siblings) if siblings else guess(domain, domains)
         if domain in absent and not hint:  # which attributes its devices would have is not known
-            if told != domain:
+            if domain not in told:
                 yield Problem(
                     "D302",
                     path,
                     f"no device of driver {domain} is published",
                     "have its driver run, or dump its slices",
                 )
-            told = domain
+            told.add(domain)
             continue
         yield Problem("D303", path, f"no published device has the {what} {domain}/{name}; {known}", hint)
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from cluster import ApiError, Merge
 from cluster.errors import AlreadyExists, NotFound
+from cluster.protocol import pages
 from cluster.resources import DEVICE_TAINT_RULES, NODES
 from node.audit import MARKED_ON, markable, marks_of, plan, sign_of, unmarkable
 
@@ -51,17 +52,11 @@ class Marker:
 
     async def there(self) -> tuple[DeviceTaintRule, ...] | None:
         """Read the marks of this node; None if this API server has none."""
-        found: list[DeviceTaintRule] = []
-        more = ""
-        while True:
-            try:
-                page = await self._cluster.list(DEVICE_TAINT_RULES, labels=self._labels, more=more)
-            except NotFound:
-                return None
-            found += page.items
-            more = page.more
-            if not more:
-                return tuple(found)
+        read = pages(self._cluster, DEVICE_TAINT_RULES, labels=self._labels)
+        try:
+            return tuple([rule async for page in read for rule in page.items])
+        except NotFound:
+            return None
 
     async def _write(
         self,

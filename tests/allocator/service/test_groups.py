@@ -117,7 +117,7 @@ async def test_a_member_goes_to_the_node_where_no_further_pod_has_to_go():
 
 
 def least_cost(lesser, each, taken, wants):
-    """How important the most important victim has to be, and how many go, of all ways to place members; None if there is none."""
+    """The lowest possible priority of the most important victim, and the number of victims then; None if no placement exists."""
     found = []
     for nodes in itertools.product(lesser, repeat=len(wants)):
         gone = []

@@ -59,6 +59,11 @@ def test_a_driver_that_publishes_nothing_is_named_and_not_its_attributes():
     [said] = messages(asked(cel(expression)), FLEET)
     assert said.startswith("no device of driver compute-domain.nvidia.com is published")
     assert codes(asked(cel(expression)), FLEET) == {"D302"}
+    two = " || ".join(
+        f"device.driver == '{name}' && device.attributes['{name}'].id == 0 && has(device.capacity['{name}'].lanes)"
+        for name in ("far.away.org", "nowhere.at-all.net")
+    )
+    assert len(messages(asked(cel(two)), FLEET)) == 2
     misspelt = """device.driver == "gpu.exampel.com" && device.attributes["gpu.exampel.com"].model == "big\""""
     assert codes(asked(cel(misspelt)), FLEET) == {"D303"}
 
