@@ -24,7 +24,7 @@ _UUID = "uuid"
 
 
 class Share(msgspec.Struct, frozen=True):
-    """A device, or a share of one, that a claim holds for a pod. `pod` and `node` are "" while no pod has reserved it."""
+    """A device, or a share of one, that a claim holds for a pod, as the API tells it. `pod` and `node` are "" while no pod has reserved it."""
 
     namespace: str
     pod: str
@@ -34,8 +34,8 @@ class Share(msgspec.Struct, frozen=True):
     device: str
     node: str = ""
     uuid: str = ""
-    share_id: str = ""  # "" if the device is held whole
-    amounts: dict[str, Quantity] = {}
+    share_id: str = msgspec.field(name="shareID", default="")  # "" if the device is held whole
+    amounts: dict[str, Quantity] = msgspec.field(name="share", default={})
 
 
 def shares(stock: Stock, pods: Iterable[Pod]) -> Iterator[Share]:

@@ -33,7 +33,7 @@ from runtime.http import Reply
 from runtime.workers import Asker, Bug, Pool, Undecided
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Coroutine, Mapping, Sequence
 
     from allocator.preemption import Victims
     from allocator.reports import Drift, NodeReport
@@ -90,6 +90,9 @@ class Queries:
         """Have a worker answer a question."""
 
         async def ask(head: Head, body: bytes) -> Reply:
+            if problem := self._knowledge.what_is_unread():
+                raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, problem, "ask again in a moment")
+
             def decide(_: str, body: bytes) -> Reply:
                 try:
                     reply = answer(head, body)
@@ -116,10 +119,8 @@ class Queries:
         """End the workers."""
         self._pool.close()
 
-    async def simulate(self, head: Head, body: bytes) -> Reply:
+    async def simulate(self, body: bytes) -> Reply:
         """Say how a pod would fare, with the claims and templates of the same documents, and which pods would have to be evicted for it."""
-        del head
-        self._demand_knowledge()
         stock = self._knowledge.stock
         if len(body) > LARGEST:
             raise Refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a pod has at most {LARGEST} bytes", "send less")
@@ -173,17 +174,15 @@ class Queries:
         }
         return json(said)
 
-    def claims(self, head: Head, body: bytes) -> Reply:
+    def claims(self) -> Reply:
         """Say which claim holds which devices, and for which pods."""
-        del head, body
-        self._demand_knowledge()
         rows: list[Object] = []
         for key, claim in sorted(self._knowledge.stock.claims.items()):
             devices: list[Object] = []
             for result in results_of(claim):
                 device: Object = {"driver": result.driver, "pool": result.pool, "device": result.device}
                 if result.consumed_capacity:
-                    device["share"] = _texts(result.consumed_capacity)
+                    device["share"] = result.consumed_capacity
                 devices.append(device)
             row = {
                 "claim": key,
@@ -194,10 +193,8 @@ class Queries:
             rows.append(row)
         return json({"claims": rows})
 
-    def fleet(self, head: Head, body: bytes) -> Reply:
+    def fleet(self) -> Reply:
         """Say what there is and how much of it is held, node by node and pool by pool."""
-        del head, body
-        self._demand_knowledge()
         stock = self._knowledge.stock
         rows: list[Object] = []
         with_devices: set[str] = set()
@@ -222,37 +219,21 @@ class Queries:
         idle = sorted(with_devices - with_holders)
         return json({"pools": rows, "nodesWithoutHolders": idle})
 
-    def nodes(self, head: Head, body: bytes) -> Reply:
+    def nodes(self, asked: Mapping[str, str]) -> Reply:
         """Say what nodes have and what is left: in total, page by page, or device by device for `?node=NAME`."""
-        del body
-        self._demand_knowledge()
         stock = self._knowledge.stock
         # Pods that are bound and not finished, with claims of their own or such as stand for extended resources.
         pods_on: defaultdict[str, list[str]] = defaultdict(list)
         for pod in self._knowledge.pods.objects.values():
             if pod.spec.node_name and claim_names(pod) and not pod.has_ended:
                 pods_on[pod.spec.node_name].append(pod.metadata.key)
-        asked = parse_qs(head.query)
         if "node" in asked:
-            name = asked["node"][-1]
+            name = asked["node"]
             if name not in stock.nodes:
                 raise Refusal(HTTPStatus.NOT_FOUND, f"node {name} does not exist", "GET /api/v1/nodes lists them")
             report = node_report(stock, name)
-            devices: list[Object] = []
-            for one in report.devices:
-                device = {
-                    "driver": one.driver,
-                    "pool": one.pool,
-                    "device": one.device,
-                    "model": one.model,
-                    "state": str(one.state),
-                    "capacity": _texts(one.capacity),
-                    "available": _texts(one.available),
-                    "taints": list(one.taints),
-                }
-                devices.append(device)
-            return json(_node(report, sorted(pods_on[name])) | {"devices": devices})
-        after = asked.get("after", [""])[-1]
+            return json(_node(report, sorted(pods_on[name])) | {"devices": report.devices})
+        after = asked.get("after", "")
         names = sorted(name for name in stock.nodes if name > after)
         rows: list[Object] = []
         for name in names[:NODES_A_PAGE]:
@@ -261,42 +242,23 @@ class Queries:
         more = names[NODES_A_PAGE - 1] if len(names) > NODES_A_PAGE else None
         return json({"nodes": rows, "after": more})
 
-    def allocations(self, head: Head, body: bytes) -> Reply:
+    def allocations(self, asked: Mapping[str, str]) -> Reply:
         """Say which pod has which share of which device: on `?node=NAME`, or of `?pod=NAMESPACE/NAME`."""
-        del body
-        self._demand_knowledge()
-        asked = parse_qs(head.query)
         if len(asked.keys() & {"node", "pod"}) != 1:
             raise Refusal(
                 HTTPStatus.BAD_REQUEST, "the query needs either node or pod", "say ?node=NAME or ?pod=NAMESPACE/NAME"
             )
-        node = asked.get("node", [""])[-1]
-        pod = asked.get("pod", [""])[-1]
+        node, pod = asked.get("node", ""), asked.get("pod", "")
         pods = self._knowledge.pods.objects.values()
-        rows: list[Object] = []
-        for one in shares(self._knowledge.stock, pods):
-            its_pod = f"{one.namespace}/{one.pod}"
-            wanted = one.node == node if node else its_pod == pod
-            if wanted:
-                row = {
-                    "namespace": one.namespace,
-                    "pod": one.pod,
-                    "claim": one.claim,
-                    "node": one.node,
-                    "driver": one.driver,
-                    "pool": one.pool,
-                    "device": one.device,
-                    "uuid": one.uuid,
-                    "shareID": one.share_id,
-                    "share": _texts(one.amounts),
-                }
-                rows.append(row)
+        rows = [
+            one
+            for one in shares(self._knowledge.stock, pods)
+            if (one.node == node if node else f"{one.namespace}/{one.pod}" == pod)
+        ]
         return json({"allocations": rows})
 
-    def resize(self, head: Head, body: bytes) -> Reply:
+    def resize(self, body: bytes) -> Reply:
         """Say whether a claim could have other amounts, and how it would be replaced. Nothing is assumed."""
-        del head
-        self._demand_knowledge()
         try:
             asked = msgspec.json.decode(body, type=_Resizing)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -324,24 +286,20 @@ class Queries:
             "fits": plan.fits,
             "node": plan.node,
             "beside": list(plan.beside),
-            "largest": _texts(plan.largest),
+            "largest": plan.largest,
             "claim": {"name": asked.claim, "spec": plan.claim.spec},
             "steps": steps,
         }
         return json(said)
 
-    def drift(self, head: Head, body: bytes) -> Reply:
+    def drift(self) -> Reply:
         """Say what should not be: claims that hold the same, and what was left behind. Followers do not look."""
-        del head, body
-        self._demand_knowledge()
         found = self._drift()
         rows = {"overlapping": list(found.overlapping), "leftBehind": list(found.left_behind)}
         return json(rows | {"leading": found.leading})
 
-    def server(self, head: Head, body: bytes) -> Reply:
+    def server(self) -> Reply:
         """Say what the API server is taken to be: what it told, what was declared of it, and what is a guess."""
-        del head, body
-        self._demand_knowledge()
         known = self._knowledge.server
         read_as = self._knowledge.stock.reading.server
         rows = {
@@ -354,15 +312,9 @@ class Queries:
         }
         return json(rows)
 
-    def quota(self, head: Head, body: bytes) -> Reply:
+    def quota(self) -> Reply:
         """Say of each line of each quota how much is used, and how much is assumed beside it."""
-        del head, body
-        self._demand_knowledge()
         return json({"quotas": self._quotas()})
-
-    def _demand_knowledge(self) -> None:
-        if problem := self._knowledge.what_is_unread():
-            raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, problem, "ask again in a moment")
 
 
 class _Resizing(msgspec.Struct, forbid_unknown_fields=True):
@@ -383,13 +335,9 @@ def _node(report: NodeReport, pods: list[str]) -> Object:
         "idle": report.is_idle,
         "models": list(report.models),
         "pods": pods,
-        "capacity": _texts(report.capacity),
-        "available": _texts(report.available),
+        "capacity": report.capacity,
+        "available": report.available,
     }
-
-
-def _texts(amounts: Mapping[str, Quantity]) -> dict[str, str]:
-    return {name: str(amount) for name, amount in amounts.items()}
 
 
 def _pod(objects: list[Object]) -> Pod:
@@ -435,33 +383,35 @@ def _read(obj: Object, type_: type[Any]) -> Any:
 
 
 def _group(group: NodeGroup) -> Object:
-    stages: list[Object] = []
-    for reason in group.stages:
-        stage = {"stage": str(reason.stage), "claim": reason.claim, "request": reason.request}
-        lost = {"lost": reason.lost, "of": reason.of, "examples": list(reason.examples), "text": reason.text}
-        stages.append(stage | lost)
     return {
         "verdict": str(group.verdict),
         "count": len(group.nodes),
-        "nodes": list(group.nodes),
-        "devices": list(group.devices),
-        "stages": stages,
+        "nodes": group.nodes,
+        "devices": group.devices,
+        "stages": group.stages,
         "error": group.error or None,
     }
 
 
 def api_routes(queries: Queries) -> Routes:
     """Which question of people and other systems is answered by what."""
+
+    def simulate(_: Head, body: bytes) -> Coroutine[None, None, Reply]:
+        return queries.simulate(body)
+
+    def asked(head: Head) -> dict[str, str]:
+        return {name: values[-1] for name, values in parse_qs(head.query).items()}
+
     answers: dict[tuple[str, str], Answering] = {
-        ("POST", "/api/v1/simulate-schedule"): queries.simulate,
-        ("POST", "/api/simulate-schedule"): queries.simulate,
-        ("GET", "/api/v1/claims"): queries.claims,
-        ("GET", "/api/v1/fleet"): queries.fleet,
-        ("GET", "/api/v1/quota"): queries.quota,
-        ("GET", "/api/v1/nodes"): queries.nodes,
-        ("GET", "/api/v1/allocations"): queries.allocations,
-        ("POST", "/api/v1/resize"): queries.resize,
-        ("GET", "/api/v1/drift"): queries.drift,
-        ("GET", "/api/v1/server"): queries.server,
+        ("POST", "/api/v1/simulate-schedule"): simulate,
+        ("POST", "/api/simulate-schedule"): simulate,
+        ("GET", "/api/v1/claims"): lambda *_: queries.claims(),
+        ("GET", "/api/v1/fleet"): lambda *_: queries.fleet(),
+        ("GET", "/api/v1/quota"): lambda *_: queries.quota(),
+        ("GET", "/api/v1/nodes"): lambda head, _: queries.nodes(asked(head)),
+        ("GET", "/api/v1/allocations"): lambda head, _: queries.allocations(asked(head)),
+        ("POST", "/api/v1/resize"): lambda _, body: queries.resize(body),
+        ("GET", "/api/v1/drift"): lambda *_: queries.drift(),
+        ("GET", "/api/v1/server"): lambda *_: queries.server(),
     }
     return {route: queries.aside(answer) for route, answer in answers.items()}

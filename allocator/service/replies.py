@@ -9,7 +9,9 @@ from dra.wire import WireError, decode, encode
 from runtime.http import Reply
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Coroutine, Mapping
+
+    from allocator.service.app import Answering
 
 Q = TypeVar("Q")
 JSON = "application/json"
@@ -32,6 +34,11 @@ def read(body: bytes, type_: type[Q]) -> Q:
         return decode(body, type_)
     except WireError as error:
         raise Refusal(HTTPStatus.BAD_REQUEST, f"the body cannot be read: {error}", "see docs/bridge.md") from None
+
+
+def asked(type_: type[Q], answer: Callable[[Q], Reply | Coroutine[None, None, Reply]]) -> Answering:
+    """Answer questions that are read as a type."""
+    return lambda _, body: answer(read(body, type_))
 
 
 def json(value: object, status: int = HTTPStatus.OK) -> Reply:

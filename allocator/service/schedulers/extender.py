@@ -16,7 +16,7 @@ import msgspec
 
 from allocator.decisions import Outlook
 from allocator.service.preemption.nominations import OUTBID
-from allocator.service.replies import Refusal, json, read
+from allocator.service.replies import Refusal, asked, json
 from cluster.errors import ApiError
 from cluster.resources import PODS
 from dra.objects import ObjectMeta, Pod
@@ -88,9 +88,7 @@ class Extender:
         self._metrics = metrics
         self._scores: OrderedDict[str, Mapping[str, int]] = OrderedDict()  # by uid of the pod
 
-    async def filter(self, head: Head, body: bytes) -> Reply:
-        del head
-        args = read(body, ExtenderArgs)
+    async def filter(self, args: ExtenderArgs) -> Reply:
         names = args.node_names
         if names is None:
             return _filter_reply(error="the extender has to be configured with nodeCacheCapable: true")
@@ -138,9 +136,7 @@ class Extender:
         nodes = (rivals.keys() & found.nodes.keys()).intersection(names)
         return {name: OUTBID for name in nodes if bridge.questions.fits(token, name, rivals[name], ())}
 
-    def prioritize(self, head: Head, body: bytes) -> Reply:
-        del head
-        args = read(body, ScoreArgs)
+    def prioritize(self, args: ScoreArgs) -> Reply:
         uid = args.pod.metadata.uid
         percents = self._scores.get(uid, {})
         said: list[dict[str, object]] = []
@@ -156,9 +152,7 @@ class Extender:
         del head, body
         return json({"NodeNameToMetaVictims": {}})
 
-    async def bind(self, head: Head, body: bytes) -> Reply:
-        del head
-        args = read(body, BindingArgs)
+    async def bind(self, args: BindingArgs) -> Reply:
         outcome = FAILED
         said = ""
         try:
@@ -214,8 +208,8 @@ def _filter_reply(kept: Sequence[str] = (), failed: Mapping[str, str] | None = N
 def extender_routes(extender: Extender) -> Routes:
     """Which call of a stock scheduler is answered by what."""
     return {
-        ("POST", "/extender/filter"): extender.filter,
-        ("POST", "/extender/prioritize"): extender.prioritize,
+        ("POST", "/extender/filter"): asked(ExtenderArgs, extender.filter),
+        ("POST", "/extender/prioritize"): asked(ScoreArgs, extender.prioritize),
         ("POST", "/extender/preempt"): extender.preempt,
-        ("POST", "/extender/bind"): extender.bind,
+        ("POST", "/extender/bind"): asked(BindingArgs, extender.bind),
     }

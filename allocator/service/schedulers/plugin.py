@@ -30,7 +30,7 @@ from urllib.parse import parse_qs
 
 from allocator.decisions import KnownNodes, known_nodes, other_nodes
 from allocator.service.preemption.supposition import SUPPOSED, Supposition
-from allocator.service.replies import Refusal, json, read
+from allocator.service.replies import Refusal, asked, json
 from dra.objects import Pod
 from dra.wire import Wire
 
@@ -112,9 +112,7 @@ class Plugin:
         }
         return json(said)
 
-    async def prefilter(self, head: Head, body: bytes) -> Reply:
-        del head
-        question = read(body, PodQuestion)
+    async def prefilter(self, question: PodQuestion) -> Reply:
         pod = question.pod
         if question.suppose:
             call = partial(self._supposition.outlook, pod, question.suppose, question.below)
@@ -128,25 +126,19 @@ class Plugin:
         alike = question.nodes == self._census
         return json(_outlook(token, found, other_nodes(found, nodes) if alike else None))
 
-    def filter(self, head: Head, body: bytes) -> Reply:
-        del head
-        question = read(body, FilterQuestion)
-        asked = self._supposition if question.token.startswith(SUPPOSED) else self._bridge.questions
-        problem = asked.fits(question.token, question.node, question.add, question.remove)
+    def filter(self, question: FilterQuestion) -> Reply:
+        judge = self._supposition if question.token.startswith(SUPPOSED) else self._bridge.questions
+        problem = judge.fits(question.token, question.node, question.add, question.remove)
         return json({"fits": not problem, "message": problem})
 
-    async def reserve(self, head: Head, body: bytes) -> Reply:
-        del head
-        question = read(body, NodeQuestion)
+    async def reserve(self, question: NodeQuestion) -> Reply:
         if question.token.startswith(SUPPOSED):
             self._supposition.place(question.token, question.node)
         else:
             await self._bridge.reservations.reserve(question.token, question.node)
         return json({"reservation": question.token, "expiresSeconds": round(self._expires)})
 
-    def unreserve(self, head: Head, body: bytes) -> Reply:
-        del head
-        question = read(body, ReservationQuestion)
+    def unreserve(self, question: ReservationQuestion) -> Reply:
         # A reservation goes by the token of the question it came from.
         token = question.reservation or question.token
         if token.startswith(SUPPOSED):
@@ -155,9 +147,7 @@ class Plugin:
             self._bridge.reservations.unreserve(token)
         return json({})
 
-    async def postfilter(self, head: Head, body: bytes) -> Reply:
-        del head
-        question = read(body, PreemptionQuestion)
+    async def postfilter(self, question: PreemptionQuestion) -> Reply:
         pod = question.pod
         if pod is not None:
             if taken_back := self._bridge.questions.take_back_elsewhere(pod, question.nodes):
@@ -172,12 +162,10 @@ class Plugin:
             said["nominations"] = [_named(one) | {"node": node} for one, node in found.places]
         return json(said)
 
-    async def commit(self, head: Head, body: bytes) -> Reply:
-        del head
-        question = read(body, ReservationQuestion)
+    async def commit(self, question: ReservationQuestion) -> Reply:
         progress = await self._bridge.reservations.commit(question.reservation, COMMIT_SECONDS)
         status = HTTPStatus.OK if progress.committed else HTTPStatus.ACCEPTED
-        return json({"committed": progress.committed, "message": progress.message}, status)
+        return json(progress, status)
 
     async def wake(self, head: Head, body: bytes) -> Reply:
         del body
@@ -187,12 +175,7 @@ class Plugin:
             problem = f"after={after[:40]!r} is not a number of up to 18 digits"
             raise Refusal(HTTPStatus.BAD_REQUEST, problem, "begin with after=0")
         news = await self._bridge.requeue_events.after(int(after), self._poll)
-        said = {
-            "seq": news.seq,
-            "pods": list(news.pods),
-            "all": news.all,
-        }
-        return json(said)
+        return json(news)
 
 
 def _named(pod: Pod) -> dict[str, str]:
@@ -228,11 +211,11 @@ def plugin_routes(plugin: Plugin) -> Routes:
     """Which call of the plugin is answered by what."""
     return {
         ("GET", "/plugin/v1/state"): plugin.state,
-        ("POST", "/plugin/v1/prefilter"): plugin.prefilter,
-        ("POST", "/plugin/v1/filter"): plugin.filter,
-        ("POST", "/plugin/v1/reserve"): plugin.reserve,
-        ("POST", "/plugin/v1/unreserve"): plugin.unreserve,
-        ("POST", "/plugin/v1/commit"): plugin.commit,
-        ("POST", "/plugin/v1/postfilter"): plugin.postfilter,
+        ("POST", "/plugin/v1/prefilter"): asked(PodQuestion, plugin.prefilter),
+        ("POST", "/plugin/v1/filter"): asked(FilterQuestion, plugin.filter),
+        ("POST", "/plugin/v1/reserve"): asked(NodeQuestion, plugin.reserve),
+        ("POST", "/plugin/v1/unreserve"): asked(ReservationQuestion, plugin.unreserve),
+        ("POST", "/plugin/v1/commit"): asked(ReservationQuestion, plugin.commit),
+        ("POST", "/plugin/v1/postfilter"): asked(PreemptionQuestion, plugin.postfilter),
         ("GET", "/plugin/v1/wake"): plugin.wake,
     }

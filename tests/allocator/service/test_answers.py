@@ -16,10 +16,10 @@ import pytest
 
 from allocator.decisions import Decider, Outlook, Outlooks, known_nodes, other_nodes
 from allocator.decisions.decider import Hindrance
-from allocator.service.schedulers.plugin import LONGEST_REASONS, Plugin
+from allocator.service.schedulers.plugin import LONGEST_REASONS, Plugin, PodQuestion
 from allocator.strategies import read_placement
 from dra.objects import Node, Pod, ResourceSlice
-from dra.wire import convert, encode
+from dra.wire import convert, decode, encode
 from tests.allocator.decisions.test_decider import granted, stock_of
 from tests.allocator.service import sidecar
 
@@ -64,7 +64,8 @@ def ask(found, nodes, known=None):
     """Ask as a scheduler does that knows some nodes, or does not say."""
     bridge = bridge_of(lambda: found, SimpleNamespace(nodes=nodes))
     question = {"pod": POD} if known is None else {"pod": POD, "nodes": known_nodes(known)}
-    return json.loads(asyncio.run(Plugin(bridge, None, "a", expires=1).prefilter(None, encode(question))).body)
+    asked = decode(encode(question), PodQuestion)
+    return json.loads(asyncio.run(Plugin(bridge, None, "a", expires=1).prefilter(asked)).body)
 
 
 def meaning(said, nodes):
@@ -128,8 +129,8 @@ def test_nodes_that_come_and_go_are_counted_anew():
     plugin = Plugin(bridge, None, "a", expires=1)
     for names in ("a", "ab", "b"):
         stock.nodes = dict.fromkeys(names)
-        body = encode({"pod": POD, "nodes": known_nodes(names)})
-        assert json.loads(asyncio.run(plugin.prefilter(None, body)).body)["rest"] == {"fit": True}
+        question = decode(encode({"pod": POD, "nodes": known_nodes(names)}), PodQuestion)
+        assert json.loads(asyncio.run(plugin.prefilter(question)).body)["rest"] == {"fit": True}
 
 
 def test_a_node_that_nothing_is_said_about_is_not_among_the_rest():
