@@ -37,6 +37,8 @@ PART_BYTES: Final = 1 << 20
 MOST_OBJECTS: Final = 200_000  # more than the pods of the largest clusters
 # Lines, and members within a line; of an object that is kept whole each takes 100 to 200 bytes.
 MOST_MEMBERS: Final = 10_000_000
+# Where little is kept of each object: 60,000 pods as kubectl writes them have some ten million.
+MOST_MEMBERS_CUT_DOWN: Final = 50_000_000
 ENDINGS: Final = (".yaml", ".yml", ".json")
 
 # Gives what is kept of an object.
@@ -228,6 +230,7 @@ def read_leniently(
     problems: list[InputProblem] = []
     passed_by = patterns(exclude)
     members = 0
+    most = MOST_MEMBERS if keep is None else MOST_MEMBERS_CUT_DOWN
     for path in map(str, paths):
         try:
             built = outside(path) if outside else None
@@ -235,17 +238,17 @@ def read_leniently(
                 text, home = built
                 _collect(text, path, documents, problems, keep, home=home)
             for name, data, root in () if built is not None else _contents(path, passed_by, tell):
-                members += sum(map(data.count, (b"\n", b",", b"{", b"["))) if keep is None else 0
-                if members > MOST_MEMBERS:
-                    reason = f"is not read: with it the input has more than {MOST_MEMBERS:,} lines and members"
+                members += sum(map(data.count, (b"\n", b",", b"{", b"[")))
+                if members > most:
+                    reason = f"is not read: with it the input has more than {most:,} lines and members"
                     problems.append(InputProblem(name, reason, "name less at a time"))
                     return documents, problems
                 _collect(data, name, documents, problems, keep, root=root)
-                if keep is None and len(documents) > MOST_OBJECTS:
+                if len(documents) > MOST_OBJECTS:
                     break
         except ManifestError as error:
             problems.extend(error.problems)
-        if keep is None and len(documents) > MOST_OBJECTS:
+        if len(documents) > MOST_OBJECTS:
             last = documents.pop()
             problems.append(
                 InputProblem(
@@ -425,6 +428,8 @@ def _collect(
                 if isinstance(value, dict):
                     for below, item in _flatten(value, file, nowhere, problems):
                         documents.append(Document(keep(item), file, len(documents), nowhere, f"{inside}{below}"))
+                        if len(documents) > MOST_OBJECTS:
+                            return
                 else:
                     is_broken = isinstance(value, jsontext.JsonError)
                     message = value.message if is_broken else "an item of a List must be an object"
@@ -438,7 +443,7 @@ def _collect(
                     cut_already = text.is_kept and inside.count("/") == 2
                     kept = keep(item) if keep and not cut_already else item
                     documents.append(Document(kept, file, len(documents), text, inside))
-                    if keep is None and len(documents) > MOST_OBJECTS:
+                    if len(documents) > MOST_OBJECTS:
                         return
             elif value is not None:
                 what = "a list" if isinstance(value, list) else "a single value"
@@ -453,7 +458,7 @@ def _texts(
 ) -> Iterator[tuple[Any, _DocumentText]]:
     data = _utf8(data, file)
     if data.lstrip().startswith(b"{"):
-        objects = jsontext.stream(data, MOST_OBJECTS if keep is None else len(data))
+        objects = jsontext.stream(data, MOST_OBJECTS)
         if not isinstance(objects, jsontext.JsonError):
             for value, text, line in objects:
                 yield value, _DocumentText(text, line, None, root, home=home)
