@@ -39,23 +39,18 @@ class Bridge:
     def __init__(
         self, cluster: Cluster, settings: Settings, election: Election, recorder: Recorder, metrics: Metrics
     ) -> None:
+        self.cluster, self.recorder, self.metrics = cluster, recorder, metrics
         self.knowledge = knowledge = Knowledge(cluster, decides=True)
-        self.requeue_events = events = RequeueEvents()
-        self.lead = lead = Lead(knowledge, election)
-        self.pods = pods = PendingPods(knowledge, events, settings)
-        self.decider = decider = PiecewiseDecider(pods.turns)
-        self.ledger = ledger = LiveLedger(
-            cluster, knowledge, lead, pods, decider=decider, events=events, recorder=recorder, metrics=metrics
-        )
-        self.quotas = quotas = Quotas(cluster, knowledge)
+        self.requeue_events = RequeueEvents()
+        self.lead = Lead(knowledge, election)
+        self.pods = pods = PendingPods(knowledge, self.requeue_events, settings)
+        self.decider = PiecewiseDecider(pods.turns)
+        self.ledger = ledger = LiveLedger(self)
+        self.quotas = Quotas(cluster, knowledge)
         self.compatibilities = Compatibilities(cluster, knowledge.compatibilities)
-        self.extended = extended = ExtendedClaims(cluster, knowledge, lead, pods, ledger, metrics=metrics)
-        self.questions = questions = Questions(
-            knowledge, lead, pods, ledger, decider=decider, extended=extended, metrics=metrics
-        )
-        self.reservations = Reservations(
-            knowledge, lead, pods, ledger, questions, quotas=quotas, decider=decider, settings=settings
-        )
+        self.extended = ExtendedClaims(self)
+        self.questions = Questions(self)
+        self.reservations = Reservations(self, settings)
 
         knowledge.on_claim = ledger.see_claim
         knowledge.on_pod = self._see_pod

@@ -22,12 +22,7 @@ from dra.wire import builtins
 from runtime.informers import Backoff
 
 if TYPE_CHECKING:
-    from allocator.service.knowledge import Knowledge
-    from allocator.service.lead import Lead
-    from allocator.service.live_ledger import LiveLedger
-    from allocator.service.metrics import Metrics
-    from allocator.service.pending_pods import PendingPods
-    from cluster.protocol import Cluster
+    from allocator.service.bridge import Bridge
     from dra.objects import ExtendedClaim, Pod
 
 logger = logging.getLogger("drawbridge.allocator")
@@ -36,23 +31,8 @@ logger = logging.getLogger("drawbridge.allocator")
 class ExtendedClaims:
     """Makes these claims, one for each pod."""
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        knowledge: Knowledge,
-        lead: Lead,
-        pods: PendingPods,
-        ledger: LiveLedger,
-        *,
-        metrics: Metrics,
-        backoff: Backoff | None = None,
-    ) -> None:
-        self._cluster = cluster
-        self._knowledge = knowledge
-        self._lead = lead
-        self._pods = pods
-        self._ledger = ledger
-        self._metrics = metrics
+    def __init__(self, bridge: Bridge, *, backoff: Backoff | None = None) -> None:
+        self._bridge = bridge
         self._backoff = backoff or Backoff(least=1.0, most=60.0)
         self._writers = asyncio.Semaphore(WRITERS)
         self._making: dict[str, asyncio.Task[None]] = {}  # by uid of the pod
@@ -74,27 +54,27 @@ class ExtendedClaims:
     async def _make_patiently(self, pod: Pod) -> None:
         """Try until the claim is made, or the pod needs none any more. A scheduler may have heard of the pod before us."""
         failures = 0
-        while not failures or self._pods.waits(pod.metadata.uid):
-            pod = self._pods.newest(pod)
-            wanted = find_claims(pod, self._knowledge.stock).unmade
+        while not failures or self._bridge.pods.waits(pod.metadata.uid):
+            pod = self._bridge.pods.newest(pod)
+            wanted = find_claims(pod, self._bridge.knowledge.stock).unmade
             if wanted is None:
                 return
             try:
-                self._lead.demand_lead()
+                self._bridge.lead.demand_lead()
                 async with self._writers:
                     await self._make(pod, wanted)
             except Refusal:
                 return  # the next leader makes it
             except ApiError as error:
-                self._metrics.writes.labels("ExtendedClaim", type(error).__name__).inc()
+                self._bridge.metrics.writes.labels("ExtendedClaim", type(error).__name__).inc()
                 problem = f"claim {wanted.claim.metadata.name} cannot be made: {error.message}"
                 logger.warning("a claim cannot be made", extra={"pod": pod.metadata.key, "problem": error.message})
                 if isinstance(error, BadRequest | Conflict | Forbidden | Invalid):
-                    await self._ledger.speak(pod, problem)
+                    await self._bridge.ledger.speak(pod, problem)
                 failures += 1
                 await asyncio.sleep(self._backoff.seconds(failures, 0.5, error))
             else:
-                self._metrics.writes.labels("ExtendedClaim", "Written").inc()
+                self._bridge.metrics.writes.labels("ExtendedClaim", "Written").inc()
                 return
 
     async def _make(self, pod: Pod, wanted: ExtendedClaim) -> None:
@@ -102,11 +82,11 @@ class ExtendedClaims:
         meta = pod.metadata
         name = wanted.claim.metadata.name
         try:
-            await self._cluster.create(RESOURCE_CLAIMS, tolerate_fence(wanted.claim), meta.namespace)
+            await self._bridge.cluster.create(RESOURCE_CLAIMS, tolerate_fence(wanted.claim), meta.namespace)
         except AlreadyExists:
-            found = await self._cluster.get(RESOURCE_CLAIMS, name, meta.namespace)
+            found = await self._bridge.cluster.get(RESOURCE_CLAIMS, name, meta.namespace)
             if not any(owner.uid == meta.uid and owner.controller for owner in found.metadata.owner_references):
                 raise Conflict(f"claim {name} was made for something else: delete it") from None
         status = PodExtendedResourceClaimStatus(request_mappings=wanted.mappings, resource_claim_name=name)
         said = {"metadata": {"uid": meta.uid}, "status": {"extendedResourceClaimStatus": builtins(status)}}
-        await self._cluster.patch(PODS, meta.name, Merge(said), meta.namespace, subresource="status")
+        await self._bridge.cluster.patch(PODS, meta.name, Merge(said), meta.namespace, subresource="status")

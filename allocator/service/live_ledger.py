@@ -46,17 +46,10 @@ from runtime.informers import Backoff
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable
 
-    from allocator.decisions import Decider
     from allocator.reservations import ClaimWrite, Effect, Event
-    from allocator.service.knowledge import Knowledge
-    from allocator.service.lead import Lead
-    from allocator.service.metrics import Metrics
-    from allocator.service.pending_pods import PendingPods
-    from allocator.service.requeue_events import RequeueEvents
-    from cluster.protocol import Cluster
+    from allocator.service.bridge import Bridge
     from cluster.resources import Resource
     from dra.objects import Pod, ResourceClaim
-    from runtime.controllers import Recorder
 
 T = TypeVar("T")
 
@@ -69,27 +62,11 @@ WRITERS = 64  # writes under way at once
 class LiveLedger:
     """Keeps the state of the ledger, and does what its effects say."""
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        knowledge: Knowledge,
-        lead: Lead,
-        pods: PendingPods,
-        *,
-        decider: Decider,
-        events: RequeueEvents,
-        recorder: Recorder,
-        metrics: Metrics,
-    ) -> None:
-        self._cluster = cluster
-        self._knowledge = knowledge
-        self._pods = pods
-        self._decider = decider
-        self._events = events
-        self._recorder = recorder
+    def __init__(self, bridge: Bridge) -> None:
+        self._bridge = bridge
         self._clock = asyncio.get_running_loop().time
         self.state = Ledger(terms=Terms())
-        self.commits = Commits(cluster, lead, metrics)
+        self.commits = Commits(bridge.cluster, bridge.lead, bridge.metrics)
         self.answers: dict[str, asyncio.Future[str]] = {}  # of commits under way, by token: a problem, or ""
         self.claims_changed = asyncio.Event()  # set, and replaced by another, when an informer tells of a claim
         self._writers = asyncio.Semaphore(WRITERS)
@@ -102,7 +79,7 @@ class LiveLedger:
         for effect in effects:
             match effect:
                 case Meant(uid, claim):
-                    self._knowledge.mean(uid, claim)
+                    self._bridge.knowledge.mean(uid, claim)
                 case PatchFinalizer() | PatchAllocation() | PatchReservedFor() | Unallocate():
                     self.perform(effect)
                 case Reread() | RereadPod():
@@ -112,15 +89,15 @@ class LiveLedger:
                 case Dropped(token, _, sentence):
                     self._answer(token, sentence or "the reservation has ended")
                 case Freed():
-                    if self._pods.refused.needs_look():
-                        self._later(self._pods.refused.look(self._may_fit))
+                    if self._bridge.pods.refused.needs_look():
+                        self._later(self._bridge.pods.refused.look(self._may_fit))
                 case Tell(uid, sentence):
-                    pod = self._pods.find(uid)
+                    pod = self._bridge.pods.find(uid)
                     if pod is not None:
                         self._later(self.speak(pod, sentence))
                 case Wake(uids):
-                    found = (self._pods.find(uid) for uid in uids)
-                    self._events.add(pod.metadata.key for pod in found if pod is not None)
+                    found = (self._bridge.pods.find(uid) for uid in uids)
+                    self._bridge.requeue_events.add(pod.metadata.key for pod in found if pod is not None)
                 case Declined() | Exceeded():
                     pass  # `Reservations.reserve` reads these
                 case _:
@@ -159,7 +136,7 @@ class LiveLedger:
             failures += 1
             await asyncio.sleep(self._backoff.seconds(failures, 0.5))
             try:
-                return await self._cluster.get(resource, name, namespace)
+                return await self._bridge.cluster.get(resource, name, namespace)
             except NotFound:
                 return None
             except ApiError as error:
@@ -168,11 +145,11 @@ class LiveLedger:
 
     async def catch_up(self) -> None:
         """Keep an earlier leader from writing more, then read all claims: the informer may lag behind its last write."""
-        await self.commits.until_let([*self._knowledge.claims.objects.values()])
-        async for page in pages(self._cluster, RESOURCE_CLAIMS, limit=PAGE):
+        await self.commits.until_let([*self._bridge.knowledge.claims.objects.values()])
+        async for page in pages(self._bridge.cluster, RESOURCE_CLAIMS, limit=PAGE):
             for claim in page.items:
                 meta = claim.metadata
-                seen = self._knowledge.claims.objects.get((meta.namespace, meta.name))
+                seen = self._bridge.knowledge.claims.objects.get((meta.namespace, meta.name))
                 if seen is None or is_later(meta.resource_version, seen.metadata.resource_version):
                     self.tell(ClaimRead(claim))
 
@@ -182,25 +159,25 @@ class LiveLedger:
             self.tell(ClaimGone(old.metadata.key, old.metadata.uid))
         if new is not None:
             self.tell(ClaimSeen(new))
-            self._pods.objects_changed(new.metadata.namespace)
+            self._bridge.pods.objects_changed(new.metadata.namespace)
         self.claims_changed.set()
         self.claims_changed = asyncio.Event()
 
     def full_nodes(self, pod: Pod, leaving: Iterable[Pod] = ()) -> dict[str, str]:
         """Say which nodes have the most pods that they may have, counted without this pod and those that leave."""
         uids = {one.metadata.uid for one in (pod, *leaving)}
-        return full_nodes(self.state, self._pods.rules.most_pods, uids)
+        return full_nodes(self.state, self._bridge.pods.rules.most_pods, uids)
 
     def _may_fit(self, uid: str) -> bool:
         """Say whether a refused pod may fit by now."""
-        pod = self._pods.find(uid)
+        pod = self._bridge.pods.find(uid)
         if pod is None:
             return True
         namespace = pod.metadata.namespace
-        if self._pods.turns.seconds_until(namespace):
+        if self._bridge.pods.turns.seconds_until(namespace):
             return True  # its scheduler is told so, and it is tried again when it has its turn
-        with self._pods.turns.taken(namespace):
-            return self._decider.may_fit(pod, self._knowledge.stock, self.full_nodes(pod))
+        with self._bridge.pods.turns.taken(namespace):
+            return self._bridge.decider.may_fit(pod, self._bridge.knowledge.stock, self.full_nodes(pod))
 
     def unwritten(self) -> Iterable[ResourceClaim]:
         """List the claims that the stock has as they are meant, and not as the API server has them."""
@@ -212,7 +189,7 @@ class LiveLedger:
 
     async def speak(self, pod: Pod, sentence: str) -> None:
         """Write an event about a pod."""
-        await self._recorder.record(pod, "Devices", self._pods.redact(pod, sentence), warning=True)
+        await self._bridge.recorder.record(pod, "Devices", self._bridge.pods.redact(pod, sentence), warning=True)
 
     def _answer(self, token: str, problem: str) -> None:
         waiting = self.answers.pop(token, None)

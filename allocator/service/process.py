@@ -63,13 +63,13 @@ class Service:
         )
         recorder = new_recorder(cluster, "drawbridge-allocator", settings.identity)
         self.bridge = Bridge(cluster, settings, self.election, recorder, self.metrics)
-        self.evictions = Evictions(cluster, self.bridge, self.metrics)
+        self.evictions = Evictions(self.bridge)
         self._plugin = Plugin(
             self.bridge, self.evictions, settings.identity, expires=self.bridge.ledger.state.terms.assumed
         )
         self.extender_preemption = ExtenderPreemption(self.bridge, self.evictions, settings.preempting)
-        self._requeue = ExtenderRequeue(cluster, self.bridge, self.metrics)
-        self._extender = Extender(self.bridge, cluster, self.extender_preemption, self._requeue, self.metrics)
+        self._requeue = ExtenderRequeue(self.bridge)
+        self._extender = Extender(self.bridge, self.extender_preemption, self._requeue)
         self.periodic_checks = PeriodicChecks(self.bridge, settings.sweep)
         checks, lead = self.periodic_checks, self.bridge.lead
 
@@ -92,7 +92,7 @@ class Service:
         self._admission: QuotaAdmission | None = None
         self._reviews: QuotaReviews | None = None
         if settings.quota is not None and reviewing is not None:
-            self._admission = QuotaAdmission(cluster, self.bridge, reviewing.wants_of_pod, self.metrics)
+            self._admission = QuotaAdmission(self.bridge, reviewing.wants_of_pod)
             self._reviews = QuotaReviews(self._admission, self.election, reviewing, settings.quota_trust)
         self._show()
 

@@ -35,13 +35,7 @@ from runtime.informers import Allotment
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from allocator.service.extended_claims import ExtendedClaims
-    from allocator.service.knowledge import Knowledge
-    from allocator.service.lead import Lead
-    from allocator.service.live_ledger import LiveLedger
-    from allocator.service.metrics import Metrics
-    from allocator.service.pending_pods import PendingPods
-    from allocator.service.piecewise import PiecewiseDecider
+    from allocator.service.bridge import Bridge
     from allocator.service.preemption.nominations import Kept
     from dra.objects import Pod, ResourceClaim
     from dra.stock import Stock
@@ -57,42 +51,26 @@ _HELD = re.compile(r"held by ([-a-z0-9.]+/[-a-z0-9.]*[a-z0-9])")
 class Questions:
     """Answers schedulers, and remembers the pod of each token."""
 
-    def __init__(
-        self,
-        knowledge: Knowledge,
-        lead: Lead,
-        pods: PendingPods,
-        ledger: LiveLedger,
-        *,
-        decider: PiecewiseDecider,
-        extended: ExtendedClaims,
-        metrics: Metrics,
-    ) -> None:
-        self._extended = extended
-        self._knowledge = knowledge
-        self._lead = lead
-        self._pods = pods
-        self._ledger = ledger
-        self._decider = decider
-        self._metrics = metrics
+    def __init__(self, bridge: Bridge) -> None:
+        self._bridge = bridge
         self._clock = asyncio.get_running_loop().time
         self.asked: OrderedDict[str, Pod] = OrderedDict()  # by token
         self._memory = Allotment(ASKED_BYTES)
 
     def outlook(self, pod: Pod, token: str = "") -> tuple[str, Outlooks]:
         """Say which nodes can serve a pod, and under which token one of them may be reserved."""
-        self._lead.demand_ready()
-        pod = self._pods.newest(pod)
-        if waits := self._pods.turns.wait(pod):
+        self._bridge.lead.demand_ready()
+        pod = self._bridge.pods.newest(pod)
+        if waits := self._bridge.pods.turns.wait(pod):
             return "", Outlooks(Outlook.WAITING, message=waits)
         begun = self._clock()
-        with self._pods.turns.taken(pod.metadata.namespace):
+        with self._bridge.pods.turns.taken(pod.metadata.namespace):
             found = self._judge(pod).tell(partial(self._words, pod, self._claims_of_siblings(pod)))
-        self._metrics.outlooks.labels(str(found.outlook)).inc()
-        self._metrics.outlook_seconds.observe(self._decider.spent + self._clock() - begun)
-        self._pods.note(pod, found.outlook)
+        self._bridge.metrics.outlooks.labels(str(found.outlook)).inc()
+        self._bridge.metrics.outlook_seconds.observe(self._bridge.decider.spent + self._clock() - begun)
+        self._bridge.pods.note(pod, found.outlook)
         if found.outlook is Outlook.FULL:
-            self._pods.nominations.found_no_room(pod, self._devices(pod))
+            self._bridge.pods.nominations.found_no_room(pod, self._devices(pod))
         if not found.nodes and found.outlook is not Outlook.FULL:
             return "", found
         token = token or secrets.token_hex(12)
@@ -101,15 +79,16 @@ class Questions:
 
     def _devices(self, pod: Pod) -> int:
         """Count the devices that a pod asks for; all there are count as many."""
-        asked = [one for claim in find_claims(pod, self._knowledge.stock).open for one in claim.spec.devices.requests]
+        claims = find_claims(pod, self._bridge.knowledge.stock).open
+        asked = [one for claim in claims for one in claim.spec.devices.requests]
         return sum((one.exactly.count or MANY) if one.exactly else 1 for one in asked)
 
     def _claims_of_siblings(self, pod: Pod) -> dict[str, str]:
         """Name, by claim, the pods of its group for which devices are kept while the scheduler places the group, and not longer."""
         group = pod.spec.scheduling_group
         found: dict[str, str] = {}
-        for one in self._ledger.state.reservations.values() if group is not None else ():
-            sibling = self._pods.find(one.pod)
+        for one in self._bridge.ledger.state.reservations.values() if group is not None else ():
+            sibling = self._bridge.pods.find(one.pod)
             if sibling is None or one.state is not State.ASSUMED or sibling.spec.scheduling_group != group:
                 continue
             namespace = sibling.metadata.namespace
@@ -119,7 +98,7 @@ class Questions:
 
     def _words(self, pod: Pod, siblings: Mapping[str, str], sentence: str) -> str:
         """Say to readers of a pod's events what they may read; a pod that is placed with it holds nothing yet."""
-        told = self._pods.redact(pod, sentence)
+        told = self._bridge.pods.redact(pod, sentence)
         if not siblings:
             return told
         return _HELD.sub(
@@ -128,18 +107,19 @@ class Questions:
         )
 
     def _judge(self, pod: Pod) -> Outlooks:
-        problem = self._pods.unknown_strategy(pod)
+        problem = self._bridge.pods.unknown_strategy(pod)
         if problem and (pod.spec.resource_claims or asks_by_name(pod)):
             return Outlooks(Outlook.WAITING, message=problem)
-        if unusable := self._pods.unusable_claims(pod):
+        if unusable := self._bridge.pods.unusable_claims(pod):
             return Outlooks(Outlook.WAITING, message=self._take_back(pod, unusable))
-        unmade = find_claims(pod, self._knowledge.stock).unmade
+        unmade = find_claims(pod, self._bridge.knowledge.stock).unmade
         if unmade is not None:
-            self._extended.make(pod)
+            self._bridge.extended.make(pod)
             return Outlooks(Outlook.WAITING, message=f"waiting for claim {unmade.claim.metadata.name} to be made")
         stock = self.stock_beside_nominated(pod)
-        found = self._decider.outlook(pod, stock, self._pods.placement_of(pod), self._ledger.full_nodes(pod))
-        known = self._knowledge.stock
+        full = self._bridge.ledger.full_nodes(pod)
+        found = self._bridge.decider.outlook(pod, stock, self._bridge.pods.placement_of(pod), full)
+        known = self._bridge.knowledge.stock
         if found.nodes:
             return self._beside_kept(pod, found, stock)
         if stock is known:
@@ -150,16 +130,17 @@ class Questions:
             free = not self._unserved(pod, one.nodes[0], known)
             said.append(replace(one, message=OUTBID) if free else one)
             if free:
-                self._pods.nominations.give_way(pod)
+                self._bridge.pods.nominations.give_way(pod)
         return replace(found, hindrances=tuple(said))
 
     def _beside_kept(self, pod: Pod, found: Outlooks, stock: Stock) -> Outlooks:
         """Leave out the nodes that are kept for others, where this pod would take what these need."""
-        nodes = {kept.node for _, kept in self._pods.nominations.kept(pod, self._ledger.state)} & found.nodes.keys()
+        others = self._bridge.pods.nominations.kept(pod, self._bridge.ledger.state)
+        nodes = {kept.node for _, kept in others} & found.nodes.keys()
         taken: list[str] = []
         alone = for_supposed_stock()
         for node in sorted(nodes):
-            serving = self._decider.serve(pod, node, stock, self._pods.placement_of(pod), alone=alone)
+            serving = self._bridge.decider.serve(pod, node, stock, self._bridge.pods.placement_of(pod), alone=alone)
             if not isinstance(serving, Unserved) and self.outbid(pod, node, serving.allocated_claims(), stock):
                 taken.append(node)
         if not taken:
@@ -172,35 +153,35 @@ class Questions:
 
     def outbid(self, pod: Pod, node: str, given: Sequence[ResourceClaim], stock: Stock) -> bool:
         """Say whether what a pod is given on a node is what another, at least as important, will need once those it waits for are gone."""
-        for other, kept in self._pods.nominations.kept(pod, self._ledger.state):
+        for other, kept in self._bridge.pods.nominations.kept(pod, self._bridge.ledger.state):
             if node != kept.node and not reaches_shared_pool(stock, kept.node):
                 continue
             later = self._once_ended(kept, stock)
             if self._would_fit(other, kept.node, later) and not self._would_fit(
                 other, kept.node, later.with_all(given)
             ):
-                self._pods.nominations.give_way(pod)
+                self._bridge.pods.nominations.give_way(pod)
                 return True
         return False
 
     def _once_ended(self, kept: Kept, stock: Stock) -> Stock:
         """Answer with the stock after the pods are gone that a kept node waits for, and the claims are free of those that are gone."""
         later = without_pods(stock, kept.awaited)
-        return settle(without_the_gone(later, tuple(held_near(kept.node, later)), self._knowledge.pod))
+        return settle(without_the_gone(later, tuple(held_near(kept.node, later)), self._bridge.knowledge.pod))
 
     def still_helps(self, pod: Pod, kept: Kept) -> bool:
         """Say whether a pod would fit on the node that is kept for it once those it waits for are gone."""
-        return self._would_fit(pod, kept.node, self._once_ended(kept, self._knowledge.stock))
+        return self._would_fit(pod, kept.node, self._once_ended(kept, self._bridge.knowledge.stock))
 
     def _would_fit(self, pod: Pod, node: str, stock: Stock) -> bool:
         """Say whether a pod is soon found to fit: one that takes long to decide on has no node kept at the cost of others' questions."""
         options = Options(steps=SOON, budget=Budget(SOON))
-        return not isinstance(self._decider.serve(pod, node, stock, alone=options), Unserved)
+        return not isinstance(self._bridge.decider.serve(pod, node, stock, alone=options), Unserved)
 
     def nominated_in_shared_pools(self, pod: Pod, group: Collection[str] = ()) -> dict[str, list[Pod]]:
         """List by node the nominated pods, at least as important as this one, whose node reaches pools of several nodes."""
-        stock = self._knowledge.stock
-        nominated = self._pods.nominations.rivals(pod, self._ledger.state, group)
+        stock = self._bridge.knowledge.stock
+        nominated = self._bridge.pods.nominations.rivals(pod, self._bridge.ledger.state, group)
         return {node: others for node, others in nominated.items() if reaches_shared_pool(stock, node)}
 
     def stock_beside_nominated(self, pod: Pod) -> Stock:
@@ -208,42 +189,43 @@ class Questions:
 
         Pools of a single node are looked at with the node's nominated pods: by the plugin in its filter, and by the extender in its own.
         """
-        stock = self._knowledge.stock
+        stock = self._bridge.knowledge.stock
         for node, others in self.nominated_in_shared_pools(pod).items():
             stock = with_pods(stock, node, others)
         return stock
 
     def fits(self, token: str, node: str, add: Iterable[Pod], remove: Iterable[Pod]) -> str:
         """Say what keeps a pod from a node if some pods come first and others go; "" if nothing does."""
-        self._lead.demand_ready()
+        self._bridge.lead.demand_ready()
         pod = self.pod_of(token)
         leaving = tuple(remove)
-        if why := self._ledger.full_nodes(pod, leaving).get(node):
+        if why := self._bridge.ledger.full_nodes(pod, leaving).get(node):
             return why
-        coming = [self._pods.newest(one) for one in add]
-        with self._pods.turns.taken(pod.metadata.namespace):
-            stock = without_pods(self._knowledge.stock, leaving)
+        coming = [self._bridge.pods.newest(one) for one in add]
+        with self._bridge.pods.turns.taken(pod.metadata.namespace):
+            stock = without_pods(self._bridge.knowledge.stock, leaving)
             stock = with_pods(stock, node, coming)
             problem = self._unserved(pod, node, stock)
         if problem and coming:
-            self._pods.nominations.give_way(pod)
+            self._bridge.pods.nominations.give_way(pod)
         return problem
 
     def _unserved(self, pod: Pod, node: str, stock: Stock) -> str:
-        serving = self._decider.serve(pod, node, stock, alone=for_supposed_stock())
+        serving = self._bridge.decider.serve(pod, node, stock, alone=for_supposed_stock())
         message = serving.message if isinstance(serving, Unserved) else ""
-        return self._pods.redact(pod, message)
+        return self._bridge.pods.redact(pod, message)
 
     def take_back_elsewhere(self, pod: Pod, nodes: Iterable[str]) -> str:
         """Take back claims that are allocated to this pod alone and keep it from one of these nodes; say so, "" if there are none.
 
         The scheduler asks this of a pod that fits no node now, about the nodes that everything but devices accepts.
         """
-        self._lead.demand_ready()
-        pod = self._pods.newest(pod)
-        there = [self._knowledge.stock.nodes[name] for name in nodes if name in self._knowledge.stock.nodes]
+        self._bridge.lead.demand_ready()
+        pod = self._bridge.pods.newest(pod)
+        known = self._bridge.knowledge.stock.nodes
+        there = [known[name] for name in nodes if name in known]
         found: dict[str, str] = {}
-        for claim in self._pods.allocated_claims(pod):
+        for claim in self._bridge.pods.allocated_claims(pod):
             alone = all(consumer.uid == pod.metadata.uid for consumer in claim.status.reserved_for)
             if alone and any(elsewhere([claim], node) for node in there):
                 found[claim.metadata.uid] = f"claim {claim.metadata.key} is allocated where the pod cannot go"
@@ -252,16 +234,16 @@ class Questions:
     def _take_back(self, pod: Pod, why: Mapping[str, str]) -> str:
         """Take back claims by uid, each for a reason; answer with the first reason."""
         sentence = next(iter(why.values()))
-        if pod.metadata.uid not in self._ledger.state.pods:
-            self._ledger.tell(PodSeen(pod))
-        self._ledger.tell(TakeBack(pod.metadata.uid, tuple(why), sentence))
+        if pod.metadata.uid not in self._bridge.ledger.state.pods:
+            self._bridge.ledger.tell(PodSeen(pod))
+        self._bridge.ledger.tell(TakeBack(pod.metadata.uid, tuple(why), sentence))
         return sentence
 
     def adopt(self, token: str, pod: Pod) -> bool:
         """Have a token stand for a pod; False if the pod needs no device of ours."""
-        self._lead.demand_ready()
-        pod = self._pods.newest(pod)
-        if not find_claims(pod, self._knowledge.stock).want_devices:
+        self._bridge.lead.demand_ready()
+        pod = self._bridge.pods.newest(pod)
+        if not find_claims(pod, self._bridge.knowledge.stock).want_devices:
             return False
         self._remember(token, pod)
         return True
@@ -271,7 +253,7 @@ class Questions:
         pod = self.asked.get(token)
         if pod is None:
             raise Refusal(HTTPStatus.GONE, "the token is not known any more", "decide again")
-        return self._pods.newest(pod)
+        return self._bridge.pods.newest(pod)
 
     def _remember(self, token: str, pod: Pod) -> None:
         namespace = pod.metadata.namespace

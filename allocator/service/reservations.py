@@ -31,13 +31,7 @@ from allocator.service.replies import Refusal
 
 if TYPE_CHECKING:
     from allocator.reservations import Reservation
-    from allocator.service.knowledge import Knowledge
-    from allocator.service.lead import Lead
-    from allocator.service.live_ledger import LiveLedger
-    from allocator.service.pending_pods import PendingPods
-    from allocator.service.piecewise import PiecewiseDecider
-    from allocator.service.questions import Questions
-    from allocator.service.quota.quotas import Quotas
+    from allocator.service.bridge import Bridge
     from allocator.service.settings import Settings
     from dra.objects import Pod
     from dra.stock import PoolId
@@ -53,50 +47,33 @@ class Progress(msgspec.Struct, frozen=True):
 class Reservations:
     """Reserves, commits and lets go."""
 
-    def __init__(
-        self,
-        knowledge: Knowledge,
-        lead: Lead,
-        pods: PendingPods,
-        ledger: LiveLedger,
-        questions: Questions,
-        *,
-        quotas: Quotas,
-        decider: PiecewiseDecider,
-        settings: Settings,
-    ) -> None:
-        self._knowledge = knowledge
-        self._lead = lead
-        self._pods = pods
-        self._ledger = ledger
-        self._questions = questions
-        self._quotas = quotas
-        self._decider = decider
+    def __init__(self, bridge: Bridge, settings: Settings) -> None:
+        self._bridge = bridge
         self._clock = asyncio.get_running_loop().time
         self.binding_seconds = settings.binding  # after its allocation, for a device to be ready to be bound to
 
     async def reserve(self, token: str, node: str) -> None:
         """Hold a pod's devices on a node. The token stands for what is held from then on."""
-        namespace = self._questions.pod_of(token).metadata.namespace
-        await self._decider.answer(namespace, partial(self._reserve, token, node))
+        namespace = self._bridge.questions.pod_of(token).metadata.namespace
+        await self._bridge.decider.answer(namespace, partial(self._reserve, token, node))
 
     def _reserve(self, token: str, node: str) -> None:
-        self._lead.demand_ready()
-        pod = self._questions.pod_of(token)
-        held = self._ledger.state.reservation(token)
+        self._bridge.lead.demand_ready()
+        pod = self._bridge.questions.pod_of(token)
+        held = self._bridge.ledger.state.reservation(token)
         if held is not None and held.node == node and held.state is not State.RELEASED:
             return
-        basis = self._ledger.state.generation
+        basis = self._bridge.ledger.state.generation
         problem = (
-            self._pods.unknown_strategy(pod)
-            or self._quotas.unknown(pod.metadata.namespace)
-            or self._ledger.full_nodes(pod).get(node)
-            or next(iter(self._pods.unusable_claims(pod).values()), "")
+            self._bridge.pods.unknown_strategy(pod)
+            or self._bridge.quotas.unknown(pod.metadata.namespace)
+            or self._bridge.ledger.full_nodes(pod).get(node)
+            or next(iter(self._bridge.pods.unusable_claims(pod).values()), "")
         )
         if problem:
             raise self._again(pod, problem)
-        stock = self._questions.stock_beside_nominated(pod)
-        serving = self._decider.serve(pod, node, stock, self._pods.placement_of(pod))
+        stock = self._bridge.questions.stock_beside_nominated(pod)
+        serving = self._bridge.decider.serve(pod, node, stock, self._bridge.pods.placement_of(pod))
         if isinstance(serving, Unserved):
             raise self._again(pod, serving.message)
         if not serving.claims:
@@ -104,45 +81,45 @@ class Reservations:
         if not all(claim.metadata.uid for claim in serving.claims):
             raise self._again(pod, f"waiting for claim {serving.claims[-1].metadata.name} to be made")
         given = serving.allocated_claims()
-        if self._questions.outbid(pod, node, given, stock):
+        if self._bridge.questions.outbid(pod, node, given, stock):
             raise self._again(pod, OUTBID)
         allocations = {claim.metadata.uid: claim.status.allocation for claim in given}
         parts = tuple(ClaimPart(claim, allocations.get(claim.metadata.uid)) for claim in serving.claims)
-        lines = self._quotas.lines(pod, given, self._knowledge.stock)
-        for effect in self._ledger.tell(Assume(token, pod, node, parts, basis, lines)):
+        lines = self._bridge.quotas.lines(pod, given, self._bridge.knowledge.stock)
+        for effect in self._bridge.ledger.tell(Assume(token, pod, node, parts, basis, lines)):
             if isinstance(effect, Declined):
                 raise self._again(pod, effect.sentence)
             if isinstance(effect, Exceeded):
-                self._pods.refuse(pod)
+                self._bridge.pods.refuse(pod)
                 remedy = "ask for less, or wait until something in the namespace ends"
                 raise Refusal(HTTPStatus.CONFLICT, str(effect.line), remedy, {"exceeded": effect.line.facts()})
-        self._pods.refused.pop(pod.metadata.uid)
+        self._bridge.pods.refused.pop(pod.metadata.uid)
 
     def unreserve(self, token: str) -> None:
         """Let go of a reservation; an unknown one is not an error."""
-        self._ledger.tell(Unreserve(token))
+        self._bridge.ledger.tell(Unreserve(token))
 
     async def commit(self, token: str, seconds: float) -> Progress:
         """Write what is reserved. Answers when it is written and the devices are ready, or in `seconds` with what it waits for."""
-        self._lead.demand_ready()
-        asked = self._questions.asked.get(token)
-        if asked is not None and self._ledger.state.reservation(token) is None:
-            wants = find_claims(self._pods.newest(asked), self._knowledge.stock)
+        self._bridge.lead.demand_ready()
+        asked = self._bridge.questions.asked.get(token)
+        if asked is not None and self._bridge.ledger.state.reservation(token) is None:
+            wants = find_claims(self._bridge.pods.newest(asked), self._bridge.knowledge.stock)
             if not wants.claims and not wants.waits_for:
                 return Progress(committed=True)  # a pod without claims may be bound as it is
         until = self._clock() + seconds
-        answers = self._ledger.answers
+        answers = self._bridge.ledger.answers
         waiting = answers.get(token)
         if waiting is None:
             waiting = answers[token] = asyncio.get_running_loop().create_future()
-            self._ledger.tell(Commit(token))
+            self._bridge.ledger.tell(Commit(token))
         try:
             async with asyncio.timeout_at(until):
                 problem = await asyncio.shield(waiting)
         except TimeoutError:
             return Progress(False, "waits for the API server to take the allocation")
         if problem:
-            raise self._again(self._questions.asked.get(token), problem)
+            raise self._again(self._bridge.questions.asked.get(token), problem)
         if not await self._wait_for_others(token, until):
             return Progress(False, "waits to see its allocation among those of others")
         return await self._wait_for_devices(token, until)
@@ -153,19 +130,19 @@ class Reservations:
         Informers tell of claims in the order of their writes: once our own write is seen, every write before it is seen, too.
         """
         while True:
-            changed = self._ledger.claims_changed
+            changed = self._bridge.ledger.claims_changed
             reservation = self._reservation_of(token)
-            if not any(uid in self._ledger.state.ahead for uid in reservation.claims):
+            if not any(uid in self._bridge.ledger.state.ahead for uid in reservation.claims):
                 break
             if not await _set(changed, until):
                 return False
         pools: set[PoolId] = set()
         for uid in reservation.claims:
-            hold = self._ledger.state.holds.get(uid)
+            hold = self._bridge.ledger.state.holds.get(uid)
             if hold is not None:
                 pools |= pools_of(hold.claim.status.allocation)
-        for overlap in overlaps(self._knowledge.stock, pools):
-            self._ledger.tell(overlap)
+        for overlap in overlaps(self._bridge.knowledge.stock, pools):
+            self._bridge.ledger.tell(overlap)
         if self._reservation_of(token).due:
             raise Refusal(HTTPStatus.CONFLICT, "the same devices were just allocated to another claim", "decide again")
         return True
@@ -173,18 +150,18 @@ class Reservations:
     async def _wait_for_devices(self, token: str, until: float) -> Progress:
         """Wait until the devices are ready to be bound to (KEP-5007); those that fail, or are late, are taken back."""
         while True:
-            changed = self._ledger.claims_changed
+            changed = self._bridge.ledger.claims_changed
             reservation = self._reservation_of(token)
-            holds = [self._ledger.state.holds.get(uid) for uid in reservation.claims]
+            holds = [self._bridge.ledger.state.holds.get(uid) for uid in reservation.claims]
             claims = [hold.claim for hold in holds if hold is not None]
             now = time()
             for claim in claims:
                 if why := unusable(claim, now, self.binding_seconds):
-                    self._ledger.tell(TakeBack(reservation.pod, (claim.metadata.uid,), why))
-                    raise self._again(self._questions.asked.get(token), why)
+                    self._bridge.ledger.tell(TakeBack(reservation.pod, (claim.metadata.uid,), why))
+                    raise self._again(self._bridge.questions.asked.get(token), why)
             waits_for = devices_ready(claims).waits_for
             if not waits_for:
-                self._ledger.tell(Told(token))
+                self._bridge.ledger.tell(Told(token))
                 return Progress(True)
             late = min((latest_binding(claim, self.binding_seconds) for claim in claims), default=inf)
             time_left = max(late - now, 0) + PAUSE
@@ -192,16 +169,16 @@ class Reservations:
                 return Progress(False, waits_for)
 
     def _reservation_of(self, token: str) -> Reservation:
-        reservation = self._ledger.state.reservation(token)
+        reservation = self._bridge.ledger.state.reservation(token)
         if reservation is None:
             raise Refusal(HTTPStatus.CONFLICT, "the reservation has ended", "decide again")
         if reservation.state is State.RELEASED:
-            raise self._again(self._questions.asked.get(token), reservation.sentence)
+            raise self._again(self._bridge.questions.asked.get(token), reservation.sentence)
         return reservation
 
     def _again(self, pod: Pod | None, problem: str) -> Refusal:
         """Refuse, so that the scheduler decides on the pod again."""
-        said = self._pods.redact(pod, problem) if pod is not None else problem
+        said = self._bridge.pods.redact(pod, problem) if pod is not None else problem
         return Refusal(HTTPStatus.CONFLICT, said, "decide again")
 
 

@@ -53,8 +53,6 @@ if TYPE_CHECKING:
 
     from allocator.preemption import Asking, Holders
     from allocator.service.bridge import Bridge
-    from allocator.service.metrics import Metrics
-    from cluster.protocol import Cluster
     from dra.objects import PodDisruptionBudget, ResourceClaim
     from dra.stock import Stock
 
@@ -139,18 +137,14 @@ class Evictions:
 
     def __init__(
         self,
-        cluster: Cluster,
         bridge: Bridge,
-        metrics: Metrics,
         *,
         trusted: float = TRUSTED,
         turn: float = TURN,
     ) -> None:
         self._trusted = trusted
         self._turn = turn
-        self._cluster = cluster
         self._bridge = bridge
-        self._metrics = metrics
         self._one_at_a_time = asyncio.Lock()
         self._evicted: deque[_Evicted] = deque(maxlen=REMEMBERED)
 
@@ -171,7 +165,7 @@ class Evictions:
             made = found
         else:
             made = await self._evict_all(found, places if together else [(places[0][0], found.node)])
-        self._metrics.room.labels(made.outcome).inc()
+        self._bridge.metrics.room.labels(made.outcome).inc()
         return made
 
     async def advise(self, pod: Pod, nodes: Iterable[str]) -> str:
@@ -179,9 +173,9 @@ class Evictions:
         async with self._one_at_a_time:
             found = await self._choose([(pod, node) for node in nodes], together=False)
         if isinstance(found, Preemption) or not found.pods:
-            self._metrics.room.labels(found.outcome if isinstance(found, Preemption) else "waits").inc()
+            self._bridge.metrics.room.labels(found.outcome if isinstance(found, Preemption) else "waits").inc()
             return ""
-        self._metrics.room.labels("advised").inc()
+        self._bridge.metrics.room.labels("advised").inc()
         return f"would fit on {found.node} once {name_pods(pod, found.pods)} had gone, less important; no pod is evicted (--extender-preemption)"
 
     async def _choose(self, places: Places, *, together: bool) -> Preemption | Victims:
@@ -393,19 +387,19 @@ class Evictions:
         self._bridge.lead.demand_lead()
         try:
             patch = Apply(said, MANAGER, force=True)
-            await self._cluster.patch(PODS, meta.name, patch, meta.namespace, subresource="status")
+            await self._bridge.cluster.patch(PODS, meta.name, patch, meta.namespace, subresource="status")
             self._bridge.lead.demand_lead()
-            await self._cluster.delete(PODS, meta.name, meta.namespace, uid=meta.uid)
+            await self._bridge.cluster.delete(PODS, meta.name, meta.namespace, uid=meta.uid)
         except (NotFound, Conflict):
-            self._metrics.evictions.labels("gone").inc()  # by itself, and another pod may have its name
+            self._bridge.metrics.evictions.labels("gone").inc()  # by itself, and another pod may have its name
             return
         except ApiError as error:
-            self._metrics.evictions.labels("failed").inc()
+            self._bridge.metrics.evictions.labels("failed").inc()
             problem = f"{name_pods(pod, (victim,))} could not be evicted: {error.message}"
             raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, problem, "see the rights of the allocator, or wait") from None
         budgets = self._bridge.knowledge.budgets.objects.values()
         versions = {one.metadata.key: one.metadata.resource_version for one in budgets if protects(one, victim)}
         self._evicted.append(_Evicted(meta.uid, now_of_the_wall(), versions))
-        self._metrics.evictions.labels("evicted").inc()
+        self._bridge.metrics.evictions.labels("evicted").inc()
         logger.info("a pod is evicted", extra={"pod": meta.key, "for": pod.metadata.key})
         await self._bridge.ledger.speak(victim, why)

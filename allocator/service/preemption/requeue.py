@@ -25,9 +25,7 @@ from runtime.informers import Backoff
 
 if TYPE_CHECKING:
     from allocator.service.bridge import Bridge
-    from allocator.service.metrics import Metrics
     from allocator.service.requeue_events import RequeueEvent
-    from cluster.protocol import Cluster
 
 logger = logging.getLogger("drawbridge.allocator")
 ANNOTATION = "drawbridge.dev/tried-again"
@@ -47,16 +45,12 @@ class ExtenderRequeue:
 
     def __init__(
         self,
-        cluster: Cluster,
         bridge: Bridge,
-        metrics: Metrics,
         *,
         patience: float = PATIENCE,
         backoff: Backoff | None = None,
     ) -> None:
-        self._cluster = cluster
         self._bridge = bridge
-        self._metrics = metrics
         self._patience = patience
         self._backoff = backoff or Backoff()
         self._clock = asyncio.get_running_loop().time
@@ -118,7 +112,7 @@ class ExtenderRequeue:
                 said = Merge({"metadata": {"uid": meta.uid, "annotations": {ANNOTATION: now_of_the_wall()}}})
                 self._bridge.lead.demand_lead()
                 try:
-                    await self._cluster.patch(RESOURCE_CLAIMS, meta.name, said, meta.namespace)
+                    await self._bridge.cluster.patch(RESOURCE_CLAIMS, meta.name, said, meta.namespace)
                 except (NotFound, Conflict):
                     continue  # it is gone
                 except (BadRequest, Invalid) as error:
@@ -132,4 +126,4 @@ class ExtenderRequeue:
 
     def _count(self, outcome: str) -> None:
         for what in ("Requeue", "Nudge"):  # the second is the series of 0.1, for one release
-            self._metrics.writes.labels(what, outcome).inc()
+            self._bridge.metrics.writes.labels(what, outcome).inc()

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
     from allocator.quota import FutureClaim, NewObject
     from allocator.service.bridge import Bridge
-    from allocator.service.metrics import Metrics
-    from cluster.protocol import Cluster
     from dra.objects import Pod, ResourceClaim, ResourceClaimSpec
     from dra.stock import Amounts
     from runtime.informers import Batch
@@ -91,15 +89,12 @@ class QuotaAdmission:
 
     def __init__(
         self,
-        cluster: Cluster,
         bridge: Bridge,
         wants_of_pod: Callable[[Pod], Mapping[str, FutureClaim]],
-        metrics: Metrics,
     ) -> None:
         """`wants_of_pod` says which claims will be made for a pod."""
         self._bridge = bridge
         self._wants_of_pod = wants_of_pod
-        self._metrics = metrics
         self._clock = asyncio.get_running_loop().time
         self._demands = Demands()
         self._turns = Turns()
@@ -107,9 +102,9 @@ class QuotaAdmission:
         self.pending = PendingUsage()
         knowledge = bridge.knowledge
         self._templates = Informer(
-            cluster, RESOURCE_CLAIM_TEMPLATES, quarantine=knowledge.quarantine, clock=self._clock
+            bridge.cluster, RESOURCE_CLAIM_TEMPLATES, quarantine=knowledge.quarantine, clock=self._clock
         )
-        self._core = Informer(cluster, RESOURCE_QUOTAS, quarantine=knowledge.quarantine, clock=self._clock)
+        self._core = Informer(bridge.cluster, RESOURCE_QUOTAS, quarantine=knowledge.quarantine, clock=self._clock)
         knowledge.pods.listen(self._take_pods)
         knowledge.claims.listen(self._take_claims)
 
@@ -147,7 +142,7 @@ class QuotaAdmission:
         if not self._templates.health.synced:
             raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, "templates were not read yet", "ask again in a moment")
         if unknown := self._bridge.quotas.unknown(new.namespace):
-            self._metrics.reviews.labels("refused").inc()
+            self._bridge.metrics.reviews.labels("refused").inc()
             return unknown
         knowledge = self._bridge.knowledge
         stock = knowledge.stock
@@ -168,7 +163,7 @@ class QuotaAdmission:
         asked = question.asked_by(new)
         lines = question.lines_for(new, asked)
         crossed = [str(line) for line in lines if line.exceeded]
-        self._metrics.reviews.labels("refused" if crossed else "admitted").inc()
+        self._bridge.metrics.reviews.labels("refused" if crossed else "admitted").inc()
         if lines and not crossed and not new.dry_run:
             self.pending.admit(new, self._clock())
         if crossed:

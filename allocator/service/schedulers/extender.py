@@ -28,10 +28,8 @@ if TYPE_CHECKING:
     from allocator.decisions import Outlooks
     from allocator.service.app import Routes
     from allocator.service.bridge import Bridge
-    from allocator.service.metrics import Metrics
     from allocator.service.preemption.extender_preemption import ExtenderPreemption
     from allocator.service.preemption.requeue import ExtenderRequeue
-    from cluster.protocol import Cluster
     from runtime.http import Head, Reply
 
 # Decisions whose scores may be asked for. A scheduler asks about one pod at a time, and for its scores right after its nodes.
@@ -76,16 +74,12 @@ class Extender:
     def __init__(
         self,
         bridge: Bridge,
-        cluster: Cluster,
         preemption: ExtenderPreemption,
         requeue: ExtenderRequeue,
-        metrics: Metrics,
     ) -> None:
         self._bridge = bridge
         self._preemption = preemption
         self._requeue = requeue
-        self._cluster = cluster
-        self._metrics = metrics
         self._scores: OrderedDict[str, Mapping[str, int]] = OrderedDict()  # by uid of the pod
 
     async def filter(self, args: ExtenderArgs) -> Reply:
@@ -165,7 +159,7 @@ class Extender:
         except ApiError as error:
             said = f"the pod could not be bound: {error}"
         finally:
-            self._metrics.binds.labels(outcome).inc()
+            self._bridge.metrics.binds.labels(outcome).inc()
         return json({"Error": said})
 
     async def _bind(self, args: BindingArgs) -> None:
@@ -175,7 +169,7 @@ class Extender:
         self._scores.pop(args.pod_uid, None)
         pod = self._bridge.pods.find(args.pod_uid)
         if pod is None:  # this process may have begun after the question about it was answered
-            pod = await self._cluster.get(PODS, args.pod_name, args.pod_namespace)
+            pod = await self._bridge.cluster.get(PODS, args.pod_name, args.pod_namespace)
             if pod.metadata.uid != args.pod_uid:
                 raise Refusal(HTTPStatus.CONFLICT, "the pod has been replaced by another of the same name")
         if self._bridge.questions.adopt(token, pod):
@@ -189,7 +183,7 @@ class Extender:
                 reservations.unreserve(token)
                 raise Refusal(HTTPStatus.CONFLICT, progress.message)
         try:
-            await self._cluster.bind(args.pod_name, args.pod_namespace, args.node, uid=args.pod_uid)
+            await self._bridge.cluster.bind(args.pod_name, args.pod_namespace, args.node, uid=args.pod_uid)
         except ApiError:
             reservations.unreserve(token)
             raise

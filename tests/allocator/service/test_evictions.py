@@ -6,7 +6,6 @@ import pytest
 
 from allocator.preemption import AT_ONCE
 from allocator.service import Preempting
-from allocator.service.metrics import Metrics
 from allocator.service.preemption.evictions import Evictions
 from allocator.service.preemption.nominations import SECONDS
 from allocator.service.replies import Refusal
@@ -44,7 +43,7 @@ async def room_for(one, name, *nodes):
 
 def evictions(one, **terms):
     """Those of a service, on other terms."""
-    return Evictions(one.cluster, one.bridge, Metrics(), **terms)
+    return Evictions(one.bridge, **terms)
 
 
 async def is_there(one, name):

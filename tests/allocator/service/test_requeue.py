@@ -4,7 +4,6 @@ import asyncio
 
 import pytest
 
-from allocator.service.metrics import Metrics
 from allocator.service.preemption.requeue import ANNOTATION, ExtenderRequeue
 from allocator.service.requeue_events import RequeueEvent
 from cluster import resources
@@ -34,7 +33,7 @@ def is_called(one, name):
 
 async def requeue_of(one, **terms):
     """Those of a service, which nothing runs, and what they count."""
-    metrics = Metrics()
+    metrics = one.bridge.metrics
 
     def counted():
         total = metrics.registry.get_sample_value
@@ -44,7 +43,7 @@ async def requeue_of(one, **terms):
             if (count := total("drawbridge_claim_writes_total", {"what": "Requeue", "outcome": outcome}))
         }
 
-    made = ExtenderRequeue(one.cluster, one.bridge, metrics, **terms)
+    made = ExtenderRequeue(one.bridge, **terms)
     return made, counted
 
 
