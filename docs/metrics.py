@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = Path(__file__).parent.parent
-SUFFIX = {"Counter": "_total", "count": "_total"}
-FORMS = {"Counter": "counter", "count": "counter", "Histogram": "histogram"}
+SUFFIX = {"counter": "_total"}
+FORMS = {"counter": "counter", "histogram": "histogram"}
 COMPONENTS = {"webhook": "Webhook, controllers, authority", "allocator": "Allocator", "node": "Driver, adapter and node agent"}  # fmt: skip
 HEAD = """# Metrics
 

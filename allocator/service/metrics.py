@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 
-from prometheus_client import Counter, Histogram
-
-from runtime.metrics import MetricsPort
+from allocator.reports import shares
+from runtime.metrics import POD_DEVICE, DeviceSeries, MetricsPort, SeriesFamily
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from allocator.reports import Drift
     from allocator.service.knowledge import Knowledge
     from allocator.service.ports import Ports
+    from dra.objects import Pod
+    from dra.quantity import Quantity
+    from dra.stock import Stock
 
+MOST_SERIES = 20_000  # series of each metric of who has what
 BUCKETS = (0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0)
 
 
@@ -24,44 +26,38 @@ class Metrics(MetricsPort):
 
     def __init__(self) -> None:
         super().__init__()
-        count = partial(Counter, registry=self.registry)
-        self.writes = count(
+        self.writes = self.counter(
             "drawbridge_claim_writes",
             "Writes into claims, by what was written and what became of it.",
             ("what", "outcome"),
         )
-        self.outlooks = count(
+        self.outlooks = self.counter(
             "drawbridge_outlooks", "Pods that schedulers asked about, by what they were told.", ("outlook",)
         )
-        self.outlook_seconds = Histogram(
-            "drawbridge_outlook_seconds",
-            "How long it took to ask all nodes about a pod.",
-            buckets=BUCKETS,
-            registry=self.registry,
+        self.outlook_seconds = self.histogram(
+            "drawbridge_outlook_seconds", "How long it took to ask all nodes about a pod.", buckets=BUCKETS
         )
-        self.binds = count(
+        self.binds = self.counter(
             "drawbridge_extender_binds", "Pods that stock schedulers had bound, by what became of it.", ("outcome",)
         )
-        self.room = count(
+        self.room = self.counter(
             "drawbridge_room",
             "Questions for room on behalf of pods that only devices keep from their nodes, by what became of them.",
             ("outcome",),
         )
-        self.evictions = count("drawbridge_evictions", "Preemption victims, by what became of them.", ("outcome",))
-        self.reviews = count(
+        self.evictions = self.counter(
+            "drawbridge_evictions", "Preemption victims, by what became of them.", ("outcome",)
+        )
+        self.reviews = self.counter(
             "drawbridge_quota_reviews",
             "Pods and claims that quotas were asked about at creation, by outcome.",
             ("outcome",),
         )
-        self.closed = count(
+        self.closed = self.counter(
             "drawbridge_allocator_made_room",
             "Connections closed to make room, by what there was too much of.",
             ("reason",),
         )
-
-    def count_closure(self, reason: str) -> None:
-        """Count a connection that was closed to make room."""
-        self.closed.labels(reason).inc()
 
     def follow(self, knowledge: Knowledge, ports: Ports, drift: Callable[[], Drift]) -> None:
         """Show what every allocator knows of its cluster, and go by it in the probes."""
@@ -90,3 +86,29 @@ class Metrics(MetricsPort):
             "Reservations of pods that are gone, and allocations that no pod needs, found by the last two sweeps.",
             lambda: float(len(drift().left_behind)),
         )
+
+
+def pod_devices(stock: Callable[[], Stock], pods: Callable[[], Iterable[Pod]]) -> DeviceSeries:
+    """Show which pod has which device through which claim; a claim that no pod has reserved yet is not shown."""
+
+    def rows() -> Iterator[tuple[tuple[str, ...], Mapping[str, Quantity]]]:
+        for one in shares(stock(), pods()):
+            if one.pod:
+                held = one.namespace, one.pod, one.claim, one.driver, one.pool, one.device
+                yield (*held, one.share_id, one.node, one.uuid), one.amounts
+
+    return DeviceSeries(
+        SeriesFamily(
+            "drawbridge_pod_device",
+            "1 for a device that a pod has through a claim; share is its shareID if the device is shared.",
+            POD_DEVICE,
+        ),
+        SeriesFamily(
+            "drawbridge_pod_device_capacity",
+            "What a pod has of a capacity of a shared device, in whole units: bytes for memory.",
+            (*POD_DEVICE, "capacity"),
+        ),
+        SeriesFamily("drawbridge_pod_devices_left_out", "Devices of pods for which there was no series left."),
+        MOST_SERIES,
+        rows,
+    )

@@ -83,9 +83,7 @@ class Driver:
         self._store = PreparedStore(machine, self._guard, disk, state, paths.cdi, writer=writer)
         self.metrics = DriverMetrics()
         self._preparing = Preparing(cluster, machine, self._store, clock=time.monotonic, metrics=self.metrics)
-        self.publisher = Publisher(
-            cluster, machine, paths.node, overtaken=self.overtaken, count=self.metrics.count_publication
-        )
+        self.publisher = Publisher(cluster, machine, paths.node, overtaken=self.overtaken, metrics=self.metrics)
         self.registration = DriverRegistration(machine.driver, self._endpoint)
         self._checkpoint_problem = ""
         self._stopping = False

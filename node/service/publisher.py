@@ -18,6 +18,7 @@ from cluster import ApiError, Merge
 from cluster.errors import NotFound
 from cluster.resources import NODES, RESOURCE_SLICES
 from dra.objects import ObjectMeta, OwnerReference, ResourceSlice
+from node.service.metrics import DriverMetrics
 from node.slices import dropped, pages_of, plan
 from runtime.informers import Backoff, Informer
 
@@ -42,7 +43,7 @@ class Publisher:
         backoff: Backoff | None = None,
         *,
         overtaken: Callable[[], bool] = lambda: False,
-        count: Callable[[str], None] = lambda _: None,
+        metrics: DriverMetrics | None = None,
     ) -> None:
         self._cluster = cluster
         self._driver = machine.driver
@@ -53,7 +54,7 @@ class Publisher:
         self._changed = asyncio.Event()
         self._echoes: dict[bytes, bytes] = {}
         self._overtaken = overtaken
-        self._count = count
+        self._publications = (metrics or DriverMetrics()).publications
         self.leads = True
         self.problem = ""
         self.published = asyncio.Event()
@@ -88,11 +89,11 @@ class Publisher:
                     wrote = await self.round()
                     self.problem = ""
                     if wrote:
-                        self._count("written")
+                        self._publications.labels("written").inc()
                 except ApiError as failed:
                     error, wrote = failed, True
                     self.problem = str(failed)
-                    self._count("failed")
+                    self._publications.labels("failed").inc()
                     logger.warning("not published", extra={"why": str(failed)})
                     self._changed.set()
                 # Slower and slower while another client undoes it or the server refuses.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from runtime.metrics.device_series import POD_DEVICE, DeviceSeries
+from runtime.metrics.device_series import POD_DEVICE, DeviceSeries, SeriesFamily
 from runtime.metrics.port import MetricsPort, readiness
 
-__all__ = ["POD_DEVICE", "DeviceSeries", "MetricsPort", "readiness"]
+__all__ = ["POD_DEVICE", "DeviceSeries", "MetricsPort", "SeriesFamily", "readiness"]

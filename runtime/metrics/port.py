@@ -9,13 +9,13 @@ from __future__ import annotations
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from prometheus_client import CollectorRegistry, Gauge, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from runtime.http import Limits, Listener, Reply, text
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
     from runtime.http import Address, Head
 
@@ -44,11 +44,20 @@ class MetricsPort:
     """One registry a process, so that two in one process (tests, standalone) do not meet; a `Handler` of a listener."""
 
     limits = LIMITS
+    closed: Counter | None = None  # connections closed to make room, where a program counts them
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         # What keeps the process from its work, and what is only worth knowing; set by the service.
         self.readiness: Callable[[], tuple[Mapping[str, str], Mapping[str, str]]] = lambda: ({}, {})
+
+    def counter(self, name: str, text: str, labels: Sequence[str] = ()) -> Counter:
+        """Count something, by labels."""
+        return Counter(name, text, labels, registry=self.registry)
+
+    def histogram(self, name: str, text: str, labels: Sequence[str] = (), *, buckets: Sequence[float]) -> Histogram:
+        """Observe how long something takes."""
+        return Histogram(name, text, labels, buckets=buckets, registry=self.registry)
 
     def gauge(self, name: str, text: str, value: Callable[[], float]) -> None:
         """Show a value that is computed at each look."""
@@ -67,7 +76,9 @@ class MetricsPort:
             await listener.end(GRACE)
 
     def count_closure(self, reason: str) -> None:
-        """Take notice of a connection that was closed to make room; a subclass may count it."""
+        """Count a connection that was closed to make room."""
+        if self.closed is not None:
+            self.closed.labels(reason).inc()
 
     def refuse(self, head: Head) -> Reply | None:
         """Take no body."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from prometheus_client import Counter, Gauge, Histogram
+from prometheus_client import Gauge
 
 from runtime.metrics import MetricsPort
 
@@ -20,47 +20,41 @@ class WebhookMetrics(MetricsPort):
 
     def __init__(self) -> None:
         super().__init__()
-        self._reviews = Counter(
+        self._reviews = self.counter(
             "drawbridge_reviews",
             "Reviews answered, by what became of the object.",
             ("path", "mode", "outcome"),
-            registry=self.registry,
         )
-        self._decisions = Counter(
+        self._decisions = self.counter(
             "drawbridge_decisions",
             "Legacy keys decided on.",
             ("dialect", "action", "mode"),
-            registry=self.registry,
         )
-        self._refused = Counter(
+        self._refused = self.counter(
             "drawbridge_refused_requests",
             "HTTP requests that got no decision, by status.",
             ("path", "status"),
-            registry=self.registry,
         )
-        self._seconds = Histogram(
+        self._seconds = self.histogram(
             "drawbridge_review_seconds",
             "From the first byte of a review to its answer.",
             ("path",),
             buckets=BUCKETS,
-            registry=self.registry,
         )
-        self._templates = Counter(
+        self._templates = self.counter(
             "drawbridge_template_writes",
             "What the templates controller did.",
             ("action",),
-            registry=self.registry,
         )
         self.missed = Gauge(
             "drawbridge_missed_pods",
             "Pods that were created without claims, and ask for what no node hands out.",
             registry=self.registry,
         )
-        self._closed = Counter(
+        self.closed = self.counter(
             "drawbridge_made_room",
             "Connections closed to make room, and reviews that were interrupted, by what there was too much of.",
             ("reason",),
-            registry=self.registry,
         )
         self._configuration = Gauge(
             "drawbridge_configuration_info",
@@ -90,10 +84,6 @@ class WebhookMetrics(MetricsPort):
     def count_refusal(self, path: str, status: int) -> None:
         """Count one request that got no decision."""
         self._refused.labels(path, str(status)).inc()
-
-    def count_closure(self, reason: str) -> None:
-        """Count a connection that had to go, or a review that was interrupted."""
-        self._closed.labels(reason).inc()
 
     def template(self, action: str) -> None:
         """Count one write of the templates controller."""

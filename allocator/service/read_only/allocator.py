@@ -14,12 +14,11 @@ from allocator.decisions import Decider
 from allocator.reports import Drift, drift
 from allocator.service.app import App
 from allocator.service.knowledge import Knowledge
-from allocator.service.metrics import Metrics
+from allocator.service.metrics import Metrics, pod_devices
 from allocator.service.ports import Listening, Ports
 from allocator.service.queries import Queries, api_routes
 from allocator.service.quota.quotas import Quotas
 from allocator.service.read_only.explanations import AGAIN, GRACE, Explanations
-from allocator.service.read_only.shares import Shares
 from runtime.controllers import new_recorder
 from runtime.process import run_until
 
@@ -73,7 +72,7 @@ class ReadOnlyAllocator:
         self.metrics = Metrics()
         self._ports = Ports(settings, self.metrics)
         self.metrics.follow(knowledge, self._ports, lambda: self.drift)
-        self.metrics.registry.register(Shares(lambda: knowledge.stock, knowledge.pods.objects.values))
+        self.metrics.registry.register(pod_devices(lambda: knowledge.stock, knowledge.pods.objects.values))
         self.metrics.gauge(
             "drawbridge_waiting_pods",
             "Pods with claims that wait for a node.",

@@ -31,7 +31,7 @@ from node.service.auditing.marker import Marker, Marking
 from node.service.auditing.sources import SOCKET
 from node.service.auditing.watcher import Watcher
 from node.service.driver import NodePaths
-from node.service.metrics import ContainerDevices
+from node.service.metrics import container_devices
 from runtime.controllers import new_recorder
 from runtime.http import Address
 from runtime.metrics import MetricsPort
@@ -208,4 +208,6 @@ class Agent:
             found.labels(kind.value).set_function(
                 lambda kind=kind: sum(one.what is kind for one in self.findings)  # type: ignore[misc]
             )
-        self.metrics.registry.register(ContainerDevices(self._node, lambda: holders(self._seen, self.watcher.hardware)))
+        self.metrics.registry.register(
+            container_devices(self._node, lambda: holders(self._seen, self.watcher.hardware))
+        )

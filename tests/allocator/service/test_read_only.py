@@ -7,8 +7,8 @@ from msgspec.structs import replace
 
 from allocator.decisions import Decider
 from allocator.service import ReadOnlyAllocator, Settings
+from allocator.service.metrics import pod_devices
 from allocator.service.read_only.explanations import AGAIN, GRACE, MOST, REPEAT, Explanations
-from allocator.service.read_only.shares import Shares
 from cluster.embedded import Embedded
 from cluster.resources import EVENTS, RESOURCE_CLAIMS
 from dra.objects import DeviceClass, Node
@@ -219,10 +219,10 @@ async def test_beside_a_scheduler_a_pod_has_one_event_that_follows_the_reason_an
 
 
 def test_series_beyond_the_bound_are_left_out_and_counted(monkeypatch):
-    monkeypatch.setattr("allocator.service.read_only.shares.MOST", 1)
+    monkeypatch.setattr("allocator.service.metrics.MOST_SERIES", 1)
     stock = stock_of(sidecar.claim("a"), sidecar.claim("b"))
     for name, where in (("a", "n0"), ("b", "n1")):
         stock = stock.with_(granted(name, 1, stock, where, name))
-    devices, _, left_out = Shares(lambda: stock, list).collect()
+    devices, _, left_out = pod_devices(lambda: stock, list).collect()
     assert len(devices.samples) == 1
     assert [sample.value for sample in left_out.samples] == [1]

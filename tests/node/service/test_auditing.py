@@ -24,7 +24,7 @@ from node.messages import PluginHolding, PluginsOffer
 from node.service import Agent, AgentSettings, AllocatorAddress, NodePaths, metrics
 from node.service.auditing import sources, watcher
 from node.service.auditing.sources import KubeletAway, ask_kubelet, read_files
-from node.service.metrics import ContainerDevices
+from node.service.metrics import container_devices
 from runtime.http import Head
 from runtime.metrics import POD_DEVICE
 from tests.limits import PATIENCE
@@ -373,13 +373,13 @@ def test_series_are_few_and_short_and_none_stands_twice(monkeypatch):
     monkeypatch.setattr(metrics, "MOST_SERIES", 3)
     monkeypatch.setattr(metrics, "LONGEST_LABEL", 4)
     names = ["a", "a", "toolong-1", "toolong-2", "b", "c", "d"]
-    family, _, left_out = ContainerDevices(
+    family, _, left_out = container_devices(
         NODE, lambda: [ContainerDevice(name, resource="r") for name in names]
     ).collect()
     assert [one.labels["device"] for one in family.samples] == ["a", "tool", "b"]
     assert [one.value for one in left_out.samples] == [2]
     amounts = {f"capacity-{number}": parse("1") for number in range(4)}
-    family, capacities, left_out = ContainerDevices(NODE, lambda: [ContainerDevice("a", amounts=amounts)]).collect()
+    family, capacities, left_out = container_devices(NODE, lambda: [ContainerDevice("a", amounts=amounts)]).collect()
     assert (family.samples, capacities.samples, left_out.samples[0].value) == ([], [], 1)
 
 
