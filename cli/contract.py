@@ -223,14 +223,7 @@ def command(
     """Declare a command, with the options that every command has; `empty` are the keys its JSON answer has even when the input is broken."""
 
     def declare(function: _Body) -> Command:
-        hush = click.option(
-            "-q",
-            "--quiet",
-            is_flag=True,
-            expose_value=False,
-            callback=keep(QUIET),
-            help="No warnings and no progress: the answer and errors alone.",
-        )
+        hush = option("-q", "No warnings and no progress: the answer and errors alone.", called="--quiet", kept=QUIET)
         colour = click.option(
             "--color",
             type=click.Choice(("auto", "always", "never")),
@@ -281,49 +274,56 @@ def files(*, required: bool = True, beside: bool = True, help: str = "") -> Deco
             help=help or "A manifest, a directory of manifests, an address, or - for standard input. May be repeated.",
         ),
         *((alone,) if beside else ()),
-        click.option(
+        option(
             "-k",
-            "--kustomize",
-            multiple=True,
+            "A directory with a kustomization, built with kustomize or kubectl. May be repeated.",
+            called="--kustomize",
             metavar="DIR",
-            expose_value=False,
-            callback=keep(_BUILT),
-            help="A directory with a kustomization, built with kustomize or kubectl. May be repeated.",
+            multiple=True,
+            kept=_BUILT,
         ),
-        click.option(
+        option(
             "--chart",
-            multiple=True,
+            "A directory with a Helm chart, rendered with helm. May be repeated.",
             metavar="DIR",
-            expose_value=False,
-            callback=keep(_CHARTS),
-            help="A directory with a Helm chart, rendered with helm. May be repeated.",
+            multiple=True,
+            kept=_CHARTS,
         ),
-        click.option(
+        option(
             "--values",
-            multiple=True,
+            "Values for the chart, later ones over earlier ones. May be repeated.",
             metavar="FILE",
-            expose_value=False,
-            callback=keep(_VALUES),
-            help="Values for the chart, later ones over earlier ones. May be repeated.",
-        ),
-        click.option(
-            "--exclude",
             multiple=True,
+            kept=_VALUES,
+        ),
+        option(
+            "--exclude",
+            "Files below directories to pass by, as in .gitignore and .drawbridgeignore. May be repeated.",
             metavar="PATTERN",
-            expose_value=False,
-            callback=keep(_EXCLUDED),
-            help="Files below directories to pass by, as in .gitignore and .drawbridgeignore. May be repeated.",
+            multiple=True,
+            kept=_EXCLUDED,
         ),
     )
     return all_of(options)
+
+
+def option(name: str, help: str, *, called: str = "", kept: str = "", **settings: Any) -> Decorator:  # noqa: A002  click's own word
+    """Declare an option with a text, or without a `metavar` a flag; `called` is its second name, `kept` where no command is told of it."""
+    if "metavar" not in settings:
+        settings["is_flag"] = True
+    elif "multiple" not in settings:
+        settings.setdefault("default", "")
+    if kept:
+        settings |= {"expose_value": False, "callback": keep(kept)}
+    return click.option(*filter(None, (name, called)), help=help, **settings)
 
 
 def all_of(options: Sequence[Decorator]) -> Decorator:
     """Make one declaration of several, in the order in which the help lists them."""
 
     def add(function: Callable[..., Any]) -> Callable[..., Any]:
-        for option in reversed(options):
-            function = option(function)
+        for one in reversed(options):
+            function = one(function)
         return function
 
     return add
@@ -340,11 +340,11 @@ def keep(name: str) -> Callable[[click.Context, click.Parameter, Any], None]:
 
 def inventory() -> Decorator:
     """Give a command `--inventory`."""
-    return click.option(
+    return option(
         "--inventory",
-        multiple=True,
+        "Classes, slices and nodes to decide by, such as a snapshot. May be repeated.",
         metavar="FILE|DIR",
-        help="Classes, slices and nodes to decide by, such as a snapshot. May be repeated.",
+        multiple=True,
     )
 
 
@@ -352,17 +352,15 @@ def server() -> Decorator:
     """Give a command the options that say for which Kubernetes it answers."""
     return all_of(
         (
-            click.option(
+            option(
                 "--kubernetes",
+                "The version to answer for, with the gates that are on in it by default: 1.34 to 1.37.",
                 metavar="1.N",
-                default="",
-                help="The version to answer for, with the gates that are on in it by default: 1.34 to 1.37.",
             ),
-            click.option(
+            option(
                 "--feature-gates",
+                "Feature gates that differ from that version's defaults. AllAlpha and AllBeta stand for many.",
                 metavar="GATE=BOOL,...",
-                default="",
-                help="Feature gates that differ from that version's defaults. AllAlpha and AllBeta stand for many.",
             ),
         )
     )
@@ -371,10 +369,8 @@ def server() -> Decorator:
 def reached() -> Decorator:
     """Give a command the options that say which cluster, as kubectl calls them."""
     options = (
-        click.option(
-            "--kubeconfig", metavar="FILE", default="", help="Default: the cluster we run in, else kubectl's."
-        ),
-        click.option("--context", metavar="NAME", default="", help="A context of the kubeconfig."),
+        option("--kubeconfig", "Default: the cluster we run in, else kubectl's.", metavar="FILE"),
+        option("--context", "A context of the kubeconfig.", metavar="NAME"),
     )
     return all_of(options)
 
@@ -389,7 +385,7 @@ def log_level() -> Decorator:
 
 def config(help: str = "A DrawbridgeConfiguration; without it, the defaults.") -> Decorator:  # noqa: A002  click's own word
     """Give a command `--config`."""
-    return click.option("--config", metavar="FILE", default="", help=help)
+    return option("--config", help, metavar="FILE")
 
 
 def config_among_files() -> Decorator:
@@ -411,25 +407,19 @@ def metrics_listen(default: str | None) -> Decorator:
 def callers(certified: str, with_token: str) -> Decorator:
     """Give a server the options that say which callers it answers: where it asks for a certificate, and where for a token."""
     options = (
-        click.option(
+        option(
             "--client-ca",
+            f"Answer {certified} only to callers with a certificate of this authority; followed while it changes.",
             metavar="FILE",
-            default="",
-            help=f"Answer {certified} only to callers with a certificate of this authority; followed while it changes.",
         ),
-        click.option(
+        option(
             "--client-name",
-            "client_names",
+            "With --client-ca: only callers with this common name. May be repeated.",
             metavar="NAME",
             multiple=True,
-            help="With --client-ca: only callers with this common name. May be repeated.",
+            called="client_names",
         ),
-        click.option(
-            "--token-file",
-            metavar="FILE",
-            default="",
-            help=f"Answer {with_token} only to callers that show this bearer token.",
-        ),
+        option("--token-file", f"Answer {with_token} only to callers that show this bearer token.", metavar="FILE"),
     )
     return all_of(options)
 
@@ -438,14 +428,7 @@ def namespaced(help: str) -> Decorator:  # noqa: A002  click's own word
     """Give a command `-n`, and `-A` for what holds without it."""
     options = (
         click.option("-n", "--namespace", metavar="NAME", default="", help=help),
-        click.option(
-            "-A",
-            "--all-namespaces",
-            is_flag=True,
-            expose_value=False,
-            callback=keep(_EVERYWHERE),
-            help="All namespaces, which is the default.",
-        ),
+        option("-A", "All namespaces, which is the default.", called="--all-namespaces", kept=_EVERYWHERE),
     )
     return all_of(options)
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-import click
-
-from cli.contract import Broken, CommandFailed, all_of
+from cli.contract import Broken, CommandFailed, all_of, option
 
 if TYPE_CHECKING:
     from cli.contract import Decorator
@@ -17,25 +15,16 @@ if TYPE_CHECKING:
 def on_node() -> Decorator:
     """Give a command the options that say which node this is, and which folders it has."""
     options = (
-        click.option(
-            "--node-name",
-            metavar="NAME",
-            default="",
-            help="The node we run on.  [default: NODE_NAME of the environment]",
+        option("--node-name", "The node we run on.  [default: NODE_NAME of the environment]", metavar="NAME"),
+        option(
+            "--kubelet-dir", "The kubelet's --root-dir.", metavar="DIR", default="/var/lib/kubelet", show_default=True
         ),
-        click.option(
-            "--kubelet-dir",
-            metavar="DIR",
-            default="/var/lib/kubelet",
-            show_default=True,
-            help="The kubelet's --root-dir.",
-        ),
-        click.option(
+        option(
             "--cdi-dir",
+            "Where the runtime looks for CDI files.",
             metavar="DIR",
             default="/var/run/cdi",
             show_default=True,
-            help="Where the runtime looks for CDI files.",
         ),
     )
     return all_of(options)

@@ -52,8 +52,8 @@ _EXITS = {"feasible": Exit.FINE, "infeasible": Exit.REFUSED, "undecided": Exit.U
 )
 @inputs.files(required=False)
 @click.option("--node", metavar="NAME", help="The node to look at.")
-@click.option("--all-nodes", is_flag=True, help="Look at every node that was read.")
-@click.option("--claim", "claims", multiple=True, metavar="NS/NAME", help="Only this claim. May be repeated.")
+@inputs.option("--all-nodes", "Look at every node that was read.")
+@inputs.option("--claim", "Only this claim. May be repeated.", metavar="NS/NAME", multiple=True, called="claims")
 @click.option("--strategy", default="first-fit", show_default=True, metavar="NAME", help="How to choose among devices that fit; `--strategy help` lists them.")  # fmt: skip
 @click.option("--budget-ms", type=click.IntRange(min=1), metavar="N", help="Give up as undecided after about this long on each node, counted in steps.")  # fmt: skip
 @click.option("--hints/--no-hints", default=True, help="Look for what would fit instead, when nothing does.")

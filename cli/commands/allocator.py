@@ -112,26 +112,21 @@ def _is_here(host: str) -> bool:
         "drawbridge allocator --read-only --api 127.0.0.1:9446",
     ),
 )
-@click.option(
+@inputs.option(
     "--read-only",
-    is_flag=True,
-    help="Decide nothing, beside any scheduler: why pods wait as events, drift, and which claims hold what as a metric.",
+    "Decide nothing, beside any scheduler: why pods wait as events, drift, and which claims hold what as a metric.",
 )
 @click.option("--plugin", type=PlaceType(), help="Where the scheduler's plugin asks. Off loopback only by mutual TLS.")
 @click.option("--extender", type=PlaceType(), help="Where a stock kube-scheduler asks, as its HTTP extender.")
 @click.option("--api", type=PlaceType(), help="Where people ask: /api/v1/simulate-schedule, /claims, /fleet.")
 @inputs.listen("--quota", None, "Where API servers ask whether a quota lets a pod or claim in (/quota).")
-@click.option(
+@inputs.option(
     "--quota-certs",
+    "The folder with tls.crt and tls.key for --quota, and ca.crt for other replicas; followed while they change.",
     metavar="DIR",
-    default="",
-    help="The folder with tls.crt and tls.key for --quota, and ca.crt for other replicas; followed while they change.",
 )
-@click.option(
-    "--quota-client-ca",
-    metavar="FILE",
-    default="",
-    help="Answer at --quota only to callers with a certificate of this authority.",
+@inputs.option(
+    "--quota-client-ca", "Answer at --quota only to callers with a certificate of this authority.", metavar="FILE"
 )
 @click.option(
     "--reservations",
@@ -149,19 +144,17 @@ def _is_here(host: str) -> bool:
     help="The folder with tls.crt and tls.key for --reservations; followed while they change.",
 )
 @inputs.metrics_listen("127.0.0.1:9091")
-@click.option(
-    "--tls-cert", metavar="FILE", default="", help="The certificate of plugin, extender and api (PEM); followed."
-)
-@click.option("--tls-key", metavar="FILE", default="", help="The key of --tls-cert.")
+@inputs.option("--tls-cert", "The certificate of plugin, extender and api (PEM); followed.", metavar="FILE")
+@inputs.option("--tls-key", "The key of --tls-cert.", metavar="FILE")
 @inputs.callers("plugin, extender and api", "plugin and api")
-@click.option(
+@inputs.option(
     "--scheduler-name",
-    "schedulers",
+    "Place the pods of this scheduler. May be repeated.",
     metavar="NAME",
     multiple=True,
     default=("drawbridge",),
     show_default=True,
-    help="Place the pods of this scheduler. May be repeated.",
+    called="schedulers",
 )
 @click.option(
     "--strategy",
@@ -195,7 +188,7 @@ def _is_here(host: str) -> bool:
 @click.option(
     "--namespace", metavar="NAME", help="Where the lease is. Default: the one we run in, else drawbridge-system."
 )
-@click.option("--identity", metavar="NAME", default="", help="Our name in the lease. Default: our pod's name.")
+@inputs.option("--identity", "Our name in the lease. Default: our pod's name.", metavar="NAME")
 @inputs.reached()
 @inputs.log_level()
 def command(

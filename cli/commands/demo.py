@@ -11,8 +11,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from cli import contract as inputs
 from cli.contract import Exit
 
@@ -26,11 +24,9 @@ SECONDS = 10.0
 
 @inputs.command("demo", examples=("drawbridge demo --once", "drawbridge demo -f pod.yaml --once"))
 @inputs.files(required=False, help="Pods of your own instead of the examples. May be repeated.")
-@click.option(
-    "--fleet", metavar="FILE|DIR", multiple=True, help="Nodes, classes and slices instead of the example fleet."
-)
+@inputs.option("--fleet", "Nodes, classes and slices instead of the example fleet.", metavar="FILE|DIR", multiple=True)
 @inputs.config("A DrawbridgeConfiguration; default: the example.")
-@click.option("--once", is_flag=True, help="End afterwards, also on a terminal.")
+@inputs.option("--once", "End afterwards, also on a terminal.")
 def command(
     *,
     files: tuple[str, ...],

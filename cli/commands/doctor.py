@@ -29,8 +29,8 @@ Outcome = dict[str, Any]
     examples=("drawbridge doctor -f dump.yaml", "drawbridge doctor --repair --yes"),
 )
 @inputs.files(required=False, help="A dump of a cluster, instead of a live one: it is only read. May be repeated.")
-@click.option("--repair", is_flag=True, help="Put right what can be put right, and ask before each.")
-@click.option("--yes", is_flag=True, help="With --repair: do not ask.")
+@inputs.option("--repair", "Put right what can be put right, and ask before each.")
+@inputs.option("--yes", "With --repair: do not ask.")
 @inputs.config("The DrawbridgeConfiguration: which devices are to be tainted, and which names the webhook reads.")
 @inputs.reached()
 @inputs.output("text", "json", default="text")

@@ -35,38 +35,26 @@ NAME = "plugins.drawbridge.dev"
         "drawbridge driver --adapt /var/lib/kubelet/plugins --node-name node-a",
     ),
 )
-@click.option("--inventory", metavar="FILE", default="", help="One way: devices that this DeviceInventory describes.")
-@click.option(
-    "--discover", metavar="DRIVER", default="", help="Another: devices that sysfs tells of, under this driver's name."
-)
-@click.option(
+@inputs.option("--inventory", "One way: devices that this DeviceInventory describes.", metavar="FILE")
+@inputs.option("--discover", "Another: devices that sysfs tells of, under this driver's name.", metavar="DRIVER")
+@inputs.option(
     "--adapt",
+    "A third: devices of device plugins, which find our socket in DIR and take us for the kubelet.",
     metavar="DIR",
-    default="",
-    help="A third: devices of device plugins, which find our socket in DIR and take us for the kubelet.",
 )
-@click.option(
-    "--print",
-    "show",
-    is_flag=True,
-    help="With --inventory or --discover: print the inventory and end; no node is needed.",
+@inputs.option(
+    "--print", "With --inventory or --discover: print the inventory and end; no node is needed.", called="show"
 )
-@click.option("--sysfs", metavar="DIR", default="/sys", show_default=True, help="Where --discover and --adapt look.")
-@click.option(
-    "--facts", metavar="FILE", default="", help="With --adapt: what plugins do not tell of their devices, by id."
+@inputs.option("--sysfs", "Where --discover and --adapt look.", metavar="DIR", default="/sys", show_default=True)
+@inputs.option("--facts", "With --adapt: what plugins do not tell of their devices, by id.", metavar="FILE")
+@inputs.option(
+    "--driver-name", "With --adapt or --classes: our name as a driver.", metavar="NAME", default=NAME, show_default=True
 )
-@click.option(
-    "--driver-name",
-    metavar="NAME",
-    default=NAME,
-    show_default=True,
-    help="With --adapt or --classes: our name as a driver.",
-)
-@click.option(
+@inputs.option(
     "--classes",
+    "Print the DeviceClass by which pods that ask for a plugin's RESOURCE find it, and end. May be repeated.",
     metavar="RESOURCE",
     multiple=True,
-    help="Print the DeviceClass by which pods that ask for a plugin's RESOURCE find it, and end. May be repeated.",
 )
 @on_node()
 @inputs.metrics_listen(None)

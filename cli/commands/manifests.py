@@ -111,16 +111,10 @@ _OF_PARTS = [
 @click.option(
     "--image", type=_IMAGE, metavar="REF", default="", help="The image of all Deployments, as the cluster can pull it."
 )
-@click.option(
-    "--bridge", is_flag=True, help="Also a scheduler of its own, and the allocator that it asks (docs/bridge.md)."
-)
-@click.option(
-    "--apart", is_flag=True, help="With --bridge: scheduler and allocator in two pods, with your certificates."
-)
-@click.option("--plugin", is_flag=True, help="With --bridge: our scheduler with the plugin, in place of a stock one.")
-@click.option(
-    "--quota", is_flag=True, help="With --bridge: API servers ask its allocator about DeviceQuotas (docs/quota.md)."
-)
+@inputs.option("--bridge", "Also a scheduler of its own, and the allocator that it asks (docs/bridge.md).")
+@inputs.option("--apart", "With --bridge: scheduler and allocator in two pods, with your certificates.")
+@inputs.option("--plugin", "With --bridge: our scheduler with the plugin, in place of a stock one.")
+@inputs.option("--quota", "With --bridge: API servers ask its allocator about DeviceQuotas (docs/quota.md).")
 @click.option(
     "--scheduler-image",
     type=_IMAGE,
@@ -136,12 +130,12 @@ _OF_PARTS = [
     is_flag=True,
     help="With --bridge and --node-agent: agents see what its allocator has reserved on their nodes (docs/node-agent.md).",
 )
-@click.option(
+@inputs.option(
     "--api-server",
-    "api_servers",
+    "Where the API server calls from: the NetworkPolicy then lets no other address ask for reviews.",
     metavar="CIDR",
     multiple=True,
-    help="Where the API server calls from: the NetworkPolicy then lets no other address ask for reviews.",
+    called="api_servers",
 )
 @inputs.config("A DrawbridgeConfiguration to install, and to generate for.")
 @click.option(
@@ -151,12 +145,12 @@ _OF_PARTS = [
     show_default=True,
     help="What happens to pods that name an accelerator while drawbridge is away.",
 )
-@click.option("--opt-in", is_flag=True, help="Only namespaces with the label drawbridge.dev/mode.")
-@click.option("--devices", is_flag=True, help="Also look at slices, classes and our own kinds.")
+@inputs.option("--opt-in", "Only namespaces with the label drawbridge.dev/mode.")
+@inputs.option("--devices", "Also look at slices, classes and our own kinds.")
 @click.option(
     "--url", type=UrlType(), default="", help="Where the API server finds drawbridge, if not behind its Service."
 )
-@click.option("--ca-bundle", metavar="FILE", default="", help="The bundle, if you keep it; default: drawbridge does.")
+@inputs.option("--ca-bundle", "The bundle, if you keep it; default: drawbridge does.", metavar="FILE")
 @click.option(
     "--cert-manager",
     type=_CERTIFICATE,
@@ -164,11 +158,10 @@ _OF_PARTS = [
     default="",
     help="The Certificate from which cert-manager injects the bundle.",
 )
-@click.option(
+@inputs.option(
     "--helm",
+    "Print nothing, and make a Helm chart in this folder, for --config; its values are the other options.",
     metavar="DIR",
-    default="",
-    help="Print nothing, and make a Helm chart in this folder, for --config; its values are the other options.",
 )
 def command(
     *,

@@ -26,7 +26,7 @@ _NAMED = 20
 )
 @inputs.reached()
 @click.option("--node", metavar="NAME", help="Only pools that this node can reach.")
-@click.option("--pool", "pools", multiple=True, metavar="DRIVER/POOL|POOL", help="Only this pool. May be repeated.")
+@inputs.option("--pool", "Only this pool. May be repeated.", metavar="DRIVER/POOL|POOL", multiple=True, called="pools")
 @click.option("--counter-set", "sets", multiple=True, metavar="NAME", help="Only devices that draw on this counter set. May be repeated.")  # fmt: skip
 @inputs.server()
 @inputs.output("text", "json", "svg", default="text")

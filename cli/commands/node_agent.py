@@ -31,7 +31,7 @@ TOKEN = "/var/run/secrets/drawbridge/token"  # noqa: S105  where it is mounted
     empty={"node": "", "findings": [], "held": [], "unread": []},
     examples=("drawbridge node-agent --once --node-name node-a", "drawbridge node-agent --mark held --condition"),
 )
-@click.option("--once", is_flag=True, help="Look once, write nothing, and print what was seen.")
+@inputs.option("--once", "Look once, write nothing, and print what was seen.")
 @click.option(
     "--mark",
     type=click.Choice(["held", "offered", "none"]),
@@ -39,28 +39,21 @@ TOKEN = "/var/run/secrets/drawbridge/token"  # noqa: S105  where it is mounted
     show_default=True,
     help="Keep claims from devices that pods have of a device plugin, from all that plugins offer, or from none.",
 )
-@click.option(
-    "--condition",
-    is_flag=True,
-    help="Also say on the node whether all fits, by a condition; needs manifests/node-condition.",
-)
-@click.option(
+@inputs.option("--condition", "Also say on the node whether all fits, by a condition; needs manifests/node-condition.")
+@inputs.option(
     "--allocator",
+    "Also ask an allocator for its reservations on this node that are not written yet, at its --reservations: https://HOST:PORT.",
     metavar="URL",
-    default="",
-    help="Also ask an allocator for its reservations on this node that are not written yet, at its --reservations: https://HOST:PORT.",
 )
-@click.option(
+@inputs.option(
     "--allocator-token",
+    f"The token for --allocator: of our account, for the audience drawbridge-allocator.  [default: {TOKEN}]",
     metavar="FILE",
-    default="",
-    help=f"The token for --allocator: of our account, for the audience drawbridge-allocator.  [default: {TOKEN}]",
 )
-@click.option(
+@inputs.option(
     "--allocator-ca",
+    "The authorities of --allocator's certificate (PEM).  [default: those of the webhook configuration]",
     metavar="FILE",
-    default="",
-    help="The authorities of --allocator's certificate (PEM).  [default: those of the webhook configuration]",
 )
 @on_node()
 @inputs.metrics_listen("127.0.0.1:9092")

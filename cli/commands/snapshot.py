@@ -37,7 +37,7 @@ EMPTY: dict[str, object] = {"file": "", "server": "", "objects": 0, "bytes": 0, 
     examples=("drawbridge snapshot --to snapshot.json", "drawbridge snapshot -n team-a --to team-a.json"),
 )
 @click.option("--to", "target", metavar="FILE", required=True, help="Where to write it.")
-@click.option("--force", is_flag=True, help="Replace a file that is there.")
+@inputs.option("--force", "Replace a file that is there.")
 @inputs.reached()
 @click.option("-n", "--namespace", metavar="NAME", default="", help="Of objects in namespaces, only those of this one.")
 @inputs.config("A DrawbridgeConfiguration, for the variables that it reads.")

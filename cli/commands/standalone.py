@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import click
-
 from cli import contract as inputs
 from cli import loop
 from cli.commands.demo import EXAMPLES
@@ -26,11 +24,8 @@ FREE = "127.0.0.1:0"
 @inputs.config(
     "The DrawbridgeConfiguration; followed while it changes; default: of the example fleet its own, else none."
 )
-@click.option(
-    "--data",
-    metavar="FILE",
-    default="",
-    help="Keep the store in this file, through restarts and kills; -f is read only into a new one.",
+@inputs.option(
+    "--data", "Keep the store in this file, through restarts and kills; -f is read only into a new one.", metavar="FILE"
 )
 @inputs.listen("--listen", FREE, "Where to answer reviews (TLS); port 0 is a free one.")
 @inputs.metrics_listen(FREE)

@@ -41,10 +41,9 @@ EMPTY: dict[str, object] = {
 @inputs.cluster()
 @inputs.config()
 @inputs.server()
-@click.option(
+@inputs.option(
     "--probe",
-    is_flag=True,
-    help="Ask the server which feature gates are on, by its metrics (needs `get` on /metrics), else by dry runs (needs `create`).",
+    "Ask the server which feature gates are on, by its metrics (needs `get` on /metrics), else by dry runs (needs `create`).",
 )
 @click.option(
     "--fail-on",

@@ -48,21 +48,19 @@ _DIGITS = 16
     ),
 )
 @inputs.files(required=False)
-@click.option("--cluster", is_flag=True, help="Survey the cluster that kubectl talks to instead: `drawbridge survey`.")
+@inputs.option("--cluster", "Survey the cluster that kubectl talks to instead: `drawbridge survey`.")
 @inputs.namespaced(
     "The namespace of objects that name none; those of other namespaces are known, and left as they are."
 )
 @inputs.inventory()
 @inputs.config_among_files()
 @mode_option()
-@click.option("--all-kinds", is_flag=True, help="Look for pod templates in kinds we do not know, too.")
+@inputs.option("--all-kinds", "Look for pod templates in kinds we do not know, too.")
 @inputs.server()
-@click.option(
-    "--in-place", is_flag=True, help="Write it into the files: only the lines that change, comments and order stay."
-)
-@click.option("--dry-run", is_flag=True, help="With --in-place: say which files would change, and write none.")
-@click.option("--check", is_flag=True, help="Like --dry-run, and exit 1 where a file would change.")
-@click.option("--undo", is_flag=True, help="Bring back what --in-place has changed in these files; later edits stay.")
+@inputs.option("--in-place", "Write it into the files: only the lines that change, comments and order stay.")
+@inputs.option("--dry-run", "With --in-place: say which files would change, and write none.")
+@inputs.option("--check", "Like --dry-run, and exit 1 where a file would change.")
+@inputs.option("--undo", "Bring back what --in-place has changed in these files; later edits stay.")
 @inputs.output("yaml", "json", "diff", "patch", "report", "sarif", "github", "junit", default="yaml")
 def command(
     *,

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import click
-
 from cli import contract as inputs
 from cli import loop
 from cli.contract import Exit
@@ -22,11 +20,9 @@ if TYPE_CHECKING:
     empty={"taken": [], "left": [], "done": False},
     examples=("drawbridge uninstall", "drawbridge uninstall --yes"),
 )
-@click.option("--yes", is_flag=True, help="Take it away; without it, only say what would go.")
-@click.option("--kinds", is_flag=True, help="Also the kinds of which objects are left, such as users' DeviceQuotas.")
-@click.option(
-    "--namespace", metavar="NAME", default="", help="Of several installations, only what is in this namespace."
-)
+@inputs.option("--yes", "Take it away; without it, only say what would go.")
+@inputs.option("--kinds", "Also the kinds of which objects are left, such as users' DeviceQuotas.")
+@inputs.option("--namespace", "Of several installations, only what is in this namespace.", metavar="NAME")
 @inputs.reached()
 @inputs.output("text", "json", default="text")
 def command(*, yes: bool, kinds: bool, namespace: str, kubeconfig: str, context: str, output: str) -> Exit:

@@ -44,11 +44,11 @@ IN_CLUSTER_NAMESPACE = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 @click.option(
     "--namespace", metavar="NAME", help="Our own namespace. Default: the one we run in, else drawbridge-system."
 )
-@click.option(
-    "--service", metavar="NAME", default="drawbridge", show_default=True, help="The Service the API server calls."
+@inputs.option(
+    "--service", "The Service the API server calls.", metavar="NAME", default="drawbridge", show_default=True
 )
-@click.option(
-    "--name", "names", metavar="HOST", multiple=True, help="A further name or address the certificate is for."
+@inputs.option(
+    "--name", "A further name or address the certificate is for.", metavar="HOST", multiple=True, called="names"
 )
 @click.option(
     "--tls-cert", metavar="FILE", help="Serve this certificate, which is renewed elsewhere, instead of our own."
