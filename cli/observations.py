@@ -72,7 +72,16 @@ def summarise(lines: Iterable[bytes], warn: Callable[[str], None]) -> list[SeenN
             here["translated"] -= 1
         reviews.add(review)
         here[fate] += 1
-        reasons.setdefault(place, Counter()).update({(fate, text): 1 for text in _texts(record, fate)})
+        if fate == "translated":
+            continue
+        # By the keys that were refused or left, else by what the record says as a whole.
+        texts: set[str] = set()
+        for one in _listed(record, "decisions"):
+            if isinstance(one, dict) and one.get("action") == fate:
+                code = f" [{one['code']}]" if one.get("code") else ""
+                texts.add(f"{one.get('key')}: {one.get('detail')}{code}")
+        told = texts or set(map(str, _listed(record, "problems")))
+        reasons.setdefault(place, Counter()).update({(fate, text): 1 for text in told})
     return [
         SeenNamespace(
             namespace=namespace,
@@ -82,7 +91,7 @@ def summarise(lines: Iterable[bytes], warn: Callable[[str], None]) -> list[SeenN
             left=here["left"],
             reasons=tuple(
                 SeenReason(fate=fate, text=text, pods=pods)
-                for (fate, text), pods in reasons[namespace, mode].most_common()
+                for (fate, text), pods in reasons.get((namespace, mode), Counter()).most_common()
             ),
         )
         for (namespace, mode), here in sorted(fates.items())
@@ -102,15 +111,6 @@ def _record(line: bytes) -> dict[str, Any]:
     return record if isinstance(record, dict) else {}
 
 
-def _texts(record: dict[str, Any], fate: str) -> set[str]:
-    """Say why: by the keys that were refused or left, else by what the record says as a whole."""
-    if fate == "translated":
-        return set()
-    decisions = record.get("decisions")
-    found: set[str] = set()
-    for one in decisions if isinstance(decisions, list) else ():
-        if isinstance(one, dict) and one.get("action") == fate:
-            code = f" [{one['code']}]" if one.get("code") else ""
-            found.add(f"{one.get('key')}: {one.get('detail')}{code}")
-    problems = record.get("problems")
-    return found or set(map(str, problems if isinstance(problems, list) else ()))
+def _listed(record: dict[str, Any], name: str) -> list[Any]:
+    found = record.get(name)
+    return found if isinstance(found, list) else []

@@ -198,7 +198,10 @@ class Redaction:
             case inspect.StructType():
                 return self._struct(value, form) if isinstance(value, dict) else _NOTHING
             case inspect.DictType(value_type=inner):
-                return self._dict(value, inner) if isinstance(value, dict) else _NOTHING
+                if not isinstance(value, dict):
+                    return _NOTHING
+                kept = {name: self._by_form(member, inner) for name, member in value.items()}
+                return {name: member for name, member in kept.items() if member is not _NOTHING}
             case inspect.VarTupleType(item_type=inner) | inspect.ListType(item_type=inner):
                 if not isinstance(value, list):
                     return _NOTHING
@@ -208,10 +211,6 @@ class Redaction:
             case inspect.AnyType():
                 return _NOTHING
         return _scalar(value)
-
-    def _dict(self, value: Object, inner: inspect.Type) -> Object:
-        kept = {name: self._by_form(member, inner) for name, member in value.items()}
-        return {name: member for name, member in kept.items() if member is not _NOTHING}
 
     def _struct(self, value: Object, form: inspect.StructType) -> Object:
         kept: Object = {}
@@ -245,7 +244,12 @@ class Redaction:
                 key: value
                 for key, value in given.items()
                 if isinstance(value, str)
-                and (name == "labels" or self._is_told(key, value))
+                and (
+                    name == "labels"
+                    or self._understands(key)
+                    or _OURS.fullmatch(key)
+                    or (self._is_known(key) and key not in _TOLD and _WORD.fullmatch(value))
+                )
                 and not (_SECRET.search(key) and not self._understands(key))
             }
         if owner is OpaqueDeviceConfiguration and name == "parameters":
@@ -276,12 +280,6 @@ class Redaction:
     def _is_known(self, key: str) -> bool:
         domain, slash, _ = key.partition("/")
         return key != _APPLIED and (self._understands(key) or bool(slash and _NATIVE.fullmatch(domain)))
-
-    def _is_told(self, key: str, value: str) -> bool:
-        """Say whether an annotation is kept."""
-        if self._understands(key) or _OURS.fullmatch(key):
-            return True
-        return self._is_known(key) and key not in _TOLD and _WORD.fullmatch(value) is not None
 
     def _strange(self, value: Any, around: str = "") -> Any:
         """What is kept of a part of a kind that has no type here."""
@@ -314,9 +312,7 @@ class Redaction:
         return self._strange(member, name)
 
 
-@cache
-def _form(type_: type) -> inspect.Type:
-    return inspect.type_info(type_)
+_form = cache(inspect.type_info)
 
 
 def _scalar(value: Any) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import msgspec
+from msgspec.structs import replace as replace_fields
 
 from cli import contract as inputs
 
@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from cluster.manifests import Document
-    from dra.objects import ResourceClaim
     from webhook.state import Configuration, Features, State
 
 # By these the webhook knows the devices.
@@ -88,7 +87,7 @@ def state_of(
         uses=total(pods) or None if configuration.file.mixed else None,
     )
     if features is not None:
-        state = msgspec.structs.replace(state, features=features)
+        state = replace_fields(state, features=features)
     of_devices = around or any(str(document.object.get("kind")) in _OF_DEVICES for document in documents)
     return with_fleet(state, of_fleet) if of_devices else state
 
@@ -171,15 +170,14 @@ def with_fleet(state: State, documents: Sequence[Document]) -> State:
     for template in given.of(ResourceClaimTemplate):
         place = template.metadata.namespace or "default", template.metadata.name
         templates[place] = template.spec.spec
-    shown = msgspec.structs.replace(state, fleet=fleet, templates=templates)
+    shown = replace_fields(state, fleet=fleet, templates=templates)
     if not (classes and slices and nodes):
         return shown
-    stock = given.stock(state.features.server).with_all(map(_place, given.open_claims()))
+    # Claims get the namespace in which pods look for them.
+    waiting = [
+        replace_fields(one, metadata=replace_fields(one.metadata, namespace=one.metadata.namespace or "default"))
+        for one in given.open_claims()
+    ]
+    stock = given.stock(state.features.server).with_all(waiting)
     possible = prospects(file.node_templates, stock)
-    return msgspec.structs.replace(shown, stock=stock, prospects=possible)
-
-
-def _place(claim: ResourceClaim) -> ResourceClaim:
-    """Give a claim the namespace in which pods look for it."""
-    metadata = msgspec.structs.replace(claim.metadata, namespace=claim.metadata.namespace or "default")
-    return msgspec.structs.replace(claim, metadata=metadata)
+    return replace_fields(shown, stock=stock, prospects=possible)

@@ -55,6 +55,7 @@ _REMOTE: Final = re.compile(r"[a-z+]+://|git@|[\w-]+\.[a-z]+/.*(//|\?ref=)")
 _AMOUNT: Final = re.compile(
     r"(?P<container>(?P<pod>(?:/\w+)*/spec)/containers/\d+)/resources/(?P<field>limits|requests)/(?P<key>[^/]+)"
 )
+_HOLDING_VALUES: Final = frozenset(("HelmRelease", "HelmChart", "Application", "ApplicationSet"))
 _OF_TOOLS: Final = frozenset((".git", "node_modules"))
 _MOST: Final = 10_000  # kustomizations of a repository
 
@@ -463,7 +464,9 @@ class Trees:
                 ]
             yield from lines
         for file, inside in self._read.items():
-            if file not in self.files and not chart_of(file) and any(_gives_values(one.object) for one in inside):
+            # Values of a chart, or an object that holds some.
+            gives = any("kind" not in one.object or str(one.object["kind"]) in _HOLDING_VALUES for one in inside)
+            if file not in self.files and gives and not chart_of(file):
                 yield from self.by_hand(file)
 
     def by_hand(self, file: str, keys: Collection[str] = ()) -> list[InputProblem]:
@@ -533,11 +536,6 @@ def chart_of(file: str) -> str:
     return next(
         (str(one) for one in reversed(Path(os.path.realpath(file)).parents) if (one / "Chart.yaml").is_file()), ""
     )
-
-
-def _gives_values(value: Object) -> bool:
-    """Say whether a document is values of a chart, or an object that holds some."""
-    return "kind" not in value or str(value["kind"]) in {"HelmRelease", "HelmChart", "Application", "ApplicationSet"}
 
 
 def _given_values(value: Object) -> Iterator[str]:

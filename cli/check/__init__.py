@@ -5,11 +5,10 @@ from __future__ import annotations
 from cli.check import reports
 from cli.check.decisions import at_the_webhook, place, place_decisions
 from cli.check.feasible import lay_out_prospects, never
-from cli.check.passed_by import PassedBy, name_placeholders, say, sort_out
+from cli.check.passed_by import name_placeholders, say, sort_out
 from cli.check.reports import Placed, explain_codes
 
 __all__ = [
-    "PassedBy",
     "Placed",
     "at_the_webhook",
     "explain_codes",

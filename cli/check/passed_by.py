@@ -50,21 +50,17 @@ def sort_out(documents: Iterable[Document], others: Iterable[InputProblem]) -> t
     judged: list[Document] = []
     passed = [PassedBy(one.file, one.line, one.instead) for one in others]
     for document in every:
-        reason = _reason(document, patches)
+        value = document.object
+        has = value.keys() & {"apiVersion", "kind"}
+        beside = isinstance(value.get("metadata"), dict) or isinstance(value.get("spec"), dict)
+        reason = "" if len(has) > 1 or (has and beside) else "other"
+        if _is_kustomization(document) or os.path.normpath(document.file) in patches:
+            reason = "patch"
         if reason:
             passed.append(PassedBy(document.file, document.first_line, reason))
         else:
             judged.append(document)
     return judged, passed
-
-
-def _reason(document: Document, patches: set[str]) -> str:
-    value = document.object
-    if _is_kustomization(document) or os.path.normpath(document.file) in patches:
-        return "patch"
-    has = value.keys() & {"apiVersion", "kind"}
-    beside = isinstance(value.get("metadata"), dict) or isinstance(value.get("spec"), dict)
-    return "" if len(has) > 1 or (has and beside) else "other"
 
 
 def _is_kustomization(document: Document) -> bool:

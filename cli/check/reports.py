@@ -59,35 +59,28 @@ def text(placed: Sequence[Placed], objects: int) -> str:
     Of many findings of one kind about one object the first few are shown.
     """
     lines: list[str] = []
-    by_object = groupby(placed, key=lambda one: one.number)
-    for _, group in by_object:
-        lines += _about(list(group))
+    for _, group in groupby(placed, key=lambda one: one.number):
+        found = list(group)
+        lines.append(f"{found[0].finding.object} ({found[0].file})")
+        of_code = Counter(one.finding.code for one in found)
+        shown: Counter[str] = Counter()
+        for one in found:
+            finding = one.finding
+            shown[finding.code] += 1
+            more = of_code[finding.code] - _SHOWN
+            if more > 1 and shown[finding.code] > _SHOWN:
+                if shown[finding.code] == _SHOWN + 1:
+                    lines.append(f"  ... and {more} more {finding.code}, which `-o json` lists")
+                continue
+            where = f" at {finding.path}" if finding.path else ""
+            lines.append(f"  {one.place}: {finding.severity.value} {finding.code}{where}: {finding.message}")
+            if finding.hint:
+                lines.append(f"      {finding.hint}")
         lines.append("")
-    found = Counter(one.finding.severity for one in placed)
-    counts = [_count(found[severity], severity.value) for severity in Severity]
-    counted = ", ".join(counts)
+    every = Counter(one.finding.severity for one in placed)
+    counted = ", ".join(_count(every[severity], severity.value) for severity in Severity)
     lines.append(f"{_count(objects, 'object')} checked: {counted}")
     return "\n".join(lines)
-
-
-def _about(found: Sequence[Placed]) -> list[str]:
-    """Write what was found about one object."""
-    lines = [f"{found[0].finding.object} ({found[0].file})"]
-    of_code = Counter(one.finding.code for one in found)
-    shown: Counter[str] = Counter()
-    for one in found:
-        finding = one.finding
-        shown[finding.code] += 1
-        more = of_code[finding.code] - _SHOWN
-        if more > 1 and shown[finding.code] > _SHOWN:
-            if shown[finding.code] == _SHOWN + 1:
-                lines.append(f"  ... and {more} more {finding.code}, which `-o json` lists")
-            continue
-        where = f" at {finding.path}" if finding.path else ""
-        lines.append(f"  {one.place}: {finding.severity.value} {finding.code}{where}: {finding.message}")
-        if finding.hint:
-            lines.append(f"      {finding.hint}")
-    return lines
 
 
 def _count(number: int, word: str) -> str:
@@ -120,26 +113,24 @@ def sarif(placed: Sequence[Placed], release: str) -> dict[str, Any]:
         for code in used
     ]
     driver = {"name": "drawbridge", "version": release, "rules": rules}
-    results = [_sarif_result(one, used) for one in placed]
-    return {"$schema": _SARIF_SCHEMA, "version": "2.1.0", "runs": [{"tool": {"driver": driver}, "results": results}]}
-
-
-def _sarif_result(one: Placed, used: Sequence[str]) -> dict[str, Any]:
-    finding = one.finding
-    message = f"{finding.message}. {finding.hint}" if finding.hint else finding.message
-    location: dict[str, Any] = {"logicalLocations": [{"fullyQualifiedName": f"{finding.object}{finding.path}"}]}
-    if one.file:  # what lives in a cluster stands in none
-        location["physicalLocation"] = {
-            "artifactLocation": {"uri": "stdin" if one.file == "-" else quote(one.file)},
-            "region": {"startLine": max(one.line, 1), "startColumn": max(one.column, 1)},
+    results: list[dict[str, Any]] = []
+    for one in placed:
+        finding = one.finding
+        location: dict[str, Any] = {"logicalLocations": [{"fullyQualifiedName": f"{finding.object}{finding.path}"}]}
+        if one.file:  # what lives in a cluster stands in none
+            location["physicalLocation"] = {
+                "artifactLocation": {"uri": "stdin" if one.file == "-" else quote(one.file)},
+                "region": {"startLine": max(one.line, 1), "startColumn": max(one.column, 1)},
+            }
+        result = {
+            "ruleId": finding.code,
+            "ruleIndex": used.index(finding.code),
+            "level": _SARIF_LEVELS[finding.severity],
+            "message": {"text": f"{finding.message}. {finding.hint}" if finding.hint else finding.message},
+            "locations": [location],
         }
-    return {
-        "ruleId": finding.code,
-        "ruleIndex": used.index(finding.code),
-        "level": _SARIF_LEVELS[finding.severity],
-        "message": {"text": message},
-        "locations": [location],
-    }
+        results.append(result)
+    return {"$schema": _SARIF_SCHEMA, "version": "2.1.0", "runs": [{"tool": {"driver": driver}, "results": results}]}
 
 
 def github(placed: Sequence[Placed]) -> str:
@@ -179,30 +170,23 @@ def junit(placed: Sequence[Placed], checked: Sequence[tuple[str, str]], command:
     ]
     for (name, file), found in zip(checked, by_object, strict=True):
         lines.append(f"    <testcase name={_attribute(name)} classname={_attribute(file)}>")
-        lines.extend(_junit_lines(found))
+        errors: list[str] = []
+        others: list[str] = []
+        for one in found:
+            told = f"{one.place}: {one.finding.code} {one.finding.path}: {one.finding.message}. {one.finding.hint}"
+            (errors if one.finding.severity is Severity.ERROR else others).append(told)
+        if errors:
+            count = _attribute(_count(len(errors), "error"))
+            lines.append(f"      <failure message={count}>{_xml(errors)}</failure>")
+        if others:
+            lines.append(f"      <system-out>{_xml(others)}</system-out>")
         lines.append("    </testcase>")
     lines += ["  </testsuite>", "</testsuites>"]
     return "\n".join(lines)
 
 
-def _junit_lines(found: Sequence[Placed]) -> list[str]:
-    told = [
-        f"{one.place}: {one.finding.code} {one.finding.path}: {one.finding.message}. {one.finding.hint}"
-        for one in found
-    ]
-    errors = [line for one, line in zip(found, told, strict=True) if one.finding.severity is Severity.ERROR]
-    others = [line for one, line in zip(found, told, strict=True) if one.finding.severity is not Severity.ERROR]
-    lines, failures, output = [], "\n".join(errors), "\n".join(others)
-    if errors:
-        count = _attribute(_count(len(errors), "error"))
-        lines.append(f"      <failure message={count}>{_xml(failures)}</failure>")
-    if others:
-        lines.append(f"      <system-out>{_xml(output)}</system-out>")
-    return lines
-
-
-def _xml(value: str) -> str:
-    return escape(_printable(value))
+def _xml(told: Sequence[str]) -> str:
+    return escape(_printable("\n".join(told)))
 
 
 def _printable(value: str) -> str:

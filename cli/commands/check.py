@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from operator import attrgetter
-from typing import TYPE_CHECKING
 
 import click
 import msgspec
@@ -12,12 +11,6 @@ from cli import contract as inputs
 from cli.configuration import among, configuration_of, features_of, in_mode, mode_option, server_named
 from cli.contract import Broken, Exit
 from cli.state import besides, in_namespace, leave_made, say_assumed, state_of
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from cli.check import PassedBy, Placed
-    from cluster.manifests import Document
 
 _LEVELS = ("error", "warning", "info")
 
@@ -66,7 +59,17 @@ def command(
         return explain_codes(explain, output)
     if not files:
         raise Broken("nothing to check", "name manifests with -f FILE, -f DIR or -f -")
-    from cli.check import Placed, at_the_webhook, lay_out_prospects, name_placeholders, never, place, sort_out
+    from cli.check import (
+        Placed,
+        at_the_webhook,
+        lay_out_prospects,
+        name_placeholders,
+        never,
+        place,
+        reports,
+        say,
+        sort_out,
+    )
     from dra.pointer import text_at
     from dra.validation import TYPES, Problem, Reviewed, findings, is_ours, name, read, review
     from webhook.admission import decide_object
@@ -129,20 +132,8 @@ def command(
     placed += place(documents, found)
     placed.sort(key=attrgetter("number", "line", "column"))
     placed = name_placeholders(placed, documents)
-    _print(placed, documents, passed, output)
-    say_assumed(one.key for decisions in decided for one in decisions if one.assumed)
-    if fail_on == "never":
-        return Exit.FINE
-    bad = _LEVELS[: _LEVELS.index(fail_on) + 1]
-    return Exit.REFUSED if any(one.finding.severity.value in bad for one in placed) else Exit.FINE
-
-
-def _print(placed: Sequence[Placed], documents: Sequence[Document], passed: Sequence[PassedBy], output: str) -> None:
-    from cli.check import reports, say
-    from dra.validation import name
-
-    for line in say(passed) if output not in ("json", "text") and not inputs.quiet() else ():
-        inputs.complain(line)
+    for text in say(passed) if output not in ("json", "text") and not inputs.quiet() else ():
+        inputs.complain(text)
     match output:
         case "json":
             inputs.write_json({**reports.as_json(placed), "passedBy": [one._asdict() for one in passed]})
@@ -153,3 +144,8 @@ def _print(placed: Sequence[Placed], documents: Sequence[Document], passed: Sequ
             inputs.tell_hosts(reports.for_hosts(output, placed, checked, "check"))
         case _:
             inputs.tell([*reports.text(placed, len(documents)).split("\n"), *say(passed)])
+    say_assumed(one.key for decisions in decided for one in decisions if one.assumed)
+    if fail_on == "never":
+        return Exit.FINE
+    bad = _LEVELS[: _LEVELS.index(fail_on) + 1]
+    return Exit.REFUSED if any(one.finding.severity.value in bad for one in placed) else Exit.FINE

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import msgspec
 
 from cli import contract as inputs
 from cli.contract import CommandFailed, Exit
 from cli.terminal import aligned
-
-if TYPE_CHECKING:
-    from cli.loading import Scene
 
 _COLUMNS = ("LINE", "HARD", "USED", "WAITING", "LEFT")
 
@@ -32,12 +27,27 @@ def command(*, files: tuple[str, ...], kubeconfig: str, context: str, namespace:
 
     Reads a live cluster if no files are named; nothing is ever written. `-o wide` names who has what. With -n, rights in that namespace do.
     """
-    from cli.loading import read_dump
+    from cli.loading import read_dump, visit
     from cli.quota import report
+    from cluster import resources
     from dra.wire import builtins
 
     inputs.refuse_files_and_cluster(files, kubeconfig, context)
-    scene = read_dump(files) if files else _visit(kubeconfig, context, namespace)
+    if files:
+        scene = read_dump(files)
+    else:
+        scene = visit(kubeconfig, context, namespace=namespace, page="docs/quota.md")
+        # What may be read in that namespace only is all that is asked about; without quotas or claims there is nothing to say.
+        elsewhere = {kind.id for kind in resources.ALL if kind.namespaced} if namespace else set()
+        unread = tuple(one for one in scene.unread if one.kind not in elsewhere)
+        said = {one.kind.split()[0]: one for one in unread}
+        for kind in (resources.DEVICE_QUOTAS.id, resources.RESOURCE_CLAIMS.id):
+            if missed := said.get(kind):
+                raise CommandFailed(
+                    f"{missed.kind} cannot be read: {missed.reason}",
+                    "have the rights of manifests/explain/role.yaml, or those in one namespace, and name it with -n (docs/quota.md)",
+                )
+        scene = msgspec.structs.replace(scene, unread=unread)
     reports = [one for one in report(scene) if not namespace or one.quota.startswith(f"{namespace}/")]
     for one in scene.unread:
         inputs.warn(f"not read: {one.kind}: {one.reason}")
@@ -59,22 +69,3 @@ def command(*, files: tuple[str, ...], kubeconfig: str, context: str, namespace:
         if quota.idle:
             inputs.tell([f"  {quota.idle}"])
     return Exit.FINE
-
-
-def _visit(kubeconfig: str, context: str, namespace: str) -> Scene:
-    """Read a cluster, of what stands in namespaces at least one; without quotas or claims there is nothing to say."""
-    from cli.loading import visit
-    from cluster import resources
-
-    scene = visit(kubeconfig, context, namespace=namespace, page="docs/quota.md")
-    # What may be read in that namespace only is all that is asked about.
-    elsewhere = {kind.id for kind in resources.ALL if kind.namespaced} if namespace else set()
-    unread = tuple(one for one in scene.unread if one.kind not in elsewhere)
-    said = {one.kind.split()[0]: one for one in unread}
-    for kind in (resources.DEVICE_QUOTAS.id, resources.RESOURCE_CLAIMS.id):
-        if one := said.get(kind):
-            raise CommandFailed(
-                f"{one.kind} cannot be read: {one.reason}",
-                "have the rights of manifests/explain/role.yaml, or those in one namespace, and name it with -n (docs/quota.md)",
-            )
-    return msgspec.structs.replace(scene, unread=unread)

@@ -15,9 +15,7 @@ from cli.contract import Broken, Exit
 from cli.state import say_assumed
 
 if TYPE_CHECKING:
-    from cli.loading import Gathered
     from cluster.protocol import Cluster
-    from webhook.state import Configuration, Features
 
 FORMS = ("text", "wide", "json", "csv", "html", "sarif", "github", "junit")
 _LEVELS = ("refused", "unclear", "stays", "waits", "differs")
@@ -80,11 +78,13 @@ def command(
         )
     configuration = configuration_of(config, files)
 
+    from cli import loop
     from cli.devices import warn_of_misspelt
-    from cli.loading import TELLING, Gathered, Trimmer
+    from cli.loading import TELLING, Gathered, Trimmer, evidence_in, gather
     from cli.survey import SurveyScope, overview
     from cluster.embedded import labels_test
     from cluster.errors import BadRequest
+    from webhook.state import Features
 
     try:
         scope = SurveyScope(namespaces=frozenset(filter(None, [namespace])), labels=labels_test(selector))
@@ -99,7 +99,16 @@ def command(
         )
         features = features_of(server, configuration)
     else:
-        gathered, features = _visit(kubeconfig, context, namespace, configuration, probe=probe)
+        around = evidence_in(configuration, narrow=bool(namespace))
+
+        async def look(cluster: Cluster) -> Gathered:
+            with inputs.progress() as tell:
+                return await gather(cluster, namespace or None, tell, probe=probe, namespaces=around)
+
+        gathered = loop.visit(kubeconfig, context, look, "docs/survey.md")
+        seen_server = gathered.server
+        assert seen_server is not None
+        features = Features.seen(seen_server.minor, seen_server.gates)
     with inputs.undisturbed():
         seen = overview(gathered, configuration, features, scope)
     import msgspec
@@ -128,23 +137,3 @@ def command(
     if roughly or any(one.fate.value in bad for one in seen.workloads):
         return Exit.REFUSED
     return Exit.FINE if TELLING.isdisjoint(one.kind for one in seen.unread) else Exit.UNDECIDED
-
-
-def _visit(
-    kubeconfig: str, context: str, namespace: str, configuration: Configuration, *, probe: bool
-) -> tuple[Gathered, Features]:
-    """Read a live cluster."""
-    from cli import loop
-    from cli.loading import evidence_in, gather
-    from webhook.state import Features
-
-    around = evidence_in(configuration, narrow=bool(namespace))
-
-    async def look(cluster: Cluster) -> Gathered:
-        with inputs.progress() as tell:
-            return await gather(cluster, namespace or None, tell, probe=probe, namespaces=around)
-
-    gathered = loop.visit(kubeconfig, context, look, "docs/survey.md")
-    server = gathered.server
-    assert server is not None
-    return gathered, Features.seen(server.minor, server.gates)

@@ -106,21 +106,8 @@ def name_of(obj: Raw) -> str:
     return f"{obj['kind']} {where}{metadata['name']}"
 
 
-def examine(parts: Parts, now: datetime) -> Iterator[Ailment]:
-    """Name what is wrong with an installation, causes before what follows from them."""
-    yield from _homes(parts)
-    yield from _configuration(parts)
-    yield from _missing(parts)
-    yield from _changed(parts)
-    yield from _certificates(parts, now)
-    yield from _webhooks(parts)
-    yield from _workloads(parts)
-    yield from _versions(parts)
-    yield from _leaders(parts, now)
-    yield from _modes(parts)
-
-
-def _homes(parts: Parts) -> Iterator[Ailment]:
+def two_installations(parts: Parts, _: datetime) -> Iterator[Ailment]:
+    """Two installations in one cluster."""
     if len(parts.homes) > 1:
         others = [one for one in parts.homes if one != parts.home]
         yield Ailment(
@@ -131,7 +118,8 @@ def _homes(parts: Parts) -> Iterator[Ailment]:
         )
 
 
-def _configuration(parts: Parts) -> Iterator[Ailment]:
+def about_configuration(parts: Parts, _: datetime) -> Iterator[Ailment]:
+    """The configuration in place, what replicas decide by, and what the bridge's scheduler reads."""
     about = f"ConfigMap {parts.home}/{names.NAME}"
     if parts.problem:
         yield Ailment(
@@ -141,7 +129,21 @@ def _configuration(parts: Parts) -> Iterator[Ailment]:
             "mend it before a replica starts again: one that starts with it ends at once",
         )
         return
-    yield from _scheduler(parts)
+    # What the bridge's scheduler reads has to have the name that the configuration gives to pods.
+    found, bridge = parts.find("ConfigMap", SCHEDULER, parts.home), parts.configuration.file.bridge
+    if found is not None and bridge is not None:
+        read: Raw = {}
+        with suppress(ManifestError):
+            read = next((one.object for one in parse((found.get("data") or {}).get("scheduler.yaml") or "")), {})
+        profiles = {text(one.get("schedulerName")): one for one in items(read, "profiles")}
+        enabled = items(inside(profiles.get(bridge.scheduler_name, {}), "plugins", "multiPoint"), "enabled")
+        problem = ""
+        if bridge.scheduler_name not in profiles:
+            problem = f"no profile in it is called {bridge.scheduler_name}, the scheduler that the configuration sends pods to"
+        elif not items(read, "extenders") and all(one.get("name") != PLUGIN for one in enabled):
+            problem = f"profile {bridge.scheduler_name} has neither the plugin {PLUGIN} nor an extender, so the allocator is not asked"
+        if problem:
+            yield Ailment("configuration", name_of(found), problem, f"{AGAIN}; then restart the scheduler")
     others = [one.pod for one in parts.answers if one.configuration and parts.digest != one.configuration]
     if others and parts.digest:
         yield Ailment(
@@ -152,28 +154,8 @@ def _configuration(parts: Parts) -> Iterator[Ailment]:
         )
 
 
-def _scheduler(parts: Parts) -> Iterator[Ailment]:
-    """Compare what the bridge's scheduler reads with the name that the configuration gives to pods."""
-    found, bridge = parts.find("ConfigMap", SCHEDULER, parts.home), parts.configuration.file.bridge
-    if found is None or bridge is None:
-        return
-    read: Raw = {}
-    with suppress(ManifestError):
-        read = next((one.object for one in parse((found.get("data") or {}).get("scheduler.yaml") or "")), {})
-    profiles = {text(one.get("schedulerName")): one for one in items(read, "profiles")}
-    enabled = items(inside(profiles.get(bridge.scheduler_name, {}), "plugins", "multiPoint"), "enabled")
-    problem = ""
-    if bridge.scheduler_name not in profiles:
-        problem = (
-            f"no profile in it is called {bridge.scheduler_name}, the scheduler that the configuration sends pods to"
-        )
-    elif not items(read, "extenders") and all(one.get("name") != PLUGIN for one in enabled):
-        problem = f"profile {bridge.scheduler_name} has neither the plugin {PLUGIN} nor an extender, so the allocator is not asked"
-    if problem:
-        yield Ailment("configuration", name_of(found), problem, f"{AGAIN}; then restart the scheduler")
-
-
-def _missing(parts: Parts) -> Iterator[Ailment]:
+def missing(parts: Parts, _: datetime) -> Iterator[Ailment]:
+    """What belongs to an installation and does not exist."""
     there = {name_of(one) for one in parts.objects}
     kinds = {one["kind"] for one in parts.objects}
     wanted = [one for one in parts.expected if one["kind"] not in parts.unread]
@@ -188,7 +170,8 @@ def _missing(parts: Parts) -> Iterator[Ailment]:
     yield from _each("missing", found, AGAIN)
 
 
-def _changed(parts: Parts) -> Iterator[Ailment]:
+def changed(parts: Parts, _: datetime) -> Iterator[Ailment]:
+    """What is not as this version ships it."""
     found: dict[str, str] = {}
     there = {name_of(one): one for one in parts.objects}
     for one in parts.expected:
@@ -231,7 +214,7 @@ def differs(expected: Any, actual: Any, place: str) -> str:
     return place if (expected or actual) and expected != actual else ""
 
 
-def _webhooks(parts: Parts) -> Iterator[Ailment]:
+def about_webhooks(parts: Parts, _: datetime) -> Iterator[Ailment]:
     """Webhook configurations beside those that are generated for the configuration in place."""
     for found in parts.of(*WEBHOOKS):
         about = name_of(found)
@@ -296,7 +279,8 @@ def _first_edit(generated: Raw, found: Raw, webhooks: Mapping[str, Raw]) -> str:
     return ""
 
 
-def _certificates(parts: Parts, now: datetime) -> Iterator[Ailment]:
+def about_certificates(parts: Parts, now: datetime) -> Iterator[Ailment]:
+    """Certificates that cannot be served, and bundles of another authority."""
     for name in (names.NAME, names.QUOTA):
         registered = [one for one in parts.of(*WEBHOOKS) if one["metadata"]["name"] == name]
         annotations = [one["metadata"].get("annotations") or {} for one in registered]
@@ -365,7 +349,8 @@ def _trusts(bundle: bytes, certificate: bytes) -> bool:
         return False
 
 
-def _workloads(parts: Parts) -> Iterator[Ailment]:
+def not_running(parts: Parts, _: datetime) -> Iterator[Ailment]:
+    """Workloads that do not run, or in part."""
     found: list[tuple[int, Ailment]] = []
     for one in parts.of(*WORKLOADS):
         spec, status = one.get("spec") or {}, one.get("status") or {}
@@ -441,7 +426,8 @@ def _why(workload: Raw, parts: Parts) -> str:
     return next(iter(reasons), f"no pod can be made: {refused[:_QUOTED]}" if refused else "its pods say no reason")
 
 
-def _versions(parts: Parts) -> Iterator[Ailment]:
+def several_versions(parts: Parts, _: datetime) -> Iterator[Ailment]:
+    """Parts of different versions."""
     images: dict[str, list[str]] = {}
     for one in parts.of(*WORKLOADS):
         for container in _pod_of(one).get("containers") or []:
@@ -457,7 +443,8 @@ def _versions(parts: Parts) -> Iterator[Ailment]:
         )
 
 
-def _leaders(parts: Parts, now: datetime) -> Iterator[Ailment]:
+def without_leader(parts: Parts, now: datetime) -> Iterator[Ailment]:
+    """Leases that no replica holds, and clocks that are wrong."""
     if "Lease" in parts.unread:
         return
     for workload, name in (("drawbridge-controller", names.NAME), ("drawbridge-allocator", "drawbridge-allocator")):
@@ -485,20 +472,8 @@ def _leaders(parts: Parts, now: datetime) -> Iterator[Ailment]:
             )
 
 
-def hear(parts: Parts) -> Iterator[Ailment]:
-    """What replicas warn of, each line once."""
-    told: dict[str, str] = {}
-    for one in parts.answers:
-        for line in one.lines:
-            if line.startswith("[!]") and not line.startswith("[!]lease:"):  # one leads, the others say so
-                told.setdefault(line, one.pod)
-    for line, pod in told.items():
-        yield Ailment(
-            "warning", f"Pod {parts.home}/{pod}", line[:400], "docs/operating.md says what each of these lines means"
-        )
-
-
-def _modes(parts: Parts) -> Iterator[Ailment]:
+def about_modes(parts: Parts, _: datetime) -> Iterator[Ailment]:
+    """Labels of namespaces that are not a mode."""
     for one in parts.of("Namespace"):
         mode = (one["metadata"].get("labels") or {}).get(names.MODE_LABEL)
         if mode is not None and mode not in _MODES and not one["metadata"].get("deletionTimestamp"):
@@ -508,6 +483,41 @@ def _modes(parts: Parts) -> Iterator[Ailment]:
                 f"its label {names.MODE_LABEL} is {mode!r}, which counts as warn",
                 f"kubectl label namespace {one['metadata']['name']} {names.MODE_LABEL}=enforce --overwrite, or one of {', '.join(_MODES[:3])}",
             )
+
+
+# Causes before what follows from them.
+CHECKS = (
+    two_installations,
+    about_configuration,
+    missing,
+    changed,
+    about_certificates,
+    about_webhooks,
+    not_running,
+    several_versions,
+    without_leader,
+    about_modes,
+)
+
+
+def examine(parts: Parts | None, now: datetime) -> Iterator[Ailment]:
+    """Name what is wrong with an installation, if there is one."""
+    return (ailment for check in CHECKS for ailment in check(parts, now)) if parts is not None else iter(())
+
+
+def hear(parts: Parts | None) -> Iterator[Ailment]:
+    """What replicas warn of, each line once."""
+    if parts is None:
+        return
+    told: dict[str, str] = {}
+    for one in parts.answers:
+        for line in one.lines:
+            if line.startswith("[!]") and not line.startswith("[!]lease:"):  # one leads, the others say so
+                told.setdefault(line, one.pod)
+    for line, pod in told.items():
+        yield Ailment(
+            "warning", f"Pod {parts.home}/{pod}", line[:400], "docs/operating.md says what each of these lines means"
+        )
 
 
 def answer_of(pod: str, readiness: str, metrics: str) -> Answer:

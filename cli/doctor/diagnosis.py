@@ -51,7 +51,7 @@ from webhook.state import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from dra.objects import DeviceRequest, OwnerReference, ResourceClaimSpec
 
@@ -451,7 +451,12 @@ def two_schedulers(seen: Seen) -> Iterator[Ailment]:
             claim = by_key.get(f"{pod.metadata.namespace}/{name}")
             if claim is None:
                 continue
-            for driver in {result.driver for result in results_of(claim)} or _drivers_asked(claim.spec, driver_of):
+            # Its drivers, or while it waits those of the classes that it names.
+            bodies = [
+                one for request in claim.spec.devices.requests for one in (request.exactly, *request.first_available)
+            ]
+            asked = {driver_of.get(one.device_class_name, "") for one in bodies if one is not None} - {""}
+            for driver in {result.driver for result in results_of(claim)} or asked:
                 used_by[driver].add(pod.spec.scheduler_name or "default-scheduler")
     managed = bridge.drivers if bridge is not None and not bridge.fence else ()
     for driver in sorted({*used_by, *managed}):
@@ -483,12 +488,6 @@ def _classes(stock: Stock) -> Mapping[str, Served]:
 
 def _drivers_of_classes(stock: Stock) -> dict[str, str]:
     return {name: served.driver for name, served in _classes(stock).items() if served.driver}
-
-
-def _drivers_asked(spec: ResourceClaimSpec, driver_of: Mapping[str, str]) -> set[str]:
-    """Name the drivers of the classes that a claim names."""
-    asked = [one for request in spec.devices.requests for one in (request.exactly, *request.first_available)]
-    return {driver_of[one.device_class_name] for one in asked if one is not None and one.device_class_name in driver_of}
 
 
 def _drivers_kept(request: DeviceRequest, driver_of: Mapping[str, str], fences: Sequence[DeviceTaintRule]) -> set[str]:
@@ -587,17 +586,9 @@ def unused_templates(seen: Seen) -> Iterator[Ailment]:
         )
 
 
-def _of_the_installation(seen: Seen) -> Iterator[Ailment]:
-    return examine(seen.parts, seen.now) if seen.parts is not None else iter(())
-
-
-def _said_by_replicas(seen: Seen) -> Iterator[Ailment]:
-    return hear(seen.parts) if seen.parts is not None else iter(())
-
-
 # Each with the kinds without which it says nothing.
-CHECKS = (
-    (_of_the_installation, ()),
+CHECKS: tuple[tuple[Callable[[Seen], Iterator[Ailment]], tuple[str, ...]], ...] = (
+    (lambda seen: examine(seen.parts, seen.now), ()),
     (not_translated, ("Pod", "Node", "Namespace", "DeviceClass", "ResourceSlice", "ResourceQuota", "LimitRange")),
     (refused, ()),
     (without_template, ("Pod", "ResourceClaimTemplate")),
@@ -612,7 +603,7 @@ CHECKS = (
     (about_components, ()),
     (left_by_agents, ("Node",)),
     (unused_templates, ("Pod",)),
-    (_said_by_replicas, ()),
+    (lambda seen: hear(seen.parts), ()),
 )
 
 

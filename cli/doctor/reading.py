@@ -122,7 +122,10 @@ async def survey(
     mine = [one for one in chain.from_iterable(parts_read) if _is_of_installation(one)]
     mine += [resources.LEASES.plain(one) for one in objects if isinstance(one, Lease)]
     if server is not None and server.date:
-        now = _by_the_server(server.date, now)
+        told = parsedate_to_datetime(server.date)
+        if abs(told - now) > _SKEW:
+            inputs.warn(f"the clock here is {(now - told).total_seconds():.0f} s off the API server's, which counts")
+            now = told
     parts = await read_parts(cluster, mine, frozenset({*unread, *unknown}), server)
     if parts is not None:
         about = [(one.involved_object, one.message) for one in failed]
@@ -148,20 +151,11 @@ async def survey_parts(cluster: Kubernetes, now: datetime) -> tuple[Ailment, ...
         except (Forbidden, NotFound):
             unread.add(kind.kind)
     parts = await read_parts(cluster, mine, frozenset(unread), cluster)
-    return tuple(examine(parts, now)) if parts is not None else ()
+    return tuple(examine(parts, now))
 
 
 async def _list(cluster: Cluster, resource: Resource[T], fields: str, labels: str) -> list[T]:
     return [one async for page in pages(cluster, resource, fields=fields, labels=labels) for one in page.items]
-
-
-def _by_the_server(date: str, now: datetime) -> datetime:
-    """Tell the time as the server does, if the clock here is another."""
-    told = parsedate_to_datetime(date)
-    if abs(told - now) <= _SKEW:
-        return now
-    inputs.warn(f"the clock here is {(now - told).total_seconds():.0f} s off the API server's, which counts")
-    return told
 
 
 def read_dump(
@@ -178,7 +172,9 @@ def read_dump(
             objects.append(one)
     for kind in (Lease, Event, ResourceQuota, LimitRange):
         objects += read_kind(documents, kind)
-    now = min(now, _newest(documents) or now)
+    # A dump was made when one of the leases was renewed that are not ours, as those of nodes every ten seconds.
+    leases = [one for one in objects if isinstance(one, Lease) and one.metadata.name not in LEASES]
+    now = min(now, max(filter(None, (moment(one.spec.renew_time) for one in leases)), default=now))
     mine = _well_formed(documents)
     kinds = {one["kind"] for one in mine}
     parts = parts_of(mine, frozenset({"Secret", "ConfigMap", *(one.kind for one in KINDS)} - kinds))
@@ -220,12 +216,6 @@ def _well_formed(documents: Iterable[Document]) -> list[Raw]:
     if wrong:
         raise ManifestError(inputs.problems(wrong))
     return chosen
-
-
-def _newest(documents: Iterable[Document]) -> datetime | None:
-    """Tell when a dump was made: when one of the leases was renewed that are not ours, as those of nodes every ten seconds."""
-    leases = [one for one in read_kind(documents, Lease) if one.metadata.name not in LEASES]
-    return max(filter(None, (moment(one.spec.renew_time) for one in leases)), default=None)
 
 
 def _seen(

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
     from cli.loading import Scene
-    from dra.objects import Pod
 
 _PLUGIN = "plugin"
 
@@ -38,7 +37,15 @@ def tell_nodes(wanted: Collection[str], scene: Scene) -> Iterator[NodeStory]:
             holders[result.driver, result.pool, result.device].append(holder_of(claim, result))
     by_plugin: defaultdict[str, list[DeviceHeld]] = defaultdict(list)
     for pod in scene.pods.values():
-        by_plugin[pod.spec.node_name] += _of_plugin(pod)
+        # What a running pod has by the name of an extended resource, where no claim serves it.
+        if not pod.spec.node_name or pod.has_ended or pod.status.extended_resource_claim_status is not None:
+            continue
+        since = next((one.last_transition_time for one in pod.status.conditions if one.type == "PodScheduled"), "")
+        for key, amount in requests(pod).items():
+            if amount and is_extended(key):
+                share = {key: str(Quantity.from_nano(amount))}
+                holder = Holder(claim="", pods=(pod.metadata.key,), since=since, share=share)
+                by_plugin[pod.spec.node_name].append(DeviceHeld(device=key, state=_PLUGIN, holders=(holder,)))
     for node in wanted or sorted(stock.nodes):
         devices = [
             DeviceHeld(
@@ -52,16 +59,3 @@ def tell_nodes(wanted: Collection[str], scene: Scene) -> Iterator[NodeStory]:
         devices += by_plugin[node]
         if devices or wanted:
             yield NodeStory(node=node, devices=tuple(devices))
-
-
-def _of_plugin(pod: Pod) -> Iterator[DeviceHeld]:
-    """What a running pod has by the name of an extended resource, where no claim serves it."""
-    if not pod.spec.node_name or pod.has_ended or pod.status.extended_resource_claim_status is not None:
-        return
-    since = next((one.last_transition_time for one in pod.status.conditions if one.type == "PodScheduled"), "")
-    for key, amount in requests(pod).items():
-        if amount and is_extended(key):
-            holder = Holder(
-                claim="", pods=(pod.metadata.key,), since=since, share={key: str(Quantity.from_nano(amount))}
-            )
-            yield DeviceHeld(device=key, state=_PLUGIN, holders=(holder,))

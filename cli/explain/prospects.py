@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from allocator.pods import Amounts, Barriers
     from cli.loading import Scene
     from dra.objects import Pod, ResourceClaim
-    from dra.stock import Stock
 
 _STEPS = 2_000_000  # for all questions about blockers
 _NODES = 4  # kinds of nodes of which one is asked about
@@ -79,7 +78,13 @@ def prospect_of(pod: Pod, scene: Scene) -> Prospect | None:
     reachable = {name: node for name, node in stock.nodes.items() if not elsewhere(wants.claims, node)}
     may_go = [name for name, node in reachable.items() if next(find(node, {}), None) is None]
     tried = try_out(wants.open, stock, may_go or reachable)
-    beside = _beside(find, stock, used)
+    # What besides devices keeps the pod from nodes, the commonest first.
+    keeping: defaultdict[str, list[str]] = defaultdict(list)
+    for name, node in stock.nodes.items():
+        if why := " and ".join(map(": ".join, find(node, used.get(name, {})))):
+            keeping[why].append(name)
+    beside = [Beside(message=why, count=len(names), nodes=tuple(names)) for why, names in keeping.items()]
+    beside.sort(key=lambda one: -one.count)
     message = found.message
     nearest = ""
     blockers: list[Blocker] = []
@@ -174,16 +179,6 @@ def _blockers(
                 since=since_of(claim),
                 alone=alone,
             )
-
-
-def _beside(find: Barriers, stock: Stock, used: Mapping[str, Amounts]) -> list[Beside]:
-    """Say what besides devices keeps the pod from nodes, the commonest first."""
-    found: defaultdict[str, list[str]] = defaultdict(list)
-    for name, node in stock.nodes.items():
-        if why := " and ".join(map(": ".join, find(node, used.get(name, {})))):
-            found[why].append(name)
-    kept = [Beside(message=why, count=len(names), nodes=tuple(names)) for why, names in found.items()]
-    return sorted(kept, key=lambda one: -one.count)
 
 
 def scheduler_says(pod: Pod) -> str:

@@ -7,6 +7,7 @@ controller would make.
 from __future__ import annotations
 
 from collections import defaultdict
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -24,8 +25,6 @@ from dra.validation import shape
 from dra.wire import WireError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from cli.loading import Object, Scene
     from cluster.resources import Raw, Resource
     from webhook.state import Configuration
@@ -66,11 +65,21 @@ def tell_workload(word: str, name: str, namespace: str, scene: Scene, configurat
     if obj is not None:
         made = list(makings(obj))
         wanted = sum(one.replicas for one in made) if made else None
-        if not pods and made:
-            scene, pods = _with(scene, [one.pod for one in made])
+        if not pods:  # told of those that are in no cluster yet
+            coming: dict[str, Pod] = {}
+            raw: dict[str, Object] = {}
+            for one in made:
+                with suppress(WireError):
+                    read = read_object(one.pod)
+                    if isinstance(read, Pod):
+                        coming[read.metadata.key], raw[read.metadata.key] = read, one.pod
+            scene = msgspec.structs.replace(scene, pods=scene.pods | coming, raw=scene.raw | raw)
+            pods = list(coming.values())
     groups: defaultdict[tuple[object, ...], list[Pod]] = defaultdict(list)
     for pod in pods:
-        groups[_fate(pod)].append(pod)
+        said = tuple(one.message or one.reason for one in pod.status.conditions if one.status == FALSE)
+        fate = pod.status.phase, bool(pod.spec.node_name), bool(pod.metadata.deletion_timestamp), said
+        groups[fate].append(pod)
     alike = [
         PodsAlike(
             names=tuple(pod.metadata.name for pod in group),
@@ -80,14 +89,21 @@ def tell_workload(word: str, name: str, namespace: str, scene: Scene, configurat
     ]
     # Those that wait come first, then the most.
     alike.sort(key=lambda one: (bool(one.first.node), -len(one.names)))
-    between = [one for one in objects.values() if one is obj or owner_of(one) == found]
+    # Why no pods are made, as their controllers say it.
+    failures: list[str] = []
+    for each in objects.values():
+        if each is obj or owner_of(each) == found:
+            for condition in items(inside(each, "status"), "conditions"):
+                if condition.get("type") == _FAILED and condition.get("status") == "True":
+                    why = text(condition.get("message")) or text(condition.get("reason"))
+                    failures.append(f"{text(each.get('kind'))} {who(each).name}: {why}")
     return WorkloadStory(
         kind=found.kind,
         name=f"{found.namespace}/{found.name}",
         wanted=wanted,
         running=sum(pod.status.phase == "Running" for pod in pods),
         pods=tuple(alike),
-        conditions=tuple(_failures(between)),
+        conditions=tuple(failures),
     )
 
 
@@ -103,32 +119,3 @@ def _chain(pod: Pod, objects: dict[Who, Object]) -> set[Who]:
         above = objects.get(at)
         at = owner_of(above) if above is not None else None
     return chain
-
-
-def _fate(pod: Pod) -> tuple[object, ...]:
-    said = tuple(one.message or one.reason for one in pod.status.conditions if one.status == FALSE)
-    return pod.status.phase, bool(pod.spec.node_name), bool(pod.metadata.deletion_timestamp), said
-
-
-def _with(scene: Scene, made: Iterable[Object]) -> tuple[Scene, list[Pod]]:
-    """The scene with pods that are in no cluster yet."""
-    raw: dict[str, Object] = {}
-    pods: dict[str, Pod] = {}
-    for one in made:
-        try:
-            pod = read_object(one)
-        except WireError:
-            continue
-        if isinstance(pod, Pod):
-            raw[pod.metadata.key] = one
-            pods[pod.metadata.key] = pod
-    whole = msgspec.structs.replace(scene, pods={**scene.pods, **pods}, raw={**scene.raw, **raw})
-    return whole, list(pods.values())
-
-
-def _failures(objects: Iterable[Object]) -> Iterable[str]:
-    """Why no pods are made, as their controllers say it."""
-    for obj in objects:
-        for one in items(inside(obj, "status"), "conditions"):
-            if one.get("type") == _FAILED and one.get("status") == "True":
-                yield f"{text(obj.get('kind'))} {who(obj).name}: {text(one.get('message')) or text(one.get('reason'))}"

@@ -121,7 +121,13 @@ class Playground:
             async with asyncio.timeout(seconds):
                 while waiting:
                     await asyncio.sleep(0.02)
-                    waiting = {key for key in waiting if not _is_decided(await self.pod(*key))}
+                    for key in tuple(waiting):
+                        pod = await self.pod(*key)
+                        told = (
+                            one.reason for one in pod.status.conditions if one.type == PLACED and one.status == "False"
+                        )
+                        if pod.spec.node_name or next(told, WITHOUT_CLAIMS) != WITHOUT_CLAIMS:
+                            waiting.remove(key)
         except TimeoutError:
             return False
         return True
@@ -142,13 +148,6 @@ class Playground:
 def _told(problems: Iterable[Problem | Finding]) -> str:
     """Say each problem with its place, where it has one, and its code."""
     return "; ".join(f"{one.message}{one.path and f' at {one.path}'} [{one.code}]" for one in problems)
-
-
-def _is_decided(pod: Pod) -> bool:
-    if pod.spec.node_name:
-        return True
-    refused = next((c for c in pod.status.conditions if c.type == PLACED and c.status == "False"), None)
-    return refused is not None and refused.reason != WITHOUT_CLAIMS
 
 
 @asynccontextmanager

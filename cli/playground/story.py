@@ -74,7 +74,11 @@ def lines(fates: Sequence[Fate], *, width: int | None, colour: bool) -> Iterator
             "told": fate.told,
         }
         for word, texts in parts.items():
-            yield from _paragraph(word, texts, width)
+            head = word
+            for text in texts:
+                for piece in wrapped(printable(text), width and width - WORD - 5, 2):
+                    yield f"    {head.ljust(WORD)} {piece}"
+                    head = ""
         yield ""
 
 
@@ -134,12 +138,11 @@ def describe_requests(claim: ResourceClaim) -> list[str]:
 
 def describe_devices(results: Sequence[DeviceRequestAllocationResult]) -> str:
     """The devices of a claim, with what was taken of those that are shared."""
-    return ", ".join(_device(result) for result in results)
-
-
-def _device(result: DeviceRequestAllocationResult) -> str:
-    part = ", ".join(f"{amount} {name}" for name, amount in result.consumed_capacity.items())
-    return f"{result.device} ({part})" if part else result.device
+    told = []
+    for result in results:
+        part = ", ".join(f"{amount} {name}" for name, amount in result.consumed_capacity.items())
+        told.append(f"{result.device} ({part})" if part else result.device)
+    return ", ".join(told)
 
 
 def _request(request: DeviceRequest) -> str:
@@ -153,10 +156,3 @@ def _one(request: ExactDeviceRequest | DeviceSubRequest) -> str:
     part = "".join(f", {amount} {name}" for name, amount in amounts.items())
     count = "all" if request.allocation_mode == "All" else str(request.count or 1)
     return f"{count} {request.device_class_name}{part}"
-
-
-def _paragraph(word: str, texts: Sequence[str], width: int | None) -> Iterator[str]:
-    for text in texts:
-        for piece in wrapped(printable(text), width and width - WORD - 5, 2):
-            yield f"    {word.ljust(WORD)} {piece}"
-            word = ""

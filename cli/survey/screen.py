@@ -93,7 +93,18 @@ def screen(seen: Overview, *, columns: int | None, wide: bool, colour: bool) -> 
     if seen.plugins or seen.drivers:
         yield ""
         yield paint("Devices", "bold")
-        yield from _devices(seen, wide=wide)
+    for plugin in seen.plugins:
+        used = f"{plugin.moving:,} used by pods that move, {plugin.staying:,} by pods that stay"
+        after = f"{plugin.freed:,} freed, {plugin.stranded:,} stranded beside pods that stay"
+        yield f"  {printable(plugin.key)}: {plugin.devices:,} on {count_of(plugin.nodes, 'node')}; {used}; {after}"
+    for driver in seen.drivers:
+        yield f"  driver {printable(driver.driver)}: {driver.devices:,} on {count_of(driver.nodes, 'node')}"
+    for side in seen.sides if seen.plugins or seen.drivers else ():
+        groups = [(said, nodes) for name, said in _STANDING.items() if (nodes := getattr(side, name))]
+        parts = "; ".join(f"{len(nodes):,} {said}" for said, nodes in groups)
+        yield f"  {printable(side.key)}, node by node: {parts}"
+        for said, nodes in groups:
+            yield f"      {said}: {printable(few(nodes, len(nodes) if wide else _NAMED))}"
     if seen.unread:
         yield ""
         yield paint("Not read, so this survey is not whole", "bold")
@@ -142,18 +153,3 @@ def _table(workloads: Sequence[Asking], columns: int | None, *, colour: bool, wi
     left = len(workloads) - len(shown)
     if left:
         yield f"  ... and {left:,} more, which `-o wide`, csv, json and html list"
-
-
-def _devices(seen: Overview, *, wide: bool) -> Iterator[str]:
-    for one in seen.plugins:
-        used = f"{one.moving:,} used by pods that move, {one.staying:,} by pods that stay"
-        after = f"{one.freed:,} freed, {one.stranded:,} stranded beside pods that stay"
-        yield f"  {printable(one.key)}: {one.devices:,} on {count_of(one.nodes, 'node')}; {used}; {after}"
-    for driver in seen.drivers:
-        yield f"  driver {printable(driver.driver)}: {driver.devices:,} on {count_of(driver.nodes, 'node')}"
-    for side in seen.sides:
-        groups = [(said, nodes) for name, said in _STANDING.items() if (nodes := getattr(side, name))]
-        parts = "; ".join(f"{len(nodes):,} {said}" for said, nodes in groups)
-        yield f"  {printable(side.key)}, node by node: {parts}"
-        for said, nodes in groups:
-            yield f"      {said}: {printable(few(nodes, len(nodes) if wide else _NAMED))}"

@@ -90,19 +90,29 @@ async def find(cluster: Cluster, only: str = "", *, kinds: bool = False) -> Unin
     leases = [one for one in await all_of(resources.LEASES.raw) if one["metadata"]["name"] in _LEASES]
     steps += [_step(resources.LEASES.raw, one) for one in leases if one["metadata"]["namespace"] in homes]
     pods = await all_of(resources.PODS.raw)
-    for made, more in (
-        _rules(await all_of(resources.DEVICE_TAINT_RULES.raw)),
-        _templates(await all_of(resources.RESOURCE_CLAIM_TEMPLATES.raw), pods),
-    ):
-        steps += made
-        left += more
+    # Fences, and marks of audit agents, by their key and label.
+    for one in await all_of(resources.DEVICE_TAINT_RULES.raw):
+        fences = one["spec"].get("taint", {}).get("key") == names.FENCE
+        if fences or MARKED_ON in (one["metadata"].get("labels") or {}):
+            steps.append(_step(resources.DEVICE_TAINT_RULES.raw, one))
+    made, needed = _templates(await all_of(resources.RESOURCE_CLAIM_TEMPLATES.raw), pods)
+    steps += made
+    left += needed
     namespaces = await all_of(resources.NAMESPACES.raw)
     for kind, objects in (
         (resources.NAMESPACES.raw, namespaces),
         (resources.NODES.raw, await all_of(resources.NODES.raw)),
     ):
         steps += _labels(kind, objects)
-    left += _waiting(pods)
+    # Pods of other owners that nothing will place any more.
+    for one in pods:
+        spec, status = one.get("spec") or {}, one.get("status") or {}
+        ended = status.get("phase") in ("Succeeded", "Failed")
+        if spec.get("nodeName") or ended or (_is_ours(one) and not spec.get("resourceClaims")):
+            continue
+        scheduler = spec.get("schedulerName") or ""
+        if scheduler.startswith(names.NAME):
+            left.append(f"{_name(one)}, which waits for scheduler {scheduler}: delete it, and create it again")
 
     for definition in ours["CustomResourceDefinition"]:
         kind = resources.BY_ID[definition["metadata"]["name"]].raw
@@ -145,16 +155,6 @@ def _is_ours(obj: Raw) -> bool:
     )
 
 
-def _rules(rules: Iterable[Raw]) -> tuple[list[RemovalStep], list[str]]:
-    """Fences, and marks of audit agents, by their key and label."""
-    ours = [
-        one
-        for one in rules
-        if one["spec"].get("taint", {}).get("key") == names.FENCE or MARKED_ON in (one["metadata"].get("labels") or {})
-    ]
-    return [_step(resources.DEVICE_TAINT_RULES.raw, one) for one in ours], []
-
-
 def _templates(templates: Iterable[Raw], pods: Iterable[Raw]) -> tuple[list[RemovalStep], list[str]]:
     """Templates of ours; those that a pod still needs for a claim stay."""
     needed: dict[tuple[str, str], str] = {}
@@ -191,21 +191,6 @@ def _labels(kind: Resource[Raw], objects: Iterable[Raw]) -> Iterator[RemovalStep
             path = f"/status/conditions/{one['status']['conditions'].index(condition)}"
             as_seen = {"op": "test", "path": path, "value": condition}
             yield RemovalStep(f"{_name(one)}: its condition {condition['type']}", kind, name, patch=Operations((as_seen, {"op": "remove", "path": path})))  # fmt: skip
-
-
-def _waiting(pods: Iterable[Raw]) -> Iterator[str]:
-    """Pods of other owners that nothing will place any more."""
-    for one in pods:
-        spec, status = one.get("spec") or {}, one.get("status") or {}
-        if (
-            spec.get("nodeName")
-            or status.get("phase") in ("Succeeded", "Failed")
-            or (_is_ours(one) and not spec.get("resourceClaims"))
-        ):
-            continue
-        scheduler = spec.get("schedulerName") or ""
-        if scheduler.startswith(names.NAME):
-            yield f"{_name(one)}, which waits for scheduler {scheduler}: delete it, and create it again"
 
 
 async def take(cluster: Cluster, step: RemovalStep) -> bool:
