@@ -25,7 +25,7 @@ MIB = 1 << 20
 PATIENCE = 600.0
 TENANTS = 5
 # What a process may keep grows with the memory limit it finds; here it is that of the shipped manifests on every machine.
-AS_SHIPPED = "from cli import begin\nfrom runtime.informers import memory\nmemory.LIMITS = ()\nbegin()"
+AS_SHIPPED = "from cli import begin\nfrom runtime.informers import allotment\nallotment.LIMITS = ()\nbegin()"
 # By its name, how a process is started, and what it says when it is ready.
 PROCESSES: dict[str, tuple[tuple[str, ...], bytes]] = {
     "webhook": (("webhook", "--no-controllers", "--listen=127.0.0.1:0", "--metrics-listen=127.0.0.1:0"), b'"msg":"ready"'),

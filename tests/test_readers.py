@@ -27,8 +27,7 @@ from cluster import manifests, resources
 from cluster.errors import ApiError, ConfigError, from_response
 from cluster.kubernetes import answers
 from cluster.kubernetes.connection import kubeconfig
-from node.audit.kubelet_state import UnreadableState, read_state
-from node.audit.other_drivers import BadCheckpoint, read_other_driver, sum_of
+from node.audit.other_drivers import BadCheckpoint, UnreadableState, read_other_driver, read_state, sum_of
 from node.audit.reservations import Unlikely, read_reservations
 from node.checkpoint import BrokenCheckpoint, _sum
 from node.checkpoint import decode as read_checkpoint

@@ -9,13 +9,12 @@ from __future__ import annotations
 from allocator.decisions.advice import advice
 from allocator.decisions.compact_answer import KnownNodes, OtherNodes, known_nodes, other_nodes
 from allocator.decisions.decider import BY_DEFAULT, Decider, Hindrance, Outlook, Outlooks, Serving, Unserved, shape_of
-from allocator.decisions.nominated import reaches_shared_pool, with_pods
 from allocator.decisions.placement import STRATEGY, PlacementRules, full_nodes, placement_of
 from allocator.decisions.pod_claims import find_claims
 from allocator.decisions.readiness import devices_ready, latest_binding, unusable
 from allocator.decisions.redaction import name_pods, redact
 from allocator.decisions.replacement import Unreplaceable, plan_replacement
-from allocator.decisions.trial import NodeGroup, claims_for, try_out
+from allocator.decisions.trial import NodeGroup, claims_for, reaches_shared_pool, try_out, with_pods
 
 __all__ = [
     "BY_DEFAULT",

@@ -1,4 +1,4 @@
-"""What would become of a pod that does not exist: its claims as templates would make them, and what every kind of node says.
+"""What would be: the stock after other pods have come, and what becomes of a pod that does not exist, with claims as templates would make them.
 
 Nothing is assumed: the stock that was asked is the stock that is left.
 """
@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from allocator import allocate
 from allocator.all_nodes import fleet
-from allocator.answer import Reason, Verdict
+from allocator.answer import Reason, Verdict, with_allocation
+from allocator.decisions.pod_claims import find_claims
 from allocator.one_node import Options
 from dra.budget import Budget
 from dra.objects import ObjectMeta, ResourceClaim
@@ -86,3 +88,21 @@ def try_out(claims: Sequence[ResourceClaim], stock: Stock, nodes: Iterable[str] 
         devices = tuple(f"{result.driver}/{result.pool}/{result.device}" for result in answer.results)
         told.append(NodeGroup(answer.verdict, group, answer.reasons, answer.error or "", devices))
     return (*told, *(NodeGroup(answers.verdict(group[0]), group) for group in groups[MOST_GROUPS:]))
+
+
+def reaches_shared_pool(stock: Stock, node: str) -> bool:
+    """Say whether a node reaches devices that other nodes may reach as well."""
+    if node not in stock.nodes or not stock.pages_on.get(""):
+        return False
+    pages = (page for pool in stock.pools(node) for page in stock.pages_of.get(pool.id, ()))
+    return any(not page.node_name for page in pages)
+
+
+def with_pods(stock: Stock, node: str, pods: Sequence[Pod]) -> Stock:
+    """Answer with the stock after some pods have taken what they want on a node; a pod that no longer fits there takes nothing."""
+    for pod in pods:
+        wanted = find_claims(pod, stock).open
+        answer = allocate(stock, node, wanted) if wanted else None
+        for claim, granted in zip(wanted, answer.allocations if answer else (), strict=False):
+            stock = stock.with_(with_allocation(claim, granted.allocation))
+    return stock

@@ -9,8 +9,7 @@ from __future__ import annotations
 from allocator.reports.coverage import PageCoverage, look, rule_of, status_of
 from allocator.reports.drift import Drift, drift
 from allocator.reports.nodes import DeviceReport, DeviceState, NodeReport, node_report
-from allocator.reports.reserved import reserved_on
-from allocator.reports.shares import Share, shares
+from allocator.reports.shares import Share, reserved_on, shares
 
 __all__ = [
     "DeviceReport",

@@ -1,7 +1,7 @@
 """Who has what: pod, claim, device and share in one row, as allocations, reservations and slices say it.
 
 A container is not named: a claim is a pod's, and its containers may share what is in it. Access of an admin holds nothing and is
-left out. A device that is not published any more still has its row, without a uuid.
+left out. A device that is not published any more still has its row, without a uuid. What the ledger holds and no claim shows yet has rows of its own.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from allocator.reservations import State
 from dra.objects import node_of
 from dra.quantity import Quantity
 from dra.stock import results_by_pool
@@ -17,6 +18,7 @@ from dra.stock import results_by_pool
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from allocator.reservations import Ledger
     from dra.objects import Pod
     from dra.stock import PoolDevices, PoolId, Stock
 
@@ -64,3 +66,41 @@ def shares(stock: Stock, pods: Iterable[Pod]) -> Iterator[Share]:
                         share_id=result.share_id or "",
                         amounts=result.consumed_capacity,
                     )
+
+
+class ReservedDevice(msgspec.Struct, frozen=True, rename="camel"):
+    """A device, or a share of one."""
+
+    driver: str
+    pool: str
+    device: str
+    share_id: str = ""  # "" if all of it is reserved
+
+
+class UnwrittenClaim(msgspec.Struct, frozen=True, rename="camel"):
+    """What one claim will have. It is in doubt while its write has no answer: that may have landed, or land yet."""
+
+    namespace: str
+    claim: str
+    uid: str
+    in_doubt: bool
+    devices: tuple[ReservedDevice, ...]
+
+
+def reserved_on(ledger: Ledger, node: str) -> Iterator[UnwrittenClaim]:
+    """Yield what is reserved for pods on a node, without what claims themselves show."""
+    for uid in ledger.ahead:
+        hold = ledger.holds.get(uid)
+        if hold is None or hold.intent is None or hold.claim.status.allocation is not None:
+            continue
+        users = (ledger.reservations.get(pod) for pod in hold.users)
+        states = {user.state for user in users if user is not None and user.node == node}
+        if not states:
+            continue
+        devices = tuple(
+            ReservedDevice(one.driver, one.pool, one.device, one.share_id or "")
+            for one in hold.intent.devices.results
+            if not one.admin_access
+        )
+        meta = hold.claim.metadata
+        yield UnwrittenClaim(meta.namespace, meta.name, uid, hold.lost or State.DOUBT in states, devices)

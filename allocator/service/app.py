@@ -1,12 +1,14 @@
-"""Requests on one side, calls on the other: which path belongs to which group, which callers may ask, and what an error looks like."""
+"""Requests on one side, calls on the other: which path belongs to which group, which callers may ask, and what questions, answers and
+refusals look like.
+"""
 
 from __future__ import annotations
 
 import logging
 from http import HTTPStatus
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from allocator.service.replies import Refusal, refuse
+from dra.wire import WireError, decode, encode
 from runtime.authentication import Callers, Credentials
 from runtime.http import Limits, Reply
 
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 
     Answering = Callable[[Head, bytes], Reply | Coroutine[None, None, Reply]]
     Routes = Mapping[tuple[str, str], Answering]
+    from collections.abc import Callable, Coroutine, Mapping
 
 logger = logging.getLogger("drawbridge.allocator")
 MIB = 1 << 20
@@ -89,3 +92,41 @@ def _refuse_error(head: Head, error: Exception) -> Reply:
 
 def _no(status: int, message: str, remedy: str) -> Reply:
     return refuse(Refusal(status, message, remedy))
+
+
+Q = TypeVar("Q")
+JSON = "application/json"
+
+
+class Refusal(Exception):  # noqa: N818  an answer to a scheduler, not an error of ours
+    """What was asked for is not done: an HTTP status, why, and what to do."""
+
+    def __init__(self, status: int, message: str, remedy: str = "", detail: Mapping[str, object] | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.remedy = remedy
+        self.detail = detail or {}
+
+
+def read(body: bytes, type_: type[Q]) -> Q:
+    """Read a question."""
+    try:
+        return decode(body, type_)
+    except WireError as error:
+        raise Refusal(HTTPStatus.BAD_REQUEST, f"the body cannot be read: {error}", "see docs/bridge.md") from None
+
+
+def asked(type_: type[Q], answer: Callable[[Q], Reply | Coroutine[None, None, Reply]]) -> Answering:
+    """Answer questions that are read as a type."""
+    return lambda _, body: answer(read(body, type_))
+
+
+def json(value: object, status: int = HTTPStatus.OK) -> Reply:
+    """Answer with JSON."""
+    return Reply(int(status), encode(value), JSON)
+
+
+def refuse(refusal: Refusal) -> Reply:
+    """Answer with why not."""
+    return json({"error": refusal.message, "remedy": refusal.remedy, **refusal.detail}, refusal.status)

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 
 from allocator.reservations import Followed, Led, Tick
 from allocator.service.extended_claims import ExtendedClaims
-from allocator.service.knowledge import Knowledge
-from allocator.service.lead import Lead
+from allocator.service.knowledge import Knowledge, Lead
 from allocator.service.live_ledger import LiveLedger
 from allocator.service.pending_pods import PendingPods
 from allocator.service.piecewise import PiecewiseDecider

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from allocator.reservations import ClaimWrite
-    from allocator.service.lead import Lead
+    from allocator.service.knowledge import Lead
     from allocator.service.metrics import Metrics
     from cluster.protocol import Cluster
     from dra.objects import ResourceClaim

@@ -1,15 +1,18 @@
 """What the process knows of its cluster: informers in front, one stock and the pods behind, and how far they can be trusted.
 
 The stock is the one to decide on: what the ledger means to write stands in it before any informer tells. It is one line
-of stocks, each made from the one before by what changed, so that a question that was asked of an earlier one is cheap.
+of stocks, each made from the one before by what changed, so that a question that was asked of an earlier one is cheap. Of several
+replicas one leads (`Lead`): it decides and writes, and every other one refuses to.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
+from allocator.service.app import Refusal
 from cluster import resources
 from cluster.errors import ApiError, NotFound
 from cluster.outlines import without_environment
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
     from cluster.protocol import Cluster
     from cluster.server import Server
     from dra.objects import DeviceQuota, Pod, ResourceClaim
+    from runtime.controllers import Election
     from runtime.informers import Batch, Delta, Informer
 
 logger = logging.getLogger("drawbridge.allocator")
@@ -226,3 +230,36 @@ def _is_idle(delta: Delta[Any]) -> bool:
         case DeviceCompatibility():
             return bool(old.spec == new.spec)
     return False
+
+
+class Lead:
+    """Says whether this replica decides, and whether it may write."""
+
+    def __init__(self, knowledge: Knowledge, election: Election) -> None:
+        self._knowledge = knowledge
+        self._election = election
+        self.leads = False  # set by `Bridge.leading`
+
+    def unready(self) -> str:
+        """Say why nothing can be decided now; "" if it can."""
+        return self._knowledge.what_is_unread() or ("" if self.leads else "another replica leads")
+
+    def may_write(self) -> bool:
+        """Say whether this replica leads, and no other replica can hold the lease by now."""
+        return self.leads and self._election.is_sure()
+
+    def demand_ready(self) -> None:
+        """Raise Refusal before the cluster was read, and while another replica leads."""
+        if problem := self.unready():
+            raise Refusal(
+                HTTPStatus.SERVICE_UNAVAILABLE,
+                f"devices cannot be decided on now: {problem}",
+                "wait; nothing is lost meanwhile",
+            )
+
+    def demand_lead(self) -> None:
+        """Raise Refusal while another replica may lead."""
+        if not self.may_write():
+            raise Refusal(
+                HTTPStatus.SERVICE_UNAVAILABLE, "another replica may lead by now", "wait; nothing is lost meanwhile"
+            )

@@ -9,7 +9,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from allocator.reports import reserved_on
-from allocator.service.replies import Refusal, json
+from allocator.service.app import Refusal, json
 from cluster.errors import ApiError
 from runtime.authentication import TooManyTokens
 from runtime.http import Limits

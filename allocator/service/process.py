@@ -23,7 +23,7 @@ from allocator.service.quota.reviews import PLACE, QuotaReviews
 from allocator.service.schedulers.extender import Extender, extender_routes
 from allocator.service.schedulers.plugin import Plugin, plugin_routes
 from runtime.authentication import TokenReviews
-from runtime.controllers import Election, new_recorder
+from runtime.controllers import Election, Recorder
 from runtime.process import run_until
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Service:
             identity=settings.identity,
             term=settings.term,
         )
-        recorder = new_recorder(cluster, "drawbridge-allocator", settings.identity)
+        recorder = Recorder(cluster, "drawbridge-allocator", instance=settings.identity)
         self.bridge = Bridge(cluster, settings, self.election, recorder, self.metrics)
         self.evictions = Evictions(self.bridge)
         self._plugin = Plugin(

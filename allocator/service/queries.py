@@ -21,7 +21,7 @@ from allocator.answer import Verdict, as_granted
 from allocator.decisions import NodeGroup, Unreplaceable, claims_for, plan_replacement, try_out
 from allocator.pods import elsewhere
 from allocator.reports import DeviceState, node_report, shares
-from allocator.service.replies import Refusal, json, refuse
+from allocator.service.app import Refusal, json, refuse
 from allocator.service.settings import ANSWER_SECONDS
 from cluster.manifests import ManifestError, parse
 from dra.errors import QuantityError

@@ -25,8 +25,8 @@ from allocator.one_node import Options
 from allocator.pods import elsewhere
 from allocator.preemption import held_near, settle, without_pods, without_the_gone
 from allocator.reservations import PodSeen, State, TakeBack
+from allocator.service.app import Refusal
 from allocator.service.preemption.nominations import OUTBID
-from allocator.service.replies import Refusal
 from dra.budget import Budget
 from dra.footprint import footprint
 from dra.objects import asks_by_name, claim_names

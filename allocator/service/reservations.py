@@ -25,9 +25,9 @@ from allocator.reservations import (
     overlaps,
     pools_of,
 )
+from allocator.service.app import Refusal
 from allocator.service.live_ledger import PAUSE
 from allocator.service.preemption.nominations import OUTBID
-from allocator.service.replies import Refusal
 
 if TYPE_CHECKING:
     from allocator.reservations import Reservation

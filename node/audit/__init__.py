@@ -6,9 +6,15 @@ from node.audit.condition import CONDITION, condition_of, stood_by_at, worn_by
 from node.audit.findings import COMPONENT, OVER, AuditFinding, FindingAges, FindingKind, claim_uid, examine
 from node.audit.hardware_identity import Hardware
 from node.audit.holders import ContainerDevice, holders
-from node.audit.kubelet_state import UnreadableState, read_state
 from node.audit.marks import HELD_BY_PLUGIN, MARKED_ON, markable, marks_of, plan, seen_at, sign_of, unmarkable
-from node.audit.other_drivers import BadCheckpoint, UnknownForm, read_other_driver, with_names
+from node.audit.other_drivers import (
+    BadCheckpoint,
+    UnknownForm,
+    UnreadableState,
+    read_other_driver,
+    read_state,
+    with_names,
+)
 from node.audit.reservations import Unlikely, in_both, read_reservations
 from node.audit.snapshot import (
     DeviceId,

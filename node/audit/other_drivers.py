@@ -1,6 +1,6 @@
-"""Prepared claims in the checkpoints of other vendors' drivers, `checkpoint.json` in their folder: as far as their form is known.
+"""Prepared claims as others have written them down: the kubelet in `dra_manager_state`, other vendors' drivers in `checkpoint.json`.
 
-There are two forms:
+Of checkpoints two forms are known:
 
 - The kubelet's checkpoint manager's (NVIDIA's GPU and compute domain drivers, HAMi's, AMD's, and many that began as Kubernetes' example): an
   object with `checksum`, and `v1` or `v2`, each with `preparedClaims` by the claims' uids. `v2` has a sum of its own, the claim's name and
@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
 import msgspec
 from msgspec.structs import replace
@@ -160,3 +161,56 @@ def _there(driver: str, uid: str, namespace: str = "", name: str = "", *device: 
     pool, device_name, share = device or ("", "", "")
     where = DeviceId(driver, pool, device_name)
     return PreparedThere(f"the driver {driver}", namespace, name, where, uid, share)
+
+
+MEMORY = "the kubelet's memory"
+
+
+class UnreadableState(Exception):  # noqa: N818  what the file is
+    """The file is not one that a kubelet wrote; the message says why."""
+
+
+class _StateDevice(msgspec.Struct, frozen=True, rename="pascal"):
+    pool_name: str = ""
+    device_name: str = ""
+    share: str | None = msgspec.field(name="ShareID", default=None)
+
+
+class _PreparedByDriver(msgspec.Struct, frozen=True, rename="pascal"):
+    devices: tuple[_StateDevice, ...] | None = None
+
+
+class _StateClaim(msgspec.Struct, frozen=True, rename="pascal"):
+    claim_uid: str = msgspec.field(name="ClaimUID", default="")
+    claim_name: str = ""
+    namespace: str = ""
+    driver_state: dict[str, _PreparedByDriver] | None = None
+
+
+class _StateData(msgspec.Struct, frozen=True, rename="pascal"):
+    claim_info_state_list: tuple[_StateClaim, ...] | None = None
+
+
+class _StateFile(msgspec.Struct, frozen=True, rename="pascal"):
+    data: str
+    checksum: int
+
+
+def read_state(data: bytes) -> tuple[PreparedThere, ...]:
+    try:
+        file = msgspec.json.decode(data, type=_StateFile)
+        inner = file.data.encode()
+        if crc32(inner) != file.checksum:
+            raise UnreadableState("its checksum is not that of its content")
+        claims = msgspec.json.decode(inner, type=_StateData).claim_info_state_list
+    except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
+        raise UnreadableState(f"it is not as a kubelet writes it: {error}") from None
+    found: list[PreparedThere] = []
+    for claim in claims or ():
+        for driver, state in (claim.driver_state or {}).items():
+            for one in state.devices or ():
+                where = DeviceId(driver, one.pool_name, one.device_name)
+                found.append(
+                    PreparedThere(MEMORY, claim.namespace, claim.claim_name, where, claim.claim_uid, one.share or "")
+                )
+    return tuple(found)

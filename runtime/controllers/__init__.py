@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from runtime.controllers.claim_controller import ClaimController
 from runtime.controllers.election import Election, Term
-from runtime.controllers.events import Recorder, new_recorder, now_of_the_wall
+from runtime.controllers.events import Recorder, now_of_the_wall
 from runtime.controllers.workqueue import WorkQueue
 
-__all__ = ["ClaimController", "Election", "Recorder", "Term", "WorkQueue", "new_recorder", "now_of_the_wall"]
+__all__ = ["ClaimController", "Election", "Recorder", "Term", "WorkQueue", "now_of_the_wall"]

@@ -63,6 +63,11 @@ class _Known(msgspec.Struct):
     written: float
 
 
+def now_of_the_wall() -> str:
+    """Say what time it is, as objects have it."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
 class Recorder:
     """Tells people, in the name of one component."""
 
@@ -72,16 +77,16 @@ class Recorder:
         component: str,
         *,
         instance: str = "",
-        now: Callable[[], str],
-        clock: Callable[[], float],
-        suffix: Callable[[], str],
+        now: Callable[[], str] = now_of_the_wall,
+        clock: Callable[[], float] | None = None,
+        suffix: Callable[[], str] = lambda: secrets.token_hex(8),
     ) -> None:
         """`now` is the time as text, `clock` in seconds that never go back, `suffix` makes names unique."""
         self._cluster = cluster
         self._component = component
         self._instance = instance
         self._now = now
-        self._clock = clock
+        self._clock = clock or asyncio.get_running_loop().time
         self._suffix = suffix
         self._known: OrderedDict[Said, _Known] = OrderedDict()
 
@@ -182,21 +187,4 @@ def _statement(about: object, reason: str, message: str, type_: str) -> Said:
         reason=reason,
         message=message,
         type=type_,
-    )
-
-
-def now_of_the_wall() -> str:
-    """Say what time it is, as objects have it."""
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def new_recorder(cluster: Cluster, component: str, identity: str) -> Recorder:
-    """Write events in the name of a component."""
-    return Recorder(
-        cluster,
-        component,
-        instance=identity,
-        now=now_of_the_wall,
-        clock=asyncio.get_running_loop().time,
-        suffix=lambda: secrets.token_hex(8),
     )

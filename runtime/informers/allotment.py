@@ -1,12 +1,15 @@
-"""How much of a collection is kept: so many bytes in all, and so many of one owner, which is a namespace, or a node. Pure.
+"""How much of a collection is kept: so many bytes in all, and so many of one owner, which is a namespace, or a node.
 
 An owner may always keep a little (`FLOOR`), whatever others have taken, so that no owner's objects keep out another's. Beyond that
 what comes first is kept. A small object counts as a third of what it takes, because honest ones are many and small, and large ones
 are what an attacker fills a memory with. What is not kept is set aside: counted by owner, and read again when there is room (`is_freed`).
+Bounds are made for the memory limit that the manifests ship, and grow with it (`scale`).
 """
 
 from __future__ import annotations
 
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -84,3 +87,22 @@ class Allotment:
     def is_freed(self) -> bool:
         """Whether there is so much room again that what was set aside is worth reading anew."""
         return bool(self.aside) and self._freed > self.size // _WORTH_READING
+
+
+SHIPPED = 1 << 30  # the memory limit in manifests/
+# The limit of a container, by cgroup version. Without a limit a file says `max` or a number beyond any memory.
+LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
+_NO_LIMIT = 1 << 50
+
+
+@cache
+def scale() -> float:
+    """Say by how much the process's memory limit exceeds the shipped one; 1 without a limit, or with a smaller one."""
+    for file in LIMITS:
+        try:
+            limit = int(file.read_text())
+        except (OSError, ValueError):
+            continue
+        if limit < _NO_LIMIT:
+            return max(1.0, limit / SHIPPED)
+    return 1.0

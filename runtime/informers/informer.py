@@ -27,10 +27,9 @@ from cluster.errors import ApiError, Unavailable
 from cluster.protocol import ADDED, DELETED, Bookmark, Change, Unreadable
 from cluster.resources import key, owner, version_of
 from dra.footprint import footprint
-from runtime.informers.allotment import NODE_SHARE, Allotment
+from runtime.informers.allotment import NODE_SHARE, Allotment, scale
 from runtime.informers.backoff import Backoff
 from runtime.informers.cache import Cache, Delta
-from runtime.informers.memory import scale
 from runtime.informers.quarantine import PASSED, Quarantine
 from runtime.informers.reflection import SHORT_WATCH, Outcome, Phase, ReflectionState, outcome
 

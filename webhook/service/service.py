@@ -15,7 +15,7 @@ from certs.change_watch import ChangeWatch
 from certs.material import SEAL_BYTES, Names
 from certs.store import Store, allocators_name, authoritys_name, seals_name
 from runtime.authentication import Callers, Credentials
-from runtime.controllers import Election, Term, new_recorder
+from runtime.controllers import Election, Recorder, Term
 from runtime.http import Address
 from runtime.informers import Quarantine
 from runtime.process import run_until
@@ -161,7 +161,7 @@ class Service:
 
         # A grace that is shorter than the usual interval is kept too.
         sweep_every = min(settings.sweep_every, max(settings.sweep_after, LEAST_SWEEP_SECONDS))
-        recorder = new_recorder(self._cluster, CONTROLLER, settings.identity)
+        recorder = Recorder(self._cluster, CONTROLLER, instance=settings.identity)
 
         async def lead() -> None:
             state = self.follower.state

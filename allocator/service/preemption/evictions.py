@@ -40,7 +40,7 @@ from allocator.preemption import (
     without_pods,
     without_the_gone,
 )
-from allocator.service.replies import Refusal
+from allocator.service.app import Refusal
 from cluster.errors import ApiError, Conflict, NotFound
 from cluster.patch import Apply
 from cluster.resources import PODS

@@ -17,7 +17,7 @@ import msgspec
 
 from allocator.decisions import Outlook
 from allocator.preemption import may_preempt, priority
-from allocator.service.replies import Refusal
+from allocator.service.app import Refusal
 from dra.objects import Pod
 
 if TYPE_CHECKING:

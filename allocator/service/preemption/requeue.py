@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from allocator.service.replies import Refusal
+from allocator.service.app import Refusal
 from cluster.errors import ApiError, BadRequest, Conflict, Invalid, NotFound
 from cluster.patch import Merge
 from cluster.resources import RESOURCE_CLAIMS

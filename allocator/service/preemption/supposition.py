@@ -15,8 +15,8 @@ from msgspec.structs import replace
 
 from allocator.decisions import Outlooks, Unserved, with_pods
 from allocator.preemption import Holders, priority, without_pods
+from allocator.service.app import Refusal
 from allocator.service.questions import for_supposed_stock
-from allocator.service.replies import Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

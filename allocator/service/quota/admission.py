@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, TypeVar
 from msgspec.structs import replace
 
 from allocator.quota import PendingUsage, QuotaQuestion, core_lines, extended_wants
-from allocator.service.replies import Refusal
+from allocator.service.app import Refusal
 from cluster.resources import RESOURCE_CLAIM_TEMPLATES, RESOURCE_QUOTAS
 from dra.budget import Budget
 from dra.errors import OutOfBudget

@@ -6,26 +6,23 @@ Drivers publish all day and the number of devices follows them, so a mere change
 from __future__ import annotations
 
 import asyncio
-import logging
 from math import inf
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from allocator.reports import PageCoverage, look, rule_of, status_of
-from cluster.errors import ApiError, Conflict, NotFound
-from cluster.patch import Merge
+from allocator.service.quota.quotas import StatusWriter
 from cluster.resources import DEVICE_COMPATIBILITIES
 from dra.objects import DeviceCompatibility, DeviceCompatibilityStatus
 from dra.stock import Page
 
 if TYPE_CHECKING:
-    from allocator.service.lead import Lead
+    from allocator.service.knowledge import Lead
     from cluster.protocol import Cluster
     from dra.stock import Stock
     from runtime.informers import Informer
 
-logger = logging.getLogger("drawbridge.allocator")
 NUMBER_SECONDS = 30.0
 _POOLS_A_TURN = 64
 
@@ -34,12 +31,11 @@ class Compatibilities:
     """The rules of a cluster about which devices go together."""
 
     def __init__(self, cluster: Cluster, followed: Informer[DeviceCompatibility]) -> None:
-        self._cluster = cluster
+        self._statuses = StatusWriter(cluster, DEVICE_COMPATIBILITIES)
         self._followed = followed
         self._clock = asyncio.get_running_loop().time
         self._looks: dict[str, _Look] = {}  # by name
         self._written: dict[str, float] = {}  # by name: when
-        self._denied = ""
 
     async def keep(self, stock: Stock, lead: Lead) -> None:
         """Write `status` where it is not what there is. A write that fails is repeated in a later round."""
@@ -69,19 +65,8 @@ class Compatibilities:
             "devices": status.devices,
             "findings": findings,
         }
-        patch = {"metadata": {"resourceVersion": meta.resource_version}, "status": written}
-        try:
-            await self._cluster.patch(DEVICE_COMPATIBILITIES, meta.name, Merge(patch), subresource="status")
-        except (Conflict, NotFound):
-            return  # it has changed; the next round sees it
-        except ApiError as error:
-            if error.message != self._denied:
-                problem = {"problem": error.message}
-                logger.warning("the status of a DeviceCompatibility could not be written", extra=problem)
-            self._denied = error.message
-        else:
+        if await self._statuses.write(meta, written):
             self._written[meta.name] = now
-            self._denied = ""
 
 
 class _Look(msgspec.Struct, frozen=True, eq=False):

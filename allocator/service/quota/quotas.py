@@ -19,10 +19,10 @@ from dra.stock import amounts_of, total
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from allocator.service.knowledge import Knowledge
-    from allocator.service.lead import Lead
+    from allocator.service.knowledge import Knowledge, Lead
     from cluster.protocol import Cluster
-    from dra.objects import DeviceQuota, Pod, ResourceClaim
+    from cluster.resources import Resource
+    from dra.objects import DeviceQuota, ObjectMeta, Pod, ResourceClaim
     from dra.policy import Limit, QuotaLine
     from dra.stock import Amounts, Stock
 
@@ -30,13 +30,37 @@ logger = logging.getLogger("drawbridge.allocator")
 Object = dict[str, Any]
 
 
+class StatusWriter:
+    """Writes statuses of one kind on the version that was seen. Why that is refused is logged once."""
+
+    def __init__(self, cluster: Cluster, kind: Resource[Any]) -> None:
+        self._cluster = cluster
+        self._kind = kind
+        self._denied = ""
+
+    async def write(self, meta: ObjectMeta, status: Object) -> bool:
+        """Write a status; say whether that was done. An object that has changed meanwhile is seen in the next round."""
+        patch = Merge({"metadata": {"resourceVersion": meta.resource_version}, "status": status})
+        try:
+            await self._cluster.patch(self._kind, meta.name, patch, meta.namespace or None, subresource="status")
+        except (Conflict, NotFound):
+            return False
+        except ApiError as error:
+            if error.message != self._denied:
+                problem = {"problem": error.message}
+                logger.warning("the status of a %s could not be written", self._kind.kind, extra=problem)
+            self._denied = error.message
+            return False
+        self._denied = ""
+        return True
+
+
 class Quotas:
     """The quotas of a cluster."""
 
     def __init__(self, cluster: Cluster, knowledge: Knowledge) -> None:
-        self._cluster = cluster
+        self._statuses = StatusWriter(cluster, DEVICE_QUOTAS)
         self._knowledge = knowledge
-        self._denied = ""
 
     def unknown(self, namespace: str) -> str:
         """Say that a namespace has quotas beyond what is kept in memory of one namespace; "" if all of its quotas are known."""
@@ -86,7 +110,6 @@ class Quotas:
                 return
             held = held_of_quota(quota, stock, self._knowledge.pod)
             meant = self._of(quota, assumed, stock)
-            meta = quota.metadata
             status = quota.status
             hard: dict[str, Quantity] = {}
             used: dict[str, Quantity] = {}
@@ -96,24 +119,12 @@ class Quotas:
                 used[limit.key] = Quantity.from_nano(amount, limit.hard.format)
             if status.hard == hard and status.used == used:
                 continue
-            patch: Object = {
-                "metadata": {"resourceVersion": meta.resource_version},
-                "status": {
-                    # A key that is no more is taken away by a null.
-                    "hard": dict.fromkeys(status.hard) | {key: str(amount) for key, amount in hard.items()},
-                    "used": dict.fromkeys(status.used) | {key: str(amount) for key, amount in used.items()},
-                },
+            # A key that is no more is taken away by a null.
+            written = {
+                "hard": dict.fromkeys(status.hard) | {key: str(amount) for key, amount in hard.items()},
+                "used": dict.fromkeys(status.used) | {key: str(amount) for key, amount in used.items()},
             }
-            try:
-                await self._cluster.patch(DEVICE_QUOTAS, meta.name, Merge(patch), meta.namespace, subresource="status")
-            except (Conflict, NotFound):
-                continue  # it has changed; the next round sees it
-            except ApiError as error:
-                if error.message != self._denied:
-                    logger.warning("the status of a DeviceQuota could not be written", extra={"problem": error.message})
-                self._denied = error.message
-            else:
-                self._denied = ""
+            await self._statuses.write(quota.metadata, written)
 
     def _of(self, quota: DeviceQuota, assumed: Mapping[str, list[ResourceClaim]], stock: Stock) -> Amounts:
         """Say how much of what is assumed a quota is about."""

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import aiohttp
 
+from allocator.service.app import JSON, Refusal
 from allocator.service.quota.admission import Unfinished
-from allocator.service.replies import JSON, Refusal
 from runtime.http import Reply
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from allocator.service.ports import Listening, Ports
 from allocator.service.queries import Queries, api_routes
 from allocator.service.quota.quotas import Quotas
 from allocator.service.read_only.explanations import AGAIN, GRACE, Explanations
-from runtime.controllers import new_recorder
+from runtime.controllers import Recorder
 from runtime.process import run_until
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class ReadOnlyAllocator:
         """A pod is told nothing for `grace` seconds, and looked at again after `again`."""
         self._settings = settings
         self._clock = asyncio.get_running_loop().time
-        recorder = new_recorder(cluster, COMPONENT, settings.identity)
+        recorder = Recorder(cluster, COMPONENT, instance=settings.identity)
 
         async def keep(pod: Pod, sentence: str) -> bool:
             return await recorder.keep(pod, REASON, sentence, warning=True)

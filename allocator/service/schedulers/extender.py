@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from allocator.decisions import Outlook
+from allocator.service.app import Refusal, asked, json
 from allocator.service.preemption.nominations import OUTBID
-from allocator.service.replies import Refusal, asked, json
 from cluster.errors import ApiError
 from cluster.resources import PODS
 from dra.objects import ObjectMeta, Pod

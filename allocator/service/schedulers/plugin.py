@@ -29,8 +29,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
 
 from allocator.decisions import KnownNodes, known_nodes, other_nodes
+from allocator.service.app import Refusal, asked, json
 from allocator.service.preemption.supposition import SUPPOSED, Supposition
-from allocator.service.replies import Refusal, asked, json
 from dra.objects import Pod
 from dra.wire import Wire
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Self, TypeVar
 
 from grpclib.client import UnaryStreamMethod, UnaryUnaryMethod
 from grpclib.const import Cardinality, Handler, Status
@@ -29,7 +30,6 @@ from node.messages import (
     decode,
 )
 from node.plugins import Plugged, PluginFault, PluginPreference, read_answer, refusal
-from node.service.adapting.latest import Latest
 from node.service.grpc import BROKEN, channel_to
 from node.service.sockets import GrpcSocket
 
@@ -272,3 +272,43 @@ class _Session:
         if self._channel is not None:
             self._channel.close()
             self._channel = None
+
+
+T = TypeVar("T")
+
+# Between two messages that are read. A faster sender waits: gRPC takes only so many bytes that were not read.
+BREATH = 0.01
+
+
+class Latest(Generic[T]):
+    """Iterate over a stream, without messages that were overtaken before they were read."""
+
+    def __init__(self, stream: AsyncIterator[T], breath: float = BREATH) -> None:
+        self._said: deque[T] = deque(maxlen=1)
+        self._news = asyncio.Event()
+        self._reading = asyncio.create_task(self._read(stream, breath))
+        # However the stream ends, the waiting reader is woken.
+        self._reading.add_done_callback(lambda _: self._news.set())
+
+    async def close(self) -> None:
+        self._reading.cancel()
+        await asyncio.gather(self._reading, return_exceptions=True)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> T:
+        """Wait for something new; raise what ended the stream when its last word was heard."""
+        await self._news.wait()
+        if self._said:
+            if not self._reading.done():
+                self._news.clear()
+            return self._said.pop()
+        await self._reading
+        raise StopAsyncIteration
+
+    async def _read(self, stream: AsyncIterator[T], breath: float) -> None:
+        async for said in stream:
+            self._said.append(said)
+            self._news.set()
+            await asyncio.sleep(breath)

@@ -32,7 +32,7 @@ from node.service.auditing.sources import SOCKET
 from node.service.auditing.watcher import Watcher
 from node.service.driver import NodePaths
 from node.service.metrics import container_devices
-from runtime.controllers import new_recorder
+from runtime.controllers import Recorder
 from runtime.http import Address
 from runtime.metrics import MetricsPort
 from runtime.process import run_until
@@ -84,7 +84,7 @@ class Agent:
         allocator = AllocatorClient(cluster, address, self._node) if address is not None else None
         self.watcher = Watcher(cluster, settings.paths, settings.kubelet_socket, allocator, as_node)
         self.marker = Marker(cluster, self._node, settings.marking)
-        recorder = new_recorder(cluster, COMPONENT, self._node)
+        recorder = Recorder(cluster, COMPONENT, instance=self._node)
         self._reporter = EventReporter(recorder, self._clock)
         self._condition = Conditioner(cluster, self._node, wanted=settings.condition)
         self._patience = FindingAges()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from cluster import ApiError, Merge
@@ -12,7 +13,7 @@ from cluster.resources import DEVICE_TAINT_RULES, NODES
 from node.audit import MARKED_ON, markable, marks_of, plan, sign_of, unmarkable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
     from cluster import Cluster
     from dra.objects import DeviceTaintRule
@@ -72,29 +73,22 @@ class Marker:
         planned = plan(owner, wanted, given, there, datetime.now(UTC))
         self._missed = planned.frees_names
         refused: list[ApiError] = []
-        for body in planned.new:
-            try:
-                await self._cluster.create(DEVICE_TAINT_RULES.raw, body)
-                self.count += 1
-            except AlreadyExists:
-                self._missed = True  # an agent before us made it: it is looked at in the next round
-            except ApiError as error:
-                refused.append(error)
-        for name, told in planned.renewed:
-            try:
-                await self._cluster.patch(DEVICE_TAINT_RULES, name, Merge(told))
-            except NotFound:
-                self._missed = True
-                self.count -= 1
-            except ApiError as error:
-                refused.append(error)
+        rules, cluster = DEVICE_TAINT_RULES, self._cluster
+        # Each with what may have happened meanwhile, and how many marks there are more if it is done, or if that has happened.
+        writes: list[tuple[Callable[[], Awaitable[object]], type[ApiError], int, int]] = [
+            *((partial(cluster.create, rules.raw, body), AlreadyExists, 1, 0) for body in planned.new),
+            *((partial(cluster.patch, rules, name, Merge(told)), NotFound, 0, -1) for name, told in planned.renewed),
+        ]
         for rule in planned.gone:
+            meta = rule.metadata
+            writes.append((partial(cluster.delete, rules, meta.name, uid=meta.uid), NotFound, -1, -1))
+        for write, expected, done, otherwise in writes:
             try:
-                await self._cluster.delete(DEVICE_TAINT_RULES, rule.metadata.name, uid=rule.metadata.uid)
-                self.count -= 1
-            except NotFound:
-                self._missed = True
-                self.count -= 1
+                await write()
+                self.count += done
+            except expected:
+                self._missed = True  # another agent was faster: it is looked at in the next round
+                self.count += otherwise
             except ApiError as error:
                 refused.append(error)
         if refused:

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from node.service.adapting.latest import Latest
+from node.service.adapting.plugin_host import Latest
 
 
 async def test_what_was_overtaken_is_not_heard_and_the_last_word_is():

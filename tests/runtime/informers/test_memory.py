@@ -2,7 +2,7 @@
 
 import pytest
 
-from runtime.informers import memory
+from runtime.informers import allotment as memory
 
 GIB = 1 << 30
 

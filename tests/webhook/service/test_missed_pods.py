@@ -9,7 +9,7 @@ from cluster.errors import Forbidden, NotFound, Throttled
 from cluster.patch import Merge
 from dra import wire
 from dra.objects import Node, Pod
-from runtime.controllers import new_recorder
+from runtime.controllers import Recorder
 from tests.webhook.admission.test_decide import CLASS, NODE, SLICE, pod, state
 from webhook.admission import find_missed
 from webhook.names import MODE_LABEL, ORIGINAL, SKIP_LABEL
@@ -100,7 +100,7 @@ async def made(cluster, *pods):
 def looking(cluster, *, evict=0, known=None, refused=None):
     known = known or state()
     known.configuration.file = msgspec.structs.replace(known.configuration.file, evict_missed_pods=evict)
-    recorder = new_recorder(cluster, "drawbridge-controller", "c")
+    recorder = Recorder(cluster, "drawbridge-controller", instance="c")
     return MissedPods(cluster, lambda: known, recorder, WebhookMetrics(), refused=refused)
 
 
