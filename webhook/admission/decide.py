@@ -24,6 +24,7 @@ from webhook.admission import template_lifecycle
 from webhook.admission.extended_claims import extended_given
 from webhook.admission.validate import (
     DEFAULT_SCHEDULER,
+    TAKEN_AWAY,
     all_claims,
     brought,
     choose_nodes,
@@ -44,6 +45,7 @@ from webhook.translate import Decision, Given, Translation, clean, is_passed_by,
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from dra.stock import Stock
     from webhook.admission.admission_review import Request
     from webhook.mixed_fleet import Choice
     from webhook.state import State
@@ -229,7 +231,10 @@ def decide(question: Question, state: State, budget: Budget, *, foretell: bool =
             return NOTHING
         return Ruling(outcome="replayed", operations=again.operations, restoring=again.operations)
     ruling = _create(question, state, budget, foretell=foretell)
-    left = () if ruling.denials else extended_given(question.object, state, ruling.operations)
+    if ruling.denials:
+        return ruling
+    taken = {(one.container, one.key) for one in ruling.decisions if one.action in TAKEN_AWAY}
+    left = extended_given(question.object, state, ruling.operations, taken)
     return msgspec.structs.replace(ruling, given=(*ruling.given, *left)) if left else ruling
 
 
@@ -257,7 +262,7 @@ def _create(question: Question, state: State, budget: Budget, *, foretell: bool)
     is_mixed = False
     for one in done.decisions:
         is_mixed = is_mixed or one.key in state.fleet.handed_out_anywhere
-    if is_mixed or state.prospects is not None:
+    if is_mixed or (state.prospects is not None and _would_hand_out(state.prospects, done.decisions)):
         metadata = question.object.get("metadata")
         who = workload(namespace, metadata if isinstance(metadata, dict) else {})
         preference = prefer_nodes(question.object, done, who, state)
@@ -273,6 +278,12 @@ def _create(question: Question, state: State, budget: Budget, *, foretell: bool)
     ahead = foresee(done, state, budget)
     warnings = (*ahead, *done.warnings)
     return _ruling("translated", done, warnings=warnings, problems=ahead)
+
+
+def _would_hand_out(prospects: Stock, decisions: tuple[Decision, ...]) -> bool:
+    """Say whether a device plugin would hand a name out on a node that an autoscaler can make."""
+    keys = {one.key for one in decisions}
+    return any(not keys.isdisjoint(node.status.allocatable) for node in prospects.nodes.values())
 
 
 def _ruling(outcome: str, done: Translation, **more: tuple[Warned, ...]) -> Ruling:

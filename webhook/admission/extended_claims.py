@@ -17,7 +17,7 @@ from dra.wire import WireError
 from webhook.translate import Given, is_passed_by
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Container, Iterable
 
     from dra.wire import Json
     from webhook.state import State
@@ -26,9 +26,17 @@ NAME = "extended-resources"
 _SCHEDULER = "/spec/schedulerName"
 
 
-def extended_given(pod: dict[str, Json], state: State, operations: Iterable[dict[str, Json]] = ()) -> tuple[Given, ...]:
-    """Say which claim the scheduler will make for a pod, after operations on its resources and its scheduler; nothing if it makes none."""
-    names = state.fleet.extended.keys() & _named(pod)
+def extended_given(
+    pod: dict[str, Json],
+    state: State,
+    operations: Iterable[dict[str, Json]] = (),
+    taken: Container[tuple[str, str]] = (),
+) -> tuple[Given, ...]:
+    """Say which claim the scheduler will make for a pod, after operations on its resources and its scheduler; nothing if it makes none.
+
+    `taken` are the containers and names that the operations take away.
+    """
+    names = _named(pod, state.fleet.extended, taken)
     if not names or state.stock is None or not state.features.on(server.EXTENDED) or is_passed_by(pod):
         return ()
     serving = {name: kind for name in names if (kind := state.fleet.extended[name]) in state.stock.classes}
@@ -59,7 +67,8 @@ def extended_given(pod: dict[str, Json], state: State, operations: Iterable[dict
     return (Given(NAME, spec, tuple(users), words, by_name=by_name, askers=askers),)
 
 
-def _named(pod: dict[str, Json]) -> set[str]:
+def _named(pod: dict[str, Json], served: Container[str], taken: Container[tuple[str, str]]) -> set[str]:
+    """Find the names that are served and stay in a container."""
     names: set[str] = set()
     match pod.get("spec"):
         case dict(spec):
@@ -68,5 +77,7 @@ def _named(pod: dict[str, Json]) -> set[str]:
                     match one:
                         case {"resources": dict(resources)}:
                             for amounts in (resources.get("limits"), resources.get("requests")):
-                                names.update(amounts if isinstance(amounts, dict) else ())
+                                for name in amounts if isinstance(amounts, dict) else ():
+                                    if name in served and (one.get("name"), name) not in taken:
+                                        names.add(name)
     return names

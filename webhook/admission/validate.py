@@ -66,7 +66,7 @@ class Found(msgspec.Struct, frozen=True):
 
 NOTHING = Found()
 DEFAULT_SCHEDULER = "default-scheduler"
-_TAKEN_AWAY = (Action.TRANSLATED, Action.APPROXIMATED)
+TAKEN_AWAY = (Action.TRANSLATED, Action.APPROXIMATED)
 # Steps for an object that is judged by the rules of `drawbridge check`: more than a shared thread has for one piece.
 OBJECT = 100_000
 
@@ -245,7 +245,7 @@ def foresee(done: Translation, state: State, budget: Budget) -> tuple[Warned, ..
 def find_legacy(decisions: Iterable[Decision], state: State) -> str:
     """Say which node may still serve a pod unchanged: then the webhook does not refuse it."""
     for decision in decisions:
-        nodes = state.fleet.handed_out.get(decision.key) if decision.action in _TAKEN_AWAY else None
+        nodes = state.fleet.handed_out.get(decision.key) if decision.action in TAKEN_AWAY else None
         if nodes:
             return f"node {min(nodes)} still hands out {decision.key} through a device plugin"
     return ""
@@ -255,7 +255,7 @@ def leave_all(decisions: Iterable[Decision], reason: str) -> tuple[Decision, ...
     """Mark the keys that were to be replaced as left."""
     return tuple(
         [
-            msgspec.structs.replace(one, action=Action.LEFT, detail=reason) if one.action in _TAKEN_AWAY else one
+            msgspec.structs.replace(one, action=Action.LEFT, detail=reason) if one.action in TAKEN_AWAY else one
             for one in decisions
         ]
     )
@@ -276,7 +276,7 @@ def prefer_nodes(pod: Json, done: Translation, who: Workload, state: State) -> P
     if not done.templates:
         return None
     view = mapping(pod)
-    known = {decision.key for decision in done.decisions if decision.action in _TAKEN_AWAY}
+    known = {decision.key for decision in done.decisions if decision.action in TAKEN_AWAY}
     asked = [key for key in known if state.configuration.resource(key)]
     return read_preference(view, who, asked, state)
 
@@ -286,7 +286,7 @@ def tell_choice(decisions: Iterable[Decision], choice: Choice) -> tuple[Decision
     told: list[Decision] = []
     for decision in decisions:
         stays = decision
-        if decision.action in _TAKEN_AWAY:
+        if decision.action in TAKEN_AWAY:
             known = f"{decision.basis}; " if decision.basis else ""
             stays = msgspec.structs.replace(decision, basis=known + choice.why)
         told.append(stays)
