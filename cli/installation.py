@@ -32,6 +32,7 @@ BRIDGE = BASE.parent / "bridge"
 GUARDS = BASE.parent / "guards"
 NAMESPACE = "drawbridge-system"
 MANAGED = "drawbridge-managed-drivers"
+LEASES = ("drawbridge", "drawbridge-allocator")  # of controllers, and of allocators
 CLUSTER_WIDE = frozenset(
     (
         "ClusterRole",

@@ -274,7 +274,7 @@ class MessageField(NamedTuple):
 def encode(message: Message) -> bytes:
     """Write a message. A field with its default value takes no bytes, as in proto3."""
     written = bytearray()
-    for field in _fields(type(message)):
+    for field in _fields(type(message)).values():
         value = getattr(message, field.name)
         if field.many == "map":
             for key in sorted(value):
@@ -298,11 +298,11 @@ def decode(data: bytes, type_: type[AnyMessage]) -> AnyMessage:
 def _decode(data: bytes, type_: type[AnyMessage], budget: Budget) -> AnyMessage:
     if not data:
         return type_()
-    by_number = _by_number(type_)
+    fields = _fields(type_)
     values: dict[str, Any] = {}
     for part in wire_fields(data):
         budget.charge(1 if type(part.value) is bytes else len(part.whole) // 2)
-        field = by_number.get(part.number)
+        field = fields.get(part.number)
         if field is None:
             continue
         if field.many == "map":
@@ -353,25 +353,21 @@ def _bytes(part: WireField) -> bytes:
 
 
 @lru_cache(maxsize=64)
-def _by_number(type_: type[Message]) -> dict[int, MessageField]:
-    return {field.number: field for field in _fields(type_)}
-
-
-@lru_cache(maxsize=64)
-def _fields(type_: type[Message]) -> tuple[MessageField, ...]:
+def _fields(type_: type[Message]) -> dict[int, MessageField]:
+    """List the fields of a message by their numbers."""
     hints = get_type_hints(type_)
-    found: list[MessageField] = []
+    found: dict[int, MessageField] = {}
     for number, name in enumerate(type_.__struct_fields__, 1):
         hint = hints[name]
         parts = get_args(hint)
         if hint is Passed:
             continue
         if get_origin(hint) is tuple:
-            found.append(MessageField(number, name, parts[0], "list"))
+            found[number] = MessageField(number, name, parts[0], "list")
         elif get_origin(hint) is dict:
-            found.append(MessageField(number, name, parts[1], "map"))
+            found[number] = MessageField(number, name, parts[1], "map")
         elif type(None) in parts:
-            found.append(MessageField(number, name, parts[0], optional=True))
+            found[number] = MessageField(number, name, parts[0], optional=True)
         else:
-            found.append(MessageField(number, name, hint))
-    return tuple(found)
+            found[number] = MessageField(number, name, hint)
+    return found

@@ -124,7 +124,12 @@ class Decider:
         if wants.waits_for:
             return Outlooks(Outlook.WAITING, message=wants.waits_for)
         open_ = wants.open
-        elsewhere = {**crowded, **_elsewhere(wants, stock)}
+        elsewhere = dict(crowded)
+        if wants.by_plugin or wants.by_claim or len(open_) < len(wants.claims):
+            # What keeps the pod from nodes before its open claims are looked at.
+            for name, node in stock.nodes.items():
+                if why := beside_devices(wants, node):
+                    elsewhere[name] = why
         if not open_:
             # All claims are allocated: only where counts.
             fitting = [name for name in stock.nodes if name not in elsewhere]
@@ -162,7 +167,12 @@ class Decider:
             outlook = Outlook.UNDECIDED
         elif not crowded and _HOPEFUL.isdisjoint(_verdicts(idle, asked)):
             outlook = Outlook.NEVER
-        return Outlooks(outlook, {}, _summary(len(stock.nodes), hindrances), hindrances)
+        # Why no node serves the pod, as kube-scheduler says it.
+        parts = [f"{one.count} {one.message}" for one in hindrances[:EXPLAINED]]
+        if rest := sum(one.count for one in hindrances[EXPLAINED:]):
+            parts.append(f"{rest} for other reasons")
+        summary = f"0 of {len(stock.nodes)} nodes can serve the claims: {'; '.join(parts)}"
+        return Outlooks(outlook, {}, summary if hindrances else "there are no nodes", hindrances)
 
     def may_fit(self, pod: Pod, stock: Stock, crowded: _ByNode = MappingProxyType({})) -> bool:
         """Say whether some node that is not crowded may serve a pod now; of a pod that cannot be told apart so, that one may."""
@@ -274,13 +284,6 @@ def _takes_the_first(placement: Placement, claims: Iterable[ResourceClaim]) -> b
     )
 
 
-def _elsewhere(wants: PodClaims, stock: Stock) -> dict[str, str]:
-    """Say of nodes what keeps a pod from them before its open claims are looked at; the others are left out."""
-    if not (wants.by_plugin or wants.by_claim) and len(wants.open) == len(wants.claims):
-        return {}
-    return {name: why for name, node in stock.nodes.items() if (why := beside_devices(wants, node))}
-
-
 def _hindrances(
     answers: FleetAnswer, idle: FleetAnswer, asked: Sequence[str], others: Iterable[_ByNode]
 ) -> tuple[Hindrance, ...]:
@@ -324,17 +327,6 @@ def _by_message(refusals: _ByNode) -> tuple[Hindrance, ...]:
         nodes[message].append(name)
     found = [Hindrance(message, tuple(alike)) for message, alike in nodes.items()]
     return tuple(found)
-
-
-def _summary(nodes: int, hindrances: Sequence[Hindrance]) -> str:
-    """Say in one sentence why no node serves a pod, as kube-scheduler says it."""
-    if not hindrances:
-        return "there are no nodes"
-    parts = [f"{one.count} {one.message}" for one in hindrances[:EXPLAINED]]
-    rest = sum(one.count for one in hindrances[EXPLAINED:])
-    if rest:
-        parts.append(f"{rest} for other reasons")
-    return f"0 of {nodes} nodes can serve the claims: {'; '.join(parts)}"
 
 
 def _unaccounted(claims: Iterable[ResourceClaim], stock: Stock) -> str:

@@ -96,15 +96,12 @@ def _add_extended(pod: Pod, claims: tuple[ResourceClaim, ...], stock: Stock) -> 
     wanted = extended_claim(pod, serving)
     if wanted is None:
         return PodClaims(claims)
-    unmade = wanted._replace(claim=_name(wanted.claim, pod))
-    return PodClaims((*claims, unmade.claim), by_claim=names, unmade=unmade)
-
-
-def _name(claim: ResourceClaim, pod: Pod) -> ResourceClaim:
-    """Name a claim by the pod that it is for, in place of what the API server would make up."""
+    # Named by the pod that it is for, in place of what the API server would make up.
     digest = sha256(pod.metadata.uid.encode()).hexdigest()[:10]
     name = f"{pod.metadata.name[:200].rstrip('-.')}-extended-resources-{digest}"
-    return replace(claim, metadata=replace(claim.metadata, name=name, generate_name=""))
+    claim = wanted.claim
+    unmade = wanted._replace(claim=replace(claim, metadata=replace(claim.metadata, name=name, generate_name="")))
+    return PodClaims((*claims, unmade.claim), by_claim=names, unmade=unmade)
 
 
 def _hands_out(node: Node, name: str) -> bool:

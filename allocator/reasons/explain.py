@@ -18,36 +18,24 @@ if TYPE_CHECKING:
     from dra.objects import DeviceAttribute
 
 _ORDER = {stage: number for number, stage in enumerate(Stage)}
+# The words for devices that are lost at a stage: in a list of the losses of a request, and in a count of nodes.
 _WORDS = {
-    Stage.NODE: "belong to other nodes",
-    Stage.POOL: "are in a pool that cannot be used",
-    Stage.GATE: "need a feature gate that is off",
-    Stage.CLASS: "are not of the class",
-    Stage.SELECTOR: "are not what the request selects",
-    Stage.TAINT: "are tainted, and the request does not tolerate it",
-    Stage.IN_USE: "are in use",
-    Stage.GROUPS: "share hardware with something of another compatibility group",
-    Stage.COMPATIBILITY: "are kept apart from what is in use by a compatibleOnlyWith rule",
-    Stage.COUNTERS: "are on hardware that other devices have used up",
-    Stage.CAPACITY: "have too little capacity, or too little left",
-    Stage.CONSTRAINT: "do not meet the claim's constraints",
-    Stage.SEARCH: "are free, but no combination of them serves every request at once",
-}
-
-_SHORT = {
-    Stage.NODE: "no devices there",
-    Stage.POOL: "pool cannot be used",
-    Stage.GATE: "feature gate off",
-    Stage.CLASS: "no device of the class",
-    Stage.SELECTOR: "no device that is selected",
-    Stage.TAINT: "devices tainted",
-    Stage.IN_USE: "devices in use",
-    Stage.GROUPS: "compatibility groups in the way",
-    Stage.COMPATIBILITY: "compatibleOnlyWith in the way",
-    Stage.COUNTERS: "hardware used up",
-    Stage.CAPACITY: "too little capacity",
-    Stage.CONSTRAINT: "constraints not met",
-    Stage.SEARCH: "not enough devices at once",
+    Stage.NODE: ("belong to other nodes", "no devices there"),
+    Stage.POOL: ("are in a pool that cannot be used", "pool cannot be used"),
+    Stage.GATE: ("need a feature gate that is off", "feature gate off"),
+    Stage.CLASS: ("are not of the class", "no device of the class"),
+    Stage.SELECTOR: ("are not what the request selects", "no device that is selected"),
+    Stage.TAINT: ("are tainted, and the request does not tolerate it", "devices tainted"),
+    Stage.IN_USE: ("are in use", "devices in use"),
+    Stage.GROUPS: ("share hardware with something of another compatibility group", "compatibility groups in the way"),
+    Stage.COMPATIBILITY: (
+        "are kept apart from what is in use by a compatibleOnlyWith rule",
+        "compatibleOnlyWith in the way",
+    ),
+    Stage.COUNTERS: ("are on hardware that other devices have used up", "hardware used up"),
+    Stage.CAPACITY: ("have too little capacity, or too little left", "too little capacity"),
+    Stage.CONSTRAINT: ("do not meet the claim's constraints", "constraints not met"),
+    Stage.SEARCH: ("are free, but no combination of them serves every request at once", "not enough devices at once"),
 }
 
 _REMEDIES = {
@@ -100,7 +88,7 @@ def lines(answer: Answer) -> Iterator[str]:
             yield f"claim {claim}" + (f", request {request}" if request else "") + ":"
         for reason in reasons:
             count = f"{reason.lost} of {reason.of}" if reason.of else ""
-            yield f"  {count:>9}  {reason.stage:<13}  {reason.text or _WORDS[reason.stage]}".rstrip()
+            yield f"  {count:>9}  {reason.stage:<13}  {reason.text or _WORDS[reason.stage][0]}".rstrip()
             margin = " " * 28
             if reason.examples and reason.text:  # the cause is the same for all of them
                 more = f" and {reason.lost - len(reason.examples)} more" if reason.lost > len(reason.examples) else ""
@@ -113,7 +101,7 @@ def loss(reason: Reason) -> str:
     """Say one stage's loss in a sentence; of a class its name is enough, for its selectors are an administrator's."""
     count = f"{reason.lost} of {reason.of} devices " if reason.of else ""
     text = reason.text.partition(", selector #")[0] if reason.stage is Stage.CLASS else reason.text
-    return f"{count}{_WORDS[reason.stage]}" + (f": {text}" if text else "")
+    return f"{count}{_WORDS[reason.stage][0]}" + (f": {text}" if text else "")
 
 
 def sentence(answer: Answer) -> str:
@@ -163,7 +151,7 @@ def tally(answers: Mapping[str, Answer]) -> str:
     counts: dict[str, int] = {}
     for answer in answers.values():
         last = _last_losses(answer.reasons)
-        text = _SHORT[last[-1].stage] if last else "no suitable devices"
+        text = _WORDS[last[-1].stage][1] if last else "no suitable devices"
         if answer.verdict is Verdict.ERROR:
             text = f"error: {answer.error}"
         elif answer.verdict is Verdict.UNDECIDED:

@@ -168,7 +168,17 @@ class Queries:
             "exceeded": exceeded,
             "missing": list(wanted.missing),
             "notes": notes,
-            "groups": [_group(group) for group in groups],
+            "groups": [
+                {
+                    "verdict": str(group.verdict),
+                    "count": len(group.nodes),
+                    "nodes": group.nodes,
+                    "devices": group.devices,
+                    "stages": group.stages,
+                    "error": group.error or None,
+                }
+                for group in groups
+            ],
             "claims": [{"name": claim.metadata.key, "spec": claim.spec} for claim in wanted.claims],
             "room": None if room is None else {"node": room.node, "victims": [one.metadata.key for one in room.pods]},
         }
@@ -380,17 +390,6 @@ def _read(obj: Object, type_: type[Any]) -> Any:
         return convert(obj, type_)
     except WireError as error:
         raise Refusal(HTTPStatus.BAD_REQUEST, f"{obj.get('kind') or 'Pod'}: {error}", "see kubectl explain") from None
-
-
-def _group(group: NodeGroup) -> Object:
-    return {
-        "verdict": str(group.verdict),
-        "count": len(group.nodes),
-        "nodes": group.nodes,
-        "devices": group.devices,
-        "stages": group.stages,
-        "error": group.error or None,
-    }
 
 
 def api_routes(queries: Queries) -> Routes:

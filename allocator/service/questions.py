@@ -70,18 +70,15 @@ class Questions:
         self._bridge.metrics.outlook_seconds.observe(self._bridge.decider.spent + self._clock() - begun)
         self._bridge.pods.note(pod, found.outlook)
         if found.outlook is Outlook.FULL:
-            self._bridge.pods.nominations.found_no_room(pod, self._devices(pod))
+            claims = find_claims(pod, self._bridge.knowledge.stock).open
+            asked = [one.exactly for claim in claims for one in claim.spec.devices.requests]
+            devices = sum((one.count or MANY) if one else 1 for one in asked)  # all there are count as many
+            self._bridge.pods.nominations.found_no_room(pod, devices)
         if not found.nodes and found.outlook is not Outlook.FULL:
             return "", found
         token = token or secrets.token_hex(12)
         self._remember(token, pod)
         return token, found
-
-    def _devices(self, pod: Pod) -> int:
-        """Count the devices that a pod asks for; all there are count as many."""
-        claims = find_claims(pod, self._bridge.knowledge.stock).open
-        asked = [one for claim in claims for one in claim.spec.devices.requests]
-        return sum((one.exactly.count or MANY) if one.exactly else 1 for one in asked)
 
     def _claims_of_siblings(self, pod: Pod) -> dict[str, str]:
         """Name, by claim, the pods of its group for which devices are kept while the scheduler places the group, and not longer."""

@@ -4,15 +4,6 @@ A strategy proposes orders in which devices are tried, and judges what comes of 
 Whether claims fit at all is first-fit's word: only what fits is looked at again, with the alternatives of firstAvailable
 that first-fit chose, and its own devices are always among the plans judged. So a strategy can neither find a fit where
 there is none nor lose one, and is never worse by its own measure than first-fit.
-
-| strategy | node | devices within a node |
-|---|---|---|
-| first-fit | none preferred | the first in in-tree order: exactly what Kubernetes' own allocator takes |
-| CompactFirst | the fullest | on hardware in use already, the fullest first |
-| LowLoadFirst | the emptiest | on the least used hardware, spread over as much of it as there is |
-| NodeCompactGPULowLoad | the fullest | as LowLoadFirst |
-| least-fragmentation | where least is spoilt | keeps large partitions and whole devices free; best fit on capacity |
-| topology | where they are nearest | NVLink, PCIe and NUMA neighbours, then as CompactFirst |
 """
 
 from __future__ import annotations

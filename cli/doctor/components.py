@@ -16,6 +16,7 @@ import msgspec
 from certs import authority
 from certs.annotations import BUNDLE_KEEPER, OTHER_KEEPERS, RULES
 from cli.doctor.ailment import Ailment
+from cli.installation import LEASES
 from cli.terminal import few
 from cluster.manifests import ManifestError, parse
 from dra.raw import inside, items, moment, text
@@ -447,7 +448,7 @@ def without_leader(parts: Parts, now: datetime) -> Iterator[Ailment]:
     """Leases that no replica holds, and clocks that are wrong."""
     if "Lease" in parts.unread:
         return
-    for workload, name in (("drawbridge-controller", names.NAME), ("drawbridge-allocator", "drawbridge-allocator")):
+    for workload, name in zip(("drawbridge-controller", "drawbridge-allocator"), LEASES, strict=True):
         deployment = parts.find("Deployment", workload, parts.home)
         if deployment is None or not (deployment.get("status") or {}).get("readyReplicas"):
             continue

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from cluster.protocol import Cluster
 
 Raw = dict[str, Any]
-LEASES = (names.NAME, "drawbridge-allocator")
 LABELLED = "app.kubernetes.io/name=drawbridge"
 _SECONDS = 3.0  # for what a replica answers
 _FILE = "drawbridge.yaml"
@@ -40,7 +39,7 @@ async def read_parts(
     denied: set[str] = set()
     wanted = [(resources.CONFIG_MAPS.raw, name) for name in (names.NAME, SCHEDULER)]
     wanted += [(resources.SECRETS.raw, name) for name in (names.NAME, f"{names.NAME}-seal", names.QUOTA)]
-    wanted += [(resources.LEASES.raw, name) for name in LEASES if not parts.of("Lease")]
+    wanted += [(resources.LEASES.raw, name) for name in installation.LEASES if not parts.of("Lease")]
     for kind, name in wanted if parts.homes else ():
         if kind.kind in unread:
             continue

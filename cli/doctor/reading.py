@@ -16,9 +16,9 @@ from cli import contract as inputs
 from cli.devices import TypedObjects, read_kind, read_objects, warn_of_passed_over
 from cli.doctor.components import WEBHOOKS, WORKLOADS, examine
 from cli.doctor.diagnosis import FAILED_CREATE, AuditCondition, Seen
-from cli.doctor.installed import LABELLED, LEASES, parts_of, read_parts, with_configuration
+from cli.doctor.installed import LABELLED, parts_of, read_parts, with_configuration
 from cli.doctor.shape import SHAPES, Shape
-from cli.installation import KINDS
+from cli.installation import KINDS, LEASES
 from cluster import resources
 from cluster.errors import Forbidden, NotFound
 from cluster.manifests import ManifestError

@@ -6,7 +6,7 @@ import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from cli.installation import KINDS
+from cli.installation import KINDS, LEASES
 from cli.terminal import few
 from cluster import resources
 from cluster.errors import NotFound
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 _LABELLED = "app.kubernetes.io/name=drawbridge"
 _WEBHOOKS = (resources.MUTATING_WEBHOOKS.raw, resources.VALIDATING_WEBHOOKS.raw)
-_LEASES = (names.NAME, "drawbridge-allocator")
 # What others may have in a namespace of ours.
 _OTHERS = (
     resources.PODS.raw,
@@ -87,7 +86,7 @@ async def find(cluster: Cluster, only: str = "", *, kinds: bool = False) -> Unin
     for kind in KINDS:
         if kind.kind not in ("Namespace", "CustomResourceDefinition", "DeviceTaintRule"):
             steps += [_step(kind, one) for one in ours[kind.kind]]
-    leases = [one for one in await all_of(resources.LEASES.raw) if one["metadata"]["name"] in _LEASES]
+    leases = [one for one in await all_of(resources.LEASES.raw) if one["metadata"]["name"] in LEASES]
     steps += [_step(resources.LEASES.raw, one) for one in leases if one["metadata"]["namespace"] in homes]
     pods = await all_of(resources.PODS.raw)
     # Fences, and marks of audit agents, by their key and label.

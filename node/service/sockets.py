@@ -112,9 +112,17 @@ class GrpcSocket:
         self._ours: tuple[int, int] | None = None
 
     async def __aenter__(self) -> Self:
-        bound = _bind(self._path)
+        """Listen on a socket that its owner alone may use. It gets its name when it answers, so that no sweep takes it for dead."""
+        folder, _, name = self._path.rpartition("/")
+        early = Path(folder, f".{name}")
+        early.unlink(missing_ok=True)  # noqa: ASYNC240  of a process that was killed before its socket had its name
+        listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        listening.bind(str(early))
+        early.chmod(stat.S_IRUSR | stat.S_IWUSR)  # noqa: ASYNC240
+        listening.listen()
+        early.rename(self._path)  # noqa: ASYNC240
         self._ours = _identity(self._path)
-        await self._server.start(sock=bound)
+        await self._server.start(sock=listening)
         return self
 
     async def __aexit__(self, *failure: object) -> None:
@@ -123,19 +131,6 @@ class GrpcSocket:
             Path(self._path).unlink(missing_ok=True)  # noqa: ASYNC240  at once
         self._server.close()
         await self._server.wait_closed()
-
-
-def _bind(path: str) -> socket.socket:
-    """Listen on a socket that its owner alone may use. It gets its name when it answers, so that no sweep takes it for dead."""
-    folder, _, name = path.rpartition("/")
-    early = Path(folder, f".{name}")
-    early.unlink(missing_ok=True)  # of a process that was killed before its socket had its name
-    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    listening.bind(str(early))
-    early.chmod(stat.S_IRUSR | stat.S_IWUSR)
-    listening.listen()
-    early.rename(path)
-    return listening
 
 
 def _identity(path: str) -> tuple[int, int] | None:

@@ -50,7 +50,12 @@ class Supposition:
         bridge.lead.demand_ready()
         pod = bridge.pods.newest(pod)
         if name != self._name:
-            self._begin(pod, name, below)
+            self._now, self._holders = self._evictions.lesser(pod)
+            for node, others in bridge.questions.nominated_in_shared_pools(pod).items():
+                self._now = with_pods(self._now, node, others)
+            self._gone = tuple(one for one in self._holders.pods() if priority(one) < below)
+            self._stock = without_pods(self._now, self._gone)
+            self._name, self._before = name, {}
         full = bridge.ledger.full_nodes(pod, self._gone)
         found, now = (
             bridge.decider.outlook(pod, stock, bridge.pods.placement_of(pod), full)
@@ -59,15 +64,6 @@ class Supposition:
         found = replace(found, nodes={node: MOST if node in now.nodes else 0 for node in found.nodes})
         self._asked = SUPPOSED + secrets.token_hex(12), pod
         return self._asked[0] if found.nodes else "", found.tell(partial(bridge.pods.redact, pod))
-
-    def _begin(self, pod: Pod, name: str, below: int) -> None:
-        self._now, self._holders = self._evictions.lesser(pod)
-        for node, others in self._bridge.questions.nominated_in_shared_pools(pod).items():
-            self._now = with_pods(self._now, node, others)
-        self._gone = tuple(one for one in self._holders.pods() if priority(one) < below)
-        self._stock = without_pods(self._now, self._gone)
-        self._name = name
-        self._before = {}
 
     def fits(self, token: str, node: str, add: Iterable[Pod], remove: Iterable[Pod]) -> str:
         """Say what keeps a member from a node beside some pods and without others; "" if nothing does."""

@@ -8,7 +8,6 @@ does not lead any more says so, and forwards nothing: then the call has failed, 
 from __future__ import annotations
 
 import ssl
-from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -74,20 +73,18 @@ class QuotaReviews:
                     HTTPStatus.SERVICE_UNAVAILABLE, "no leader is known that could count this", "ask again in a moment"
                 )
             return self._forward(place, body)
-        ask = partial(self._ask, body)
+
+        def ask(admit: Callable[[NewObject], str]) -> Reply:
+            try:
+                return Reply(200, self._review(body, admit), JSON)
+            except ValueError as error:
+                remedy = "send an AdmissionReview of admission.k8s.io/v1"
+                raise Refusal(HTTPStatus.BAD_REQUEST, str(error), remedy) from None
+
         try:
             return ask(self._admission.admit)
         except Unfinished as more:
             return self._admission.in_turns(more.namespace, ask)
-
-    def _ask(self, body: bytes, admit: Callable[[NewObject], str]) -> Reply:
-        try:
-            answer = self._review(body, admit)
-        except ValueError as error:
-            raise Refusal(
-                HTTPStatus.BAD_REQUEST, str(error), "send an AdmissionReview of admission.k8s.io/v1"
-            ) from None
-        return Reply(200, answer, JSON)
 
     async def _forward(self, place: str, body: bytes) -> Reply:
         trust = self._trust

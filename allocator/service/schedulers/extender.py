@@ -25,7 +25,6 @@ from dra.wire import Wire
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from allocator.decisions import Outlooks
     from allocator.service.app import Routes
     from allocator.service.bridge import Bridge
     from allocator.service.preemption.extender_preemption import ExtenderPreemption
@@ -90,10 +89,13 @@ class Extender:
         return await self._bridge.decider.answer(namespace, partial(self._filter, args, names))
 
     def _filter(self, args: ExtenderArgs, names: tuple[str, ...]) -> Reply:
-        uid = args.pod.metadata.uid
+        bridge, uid = self._bridge, args.pod.metadata.uid
         try:
-            _, found = self._bridge.questions.outlook(args.pod, token=_token(uid))
-            outbid = self._outbid(args.pod, found, names)
+            _, found = bridge.questions.outlook(args.pod, token=_token(uid))
+            # Nodes on which it does not fit beside others that have them nominated and are as important.
+            rivals = bridge.pods.nominations.rivals(bridge.pods.newest(args.pod), bridge.ledger.state)
+            contested = (rivals.keys() & found.nodes.keys()).intersection(names)
+            outbid = {name: OUTBID for name in contested if bridge.questions.fits(_token(uid), name, rivals[name], ())}
         except Refusal as refusal:
             return _filter_reply(error=refusal.message)
         if found.outlook is Outlook.SKIP:
@@ -114,21 +116,13 @@ class Extender:
             self._requeue.forget(args.pod)
             return _filter_reply(kept)  # the pod goes there: why not elsewhere is not read
         self._requeue.note(args.pod)
-        if taken_back := self._bridge.questions.take_back_elsewhere(args.pod, names):
+        if taken_back := bridge.questions.take_back_elsewhere(args.pod, names):
             return _filter_reply((), dict.fromkeys(names, taken_back))
         self._preemption.note(args.pod, names, found)
         by_node = {name: one.message for one in found.hindrances for name in one.nodes}
         otherwise = found.message or "no devices for the claims"
         refused = {name: by_node.get(name, otherwise) for name in names if name not in found.nodes}
         return _filter_reply((), refused | outbid)
-
-    def _outbid(self, pod: Pod, found: Outlooks, names: Sequence[str]) -> dict[str, str]:
-        """Say on which nodes a pod does not fit beside others that have them nominated and are as important."""
-        bridge = self._bridge
-        rivals = bridge.pods.nominations.rivals(bridge.pods.newest(pod), bridge.ledger.state)
-        token = _token(pod.metadata.uid)
-        nodes = (rivals.keys() & found.nodes.keys()).intersection(names)
-        return {name: OUTBID for name in nodes if bridge.questions.fits(token, name, rivals[name], ())}
 
     def prioritize(self, args: ScoreArgs) -> Reply:
         uid = args.pod.metadata.uid

@@ -45,7 +45,12 @@ class Adapter:
         writer = PluginWriter(name, self.host, loop)
         self.driver = Driver(cluster, machine_of_plugins(name, (), lore), paths, self._disk, writer)
         self._said: tuple[Plugged, ...] = ()
-        self.driver.metrics.readiness = self._readiness
+
+        def readiness() -> tuple[dict[str, str], dict[str, str]]:
+            problems, notes = self.driver.readiness()
+            return problems, notes | {f"plugin {resource}": why for resource, why in self.host.problems().items()}
+
+        self.driver.metrics.readiness = readiness
         gauge = self.driver.metrics.gauge
         gauge(
             "drawbridge_driver_plugins",
@@ -67,12 +72,6 @@ class Adapter:
                 await self.driver.run(stop)
             self._over.set()
             self._heard.set()
-
-    def _readiness(self) -> tuple[dict[str, str], dict[str, str]]:
-        problems, notes = self.driver.readiness()
-        for resource, problem in self.host.problems().items():
-            notes[f"plugin {resource}"] = problem
-        return problems, notes
 
     async def _keep(self) -> None:
         """Follow the plugins' devices, each time the last state; at the end the very last."""
